@@ -1,0 +1,1 @@
+//! The DAT objects and their rules.

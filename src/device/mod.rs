@@ -1,0 +1,531 @@
+//! The device trait: what a device can do.
+//!
+//! A device moves data and makes connections; it knows nothing of DAT. Names are those of
+//! verbs (queue pair, completion queue, memory region). The DAT rules (states, flags, codes,
+//! thresholds) live in [`crate::dapl`], which knows nothing of sockets or verbs.
+//!
+//! # Upcalls and locks
+//!
+//! A device reports through three handlers: [`CqHandler`], [`QpHandler`], [`ListenHandler`].
+//! It calls them with none of its own locks held, from any thread: the caller of a post, of
+//! [`Device::progress`], or a thread of its own. Handlers may call back into the device.
+//! Nothing is called back for a queue pair after [`Qp::destroy`] has returned, except an
+//! upcall that another thread had begun before.
+
+pub mod soft;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+bitflags::bitflags! {
+    /// What a memory region or window allows.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Access: u32 {
+        /// Source of sends and RDMA writes.
+        const LOCAL_READ = 0x01;
+        /// Target of RDMA reads of peers.
+        const REMOTE_READ = 0x02;
+        /// Target of receives and of data that RDMA reads fetch.
+        const LOCAL_WRITE = 0x10;
+        /// Target of RDMA writes of peers.
+        const REMOTE_WRITE = 0x20;
+    }
+}
+
+bitflags::bitflags! {
+    /// How a work request behaves.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct WrFlags: u8 {
+        /// No completion on success; errors and flushes complete all the same.
+        const UNSIGNALED = 0x01;
+        /// Send: the matching receive is a solicited completion.
+        const SOLICITED = 0x02;
+        /// Start after all earlier RDMA reads of the queue pair have completed.
+        const FENCE = 0x04;
+        /// The successful completion is queued but does not notify.
+        const QUIET = 0x08;
+    }
+}
+
+/// A local segment: `len` bytes at `addr` inside the memory region of `lkey`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Sge {
+    /// Virtual address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Local key of the memory region.
+    pub lkey: u32,
+}
+
+/// A remote range: the target of an RDMA write, the source of an RDMA read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Address in the peer's memory.
+    pub addr: u64,
+    /// Remote key (STag) the peer gave.
+    pub rkey: u32,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// A message for the peer's next receive.
+    Send,
+    /// The same, and the peer's key `rkey` is invalidated before the receive completes.
+    SendInvalidate {
+        /// The key to invalidate.
+        rkey: u32,
+    },
+    /// Local segments go to remote memory.
+    RdmaWrite(Remote),
+    /// Remote memory comes to local segments. `len` bytes are read; the local segments, which
+    /// hold at least that, are filled in order.
+    RdmaRead {
+        /// Where to read.
+        remote: Remote,
+        /// How much to read, in bytes.
+        len: u32,
+    },
+}
+
+/// A request for the send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// Local segments, in order. The array may be reused when the post returns.
+    pub sges: &'a [Sge],
+    /// Behaviour.
+    pub flags: WrFlags,
+}
+
+/// A buffer for the receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Local segments, filled in order. The array may be reused when the post returns.
+    pub sges: &'a [Sge],
+    /// Only [`WrFlags::QUIET`] has a meaning here.
+    pub flags: WrFlags,
+}
+
+/// Which operation a completion is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcOp {
+    /// [`SendOp::Send`] and [`SendOp::SendInvalidate`].
+    Send,
+    /// [`SendOp::RdmaWrite`].
+    RdmaWrite,
+    /// [`SendOp::RdmaRead`].
+    RdmaRead,
+    /// A memory window was bound.
+    Bind,
+    /// A receive.
+    Recv,
+    /// A receive whose message invalidated a key of ours.
+    RecvInvalidate {
+        /// The key that is now invalid.
+        rkey: u32,
+    },
+}
+
+/// How a work request ended (the verbs' names).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcStatus {
+    /// Done.
+    Success,
+    /// The queue pair left the connected state before execution.
+    Flushed,
+    /// The message was longer than the receive buffer.
+    LocalLength,
+    /// The queue pair itself is inconsistent.
+    LocalQpOperation,
+    /// A local segment is not, or no longer, in a region with the access needed.
+    LocalProtection,
+    /// The peer's answer made no sense.
+    BadResponse,
+    /// Remote key, range or access wrong.
+    RemoteAccess,
+    /// The peer could not execute the request.
+    RemoteOperation,
+    /// The transport gave up.
+    RetryExceeded,
+    /// The peer had no receive buffer.
+    ReceiverNotReady,
+    /// The bind of a memory window failed.
+    BindFailed,
+}
+
+/// A completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// [`QpAttr::context`] of the queue pair.
+    pub context: u64,
+    /// As posted.
+    pub wr_id: u64,
+    /// The operation.
+    pub op: WcOp,
+    /// How it ended.
+    pub status: WcStatus,
+    /// Send and write: bytes posted; receive and read: bytes placed. Undefined on error.
+    pub byte_len: u32,
+}
+
+/// Why a post was refused; nothing was queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// The queue holds all the work it can.
+    QueueFull,
+    /// More segments than the queue pair was made for.
+    TooManySegments,
+    /// The segments hold more bytes than a message can have, or fewer than an RDMA read brings.
+    Length,
+    /// A segment's key is unknown or its range is not inside the region.
+    Bounds,
+    /// The region of a segment does not allow what the request needs.
+    Access,
+    /// The region of a segment belongs to another protection domain.
+    Protection,
+    /// The queue pair has no connection yet (requests only).
+    NotConnected,
+}
+
+/// Failure of a device call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceError {
+    /// Memory, descriptors, ports, keys: something ran out.
+    Resources,
+    /// The memory is not there, or not accessible as asked.
+    BadMemory,
+    /// The arguments exceed a limit of the device.
+    Limit,
+    /// The connection qualifier is taken.
+    QualInUse,
+    /// No connection qualifier is free.
+    QualUnavailable,
+    /// The address cannot be used with this device.
+    BadAddress,
+    /// The connection request is gone: the peer gave up.
+    RequestGone,
+    /// The device cannot do this at all.
+    Unsupported,
+}
+
+/// Limits and identity of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceAttr {
+    /// For `DAT_IA_ATTR.adapter_name`.
+    pub adapter_name: String,
+    /// For `DAT_IA_ATTR.vendor_name`.
+    pub vendor_name: String,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests of one queue.
+    pub max_qp_wr: u32,
+    /// RDMA reads of peers that one queue pair answers at a time.
+    pub max_rd_in: u32,
+    /// RDMA reads one queue pair may have outstanding.
+    pub max_rd_out: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of one completion queue.
+    pub max_cqe: u32,
+    /// Segments of a send, receive or RDMA write.
+    pub max_sge: u32,
+    /// Local segments of an RDMA read.
+    pub max_read_sge: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Bytes of one memory region.
+    pub max_mr_size: u64,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Bytes of one message.
+    pub max_message_size: u32,
+    /// Bytes of one RDMA operation.
+    pub max_rdma_size: u32,
+    /// Memory windows; 0 if the device has none.
+    pub max_mw: u32,
+    /// Shared receive queues; 0 if the device has none.
+    pub max_srq: u32,
+    /// Work requests of one shared receive queue.
+    pub max_srq_wr: u32,
+    /// Bytes of private data, each way.
+    pub max_private_data: u32,
+    /// Named values for `transport_attr`, such as the path that is in force.
+    pub transport_attr: Vec<(String, String)>,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpAttr {
+    /// Returned in every completion.
+    pub context: u64,
+    /// Requests that may be outstanding.
+    pub max_send_wr: u32,
+    /// Receives that may be outstanding.
+    pub max_recv_wr: u32,
+    /// Segments of a request.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// RDMA reads of the peer answered at a time (IRD).
+    pub max_rd_in: u32,
+    /// RDMA reads outstanding (ORD).
+    pub max_rd_out: u32,
+    /// Successful receives notify only when their message was solicited.
+    pub recv_solicited_only: bool,
+}
+
+/// When an armed completion queue calls its handler: see [`CompletionQueue::arm`].
+///
+/// Implemented by the EVD.
+pub trait CqHandler: Send + Sync {
+    /// A notifying completion arrived while the queue was armed; the arming is used up.
+    fn notify(&self);
+    /// A completion was lost because the queue was full.
+    fn overflow(&self);
+}
+
+/// What happened to the connection of a queue pair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CmEvent {
+    /// Data can flow. Active side: with the private data of the accept; passive side: empty.
+    Established {
+        /// Private data of the peer.
+        private_data: Box<[u8]>,
+    },
+    /// The remote consumer rejected the request.
+    PeerRejected {
+        /// Private data of the reject.
+        private_data: Box<[u8]>,
+    },
+    /// Nobody listens, or something other than the consumer refused.
+    NonPeerRejected,
+    /// The remote host cannot be reached.
+    Unreachable,
+    /// The time given to [`Device::connect`] passed.
+    TimedOut,
+    /// Accepted, but the connection could not be completed (passive side).
+    AcceptError,
+    /// Orderly end, by either side. Everything outstanding has been flushed.
+    Disconnected,
+    /// The transport failed or a request failed. Everything outstanding has been flushed.
+    Broken,
+}
+
+/// Receives the connection events of a queue pair. Implemented by the EP.
+pub trait QpHandler: Send + Sync {
+    /// The connection changed. Each connection attempt ends in exactly one of the events
+    /// that end it.
+    fn connection(&self, event: CmEvent);
+}
+
+/// Receives the connection requests of a listener. Implemented by PSP and RSP.
+pub trait ListenHandler<D: Device>: Send + Sync {
+    /// A peer asks for a connection. Dropping the request rejects it as
+    /// [`CmEvent::NonPeerRejected`].
+    fn request(&self, request: D::ConnRequest);
+}
+
+/// A connection request that waits for accept or reject. Dropping it refuses the peer.
+pub trait ConnectionRequest: Send + Sync {
+    /// Private data of the connecting consumer.
+    fn private_data(&self) -> &[u8];
+    /// Address of the peer.
+    fn remote_addr(&self) -> SocketAddr;
+    /// Local address the request came to.
+    fn local_addr(&self) -> SocketAddr;
+    /// RDMA reads the peer answers at a time, where the transport says so.
+    fn peer_rd_in(&self) -> Option<u32>;
+    /// RDMA reads the peer wants to have outstanding, where the transport says so.
+    fn peer_rd_out(&self) -> Option<u32>;
+}
+
+/// A registered memory region. Dropping it deregisters: when the drop has returned no access,
+/// local or remote, reaches the memory.
+pub trait MemoryRegion: Send + Sync {
+    /// Key for local segments.
+    fn lkey(&self) -> u32;
+    /// Key for peers; 0 if no remote access was asked for.
+    fn rkey(&self) -> u32;
+}
+
+/// A completion queue.
+pub trait CompletionQueue: Send + Sync {
+    /// Takes the oldest completion.
+    fn poll(&self) -> Option<Completion>;
+    /// Asks for one [`CqHandler::notify`] at the next notifying completion. Completions that
+    /// are queued already do not count: poll once more after arming.
+    fn arm(&self);
+    /// Takes an unused arming back.
+    fn disarm(&self);
+    /// Changes the capacity.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if more completions are queued, or the device cannot hold so many.
+    fn resize(&self, entries: u32) -> Result<(), DeviceError>;
+    /// Removes the completions of the queue pair with this context.
+    fn purge(&self, context: u64);
+}
+
+/// A queue pair and its connection.
+pub trait QueuePair: Send + Sync {
+    /// Queues a request.
+    ///
+    /// After the connection has ended the request is taken and completes as
+    /// [`WcStatus::Flushed`].
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError>;
+    /// Queues a receive buffer, in any state; flushed at once after the connection has ended.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError>;
+    /// Ends the connection or its establishment. Graceful: after the requests that are queued.
+    /// Abrupt: outstanding requests are flushed. [`CmEvent::Disconnected`] follows, also when
+    /// establishment is given up; nothing follows if there was neither.
+    fn disconnect(&self, graceful: bool);
+    /// Back to the state after creation; only after the connection has ended. Completions of
+    /// the old connection are removed from the completion queues.
+    fn reset(&self);
+    /// Ends the connection without an event; receives and requests vanish, and so do their
+    /// completions that are still queued.
+    fn destroy(&self);
+    /// Requests outstanding: posted, not completed.
+    fn send_outstanding(&self) -> u32;
+    /// Receives outstanding: posted, not completed.
+    fn recv_outstanding(&self) -> u32;
+    /// Local and remote address of the connection or of the attempt.
+    fn addrs(&self) -> Option<(SocketAddr, SocketAddr)>;
+}
+
+/// A device that is open.
+pub trait Device: Sized + Send + Sync + 'static {
+    /// Protection domain; dropping it frees it.
+    type Pd: Send + Sync;
+    /// Memory region.
+    type Mr: MemoryRegion;
+    /// Completion queue.
+    type Cq: CompletionQueue;
+    /// Queue pair.
+    type Qp: QueuePair;
+    /// Listener; dropping it stops listening.
+    type Listener: Send + Sync;
+    /// Connection request.
+    type ConnRequest: ConnectionRequest;
+
+    /// The name of the device in the library field of `dat.conf`: `builtin:NAME`.
+    const NAME: &'static str;
+
+    /// Opens the device.
+    ///
+    /// `params` is the `ia_params` field of the `dat.conf` entry.
+    ///
+    /// # Errors
+    /// A message for the log that says what is wrong with the parameters or the machine.
+    fn open(params: &str) -> Result<Arc<Self>, String>;
+    /// Limits and identity.
+    fn attr(&self) -> &DeviceAttr;
+    /// The address of this interface adapter; the port is 0.
+    fn address(&self) -> SocketAddr;
+    /// Gives the device the chance to work in the thread of a consumer that polls; returns
+    /// at once. Called when a poll found nothing.
+    fn progress(&self);
+    /// A consumer is about to block: from now on the device serves itself.
+    fn before_block(&self);
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, DeviceError>;
+    /// Registers `len` bytes at `addr`.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadMemory`] if the range is not mapped or not accessible as asked,
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    fn reg_mr(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Self::Mr, DeviceError>;
+    /// Makes a completion queue.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    fn create_cq(
+        self: &Arc<Self>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Arc<Self::Cq>, DeviceError>;
+    /// Makes a queue pair. A queue without completion queue takes no work requests.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    fn create_qp(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        send_cq: Option<&Arc<Self::Cq>>,
+        recv_cq: Option<&Arc<Self::Cq>>,
+        attr: &QpAttr,
+        handler: Arc<dyn QpHandler>,
+    ) -> Result<Arc<Self::Qp>, DeviceError>;
+
+    /// Listens for connection requests to `qual`, which may use all 64 bits.
+    ///
+    /// # Errors
+    /// [`DeviceError::QualInUse`], [`DeviceError::Resources`].
+    fn listen(
+        self: &Arc<Self>,
+        qual: u64,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<Self::Listener, DeviceError>;
+    /// Listens on a qualifier that the device chooses, between 1024 and 65535.
+    ///
+    /// # Errors
+    /// [`DeviceError::QualUnavailable`], [`DeviceError::Resources`].
+    fn listen_any(
+        self: &Arc<Self>,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<(Self::Listener, u64), DeviceError>;
+    /// Starts to connect; the outcome is a [`CmEvent`]. The port of `remote` is ignored.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadAddress`] for an address this device can never reach,
+    /// [`DeviceError::Resources`].
+    fn connect(
+        self: &Arc<Self>,
+        qp: &Arc<Self::Qp>,
+        remote: SocketAddr,
+        qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError>;
+    /// Accepts a request on a queue pair; [`CmEvent::Established`] or [`CmEvent::AcceptError`]
+    /// follows.
+    ///
+    /// # Errors
+    /// [`DeviceError::RequestGone`], [`DeviceError::Resources`].
+    fn accept(
+        self: &Arc<Self>,
+        request: Self::ConnRequest,
+        qp: &Arc<Self::Qp>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError>;
+    /// Refuses a request in the name of the consumer: the peer sees
+    /// [`CmEvent::PeerRejected`].
+    fn reject(self: &Arc<Self>, request: Self::ConnRequest, private_data: &[u8]);
+}

@@ -1,0 +1,3 @@
+//! The soft device: RDMA semantics without an RDMA card.
+
+pub mod iwarp;
