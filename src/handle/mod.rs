@@ -54,7 +54,7 @@ pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_
 
 /// The object of a handle, if the handle is one of ours, still valid, and of this type.
 #[inline]
-pub fn get<'g, T: Object>(handle: *mut c_void, _guard: &'g Guard) -> Option<&'g T> {
+pub fn get<T: Object>(handle: *mut c_void, _guard: &Guard) -> Option<&T> {
     let object = arena::slot(handle)?.object.load(Ordering::Acquire);
     if object.addr() & TAG_MASK != T::TAG {
         return None;
