@@ -1,1 +1,126 @@
-//! Handles.
+//! Handles: any bit pattern may come from C; only ours is ever followed.
+//!
+//! [`arena`] gives addresses that can be checked, [`pin`] keeps the object of a checked handle
+//! alive while a call uses it, without a lock or a counter. Together:
+//!
+//! ```text
+//! let guard = pin::pin();
+//! let ep: &Ep = handle::get(h, &guard).ok_or(invalid handle)?;
+//! ```
+//!
+//! A free in another thread makes the handle invalid at once and the object go away when the
+//! last call that had looked it up is over. A call that blocks takes a reference ([`share`])
+//! and ends its section.
+
+mod arena;
+pub mod pin;
+mod shared;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub use pin::Guard;
+pub use shared::Shared;
+
+/// Low bits of an object's address that hold its tag.
+const TAG_MASK: usize = 63;
+
+/// Something that handles can name.
+///
+/// # Safety
+/// No two types have the same [`Object::TAG`], and the type is aligned to 64 bytes.
+pub unsafe trait Object: Send + Sync + 'static {
+    /// Identifies the type: 1 to 63.
+    const TAG: usize;
+}
+
+fn tagged<T: Object>(object: *const T) -> *mut c_void {
+    const { assert!(T::TAG > 0 && T::TAG <= TAG_MASK && align_of::<T>() > TAG_MASK) };
+    (object as *mut c_void).map_addr(|a| a | T::TAG)
+}
+
+/// Makes a handle for an object. The arena keeps one reference until [`remove`].
+///
+/// `table` is what the first word of the handle will point to: the provider table.
+/// `None` when the address space for handles, or memory, is used up.
+pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_void> {
+    let raw = Arc::into_raw(object);
+    let handle = arena::insert(table.cast_mut(), tagged(raw));
+    if handle.is_none() {
+        // SAFETY: from `into_raw` above, and the arena did not take it.
+        drop(unsafe { Arc::from_raw(raw) });
+    }
+    handle
+}
+
+/// The object of a handle, if the handle is one of ours, still valid, and of this type.
+#[inline]
+pub fn get<T: Object>(handle: *mut c_void, _guard: &Guard) -> Option<&T> {
+    let object = arena::slot(handle)?.object.load(Ordering::Acquire);
+    if object.addr() & TAG_MASK != T::TAG {
+        return None;
+    }
+    // SAFETY: the tag says that `insert::<T>` put it there. `remove` defers the drop until the
+    // section of `_guard`, which began before the load, has ended.
+    Some(unsafe { &*object.map_addr(|a| a & !TAG_MASK).cast::<T>() })
+}
+
+/// A reference that outlives the section, for calls that block or store the object.
+pub fn share<T: Object>(object: &T) -> Arc<T> {
+    // SAFETY: every `&T` that [`get`] gives out points into an `Arc` that is alive.
+    unsafe {
+        Arc::increment_strong_count(object);
+        Arc::from_raw(object)
+    }
+}
+
+/// The object of a handle as a reference of the caller's own.
+pub fn get_shared<T: Object>(handle: *mut c_void) -> Option<Arc<T>> {
+    let guard = pin::pin();
+    get::<T>(handle, &guard).map(share)
+}
+
+/// Invalidates a handle. `false` if another thread did so before, or the handle never was one
+/// of this object; then nothing has changed. The arena's reference is dropped when no section
+/// can see the object any more.
+pub fn remove<T: Object>(handle: *mut c_void, object: &T) -> bool {
+    if !arena::remove(handle, tagged(object)) {
+        return false;
+    }
+    struct Raw<T>(*const T);
+    // SAFETY: it stands for an `Arc<T>` of a type that is Send and Sync.
+    unsafe impl<T: Object> Send for Raw<T> {}
+    impl<T> Raw<T> {
+        fn release(self) {
+            // SAFETY: the reference that `insert` gave to the arena; `arena::remove` is true
+            // once for each.
+            drop(unsafe { Arc::from_raw(self.0) });
+        }
+    }
+    let raw = Raw(std::ptr::from_ref(object));
+    pin::retire(move || raw.release());
+    true
+}
+
+/// The tag of the object of a valid handle.
+pub fn tag_of(handle: *mut c_void) -> Option<usize> {
+    let object = arena::slot(handle)?.object.load(Ordering::Acquire);
+    (!object.is_null()).then(|| object.addr() & TAG_MASK)
+}
+
+/// The provider table of a handle, if it is one of ours and valid.
+#[inline]
+pub fn table_of(handle: *mut c_void) -> Option<*const c_void> {
+    let table = arena::slot(handle)?.table.load(Ordering::Acquire);
+    (!table.is_null()).then_some(table.cast_const())
+}
+
+/// Whether the value lies where our handles lie, valid or not. Such a value must never be
+/// taken for the pointer of another provider.
+pub fn is_ours(handle: *mut c_void) -> bool {
+    arena::in_range(handle)
+}
+
+#[cfg(test)]
+mod tests;

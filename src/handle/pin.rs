@@ -1,0 +1,396 @@
+//! Read-side sections that cost two plain stores: what a section can reach stays valid while
+//! it lasts.
+//!
+//! This is read-copy-update with an asymmetric barrier. A reader marks its section in a record
+//! of its own thread, without a fence; whoever takes something away first makes it unreachable,
+//! then lets the kernel run a barrier on every core the process uses (`membarrier(2)`), and
+//! waits for the sections that may still see it. Where the kernel refuses `membarrier` (seccomp,
+//! valgrind) readers pay for a full fence instead; the rest stays the same.
+//!
+//! A lookup happens on every call of the API, a free hardly ever: that is why all the cost is
+//! on the side of the free.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+
+use parking_lot::Mutex;
+
+/// One thread's mark. Records are never given back to the allocator: another thread may be
+/// reading one at any time. A finished thread's record is reused by the next new thread.
+#[repr(align(128))] // two lines: neighbours are prefetched in pairs
+struct Record {
+    /// 0 outside of a section, otherwise the epoch that was current when it began.
+    active: AtomicU64,
+    /// Belongs to a living thread.
+    taken: AtomicBool,
+    /// Sections nest; only the owning thread looks at this.
+    depth: Cell<u32>,
+    /// The owning thread retired something inside its section.
+    collect_at_end: Cell<bool>,
+    /// The owning thread put something off inside its section.
+    deferred_at_end: Cell<bool>,
+}
+
+// SAFETY: the `Cell`s are touched by the thread that owns the record alone; a record changes its
+// owner through `taken` (acquire/release).
+unsafe impl Sync for Record {}
+
+/// Epochs count the things that were taken away. It starts at 1 because 0 means "no section".
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+/// All records ever made.
+static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
+/// Process that owns [`RECORDS`]: in a forked child the other threads are gone, their marks not.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// What waits for sections to end.
+static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
+/// Readers need a fence of their own: `membarrier` is not available.
+static FENCE_READERS: AtomicBool = AtomicBool::new(true);
+
+struct Retired {
+    epoch: u64,
+    free: Box<dyn FnOnce() + Send>,
+}
+
+thread_local! {
+    /// The record of this thread, null before its first section. Without a destructor, so that
+    /// access to it is one load.
+    static RECORD: Cell<*const Record> = const { Cell::new(std::ptr::null()) };
+    /// Gives the record back at the end of the thread.
+    static GIVE_BACK: GiveBack = const { GiveBack };
+    /// What [`outside`] put off.
+    static DEFERRED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+struct GiveBack;
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        let record = RECORD.replace(std::ptr::null());
+        if !record.is_null() {
+            // SAFETY: records live as long as the process.
+            unsafe { (*record).taken.store(false, Ordering::Release) };
+        }
+    }
+}
+
+/// A running section. Not `Send`: it marks the thread that began it.
+pub struct Guard {
+    record: &'static Record,
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Begins a section. It may be nested; blocking inside one delays every free, so do not.
+#[inline]
+pub fn pin() -> Guard {
+    let record = RECORD.get();
+    let record = if record.is_null() {
+        new_record()
+    } else {
+        // SAFETY: records live as long as the process.
+        unsafe { &*record }
+    };
+    let depth = record.depth.get();
+    record.depth.set(depth + 1);
+    if depth == 0 {
+        record
+            .active
+            .store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+        if FENCE_READERS.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        } else {
+            // The processor may still order the store behind later loads; the barrier that the
+            // freeing side asks the kernel for makes up for it.
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+    Guard {
+        record,
+        _not_send: PhantomData,
+    }
+}
+
+impl Drop for Guard {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = self.record.depth.get() - 1;
+        self.record.depth.set(depth);
+        if depth == 0 {
+            self.record.active.store(0, Ordering::Release);
+            if self.record.collect_at_end.get() {
+                self.record.collect_at_end.set(false);
+                collect();
+            }
+            if self.record.deferred_at_end.get() {
+                self.record.deferred_at_end.set(false);
+                run_deferred();
+            }
+        }
+    }
+}
+
+#[cold]
+fn new_record() -> &'static Record {
+    let mut records = RECORDS.lock();
+    if records.is_empty() {
+        FENCE_READERS.store(!register_membarrier(), Ordering::SeqCst);
+        OWNER.store(std::process::id(), Ordering::Relaxed);
+    }
+    let free = records.iter().find(|r| {
+        r.taken
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    });
+    let record = match free {
+        Some(record) => *record,
+        None => {
+            let record: &'static Record = Box::leak(Box::new(Record {
+                active: AtomicU64::new(0),
+                taken: AtomicBool::new(true),
+                depth: Cell::new(0),
+                collect_at_end: Cell::new(false),
+                deferred_at_end: Cell::new(false),
+            }));
+            records.push(record);
+            record
+        }
+    };
+    drop(records);
+    RECORD.set(record);
+    // Late in the life of a thread its destructors have run already; then the record simply
+    // stays taken.
+    let _ = GIVE_BACK.try_with(|_| ());
+    record
+}
+
+fn register_membarrier() -> bool {
+    // ThreadSanitizer does not know of membarrier and would report what it orders.
+    if cfg!(dat_tsan) {
+        return false;
+    }
+    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// After this every section either is seen by the caller or sees what the caller did before.
+fn heavy_barrier() {
+    fence(Ordering::SeqCst);
+    if !FENCE_READERS.load(Ordering::Relaxed) && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    {
+        // Only in a forked child: the registration is not inherited by all kernels.
+        membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    }
+}
+
+/// The oldest epoch in which a section runs, [`u64::MAX`] if none does.
+fn oldest_section() -> u64 {
+    let records = RECORDS.lock();
+    let pid = std::process::id();
+    if OWNER.swap(pid, Ordering::Relaxed) != pid {
+        let own = RECORD.get();
+        for record in records.iter().filter(|r| !std::ptr::eq(**r, own)) {
+            record.active.store(0, Ordering::Relaxed);
+        }
+    }
+    records
+        .iter()
+        .map(|r| r.active.load(Ordering::Acquire))
+        .filter(|epoch| *epoch != 0)
+        .min()
+        .unwrap_or(u64::MAX)
+}
+
+/// Waits until every section that was running has ended. What the caller made unreachable
+/// before is then out of use.
+///
+/// # Panics
+/// Inside a section of the same thread, which would wait for itself.
+pub fn synchronize() {
+    let own = RECORD.get();
+    // SAFETY: records live as long as the process.
+    if !own.is_null() && unsafe { (*own).depth.get() } != 0 {
+        panic!("synchronize() inside a section");
+    }
+    let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
+    heavy_barrier();
+    let mut rounds = 0u32;
+    while oldest_section() <= epoch {
+        rounds += 1;
+        match rounds {
+            0..=64 => std::hint::spin_loop(),
+            65..=1024 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+}
+
+/// Runs `free` once every section that is running now has ended; at once if none is, otherwise
+/// in whichever thread notices.
+pub fn retire(free: impl FnOnce() + Send + 'static) {
+    let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
+    GARBAGE.lock().push(Retired {
+        epoch,
+        free: Box::new(free),
+    });
+    let own = RECORD.get();
+    // SAFETY: records live as long as the process.
+    match unsafe { own.as_ref() } {
+        Some(record) if record.depth.get() != 0 => record.collect_at_end.set(true),
+        _ => collect(),
+    }
+}
+
+/// Runs `f` outside of any section of this thread: at once, or when the section ends. For calls
+/// into the consumer's code, which may do anything.
+pub fn outside(f: impl FnOnce() + 'static) {
+    let own = RECORD.get();
+    // SAFETY: records live as long as the process.
+    match unsafe { own.as_ref() } {
+        Some(record) if record.depth.get() != 0 => {
+            let f: Box<dyn FnOnce()> = Box::new(f);
+            DEFERRED.with_borrow_mut(|d| d.push(f));
+            record.deferred_at_end.set(true);
+        }
+        _ => f(),
+    }
+}
+
+#[cold]
+fn run_deferred() {
+    let deferred = DEFERRED.with_borrow_mut(std::mem::take);
+    for f in deferred {
+        f();
+    }
+}
+
+/// Frees what no section can see any more.
+#[cold]
+fn collect() {
+    heavy_barrier();
+    let oldest = oldest_section();
+    let mut free = Vec::new();
+    GARBAGE.lock().retain_mut(|retired| {
+        if retired.epoch >= oldest {
+            return true;
+        }
+        free.push(std::mem::replace(&mut retired.free, Box::new(|| ())));
+        false
+    });
+    // Outside of the lock: freeing may retire again.
+    for f in free {
+        f();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+
+    #[test]
+    fn retire_waits_for_the_section() {
+        let freed = Arc::new(AtomicBool::new(false));
+        let guard = pin();
+        let nested = pin();
+        let flag = freed.clone();
+        retire(move || flag.store(true, Ordering::SeqCst));
+        drop(nested);
+        assert!(!freed.load(Ordering::SeqCst));
+        drop(guard);
+        // Sections of other tests of this process may hold it back for a moment.
+        while !freed.load(Ordering::SeqCst) {
+            synchronize();
+            collect();
+        }
+    }
+
+    #[test]
+    fn outside_waits_for_the_end_of_the_section() {
+        let ran = std::rc::Rc::new(Cell::new(0));
+        let again = ran.clone();
+        outside(move || again.set(again.get() + 1));
+        assert_eq!(ran.get(), 1);
+        let guard = pin();
+        let again = ran.clone();
+        outside(move || {
+            synchronize();
+            again.set(again.get() + 1);
+        });
+        assert_eq!(ran.get(), 1);
+        drop(guard);
+        assert_eq!(ran.get(), 2);
+    }
+
+    #[test]
+    fn synchronize_waits_for_other_threads() {
+        let inside = Arc::new(AtomicBool::new(false));
+        let leave = Arc::new(AtomicBool::new(false));
+        let left = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (inside, leave, left) = (inside.clone(), leave.clone(), left.clone());
+            std::thread::spawn(move || {
+                let guard = pin();
+                inside.store(true, Ordering::SeqCst);
+                while !leave.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                left.store(true, Ordering::SeqCst);
+                drop(guard);
+            })
+        };
+        while !inside.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let waiter = std::thread::spawn(move || {
+            synchronize();
+            assert!(left.load(Ordering::SeqCst));
+        });
+        leave.store(true, Ordering::SeqCst);
+        waiter.join().unwrap();
+        thread.join().unwrap();
+    }
+
+    /// Readers follow a pointer that a writer replaces all the time: none may see a freed value.
+    #[test]
+    fn readers_never_see_freed_memory() {
+        const LIVE: usize = 0x600d;
+        let current = Arc::new(AtomicPtr::new(Box::into_raw(Box::new(AtomicUsize::new(
+            LIVE,
+        )))));
+        let stop = Arc::new(AtomicBool::new(false));
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                let (current, stop) = (current.clone(), stop.clone());
+                std::thread::spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let _guard = pin();
+                        // SAFETY: reachable inside a section, so not freed yet.
+                        let value = unsafe { &*current.load(Ordering::Acquire) };
+                        assert_eq!(value.load(Ordering::Relaxed), LIVE);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2000 {
+            let new = Box::into_raw(Box::new(AtomicUsize::new(LIVE)));
+            let old = current.swap(new, Ordering::AcqRel) as usize;
+            retire(move || {
+                // SAFETY: made by `Box::into_raw`, unreachable, and no section sees it.
+                let old = unsafe { Box::from_raw(old as *mut AtomicUsize) };
+                old.store(0, Ordering::Relaxed);
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        for r in readers {
+            r.join().unwrap();
+        }
+        // SAFETY: the last value, no reader is left.
+        drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
+    }
+}
