@@ -73,13 +73,13 @@ fn frame(random: &mut Random) -> Vec<u8> {
 #[test]
 fn negotiation() {
     let mut random = Random(0x6d70_6121);
-    for _ in 0..30_000 {
+    for _ in 0..150_000 {
         let mut data = frame(&mut random);
         wire_properties::mpa_frame(&data);
         random.damage(&mut data);
         wire_properties::mpa_frame(&data);
     }
-    for _ in 0..10_000 {
+    for _ in 0..100_000 {
         wire_properties::mpa_frame(&random.bytes(100));
     }
 }
@@ -157,13 +157,13 @@ fn stream(random: &mut Random) -> (Vec<u8>, usize) {
 #[test]
 fn segments() {
     let mut random = Random(0x6664_7075);
-    for _ in 0..6_000 {
+    for _ in 0..60_000 {
         let (mut data, count) = stream(&mut random);
         assert_eq!(wire_properties::fpdu_stream(&data), count);
         random.damage(&mut data);
         wire_properties::fpdu_stream(&data);
     }
-    for _ in 0..10_000 {
+    for _ in 0..100_000 {
         wire_properties::fpdu_stream(&random.bytes(100));
     }
 }
