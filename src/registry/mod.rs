@@ -1,1 +1,2 @@
 //! The registry.
+pub mod parse;
