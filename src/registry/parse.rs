@@ -147,8 +147,11 @@ fn parse_line(line: &[u8]) -> Result<Option<Line>, Fault> {
     }))
 }
 
+/// A field, unquoted, and the text behind it.
+type Token<'a> = (Vec<u8>, &'a [u8]);
+
 /// The first field of `text` and what follows it; `None` at the end or at a comment.
-fn token(text: &[u8]) -> Result<Option<(Vec<u8>, &[u8])>, Fault> {
+fn token(text: &[u8]) -> Result<Option<Token<'_>>, Fault> {
     let start = text.iter().position(|&byte| !is_blank(byte));
     let text = &text[start.unwrap_or(text.len())..];
     match text.first() {
@@ -165,7 +168,7 @@ fn token(text: &[u8]) -> Result<Option<(Vec<u8>, &[u8])>, Fault> {
 }
 
 /// A quoted field whose opening quote has been read.
-fn quoted(text: &[u8]) -> Result<(Vec<u8>, &[u8]), Fault> {
+fn quoted(text: &[u8]) -> Result<Token<'_>, Fault> {
     let mut field = Vec::new();
     let mut bytes = text.iter().enumerate();
     while let Some((index, &byte)) = bytes.next() {
