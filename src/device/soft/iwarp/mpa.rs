@@ -43,7 +43,8 @@ bitflags::bitflags! {
     pub struct Rtr: u8 {
         /// An RDMA Write of no bytes. STag and offset mean nothing.
         const WRITE = 0x01;
-        /// An RDMA Read of no bytes; the response is sent, and completes nothing.
+        /// An RDMA Read of no bytes, answered with a response of no bytes, neither counted
+        /// in the agreed depths.
         const READ = 0x02;
         /// An FPDU of no bytes.
         const FPDU = 0x04;
