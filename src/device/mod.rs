@@ -433,6 +433,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Number of the device among those of this library, for handle tags: 0 to 4.
     const INDEX: usize;
 
+    /// The IAs that this machine offers without any configuration: names and parameters.
+    fn discover() -> Vec<(String, String)>;
     /// Opens the device.
     ///
     /// `params` is the `ia_params` field of the `dat.conf` entry.
