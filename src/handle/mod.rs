@@ -14,12 +14,14 @@
 
 mod arena;
 pub mod pin;
+mod shared;
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use pin::Guard;
+pub use shared::Shared;
 
 /// Low bits of an object's address that hold its tag.
 const TAG_MASK: usize = 63;

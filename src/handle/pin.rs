@@ -10,7 +10,7 @@
 //! A lookup happens on every call of the API, a free hardly ever: that is why all the cost is
 //! on the side of the free.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
@@ -28,6 +28,8 @@ struct Record {
     depth: Cell<u32>,
     /// The owning thread retired something inside its section.
     collect_at_end: Cell<bool>,
+    /// The owning thread put something off inside its section.
+    deferred_at_end: Cell<bool>,
 }
 
 // SAFETY: the `Cell`s are touched by the thread that owns the record alone; a record changes its
@@ -56,6 +58,8 @@ thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(std::ptr::null()) };
     /// Gives the record back at the end of the thread.
     static GIVE_BACK: GiveBack = const { GiveBack };
+    /// What [`outside`] put off.
+    static DEFERRED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
 struct GiveBack;
@@ -117,6 +121,10 @@ impl Drop for Guard {
                 self.record.collect_at_end.set(false);
                 collect();
             }
+            if self.record.deferred_at_end.get() {
+                self.record.deferred_at_end.set(false);
+                run_deferred();
+            }
         }
     }
 }
@@ -141,6 +149,7 @@ fn new_record() -> &'static Record {
                 taken: AtomicBool::new(true),
                 depth: Cell::new(0),
                 collect_at_end: Cell::new(false),
+                deferred_at_end: Cell::new(false),
             }));
             records.push(record);
             record
@@ -236,6 +245,29 @@ pub fn retire(free: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Runs `f` outside of any section of this thread: at once, or when the section ends. For calls
+/// into the consumer's code, which may do anything.
+pub fn outside(f: impl FnOnce() + 'static) {
+    let own = RECORD.get();
+    // SAFETY: records live as long as the process.
+    match unsafe { own.as_ref() } {
+        Some(record) if record.depth.get() != 0 => {
+            let f: Box<dyn FnOnce()> = Box::new(f);
+            DEFERRED.with_borrow_mut(|d| d.push(f));
+            record.deferred_at_end.set(true);
+        }
+        _ => f(),
+    }
+}
+
+#[cold]
+fn run_deferred() {
+    let deferred = DEFERRED.with_borrow_mut(std::mem::take);
+    for f in deferred {
+        f();
+    }
+}
+
 /// Frees what no section can see any more.
 #[cold]
 fn collect() {
@@ -276,6 +308,23 @@ mod tests {
             synchronize();
             collect();
         }
+    }
+
+    #[test]
+    fn outside_waits_for_the_end_of_the_section() {
+        let ran = std::rc::Rc::new(Cell::new(0));
+        let again = ran.clone();
+        outside(move || again.set(again.get() + 1));
+        assert_eq!(ran.get(), 1);
+        let guard = pin();
+        let again = ran.clone();
+        outside(move || {
+            synchronize();
+            again.set(again.get() + 1);
+        });
+        assert_eq!(ran.get(), 1);
+        drop(guard);
+        assert_eq!(ran.get(), 2);
     }
 
     #[test]

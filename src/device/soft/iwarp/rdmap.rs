@@ -1,0 +1,347 @@
+//! The meaning of segments (RFC 5040), and the sequence numbers (RFC 5041 section 5).
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::fpdu::{Control, Header, Tagged, Untagged};
+use super::wire::{
+    DDP_VERSION, DDP_VERSION_MASK, FPDU_PREFIX, OP_READ_REQUEST, OP_READ_RESPONSE, OP_SEND,
+    OP_SEND_INVALIDATE, OP_SEND_SE, OP_SEND_SE_INVALIDATE, OP_TERMINATE, OP_WRITE, QN_READ_REQUEST,
+    QN_SEND, QN_TERMINATE, RDMAP_VERSION, RDMAP_VERSION_MASK, READ_REQUEST_HDR, READ_REQUEST_LEN,
+    ReadRequestWire, UNTAGGED_HDR, WireError,
+};
+
+/// What a received segment is. Its payload is beside it, not in it, so that the same type
+/// serves buffers and direct placement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// RDMA Write: the payload goes to `to` in `stag`. With no payload, neither is to be
+    /// looked at (RFC 5040 section 5.1; ready-to-receive messages carry invented ones).
+    Write {
+        /// Steering tag of ours.
+        stag: u32,
+        /// Offset; `to` plus the payload's length does not wrap.
+        to: u64,
+        /// Last segment of the message.
+        last: bool,
+    },
+    /// RDMA Read Response: the payload goes to `to` in `stag`, both as our oldest unanswered
+    /// Read Request named them.
+    ReadResponse {
+        /// Steering tag of ours.
+        stag: u32,
+        /// Offset; `to` plus the payload's length does not wrap.
+        to: u64,
+        /// Last segment of the response.
+        last: bool,
+    },
+    /// A Send of any kind: the payload goes to `mo` in the oldest receive buffer.
+    Send {
+        /// Message sequence number.
+        msn: u32,
+        /// Offset in the message; `mo` plus the payload's length does not wrap.
+        mo: u32,
+        /// Last segment of the message.
+        last: bool,
+        /// Solicited event.
+        solicited: bool,
+        /// STag of ours to invalidate when the message is complete.
+        invalidate: Option<u32>,
+    },
+    /// RDMA Read Request: the payload is for [`ReadRequest::parse`].
+    ReadRequest {
+        /// Message sequence number.
+        msn: u32,
+    },
+    /// Terminate: the payload is for [`Terminate::parse`](super::terminate::Terminate::parse).
+    Terminate {
+        /// Message sequence number.
+        msn: u32,
+    },
+}
+
+impl Segment {
+    /// Judges a header and the length of its payload by all rules that need no state.
+    ///
+    /// # Errors
+    /// The error to terminate the connection with. Of versions, opcode and queue the first
+    /// that is wrong counts, in this order, as RFC 5041 section 7 and RFC 5040 section 7 have
+    /// it. The opcodes of RFC 7306 are not taken.
+    #[inline]
+    pub fn classify(header: &Header, payload_len: usize) -> Result<Self, WireError> {
+        match header {
+            Header::Tagged(header) => Self::classify_tagged(header, payload_len),
+            Header::Untagged(header) => Self::classify_untagged(header, payload_len),
+        }
+    }
+
+    fn classify_tagged(header: &Tagged, payload_len: usize) -> Result<Self, WireError> {
+        let &Tagged { control, stag, to } = header;
+        check_versions(control, WireError::DDP_TAGGED_VERSION)?;
+        let last = control.last();
+        let segment = match control.opcode() {
+            OP_WRITE => Segment::Write { stag, to, last },
+            OP_READ_RESPONSE => Segment::ReadResponse { stag, to, last },
+            _ => return Err(WireError::RDMAP_OPCODE),
+        };
+        match to.checked_add(payload_len as u64) {
+            Some(_) => Ok(segment),
+            None => Err(WireError::DDP_TAGGED_TO_WRAP),
+        }
+    }
+
+    fn classify_untagged(header: &Untagged, payload_len: usize) -> Result<Self, WireError> {
+        let &Untagged {
+            control,
+            invalidate,
+            qn,
+            msn,
+            mo,
+        } = header;
+        check_versions(control, WireError::DDP_UNTAGGED_VERSION)?;
+        let last = control.last();
+        let opcode = control.opcode();
+        let (queue, segment) = match opcode {
+            OP_SEND | OP_SEND_INVALIDATE | OP_SEND_SE | OP_SEND_SE_INVALIDATE => {
+                let solicited = matches!(opcode, OP_SEND_SE | OP_SEND_SE_INVALIDATE);
+                let invalidates = matches!(opcode, OP_SEND_INVALIDATE | OP_SEND_SE_INVALIDATE);
+                let invalidate = invalidates.then_some(invalidate);
+                (
+                    QN_SEND,
+                    Segment::Send {
+                        msn,
+                        mo,
+                        last,
+                        solicited,
+                        invalidate,
+                    },
+                )
+            }
+            OP_READ_REQUEST => (QN_READ_REQUEST, Segment::ReadRequest { msn }),
+            OP_TERMINATE => (QN_TERMINATE, Segment::Terminate { msn }),
+            _ => return Err(WireError::RDMAP_OPCODE),
+        };
+        if qn != queue {
+            return Err(WireError::DDP_QN);
+        }
+        if queue == QN_SEND {
+            let end = u32::try_from(payload_len)
+                .ok()
+                .and_then(|len| mo.checked_add(len));
+            return end.map(|_| segment).ok_or(WireError::DDP_MO);
+        }
+        // Messages of the other queues are headers that fit one segment, and always come so.
+        if mo != 0 {
+            return Err(WireError::DDP_MO);
+        }
+        if !last || queue == QN_READ_REQUEST && payload_len > READ_REQUEST_LEN {
+            return Err(WireError::DDP_TOO_LONG);
+        }
+        Ok(segment)
+    }
+}
+
+fn check_versions(control: Control, ddp_error: WireError) -> Result<(), WireError> {
+    if control.ddp & DDP_VERSION_MASK != DDP_VERSION {
+        return Err(ddp_error);
+    }
+    if control.rdmap & RDMAP_VERSION_MASK != RDMAP_VERSION {
+        return Err(WireError::RDMAP_VERSION);
+    }
+    Ok(())
+}
+
+/// An RDMA Read Request (RFC 5040 section 4.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadRequest {
+    /// Where the response is to go, at the requester.
+    pub sink_stag: u32,
+    /// Offset there.
+    pub sink_to: u64,
+    /// Bytes to read. With zero, no STag or offset is to be looked at.
+    pub size: u32,
+    /// What to read, at the responder.
+    pub source_stag: u32,
+    /// Offset there.
+    pub source_to: u64,
+}
+
+impl ReadRequest {
+    /// Encodes prefix, DDP header and request; the FPDU has no payload beyond.
+    pub fn encode(&self, msn: u32, out: &mut [u8; READ_REQUEST_HDR]) {
+        let control = Control::new(OP_READ_REQUEST, true);
+        let header = Untagged {
+            control,
+            invalidate: 0,
+            qn: QN_READ_REQUEST,
+            msn,
+            mo: 0,
+        };
+        let wire = ReadRequestWire {
+            sink_stag: U32::new(self.sink_stag),
+            sink_to: U64::new(self.sink_to),
+            size: U32::new(self.size),
+            source_stag: U32::new(self.source_stag),
+            source_to: U64::new(self.source_to),
+        };
+        let ulpdu = U16::new((READ_REQUEST_HDR - FPDU_PREFIX) as u16);
+        out[..UNTAGGED_HDR].copy_from_slice(header.to_wire(ulpdu).as_bytes());
+        out[UNTAGGED_HDR..].copy_from_slice(wire.as_bytes());
+    }
+
+    /// Reads the payload of a [`Segment::ReadRequest`].
+    ///
+    /// # Errors
+    /// [`WireError::RDMAP_STREAM`] if it is cut short, [`WireError::RDMAP_TO_WRAP`] if the
+    /// source wraps.
+    pub fn parse(payload: &[u8]) -> Result<Self, WireError> {
+        let wire =
+            ReadRequestWire::read_from_bytes(payload).map_err(|_| WireError::RDMAP_STREAM)?;
+        let request = Self {
+            sink_stag: wire.sink_stag.get(),
+            sink_to: wire.sink_to.get(),
+            size: wire.size.get(),
+            source_stag: wire.source_stag.get(),
+            source_to: wire.source_to.get(),
+        };
+        match request.source_to.checked_add(u64::from(request.size)) {
+            Some(_) => Ok(request),
+            None => Err(WireError::RDMAP_TO_WRAP),
+        }
+    }
+}
+
+/// What must come next on the untagged queues of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RxSequence {
+    send_msn: u32,
+    send_mo: u32,
+    /// Solicited and invalidate of the Send whose segments are arriving.
+    open_send: Option<(bool, Option<u32>)>,
+    read_msn: u32,
+}
+
+/// The first sequence number of each queue (RFC 5041 section 5.2).
+const FIRST_MSN: u32 = 1;
+
+impl RxSequence {
+    /// At the start of a connection.
+    pub const fn new() -> Self {
+        Self {
+            send_msn: FIRST_MSN,
+            send_mo: 0,
+            open_send: None,
+            read_msn: FIRST_MSN,
+        }
+    }
+
+    /// Whether the next Send segment starts a message, that is, takes a receive buffer.
+    pub const fn at_message_start(&self) -> bool {
+        self.open_send.is_none()
+    }
+
+    /// Checks that `segment` is the next of its queue, and moves on. TCP delivers in order,
+    /// and segments of one queue are not interleaved (RFC 5041 section 5.3), so anything else
+    /// is a violation. Tagged segments have no sequence.
+    ///
+    /// # Errors
+    /// [`WireError::DDP_MSN`], [`WireError::DDP_MO`]; [`WireError::RDMAP_OPCODE`] if segments
+    /// of one Send differ in kind.
+    #[inline]
+    pub fn accept(&mut self, segment: &Segment, payload_len: usize) -> Result<(), WireError> {
+        match *segment {
+            Segment::Write { .. } | Segment::ReadResponse { .. } => {}
+            Segment::Send {
+                msn,
+                mo,
+                last,
+                solicited,
+                invalidate,
+            } => {
+                let kind = (solicited, invalidate);
+                if msn != self.send_msn {
+                    return Err(WireError::DDP_MSN);
+                }
+                if mo != self.send_mo {
+                    return Err(WireError::DDP_MO);
+                }
+                if self.open_send.is_some_and(|open| open != kind) {
+                    return Err(WireError::RDMAP_OPCODE);
+                }
+                if last {
+                    self.open_send = None;
+                    self.send_msn = msn.wrapping_add(1);
+                    self.send_mo = 0;
+                } else {
+                    self.open_send = Some(kind);
+                    self.send_mo = mo.wrapping_add(payload_len as u32);
+                }
+            }
+            Segment::ReadRequest { msn } => {
+                if msn != self.read_msn {
+                    return Err(WireError::DDP_MSN);
+                }
+                self.read_msn = self.read_msn.wrapping_add(1);
+            }
+            Segment::Terminate { msn } => {
+                if msn != FIRST_MSN {
+                    return Err(WireError::DDP_MSN);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Default for RxSequence {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The sequence numbers to give out on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxSequence {
+    send_msn: u32,
+    read_msn: u32,
+}
+
+impl TxSequence {
+    /// At the start of a connection.
+    pub const fn new() -> Self {
+        Self {
+            send_msn: FIRST_MSN,
+            read_msn: FIRST_MSN,
+        }
+    }
+
+    /// The number of the next Send; all its segments carry it.
+    pub const fn next_send(&mut self) -> u32 {
+        let msn = self.send_msn;
+        self.send_msn = msn.wrapping_add(1);
+        msn
+    }
+
+    /// The number of the next Read Request.
+    pub const fn next_read(&mut self) -> u32 {
+        let msn = self.read_msn;
+        self.read_msn = msn.wrapping_add(1);
+        msn
+    }
+}
+
+impl Default for TxSequence {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The opcode of a Send.
+pub const fn send_opcode(solicited: bool, invalidate: bool) -> u8 {
+    match (solicited, invalidate) {
+        (false, false) => OP_SEND,
+        (false, true) => OP_SEND_INVALIDATE,
+        (true, false) => OP_SEND_SE,
+        (true, true) => OP_SEND_SE_INVALIDATE,
+    }
+}

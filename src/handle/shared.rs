@@ -1,0 +1,81 @@
+//! A reference that many threads read without a lock while one replaces it.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::pin::{self, Guard};
+
+/// Holds an `Arc` or nothing. Readers borrow it inside a section of [`pin`].
+pub struct Shared<T: Send + Sync + 'static> {
+    current: AtomicPtr<T>,
+}
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// Holds nothing.
+    pub const fn empty() -> Self {
+        Shared {
+            current: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// What is held now; valid for the section, even when it is replaced meanwhile.
+    #[inline]
+    pub fn get<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
+        // SAFETY: null or from `Arc::into_raw`; `set` defers the drop until the section ends.
+        unsafe { self.current.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// What is held now, as a reference of the caller's own.
+    pub fn get_shared(&self) -> Option<Arc<T>> {
+        let guard = pin::pin();
+        self.get(&guard).map(|t| {
+            // SAFETY: points into an `Arc` that is alive for the section.
+            unsafe {
+                Arc::increment_strong_count(t);
+                Arc::from_raw(t)
+            }
+        })
+    }
+
+    /// Replaces what is held; the old reference is dropped when no section sees it any more.
+    pub fn set(&self, new: Option<Arc<T>>) {
+        let new = new.map_or(null_mut(), |t| Arc::into_raw(t).cast_mut());
+        let old = self.current.swap(new, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: from `Arc::into_raw`, and taken out of the cell just now.
+            let old = unsafe { Arc::from_raw(old) };
+            pin::retire(move || drop(old));
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let old = *self.current.get_mut();
+        if !old.is_null() {
+            // SAFETY: from `Arc::into_raw`; nobody can read the cell any more.
+            drop(unsafe { Arc::from_raw(old) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaced_values_live_until_the_section_ends() {
+        let cell = Shared::empty();
+        assert!(cell.get_shared().is_none());
+        let first = Arc::new(1);
+        cell.set(Some(first.clone()));
+        let guard = pin::pin();
+        let seen = cell.get(&guard).unwrap();
+        cell.set(Some(Arc::new(2)));
+        assert_eq!(*seen, 1);
+        assert_eq!(Arc::strong_count(&first), 2);
+        drop(guard);
+        assert_eq!(*cell.get_shared().unwrap(), 2);
+    }
+}
