@@ -16,4 +16,6 @@ pub mod dapl;
 pub mod device;
 pub mod error;
 pub mod handle;
+pub mod log_sink;
 pub mod registry;
+pub mod strerror;
