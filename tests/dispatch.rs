@@ -41,7 +41,13 @@ fn run(command: &mut Command) {
 /// Builds the provider and one program, and runs the program, with a registry that has two IAs
 /// of the provider.
 fn check(library: &Library, program: &str) {
-    let libraries = libs::directory(Profile::current());
+    for profile in libs::profiles() {
+        check_in(profile, library, program);
+    }
+}
+
+fn check_in(profile: Profile, library: &Library, program: &str) {
+    let libraries = libs::directory(profile);
     let dir = libraries.join(library.version).join(program);
     fs::create_dir_all(&dir).expect("inside the target directory");
 

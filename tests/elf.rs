@@ -1,10 +1,9 @@
 //! The two shared libraries as ELF files: SONAME, version node, exported symbols, dependencies,
 //! and whether programs built against OpenFabrics' library bind to ours.
 //!
-//! The libraries are built here, in the profile of this test run. With `DAT_CHECK_RELEASE=1`
-//! the release build is checked too, where link-time optimisation could lose a version. With
-//! `DAT_CHECK_DTEST=1` the programs of Debian's dapl2-utils have to be installed; without it
-//! they are checked if they are there.
+//! With `DAT_CHECK_RELEASE=1` the release build is checked too, where link-time optimisation
+//! could lose a version. With `DAT_CHECK_DTEST=1` the programs of Debian's dapl2-utils have to be
+//! installed; without it they are checked if they are there.
 
 #[path = "common/libs.rs"]
 mod libs;
@@ -13,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use libs::{DAT_1_2, DAT_2_0, Library, Profile};
+use libs::{DAT_1_2, DAT_2_0, Library};
 
 /// Programs of dapl2-utils: every binary of Debian that imports from libdat2.
 const PROGRAMS: [&str; 5] = ["dtest", "dtestx", "dtestcm", "dtestsrq", "dapltest"];
@@ -32,18 +31,6 @@ fn symbols(library: &Library) -> (&'static str, usize) {
     match library.version {
         "1.2" => (include_str!("../abi/symbols-1.2.txt"), 73),
         _ => (include_str!("../abi/symbols-2.0.txt"), 74),
-    }
-}
-
-/// Whether a switch of this test is on in the environment.
-fn demanded(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| value == "1")
-}
-
-fn profiles() -> Vec<Profile> {
-    match (Profile::current(), demanded("DAT_CHECK_RELEASE")) {
-        (Profile::Dev, true) => vec![Profile::Dev, Profile::Release],
-        (current, _) => vec![current],
     }
 }
 
@@ -85,7 +72,7 @@ fn exported(file: &Path) -> BTreeSet<String> {
 }
 
 fn each(check: impl Fn(&Library, &Path)) {
-    for profile in profiles() {
+    for profile in libs::profiles() {
         for library in [DAT_1_2, DAT_2_0] {
             check(&library, &libs::directory(profile).join(library.soname));
         }
@@ -147,12 +134,15 @@ fn one_version_node() {
 
 #[test]
 fn programs_of_others_bind_every_symbol() {
-    for profile in profiles() {
+    for profile in libs::profiles() {
         let dir = libs::directory(profile);
         for name in PROGRAMS {
             let program = Path::new("/usr/bin").join(name);
             if !program.exists() {
-                assert!(!demanded("DAT_CHECK_DTEST"), "{program:?} is not installed");
+                assert!(
+                    !libs::demanded("DAT_CHECK_DTEST"),
+                    "{program:?} is not installed"
+                );
                 println!("not run: {program:?} is not installed (package dapl2-utils)");
                 continue;
             }

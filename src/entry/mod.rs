@@ -7,8 +7,8 @@
 //!
 //! * is bound to the version node of its library (`dat_ep_create@@DAT_2.0`);
 //! * keeps `errno` as it was ([`guard`]);
-//! * turns a panic into `DAT_INTERNAL_ERROR`. Where nothing can panic, which the optimiser sees
-//!   in every dispatched function, this boundary leaves no instruction behind;
+//! * turns a panic into `DAT_INTERNAL_ERROR`. This costs no instruction on the way to a provider;
+//!   the provider's functions have a boundary of their own, since other libraries call them too;
 //! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
 pub mod extension;

@@ -42,7 +42,7 @@ pub enum Profile {
 
 impl Profile {
     /// The one that the running test was built in.
-    pub fn current() -> Self {
+    fn current() -> Self {
         match cfg!(debug_assertions) {
             true => Profile::Dev,
             false => Profile::Release,
@@ -59,6 +59,19 @@ impl Profile {
 
     fn directory(self) -> &'static str {
         ["debug", "release"][self.index()]
+    }
+}
+
+/// Whether a switch of the tests is on in the environment.
+pub fn demanded(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
+/// What to test: the profile of this test run, and with `DAT_CHECK_RELEASE=1` what is installed.
+pub fn profiles() -> Vec<Profile> {
+    match (Profile::current(), demanded("DAT_CHECK_RELEASE")) {
+        (Profile::Dev, true) => vec![Profile::Dev, Profile::Release],
+        (current, _) => vec![current],
     }
 }
 
