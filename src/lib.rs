@@ -14,6 +14,7 @@
 pub mod abi;
 pub mod dapl;
 pub mod device;
+pub mod entry;
 pub mod error;
 pub mod handle;
 pub mod log_sink;
