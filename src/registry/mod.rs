@@ -90,6 +90,19 @@ pub struct Setup {
     pub builtins: &'static [Builtin],
 }
 
+impl Setup {
+    /// That of `libdat.so.1`.
+    pub const V1: Setup = Setup {
+        version: Version::V1,
+        builtins: &[],
+    };
+    /// That of `libdat2.so.2`.
+    pub const V2: Setup = Setup {
+        version: Version::V2,
+        builtins: &[],
+    };
+}
+
 /// The built-in provider of a name.
 fn builtin(builtins: &'static [Builtin], name: &str) -> Option<&'static Builtin> {
     builtins.iter().find(|builtin| builtin.name == name)
