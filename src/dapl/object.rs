@@ -119,17 +119,11 @@ pub fn lookup_opt<D: Device, T: DatObject<D>>(
     }
 }
 
-/// The boundary to C: no panic crosses it, `errno` is as it was, and an error becomes a code.
+/// The boundary to C: no panic crosses it and an error becomes a code. `errno` is the business
+/// of the entry points of the library.
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
-    // SAFETY: the address of this thread's errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let saved = unsafe { *errno };
-    let result = catch_unwind(AssertUnwindSafe(f));
-    // SAFETY: as above.
-    unsafe { *errno = saved };
-    match result {
+    match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => error.code(A::VERSION),
         Err(_) => Error::from(Kind::InternalError).code(A::VERSION),
