@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 
 /// The provider that stands in for OpenFabrics' libraries.
-const VERBS: &str = "verbs";
+pub(super) const VERBS: &str = "verbs";
 
 /// An entry, and whether its failure to load has been said.
 struct Listed {

@@ -112,11 +112,13 @@ struct Row {
 
 /// Lists one version. Whether an IA is usable.
 fn list(setup: &Setup) -> io::Result<bool> {
-    let (major, minor) = api_version(setup.version);
+    let version = api_version(setup.version);
+    // Provider libraries find the DAT library in the global scope, so it goes first.
+    let library = Library::open(setup.version);
     let mut reports = inspect::reports(setup);
-    reports.retain(|report| (report.entry.key.major, report.entry.key.minor) == (major, minor));
-    let (title, rows) = match Library::open(setup.version) {
-        Ok(library) => (library.path(), opened(&library, &reports, (major, minor))),
+    reports.retain(|report| (report.entry.key.major, report.entry.key.minor) == version);
+    let (title, rows) = match library {
+        Ok(library) => (library.path(), opened(&library, &reports, version)),
         Err(why) => (
             format!("cannot load {}: {why}", library::soname(setup.version)),
             reports.iter().map(unopened).collect(),
@@ -130,6 +132,7 @@ fn list(setup: &Setup) -> io::Result<bool> {
     } else {
         table::render(heads, &cells)
     };
+    let (major, minor) = version;
     print(&format!("DAT {major}.{minor}: {title}\n{listing}"))?;
     Ok(usable)
 }
