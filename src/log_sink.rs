@@ -136,6 +136,15 @@ pub fn install() {
     });
 }
 
+/// Sends the message of a panic to the log instead of printing it: the panic ends at the
+/// boundary to C, as an error code, and the program is told where.
+pub fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| log::error!("internal error: {info}")));
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

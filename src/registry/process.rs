@@ -29,6 +29,7 @@ fn registry() -> Result<&'static Registry> {
     let setup = SETUP.get().ok_or(Error::from(Kind::InvalidState))?;
     Ok(REGISTRY.get_or_init(|| {
         log_sink::install();
+        log_sink::report_panics();
         let file = env::var_os(config::OVERRIDE);
         let defaults = config::default_files(setup.version);
         Registry::new(*setup, config::entries(setup, file.as_deref(), defaults))
