@@ -2,13 +2,16 @@
 
 mod extension;
 
+use dat_core::dapl::abi::V2;
+use dat_core::dapl::provider;
+use dat_core::device::soft::Soft;
 use dat_core::error::Version;
 use dat_core::registry::Setup;
 
 /// What the registry needs to know of this library.
 const SETUP: Setup = Setup {
     version: Version::V2,
-    builtins: &[],
+    builtins: &[provider::builtin::<V2, Soft>()],
 };
 
 mod registry_level {
