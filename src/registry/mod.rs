@@ -81,26 +81,13 @@ pub struct Builtin {
     pub discover: fn() -> Vec<BuiltinIa>,
 }
 
-/// What a library of ours brings to its registry.
+/// What a library of ours brings to its registry ([`crate::setup`] has them).
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The version of the API.
     pub version: Version,
     /// Its providers, in the order of the built-in table.
     pub builtins: &'static [Builtin],
-}
-
-impl Setup {
-    /// That of `libdat.so.1`.
-    pub const V1: Setup = Setup {
-        version: Version::V1,
-        builtins: &[],
-    };
-    /// That of `libdat2.so.2`.
-    pub const V2: Setup = Setup {
-        version: Version::V2,
-        builtins: &[],
-    };
 }
 
 /// The built-in provider of a name.

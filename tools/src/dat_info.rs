@@ -19,6 +19,7 @@ use dat_core::registry::config::api_version;
 use dat_core::registry::inspect::{self, Report};
 use dat_core::registry::key::Key;
 use dat_core::registry::settings;
+use dat_core::setup;
 
 use library::Library;
 
@@ -52,8 +53,8 @@ enum Api {
 impl Api {
     fn setup(self) -> Setup {
         match self {
-            Api::V1 => Setup::V1,
-            Api::V2 => Setup::V2,
+            Api::V1 => setup::DAT_1_2,
+            Api::V2 => setup::DAT_2_0,
         }
     }
 }
@@ -196,14 +197,20 @@ fn cells(row: Row) -> [String; 6] {
 
 /// What can be set, for `--env`.
 fn settings_text() -> String {
-    let mut text = "Environment variables\n".to_owned();
-    for setting in settings::ENVIRONMENT {
-        text.push_str(&format!(
-            "\n  {} ({}; default: {})\n",
-            setting.name, setting.kind, setting.default
-        ));
-        for line in table::wrap(setting.help, COLUMNS - 6) {
-            text.push_str(&format!("      {line}\n"));
+    let mut text = String::new();
+    for (title, settings) in settings::all() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&format!("{title}\n"));
+        for setting in settings {
+            text.push_str(&format!(
+                "\n  {} ({}; default: {})\n",
+                setting.name, setting.kind, setting.default
+            ));
+            for line in table::wrap(setting.help, COLUMNS - 6) {
+                text.push_str(&format!("      {line}\n"));
+            }
         }
     }
     text
@@ -271,7 +278,10 @@ mod tests {
     #[test]
     fn every_setting_is_shown() {
         let text = settings_text();
-        for setting in settings::ENVIRONMENT {
+        for setting in settings::all()
+            .into_iter()
+            .flat_map(|(_, settings)| settings)
+        {
             assert!(text.contains(setting.name));
         }
         assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));

@@ -79,6 +79,35 @@ fn entries_that_cannot_be_used_are_explained() {
 }
 
 #[test]
+fn the_soft_provider_is_usable() {
+    let config = Config::new(
+        "usable",
+        "gone u2.0 threadsafe default builtin:soft v.1.0 \"no-such-netdev\" \"\"\n\
+         here u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n",
+    );
+    let output = dat_info(&[], Some(&config));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let cells = |name: &str| -> Vec<&str> {
+        let row = text.lines().find(|line| line.starts_with(name)).unwrap();
+        row.split("  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .collect()
+    };
+    let origin = format!("{}:2", config.name());
+    let expected = ["here", "2.0", "builtin:soft", "127.0.0.1", &origin, "ok"];
+    assert_eq!(cells("here "), expected);
+    let gone = cells("gone ");
+    assert_eq!(gone[3], "-");
+    assert!(gone[5].contains("no-such-netdev"), "{gone:?}");
+    assert!(
+        text.contains("\nno interface adapter is registered\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn one_version_alone() {
     let config = Config::new("one", "");
     let output = dat_info(&["--api", "2.0"], Some(&config));
@@ -105,7 +134,9 @@ fn faults_of_the_file_are_said_once_a_version() {
 fn settings_version_and_mistakes() {
     let output = dat_info(&["--env"], None);
     assert_eq!(output.status.code(), Some(0));
-    assert!(stdout(&output).contains("\n  DAT_OVERRIDE (path; default: not set)\n"));
+    let text = stdout(&output);
+    assert!(text.contains("\n  DAT_OVERRIDE (path; default: not set)\n"));
+    assert!(text.contains("\n  crc (on|off; default: on)\n"));
     let output = dat_info(&["--version"], None);
     let expected = format!("dat-info {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(stdout(&output), expected);
