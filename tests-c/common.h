@@ -11,8 +11,9 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-/* Microseconds to wait for what must come, and for what must not. */
-enum { SOON = 20 * 1000 * 1000, NEVER = 50 * 1000 };
+/* Microseconds to wait for what must come, for what must not, and a time limit that has to
+ * pass although the peer hears of the attempt before. */
+enum { SOON = 20 * 1000 * 1000, NEVER = 50 * 1000, SHORTLY = 500 * 1000 };
 
 /* --- return codes ------------------------------------------------------------------------- */
 

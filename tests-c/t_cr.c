@@ -225,7 +225,7 @@ static void cr_accept__client_gave_up(void)
 	DAT_RETURN ret;
 
 	up();
-	OK(try_connect(ep_a, &b, qualifier, 50000));
+	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
 	cr = await_request(&b);
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
@@ -246,7 +246,7 @@ static void cr_accept__flushes_receives_of_a_lost_connection(void)
 
 	up();
 	OK(dat_ep_post_recv(ep_b, 0, &none, cookie(77), DAT_COMPLETION_DEFAULT_FLAG));
-	OK(try_connect(ep_a, &b, qualifier, 50000));
+	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
 	cr = await_request(&b);
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
 	if (dat_cr_accept(cr, ep_b, 0, NULL) == DAT_SUCCESS) {
@@ -320,7 +320,7 @@ static void cr_order__requests_can_wait(void)
 		DAT_CR_HANDLE next = await_request(&b);
 
 		OK(dat_cr_query(next, DAT_CR_FIELD_ALL, &param));
-		cr[((char *)param.private_data)[0]] = next;
+		cr[*(unsigned char *)param.private_data] = next;
 	}
 	for (int i = COUNT - 1; i >= 0; i--) {
 		DAT_CONNECTION_EVENT_DATA event;
