@@ -59,7 +59,7 @@ pub type DAT_RSP_HANDLE = DAT_HANDLE;
 pub type DAT_SRQ_HANDLE = DAT_HANDLE;
 /// Address of an IA.
 pub type DAT_IA_ADDRESS_PTR = *mut DAT_SOCK_ADDR;
-/// Connection qualifier: what a service point listens on.
+/// Connection qualifier of a service point.
 pub type DAT_CONN_QUAL = DAT_UINT64;
 /// Port of one end of a connection.
 pub type DAT_PORT_QUAL = DAT_UINT64;

@@ -17,14 +17,20 @@ impl Crc {
     /// Adds `bytes`.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            // "ISCSI" is the catalogue's name of the Castagnoli polynomial. The state is kept
-            // here because the digest itself carries its tables along (300 bytes).
-            let mut digest =
-                Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
-            digest.update(bytes);
-            self.0 = digest.get_state() as u32;
+        if bytes.is_empty() {
+            return;
         }
+        // "ISCSI" is the catalogue's name of the Castagnoli polynomial. A digest carries its
+        // tables along (300 bytes), so only the state is kept here, and the first slice, often
+        // the only one, goes without a digest.
+        self.0 = if self.0 == u32::MAX {
+            !crc_fast::crc32_iscsi(bytes)
+        } else {
+            let state = u64::from(self.0);
+            let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, state);
+            digest.update(bytes);
+            digest.get_state() as u32
+        };
     }
 
     /// The CRC field as it goes on the wire.

@@ -57,7 +57,7 @@ pub const fn untagged_payload(mulpdu: usize) -> usize {
 /// The DDP and RDMAP control bytes of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Control {
-    /// `DDP_*` bits.
+    /// `DDP_*` bits but the T bit, which the type of the header says.
     pub ddp: u8,
     /// RDMAP version and opcode.
     pub rdmap: u8,
@@ -86,7 +86,7 @@ impl Control {
 /// Header of a tagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tagged {
-    /// Control bytes; the T bit is implied when encoding.
+    /// Control bytes.
     pub control: Control,
     /// Steering tag of the sink.
     pub stag: u32,
@@ -117,7 +117,7 @@ impl Tagged {
 /// Header of an untagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Untagged {
-    /// Control bytes; the T bit is implied when encoding.
+    /// Control bytes.
     pub control: Control,
     /// STag to invalidate, or 0.
     pub invalidate: u32,
@@ -295,7 +295,7 @@ pub fn peek(buf: &[u8]) -> Result<Peek, WireError> {
     let header = if ddp & DDP_TAGGED != 0 {
         TaggedWire::read_from_prefix(buf).ok().map(|(wire, _)| {
             let control = Control {
-                ddp: wire.ddp,
+                ddp: wire.ddp & !DDP_TAGGED,
                 rdmap: wire.rdmap,
             };
             Header::Tagged(Tagged {

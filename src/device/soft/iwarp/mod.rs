@@ -20,3 +20,6 @@ pub mod mpa;
 pub mod rdmap;
 pub mod terminate;
 pub mod wire;
+
+#[cfg(test)]
+mod tests;

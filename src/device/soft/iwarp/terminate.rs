@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::fpdu::{self, Control, Header, Peek, Untagged};
 use super::wire::{
     FPDU_CRC, FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_LLP, LAYER_RDMAP, OP_READ_REQUEST, OP_TERMINATE,
-    QN_TERMINATE, READ_REQUEST_HDR, TERM_D, TERM_M, TERM_R, TerminateWire, UNTAGGED_HDR, WireError,
+    QN_TERMINATE, READ_REQUEST_HDR, READ_REQUEST_LEN, TERM_D, TERM_M, TERM_R, TerminateWire,
+    UNTAGGED_HDR, WireError,
 };
 
 const TERMINATE_LEN: usize = size_of::<TerminateWire>();
@@ -58,8 +59,8 @@ pub fn encode<'t>(
 /// The part of the offending FPDU that the Terminate repeats, and the bits that say so. The
 /// length field of an FPDU is the DDP segment length, so the part starts with it.
 fn reported(error: WireError, offending: &[u8]) -> (&[u8], u8) {
-    let no_header = error.layer == LAYER_LLP
-        || error.etype == 0
+    // Type 0 is a catastrophic error of RDMAP or DDP, or any error of MPA.
+    let no_header = error.etype == 0
         // The layout of a foreign version is not known.
         || error == WireError::DDP_TAGGED_VERSION
         || error == WireError::DDP_UNTAGGED_VERSION;
@@ -71,6 +72,7 @@ fn reported(error: WireError, offending: &[u8]) -> (&[u8], u8) {
     };
     let is_read = matches!(header, Header::Untagged(_))
         && header.control().opcode() == OP_READ_REQUEST
+        && layout.payload_len >= READ_REQUEST_LEN
         && error.layer == LAYER_RDMAP;
     match offending.get(..READ_REQUEST_HDR) {
         Some(request) if is_read => (request, TERM_M | TERM_D | TERM_R),

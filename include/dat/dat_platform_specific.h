@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+
+/*
+ * What the types of DAT are on Linux.
+ */
+
+#ifndef DAT_DAT_PLATFORM_SPECIFIC_H
+#define DAT_DAT_PLATFORM_SPECIFIC_H
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Direction of a parameter; for the reader only. */
+#ifndef IN
+#define IN
+#endif
+#ifndef OUT
+#define OUT
+#endif
+#ifndef INOUT
+#define INOUT
+#endif
+
+#define DAT_OPTIMAL_ALIGNMENT 256
+#define DAT_AF_INET AF_INET
+#define DAT_AF_INET6 AF_INET6
+
+typedef uint32_t DAT_UINT32;              /* Unsigned 32-bit integer. */
+typedef uint64_t DAT_UINT64;              /* Unsigned 64-bit integer. */
+typedef unsigned long long DAT_UVERYLONG; /* The widest unsigned integer of the platform. */
+typedef void *DAT_PVOID;                  /* Untyped pointer. */
+typedef int DAT_COUNT;                    /* Signed count of things. */
+typedef DAT_UINT64 DAT_PADDR;             /* Physical address, unused by uDAPL consumers. */
+
+typedef struct sockaddr DAT_SOCK_ADDR; /* Socket address, either family. */
+typedef struct sockaddr_in6 DAT_SOCK_ADDR6; /* IPv6 socket address. */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
