@@ -31,14 +31,14 @@ pub const PRIVATE_MAX: usize = MPA_MAX_PRIVATE - ENHANCED;
 /// Most consumer private data that siw accepts in a frame of revision 2: it takes 256 bytes,
 /// and its own replies count them in eight bits.
 pub const PRIVATE_MAX_SIW: usize = 256 - ENHANCED - 1;
-/// A depth that leaves the matter to the consumers (RFC 6581 section 9.1).
+/// A depth that leaves the matter to the consumers (RFC 6581 section 9).
 pub const DEPTH_UNNEGOTIATED: u16 = ENHANCED_DEPTH;
 /// Largest depth that can be negotiated.
 pub const DEPTH_MAX: u16 = ENHANCED_DEPTH - 1;
 
 bitflags::bitflags! {
     /// Ready-to-receive messages: what the initiator of a peer-to-peer connection may send
-    /// first, so that the responder may start sending (RFC 6581 section 8).
+    /// first, so that the responder may start sending (RFC 6581).
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Rtr: u8 {
         /// An RDMA Write of no bytes. STag and offset mean nothing.

@@ -221,7 +221,7 @@ pub struct RxSequence {
     read_msn: u32,
 }
 
-/// The first sequence number of each queue (RFC 5041 section 5.2).
+/// The first sequence number of each queue (RFC 5041 section 5.1).
 const FIRST_MSN: u32 = 1;
 
 impl RxSequence {
@@ -241,7 +241,7 @@ impl RxSequence {
     }
 
     /// Checks that `segment` is the next of its queue, and moves on. TCP delivers in order,
-    /// and segments of one queue are not interleaved (RFC 5041 section 5.3), so anything else
+    /// and segments of one queue are not interleaved (RFC 5041 section 5), so anything else
     /// is a violation. Tagged segments have no sequence.
     ///
     /// # Errors

@@ -59,8 +59,8 @@ pub fn encode<'t>(
 /// The part of the offending FPDU that the Terminate repeats, and the bits that say so. The
 /// length field of an FPDU is the DDP segment length, so the part starts with it.
 fn reported(error: WireError, offending: &[u8]) -> (&[u8], u8) {
-    let no_header = error.layer == LAYER_LLP
-        || error.etype == 0
+    // Type 0 is a catastrophic error of RDMAP or DDP, or any error of MPA.
+    let no_header = error.etype == 0
         // The layout of a foreign version is not known.
         || error == WireError::DDP_TAGGED_VERSION
         || error == WireError::DDP_UNTAGGED_VERSION;

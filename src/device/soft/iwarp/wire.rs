@@ -20,7 +20,7 @@ pub const MPA_MARKERS: u8 = 0x80;
 pub const MPA_CRC: u8 = 0x40;
 /// Reply only: the connection is refused.
 pub const MPA_REJECT: u8 = 0x20;
-/// Private data starts with an [`EnhancedHeader`] (RFC 6581 section 7; revision 2 only).
+/// Private data starts with an [`EnhancedHeader`] (RFC 6581; revision 2 only).
 pub const MPA_ENHANCED: u8 = 0x10;
 
 /// Most private data, in bytes, of a frame; an [`EnhancedHeader`] counts.
@@ -176,7 +176,7 @@ pub const READ_REQUEST_HDR: usize = UNTAGGED_HDR + READ_REQUEST_LEN;
 const _: () = assert!(TAGGED_HDR == 2 + 14 && UNTAGGED_HDR == 2 + 18 && READ_REQUEST_LEN == 28);
 const _: () = assert!(size_of::<MpaHeader>() == 20 && size_of::<EnhancedHeader>() == 4);
 
-// ------------------------------------------- RDMAP, RFC 5040 section 4.3; RFC 7306 section 5
+// --------------------------------------------------- RDMAP, RFC 5040 section 4; RFC 7306
 
 /// RDMA Write, tagged.
 pub const OP_WRITE: u8 = 0;
@@ -222,8 +222,9 @@ pub const LAYER_DDP: u8 = 1;
 pub const LAYER_LLP: u8 = 2;
 
 /// A violation, as the triple that the Terminate message carries (RFC 5040 section 4.8, RFC
-/// 5041 section 8.2, RFC 5044 section 8, RFC 6581 section 9.3). It is the error type of all
-/// modules here; the memory side uses the `RDMAP_*` and `DDP_TAGGED_*` ones for what it finds.
+/// 5041 section 7, RFC 5044 section 8, RFC 6581). It is the error type of all modules here;
+/// the memory side uses `RDMAP_*` (reads, invalidations) and `DDP_TAGGED_*` (writes) for what
+/// it finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WireError {
     /// `LAYER_*`.
