@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Soft;
+use super::dial::Dial;
+use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::listen::{self, ConnRequest, Listening, Origin};
 use super::params::{Path, is_own_address};
-use super::qp::{Link, Qp};
-use super::side::Phase;
+use super::port::{self, Asked};
+use super::qp::Qp;
 use super::upcall::Upcalls;
+use super::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
 
 /// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
 /// depths (RFC 6581), 16 for a wide qualifier.
-pub(super) const MAX_PRIVATE: usize = 512 - 4 - 16;
+pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - wide::LEN;
 
 /// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
 /// refused with [`DeviceError::BadAddress`]; a queue pair that is connected, or about to be,
@@ -46,16 +49,19 @@ pub(super) fn connect(
             }
         })
     });
-    qp.with(|v| {
-        if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
-            *v.link = Link::Pending(timer);
-        }
-    });
     let here = device.params.path == Path::Auto && is_own_address(ip);
+    let listening = here.then(|| listen::find(ip, qual)).flatten();
+    let dial = match listening {
+        Some(_) => None,
+        None => Some(Dial::new(qp, attempt, remote, qual, private_data)),
+    };
+    qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();
-    match here.then(|| listen::find(ip, qual)).flatten() {
-        Some(listening) => request_here(qp, attempt, listening, target, private_data, &mut up),
-        None => qp.give_up(attempt, CmEvent::NonPeerRejected, &mut up),
+    if let Some(listening) = listening {
+        request_here(qp, attempt, listening, target, private_data, &mut up);
+    }
+    if let Some(dial) = dial {
+        dial.drive(&mut up);
     }
     up.defer(device);
     Ok(())
@@ -111,7 +117,49 @@ pub(super) fn accept(
                 Err(DeviceError::RequestGone)
             }
         }
+        Some(Origin::Tcp(asked)) => {
+            let addrs = Some((request.local, request.remote));
+            let result = accept_tcp(asked, addrs, qp, private_data, &mut up);
+            up.defer(&qp.device);
+            result
+        }
     }
+}
+
+fn accept_tcp(
+    asked: Asked,
+    addrs: Option<(SocketAddr, SocketAddr)>,
+    qp: &Arc<Qp>,
+    private_data: &[u8],
+    up: &mut Upcalls,
+) -> Result<(), DeviceError> {
+    let attr = &qp.id.attr;
+    let local = Local {
+        crc: qp.device.params.crc,
+        ird: attr.max_rd_in as u16,
+        ord: attr.max_rd_out as u16,
+        rtr: Rtr::all(),
+    };
+    let private_data = wide::wrap(Word::Own, asked.qual, private_data);
+    let attempt = qp.begin(addrs)?;
+    let answer = asked
+        .frame()
+        .map(|frame| frame.answer(&local, &private_data));
+    let agreed = match answer {
+        Some(Ok((reply, agreed))) if asked.is_alive() && port::reply(&asked.watch, &reply) => {
+            agreed
+        }
+        other => {
+            qp.withdraw(attempt);
+            if let Some(Err(_)) = other {
+                // Nothing that the consumer can do anything about.
+                asked.reject(b"");
+            }
+            return Err(DeviceError::RequestGone);
+        }
+    };
+    qp.attach(attempt, asked.watch, &agreed, false, Box::default(), up);
+    Ok(())
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
@@ -130,6 +178,12 @@ pub(super) fn refuse(request: &mut ConnRequest, event: CmEvent) {
                 let mut up = Upcalls::default();
                 active.give_up(attempt, event, &mut up);
                 up.defer(&request.device);
+            }
+        }
+        Some(Origin::Tcp(asked)) => {
+            // A connection that just ends was refused, but not by the consumer.
+            if let CmEvent::PeerRejected { private_data } = event {
+                asked.reject(&private_data);
             }
         }
     }

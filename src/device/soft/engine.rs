@@ -26,6 +26,8 @@ pub(super) use rustix::event::epoll::EventFlags;
 
 /// How long the thread leaves sockets to consumers that poll.
 const NAP: Duration = Duration::from_millis(1);
+/// Bytes of the buffer that all sockets are read into.
+pub(super) const RX: usize = 512 * 1024;
 /// Sockets served in one round.
 const BATCH: usize = 64;
 
@@ -38,8 +40,17 @@ pub(super) trait Source: Send + Sync {
 /// What serving needs and all sockets share.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// For received bytes; grows to its size with the first connection.
-    pub rx: Vec<u8>,
+    rx: Vec<u8>,
+}
+
+impl Scratch {
+    /// Memory for received bytes, there from the first use on.
+    pub fn rx(&mut self) -> &mut [u8] {
+        if self.rx.is_empty() {
+            self.rx = vec![0; RX];
+        }
+        &mut self.rx
+    }
 }
 
 type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
@@ -202,27 +213,7 @@ impl Engine {
         delay: Duration,
         task: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> Timer {
-        let now = Instant::now();
-        // An instant that cannot be expressed is never.
-        let at = now
-            .checked_add(delay)
-            .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
-        let mut timers = self.inner.timers.lock();
-        let key = (at, timers.next);
-        timers.next += 1;
-        timers.queue.insert(key, Box::new(task));
-        let first = timers
-            .queue
-            .first_key_value()
-            .is_some_and(|(k, _)| *k == key);
-        drop(timers);
-        if first {
-            self.inner.wake();
-        }
-        Timer {
-            inner: self.inner.clone(),
-            key,
-        }
+        Timer::new(&self.inner, delay, Box::new(task))
     }
 }
 
@@ -396,6 +387,15 @@ impl Watch {
         drop(old);
     }
 
+    /// Runs `task` after `delay`, unless the result is dropped before.
+    pub fn timer(
+        &self,
+        delay: Duration,
+        task: impl FnOnce(&mut Upcalls) + Send + 'static,
+    ) -> Timer {
+        Timer::new(&self.inner, delay, Box::new(task))
+    }
+
     /// Counts the socket as one that is worth polling for.
     pub fn count_as_stream(&mut self) {
         if !self.stream {
@@ -436,6 +436,32 @@ impl Drop for Watch {
 pub(super) struct Timer {
     inner: Arc<Inner>,
     key: (Instant, u64),
+}
+
+impl Timer {
+    fn new(inner: &Arc<Inner>, delay: Duration, task: Task) -> Timer {
+        let now = Instant::now();
+        // An instant that cannot be expressed is never.
+        let at = now
+            .checked_add(delay)
+            .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
+        let mut timers = inner.timers.lock();
+        let key = (at, timers.next);
+        timers.next += 1;
+        timers.queue.insert(key, task);
+        let first = timers
+            .queue
+            .first_key_value()
+            .is_some_and(|(k, _)| *k == key);
+        drop(timers);
+        if first {
+            inner.wake();
+        }
+        Timer {
+            inner: inner.clone(),
+            key,
+        }
+    }
 }
 
 impl Drop for Timer {

@@ -5,17 +5,19 @@
 //! the other and says in its request which qualifier it means.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::Soft;
+use super::port::{Asked, Port};
 use super::qp::Qp;
+use super::socket;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 
 /// Ports that a wide qualifier may lead to.
@@ -72,13 +74,6 @@ pub(super) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
     found.cloned()
 }
 
-/// A port that a device listens on, for one qualifier or more.
-pub(super) struct Port {
-    quals: Mutex<HashMap<u64, Arc<Listening>>>,
-    #[allow(dead_code)]
-    socket: OwnedFd,
-}
-
 /// The open ports of a device.
 #[derive(Default)]
 pub(super) struct Ports {
@@ -117,7 +112,9 @@ impl Drop for Listener {
             None
         };
         drop(ports);
-        drop(port);
+        if let Some(port) = port {
+            port.close();
+        }
     }
 }
 
@@ -249,7 +246,7 @@ fn open_port(
     } else {
         // Without IPv6 in the kernel there is no such socket.
         match bind((Ipv6Addr::UNSPECIFIED, number).into()) {
-            Err(DeviceError::BadAddress) => bind((std::net::Ipv4Addr::UNSPECIFIED, number).into())?,
+            Err(DeviceError::BadAddress) => bind((Ipv4Addr::UNSPECIFIED, number).into())?,
             result => result?,
         }
     };
@@ -257,25 +254,11 @@ fn open_port(
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
     let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
-    let port = Arc::new(Port {
-        quals: Mutex::default(),
-        socket,
-    });
-    Ok((bound.port(), port))
+    Ok((bound.port(), Port::new(device, socket, bound.port())?))
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(ipproto::TCP),
-    )
-    .map_err(bind_error)?;
+    let socket = socket::tcp(address.is_ipv6()).map_err(bind_error)?;
     let unspecified = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     sockopt::set_socket_reuseaddr(&socket, true).map_err(bind_error)?;
     if unspecified {
@@ -302,6 +285,8 @@ pub(super) enum Origin {
         /// Its attempt.
         attempt: u64,
     },
+    /// A TCP connection.
+    Tcp(Asked),
 }
 
 /// A connection request.

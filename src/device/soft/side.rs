@@ -206,6 +206,30 @@ impl Side {
         }
     }
 
+    /// Completes the oldest requests, as far as they are executed.
+    pub fn retire(&mut self, up: &mut Upcalls) {
+        while let Some((request, _)) = self.sq.front() {
+            if !request.done {
+                return;
+            }
+            let request = *request;
+            self.sq.pop();
+            self.complete(&request, WcStatus::Success, up);
+        }
+    }
+
+    /// A request failed; those before it are flushed.
+    pub fn fail_request(&mut self, number: u64, status: WcStatus, up: &mut Upcalls) {
+        while self.sq.head() <= number {
+            let last = self.sq.head() == number;
+            let Some(request) = self.sq.pop() else {
+                return;
+            };
+            let status = if last { status } else { WcStatus::Flushed };
+            self.complete(&request, status, up);
+        }
+    }
+
     /// Completes everything outstanding as flushed, in the order of posting.
     fn flush(&mut self, up: &mut Upcalls) {
         while let Some(request) = self.sq.pop() {
