@@ -7,8 +7,9 @@
 //! # Upcalls and locks
 //!
 //! A device reports through three handlers: [`CqHandler`], [`QpHandler`], [`ListenHandler`].
-//! It calls them with none of its own locks held, from any thread: the caller of a post, of
-//! [`Device::progress`], or a thread of its own. Handlers may call back into the device.
+//! It calls them with none of its own locks held, from any thread: one that is in a call of the
+//! device itself (a post, [`Device::connect`], [`QueuePair::disconnect`]...), or one of its
+//! own. Handlers may call back into the device.
 //! Nothing is called back for a queue pair after [`Qp::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 

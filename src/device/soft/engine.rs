@@ -74,8 +74,6 @@ struct Inner {
     wake: OwnedFd,
     sources: Mutex<Sources>,
     timers: Mutex<Timers>,
-    deferred: Mutex<Upcalls>,
-    has_deferred: AtomicBool,
     /// The engine lock.
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
@@ -104,8 +102,6 @@ impl Engine {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             sources: Mutex::default(),
             timers: Mutex::default(),
-            deferred: Mutex::default(),
-            has_deferred: AtomicBool::new(false),
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
@@ -141,9 +137,6 @@ impl Engine {
     /// Serves sockets if nobody does.
     pub fn progress(&self) {
         let inner = &*self.inner;
-        if inner.has_deferred.load(Ordering::Acquire) {
-            inner.run_deferred();
-        }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -163,13 +156,6 @@ impl Engine {
             let _nap = inner.nap.lock();
             inner.nap_end.notify_one();
         }
-    }
-
-    /// Leaves calls to the thread, or to the next consumer that polls.
-    pub fn defer(&self, up: Upcalls) {
-        self.inner.deferred.lock().append(up);
-        self.inner.has_deferred.store(true, Ordering::Release);
-        self.inner.wake();
     }
 
     /// Watches a socket until the result is dropped.
@@ -239,7 +225,6 @@ impl Inner {
     fn run(&self) {
         let mut seen = self.polls.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::SeqCst) {
-            self.run_deferred();
             let timeout = self.run_timers();
             if !self.sleep(timeout) {
                 continue;
@@ -289,16 +274,6 @@ impl Inner {
     fn wake(&self) {
         // Fails only when the counter is full: then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    #[cold]
-    fn run_deferred(&self) {
-        let up = {
-            let mut deferred = self.deferred.lock();
-            self.has_deferred.store(false, Ordering::Release);
-            std::mem::take(&mut *deferred)
-        };
-        up.run();
     }
 
     /// Runs what is due; returns the time until the next.
