@@ -3,6 +3,8 @@
 mod connections;
 mod data;
 mod failures;
+mod peers;
+mod raw;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
