@@ -14,6 +14,10 @@
 pub mod abi;
 pub mod dapl;
 pub mod device;
+pub mod entry;
 pub mod error;
 pub mod handle;
+pub mod log_sink;
 pub mod registry;
+pub mod setup;
+pub mod strerror;

@@ -1,1 +1,56 @@
-//! libdat2
+//! `libdat2.so.2`: the symbols of DAT 2.0. No logic: see [`dat_core::entry`].
+
+mod extension;
+
+use dat_core::setup::DAT_2_0 as SETUP;
+
+mod registry_level {
+    //! The functions that the registry answers.
+
+    use std::ffi::c_char;
+
+    use dat_core::abi::v2::*;
+
+    dat_core::registry_level! { V2, "DAT_2.0", crate::SETUP }
+}
+
+mod dispatch {
+    //! The functions that go to a provider.
+
+    use dat_core::abi::v2::*;
+
+    dat_core::dispatch_common! { V2, "DAT_2.0" }
+
+    dat_core::dispatch! { V2, "DAT_2.0";
+        dat_cr_reject(
+            cr_handle: DAT_CR_HANDLE,
+            private_data_size: DAT_COUNT,
+            private_data: DAT_PVOID,
+        ) => HandleCr, cr_reject_func;
+        dat_lmr_create(
+            ia_handle: DAT_IA_HANDLE,
+            mem_type: DAT_MEM_TYPE,
+            region_description: DAT_REGION_DESCRIPTION,
+            length: DAT_VLEN,
+            pz_handle: DAT_PZ_HANDLE,
+            privileges: DAT_MEM_PRIV_FLAGS,
+            va_type: DAT_VA_TYPE,
+            lmr_handle: *mut DAT_LMR_HANDLE,
+            lmr_context: *mut DAT_LMR_CONTEXT,
+            rmr_context: *mut DAT_RMR_CONTEXT,
+            registered_length: *mut DAT_VLEN,
+            registered_address: *mut DAT_VADDR,
+        ) => HandleIa, lmr_create_func;
+        dat_rmr_bind(
+            rmr_handle: DAT_RMR_HANDLE,
+            lmr_handle: DAT_LMR_HANDLE,
+            lmr_triplet: *const DAT_LMR_TRIPLET,
+            mem_priv: DAT_MEM_PRIV_FLAGS,
+            va_type: DAT_VA_TYPE,
+            ep_handle: DAT_EP_HANDLE,
+            user_cookie: DAT_RMR_COOKIE,
+            completion_flags: DAT_COMPLETION_FLAGS,
+            context: *mut DAT_RMR_CONTEXT,
+        ) => HandleRmr, rmr_bind_func;
+    }
+}

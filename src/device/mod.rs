@@ -7,8 +7,9 @@
 //! # Upcalls and locks
 //!
 //! A device reports through three handlers: [`CqHandler`], [`QpHandler`], [`ListenHandler`].
-//! It calls them with none of its own locks held, from any thread: the caller of a post, of
-//! [`Device::progress`], or a thread of its own. Handlers may call back into the device.
+//! It calls them with none of its own locks held, from any thread: one that is in a call of the
+//! device itself (a post, [`Device::connect`], [`QueuePair::disconnect`]...), or one of its
+//! own. Handlers may call back into the device.
 //! Nothing is called back for a queue pair after [`Qp::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
@@ -125,7 +126,10 @@ pub enum WcOp {
     /// [`SendOp::RdmaRead`].
     RdmaRead,
     /// A memory window was bound.
-    Bind,
+    Bind {
+        /// As given with the bind.
+        context: u64,
+    },
     /// A receive.
     Recv,
     /// A receive whose message invalidated a key of ours.
@@ -186,7 +190,9 @@ pub enum PostError {
     TooManySegments,
     /// The segments hold more bytes than a message can have, or fewer than an RDMA read brings.
     Length,
-    /// A segment's key is unknown or its range is not inside the region.
+    /// A segment's key is that of no memory region.
+    Key,
+    /// The range of a segment is not inside the region of its key.
     Bounds,
     /// The region of a segment does not allow what the request needs.
     Access,
@@ -425,7 +431,11 @@ pub trait Device: Sized + Send + Sync + 'static {
 
     /// The name of the device in the library field of `dat.conf`: `builtin:NAME`.
     const NAME: &'static str;
+    /// Number of the device among those of this library, for handle tags: 0 to 4.
+    const INDEX: usize;
 
+    /// The IAs that this machine offers without any configuration: names and parameters.
+    fn discover() -> Vec<(String, String)>;
     /// Opens the device.
     ///
     /// `params` is the `ia_params` field of the `dat.conf` entry.
@@ -460,6 +470,8 @@ pub trait Device: Sized + Send + Sync + 'static {
         len: u64,
         access: Access,
     ) -> Result<Self::Mr, DeviceError>;
+    /// Whether the segment lies inside the memory region of its key, of any protection domain.
+    fn covers(&self, sge: &Sge) -> bool;
     /// Makes a completion queue.
     ///
     /// # Errors

@@ -45,14 +45,14 @@ const _: () = assert!(SLOT == 16 && size_of::<PageHeader>() <= SLOT);
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// Bytes from [`BASE`] in which slots have been handed out. Set after the slot is filled.
 static USED: AtomicUsize = AtomicUsize::new(0);
+/// Bytes reserved from [`BASE`] on, 0 before the first handle.
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
 static GROWTH: Mutex<Growth> = Mutex::new(Growth {
-    reserved: 0,
     committed: 0,
     next: 0,
 });
 
 struct Growth {
-    reserved: usize,
     committed: usize,
     /// Offset of the next slot.
     next: usize,
@@ -75,8 +75,8 @@ pub(super) fn slot(handle: *mut c_void) -> Option<&'static Slot> {
 
 /// Whether the address lies in the reservation.
 pub(super) fn in_range(handle: *mut c_void) -> bool {
-    let growth = GROWTH.lock();
-    (handle as usize).wrapping_sub(BASE.load(Ordering::Relaxed)) < growth.reserved
+    let reserved = RESERVED.load(Ordering::Acquire);
+    (handle as usize).wrapping_sub(BASE.load(Ordering::Relaxed)) < reserved
 }
 
 /// Fills a new slot and gives its address: the handle. `None` when address space or memory is
@@ -84,8 +84,8 @@ pub(super) fn in_range(handle: *mut c_void) -> bool {
 pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_void> {
     debug_assert!(!table.is_null() && !object.is_null());
     let mut growth = GROWTH.lock();
-    if growth.reserved == 0 {
-        growth.reserve()?;
+    if RESERVED.load(Ordering::Relaxed) == 0 {
+        reserve()?;
     }
     if growth.next % PAGE == 0 {
         growth.next += SLOT; // the page header
@@ -142,34 +142,35 @@ fn give_back(address: usize) {
     }
 }
 
-impl Growth {
-    fn reserve(&mut self) -> Option<()> {
-        for size in SIZES {
-            // SAFETY: a new anonymous mapping, no address asked for.
-            let base = unsafe {
-                libc::mmap(
-                    null_mut(),
-                    size,
-                    libc::PROT_NONE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
-            };
-            if base != libc::MAP_FAILED {
-                // Debuggers and core dumps have no use for it.
-                // SAFETY: the mapping just made.
-                unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
-                BASE.store(base as usize, Ordering::Relaxed);
-                self.reserved = size;
-                return Some(());
-            }
+/// Reserves the address space; the lock of [`GROWTH`] is held.
+fn reserve() -> Option<()> {
+    for size in SIZES {
+        // SAFETY: a new anonymous mapping, no address asked for.
+        let base = unsafe {
+            libc::mmap(
+                null_mut(),
+                size,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base != libc::MAP_FAILED {
+            // Debuggers and core dumps have no use for it.
+            // SAFETY: the mapping just made.
+            unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
+            BASE.store(base as usize, Ordering::Relaxed);
+            RESERVED.store(size, Ordering::Release);
+            return Some(());
         }
-        None
     }
+    None
+}
 
+impl Growth {
     fn commit(&mut self) -> Option<()> {
-        if self.committed + CHUNK > self.reserved {
+        if self.committed + CHUNK > RESERVED.load(Ordering::Relaxed) {
             return None;
         }
         let start = BASE.load(Ordering::Relaxed) + self.committed;

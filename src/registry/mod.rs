@@ -1,1 +1,419 @@
-//! The registry.
+//! The registry: from the name of an interface adapter to the provider that serves it.
+//!
+//! * The *static* registry holds the entries of `dat.conf` ([`config`], [`parse`]) and loads
+//!   providers for them ([`statics`], [`load`]).
+//! * The *dynamic* registry holds the tables that providers have registered ([`dynamic`]).
+//! * [`ia`] knows which IAs are open.
+//!
+//! Providers of ours are used like loaded ones: their init function registers a provider
+//! table, and that table is all the registry knows of them.
+//!
+//! The registry is set up at the first call that needs it; `DAT_OVERRIDE` and the
+//! configuration are read then, and not again. (OpenFabrics' libraries read them when they
+//! are loaded; a program that sets the variable first thing is served here too.)
+//!
+//! # Locks
+//!
+//! One for each of the three. None is held while a provider opens, queries or closes an IA. The
+//! lock of the static registry is held while a provider is loaded, initialised, finished and
+//! unloaded: from there it may add and remove registrations, and anything that needs the
+//! static registry gives `DAT_INVALID_STATE`.
+
+pub mod config;
+pub mod dynamic;
+#[cfg(test)]
+mod fake;
+pub mod ia;
+pub mod inspect;
+pub mod key;
+pub mod load;
+pub mod parse;
+mod process;
+pub mod settings;
+pub mod statics;
+mod table;
+
+pub use process::*;
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::abi::common::{
+    DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
+    DAT_SUCCESS,
+};
+use crate::error::{Error, Kind, Result, Subtype, Version};
+use crate::log_sink::{CONSUMER_API, PROVIDER_API};
+use config::Entry;
+use dynamic::Dynamic;
+use ia::{Opens, Reference};
+use key::Key;
+use statics::Static;
+use table::Table;
+
+/// Prefix by which illumos programs say that they cope with relaxed ordering of DMA writes.
+const RO_AWARE: &[u8] = b"RO_AWARE_";
+
+/// An IA that a provider of ours offers on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BuiltinIa {
+    /// Its name, at most 255 bytes.
+    pub name: String,
+    /// The parameters its init function gets.
+    pub params: String,
+}
+
+/// A provider of ours, which `builtin:NAME` in the library field of `dat.conf` names.
+#[derive(Debug)]
+pub struct Builtin {
+    /// Its name, without the prefix.
+    pub name: &'static str,
+    /// What a library has as `dat_provider_init`. It calls [`add_provider`].
+    pub init: load::Init,
+    /// What a library has as `dat_provider_fini`. It calls [`remove_provider`].
+    pub fini: load::Fini,
+    /// The address or device that these parameters lead to, or why there is none.
+    pub probe: fn(params: &str) -> std::result::Result<String, String>,
+    /// The IAs of this machine, for the case that there is no `dat.conf`.
+    pub discover: fn() -> Vec<BuiltinIa>,
+}
+
+/// What a library of ours brings to its registry ([`crate::setup`] has them).
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The version of the API.
+    pub version: Version,
+    /// Its providers, in the order of the built-in table.
+    pub builtins: &'static [Builtin],
+}
+
+/// The built-in provider of a name.
+fn builtin(builtins: &'static [Builtin], name: &str) -> Option<&'static Builtin> {
+    builtins.iter().find(|builtin| builtin.name == name)
+}
+
+/// A registry.
+pub struct Registry {
+    version: Version,
+    statics: Static,
+    dynamic: Dynamic,
+    opens: Opens,
+    /// Whether an IA with an extension was ever open; never cleared.
+    extensions: AtomicBool,
+    /// What [`extension_open`](Registry::extension_open) holds.
+    extension_references: Mutex<Vec<Reference>>,
+}
+
+impl Registry {
+    /// A registry of these entries.
+    pub fn new(setup: Setup, entries: Vec<Entry>) -> Registry {
+        Registry {
+            version: setup.version,
+            statics: Static::new(setup, entries),
+            dynamic: Dynamic::default(),
+            opens: Opens::default(),
+            extensions: AtomicBool::new(false),
+            extension_references: Mutex::default(),
+        }
+    }
+
+    /// `dat_ia_openv`. `Ok` is the result of the provider's open function, unchanged: a
+    /// provider may have codes of its own. Only with success is `*ia` written.
+    ///
+    /// The IA name is looked up exactly as given, with version and thread safety; in DAT 1.2
+    /// without the prefix `RO_AWARE_`.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INVALID_PARAMETER` (1) for a name that is NULL or longer than 255 bytes;
+    /// `DAT_INVALID_HANDLE` (IA) for a NULL `ia`; `DAT_PROVIDER_NOT_FOUND`; `DAT_INVALID_STATE`
+    /// from inside a provider's init or fini function.
+    ///
+    /// # Safety
+    ///
+    /// `name` is NULL or valid for reads up to its NUL; `ia` is NULL or valid for a write;
+    /// `evd` is what the provider makes of it.
+    #[allow(clippy::too_many_arguments)] // those of `dat_ia_openv`
+    pub unsafe fn open(
+        &self,
+        name: *const c_char,
+        qlen: DAT_COUNT,
+        evd: *mut DAT_EVD_HANDLE,
+        ia: *mut DAT_IA_HANDLE,
+        major: u32,
+        minor: u32,
+        thread_safe: bool,
+    ) -> Result<DAT_RETURN> {
+        // SAFETY: the caller's promise.
+        let mut name = unsafe { ia_name(name) }.ok_or(Error::arg(Subtype::Arg1))?;
+        if ia.is_null() {
+            return Err(Error::handle(Subtype::HandleIa));
+        }
+        if self.version == Version::V1 && name.to_bytes().starts_with(RO_AWARE) {
+            name = &name[RO_AWARE.len()..];
+        }
+        let reference = self.acquire(&Key {
+            name: name.to_owned(),
+            major,
+            minor,
+            thread_safe,
+        })?;
+        let table = reference.table;
+        log::debug!(target: CONSUMER_API, "open an IA of {}", reference.key);
+        // SAFETY: the registration that was just counted keeps the table; the arguments are
+        // the caller's, and providers only read the name.
+        let opened = unsafe { table.open(name.as_ptr().cast_mut(), qlen, evd) };
+        let handle = match opened {
+            Ok((DAT_SUCCESS, handle)) if !handle.is_null() => handle,
+            failure => {
+                self.release(&reference);
+                let (code, _) = failure?;
+                return match code {
+                    DAT_SUCCESS => Err(Kind::InternalError.into()),
+                    code => Ok(code),
+                };
+            }
+        };
+        // SAFETY: the provider has just given the handle.
+        if self.version == Version::V2 && unsafe { table.extension_supported(handle) } {
+            self.extensions.store(true, Ordering::Relaxed);
+        }
+        let public = self.opens.insert(handle, reference);
+        // SAFETY: not NULL, so valid for a write, as the caller promises.
+        unsafe { ia.write(public) };
+        Ok(DAT_SUCCESS)
+    }
+
+    /// `dat_ia_close`. `Ok` is the result of the provider; the handle stays valid if that is
+    /// not success. The provider judges the flags. While one thread closes an IA, a close of
+    /// the same handle by another is refused.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INVALID_HANDLE` (IA).
+    ///
+    /// # Safety
+    ///
+    /// If the IA is of a loaded provider, no other thread is in a call on it, unless that
+    /// provider allows it.
+    pub unsafe fn close(&self, ia: DAT_IA_HANDLE, flags: DAT_CLOSE_FLAGS) -> Result<DAT_RETURN> {
+        let unknown = Error::handle(Subtype::HandleIa);
+        let (handle, reference) = self.opens.begin_close(ia).ok_or(unknown)?;
+        let table = reference.table;
+        // SAFETY: the reference keeps the table, and the handle is open.
+        let result = match unsafe { table.check(self.version, handle) } {
+            // SAFETY: as above; this thread alone closes it.
+            DAT_SUCCESS => unsafe { table.close(handle, flags) },
+            refused => Ok(refused),
+        };
+        let closed = result == Ok(DAT_SUCCESS);
+        self.opens.end_close(ia, closed);
+        if closed {
+            log::debug!(target: CONSUMER_API, "closed an IA of {}", reference.key);
+            self.release(&reference);
+        }
+        result
+    }
+
+    /// Counts a use of a key in both registries; loads its provider if need be.
+    fn acquire(&self, key: &Key) -> Result<Reference> {
+        // A name that the program registered itself needs no entry, so a failure here counts
+        // only when the second step fails as well.
+        let in_static = self.statics.open(key, &self.dynamic);
+        match self.dynamic.acquire(key) {
+            Ok(table) => Ok(Reference {
+                key: key.clone(),
+                table,
+                in_static: in_static.is_ok(),
+            }),
+            Err(error) => {
+                in_static?;
+                // A provider that removed its registration while its library is loaded.
+                self.statics.close(key, &self.dynamic)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back an [`acquire`](Registry::acquire).
+    fn release(&self, reference: &Reference) {
+        self.dynamic.release(&reference.key);
+        if reference.in_static
+            && let Err(error) = self.statics.close(&reference.key, &self.dynamic)
+        {
+            log::warn!("close of {}: {error}", reference.key);
+        }
+    }
+
+    /// `dat_registry_add_provider`. The table is kept by reference.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INVALID_PARAMETER` for a NULL table (1), a NULL info or one whose name has no end
+    /// (2); `DAT_PROVIDER_ALREADY_REGISTERED`.
+    ///
+    /// # Safety
+    ///
+    /// `info` is NULL or valid for a read. `table` is NULL or a provider table of this
+    /// version that lives until it is removed.
+    pub unsafe fn add_provider(
+        &self,
+        table: *const c_void,
+        info: *const DAT_PROVIDER_INFO,
+    ) -> Result<()> {
+        let table = Table::new(table).ok_or(Error::arg(Subtype::Arg1))?;
+        // SAFETY: the caller's promise.
+        let key = unsafe { key_of(info) }?;
+        log::debug!(target: PROVIDER_API, "add {key}");
+        self.dynamic.add(key, table)
+    }
+
+    /// `dat_registry_remove_provider`. The key alone counts; `table` must not be NULL.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INVALID_PARAMETER` as for [`add_provider`](Registry::add_provider);
+    /// `DAT_PROVIDER_IN_USE` while IAs are open; `DAT_PROVIDER_NOT_FOUND`.
+    ///
+    /// # Safety
+    ///
+    /// `info` is NULL or valid for a read.
+    pub unsafe fn remove_provider(
+        &self,
+        table: *const c_void,
+        info: *const DAT_PROVIDER_INFO,
+    ) -> Result<()> {
+        if table.is_null() {
+            return Err(Error::arg(Subtype::Arg1));
+        }
+        // SAFETY: the caller's promise.
+        let key = unsafe { key_of(info) }?;
+        log::debug!(target: PROVIDER_API, "remove {key}");
+        self.dynamic.remove(&key)
+    }
+
+    /// `dat_registry_list_providers`: the keys of the static registry, in file order, as many
+    /// as there is room for. A `max` below 0 succeeds with none.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INVALID_PARAMETER`: (2) for a NULL `count`; (1) for a `max` of 0, and `*count` is
+    /// the number of entries; (3) for a NULL list, `*count` untouched, or a NULL pointer in
+    /// it, with `*count` 0 and the earlier ones filled.
+    ///
+    /// # Safety
+    ///
+    /// `count` is NULL or valid for a write; `list` is NULL or an array of `max` pointers, each
+    /// NULL or valid for a write.
+    pub unsafe fn list_providers(
+        &self,
+        max: DAT_COUNT,
+        count: *mut DAT_COUNT,
+        list: *mut *mut DAT_PROVIDER_INFO,
+    ) -> Result<()> {
+        let number = |n: usize| DAT_COUNT::try_from(n).unwrap_or(DAT_COUNT::MAX);
+        // SAFETY (of the writes to `count` below): not NULL, and the caller's promise.
+        if count.is_null() {
+            return Err(Error::arg(Subtype::Arg2));
+        }
+        let keys = self.statics.keys();
+        if max == 0 {
+            // SAFETY: see above.
+            unsafe { count.write(number(keys.len())) };
+            return Err(Error::arg(Subtype::Arg1));
+        }
+        if list.is_null() {
+            return Err(Error::arg(Subtype::Arg3));
+        }
+        let room = usize::try_from(max).unwrap_or(0).min(keys.len());
+        for (index, key) in keys.iter().take(room).enumerate() {
+            // SAFETY: `index` is below `max`, the length of the array.
+            let slot = unsafe { list.add(index).read() };
+            if slot.is_null() {
+                // SAFETY: see above.
+                unsafe { count.write(0) };
+                return Err(Error::arg(Subtype::Arg3));
+            }
+            // SAFETY: not NULL, so valid for a write, as the caller promises.
+            unsafe { slot.write(key.to_info()) };
+        }
+        // SAFETY: see above.
+        unsafe { count.write(number(room)) };
+        Ok(())
+    }
+
+    /// Loads the provider of an IA name of DAT 2.0, and finds the function by which its library
+    /// serves extension calls that need no open IA (`dapl_extensions`). What this counts is
+    /// taken back by [`extension_close`](Registry::extension_close).
+    ///
+    /// # Errors
+    ///
+    /// `DAT_PROVIDER_NOT_FOUND`; `DAT_NOT_IMPLEMENTED` if the provider has no such function.
+    pub fn extension_open(&self, name: &CStr) -> Result<NonNull<c_void>> {
+        let reference = self.acquire(&extension_key(name))?;
+        let symbol = self.statics.symbol(&reference.key, c"dapl_extensions");
+        let Some(symbol) = symbol else {
+            self.release(&reference);
+            return Err(Kind::NotImplemented.into());
+        };
+        self.extensions.store(true, Ordering::Relaxed);
+        self.extension_references.lock().push(reference);
+        Ok(symbol)
+    }
+
+    /// Takes back one [`extension_open`](Registry::extension_open) of the name, if there is one.
+    pub fn extension_close(&self, name: &CStr) {
+        let key = extension_key(name);
+        let mut references = self.extension_references.lock();
+        let index = references.iter().position(|held| held.key == key);
+        let reference = index.map(|index| references.swap_remove(index));
+        drop(references);
+        if let Some(reference) = reference {
+            self.release(&reference);
+        }
+    }
+}
+
+/// The key under which extension calls look for a provider.
+fn extension_key(name: &CStr) -> Key {
+    Key {
+        name: name.to_owned(),
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+    }
+}
+
+/// The name that a caller gives, unless it is NULL or too long.
+///
+/// # Safety
+///
+/// `name` is NULL or valid for reads up to its NUL for `'a`.
+unsafe fn ia_name<'a>(name: *const c_char) -> Option<&'a CStr> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: not NULL; the caller's promise.
+    unsafe { key::bounded(name) }
+}
+
+/// The key that a provider gives.
+///
+/// # Safety
+///
+/// `info` is NULL or valid for a read.
+unsafe fn key_of(info: *const DAT_PROVIDER_INFO) -> Result<Key> {
+    let bad = Error::arg(Subtype::Arg2);
+    if info.is_null() {
+        return Err(bad);
+    }
+    // SAFETY: not NULL; the caller's promise.
+    unsafe { Key::from_info(info) }.ok_or(bad)
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -63,7 +63,7 @@ pub(super) fn connect(
     if let Some(dial) = dial {
         dial.drive(&mut up);
     }
-    up.defer(device);
+    up.run();
     Ok(())
 }
 
@@ -110,7 +110,7 @@ pub(super) fn accept(
             if !done {
                 active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
             }
-            up.defer(&qp.device);
+            up.run();
             if done {
                 Ok(())
             } else {
@@ -120,7 +120,7 @@ pub(super) fn accept(
         Some(Origin::Tcp(asked)) => {
             let addrs = Some((request.local, request.remote));
             let result = accept_tcp(asked, addrs, qp, private_data, &mut up);
-            up.defer(&qp.device);
+            up.run();
             result
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn refuse(request: &mut ConnRequest, event: CmEvent) {
             if let Some(active) = active.upgrade() {
                 let mut up = Upcalls::default();
                 active.give_up(attempt, event, &mut up);
-                up.defer(&request.device);
+                up.run();
             }
         }
         Some(Origin::Tcp(asked)) => {

@@ -109,8 +109,6 @@ pub(super) struct Inner {
     wake: OwnedFd,
     pub(super) sources: Mutex<Sources>,
     pub(super) timers: Mutex<Timers>,
-    deferred: Mutex<Upcalls>,
-    has_deferred: AtomicBool,
     /// The engine lock.
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
@@ -139,8 +137,6 @@ impl Engine {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             sources: Mutex::default(),
             timers: Mutex::default(),
-            deferred: Mutex::default(),
-            has_deferred: AtomicBool::new(false),
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
@@ -174,9 +170,6 @@ impl Engine {
     /// Serves sockets if nobody does.
     pub fn progress(&self) {
         let inner = &*self.inner;
-        if inner.has_deferred.load(Ordering::Acquire) {
-            inner.run_deferred();
-        }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -196,13 +189,6 @@ impl Engine {
             let _nap = inner.nap.lock();
             inner.nap_end.notify_one();
         }
-    }
-
-    /// Leaves calls to the thread, or to the next consumer that polls.
-    pub fn defer(&self, up: Upcalls) {
-        self.inner.deferred.lock().append(up);
-        self.inner.has_deferred.store(true, Ordering::Release);
-        self.inner.wake();
     }
 
     /// Watches a socket until the result is dropped.
@@ -265,7 +251,6 @@ impl Inner {
     fn run(&self) {
         let mut seen = self.polls.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::SeqCst) {
-            self.run_deferred();
             let timeout = self.run_timers();
             if !self.sleep(timeout) {
                 continue;
@@ -315,16 +300,6 @@ impl Inner {
     pub(super) fn wake(&self) {
         // Fails only when the counter is full: then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    #[cold]
-    fn run_deferred(&self) {
-        let up = {
-            let mut deferred = self.deferred.lock();
-            self.has_deferred.store(false, Ordering::Release);
-            std::mem::take(&mut *deferred)
-        };
-        up.run();
     }
 
     /// Runs what is due; returns the time until the next.

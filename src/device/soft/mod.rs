@@ -43,7 +43,9 @@ use self::engine::Engine;
 use self::params::Params;
 use self::side::Identity;
 use self::upcall::Events;
-use super::{Access, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, QpAttr, QpHandler};
+use super::{
+    Access, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, QpAttr, QpHandler, Sge,
+};
 
 const MAX_QP: u32 = 1 << 16;
 const MAX_CQ: u32 = 1 << 16;
@@ -130,6 +132,11 @@ impl Device for Soft {
     type ConnRequest = ConnRequest;
 
     const NAME: &'static str = "soft";
+    const INDEX: usize = 0;
+
+    fn discover() -> Vec<(String, String)> {
+        vec![(Self::NAME.into(), String::new())]
+    }
 
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
@@ -177,6 +184,10 @@ impl Device for Soft {
         access: Access,
     ) -> Result<Mr, DeviceError> {
         Mr::new(pd.id, addr, len, access)
+    }
+
+    fn covers(&self, sge: &Sge) -> bool {
+        mr::covers(sge)
     }
 
     fn create_cq(

@@ -44,7 +44,8 @@ pub(super) enum Fault {
 impl From<Fault> for PostError {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Key | Fault::Bounds => PostError::Bounds,
+            Fault::Key => PostError::Key,
+            Fault::Bounds => PostError::Bounds,
             Fault::Access => PostError::Access,
             Fault::Domain => PostError::Protection,
         }
@@ -61,6 +62,15 @@ struct Slot {
     pd: AtomicU32,
     addr: AtomicU64,
     len: AtomicU64,
+}
+
+impl Slot {
+    #[inline]
+    fn contains(&self, addr: u64, len: u64) -> bool {
+        let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
+        let room = self.len.load(Ordering::Relaxed).checked_sub(offset);
+        room.is_some_and(|room| len <= room)
+    }
 }
 
 /// Slots that wait for use, oldest first, so that a key comes back as late as possible.
@@ -147,15 +157,20 @@ pub(super) fn check(
     if slot.pd.load(Ordering::Relaxed) != pd {
         return Err(Fault::Domain);
     }
-    let offset = addr.wrapping_sub(slot.addr.load(Ordering::Relaxed));
-    let room = slot.len.load(Ordering::Relaxed).checked_sub(offset);
-    if room.is_none_or(|room| room < len) {
+    if !slot.contains(addr, len) {
         return Err(Fault::Bounds);
     }
     if !Access::from_bits_truncate(slot.access.load(Ordering::Relaxed)).contains(need) {
         return Err(Fault::Access);
     }
     Ok(())
+}
+
+/// Whether the range is inside the region of the key, of whatever protection domain.
+pub(super) fn covers(sge: &Sge) -> bool {
+    let _guard = pin::pin();
+    let slot = TABLE.slot(sge.lkey);
+    slot.is_some_and(|slot| slot.contains(sge.addr, sge.len.into()))
 }
 
 /// [`check`] for every segment of a list.

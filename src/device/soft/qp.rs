@@ -403,7 +403,7 @@ impl QueuePair for Qp {
     fn disconnect(&self, graceful: bool) {
         let mut up = Upcalls::default();
         dispose(self.with(|v| v.disconnect(graceful, &mut up)));
-        up.defer(&self.device);
+        up.run();
     }
 
     fn reset(&self) {
@@ -423,7 +423,7 @@ impl QueuePair for Qp {
             v.me.clear(Phase::Gone);
             v.detach(&mut up)
         }));
-        up.defer(&self.device);
+        up.run();
         self.purge();
     }
 

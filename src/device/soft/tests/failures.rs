@@ -21,7 +21,7 @@ fn posts_are_checked_at_once() {
             lkey: a.key() ^ 1,
             ..a.sge(0, 1)
         };
-        assert_eq!(send(&[wrong_key]), Err(PostError::Bounds));
+        assert_eq!(send(&[wrong_key]), Err(PostError::Key));
         assert_eq!(send(&[a.sge(BUFFER - 1, 2)]), Err(PostError::Bounds));
         assert_eq!(send(&[b.sge(0, 1)]), Err(PostError::Protection));
         assert_eq!(

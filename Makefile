@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# make help tells what there is. The libraries themselves are built by cargo; this file puts
+# them where programs look for them, and runs everything that is written in C.
+
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR     ?= $(PREFIX)/bin
+MANDIR     ?= $(PREFIX)/share/man
+DOCDIR     ?= $(PREFIX)/share/doc/libdat
+DESTDIR    ?=
+
+# Rust is often installed for the user alone.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# dev or release: which build of the libraries the C programs run on.
+PROFILE    ?= release
+CARGO      ?= cargo
+CC         ?= cc
+CFLAGS     ?= -O2 -g
+REPEAT     ?= 1
+
+# The file names behind the SONAMEs libdat.so.1 and libdat2.so.2.
+LIB1 := libdat.so.1.0.2
+LIB2 := libdat2.so.2.0.0
+TOOLS := dat-info
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+
+OUT    := build/$(PROFILE)
+TARGET := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+RUST_SOURCES := Cargo.toml Cargo.lock \
+	$(shell find src libdat libdat2 tools -name '*.rs' -o -name Cargo.toml)
+
+C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
+	-Iinclude -Itests-c
+C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
+C_SHARED := tests-c/tap.c tests-c/common.c tests-c/transfer.c
+C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
+
+INSTALL      := install
+INSTALL_DATA := install -m 644
+
+.PHONY: all help deps libs demo check ctest ctest-bin dtest install uninstall clean
+all: libs
+
+help:
+	@echo 'make            build libdat.so.1 and libdat2.so.2 (release) into build/release/lib'
+	@echo 'make demo       install what is missing, build, and run a C client and server'
+	@echo 'make check      install what is missing and run every test'
+	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
+	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
+	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
+	@echo 'make uninstall  remove what make install has put there'
+	@echo 'make clean      remove build/ and target/'
+
+deps:
+	scripts/deps.sh build
+
+# --- the libraries, under the names that programs and linkers look for ---------------------
+
+libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so
+
+$(TARGET)/.libdat-built: $(RUST_SOURCES)
+	$(CARGO) build --locked --profile $(PROFILE) -p libdat -p libdat2 -p dat-tools
+	@touch $@
+
+$(OUT)/lib/libdat.so: $(TARGET)/.libdat-built
+	@mkdir -p $(@D)
+	ln -sf $(abspath $(TARGET))/libdat.so $(@D)/$(LIB1)
+	ln -sf $(LIB1) $(@D)/libdat.so.1
+	ln -sf libdat.so.1 $@
+	@touch -h $@
+
+$(OUT)/lib/libdat2.so: $(TARGET)/.libdat-built
+	@mkdir -p $(@D)
+	ln -sf $(abspath $(TARGET))/libdat2.so $(@D)/$(LIB2)
+	ln -sf $(LIB2) $(@D)/libdat2.so.2
+	ln -sf libdat2.so.2 $@
+	@touch -h $@
+
+# --- C programs ----------------------------------------------------------------------------
+
+# $(1): directory below $(OUT), $(2): library to link with, $(3): flags
+define c_rules
+$(OUT)/$(1)/%: tests-c/%.c $(C_SHARED) $(C_HEADERS) $(OUT)/lib/lib$(2).so
+	@mkdir -p $$(@D)
+	$(CC) $(C_FLAGS) $(3) $(CFLAGS) -o $$@ $$< $(C_SHARED) -L$(OUT)/lib -l$(2)
+endef
+$(eval $(call c_rules,dat,dat,))
+$(eval $(call c_rules,dat2,dat2,-DDAT2))
+
+$(OUT)/dat_demo: tests-c/dat_demo.c $(C_HEADERS) $(OUT)/lib/libdat.so
+	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< -L$(OUT)/lib -ldat
+
+ctest-bin: $(C_TESTS:%=$(OUT)/dat/%) $(C_TESTS:%=$(OUT)/dat2/%)
+
+ctest: ctest-bin
+	VALGRIND=$(VALGRIND) scripts/ctest.sh $(OUT) $(TESTS)
+
+dtest: libs
+	scripts/dtest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(MODES)
+
+demo:
+	scripts/deps.sh build
+	@$(MAKE) --no-print-directory PROFILE=release build/release/dat_demo
+	scripts/demo.sh build/release
+
+check:
+	scripts/deps.sh check
+	scripts/check.sh
+
+# --- installation --------------------------------------------------------------------------
+
+D := $(DESTDIR)
+install: $(TARGET)/.libdat-built
+	$(INSTALL) -d '$(D)$(LIBDIR)/pkgconfig' '$(D)$(INCLUDEDIR)/dat' '$(D)$(INCLUDEDIR)/dat2' \
+		'$(D)$(BINDIR)' '$(D)$(DOCDIR)'
+	$(INSTALL_DATA) $(TARGET)/libdat.so '$(D)$(LIBDIR)/$(LIB1)'
+	$(INSTALL_DATA) $(TARGET)/libdat2.so '$(D)$(LIBDIR)/$(LIB2)'
+	ln -sf $(LIB1) '$(D)$(LIBDIR)/libdat.so.1'
+	ln -sf libdat.so.1 '$(D)$(LIBDIR)/libdat.so'
+	ln -sf $(LIB2) '$(D)$(LIBDIR)/libdat2.so.2'
+	ln -sf libdat2.so.2 '$(D)$(LIBDIR)/libdat2.so'
+	$(INSTALL_DATA) include/dat/*.h '$(D)$(INCLUDEDIR)/dat'
+	$(INSTALL_DATA) include/dat2/*.h '$(D)$(INCLUDEDIR)/dat2'
+	$(INSTALL) $(TOOLS:%=$(TARGET)/%) '$(D)$(BINDIR)'
+	for pc in dat dat2; do \
+		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+		    -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		    pkgconfig/$$pc.pc.in > '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc && \
+		chmod 644 '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc || exit 1; \
+	done
+	for page in man/*.[1-8]; do \
+		$(INSTALL) -d '$(D)$(MANDIR)'/man$${page##*.} && \
+		$(INSTALL_DATA) $$page '$(D)$(MANDIR)'/man$${page##*.} || exit 1; \
+	done
+	$(INSTALL_DATA) README.md LICENSE-MIT LICENSE-APACHE dat.conf.example '$(D)$(DOCDIR)'
+	@if [ -z '$(D)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+	@echo 'No dat.conf is installed and none is touched: without one the built-in table applies.'
+	@echo 'An example: $(DOCDIR)/dat.conf.example'
+
+uninstall:
+	rm -f '$(D)$(LIBDIR)/libdat.so' '$(D)$(LIBDIR)/libdat.so.1' '$(D)$(LIBDIR)/$(LIB1)' \
+		'$(D)$(LIBDIR)/libdat2.so' '$(D)$(LIBDIR)/libdat2.so.2' '$(D)$(LIBDIR)/$(LIB2)' \
+		'$(D)$(LIBDIR)/pkgconfig/dat.pc' '$(D)$(LIBDIR)/pkgconfig/dat2.pc'
+	rm -f $(patsubst include/%,'$(D)$(INCLUDEDIR)/%',$(wildcard include/dat/*.h include/dat2/*.h))
+	rm -f $(TOOLS:%='$(D)$(BINDIR)/%')
+	for page in man/*.[1-8]; do rm -f '$(D)$(MANDIR)'/man$${page##*.}/$${page#man/}; done
+	rm -f '$(D)$(DOCDIR)/README.md' '$(D)$(DOCDIR)/LICENSE-MIT' \
+		'$(D)$(DOCDIR)/LICENSE-APACHE' '$(D)$(DOCDIR)/dat.conf.example'
+	-rmdir '$(D)$(INCLUDEDIR)/dat' '$(D)$(INCLUDEDIR)/dat2' '$(D)$(DOCDIR)' 2>/dev/null
+	@if [ -z '$(D)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+clean:
+	rm -rf build
+	$(CARGO) clean

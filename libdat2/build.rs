@@ -1,0 +1,8 @@
+//! Gives the library its SONAME and version node.
+
+#[path = "../libdat/link.rs"]
+mod link;
+
+fn main() {
+    link::library("libdat2.so.2", "DAT_2.0");
+}

@@ -1,0 +1,117 @@
+//! `dat_extension_op`: the door to what a provider has beyond DAT 2.0.
+//!
+//! It is variadic in C. Stable Rust cannot define such a function, and a provider's function
+//! takes the arguments as a `va_list`; so a few instructions per architecture save the argument
+//! registers as the platform's C ABI lays them out, and the rest is [`extension::operation`].
+
+use dat_core::abi::v2::*;
+use dat_core::entry::extension::{self, VaList};
+use dat_core::entry::guard;
+use dat_core::error::Version;
+use dat_core::registry;
+
+dat_core::symbol_version!(dat_extension_op, "DAT_2.0");
+
+// System V ABI for x86-64, "Variable Argument Lists": the register save area holds rdi, rsi, rdx,
+// rcx, r8, r9 and xmm0 to xmm7 (al: how many of these, at most); the list itself is
+// gp_offset, fp_offset, overflow_arg_area, reg_save_area. The two named arguments are in rdi and
+// rsi, so reading begins at offset 16.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 4",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,@function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "sub rsp, 216", // 24 va_list, 8 unused, 176 save area, 8 to align the stack
+    ".cfi_def_cfa_offset 224",
+    "mov [rsp + 48], rdx",
+    "mov [rsp + 56], rcx",
+    "mov [rsp + 64], r8",
+    "mov [rsp + 72], r9",
+    "test al, al",
+    "je 2f",
+    "movaps [rsp + 80], xmm0",
+    "movaps [rsp + 96], xmm1",
+    "movaps [rsp + 112], xmm2",
+    "movaps [rsp + 128], xmm3",
+    "movaps [rsp + 144], xmm4",
+    "movaps [rsp + 160], xmm5",
+    "movaps [rsp + 176], xmm6",
+    "movaps [rsp + 192], xmm7",
+    "2:",
+    "mov dword ptr [rsp], 16",
+    "mov dword ptr [rsp + 4], 48",
+    "lea rax, [rsp + 224]",
+    "mov [rsp + 8], rax",
+    "lea rax, [rsp + 32]",
+    "mov [rsp + 16], rax",
+    "mov rdx, rsp",
+    "call {handler}",
+    "add rsp, 216",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
+
+// Procedure Call Standard for the Arm 64-bit Architecture, appendix "Variable argument lists": the
+// list is stack, gr_top, vr_top, gr_offs, vr_offs; the save areas end at gr_top and vr_top, and
+// the offsets, negative, say where in them reading begins. A list is passed by reference.
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".text",
+    ".p2align 2",
+    ".globl dat_extension_op",
+    ".type dat_extension_op,%function",
+    "dat_extension_op:",
+    ".cfi_startproc",
+    "stp x29, x30, [sp, #-224]!", // 16 frame record, 32 va_list, 48 x2-x7, 128 q0-q7
+    ".cfi_def_cfa_offset 224",
+    ".cfi_offset x29, -224",
+    ".cfi_offset x30, -216",
+    "mov x29, sp",
+    "stp x2, x3, [sp, #48]",
+    "stp x4, x5, [sp, #64]",
+    "stp x6, x7, [sp, #80]",
+    "stp q0, q1, [sp, #96]",
+    "stp q2, q3, [sp, #128]",
+    "stp q4, q5, [sp, #160]",
+    "stp q6, q7, [sp, #192]",
+    "add x9, sp, #224",
+    "str x9, [sp, #16]", // stack
+    "add x10, sp, #96",
+    "stp x10, x9, [sp, #24]", // gr_top, vr_top
+    "mov w9, #-48",
+    "mov w10, #-128",
+    "stp w9, w10, [sp, #40]", // gr_offs, vr_offs
+    "add x2, sp, #16",
+    "bl {handler}",
+    "ldp x29, x30, [sp], #224",
+    ".cfi_restore x29",
+    ".cfi_restore x30",
+    ".cfi_def_cfa_offset 0",
+    "ret",
+    ".cfi_endproc",
+    ".size dat_extension_op, . - dat_extension_op",
+    handler = sym extension_op,
+);
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("dat_extension_op needs to know how this architecture passes variable arguments");
+
+/// What the shim calls: the named arguments, and the others as a list.
+unsafe extern "C" fn extension_op(
+    handle: DAT_HANDLE,
+    op: DAT_EXTENDED_OP,
+    arguments: *mut VaList,
+) -> DAT_RETURN {
+    registry::setup(crate::SETUP);
+    guard(Version::V2, || {
+        // SAFETY: the list is the shim's own and nobody else's; the rest as the caller of
+        // `dat_extension_op` promises.
+        unsafe { extension::operation(handle, op, &mut *arguments) }
+    })
+}

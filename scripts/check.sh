@@ -1,0 +1,65 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# check.sh [SUITE]...: runs every test suite, or those named, and adds up what cargo and the
+# TAP streams report. The last line is the sum: "N passed, N failed".
+set -u -o pipefail
+
+cd "$(dirname "$0")/.."
+logs=build/check
+mkdir -p "$logs"
+total_passed=0
+total_failed=0
+summary=
+
+# count LOG: what a log reports, as "passed failed"
+count() {
+	awk '
+	/^ok / && !/# SKIP/ { passed++ }
+	/^not ok / { failed++ }
+	/^test result:/ { passed += $4; failed += $6 }
+	END { print passed + 0, failed + 0 }' "$1"
+}
+
+# suite NAME COMMAND...
+suite() {
+	local name=$1 log passed failed status start=$SECONDS
+	shift
+	case " $wanted " in *" $name "*) ;; *) return ;; esac
+	log=$logs/$name.log
+	echo "=== $name: $*"
+	"$@" 2>&1 | tee "$log"
+	status=$?
+	read -r passed failed < <(count "$log")
+	# A suite that reports no tests is one test itself; one that died has failed.
+	if [ $status != 0 ] && [ "$failed" = 0 ]; then
+		failed=1
+	elif [ $status = 0 ] && [ $((passed + failed)) = 0 ]; then
+		passed=1
+	fi
+	total_passed=$((total_passed + passed))
+	total_failed=$((total_failed + failed))
+	summary+=$(printf '%-16s %5d passed %5d failed %5d s' \
+		"$name" "$passed" "$failed" $((SECONDS - start)))$'\n'
+}
+
+wanted=${*:-fmt clippy rust build ctest-dev ctest ctest-valgrind dtest demo install}
+make=(make --no-print-directory)
+
+suite fmt cargo fmt --all --check
+suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+# The proofs that need Debian's dtest must not be passed over here.
+suite rust env DAT_CHECK_DTEST=1 cargo test --workspace --locked --no-fail-fast
+suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
+# Overflow and debug assertions are in the dev build only.
+suite ctest-dev "${make[@]}" PROFILE=dev ctest
+suite ctest "${make[@]}" PROFILE=release ctest
+suite ctest-valgrind "${make[@]}" PROFILE=release VALGRIND=1 ctest
+suite dtest "${make[@]}" PROFILE=release dtest
+suite demo scripts/demo.sh build/release --quick
+suite install scripts/install-test.sh
+
+echo '=== summary'
+printf '%s' "$summary"
+echo "$total_passed passed, $total_failed failed" | tee "$logs/total"
+[ $total_failed = 0 ]

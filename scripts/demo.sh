@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# demo.sh OUT [--quick]: starts the demo's server and client as two processes on this host, on
+# the library in OUT/lib. No configuration is given: the built-in IA "soft" is used.
+set -u
+
+out=$(realpath "${1:?usage: demo.sh OUT [--quick]}")
+shift
+export LD_LIBRARY_PATH=$out/lib
+
+# The system may have another library of this name.
+used=$(ldd "$out/dat_demo" | awk '/libdat\.so/ { print $3 }')
+case $used in
+"$out"/lib/*) ;;
+*) echo "demo: would run on $used" >&2 && exit 1 ;;
+esac
+
+log=$(mktemp)
+timeout -k 5 120 "$out/dat_demo" server >"$log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; rm -f "$log"' EXIT
+qualifier=
+for _ in $(seq 100); do
+	qualifier=$(sed -n 's/^server: .* qualifier \([0-9]*\)$/\1/p' "$log")
+	[ -z "$qualifier" ] && kill -0 $server 2>/dev/null || break
+	sleep 0.1
+done
+if [ -z "$qualifier" ]; then
+	echo 'demo: the server did not start:' >&2
+	cat "$log" >&2
+	exit 1
+fi
+timeout -k 5 120 "$out/dat_demo" client -q "$qualifier" "$@" 127.0.0.1
+client_status=$?
+wait $server
+server_status=$?
+cat "$log"
+if [ $client_status != 0 ] || [ $server_status != 0 ]; then
+	echo "demo: FAILED (client status $client_status, server status $server_status)" >&2
+	exit 1
+fi

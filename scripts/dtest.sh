@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# dtest.sh [--lib DIR] [--repeat N] [MODE]...: runs Debian's unmodified dtest on our library,
+# server and client in two processes, and prints TAP together with the figures that dtest
+# reports. A mode is dtest's arguments in one word: "" or "-W -a -b 65536". No mode: all.
+#
+# dtest ends with status 0 even when it found errors, so both outputs are searched as well.
+set -u
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+lib=$root/build/release/lib
+repeat=1
+one=
+port=15828 # dtest's own TCP connection, on which the two ends exchange addresses
+limit=${DTEST_TIMEOUT:-90}
+
+while [ $# -gt 0 ]; do
+	case $1 in
+	--lib) lib=$(realpath "$2") && shift 2 ;;
+	--repeat) repeat=$2 && shift 2 ;;
+	--one) one=1 && shift ;; # one mode, in this network namespace
+	*) break ;;
+	esac
+done
+export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/dat.conf
+
+# in_state STATE: is a TCP socket with our port in this state (hexadecimal, see tcp(7))?
+in_state() {
+	grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X $port) [0-9A-F]*:[0-9A-F]* $1 " \
+		/proc/net/tcp /proc/net/tcp6
+}
+
+# Prints what went wrong; nothing if nothing did.
+run_one() {
+	local server_log=$1 client_log=$2
+	shift 2
+	local tries=0 server server_status client_status
+
+	# Only where namespaces are refused does the last run still hold the port.
+	while in_state 06 || in_state 0A; do
+		tries=$((tries + 1))
+		[ $tries -le 900 ] || { echo "port $port is in use"; return; }
+		sleep 0.1
+	done
+	timeout -k 5 "$limit" stdbuf -oL dtest -P soft "$@" >"$server_log" 2>&1 </dev/null &
+	server=$!
+	trap 'kill $server 2>/dev/null' EXIT
+	tries=0
+	until in_state 0A; do
+		tries=$((tries + 1))
+		if [ $tries -gt 200 ] || ! kill -0 $server 2>/dev/null; then
+			echo 'the server does not listen'
+			kill $server 2>/dev/null
+			wait $server
+			return
+		fi
+		sleep 0.05
+	done
+	timeout -k 5 "$limit" stdbuf -oL dtest -P soft -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
+	client_status=$?
+	wait $server
+	server_status=$?
+	trap - EXIT
+	[ $client_status = 0 ] || echo "client: exit status $client_status"
+	[ $server_status = 0 ] || echo "server: exit status $server_status"
+	grep -q PASSED "$client_log" || echo 'client: does not say PASSED'
+	grep -q PASSED "$server_log" || echo 'server: does not say PASSED'
+	grep -E 'FAILED|ERR|[Ee]rror|Warning' "$client_log" | sed 's/^/client: /'
+	grep -E 'FAILED|ERR|[Ee]rror|Warning' "$server_log" | sed 's/^/server: /'
+}
+
+if [ -n "$one" ]; then
+	logs=$(mktemp -d)
+	# shellcheck disable=SC2086 # a mode is a list of arguments
+	wrong=$(run_one "$logs/server" "$logs/client" $1)
+	for end in server client; do
+		[ -z "$wrong" ] || sed "s/^/# $end| /" "$logs/$end" 2>/dev/null
+		grep -hE 'latency|MB/s|usec| us' "$logs/$end" 2>/dev/null |
+			sed -E "s/^ *[0-9]+:? */# $end: /"
+	done
+	rm -rf "$logs"
+	[ -z "$wrong" ] || echo "$wrong" | sed 's/^/# /'
+	[ -z "$wrong" ]
+	exit
+fi
+
+if [ $# = 0 ]; then
+	set -- '' -p -c -u -t -w -W '-W -a -b 65536' -D '-b 65536 -B 100'
+fi
+number=0
+bad=0
+echo 'TAP version 13'
+echo "1..$(($# * repeat + 1))"
+
+number=$((number + 1))
+used=$(ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+if [ "$(readlink -f "$used")" = "$(readlink -f "$lib/libdat2.so.2")" ] && [ -e "$used" ]; then
+	echo "ok $number - dtest uses our library"
+else
+	echo "# dtest would load: $used"
+	echo "not ok $number - dtest uses our library"
+	exit 1
+fi
+
+for ((round = 1; round <= repeat; round++)); do
+	for mode in "$@"; do
+		number=$((number + 1))
+		verdict=ok
+		"$root/scripts/alone.sh" "$root/scripts/dtest.sh" --lib "$lib" --one "$mode" ||
+			verdict='not ok'
+		[ "$verdict" = ok ] || bad=$((bad + 1))
+		name="dtest${mode:+ $mode}"
+		[ "$repeat" = 1 ] || name="$name (round $round)"
+		echo "$verdict $number - $name"
+	done
+done
+[ $bad = 0 ]

@@ -1,0 +1,334 @@
+//! The conversions that read the same in both versions, although the layouts differ.
+
+/// Implements the parts of [`super::Abi`] that differ only in the module the C types come from.
+///
+/// The lengths are 64 bits wide in DAT 1.2 and 32 in 2.0 (`as _`): values that come from a device
+/// or a checked attribute fit into both.
+macro_rules! common_conversions {
+    ($c:ident) => {
+        type LmrTriplet = $c::DAT_LMR_TRIPLET;
+        type RmrTriplet = $c::DAT_RMR_TRIPLET;
+        type Event = $c::DAT_EVENT;
+        type EpAttr = $c::DAT_EP_ATTR;
+        type EpParam = $c::DAT_EP_PARAM;
+        type LmrParam = $c::DAT_LMR_PARAM;
+        type IaAttr = $c::DAT_IA_ATTR;
+        type ProviderAttr = $c::DAT_PROVIDER_ATTR;
+        type CnoParam = $c::DAT_CNO_PARAM;
+        type Provider = $crate::dapl::provider::Table<$c::DAT_PROVIDER>;
+
+        const MAJOR: u32 = $c::DAT_VERSION_MAJOR;
+        const MINOR: u32 = $c::DAT_VERSION_MINOR;
+        const IA_FIELDS: u64 = $c::DAT_IA_FIELD_ALL;
+        const EP_FIELDS: u64 = $c::DAT_EP_FIELD_ALL;
+        const LMR_FIELDS: u32 = $c::DAT_LMR_FIELD_ALL;
+
+        fn provider<D: Device>(name: *const c_char) -> Self::Provider {
+            $crate::dapl::provider::Table(Self::table::<D>(name))
+        }
+
+        #[inline]
+        fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
+            Ok(Sge {
+                addr: triplet.virtual_address,
+                len: u32::try_from(triplet.segment_length)
+                    .map_err(|_| Error::from(Kind::LengthError))?,
+                lkey: triplet.lmr_context,
+            })
+        }
+
+        #[inline]
+        fn event(event: &Event, evd: DAT_EVD_HANDLE) -> Self::Event {
+            use $c::*;
+            let (number, data) = match *event {
+                Event::Completion(ref completion) => completion_event(completion),
+                Event::Request {
+                    sp,
+                    local_address,
+                    conn_qual,
+                    cr,
+                } => (
+                    DAT_CONNECTION_REQUEST_EVENT,
+                    DAT_EVENT_DATA {
+                        cr_arrival_event_data: arrival(sp, local_address, conn_qual, cr),
+                    },
+                ),
+                Event::Connection {
+                    number,
+                    ep,
+                    private_data,
+                    private_data_size,
+                } => (
+                    number,
+                    DAT_EVENT_DATA {
+                        connect_event_data: DAT_CONNECTION_EVENT_DATA {
+                            ep_handle: ep.0,
+                            private_data_size: private_data_size as DAT_COUNT,
+                            private_data: private_data.0,
+                        },
+                    },
+                ),
+                Event::Async {
+                    number,
+                    handle,
+                    reason,
+                } => (
+                    number,
+                    DAT_EVENT_DATA {
+                        asynch_error_event_data: DAT_ASYNCH_ERROR_EVENT_DATA {
+                            dat_handle: handle.0,
+                            reason: reason as DAT_COUNT,
+                        },
+                    },
+                ),
+                Event::Software(pointer) => (
+                    DAT_SOFTWARE_EVENT,
+                    DAT_EVENT_DATA {
+                        software_event_data: DAT_SOFTWARE_EVENT_DATA { pointer: pointer.0 },
+                    },
+                ),
+            };
+            // SAFETY: a C structure of integers, pointers and unions of them: zero is valid.
+            let mut out: DAT_EVENT = unsafe { std::mem::zeroed() };
+            out.event_number = number;
+            out.evd_handle = evd;
+            out.event_data = data;
+            out
+        }
+
+        fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID) {
+            // SAFETY: every bit pattern is a valid pointer value, and it is not followed.
+            let pointer = unsafe { event.event_data.software_event_data.pointer };
+            (event.event_number, pointer)
+        }
+
+        fn ep_attr(attr: &Self::EpAttr) -> EpAttr {
+            EpAttr {
+                max_message_size: attr.max_message_size.into(),
+                max_rdma_size: attr.max_rdma_size.into(),
+                qos: attr.qos,
+                recv_completion_flags: attr.recv_completion_flags,
+                request_completion_flags: attr.request_completion_flags,
+                max_recv_dtos: attr.max_recv_dtos,
+                max_request_dtos: attr.max_request_dtos,
+                max_recv_iov: attr.max_recv_iov,
+                max_request_iov: attr.max_request_iov,
+                max_rdma_read_in: attr.max_rdma_read_in,
+                max_rdma_read_out: attr.max_rdma_read_out,
+                srq_soft_hw: attr.srq_soft_hw,
+                max_rdma_read_iov: attr.max_rdma_read_iov,
+                max_rdma_write_iov: attr.max_rdma_write_iov,
+                service_type: attr.service_type,
+            }
+        }
+
+        fn ep_param(param: &EpParam) -> Self::EpParam {
+            use $c::*;
+            // SAFETY: a C structure of integers and pointers: zero is valid.
+            let mut out: DAT_EP_PARAM = unsafe { std::mem::zeroed() };
+            out.ia_handle = param.ia;
+            out.ep_state = param.state;
+            out.local_ia_address_ptr = param.local_address;
+            out.local_port_qual = param.local_port;
+            out.remote_ia_address_ptr = param.remote_address;
+            out.remote_port_qual = param.remote_port;
+            out.pz_handle = param.pz;
+            out.recv_evd_handle = param.recv_evd;
+            out.request_evd_handle = param.request_evd;
+            out.connect_evd_handle = param.connect_evd;
+            out.srq_handle = param.srq;
+            let attr = &param.attr;
+            out.ep_attr = DAT_EP_ATTR {
+                service_type: attr.service_type,
+                max_message_size: attr.max_message_size as _,
+                max_rdma_size: attr.max_rdma_size as _,
+                qos: attr.qos,
+                recv_completion_flags: attr.recv_completion_flags,
+                request_completion_flags: attr.request_completion_flags,
+                max_recv_dtos: attr.max_recv_dtos,
+                max_request_dtos: attr.max_request_dtos,
+                max_recv_iov: attr.max_recv_iov,
+                max_request_iov: attr.max_request_iov,
+                max_rdma_read_in: attr.max_rdma_read_in,
+                max_rdma_read_out: attr.max_rdma_read_out,
+                srq_soft_hw: attr.srq_soft_hw,
+                max_rdma_read_iov: attr.max_rdma_read_iov,
+                max_rdma_write_iov: attr.max_rdma_write_iov,
+                ep_transport_specific_count: 0,
+                ep_transport_specific: null_mut(),
+                ep_provider_specific_count: 0,
+                ep_provider_specific: null_mut(),
+            };
+            out
+        }
+
+        fn lmr_param(param: &LmrParam) -> Self::LmrParam {
+            // SAFETY: a C structure of integers, pointers and a union of them: zero is valid.
+            let mut out: $c::DAT_LMR_PARAM = unsafe { std::mem::zeroed() };
+            out.ia_handle = param.ia;
+            out.mem_type = param.mem_type;
+            out.region_desc = param.region;
+            out.length = param.length;
+            out.pz_handle = param.pz;
+            out.mem_priv = param.privileges;
+            out.lmr_context = param.lmr_context;
+            out.rmr_context = param.rmr_context;
+            out.registered_size = param.length;
+            out.registered_address = param.registered_address;
+            out
+        }
+
+        fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr {
+            let device = attr.device;
+            let count = |n: u32| DAT_COUNT::try_from(n).unwrap_or(DAT_COUNT::MAX);
+            // SAFETY: a C structure of integers and pointers: zero is valid.
+            let mut out: $c::DAT_IA_ATTR = unsafe { std::mem::zeroed() };
+            fill_name(&mut out.adapter_name, &device.adapter_name);
+            fill_name(&mut out.vendor_name, &device.vendor_name);
+            out.ia_address_ptr = attr.address;
+            out.max_eps = count(device.max_qp);
+            out.max_dto_per_ep = count(device.max_qp_wr);
+            out.max_rdma_read_per_ep_in = count(device.max_rd_in);
+            out.max_rdma_read_per_ep_out = count(device.max_rd_out);
+            out.max_evds = count(device.max_cq);
+            out.max_evd_qlen = count(device.max_cqe);
+            out.max_iov_segments_per_dto = count(device.max_sge);
+            out.max_lmrs = count(device.max_mr);
+            out.max_lmr_block_size = device.max_mr_size.try_into().unwrap_or(u32::MAX.into());
+            out.max_lmr_virtual_address = u64::MAX;
+            out.max_pzs = count(device.max_pd);
+            out.max_message_size = device.max_message_size.into();
+            out.max_rdma_size = device.max_rdma_size.into();
+            out.max_rmrs = count(device.max_mw);
+            out.max_rmr_target_address = if device.max_mw > 0 { u64::MAX } else { 0 };
+            out.max_srqs = count(device.max_srq);
+            out.max_ep_per_srq = if device.max_srq > 0 {
+                count(device.max_qp)
+            } else {
+                0
+            };
+            out.max_recv_per_srq = count(device.max_srq_wr);
+            out.max_iov_segments_per_rdma_read = count(device.max_read_sge);
+            out.max_iov_segments_per_rdma_write = count(device.max_sge);
+            out.max_rdma_read_in = count(device.max_rd_in.saturating_mul(device.max_qp));
+            out.max_rdma_read_out = count(device.max_rd_out.saturating_mul(device.max_qp));
+            out.max_rdma_read_per_ep_in_guaranteed = DAT_TRUE;
+            out.max_rdma_read_per_ep_out_guaranteed = DAT_TRUE;
+            out.num_transport_attr = attr.transport.len() as DAT_COUNT;
+            out.transport_attr = attr.transport.as_ptr().cast_mut();
+            out
+        }
+
+        fn provider_attr(name: &str, device: &DeviceAttr) -> Self::ProviderAttr {
+            use $c::*;
+            // SAFETY: a C structure of integers and pointers: zero is valid.
+            let mut out: DAT_PROVIDER_ATTR = unsafe { std::mem::zeroed() };
+            fill_name(&mut out.provider_name, name);
+            out.provider_version_major = version_part(env!("CARGO_PKG_VERSION_MAJOR"));
+            out.provider_version_minor = version_part(env!("CARGO_PKG_VERSION_MINOR"));
+            out.dapl_version_major = DAT_VERSION_MAJOR;
+            out.dapl_version_minor = DAT_VERSION_MINOR;
+            out.lmr_mem_types_supported =
+                DAT_MEM_TYPE_VIRTUAL | DAT_MEM_TYPE_LMR | DAT_MEM_TYPE_SHARED_VIRTUAL;
+            out.iov_ownership_on_return = DAT_IOV_CONSUMER;
+            out.dat_qos_supported = DAT_QOS_BEST_EFFORT;
+            out.completion_flags_supported = DAT_COMPLETION_SUPPRESS_FLAG
+                | DAT_COMPLETION_SOLICITED_WAIT_FLAG
+                | DAT_COMPLETION_UNSIGNALLED_FLAG
+                | DAT_COMPLETION_BARRIER_FENCE_FLAG
+                | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+            out.is_thread_safe = DAT_TRUE;
+            out.max_private_data_size = device.max_private_data as DAT_COUNT;
+            out.supports_multipath = DAT_FALSE;
+            out.ep_creator = DAT_PSP_CREATES_EP_NEVER;
+            out.pz_support = DAT_PZ_UNIQUE;
+            out.optimal_buffer_alignment = 64;
+            // Any streams may share an EVD.
+            out.evd_stream_merging_supported = [[DAT_TRUE; 6]; 6];
+            out.srq_supported = DAT_BOOLEAN::from(device.max_srq > 0);
+            out.srq_watermarks_supported = DAT_COUNT::from(device.max_srq > 0);
+            out.srq_ep_pz_difference_supported = DAT_FALSE;
+            out.srq_info_supported = DAT_COUNT::from(device.max_srq > 0);
+            out.ep_recv_info_supported = DAT_FALSE as DAT_COUNT;
+            out.lmr_sync_req = DAT_FALSE;
+            out.dto_async_return_guaranteed = DAT_FALSE;
+            out.rdma_write_for_rdma_read_req = DAT_FALSE;
+            out
+        }
+    };
+}
+
+pub(super) use common_conversions;
+
+/// The function table: slots whose functions read the same in both versions, and those given.
+///
+/// A slot that is not named is empty and the library answers `DAT_NOT_IMPLEMENTED` for it.
+macro_rules! provider_table {
+    ($abi:ident, $c:ident, { $($slot:ident: $function:expr,)* }) => {
+        fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
+            use crate::dapl::{cno, cr, ep, evd, generic, ia, lmr, psp, pz};
+            // SAFETY: pointers and optional function pointers: zero is valid.
+            let empty: $c::DAT_PROVIDER = unsafe { std::mem::zeroed() };
+            $c::DAT_PROVIDER {
+                device_name: name,
+                extension: null_mut(),
+                ia_open_func: Some(ia::ia_open::<$abi, D>),
+                ia_query_func: Some(ia::ia_query::<$abi, D>),
+                ia_close_func: Some(ia::ia_close::<$abi, D>),
+                set_consumer_context_func: Some(generic::set_consumer_context::<$abi, D>),
+                get_consumer_context_func: Some(generic::get_consumer_context::<$abi, D>),
+                get_handle_type_func: Some(generic::get_handle_type::<$abi, D>),
+                cno_create_func: Some(cno::cno_create::<$abi, D>),
+                cno_modify_agent_func: Some(cno::cno_modify_agent::<$abi, D>),
+                cno_query_func: Some(cno::cno_query::<$abi, D>),
+                cno_free_func: Some(cno::cno_free::<$abi, D>),
+                cno_wait_func: Some(cno::cno_wait::<$abi, D>),
+                cr_query_func: Some(cr::cr_query::<$abi, D>),
+                cr_accept_func: Some(cr::cr_accept::<$abi, D>),
+                evd_create_func: Some(evd::evd_create::<$abi, D>),
+                evd_query_func: Some(evd::evd_query::<$abi, D>),
+                evd_modify_cno_func: Some(evd::evd_modify_cno::<$abi, D>),
+                evd_enable_func: Some(evd::evd_enable::<$abi, D>),
+                evd_disable_func: Some(evd::evd_disable::<$abi, D>),
+                evd_wait_func: Some(evd::evd_wait::<$abi, D>),
+                evd_resize_func: Some(evd::evd_resize::<$abi, D>),
+                evd_post_se_func: Some(evd::evd_post_se::<$abi, D>),
+                evd_dequeue_func: Some(evd::evd_dequeue::<$abi, D>),
+                evd_free_func: Some(evd::evd_free::<$abi, D>),
+                ep_create_func: Some(ep::ep_create::<$abi, D>),
+                ep_query_func: Some(ep::ep_query::<$abi, D>),
+                ep_connect_func: Some(ep::ep_connect::<$abi, D>),
+                ep_disconnect_func: Some(ep::ep_disconnect::<$abi, D>),
+                ep_post_send_func: Some(ep::ep_post_send::<$abi, D>),
+                ep_post_recv_func: Some(ep::ep_post_recv::<$abi, D>),
+                ep_post_rdma_read_func: Some(ep::ep_post_rdma_read::<$abi, D>),
+                ep_post_rdma_write_func: Some(ep::ep_post_rdma_write::<$abi, D>),
+                ep_get_status_func: Some(ep::ep_get_status::<$abi, D>),
+                ep_free_func: Some(ep::ep_free::<$abi, D>),
+                ep_reset_func: Some(ep::ep_reset::<$abi, D>),
+                lmr_query_func: Some(lmr::lmr_query::<$abi, D>),
+                lmr_free_func: Some(lmr::lmr_free::<$abi, D>),
+                lmr_sync_rdma_read_func: Some(lmr::lmr_sync::<$abi, D>),
+                lmr_sync_rdma_write_func: Some(lmr::lmr_sync::<$abi, D>),
+                psp_create_func: Some(psp::psp_create::<$abi, D>),
+                psp_create_any_func: Some(psp::psp_create_any::<$abi, D>),
+                psp_query_func: Some(psp::psp_query::<$abi, D>),
+                psp_free_func: Some(psp::psp_free::<$abi, D>),
+                pz_create_func: Some(pz::pz_create::<$abi, D>),
+                pz_query_func: Some(pz::pz_query::<$abi, D>),
+                pz_free_func: Some(pz::pz_free::<$abi, D>),
+                evd_set_unwaitable_func: Some(evd::evd_set_unwaitable::<$abi, D>),
+                evd_clear_unwaitable_func: Some(evd::evd_clear_unwaitable::<$abi, D>),
+                $($slot: Some($function),)*
+                ..empty
+            }
+        }
+    };
+}
+
+pub(super) use provider_table;
+
+/// A part of the package version, for attributes.
+pub(super) fn version_part(text: &str) -> u32 {
+    text.parse().unwrap_or(0)
+}

@@ -1,0 +1,135 @@
+//! The ABI version as a type parameter: how C structures become the types of the objects and
+//! back. Everything that differs between DAT 1.2 and 2.0 is here; the rules are written once.
+
+mod convert;
+mod v1;
+mod v2;
+
+use std::ffi::c_char;
+
+use super::types::{EpAttr, Event};
+use crate::abi::common::*;
+use crate::device::{Device, Remote, Sge};
+use crate::error::{Result, Version};
+
+pub use v1::V1;
+pub use v2::V2;
+
+/// A handle that travelled as a number.
+fn handle(context: u64) -> DAT_HANDLE {
+    std::ptr::with_exposed_provenance_mut(context as usize)
+}
+
+/// Fills a name field of a C structure, cut to fit, always terminated.
+fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
+    *field = [0; DAT_NAME_MAX_LENGTH];
+    for (to, from) in field
+        .iter_mut()
+        .zip(text.bytes())
+        .take(DAT_NAME_MAX_LENGTH - 1)
+    {
+        *to = from as c_char;
+    }
+}
+
+/// Attributes of an IA as the device and the IA state them (`DAT_IA_ATTR`).
+pub struct IaAttr<'a> {
+    /// Limits of the device.
+    pub device: &'a crate::device::DeviceAttr,
+    /// The IA's address.
+    pub address: DAT_IA_ADDRESS_PTR,
+    /// Named values; belong to the IA.
+    pub transport: &'a [DAT_NAMED_ATTR],
+}
+
+/// Parameters of an endpoint (`DAT_EP_PARAM`), but for the address of the IA.
+pub struct EpParam {
+    pub(super) ia: DAT_IA_HANDLE,
+    pub(super) state: DAT_EP_STATE,
+    pub(super) local_address: DAT_IA_ADDRESS_PTR,
+    pub(super) local_port: u64,
+    pub(super) remote_address: DAT_IA_ADDRESS_PTR,
+    pub(super) remote_port: u64,
+    pub(super) pz: DAT_PZ_HANDLE,
+    pub(super) recv_evd: DAT_EVD_HANDLE,
+    pub(super) request_evd: DAT_EVD_HANDLE,
+    pub(super) connect_evd: DAT_EVD_HANDLE,
+    pub(super) srq: DAT_SRQ_HANDLE,
+    pub(super) attr: EpAttr,
+}
+
+/// Parameters of an LMR (`DAT_LMR_PARAM`).
+pub struct LmrParam {
+    pub(super) ia: DAT_IA_HANDLE,
+    pub(super) mem_type: DAT_MEM_TYPE,
+    pub(super) region: DAT_REGION_DESCRIPTION,
+    pub(super) length: u64,
+    pub(super) pz: DAT_PZ_HANDLE,
+    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
+    pub(super) lmr_context: u32,
+    pub(super) rmr_context: u32,
+    pub(super) registered_address: u64,
+}
+
+/// One version of the C ABI.
+pub trait Abi: Send + Sync + 'static {
+    /// Which.
+    const VERSION: Version;
+    /// Major version of the API.
+    const MAJOR: u32;
+    /// Minor version of the API.
+    const MINOR: u32;
+    /// All bits of a `DAT_IA_ATTR_MASK`.
+    const IA_FIELDS: u64;
+    /// All bits of a `DAT_EP_PARAM_MASK`.
+    const EP_FIELDS: u64;
+    /// All bits of a `DAT_LMR_PARAM_MASK`.
+    const LMR_FIELDS: u32;
+
+    /// `DAT_LMR_TRIPLET`.
+    type LmrTriplet: Copy;
+    /// `DAT_RMR_TRIPLET`.
+    type RmrTriplet: Copy;
+    /// `DAT_EVENT`.
+    type Event: Copy;
+    /// `DAT_EP_ATTR`.
+    type EpAttr: Copy;
+    /// `DAT_EP_PARAM`.
+    type EpParam: Copy;
+    /// `DAT_LMR_PARAM`.
+    type LmrParam: Copy;
+    /// `DAT_IA_ATTR`.
+    type IaAttr: Copy;
+    /// `DAT_PROVIDER_ATTR`.
+    type ProviderAttr: Copy;
+    /// `DAT_CNO_PARAM`.
+    type CnoParam: Copy;
+    /// `DAT_PROVIDER`.
+    type Provider: Send + Sync;
+
+    /// The function table for a device. `name` is the IA name and lives as long as the table.
+    fn provider<D: Device>(name: *const c_char) -> Self::Provider;
+    /// A local segment.
+    ///
+    /// # Errors
+    /// `DAT_LENGTH_ERROR` for one that no device could move.
+    fn sge(triplet: &Self::LmrTriplet) -> Result<Sge>;
+    /// A remote range and its length.
+    fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
+    /// The event as C sees it. `evd` is the EVD it is taken from.
+    fn event(event: &Event, evd: DAT_EVD_HANDLE) -> Self::Event;
+    /// Number and pointer of an event that `dat_evd_post_se` was given.
+    fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID);
+    /// Reads endpoint attributes.
+    fn ep_attr(attr: &Self::EpAttr) -> EpAttr;
+    /// Writes endpoint parameters.
+    fn ep_param(param: &EpParam) -> Self::EpParam;
+    /// Writes LMR parameters.
+    fn lmr_param(param: &LmrParam) -> Self::LmrParam;
+    /// Writes IA attributes.
+    fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
+    /// Writes provider attributes.
+    fn provider_attr(name: &str, device: &crate::device::DeviceAttr) -> Self::ProviderAttr;
+    /// Writes CNO parameters.
+    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;
+}

@@ -1,0 +1,85 @@
+//! DAT 1.2: `libdat.so.1`.
+
+use std::ffi::c_char;
+use std::ptr::null_mut;
+
+use super::convert::{common_conversions, provider_table, version_part};
+use super::{Abi, EpParam, IaAttr, LmrParam, fill_name, handle};
+use crate::abi::common::*;
+use crate::abi::v1;
+use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
+use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
+use crate::error::{Error, Kind, Result, Version};
+
+/// The DAT 1.2 ABI.
+pub struct V1;
+
+impl Abi for V1 {
+    const VERSION: Version = Version::V1;
+    common_conversions!(v1);
+
+    #[inline]
+    fn remote(triplet: &v1::DAT_RMR_TRIPLET) -> (Remote, u64) {
+        let remote = Remote {
+            addr: triplet.target_address,
+            rkey: triplet.rmr_context,
+        };
+        (remote, triplet.segment_length)
+    }
+
+    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v1::DAT_CNO_PARAM {
+        v1::DAT_CNO_PARAM {
+            ia_handle: ia,
+            agent,
+        }
+    }
+}
+
+fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v1::DAT_EVENT_DATA) {
+    let cookie = DAT_CONTEXT {
+        as_64: completion.wr_id,
+    };
+    let status = dto_status(completion.status);
+    if let WcOp::Bind { context } = completion.op {
+        let data = DAT_RMR_BIND_COMPLETION_EVENT_DATA {
+            rmr_handle: handle(context),
+            user_cookie: cookie,
+            status,
+        };
+        let data = v1::DAT_EVENT_DATA {
+            rmr_completion_event_data: data,
+        };
+        return (DAT_RMR_BIND_COMPLETION_EVENT, data);
+    }
+    let data = v1::DAT_DTO_COMPLETION_EVENT_DATA {
+        ep_handle: handle(completion.context),
+        user_cookie: cookie,
+        status,
+        transfered_length: completion.byte_len.into(),
+    };
+    let data = v1::DAT_EVENT_DATA {
+        dto_completion_event_data: data,
+    };
+    (DAT_DTO_COMPLETION_EVENT, data)
+}
+
+fn arrival(
+    sp: Handle,
+    local_address: Opaque,
+    conn_qual: u64,
+    cr: Handle,
+) -> v1::DAT_CR_ARRIVAL_EVENT_DATA {
+    v1::DAT_CR_ARRIVAL_EVENT_DATA {
+        sp_handle: v1::DAT_SP_HANDLE { psp_handle: sp.0 },
+        local_ia_address_ptr: local_address.0.cast(),
+        conn_qual,
+        cr_handle: cr.0,
+    }
+}
+
+impl V1 {
+    provider_table!(V1, v1, {
+        cr_reject_func: cr::cr_reject_plain::<V1, D>,
+        lmr_create_func: lmr::lmr_create::<V1, D>,
+    });
+}

@@ -1,0 +1,109 @@
+//! DAT 2.0: `libdat2.so.2`.
+
+use std::ffi::c_char;
+use std::ptr::null_mut;
+
+use super::convert::{common_conversions, provider_table, version_part};
+use super::{Abi, EpParam, IaAttr, LmrParam, fill_name, handle};
+use crate::abi::common::*;
+use crate::abi::v2;
+use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
+use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
+use crate::error::{Error, Kind, Result, Version};
+
+/// The DAT 2.0 ABI.
+pub struct V2;
+
+impl Abi for V2 {
+    const VERSION: Version = Version::V2;
+    common_conversions!(v2);
+
+    #[inline]
+    fn remote(triplet: &v2::DAT_RMR_TRIPLET) -> (Remote, u64) {
+        let remote = Remote {
+            addr: triplet.virtual_address,
+            rkey: triplet.rmr_context,
+        };
+        (remote, triplet.segment_length.into())
+    }
+
+    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v2::DAT_CNO_PARAM {
+        let proxy_type = match agent.proxy_agent_func {
+            Some(_) => v2::DAT_PROXY_TYPE_AGENT,
+            None => v2::DAT_PROXY_TYPE_NONE,
+        };
+        // A null agent reads as null through every member.
+        let proxy = v2::DAT_CNO_PROXY { agent };
+        v2::DAT_CNO_PARAM {
+            ia_handle: ia,
+            proxy_type,
+            proxy,
+        }
+    }
+}
+
+fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v2::DAT_EVENT_DATA) {
+    let cookie = DAT_CONTEXT {
+        as_64: completion.wr_id,
+    };
+    let status = dto_status(completion.status);
+    if let WcOp::Bind { context } = completion.op {
+        let data = DAT_RMR_BIND_COMPLETION_EVENT_DATA {
+            rmr_handle: handle(context),
+            user_cookie: cookie,
+            status,
+        };
+        let data = v2::DAT_EVENT_DATA {
+            rmr_completion_event_data: data,
+        };
+        return (DAT_RMR_BIND_COMPLETION_EVENT, data);
+    }
+    let data = v2::DAT_DTO_COMPLETION_EVENT_DATA {
+        ep_handle: handle(completion.context),
+        user_cookie: cookie,
+        status,
+        transfered_length: completion.byte_len,
+        operation: operation(completion.op),
+        rmr_context: match completion.op {
+            WcOp::RecvInvalidate { rkey } => rkey,
+            _ => 0,
+        },
+    };
+    let data = v2::DAT_EVENT_DATA {
+        dto_completion_event_data: data,
+    };
+    (DAT_DTO_COMPLETION_EVENT, data)
+}
+
+fn operation(op: WcOp) -> v2::DAT_DTOS {
+    match op {
+        WcOp::Send => v2::DAT_DTO_SEND,
+        WcOp::RdmaWrite => v2::DAT_DTO_RDMA_WRITE,
+        WcOp::RdmaRead => v2::DAT_DTO_RDMA_READ,
+        WcOp::Bind { .. } => v2::DAT_DTO_BIND_MW,
+        WcOp::Recv => v2::DAT_DTO_RECEIVE,
+        WcOp::RecvInvalidate { .. } => v2::DAT_DTO_RECEIVE_WITH_INVALIDATE,
+    }
+}
+
+fn arrival(
+    sp: Handle,
+    local_address: Opaque,
+    conn_qual: u64,
+    cr: Handle,
+) -> v2::DAT_CR_ARRIVAL_EVENT_DATA {
+    v2::DAT_CR_ARRIVAL_EVENT_DATA {
+        sp_handle: v2::DAT_SP_HANDLE { psp_handle: sp.0 },
+        local_ia_address_ptr: local_address.0.cast(),
+        conn_qual,
+        cr_handle: cr.0,
+        truncate_flag: DAT_FALSE,
+    }
+}
+
+impl V2 {
+    provider_table!(V2, v2, {
+        cr_reject_func: cr::cr_reject::<V2, D>,
+        lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
+    });
+}

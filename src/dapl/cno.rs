@@ -1,0 +1,288 @@
+//! Consumer notification objects: `dat_cno_create`, `dat_cno_modify_agent`, `dat_cno_query`,
+//! `dat_cno_wait`, `dat_cno_free`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::abi::Abi;
+use super::ia::{Ia, lookup_ia};
+use super::object::{
+    Base, DatObject, HandleType, boundary, check_mask, lookup, non_null, publish, tag, unpublish,
+};
+use super::sleep::{Sleepers, Wake};
+use super::types::Handle;
+use crate::abi::common::*;
+use crate::device::Device;
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{Object, pin};
+
+/// A place where threads wait for any of several EVDs.
+#[repr(align(64))]
+pub struct Cno<D: Device> {
+    base: Base<D>,
+    state: Mutex<State>,
+    wake: Sleepers,
+}
+
+struct State {
+    /// EVDs that triggered and that no waiter was told of, each once, oldest first.
+    triggered: VecDeque<Handle>,
+    waiters: usize,
+    /// EVDs that refer to the CNO.
+    evds: usize,
+    agent: Agent,
+    /// Set when the IA closes or the CNO is freed.
+    dead: bool,
+}
+
+/// The consumer's function and its argument.
+#[derive(Clone, Copy)]
+struct Agent(DAT_OS_WAIT_PROXY_AGENT);
+
+// SAFETY: a function of the consumer's and the argument it wants; not followed by us.
+unsafe impl Send for Agent {}
+
+impl Agent {
+    /// Calls the agent as soon as this thread holds nothing of ours.
+    fn call(self, evd: Handle) {
+        if let Some(function) = self.0.proxy_agent_func {
+            // SAFETY: the consumer gave the function for exactly this.
+            pin::outside(move || unsafe { function(self.0.instance_data, evd.0) });
+        }
+    }
+}
+
+// SAFETY: `tag` is injective; aligned to 64.
+unsafe impl<D: Device> Object for Cno<D> {
+    const TAG: usize = tag(HandleType::Cno, D::INDEX);
+}
+
+impl<D: Device> DatObject<D> for Cno<D> {
+    const TYPE: HandleType = HandleType::Cno;
+    const INVALID: Subtype = Subtype::HandleCno;
+    fn base(&self) -> &Base<D> {
+        &self.base
+    }
+}
+
+impl<D: Device> Cno<D> {
+    fn create(ia: &Arc<Ia<D>>, agent: DAT_OS_WAIT_PROXY_AGENT) -> Result<Handle> {
+        publish(&Arc::new(Cno {
+            base: Base::new(ia.clone()),
+            state: Mutex::new(State {
+                triggered: VecDeque::new(),
+                waiters: 0,
+                evds: 0,
+                agent: Agent(agent),
+                dead: false,
+            }),
+            wake: Sleepers::default(),
+        }))
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    /// An EVD of the same IA begins to refer to it.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    pub(super) fn attach(&self, ia: &Arc<Ia<D>>) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.dead || !Arc::ptr_eq(&self.base.ia, ia) {
+            return Err(Error::handle(Subtype::HandleCno));
+        }
+        state.evds += 1;
+        Ok(())
+    }
+
+    /// An EVD ceases to refer to it. When it was the last, waiters are released with no EVD.
+    pub(super) fn detach(&self, evd: Handle) {
+        let mut state = self.state.lock();
+        state.triggered.retain(|e| *e != evd);
+        state.evds -= 1;
+        if state.evds == 0 {
+            for _ in 0..state.waiters {
+                state.triggered.push_back(Handle::NULL);
+            }
+            self.wake.notify_all();
+        }
+    }
+
+    /// An event arrived on an EVD: one waiter is released, or the next one will be; the agent
+    /// is called in any case.
+    pub(super) fn trigger(&self, evd: Handle) {
+        let mut state = self.state.lock();
+        if !state.triggered.contains(&evd) {
+            state.triggered.push_back(evd);
+        }
+        if state.waiters > 0 {
+            self.wake.notify_one();
+        }
+        let agent = state.agent;
+        drop(state);
+        agent.call(evd);
+    }
+
+    /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD went away.
+    fn wait(&self, timeout: Option<Duration>) -> Result<Handle> {
+        let deadline = timeout.map(|t| Instant::now() + t);
+        let device = &self.base.ia.device;
+        // What has arrived but waits to be looked at may trigger us.
+        device.progress();
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Error::state(Subtype::StateCnoDead));
+        }
+        if let Some(evd) = state.triggered.pop_front() {
+            return Ok(evd);
+        }
+        if timeout == Some(Duration::ZERO) {
+            return Err(Kind::QueueEmpty.into());
+        }
+        state.waiters += 1;
+        drop(state);
+        device.before_block();
+        let mut state = self.state.lock();
+        let evd = loop {
+            if let Some(evd) = state.triggered.pop_front() {
+                break Ok(evd);
+            }
+            if state.dead {
+                break Ok(Handle::NULL);
+            }
+            let wake = self.wake.sleep(&mut state, deadline);
+            if state.triggered.is_empty() && !state.dead {
+                match wake {
+                    Wake::Woken => {}
+                    Wake::TimedOut => break Err(Kind::QueueEmpty.into()),
+                    Wake::Interrupted => break Err(Kind::InterruptedCall.into()),
+                }
+            }
+        };
+        state.waiters -= 1;
+        evd
+    }
+
+    fn free(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Error::handle(Subtype::HandleCno));
+        }
+        if state.evds > 0 || state.waiters > 0 {
+            return Err(Error::state(Subtype::StateCnoInUse));
+        }
+        state.dead = true;
+        drop(state);
+        unpublish(self);
+        Ok(())
+    }
+
+    /// Takes the object down when its IA closes: waiters and the agent are told, with no EVD.
+    pub(super) fn destroy(&self) {
+        let mut state = self.state.lock();
+        state.dead = true;
+        state.triggered.clear();
+        self.wake.notify_all();
+        let agent = state.agent;
+        drop(state);
+        agent.call(Handle::NULL);
+        unpublish(self);
+    }
+}
+
+/// A timeout of the API: microseconds or `DAT_TIMEOUT_INFINITE`.
+pub(super) fn timeout(timeout: DAT_TIMEOUT) -> Option<Duration> {
+    (timeout != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()))
+}
+
+/// `dat_cno_create`.
+///
+/// # Safety
+/// `cno_handle` is NULL or points to memory for a handle.
+pub unsafe extern "C" fn cno_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    agent: DAT_OS_WAIT_PROXY_AGENT,
+    cno_handle: *mut DAT_CNO_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        non_null(cno_handle, Subtype::Arg3)?;
+        let handle = Cno::create(&ia, agent)?;
+        // SAFETY: not NULL.
+        unsafe { cno_handle.write(handle.0) };
+        Ok(())
+    })
+}
+
+/// `dat_cno_modify_agent`.
+///
+/// # Safety
+/// No pointers that are followed; any handle value is safe.
+pub unsafe extern "C" fn cno_modify_agent<A: Abi, D: Device>(
+    cno_handle: DAT_CNO_HANDLE,
+    agent: DAT_OS_WAIT_PROXY_AGENT,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let cno: Arc<Cno<D>> = lookup(cno_handle)?;
+        cno.state.lock().agent = Agent(agent);
+        Ok(())
+    })
+}
+
+/// `dat_cno_query`.
+///
+/// In DAT 2.0 the values of the mask are no bits (`DAT_CNO_FIELD_PROXY` is 3 and
+/// `DAT_CNO_FIELD_ALL` is 4): everything up to 7 is accepted in both versions.
+///
+/// # Safety
+/// `cno_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
+    cno_handle: DAT_CNO_HANDLE,
+    mask: DAT_CNO_PARAM_MASK,
+    cno_param: *mut A::CnoParam,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let cno: Arc<Cno<D>> = lookup(cno_handle)?;
+        check_mask(mask.into(), 7, Subtype::Arg2)?;
+        non_null(cno_param, Subtype::Arg3)?;
+        let agent = cno.state.lock().agent.0;
+        let param = A::cno_param(cno.base.ia.handle().0, agent);
+        // SAFETY: not NULL.
+        unsafe { cno_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_cno_wait`.
+///
+/// # Safety
+/// `evd_handle` is NULL or points to memory for a handle.
+pub unsafe extern "C" fn cno_wait<A: Abi, D: Device>(
+    cno_handle: DAT_CNO_HANDLE,
+    wait: DAT_TIMEOUT,
+    evd_handle: *mut DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let cno: Arc<Cno<D>> = lookup(cno_handle)?;
+        non_null(evd_handle, Subtype::Arg3)?;
+        let result = cno.wait(timeout(wait));
+        let evd = *result.as_ref().unwrap_or(&Handle::NULL);
+        // SAFETY: not NULL.
+        unsafe { evd_handle.write(evd.0) };
+        result.map(|_| ())
+    })
+}
+
+/// `dat_cno_free`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn cno_free<A: Abi, D: Device>(cno_handle: DAT_CNO_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Cno<D>>(cno_handle)?.free())
+}

@@ -1,0 +1,158 @@
+//! The C functions of endpoints, but for the posts.
+
+use std::sync::Arc;
+
+use super::{Ep, Evds};
+use crate::abi::common::*;
+use crate::dapl::abi::Abi;
+use crate::dapl::cno::timeout;
+use crate::dapl::ia::lookup_ia;
+use crate::dapl::object::{
+    boundary, check_mask, lookup, lookup_opt, non_null, private_data, write_opt,
+};
+use crate::dapl::types::read_address;
+use crate::device::{Device, QueuePair};
+use crate::error::{Error, Kind, Subtype};
+
+/// `dat_ep_create`.
+///
+/// # Safety
+/// The pointers are NULL or as the man page says.
+pub unsafe extern "C" fn ep_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    pz_handle: DAT_PZ_HANDLE,
+    recv_evd_handle: DAT_EVD_HANDLE,
+    request_evd_handle: DAT_EVD_HANDLE,
+    connect_evd_handle: DAT_EVD_HANDLE,
+    ep_attributes: *const A::EpAttr,
+    ep_handle: *mut DAT_EP_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        let pz = lookup_opt(pz_handle, Subtype::HandlePz)?;
+        let evds = Evds {
+            recv: lookup_opt(recv_evd_handle, Subtype::HandleEvdRecv)?,
+            request: lookup_opt(request_evd_handle, Subtype::HandleEvdRequest)?,
+            connect: lookup_opt(connect_evd_handle, Subtype::HandleEvdConn)?,
+        };
+        non_null(ep_handle, Subtype::Arg7)?;
+        // SAFETY: NULL or valid, says the caller.
+        let attr = unsafe { ep_attributes.as_ref() }.map(A::ep_attr);
+        let ep = Ep::<D>::create(&ia, pz, evds, attr)?;
+        // SAFETY: not NULL.
+        unsafe { ep_handle.write(ep.base.handle().0) };
+        Ok(())
+    })
+}
+
+/// `dat_ep_query`.
+///
+/// # Safety
+/// `ep_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn ep_query<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    mask: DAT_EP_PARAM_MASK,
+    ep_param: *mut A::EpParam,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        check_mask(mask, A::EP_FIELDS, Subtype::Arg2)?;
+        non_null(ep_param, Subtype::Arg3)?;
+        let param = A::ep_param(&ep.param()?);
+        // SAFETY: not NULL.
+        unsafe { ep_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_ep_get_status`; each OUT argument may be NULL.
+///
+/// # Safety
+/// The pointers are NULL or point to memory for their values.
+pub unsafe extern "C" fn ep_get_status<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    ep_state: *mut DAT_EP_STATE,
+    recv_idle: *mut DAT_BOOLEAN,
+    request_idle: *mut DAT_BOOLEAN,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        let (recv, request) = ep
+            .qp()
+            .map_or((0, 0), |qp| (qp.recv_outstanding(), qp.send_outstanding()));
+        // SAFETY: the caller's promise.
+        unsafe {
+            write_opt(ep_state, ep.state());
+            write_opt(recv_idle, DAT_BOOLEAN::from(recv == 0));
+            write_opt(request_idle, DAT_BOOLEAN::from(request == 0));
+        }
+        Ok(())
+    })
+}
+
+/// `dat_ep_connect`.
+///
+/// # Safety
+/// `remote_ia_address` is NULL or points to a socket address, `data` points to `size` bytes if
+/// `size` is positive.
+pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    remote_ia_address: DAT_IA_ADDRESS_PTR,
+    remote_conn_qual: DAT_CONN_QUAL,
+    wait: DAT_TIMEOUT,
+    size: DAT_COUNT,
+    data: DAT_PVOID,
+    quality_of_service: DAT_QOS,
+    connect_flags: DAT_CONNECT_FLAGS,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        non_null(remote_ia_address, Subtype::Arg2)?;
+        if wait == 0 {
+            return Err(Error::arg(Subtype::Arg4));
+        }
+        let max = ep.base.ia.device.attr().max_private_data;
+        // SAFETY: the caller's promise.
+        let data = unsafe { private_data(size, data, max, Subtype::Arg5, Subtype::Arg6) }?;
+        if quality_of_service != DAT_QOS_BEST_EFFORT || connect_flags != DAT_CONNECT_DEFAULT_FLAG {
+            return Err(Kind::ModelNotSupported.into());
+        }
+        // SAFETY: not NULL.
+        let remote = unsafe { read_address(remote_ia_address) }?;
+        ep.connect(remote, remote_conn_qual, timeout(wait), data)
+    })
+}
+
+/// `dat_ep_disconnect`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn ep_disconnect<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    close_flags: DAT_CLOSE_FLAGS,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        match close_flags {
+            DAT_CLOSE_ABRUPT_FLAG => ep.disconnect(false),
+            DAT_CLOSE_GRACEFUL_FLAG => ep.disconnect(true),
+            _ => Err(Error::arg(Subtype::Arg2)),
+        }
+    })
+}
+
+/// `dat_ep_reset`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn ep_reset<A: Abi, D: Device>(ep_handle: DAT_EP_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Ep<D>>(ep_handle)?.reset())
+}
+
+/// `dat_ep_free`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn ep_free<A: Abi, D: Device>(ep_handle: DAT_EP_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Ep<D>>(ep_handle)?.free())
+}

@@ -1,0 +1,228 @@
+//! The connection of an endpoint: its state machine, driven by the consumer's calls and by the
+//! events of the device.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+
+use super::{Ep, Inner};
+use crate::abi::common::*;
+use crate::dapl::ia::Ia;
+use crate::dapl::object::device_error;
+use crate::dapl::types::{CAddress, Event, Opaque};
+use crate::device::{CmEvent, Device, QueuePair};
+use crate::error::{Error, Result, Subtype};
+
+/// The subtype of `DAT_INVALID_STATE` that names a state.
+pub(super) fn state_error(state: DAT_EP_STATE) -> Error {
+    Error::state(match state {
+        DAT_EP_STATE_UNCONNECTED => Subtype::StateEpUnconnected,
+        DAT_EP_STATE_RESERVED => Subtype::StateEpReserved,
+        DAT_EP_STATE_PASSIVE_CONNECTION_PENDING => Subtype::StateEpPassconnpending,
+        DAT_EP_STATE_ACTIVE_CONNECTION_PENDING => Subtype::StateEpActconnpending,
+        DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING => Subtype::StateEpTentconnpending,
+        DAT_EP_STATE_CONNECTED => Subtype::StateEpConnected,
+        DAT_EP_STATE_DISCONNECT_PENDING => Subtype::StateEpDiscpending,
+        DAT_EP_STATE_DISCONNECTED => Subtype::StateEpDisconnected,
+        DAT_EP_STATE_COMPLETION_PENDING => Subtype::StateEpComplpending,
+        _ => Subtype::None,
+    })
+}
+
+impl<D: Device> Ep<D> {
+    /// Changes the state; the lock that orders changes is held.
+    fn set_state(&self, _inner: &MutexGuard<'_, Inner<D>>, state: DAT_EP_STATE) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    /// `dat_ep_connect`, arguments checked.
+    pub(super) fn connect(
+        &self,
+        remote: SocketAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let Some(uses) = &inner.uses else {
+            return Err(Error::handle(Subtype::HandleEp));
+        };
+        if uses.connect_evd.is_none() {
+            return Err(Error::handle(Subtype::HandleEvdConn));
+        }
+        let Some(qp) = self.qp() else {
+            return Err(Error::state(Subtype::StateEpNotready));
+        };
+        let state = self.state();
+        if state != DAT_EP_STATE_UNCONNECTED {
+            return Err(state_error(state));
+        }
+        inner.remote_address = Some(CAddress::new(remote));
+        inner.remote_port = conn_qual;
+        self.set_state(&inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+        drop(inner);
+        let device = &self.base.ia.device;
+        device
+            .connect(&qp, remote, conn_qual, timeout, private_data)
+            .map_err(|e| {
+                let inner = self.inner.lock();
+                self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+                device_error(e, Subtype::ResourceTep)
+            })
+    }
+
+    /// The endpoint is named in `dat_cr_accept`: it waits for the connection from now on.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` unless it is unconnected, `DAT_INVALID_HANDLE` if it is of another
+    /// IA or lacks what a connection needs; nothing has changed then.
+    pub(crate) fn begin_accept(&self, ia: &Arc<Ia<D>>) -> Result<Arc<D::Qp>> {
+        let invalid = Error::handle(Subtype::HandleEp);
+        let inner = self.inner.lock();
+        let uses = inner.uses.as_ref().ok_or(invalid)?;
+        if !Arc::ptr_eq(&self.base.ia, ia) || uses.connect_evd.is_none() {
+            return Err(invalid);
+        }
+        let qp = self.qp().ok_or(invalid)?;
+        let state = self.state();
+        if state != DAT_EP_STATE_UNCONNECTED {
+            return Err(state_error(state));
+        }
+        self.set_state(&inner, DAT_EP_STATE_COMPLETION_PENDING);
+        Ok(qp)
+    }
+
+    /// The accept came to nothing before anybody saw it.
+    pub(crate) fn undo_accept(&self) {
+        let inner = self.inner.lock();
+        if self.state() == DAT_EP_STATE_COMPLETION_PENDING {
+            self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        }
+    }
+
+    /// The peer was gone when the request was accepted.
+    pub(crate) fn accept_failed(&self) {
+        if let Some(qp) = self.qp() {
+            // Flushes the receives; there is no connection whose end it could report.
+            qp.disconnect(false);
+        }
+        self.on_event(CmEvent::AcceptError);
+    }
+
+    /// What the device tells of the connection.
+    pub(super) fn on_event(&self, event: CmEvent) {
+        let (number, state, data) = match event {
+            CmEvent::Established { private_data } => (
+                DAT_CONNECTION_EVENT_ESTABLISHED,
+                DAT_EP_STATE_CONNECTED,
+                private_data,
+            ),
+            CmEvent::PeerRejected { private_data } => (
+                DAT_CONNECTION_EVENT_PEER_REJECTED,
+                DAT_EP_STATE_DISCONNECTED,
+                private_data,
+            ),
+            ended => {
+                let number = match ended {
+                    CmEvent::NonPeerRejected => DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
+                    CmEvent::Unreachable => DAT_CONNECTION_EVENT_UNREACHABLE,
+                    CmEvent::TimedOut => DAT_CONNECTION_EVENT_TIMED_OUT,
+                    CmEvent::AcceptError => DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR,
+                    CmEvent::Broken => DAT_CONNECTION_EVENT_BROKEN,
+                    _ => DAT_CONNECTION_EVENT_DISCONNECTED,
+                };
+                (number, DAT_EP_STATE_DISCONNECTED, Box::default())
+            }
+        };
+        let addrs = self.qp().and_then(|qp| qp.addrs());
+        let mut inner = self.inner.lock();
+        let before = self.state();
+        let pending = matches!(
+            before,
+            DAT_EP_STATE_ACTIVE_CONNECTION_PENDING | DAT_EP_STATE_COMPLETION_PENDING
+        );
+        let connected = matches!(
+            before,
+            DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECT_PENDING
+        );
+        // A connection comes up only where one is awaited; the end of one is told once.
+        let expected = pending || (connected && state == DAT_EP_STATE_DISCONNECTED);
+        if !expected {
+            return;
+        }
+        let Some(uses) = &inner.uses else { return };
+        let evd = uses.connect_evd.as_ref().map(|u| u.evd.clone());
+        if before == DAT_EP_STATE_COMPLETION_PENDING
+            && let Some((_, remote)) = addrs
+        {
+            inner.remote_address = Some(CAddress::new(remote));
+            inner.remote_port = remote.port().into();
+        }
+        let size = data.len() as u32;
+        let pointer = if data.is_empty() {
+            std::ptr::null_mut()
+        } else {
+            inner.private_data.insert(data).as_mut_ptr()
+        };
+        self.set_state(&inner, state);
+        drop(inner);
+        if let Some(evd) = evd {
+            evd.push(Event::Connection {
+                number,
+                ep: self.base.handle(),
+                private_data: Opaque(pointer.cast()),
+                private_data_size: size,
+            });
+        }
+    }
+
+    /// `dat_ep_disconnect`.
+    pub(super) fn disconnect(&self, graceful: bool) -> Result<()> {
+        let inner = self.inner.lock();
+        let state = self.state();
+        match state {
+            DAT_EP_STATE_DISCONNECTED => return Ok(()),
+            // Graceful in here has no effect; abrupt ends at once.
+            DAT_EP_STATE_DISCONNECT_PENDING if graceful => return Ok(()),
+            DAT_EP_STATE_CONNECTED => {
+                self.set_state(&inner, DAT_EP_STATE_DISCONNECT_PENDING);
+            }
+            DAT_EP_STATE_DISCONNECT_PENDING
+            | DAT_EP_STATE_ACTIVE_CONNECTION_PENDING
+            | DAT_EP_STATE_COMPLETION_PENDING => {}
+            state => return Err(state_error(state)),
+        }
+        // During establishment both flags mean abort.
+        let graceful = graceful && state == DAT_EP_STATE_CONNECTED;
+        let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
+        drop(inner);
+        qp.disconnect(graceful);
+        Ok(())
+    }
+
+    /// `dat_ep_reset`: nothing of the old connection surfaces afterwards.
+    pub(super) fn reset(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        match self.state() {
+            DAT_EP_STATE_UNCONNECTED => return Ok(()),
+            DAT_EP_STATE_DISCONNECTED => {}
+            state => return Err(state_error(state)),
+        }
+        let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
+        qp.reset();
+        if let Some(uses) = &inner.uses {
+            let evds = [&uses.recv_evd, &uses.request_evd, &uses.connect_evd];
+            for evd in evds.into_iter().flatten() {
+                evd.evd.purge(self.base.handle());
+            }
+        }
+        inner.private_data = None;
+        inner.remote_address = None;
+        inner.remote_port = 0;
+        self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! Posts: `dat_ep_post_send`, `dat_ep_post_recv`, `dat_ep_post_rdma_write`,
+//! `dat_ep_post_rdma_read`.
+//!
+//! They take no lock and allocate nothing; what they need is read inside one section.
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::connect::state_error;
+use super::{Config, Ep};
+use crate::abi::common::*;
+use crate::dapl::abi::Abi;
+use crate::dapl::object::{boundary, non_null};
+use crate::device::{Device, PostError, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{self, Guard, pin};
+
+/// Segments a post can have: no device of ours takes more.
+const MAX_SEGMENTS: usize = 64;
+
+/// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
+const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
+    | DAT_COMPLETION_UNSIGNALLED_FLAG
+    | DAT_COMPLETION_BARRIER_FENCE_FLAG;
+
+/// The local segments of a post.
+struct Segments {
+    sges: [MaybeUninit<Sge>; MAX_SEGMENTS],
+    count: usize,
+    /// Bytes in all of them.
+    total: u64,
+}
+
+impl Segments {
+    /// # Safety
+    /// `iov` is NULL or points to `count` triplets if `count` is positive.
+    #[inline]
+    unsafe fn read<A: Abi>(count: DAT_COUNT, iov: *const A::LmrTriplet) -> Result<Segments> {
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|n| *n <= MAX_SEGMENTS)
+            .ok_or(Error::arg(Subtype::Arg2))?;
+        if count > 0 {
+            non_null(iov, Subtype::Arg3)?;
+        }
+        // Left as it is but for what is used: most posts have one segment.
+        let mut sges = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
+        let mut total = 0;
+        for (i, sge) in sges.iter_mut().enumerate().take(count) {
+            // SAFETY: the caller's promise.
+            let segment = A::sge(unsafe { &*iov.add(i) })?;
+            total += u64::from(segment.len);
+            sge.write(segment);
+        }
+        Ok(Segments { sges, count, total })
+    }
+
+    fn as_slice(&self) -> &[Sge] {
+        // SAFETY: `read` has written the first `count`.
+        unsafe { self.sges[..self.count].assume_init_ref() }
+    }
+}
+
+/// Checks the completion flags of one operation and turns them into the device's.
+///
+/// `configured` are the endpoint's flags of that direction: only an endpoint made with
+/// `DAT_COMPLETION_UNSIGNALLED_FLAG` may use it per operation.
+#[inline]
+fn flags(
+    flags: DAT_COMPLETION_FLAGS,
+    allowed: DAT_COMPLETION_FLAGS,
+    configured: DAT_COMPLETION_FLAGS,
+    arg: Subtype,
+) -> Result<WrFlags> {
+    let unsignalled = flags & DAT_COMPLETION_UNSIGNALLED_FLAG;
+    if flags & !allowed != 0 || unsignalled & !configured != 0 {
+        return Err(Error::arg(arg));
+    }
+    let mut out = WrFlags::empty();
+    out.set(
+        WrFlags::UNSIGNALED,
+        flags & DAT_COMPLETION_SUPPRESS_FLAG != 0,
+    );
+    out.set(
+        WrFlags::SOLICITED,
+        flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0,
+    );
+    out.set(WrFlags::QUIET, unsignalled != 0);
+    out.set(
+        WrFlags::FENCE,
+        flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
+    );
+    Ok(out)
+}
+
+/// What a refused post means: `read` says whether the local memory would have been read.
+fn post_error(error: PostError, read: bool) -> Error {
+    let (privilege, protection) = if read {
+        (Subtype::PrivilegesRead, Subtype::ProtectionRead)
+    } else {
+        (Subtype::PrivilegesWrite, Subtype::ProtectionWrite)
+    };
+    match error {
+        PostError::QueueFull => Kind::InsufficientResources.into(),
+        PostError::TooManySegments => Error::arg(Subtype::Arg2),
+        PostError::Bounds => Error::arg(Subtype::Arg3),
+        PostError::Length => Kind::LengthError.into(),
+        // "LMR invalid or lacks the privilege" is one condition of the man page.
+        PostError::Key | PostError::Access => Error::new(Kind::PrivilegesViolation, privilege),
+        PostError::Protection => Error::new(Kind::ProtectionViolation, protection),
+        PostError::NotConnected => Error::state(Subtype::StateEpUnconnected),
+    }
+}
+
+impl<D: Device> Ep<D> {
+    #[inline]
+    fn config<'g>(&self, guard: &'g Guard) -> Result<(&'g Config<D>, &'g Arc<D::Qp>)> {
+        let config = self
+            .config
+            .get(guard)
+            .ok_or(Error::handle(Subtype::HandleEp))?;
+        let qp = config
+            .qp
+            .as_ref()
+            .ok_or(Error::state(Subtype::StateEpNotready))?;
+        Ok((config, qp))
+    }
+
+    /// Requests are for connected endpoints; after the end of a connection they are flushed.
+    #[inline]
+    fn check_request_state(&self) -> Result<()> {
+        match self.state() {
+            DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => Ok(()),
+            state => Err(state_error(state)),
+        }
+    }
+}
+
+/// # Safety
+/// `iov` is NULL or points to `count` triplets if `count` is positive.
+#[inline]
+unsafe fn post_request<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    (count, iov): (DAT_COUNT, *const A::LmrTriplet),
+    user_cookie: DAT_DTO_COOKIE,
+    (completion_flags, allowed, flags_arg): (DAT_COMPLETION_FLAGS, DAT_COMPLETION_FLAGS, Subtype),
+    op: impl FnOnce(&Segments) -> Result<SendOp>,
+) -> Result<()> {
+    let guard = pin::pin();
+    let ep: &Ep<D> = handle::get(ep_handle, &guard).ok_or(Error::handle(Subtype::HandleEp))?;
+    // SAFETY: the caller's promise.
+    let segments = unsafe { Segments::read::<A>(count, iov) }?;
+    let op = op(&segments)?;
+    let (config, qp) = ep.config(&guard)?;
+    let configured = config.attr.request_completion_flags;
+    let flags = flags(completion_flags, allowed, configured, flags_arg)?;
+    ep.check_request_state()?;
+    let wr = SendWr {
+        // SAFETY: every bit pattern is a valid integer.
+        wr_id: unsafe { user_cookie.as_64 },
+        op,
+        sges: segments.as_slice(),
+        flags,
+    };
+    let reads = !matches!(op, SendOp::RdmaRead { .. });
+    qp.post_send(&wr).map_err(|e| post_error(e, reads))
+}
+
+/// `dat_ep_post_send`.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets.
+pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    boundary::<A>(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            post_request::<A, D>(
+                ep_handle,
+                (num_segments, local_iov),
+                user_cookie,
+                (completion_flags, allowed, Subtype::Arg5),
+                |_| Ok(SendOp::Send),
+            )
+        }
+    })
+}
+
+/// `dat_ep_post_rdma_write`.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
+/// one.
+pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    remote_iov: *const A::RmrTriplet,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let op = |segments: &Segments| {
+            non_null(remote_iov, Subtype::Arg5)?;
+            // SAFETY: not NULL.
+            let (remote, room) = A::remote(unsafe { &*remote_iov });
+            if room < segments.total {
+                return Err(Kind::LengthError.into());
+            }
+            Ok(SendOp::RdmaWrite(remote))
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            post_request::<A, D>(
+                ep_handle,
+                (num_segments, local_iov),
+                user_cookie,
+                (completion_flags, REQUEST_FLAGS, Subtype::Arg6),
+                op,
+            )
+        }
+    })
+}
+
+/// `dat_ep_post_rdma_read`: as many bytes as the remote segment has.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
+/// one.
+pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    remote_iov: *const A::RmrTriplet,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let op = |segments: &Segments| {
+            non_null(remote_iov, Subtype::Arg5)?;
+            // SAFETY: not NULL.
+            let (remote, length) = A::remote(unsafe { &*remote_iov });
+            match u32::try_from(length) {
+                Ok(len) if length <= segments.total => Ok(SendOp::RdmaRead { remote, len }),
+                _ => Err(Kind::LengthError.into()),
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            post_request::<A, D>(
+                ep_handle,
+                (num_segments, local_iov),
+                user_cookie,
+                (completion_flags, REQUEST_FLAGS, Subtype::Arg6),
+                op,
+            )
+        }
+    })
+}
+
+/// `dat_ep_post_recv`: in every state; after the end of a connection it is flushed.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets.
+pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let guard = pin::pin();
+        let ep: &Ep<D> = handle::get(ep_handle, &guard).ok_or(Error::handle(Subtype::HandleEp))?;
+        // SAFETY: the caller's promise.
+        let segments = unsafe { Segments::read::<A>(num_segments, local_iov) }?;
+        let (config, qp) = ep.config(&guard)?;
+        let flags = flags(
+            completion_flags,
+            DAT_COMPLETION_UNSIGNALLED_FLAG,
+            config.attr.recv_completion_flags,
+            Subtype::Arg5,
+        )?;
+        let wr = RecvWr {
+            // SAFETY: every bit pattern is a valid integer.
+            wr_id: unsafe { user_cookie.as_64 },
+            sges: segments.as_slice(),
+            flags,
+        };
+        qp.post_recv(&wr).map_err(|e| post_error(e, false))
+    })
+}

@@ -1,0 +1,318 @@
+//! The C functions of EVDs.
+
+use std::sync::Arc;
+
+use super::Evd;
+use crate::abi::common::*;
+use crate::dapl::abi::Abi;
+use crate::dapl::cno::{Cno, timeout};
+use crate::dapl::ia::lookup_ia;
+use crate::dapl::object::{boundary, check_mask, lookup, lookup_opt, non_null};
+use crate::dapl::types::{Event, Opaque};
+use crate::device::{CompletionQueue, Device};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{self, pin};
+
+/// `dat_evd_create`.
+///
+/// # Safety
+/// `evd_handle` is NULL or points to memory for a handle.
+pub unsafe extern "C" fn evd_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    evd_min_qlen: DAT_COUNT,
+    cno_handle: DAT_CNO_HANDLE,
+    evd_flags: DAT_EVD_FLAGS,
+    evd_handle: *mut DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        let cno: Option<Arc<Cno<D>>> = lookup_opt(cno_handle, Subtype::HandleCno)?;
+        non_null(evd_handle, Subtype::Arg5)?;
+        let evd = Evd::create(&ia, evd_min_qlen, cno, evd_flags)?;
+        // SAFETY: not NULL.
+        unsafe { evd_handle.write(evd.handle().0) };
+        Ok(())
+    })
+}
+
+/// `dat_evd_query`.
+///
+/// # Safety
+/// `evd_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn evd_query<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    mask: DAT_EVD_PARAM_MASK,
+    evd_param: *mut DAT_EVD_PARAM,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let evd: Arc<Evd<D>> = lookup(evd_handle)?;
+        check_mask(mask.into(), DAT_EVD_FIELD_ALL.into(), Subtype::Arg2)?;
+        non_null(evd_param, Subtype::Arg3)?;
+        let param = evd.param();
+        // SAFETY: not NULL.
+        unsafe { evd_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_evd_modify_cno`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_modify_cno<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    cno_handle: DAT_CNO_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let evd: Arc<Evd<D>> = lookup(evd_handle)?;
+        let cno: Option<Arc<Cno<D>>> = lookup_opt(cno_handle, Subtype::HandleCno)?;
+        evd.modify_cno(cno)
+    })
+}
+
+/// `dat_evd_enable`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_enable<A: Abi, D: Device>(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| {
+        lookup::<D, Evd<D>>(evd_handle)?.set_enabled(true);
+        Ok(())
+    })
+}
+
+/// `dat_evd_disable`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_disable<A: Abi, D: Device>(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| {
+        lookup::<D, Evd<D>>(evd_handle)?.set_enabled(false);
+        Ok(())
+    })
+}
+
+/// `dat_evd_set_unwaitable`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_set_unwaitable<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        lookup::<D, Evd<D>>(evd_handle)?.set_waitable(false);
+        Ok(())
+    })
+}
+
+/// `dat_evd_clear_unwaitable`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_clear_unwaitable<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        lookup::<D, Evd<D>>(evd_handle)?.set_waitable(true);
+        Ok(())
+    })
+}
+
+/// `dat_evd_resize`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_resize<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    evd_min_qlen: DAT_COUNT,
+) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Evd<D>>(evd_handle)?.resize(evd_min_qlen))
+}
+
+/// `dat_evd_wait`.
+///
+/// # Safety
+/// The pointers are NULL or point to memory for an event and a count.
+pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    wait: DAT_TIMEOUT,
+    threshold: DAT_COUNT,
+    event: *mut A::Event,
+    n_more_events: *mut DAT_COUNT,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let evd: Arc<Evd<D>> = lookup(evd_handle)?;
+        non_null(event, Subtype::Arg4)?;
+        non_null(n_more_events, Subtype::Arg5)?;
+        let (result, more) = evd.wait(timeout(wait), threshold);
+        // SAFETY: not NULL.
+        unsafe { n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX)) };
+        let taken = A::event(&result?, evd_handle);
+        // SAFETY: not NULL.
+        unsafe { event.write(taken) };
+        Ok(())
+    })
+}
+
+/// `dat_evd_dequeue`.
+///
+/// # Safety
+/// `event` is NULL or points to memory for an event.
+pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    event: *mut A::Event,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let invalid = Error::handle(Subtype::HandleEvdRequest);
+        let guard = pin::pin();
+        let evd: &Evd<D> = handle::get(evd_handle, &guard).ok_or(invalid)?;
+        non_null(event, Subtype::Arg2)?;
+        let mut taken = evd.dequeue()?;
+        if taken.is_none() {
+            // The device may call back, and the consumer's code may do anything.
+            let evd = handle::share(evd);
+            drop(guard);
+            evd.base.ia.device.progress();
+            taken = evd.dequeue()?;
+        }
+        let taken = A::event(&taken.ok_or(Error::from(Kind::QueueEmpty))?, evd_handle);
+        // SAFETY: not NULL.
+        unsafe { event.write(taken) };
+        Ok(())
+    })
+}
+
+/// `dat_evd_post_se`.
+///
+/// # Safety
+/// `event` is NULL or points to an event.
+pub unsafe extern "C" fn evd_post_se<A: Abi, D: Device>(
+    evd_handle: DAT_EVD_HANDLE,
+    event: *const A::Event,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let evd: Arc<Evd<D>> = lookup(evd_handle)?;
+        if evd.flags & DAT_EVD_SOFTWARE_FLAG == 0 {
+            return Err(Error::arg(Subtype::Arg1));
+        }
+        non_null(event, Subtype::Arg2)?;
+        // SAFETY: not NULL.
+        let (number, pointer) = A::software_event(unsafe { &*event });
+        if number != DAT_SOFTWARE_EVENT {
+            return Err(Error::arg(Subtype::Arg2));
+        }
+        evd.post_software(Event::Software(Opaque(pointer)))
+    })
+}
+
+/// `dat_evd_free`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn evd_free<A: Abi, D: Device>(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Evd<D>>(evd_handle)?.free())
+}
+
+impl<D: Device> Evd<D> {
+    fn param(&self) -> DAT_EVD_PARAM {
+        let state = self.state.lock();
+        let mut bits = if state.enabled {
+            DAT_EVD_STATE_ENABLED
+        } else {
+            DAT_EVD_STATE_DISABLED
+        };
+        bits |= if state.waitable {
+            DAT_EVD_STATE_WAITABLE
+        } else {
+            DAT_EVD_STATE_UNWAITABLE
+        };
+        if state.control & DAT_COMPLETION_UNSIGNALLED_FLAG != 0 {
+            bits |= DAT_EVD_STATE_CONFIG_NOTIFY;
+        }
+        if state.control & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0 {
+            bits |= DAT_EVD_STATE_CONFIG_SOLICITED;
+        }
+        let cno = state.cno.as_ref().map(|cno| cno.handle().0);
+        DAT_EVD_PARAM {
+            ia_handle: self.base.ia.handle().0,
+            evd_qlen: DAT_COUNT::try_from(state.qlen).unwrap_or(DAT_COUNT::MAX),
+            evd_state: bits,
+            cno_handle: cno.unwrap_or(DAT_HANDLE_NULL),
+            evd_flags: self.flags,
+        }
+    }
+
+    fn modify_cno(&self, cno: Option<Arc<Cno<D>>>) -> Result<()> {
+        if let Some(cno) = &cno {
+            cno.attach(&self.base.ia)?;
+        }
+        let mut state = self.state.lock();
+        let old = if state.dead {
+            cno
+        } else {
+            std::mem::replace(&mut state.cno, cno)
+        };
+        self.arm(&state);
+        drop(state);
+        if let Some(old) = old {
+            old.detach(self.handle());
+        }
+        Ok(())
+    }
+
+    fn set_enabled(&self, enabled: bool) {
+        let mut state = self.state.lock();
+        state.enabled = enabled;
+        self.arm(&state);
+    }
+
+    fn set_waitable(&self, waitable: bool) {
+        let mut state = self.state.lock();
+        state.waitable = waitable;
+        if !waitable {
+            self.signal(&mut state);
+        }
+    }
+
+    fn resize(&self, qlen: DAT_COUNT) -> Result<()> {
+        let qlen = Self::check_length(&self.base.ia, qlen)?.ok_or(Error::arg(Subtype::Arg2))?;
+        let mut state = self.state.lock();
+        self.drain(&mut state);
+        if state.queue.len() > qlen as usize {
+            return Err(Kind::InvalidState.into());
+        }
+        if let Some(cq) = &self.cq {
+            cq.resize(qlen)
+                .map_err(|_| Error::from(Kind::InvalidState))?;
+        }
+        state.qlen = qlen as usize;
+        Ok(())
+    }
+
+    /// Takes the oldest event, if no thread waits for it.
+    #[inline]
+    fn dequeue(&self) -> Result<Option<Event>> {
+        let mut state = self.state.lock();
+        if state.waiter {
+            return Err(Error::state(Subtype::StateEvdWaiter));
+        }
+        let taken = self.take(&mut state);
+        if taken.is_none() && state.overflowed {
+            return Err(Kind::InvalidState.into());
+        }
+        Ok(taken)
+    }
+
+    fn post_software(&self, event: Event) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Error::handle(Subtype::HandleEvdRequest));
+        }
+        if !self.enqueue(&mut state, event) {
+            return Err(Kind::QueueFull.into());
+        }
+        self.signal(&mut state);
+        self.trigger(state);
+        Ok(())
+    }
+}

@@ -1,0 +1,412 @@
+//! Event dispatchers: the queues that consumers take events from.
+//!
+//! An EVD has up to two sources: the completion queue of the device, polled directly, and a
+//! queue of its own for what the provider itself reports (connections, requests, asynchronous
+//! errors, software events). Whenever something goes to the latter the completions that are
+//! there go first, so that the order of arrival is kept over all streams of the EVD.
+
+mod calls;
+mod wait;
+
+pub use calls::*;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::cno::Cno;
+use super::ia::Ia;
+use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
+use super::sleep::Sleepers;
+use super::types::{Event, Handle};
+use crate::abi::common::*;
+use crate::device::{CompletionQueue, CqHandler, Device};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::Object;
+
+/// All streams an EVD can be made for.
+const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
+/// Streams that come from the completion queue.
+const CQ_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
+/// Completion flags of an endpoint by which the consumer controls notification.
+const CONTROL: DAT_COMPLETION_FLAGS =
+    DAT_COMPLETION_UNSIGNALLED_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+
+/// Something that feeds an EVD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Requests that arrive at a service point.
+    Request,
+    /// Connection events of an endpoint.
+    Connection,
+    /// Receive completions of an endpoint with these completion flags.
+    Recv(DAT_COMPLETION_FLAGS),
+    /// Request completions of an endpoint with these completion flags.
+    Send(DAT_COMPLETION_FLAGS),
+    /// Asynchronous errors of an IA.
+    Async,
+}
+
+impl Stream {
+    /// The flag an EVD needs for it, and the subtype of the error when it lacks it.
+    fn needs(self) -> (DAT_EVD_FLAGS, Subtype) {
+        match self {
+            Stream::Request => (DAT_EVD_CR_FLAG, Subtype::HandleEvdCr),
+            Stream::Connection => (DAT_EVD_CONNECTION_FLAG, Subtype::HandleEvdConn),
+            Stream::Recv(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRecv),
+            Stream::Send(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRequest),
+            Stream::Async => (DAT_EVD_ASYNC_FLAG, Subtype::HandleEvdAsync),
+        }
+    }
+
+    /// Subtype of `DAT_INVALID_HANDLE` for an EVD that cannot take the stream.
+    pub(super) fn invalid(self) -> Subtype {
+        self.needs().1
+    }
+
+    /// How the consumer controls notification of the stream; `None` if it is not of an
+    /// endpoint's completions.
+    fn control(self) -> Option<DAT_COMPLETION_FLAGS> {
+        match self {
+            Stream::Recv(flags) | Stream::Send(flags) => Some(flags & CONTROL),
+            _ => None,
+        }
+    }
+}
+
+/// An event dispatcher.
+#[repr(align(64))]
+pub struct Evd<D: Device> {
+    base: Base<D>,
+    flags: DAT_EVD_FLAGS,
+    /// The device's completion queue, if the EVD is made for completions.
+    cq: Option<Arc<D::Cq>>,
+    state: Mutex<State<D>>,
+    /// Wakes the thread in `dat_evd_wait`.
+    wake: Sleepers,
+}
+
+struct State<D: Device> {
+    queue: VecDeque<Event>,
+    qlen: usize,
+    enabled: bool,
+    waitable: bool,
+    /// A thread is in `dat_evd_wait`; it owns the EVD.
+    waiter: bool,
+    /// The waiter was told to look.
+    signalled: bool,
+    cno: Option<Arc<Cno<D>>>,
+    /// Streams that feed the EVD.
+    streams: usize,
+    /// Those of them that are completions, and the notification control they all share.
+    completion_streams: usize,
+    control: DAT_COMPLETION_FLAGS,
+    /// An asynchronous error was lost here: nobody can be told but whoever asks.
+    overflowed: bool,
+    /// Freed, or its IA is closed.
+    dead: bool,
+}
+
+// SAFETY: `tag` is injective; aligned to 64.
+unsafe impl<D: Device> Object for Evd<D> {
+    const TAG: usize = tag(HandleType::Evd, D::INDEX);
+}
+
+impl<D: Device> DatObject<D> for Evd<D> {
+    const TYPE: HandleType = HandleType::Evd;
+    // Without knowing what an EVD was wanted for, OpenFabrics' libraries name this one.
+    const INVALID: Subtype = Subtype::HandleEvdRequest;
+    fn base(&self) -> &Base<D> {
+        &self.base
+    }
+}
+
+/// The completion queue's way to its EVD.
+struct Upcall<D: Device>(OnceLock<Weak<Evd<D>>>);
+
+impl<D: Device> Upcall<D> {
+    fn evd(&self) -> Option<Arc<Evd<D>>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+impl<D: Device> CqHandler for Upcall<D> {
+    fn notify(&self) {
+        if let Some(evd) = self.evd() {
+            let mut state = evd.state.lock();
+            // Armed anew before anybody is told, so that nothing falls in between.
+            evd.arm(&state);
+            evd.signal(&mut state);
+            evd.trigger(state);
+        }
+    }
+
+    fn overflow(&self) {
+        if let Some(evd) = self.evd() {
+            evd.report_overflow();
+        }
+    }
+}
+
+impl<D: Device> Evd<D> {
+    /// Makes an EVD; see `dat_evd_create`.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for a length below 1 or flags that do not exist,
+    /// `DAT_INSUFFICIENT_RESOURCES` for a length beyond the device's limit.
+    pub fn create(
+        ia: &Arc<Ia<D>>,
+        qlen: DAT_COUNT,
+        cno: Option<Arc<Cno<D>>>,
+        flags: DAT_EVD_FLAGS,
+    ) -> Result<Arc<Self>> {
+        let qlen = Self::check_length(ia, qlen)?.ok_or(Error::resource(Subtype::ResourceTevd))?;
+        if flags == 0 || flags & !ALL_FLAGS != 0 {
+            return Err(Error::arg(Subtype::Arg4));
+        }
+        let upcall = Arc::new(Upcall(OnceLock::new()));
+        let cq = if flags & CQ_FLAGS != 0 {
+            let cq = ia
+                .device
+                .create_cq(qlen, upcall.clone())
+                .map_err(|e| device_error(e, Subtype::ResourceTevd))?;
+            Some(cq)
+        } else {
+            None
+        };
+        if let Some(cno) = &cno {
+            cno.attach(ia)?;
+        }
+        let evd = Arc::new(Evd {
+            base: Base::new(ia.clone()),
+            flags,
+            cq,
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                qlen: qlen as usize,
+                enabled: true,
+                waitable: true,
+                waiter: false,
+                signalled: false,
+                cno,
+                streams: 0,
+                completion_streams: 0,
+                control: 0,
+                overflowed: false,
+                dead: false,
+            }),
+            wake: Sleepers::default(),
+        });
+        let _ = upcall.0.set(Arc::downgrade(&evd));
+        evd.arm(&evd.state.lock());
+        if let Err(error) = publish(&evd) {
+            evd.release_cno();
+            return Err(error);
+        }
+        Ok(evd)
+    }
+
+    /// The length as a number of entries, `None` if it is beyond the device's limit.
+    fn check_length(ia: &Ia<D>, qlen: DAT_COUNT) -> Result<Option<u32>> {
+        match u32::try_from(qlen) {
+            Ok(0) | Err(_) => Err(Error::arg(Subtype::Arg2)),
+            Ok(n) => Ok((n <= ia.device.attr().max_cqe).then_some(n)),
+        }
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    /// The completion queue, if the EVD is made for completions.
+    pub fn cq(&self) -> Option<&Arc<D::Cq>> {
+        self.cq.as_ref()
+    }
+
+    /// How many events it holds.
+    pub fn qlen(&self) -> usize {
+        self.state.lock().qlen
+    }
+
+    /// Whether both belong to the same IA instance.
+    pub fn is_of(&self, ia: &Arc<Ia<D>>) -> bool {
+        Arc::ptr_eq(&self.base.ia, ia)
+    }
+
+    /// A stream begins to feed the EVD.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed,
+    /// `DAT_INVALID_PARAMETER` when the notification control of the streams would not agree
+    /// (`dat_ep_create`).
+    pub fn attach(&self, stream: Stream) -> Result<()> {
+        let (flag, invalid) = stream.needs();
+        let mut state = self.state.lock();
+        if state.dead || self.flags & flag == 0 {
+            return Err(Error::handle(invalid));
+        }
+        let conflict = match stream.control() {
+            Some(control) => {
+                let others = state.streams > state.completion_streams;
+                (state.completion_streams > 0 && control != state.control)
+                    || (control != 0 && others)
+            }
+            None => state.control != 0,
+        };
+        if conflict {
+            return Err(Kind::InvalidParameter.into());
+        }
+        state.streams += 1;
+        if let Some(control) = stream.control() {
+            state.completion_streams += 1;
+            state.control = control;
+        }
+        Ok(())
+    }
+
+    /// A stream ceases to feed the EVD.
+    pub fn detach(&self, stream: Stream) {
+        let mut state = self.state.lock();
+        state.streams -= 1;
+        if stream.control().is_some() {
+            state.completion_streams -= 1;
+            if state.completion_streams == 0 {
+                state.control = 0;
+            }
+        }
+    }
+
+    /// Queues an event of the provider and tells whoever waits. A full queue loses the event
+    /// and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
+    pub fn push(&self, event: Event) -> bool {
+        let mut state = self.state.lock();
+        if state.dead {
+            return false;
+        }
+        if !self.enqueue(&mut state, event) {
+            drop(state);
+            self.report_overflow();
+            return false;
+        }
+        self.signal(&mut state);
+        self.trigger(state);
+        true
+    }
+
+    /// Appends an event behind the completions that came before it; `false` if there is no room.
+    fn enqueue(&self, state: &mut State<D>, event: Event) -> bool {
+        self.drain(state);
+        if state.queue.len() >= state.qlen {
+            return false;
+        }
+        state.queue.push_back(event);
+        true
+    }
+
+    /// Moves completions from the device's queue to ours.
+    fn drain(&self, state: &mut State<D>) {
+        if let Some(cq) = &self.cq {
+            while state.queue.len() < state.qlen {
+                let Some(completion) = cq.poll() else { break };
+                state.queue.push_back(Event::Completion(completion));
+            }
+        }
+    }
+
+    /// Takes the oldest event.
+    #[inline]
+    fn take(&self, state: &mut State<D>) -> Option<Event> {
+        if let Some(event) = state.queue.pop_front() {
+            return Some(event);
+        }
+        self.cq.as_ref()?.poll().map(Event::Completion)
+    }
+
+    /// Tells the waiter to look.
+    fn signal(&self, state: &mut State<D>) {
+        if state.waiter {
+            state.signalled = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Triggers the CNO unless a waiter has the EVD or it is disabled.
+    fn trigger(&self, state: MutexGuard<'_, State<D>>) {
+        if state.waiter || !state.enabled {
+            return;
+        }
+        if let Some(cno) = state.cno.clone() {
+            drop(state);
+            cno.trigger(self.handle());
+        }
+    }
+
+    /// Arms the completion queue if somebody wants to be told, and disarms it otherwise.
+    fn arm(&self, state: &State<D>) {
+        if let Some(cq) = &self.cq {
+            if state.waiter || (state.enabled && state.cno.is_some()) {
+                cq.arm();
+            } else {
+                cq.disarm();
+            }
+        }
+    }
+
+    /// An event was lost: the asynchronous EVD tells, unless it is itself the one.
+    fn report_overflow(&self) {
+        if self.base.ia.is_async_evd(self) {
+            log::error!("asynchronous EVD overflowed: an error report is lost");
+            self.state.lock().overflowed = true;
+        } else {
+            self.base.ia.async_event(
+                DAT_ASYNC_ERROR_EVD_OVERFLOW,
+                self.handle(),
+                DAT_EVD_OVERFLOW_ERROR,
+            );
+        }
+    }
+
+    /// Removes the events of an endpoint.
+    pub fn purge(&self, of: Handle) {
+        let context = of.0.addr() as u64;
+        self.state.lock().queue.retain(|event| match event {
+            Event::Completion(completion) => completion.context != context,
+            Event::Connection { ep, .. } => *ep != of,
+            _ => true,
+        });
+    }
+
+    fn release_cno(&self) {
+        let cno = self.state.lock().cno.take();
+        if let Some(cno) = cno {
+            cno.detach(self.handle());
+        }
+    }
+
+    fn free(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.dead {
+            return Err(Error::handle(Self::INVALID));
+        }
+        if state.streams > 0 || state.waiter {
+            return Err(Error::state(Subtype::StateEvdInUse));
+        }
+        state.dead = true;
+        drop(state);
+        self.release_cno();
+        unpublish(self);
+        Ok(())
+    }
+
+    /// Takes the object down when its IA closes; a waiter returns `DAT_ABORT`.
+    pub(super) fn destroy(&self) {
+        let mut state = self.state.lock();
+        state.dead = true;
+        self.signal(&mut state);
+        drop(state);
+        self.release_cno();
+        unpublish(self);
+    }
+}

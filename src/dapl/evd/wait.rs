@@ -1,0 +1,148 @@
+//! `dat_evd_wait`: one thread at a time waits for a number of events, then takes the first.
+
+use std::time::{Duration, Instant};
+
+use super::{Evd, State};
+use crate::abi::common::*;
+use crate::dapl::sleep::Wake;
+use crate::dapl::types::Event;
+use crate::device::Device;
+use crate::error::{Error, Kind, Result, Subtype};
+
+/// How long a waiter looks for events itself before it goes to sleep: what a sleep and the
+/// wake-up from it cost.
+const SPIN: Duration = Duration::from_micros(30);
+
+impl<D: Device> Evd<D> {
+    /// Waits until `threshold` events are queued and takes the first. The number says how many
+    /// events are left; with a timeout it is how many there were.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for a threshold below 1 or beyond the queue,
+    /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and for a threshold
+    /// above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
+    /// the IA closes meanwhile, `DAT_INTERRUPTED_CALL` when a signal handler ran.
+    pub(super) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        threshold: DAT_COUNT,
+    ) -> (Result<Event>, usize) {
+        let mut state = self.state.lock();
+        let threshold = match self.check_wait(&state, threshold) {
+            Ok(threshold) => threshold,
+            Err(error) => return (Err(error), 0),
+        };
+        if let Some(event) = self.ready(&mut state, threshold) {
+            return (Ok(event), state.queue.len());
+        }
+        state.waiter = true;
+        state.signalled = false;
+        let controlled = state.control != 0;
+        drop(state);
+        let deadline = timeout.map(|t| Instant::now() + t);
+        let found = if controlled {
+            // Only notifications end the wait, and looking ourselves would not tell which
+            // events those are.
+            self.base.ia.device.progress();
+            None
+        } else {
+            self.spin(threshold, deadline)
+        };
+        let result = match found {
+            Some(event) => Ok(event),
+            None => self.sleep(threshold, deadline),
+        };
+        let mut state = self.state.lock();
+        state.waiter = false;
+        self.arm(&state);
+        (result, state.queue.len())
+    }
+
+    fn check_wait(&self, state: &State<D>, threshold: DAT_COUNT) -> Result<usize> {
+        let threshold = usize::try_from(threshold)
+            .ok()
+            .filter(|n| (1..=state.qlen).contains(n))
+            .ok_or(Error::arg(Subtype::Arg3))?;
+        if state.dead {
+            return Err(Error::handle(Subtype::HandleEvdRequest));
+        }
+        if !state.waitable {
+            return Err(Error::state(Subtype::StateEvdUnwaitable));
+        }
+        if state.waiter {
+            return Err(Error::state(Subtype::StateEvdWaiter));
+        }
+        if threshold > 1 && state.control != 0 {
+            return Err(Error::state(Subtype::StateEvdConfigNotify));
+        }
+        if state.overflowed && state.queue.is_empty() {
+            return Err(Kind::InvalidState.into());
+        }
+        Ok(threshold)
+    }
+
+    /// The first event, if `threshold` of them are queued.
+    fn ready(&self, state: &mut State<D>, threshold: usize) -> Option<Event> {
+        self.drain(state);
+        if state.queue.len() < threshold {
+            return None;
+        }
+        state.queue.pop_front()
+    }
+
+    /// Looks for events in this thread for a short while.
+    fn spin(&self, threshold: usize, deadline: Option<Instant>) -> Option<Event> {
+        let device = &self.base.ia.device;
+        let start = Instant::now();
+        let end = deadline.map_or(start + SPIN, |d| d.min(start + SPIN));
+        loop {
+            device.progress();
+            let mut state = self.state.lock();
+            if let Some(event) = self.ready(&mut state, threshold) {
+                return Some(event);
+            }
+            if state.dead || !state.waitable || Instant::now() >= end {
+                return None;
+            }
+            drop(state);
+            std::hint::spin_loop();
+        }
+    }
+
+    fn sleep(&self, threshold: usize, deadline: Option<Instant>) -> Result<Event> {
+        let mut blocked = false;
+        let mut state = self.state.lock();
+        loop {
+            state.signalled = false;
+            self.arm(&state);
+            // What came before the arming does not signal.
+            if let Some(event) = self.ready(&mut state, threshold) {
+                return Ok(event);
+            }
+            if state.dead {
+                return Err(Kind::Abort.into());
+            }
+            if !state.waitable {
+                return Err(Kind::InvalidState.into());
+            }
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Err(Kind::TimeoutExpired.into());
+            }
+            if !blocked {
+                // The device may call back from here.
+                drop(state);
+                self.base.ia.device.before_block();
+                blocked = true;
+                state = self.state.lock();
+            }
+            while !state.signalled {
+                match self.wake.sleep(&mut state, deadline) {
+                    Wake::Woken => {}
+                    Wake::TimedOut => break,
+                    Wake::Interrupted if state.signalled => break,
+                    Wake::Interrupted => return Err(Kind::InterruptedCall.into()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Local memory regions: `dat_lmr_create`, `dat_lmr_query`, `dat_lmr_free`, `dat_lmr_sync_*`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::abi::{Abi, LmrParam};
+use super::ia::{Ia, lookup_ia};
+use super::object::{
+    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
+    tag, unpublish, write_opt,
+};
+use super::pz::{Pz, PzUse};
+use super::types::access;
+use crate::abi::{common::*, v2};
+use crate::device::{Device, MemoryRegion};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::Object;
+
+/// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
+const MEM_TYPE_SO_VIRTUAL: DAT_MEM_TYPE = 3;
+
+/// A registered memory region.
+#[repr(align(64))]
+pub struct Lmr<D: Device> {
+    base: Base<D>,
+    mem_type: DAT_MEM_TYPE,
+    region: Region,
+    address: u64,
+    length: u64,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    lmr_context: u32,
+    rmr_context: u32,
+    /// The registration and what it uses; `None` when freed.
+    registration: Mutex<Option<Registration<D>>>,
+    pz: DAT_PZ_HANDLE,
+}
+
+struct Registration<D: Device> {
+    _mr: D::Mr,
+    _pz: PzUse<D>,
+}
+
+/// The description the region was made from, for `dat_lmr_query`.
+struct Region(DAT_REGION_DESCRIPTION);
+
+// SAFETY: pointers of the consumer that are handed back, never followed; the device's part is
+// Send and Sync.
+unsafe impl<D: Device> Send for Lmr<D> {}
+// SAFETY: as above.
+unsafe impl<D: Device> Sync for Lmr<D> {}
+
+// SAFETY: `tag` is injective; aligned to 64.
+unsafe impl<D: Device> Object for Lmr<D> {
+    const TAG: usize = tag(HandleType::Lmr, D::INDEX);
+}
+
+impl<D: Device> DatObject<D> for Lmr<D> {
+    const TYPE: HandleType = HandleType::Lmr;
+    const INVALID: Subtype = Subtype::HandleLmr;
+    fn base(&self) -> &Base<D> {
+        &self.base
+    }
+}
+
+impl<D: Device> Lmr<D> {
+    fn create(
+        ia: &Arc<Ia<D>>,
+        mem_type: DAT_MEM_TYPE,
+        region: DAT_REGION_DESCRIPTION,
+        length: u64,
+        pz: &Arc<Pz<D>>,
+        privileges: DAT_MEM_PRIV_FLAGS,
+    ) -> Result<Arc<Self>> {
+        let (address, length) = match mem_type {
+            DAT_MEM_TYPE_VIRTUAL | MEM_TYPE_SO_VIRTUAL => {
+                // SAFETY: every bit pattern is a valid pointer value; it is not followed.
+                (unsafe { region.for_va }.expose_provenance() as u64, length)
+            }
+            DAT_MEM_TYPE_LMR => {
+                // SAFETY: as above.
+                let source = lookup::<D, Lmr<D>>(unsafe { region.for_lmr_handle })?;
+                if source.registration.lock().is_none() {
+                    return Err(Error::handle(Subtype::HandleLmr));
+                }
+                (source.address, source.length)
+            }
+            // Every sharer registers its own mapping of the memory, with keys of its own: the
+            // cookie, which lets an adapter share a translation table, changes nothing here.
+            DAT_MEM_TYPE_SHARED_VIRTUAL => {
+                // SAFETY: as above.
+                let shared = unsafe { region.for_shared_memory };
+                non_null(shared.shared_memory_id, Subtype::Arg3)?;
+                (shared.virtual_address.expose_provenance() as u64, length)
+            }
+            _ => return Err(Error::arg(Subtype::Arg2)),
+        };
+        if length == 0 || address.checked_add(length).is_none() {
+            return Err(Error::arg(Subtype::Arg4));
+        }
+        let access = access(privileges, Subtype::Arg6)?;
+        let in_pz = pz.enter(ia)?;
+        let mr = ia
+            .device
+            .reg_mr(&in_pz.pd, address, length, access)
+            .map_err(|e| device_error(e, Subtype::ResourceMemoryRegion))?;
+        let lmr = Arc::new(Lmr {
+            base: Base::new(ia.clone()),
+            mem_type,
+            region: Region(region),
+            address,
+            length,
+            privileges,
+            lmr_context: mr.lkey(),
+            rmr_context: mr.rkey(),
+            pz: pz.handle().0,
+            registration: Mutex::new(Some(Registration {
+                _mr: mr,
+                _pz: in_pz,
+            })),
+        });
+        publish(&lmr)?;
+        Ok(lmr)
+    }
+
+    fn free(&self) -> Result<()> {
+        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
+        let registration = self.registration.lock().take();
+        if registration.is_none() || !unpublish(self) {
+            return Err(Error::handle(Subtype::HandleLmr));
+        }
+        drop(registration);
+        Ok(())
+    }
+
+    /// Takes the object down when its IA closes.
+    pub(super) fn destroy(&self) {
+        let _ = self.free();
+    }
+}
+
+/// The OUT arguments of `dat_lmr_create`; all but the handle may be NULL.
+struct Out {
+    lmr_handle: *mut DAT_LMR_HANDLE,
+    lmr_context: *mut DAT_LMR_CONTEXT,
+    rmr_context: *mut DAT_RMR_CONTEXT,
+    registered_length: *mut DAT_VLEN,
+    registered_address: *mut DAT_VADDR,
+}
+
+/// # Safety
+/// The pointers of `out` are NULL or point to memory for their values.
+unsafe fn create<D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    mem_type: DAT_MEM_TYPE,
+    region: DAT_REGION_DESCRIPTION,
+    length: DAT_VLEN,
+    pz_handle: DAT_PZ_HANDLE,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    out: Out,
+) -> Result<()> {
+    let ia = lookup_ia::<D>(ia_handle)?;
+    let pz: Arc<Pz<D>> = lookup(pz_handle)?;
+    non_null(out.lmr_handle, Subtype::Arg7)?;
+    let lmr = Lmr::create(&ia, mem_type, region, length, &pz, privileges)?;
+    // SAFETY: the caller's promise; the handle is not NULL.
+    unsafe {
+        out.lmr_handle.write(lmr.base.handle().0);
+        write_opt(out.lmr_context, lmr.lmr_context);
+        write_opt(out.rmr_context, lmr.rmr_context);
+        write_opt(out.registered_length, lmr.length);
+        write_opt(out.registered_address, lmr.address);
+    }
+    Ok(())
+}
+
+/// `dat_lmr_create` of DAT 1.2.
+///
+/// # Safety
+/// The pointers are NULL or as the man page says.
+pub unsafe extern "C" fn lmr_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    mem_type: DAT_MEM_TYPE,
+    region_description: DAT_REGION_DESCRIPTION,
+    length: DAT_VLEN,
+    pz_handle: DAT_PZ_HANDLE,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    lmr_handle: *mut DAT_LMR_HANDLE,
+    lmr_context: *mut DAT_LMR_CONTEXT,
+    rmr_context: *mut DAT_RMR_CONTEXT,
+    registered_length: *mut DAT_VLEN,
+    registered_address: *mut DAT_VADDR,
+) -> DAT_RETURN {
+    let out = Out {
+        lmr_handle,
+        lmr_context,
+        rmr_context,
+        registered_length,
+        registered_address,
+    };
+    boundary::<A>(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            create::<D>(
+                ia_handle,
+                mem_type,
+                region_description,
+                length,
+                pz_handle,
+                privileges,
+                out,
+            )
+        }
+    })
+}
+
+/// `dat_lmr_create` of DAT 2.0, which says how the region is addressed.
+///
+/// # Safety
+/// The pointers are NULL or as the man page says.
+pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    mem_type: DAT_MEM_TYPE,
+    region_description: DAT_REGION_DESCRIPTION,
+    length: DAT_VLEN,
+    pz_handle: DAT_PZ_HANDLE,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    va_type: v2::DAT_VA_TYPE,
+    lmr_handle: *mut DAT_LMR_HANDLE,
+    lmr_context: *mut DAT_LMR_CONTEXT,
+    rmr_context: *mut DAT_RMR_CONTEXT,
+    registered_length: *mut DAT_VLEN,
+    registered_address: *mut DAT_VADDR,
+) -> DAT_RETURN {
+    let out = Out {
+        lmr_handle,
+        lmr_context,
+        rmr_context,
+        registered_length,
+        registered_address,
+    };
+    boundary::<A>(|| {
+        match va_type {
+            v2::DAT_VA_TYPE_VA => {}
+            // The attribute `zb_supported` says that there are none.
+            v2::DAT_VA_TYPE_ZB => return Err(Kind::ModelNotSupported.into()),
+            _ => return Err(Error::arg(Subtype::Arg7)),
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            create::<D>(
+                ia_handle,
+                mem_type,
+                region_description,
+                length,
+                pz_handle,
+                privileges,
+                out,
+            )
+        }
+    })
+}
+
+/// `dat_lmr_query`.
+///
+/// # Safety
+/// `lmr_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn lmr_query<A: Abi, D: Device>(
+    lmr_handle: DAT_LMR_HANDLE,
+    mask: DAT_LMR_PARAM_MASK,
+    lmr_param: *mut A::LmrParam,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let lmr: Arc<Lmr<D>> = lookup(lmr_handle)?;
+        check_mask(mask.into(), A::LMR_FIELDS.into(), Subtype::Arg2)?;
+        non_null(lmr_param, Subtype::Arg3)?;
+        let param = A::lmr_param(&LmrParam {
+            ia: lmr.base.ia.handle().0,
+            mem_type: lmr.mem_type,
+            region: lmr.region.0,
+            length: lmr.length,
+            pz: lmr.pz,
+            privileges: lmr.privileges,
+            lmr_context: lmr.lmr_context,
+            rmr_context: lmr.rmr_context,
+            registered_address: lmr.address,
+        });
+        // SAFETY: not NULL.
+        unsafe { lmr_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_lmr_free`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Lmr<D>>(lmr_handle)?.free())
+}
+
+/// `dat_lmr_sync_rdma_read` and `dat_lmr_sync_rdma_write`.
+///
+/// The provider attribute `lmr_sync_req` is false: memory is coherent, and the calls only check
+/// what they are given.
+///
+/// # Safety
+/// `local_segments` is NULL or points to `num_segments` triplets.
+pub unsafe extern "C" fn lmr_sync<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    local_segments: *const A::LmrTriplet,
+    num_segments: DAT_VLEN,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        if num_segments == 0 {
+            return Ok(());
+        }
+        non_null(local_segments, Subtype::Arg2)?;
+        let count = usize::try_from(num_segments).map_err(|_| Error::arg(Subtype::Arg3))?;
+        for i in 0..count {
+            // SAFETY: the caller's promise.
+            let triplet = unsafe { local_segments.add(i).read() };
+            let sge = A::sge(&triplet)?;
+            if !ia.device.covers(&sge) {
+                return Err(Error::arg(Subtype::Arg2));
+            }
+        }
+        // Stores of this thread become visible before whatever tells the peer to read.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    })
+}

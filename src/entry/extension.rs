@@ -1,0 +1,220 @@
+//! `dat_extension_op` of DAT 2.0, behind the shim that makes its arguments a list.
+//!
+//! Most operations go to the provider of the handle like any call. Two kinds do not need an open
+//! IA: one that asks a provider library by the name of an IA what that could do
+//! (`DAT_OPEN_EXTENSION_BASE`, which `dat_ib_open_query` has), and the one that ends this.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::transmute;
+use std::ptr::{NonNull, from_mut};
+
+use parking_lot::Mutex;
+
+use super::{EMPTY_SLOT, Target, resolve, table_at};
+use crate::abi::v2::{
+    DAT_CLOSE_EXTENSION_BASE, DAT_EXTENDED_OP, DAT_HANDLE, DAT_NAME_PTR, DAT_OPEN_EXTENSION_BASE,
+    DAT_PROVIDER, DAT_RETURN, DAT_SUCCESS,
+};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::{handle, registry};
+
+/// `dapl_extensions` of a provider library: like `handle_extendedop_func`, for an IA name.
+type Extensions = unsafe extern "C" fn(DAT_NAME_PTR, DAT_EXTENDED_OP, *mut c_void) -> DAT_RETURN;
+
+/// The IA names of the queries that are open. Each holds its provider library.
+static QUERIES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+
+/// A `va_list` of this architecture.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+pub struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow_arg_area: *mut u8,
+    reg_save_area: *mut u8,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl VaList {
+    /// Takes the next argument, a pointer, off the list.
+    ///
+    /// # Safety
+    /// The list is valid, and its next argument is a pointer.
+    unsafe fn pointer(&mut self) -> *mut c_void {
+        const REGISTERS_END: u32 = 48;
+        let place = if self.gp_offset < REGISTERS_END {
+            let offset = self.gp_offset as usize;
+            self.gp_offset += 8;
+            // SAFETY: in the save area, by the test above.
+            unsafe { self.reg_save_area.add(offset) }
+        } else {
+            let place = self.overflow_arg_area;
+            // SAFETY: the caller's stack goes on above an argument.
+            self.overflow_arg_area = unsafe { place.add(8) };
+            place
+        };
+        // SAFETY: the place of an argument that is a pointer.
+        unsafe { *place.cast() }
+    }
+}
+
+/// A `va_list` of this architecture.
+#[cfg(target_arch = "aarch64")]
+#[repr(C)]
+pub struct VaList {
+    stack: *mut u8,
+    gr_top: *mut u8,
+    vr_top: *mut u8,
+    gr_offs: i32,
+    vr_offs: i32,
+}
+
+#[cfg(target_arch = "aarch64")]
+impl VaList {
+    /// Takes the next argument, a pointer, off the list.
+    ///
+    /// # Safety
+    /// The list is valid, and its next argument is a pointer.
+    unsafe fn pointer(&mut self) -> *mut c_void {
+        let place = if self.gr_offs < 0 {
+            let offset = self.gr_offs as isize;
+            self.gr_offs += 8;
+            // SAFETY: in the save area, which ends at `gr_top`.
+            unsafe { self.gr_top.offset(offset) }
+        } else {
+            let place = self.stack;
+            // SAFETY: the caller's stack goes on above an argument.
+            self.stack = unsafe { place.add(8) };
+            place
+        };
+        // SAFETY: the place of an argument that is a pointer.
+        unsafe { *place.cast() }
+    }
+}
+
+/// `dat_extension_op`. `Ok` is the provider's result.
+///
+/// # Errors
+///
+/// `DAT_NOT_IMPLEMENTED` for any handle while no IA with extensions was ever open, and where the
+/// provider has no extensions; `DAT_INVALID_HANDLE` for no handle (1; IA for the end of a query);
+/// for an IA name that is NULL `DAT_INVALID_HANDLE` with the subtype of argument 3, for one that
+/// is too long `DAT_INVALID_PARAMETER` (1).
+///
+/// # Safety
+///
+/// As [`resolve`]; the list holds what the operation takes.
+pub unsafe fn operation(
+    handle: DAT_HANDLE,
+    op: DAT_EXTENDED_OP,
+    arguments: &mut VaList,
+) -> Result<DAT_RETURN> {
+    if !handle.is_null() && !registry::extensions() {
+        return Err(EMPTY_SLOT);
+    }
+    // SAFETY: the caller's promise, in all three.
+    unsafe {
+        if op & DAT_OPEN_EXTENSION_BASE != 0 {
+            open_query(op, arguments)
+        } else if op & DAT_CLOSE_EXTENSION_BASE != 0 {
+            close_query(handle, op, arguments)
+        } else {
+            let target = resolve::<DAT_PROVIDER>(handle, Subtype::Handle1)?;
+            call(target, op, arguments)
+        }
+    }
+}
+
+/// Hands the operation to the provider.
+///
+/// # Safety
+///
+/// `target` is from [`resolve`]; the list holds what the operation takes.
+unsafe fn call(
+    target: Target<DAT_PROVIDER>,
+    op: DAT_EXTENDED_OP,
+    arguments: &mut VaList,
+) -> Result<DAT_RETURN> {
+    // SAFETY: a table of DAT 2.0, alive as long as the IA is open.
+    let function = unsafe { (*target.table).handle_extendedop_func }.ok_or(EMPTY_SLOT)?;
+    // SAFETY: the arguments are those of the slot; the list is as C has it.
+    Ok(unsafe { function(target.handle, op, from_mut(arguments).cast()) })
+}
+
+/// Asks the library of an IA name, which is the first argument of the list. With success the
+/// library stays until [`close_query`].
+///
+/// # Safety
+///
+/// The list begins with a pointer that is NULL or a C string, and goes on with what the
+/// operation takes.
+unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_RETURN> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { arguments.pointer() }.cast::<c_char>();
+    if name.is_null() {
+        return Err(Error::new(Kind::InvalidHandle, Subtype::Arg3));
+    }
+    // SAFETY: not NULL, so a C string.
+    let name = unsafe { registry::key::bounded(name) }.ok_or(Error::arg(Subtype::Arg1))?;
+    let function = registry::extension_open(name)?;
+    // SAFETY: the name is reserved for a function of this type in a provider library.
+    let function = unsafe { transmute::<NonNull<c_void>, Extensions>(function) };
+    let list = from_mut(arguments).cast();
+    // SAFETY: the registry keeps the library; the list is as C has it, its next argument the
+    // one behind the name.
+    let code = unsafe { function(name.as_ptr().cast_mut(), op, list) };
+    match code {
+        DAT_SUCCESS => QUERIES.lock().push(name.to_owned()),
+        _ => registry::extension_close(name),
+    }
+    Ok(code)
+}
+
+/// Ends a query: the handle is the pointer that the library has given out.
+///
+/// # Safety
+///
+/// As [`operation`]; a pointer that is no handle of ours comes from a provider library that is
+/// still loaded.
+unsafe fn close_query(
+    handle: DAT_HANDLE,
+    op: DAT_EXTENDED_OP,
+    arguments: &mut VaList,
+) -> Result<DAT_RETURN> {
+    let table = match handle::table_of(handle) {
+        // Pointers are only followed while there is a provider library that gave some out.
+        None if registry::foreign_open() || !QUERIES.lock().is_empty() => {
+            // SAFETY: the caller's promise.
+            unsafe { table_at(handle) }
+        }
+        ours => ours,
+    };
+    let table = table.ok_or(Error::handle(Subtype::HandleIa))?;
+    let table = table.cast::<DAT_PROVIDER>();
+    // SAFETY: a table of DAT 2.0; the rest is the caller's promise.
+    let code = unsafe { call(Target { table, handle }, op, arguments) }?;
+    if code == DAT_SUCCESS {
+        // SAFETY: the library is still there; `device_name` is NULL or a C string.
+        unsafe { end_query((*table).device_name) };
+    }
+    Ok(code)
+}
+
+/// Lets the library of a query go, if there is one under that name.
+///
+/// # Safety
+///
+/// `name` is NULL or a C string.
+unsafe fn end_query(name: *const c_char) {
+    if name.is_null() {
+        return;
+    }
+    // SAFETY: not NULL, so a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    let mut queries = QUERIES.lock();
+    if let Some(index) = queries.iter().position(|open| open.as_c_str() == name) {
+        let name = queries.swap_remove(index);
+        drop(queries);
+        registry::extension_close(&name);
+    }
+}

@@ -1,0 +1,227 @@
+//! The exported symbols: how they are made, and the one check they have in common.
+//!
+//! An entry point is boring: it finds out whose handle it got ([`resolve`]), takes the function
+//! from that provider's table and calls it. `libdat` and `libdat2` write their symbols as lists,
+//! from which [`dispatch!`](crate::dispatch) and [`entry!`](crate::entry) make the functions.
+//! Every one of them
+//!
+//! * is bound to the version node of its library (`dat_ep_create@@DAT_2.0`);
+//! * keeps `errno` as it was ([`guard`]);
+//! * turns a panic into `DAT_INTERNAL_ERROR`. This costs no instruction on the way to a provider;
+//!   the provider's functions have a boundary of their own, since other libraries call them too;
+//! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
+
+pub mod extension;
+mod list;
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Error, Kind, Result, Subtype, Version};
+use crate::{handle, registry};
+
+/// Where a call goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<T> {
+    /// The provider table that the handle leads to.
+    pub table: *const T,
+    /// The handle in the provider's own terms: an IA handle of a loaded provider is an index for
+    /// the consumer and a pointer for the provider.
+    pub handle: *mut c_void,
+}
+
+/// Finds the provider of a handle, or says with `subtype` that it is no handle.
+///
+/// The subtype, which names the kind of handle that the function takes, also says how a handle
+/// that is none of ours is read: `HandleIa` as an index only, `Handle1` (any object) as an
+/// index or pointer, all others as a pointer. Pointers are only followed while a loaded
+/// provider has an open IA.
+///
+/// # Safety
+/// While a loaded provider has an open IA, `handle` is NULL, one of ours (valid or not), or a
+/// handle that such a provider gave out. `T` is the provider table of the library's version.
+#[inline]
+pub unsafe fn resolve<T>(handle: *mut c_void, subtype: Subtype) -> Result<Target<T>> {
+    match handle::table_of(handle) {
+        Some(table) => Ok(Target {
+            table: table.cast(),
+            handle,
+        }),
+        // SAFETY: as promised by the caller.
+        None => unsafe { resolve_foreign(handle, subtype) }.map(|(table, handle)| Target {
+            table: table.cast(),
+            handle,
+        }),
+    }
+}
+
+/// [`resolve`] for what is no valid handle of ours: the table and the handle.
+///
+/// # Safety
+/// As [`resolve`].
+#[inline(never)]
+unsafe fn resolve_foreign(
+    handle: *mut c_void,
+    subtype: Subtype,
+) -> Result<(*const c_void, *mut c_void)> {
+    let none = Error::handle(subtype);
+    if !registry::foreign_open() {
+        return Err(none);
+    }
+    let pointer = match subtype {
+        Subtype::HandleIa => registry::ia_pointer(handle),
+        Subtype::Handle1 => registry::ia_pointer(handle).or(Some(handle)),
+        _ => Some(handle),
+    };
+    let pointer = pointer.ok_or(none)?;
+    // SAFETY: the caller's promise, or what the provider itself gave out.
+    let table = unsafe { table_at(pointer) }.ok_or(none)?;
+    Ok((table, pointer))
+}
+
+/// The provider table to which an object of a loaded provider leads.
+///
+/// # Safety
+///
+/// `object` is NULL, one of our handles (valid or not), or points to an object whose first word
+/// is the address of a provider table.
+unsafe fn table_at(object: *mut c_void) -> Option<*const c_void> {
+    if !may_be_pointer(object) || handle::is_ours(object) {
+        return None;
+    }
+    // SAFETY: the caller's promise; of the three only the object is left.
+    let table = unsafe { *object.cast::<*const c_void>() };
+    may_be_pointer(table).then_some(table)
+}
+
+/// Whether a value can be the address of a C object with pointers in it. What cannot: NULL and
+/// small numbers (an IA index where an object is expected), and odd addresses.
+fn may_be_pointer(value: *const c_void) -> bool {
+    const LOWEST_PAGE: usize = 4096;
+    value.addr() >= LOWEST_PAGE && value.addr() % align_of::<*const c_void>() == 0
+}
+
+/// The answer to a call whose slot in the provider's table is empty.
+pub const EMPTY_SLOT: Error = Error::new(Kind::NotImplemented, Subtype::None);
+
+/// Runs an entry point: `errno` stays as it is, a panic becomes `DAT_INTERNAL_ERROR`, an error
+/// becomes its code.
+#[inline]
+pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
+    let errno = Errno::save();
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    let code = match outcome {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => error.code(version),
+        Err(_) => Error::from(Kind::InternalError).code(version),
+    };
+    errno.restore();
+    code
+}
+
+/// The calling thread's `errno` and where it lives; found once, as that costs the most.
+struct Errno {
+    place: *mut c_int,
+    value: c_int,
+}
+
+impl Errno {
+    #[inline]
+    fn save() -> Self {
+        // SAFETY: no preconditions.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own `errno`.
+        let value = unsafe { *place };
+        Errno { place, value }
+    }
+
+    #[inline]
+    fn restore(self) {
+        // SAFETY: still the same thread, so still its `errno`.
+        unsafe { *self.place = self.value };
+    }
+}
+
+/// Binds an exported function to the version node of its library.
+///
+/// The directive has to be in the object file of the definition, so this stands in the module
+/// of the function.
+#[macro_export]
+macro_rules! symbol_version {
+    ($name:ident, $node:literal) => {
+        ::core::arch::global_asm!(::core::concat!(
+            ".symver ",
+            ::core::stringify!($name),
+            ",",
+            ::core::stringify!($name),
+            "@@",
+            $node
+        ));
+    };
+}
+
+/// Makes exported functions that the library answers itself.
+///
+/// `entry! { V2, "DAT_2.0"; dat_name(arg: Type, ...) { body } ... }`: the body, which may use `?`,
+/// has the type `error::Result<DAT_RETURN>`.
+#[macro_export]
+macro_rules! entry {
+    ($version:ident, $node:literal; $(
+        $(#[$attr:meta])*
+        $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block
+    )*) => {$(
+        $crate::symbol_version!($name, $node);
+
+        $(#[$attr])*
+        ///
+        /// # Safety
+        /// As the man page of the function has it: pointers are NULL or point to what their C
+        /// types say, for the time that the page says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> DAT_RETURN {
+            $crate::entry::guard($crate::error::Version::$version, || $body)
+        }
+    )*};
+}
+
+/// Makes exported functions that go to the provider of their first argument.
+///
+/// `dispatch! { V2, "DAT_2.0"; dat_name(handle: Type, ...) => HandleKind, slot_of_the_table; }`.
+/// The types, and the provider table `DAT_PROVIDER`, are those that the calling module has in
+/// scope: `abi::v1` or `abi::v2`.
+#[macro_export]
+macro_rules! dispatch {
+    ($version:ident, $node:literal; $(
+        $name:ident($handle:ident: $handle_type:ty $(, $arg:ident: $type:ty)* $(,)?)
+            => $subtype:ident, $slot:ident;
+    )*) => {$(
+        $crate::symbol_version!($name, $node);
+
+        #[doc = ::core::concat!("The C function `", ::core::stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As [`resolve`]($crate::entry::resolve) for the handle; the rest as the provider wants
+        /// it, which is what the man page says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
+            $crate::entry::guard($crate::error::Version::$version, || {
+                // SAFETY: the caller's promise.
+                let target = unsafe {
+                    $crate::entry::resolve::<DAT_PROVIDER>(
+                        $handle,
+                        $crate::error::Subtype::$subtype,
+                    )
+                }?;
+                // SAFETY: `resolve` gives a table of this version, which lives at least as long
+                // as the IA of the handle is open.
+                let function = unsafe { (*target.table).$slot }
+                    .ok_or($crate::entry::EMPTY_SLOT)?;
+                // SAFETY: the arguments are those of the function by the type of the slot.
+                Ok(unsafe { function(target.handle $(, $arg)*) })
+            })
+        }
+    )*};
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Where messages go: a sink of the `log` crate, steered by `DAT_DBG_TYPE` and `DAT_DBG_DEST`.
+//!
+//! Errors always go to standard error. Anything else is silent unless `DAT_DBG_TYPE` has the
+//! bit of its target; then it goes where `DAT_DBG_DEST` says. Nothing is ever written to
+//! standard output, which belongs to the program (the originals wrote there).
+
+use std::env;
+use std::ffi::CString;
+use std::io::{self, Write};
+use std::sync::Once;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// Target of messages about the static registry (`DAT_DBG_TYPE` 0x04).
+pub const STATIC_REGISTRY: &str = "dat::static";
+/// Target of messages about the dynamic registry (`DAT_DBG_TYPE` 0x08).
+pub const DYNAMIC_REGISTRY: &str = "dat::dynamic";
+/// Target of messages about calls that provider libraries make (`DAT_DBG_TYPE` 0x10).
+pub const PROVIDER_API: &str = "dat::provider";
+/// Target of messages about registry calls that programs make (`DAT_DBG_TYPE` 0x20).
+pub const CONSUMER_API: &str = "dat::consumer";
+
+/// Bit of `DAT_DBG_TYPE` for every target that has none of its own.
+const GENERIC: u32 = 0x02;
+/// Bit of `DAT_DBG_DEST`: standard error.
+const DEST_STDERR: u32 = 1;
+/// Bit of `DAT_DBG_DEST`: the system log.
+const DEST_SYSLOG: u32 = 2;
+
+/// The sink: which messages, and where to.
+struct Sink {
+    types: u32,
+    destination: u32,
+}
+
+impl Sink {
+    fn wants(&self, metadata: &Metadata<'_>) -> bool {
+        let bit = match metadata.target() {
+            STATIC_REGISTRY => 0x04,
+            DYNAMIC_REGISTRY => 0x08,
+            PROVIDER_API => 0x10,
+            CONSUMER_API => 0x20,
+            _ => GENERIC,
+        };
+        metadata.level() == Level::Error || self.types & bit != 0
+    }
+
+    /// Whether a message of this level goes to standard error, and to the system log.
+    fn destinations(&self, level: Level) -> (bool, bool) {
+        (
+            level == Level::Error || self.destination & DEST_STDERR != 0,
+            self.destination & DEST_SYSLOG != 0,
+        )
+    }
+}
+
+impl Log for Sink {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.wants(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.wants(record.metadata()) {
+            return;
+        }
+        let (stderr, syslog) = self.destinations(record.level());
+        if stderr {
+            // One write, so that lines of several threads stay whole. A closed standard error
+            // is no reason to fail (`eprintln!` would panic).
+            let line = format!("libdat: {}\n", record.args());
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        if syslog {
+            let text: Vec<u8> = format!("libdat: {}", record.args())
+                .into_bytes()
+                .into_iter()
+                .filter(|&byte| byte != 0)
+                .collect();
+            if let Ok(text) = CString::new(text) {
+                // SAFETY: the format takes one string, and gets one.
+                unsafe {
+                    libc::syslog(
+                        libc::LOG_USER | libc::LOG_DEBUG,
+                        c"%s".as_ptr(),
+                        text.as_ptr(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal; what
+/// follows the digits is ignored, and no digits make 0.
+fn number(text: &str) -> u32 {
+    let text = text.trim_start();
+    let (radix, digits) = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        (16, hex)
+    } else if text.starts_with('0') {
+        (8, text)
+    } else {
+        (10, text)
+    };
+    digits
+        .chars()
+        .map_while(|c| c.to_digit(radix))
+        .fold(0u32, |value, digit| {
+            value.wrapping_mul(radix).wrapping_add(digit)
+        })
+}
+
+/// The value of a variable, or `default` when it is not set.
+fn variable(name: &str, default: u32) -> u32 {
+    env::var(name).map_or(default, |text| number(&text))
+}
+
+/// Installs the sink, once; the environment is read then. If the program is a Rust program
+/// that has installed a logger for this copy of the `log` crate, that one is used.
+pub fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let sink = Sink {
+            types: variable("DAT_DBG_TYPE", 1),
+            destination: variable("DAT_DBG_DEST", DEST_STDERR),
+        };
+        // Keeps disabled messages at the cost of one load.
+        let level = match sink.types & !1 {
+            0 => LevelFilter::Error,
+            _ => LevelFilter::Trace,
+        };
+        if log::set_logger(Box::leak(Box::new(sink))).is_ok() {
+            log::set_max_level(level);
+        }
+    });
+}
+
+/// Sends the message of a panic to the log instead of printing it: the panic ends at the
+/// boundary to C, as an error code, and the program is told where.
+pub fn report_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|info| log::error!("internal error: {info}")));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_strtol_reads_them() {
+        for (text, value) in [
+            ("", 0),
+            ("12", 12),
+            (" 0x1f", 31),
+            ("0XfF", 255),
+            ("010", 8),
+            ("0", 0),
+            ("5x", 5),
+            ("09", 0),
+            ("none", 0),
+            ("4294967296", 0),
+        ] {
+            assert_eq!(number(text), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn masks_select_targets_and_errors_always_pass() {
+        let wants = |types, target, level| {
+            Sink {
+                types,
+                destination: 0,
+            }
+            .wants(&Metadata::builder().target(target).level(level).build())
+        };
+        for (target, bit) in [
+            ("dat_core::anything", 0x02),
+            (STATIC_REGISTRY, 0x04),
+            (DYNAMIC_REGISTRY, 0x08),
+            (PROVIDER_API, 0x10),
+            (CONSUMER_API, 0x20),
+        ] {
+            assert!(wants(bit, target, Level::Debug));
+            assert!(wants(0xff, target, Level::Info));
+            assert!(!wants(0xff & !bit, target, Level::Warn));
+            assert!(wants(0, target, Level::Error));
+        }
+    }
+
+    #[test]
+    fn errors_always_reach_standard_error() {
+        let sink = |destination| Sink {
+            types: 0xff,
+            destination,
+        };
+        assert_eq!(sink(0).destinations(Level::Debug), (false, false));
+        assert_eq!(sink(1).destinations(Level::Debug), (true, false));
+        assert_eq!(sink(2).destinations(Level::Debug), (false, true));
+        assert_eq!(sink(2).destinations(Level::Error), (true, true));
+        assert_eq!(sink(0).destinations(Level::Error), (true, false));
+    }
+}

@@ -1,0 +1,149 @@
+//! Which file is read, and what is made of it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::fake::setup;
+use super::*;
+
+/// A directory that goes away at the end of its test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("dat-config-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Dir(path)
+    }
+
+    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const HARDWARE: &str = "ib0 u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"ib0 0\" \"\"\n";
+
+/// Names and origins of the entries from default files.
+fn defaults(version: Version, files: &[PathBuf]) -> Vec<String> {
+    show(entries(&setup(version), None, files))
+}
+
+fn show(entries: Vec<Entry>) -> Vec<String> {
+    let show = |entry: Entry| {
+        let line = match &entry.origin {
+            Origin::File(_, line) => line.to_string(),
+            Origin::Builtin => "built-in".into(),
+        };
+        let (key, target) = (&entry.key, &entry.target);
+        format!("{key} {target} {line}")
+    };
+    entries.into_iter().map(show).collect()
+}
+
+const BUILTIN_2_0: &str = "`soft' u2.0 threadsafe builtin:soft built-in";
+
+#[test]
+fn no_file_at_all_is_the_built_in_table() {
+    let dir = Dir::new();
+    let files = [dir.0.join("none"), dir.file("plain", "").join("below")];
+    assert_eq!(defaults(Version::V2, &files), [BUILTIN_2_0]);
+    assert_eq!(
+        defaults(Version::V1, &files),
+        ["`soft' u1.2 threadsafe builtin:soft built-in"]
+    );
+}
+
+#[test]
+fn the_first_file_that_opens_is_the_only_one() {
+    let dir = Dir::new();
+    let soft = HARDWARE
+        .replace("ib0 u", "s u")
+        .replace("libdaplofa.so.2", "builtin:soft");
+    let files = [
+        dir.0.join("none"),
+        dir.file("first", &soft),
+        dir.file("second", HARDWARE),
+    ];
+    assert_eq!(
+        defaults(Version::V2, &files),
+        ["`s' u2.0 nonthreadsafe builtin:soft 1"]
+    );
+}
+
+#[test]
+fn a_file_without_a_soft_entry_gets_one_at_its_end() {
+    let dir = Dir::new();
+    let ib0 = "`ib0' u2.0 nonthreadsafe libdaplofa.so.2 1";
+    let file = dir.file("a", HARDWARE);
+    assert_eq!(defaults(Version::V2, &[file]), [ib0, BUILTIN_2_0]);
+    // An empty file is a file too.
+    assert_eq!(defaults(Version::V2, &[dir.file("b", "")]), [BUILTIN_2_0]);
+    // A soft entry of the other version is of no use here.
+    let other = "soft u1.2 threadsafe default builtin:soft d.1.2 \"\" \"\"\n";
+    let file = dir.file("c", format!("{HARDWARE}{other}"));
+    assert_eq!(
+        defaults(Version::V2, std::slice::from_ref(&file)),
+        [ib0, "`soft' u1.2 threadsafe builtin:soft 2", BUILTIN_2_0]
+    );
+    assert_eq!(defaults(Version::V1, &[file]).len(), 2);
+    // A name that is taken stays with its entry.
+    let taken = HARDWARE.replace("ib0 u", "soft u");
+    let file = dir.file("d", taken);
+    assert_eq!(
+        defaults(Version::V2, &[file]),
+        ["`soft' u2.0 nonthreadsafe libdaplofa.so.2 1"]
+    );
+}
+
+#[test]
+fn the_override_is_strict() {
+    let dir = Dir::new();
+    let setup = setup(Version::V2);
+    let good = dir.file("good", HARDWARE);
+    let found = entries(&setup, Some(good.as_os_str()), std::slice::from_ref(&good));
+    assert_eq!(show(found), ["`ib0' u2.0 nonthreadsafe libdaplofa.so.2 1"]);
+    for bad in [dir.0.join("none"), dir.0.clone(), PathBuf::new()] {
+        let found = entries(&setup, Some(bad.as_os_str()), std::slice::from_ref(&good));
+        assert_eq!(found, []);
+    }
+}
+
+#[test]
+fn only_user_level_defaults_are_installed() {
+    let dir = Dir::new();
+    let kernel = HARDWARE.replace("u2.0", "k2.0");
+    let other = HARDWARE.replace(" default", " nondefault");
+    let text = format!("{kernel}{other}not an entry\n{HARDWARE}");
+    let file = dir.file("a", text);
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    assert_eq!(show(found), ["`ib0' u2.0 nonthreadsafe libdaplofa.so.2 4"]);
+}
+
+#[test]
+fn a_huge_file_is_cut_at_a_line() {
+    let dir = Dir::new();
+    let count = FILE_MAX as usize / HARDWARE.len() + 10;
+    let file = dir.file("a", HARDWARE.repeat(count));
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    assert_eq!(found.len(), FILE_MAX as usize / HARDWARE.len());
+}
+
+#[test]
+fn a_file_of_faults_gives_nothing() {
+    let dir = Dir::new();
+    let file = dir.file("a", "\"\n".repeat(3 * FAULTS_MAX));
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    assert_eq!(found, []);
+}

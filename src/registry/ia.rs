@@ -1,0 +1,215 @@
+//! Open interface adapters: which handle stands for which.
+//!
+//! The IA handle of a provider of ours is a handle of the arena, can be checked, and is given
+//! out as it is. A loaded provider's is a bare pointer; programs get a small index in its
+//! place, 1 or more, the lowest that is free, as OpenFabrics' libraries do. The entry points
+//! translate it back ([`Opens::pointer`]).
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::key::Key;
+use super::table::Table;
+use crate::handle;
+
+/// What an open IA holds in the two registries.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// The key it was opened with.
+    pub key: Key,
+    /// The provider's table.
+    pub table: Table,
+    /// Whether an entry of the static registry is in use, or just a registration that the
+    /// program made itself.
+    pub in_static: bool,
+}
+
+/// An open IA.
+struct Open {
+    /// The provider's own handle.
+    pointer: usize,
+    reference: Reference,
+    /// A close is under way.
+    closing: bool,
+}
+
+/// The open IAs of all providers.
+#[derive(Default)]
+pub struct Opens {
+    tables: Mutex<Tables>,
+    /// How many IAs of loaded providers are open.
+    foreign: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Tables {
+    /// IAs of loaded providers: index `n` is at `n - 1`.
+    indexed: Vec<Option<Open>>,
+    /// IAs of ours, by handle.
+    ours: HashMap<usize, Open>,
+}
+
+impl Tables {
+    fn get(&mut self, handle: usize) -> Option<&mut Open> {
+        if let Some(slot) = self.indexed.get_mut(handle.wrapping_sub(1)) {
+            return slot.as_mut();
+        }
+        self.ours.get_mut(&handle)
+    }
+}
+
+impl Opens {
+    /// Notes an IA that a provider opened; the handle for the program.
+    pub fn insert(&self, ia: *mut c_void, reference: Reference) -> *mut c_void {
+        let pointer = ia.expose_provenance();
+        let open = Open {
+            pointer,
+            reference,
+            closing: false,
+        };
+        let mut tables = self.tables.lock();
+        if handle::is_ours(ia) {
+            tables.ours.insert(pointer, open);
+            return ia;
+        }
+        self.foreign.fetch_add(1, Ordering::Relaxed);
+        let free = tables.indexed.iter().position(Option::is_none);
+        let slot = free.unwrap_or_else(|| {
+            tables.indexed.push(None);
+            tables.indexed.len() - 1
+        });
+        tables.indexed[slot] = Some(open);
+        ptr::without_provenance_mut(slot + 1)
+    }
+
+    /// Begins to close an IA: the provider's handle and what it holds. While a close is under
+    /// way the handle is unknown to a second one, so that a provider sees one close at a time.
+    pub fn begin_close(&self, handle: *mut c_void) -> Option<(*mut c_void, Reference)> {
+        let mut tables = self.tables.lock();
+        let open = tables.get(handle.addr()).filter(|open| !open.closing)?;
+        open.closing = true;
+        let pointer = ptr::with_exposed_provenance_mut(open.pointer);
+        Some((pointer, open.reference.clone()))
+    }
+
+    /// Ends a close: the IA is gone, or the provider refused and it stays.
+    pub fn end_close(&self, handle: *mut c_void, closed: bool) {
+        let mut tables = self.tables.lock();
+        if !closed {
+            if let Some(open) = tables.get(handle.addr()) {
+                open.closing = false;
+            }
+            return;
+        }
+        if tables.ours.remove(&handle.addr()).is_none()
+            && let Some(slot) = tables.indexed.get_mut(handle.addr().wrapping_sub(1))
+            && slot.take().is_some()
+        {
+            self.foreign.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The provider's own handle of an IA that was given out as an index.
+    pub fn pointer(&self, handle: *mut c_void) -> Option<*mut c_void> {
+        let tables = self.tables.lock();
+        let open = tables
+            .indexed
+            .get(handle.addr().wrapping_sub(1))?
+            .as_ref()?;
+        Some(ptr::with_exposed_provenance_mut(open.pointer))
+    }
+
+    /// `dats_get_ia_handle`: of an index the provider's handle, of a provider's handle the
+    /// index, of an IA handle of ours itself.
+    pub fn translate(&self, handle: *mut c_void) -> Option<*mut c_void> {
+        if let Some(pointer) = self.pointer(handle) {
+            return Some(pointer);
+        }
+        let tables = self.tables.lock();
+        if tables.ours.contains_key(&handle.addr()) {
+            return Some(handle);
+        }
+        let slot = tables.indexed.iter().position(|slot| {
+            let open = slot.as_ref();
+            open.is_some_and(|open| open.pointer == handle.addr())
+        })?;
+        Some(ptr::without_provenance_mut(slot + 1))
+    }
+
+    /// Whether an IA of a loaded provider is open: only then can a handle be a bare pointer.
+    pub fn foreign(&self) -> bool {
+        self.foreign.load(Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference() -> Reference {
+        Reference {
+            key: Key {
+                name: c"a".to_owned(),
+                major: 2,
+                minor: 0,
+                thread_safe: false,
+            },
+            table: Table::new(ptr::without_provenance(8)).unwrap(),
+            in_static: true,
+        }
+    }
+
+    fn at(address: usize) -> *mut c_void {
+        ptr::without_provenance_mut(address)
+    }
+
+    #[test]
+    fn the_lowest_free_index_is_used() {
+        let opens = Opens::default();
+        assert!(!opens.foreign());
+        for index in 1..=100 {
+            assert_eq!(opens.insert(at(0x1000 * index), reference()), at(index));
+        }
+        assert!(opens.foreign());
+        for index in [7, 3] {
+            assert!(opens.begin_close(at(index)).is_some());
+            opens.end_close(at(index), true);
+        }
+        assert_eq!(opens.insert(at(0x10), reference()), at(3));
+        assert_eq!(opens.insert(at(0x20), reference()), at(7));
+        assert_eq!(opens.insert(at(0x30), reference()), at(101));
+    }
+
+    #[test]
+    fn translation_both_ways() {
+        let opens = Opens::default();
+        opens.insert(at(0x1000), reference());
+        opens.insert(at(0x2000), reference());
+        assert_eq!(opens.pointer(at(2)), Some(at(0x2000)));
+        assert_eq!(opens.translate(at(2)), Some(at(0x2000)));
+        assert_eq!(opens.translate(at(0x1000)), Some(at(1)));
+        for unknown in [0, 3, 0x3000, usize::MAX] {
+            assert_eq!(opens.pointer(at(unknown)), None);
+            assert_eq!(opens.translate(at(unknown)), None);
+            assert!(opens.begin_close(at(unknown)).is_none());
+        }
+        assert_eq!(opens.pointer(at(0x1000)), None);
+    }
+
+    #[test]
+    fn one_close_at_a_time() {
+        let opens = Opens::default();
+        let handle = opens.insert(at(0x1000), reference());
+        assert_eq!(opens.begin_close(handle).unwrap().0, at(0x1000));
+        assert!(opens.begin_close(handle).is_none());
+        opens.end_close(handle, false);
+        assert!(opens.begin_close(handle).is_some());
+        opens.end_close(handle, true);
+        assert!(opens.begin_close(handle).is_none());
+        assert!(!opens.foreign());
+    }
+}

@@ -1,0 +1,109 @@
+//! A look at the registry in force, for `dat-info`: where each entry comes from, what serves
+//! it, and whether that is there. Nothing is opened and no provider is initialised.
+
+use std::env;
+
+use super::config::{self, Entry, Target, api_version};
+use super::load::{self, LoadError};
+use super::statics::VERBS;
+use super::{Setup, builtin};
+
+/// An entry of the static registry, explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The entry.
+    pub entry: Entry,
+    /// What serves it: `builtin:NAME` or the library.
+    pub provider: String,
+    /// The address or device if the provider tells it without being opened; or why the entry
+    /// cannot be used.
+    pub state: Result<Option<String>, String>,
+}
+
+/// The entries of the registry that a program started now in this environment would have.
+/// Provider libraries are loaded for a look, so what they import has to be in the global scope.
+pub fn reports(setup: &Setup) -> Vec<Report> {
+    let file = env::var_os(config::OVERRIDE);
+    let defaults = config::default_files(setup.version);
+    config::entries(setup, file.as_deref(), defaults)
+        .into_iter()
+        .map(|entry| report(setup, entry))
+        .collect()
+}
+
+/// Explains one entry.
+pub fn report(setup: &Setup, entry: Entry) -> Report {
+    let mut provider = entry.target.to_string();
+    let state = match &entry.target {
+        Target::Builtin(name) => probe(setup, &entry, name),
+        Target::Library(library) => match load::probe(library) {
+            Ok(()) => Ok(None),
+            Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
+                if builtin(setup.builtins, VERBS).is_some() {
+                    provider = format!("builtin:{VERBS} for {provider}");
+                }
+                probe(setup, &entry, VERBS)
+                    .map_err(|why| format!("{} is not installed; {why}", entry.target))
+            }
+            Err(error) => Err(error.into_text()),
+        },
+    };
+    Report {
+        entry,
+        provider,
+        state,
+    }
+}
+
+fn probe(setup: &Setup, entry: &Entry, name: &str) -> Result<Option<String>, String> {
+    let (major, minor) = api_version(setup.version);
+    if (entry.key.major, entry.key.minor) != (major, minor) {
+        return Err(format!("this library speaks DAT {major}.{minor}"));
+    }
+    let Some(builtin) = builtin(setup.builtins, name) else {
+        return Err(format!("this build has no builtin:{name}"));
+    };
+    (builtin.probe)(&entry.ia_params.to_string_lossy()).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{entry, setup};
+    use super::*;
+    use crate::error::Version;
+
+    fn state(version: Version, line: &str) -> (String, Result<Option<String>, String>) {
+        let report = report(&setup(version), entry(line));
+        (report.provider, report.state)
+    }
+
+    #[test]
+    fn builtin_entries_are_probed() {
+        let line =
+            |api, params| format!("a {api} threadsafe default builtin:soft v.1.0 {params} \"\"");
+        let (provider, found) = state(Version::V2, &line("u2.0", "lo"));
+        assert_eq!(provider, "builtin:soft");
+        assert_eq!(found, Ok(Some("address of lo".into())));
+        let (_, found) = state(Version::V2, &line("u2.0", "bad"));
+        assert_eq!(found, Err("no netdev bad".into()));
+        let (_, found) = state(Version::V2, &line("u1.2", "lo"));
+        assert_eq!(found, Err("this library speaks DAT 2.0".into()));
+    }
+
+    #[test]
+    fn libraries_that_are_not_there() {
+        let line = |library| format!("a u2.0 threadsafe default {library} v.1.0 lo \"\"");
+        let (provider, found) = state(Version::V2, &line("/no/such/libdaplofa.so.2"));
+        assert_eq!(provider, "/no/such/libdaplofa.so.2");
+        assert!(
+            found
+                .unwrap_err()
+                .contains("is not installed; this build has no")
+        );
+        let (provider, found) = state(Version::V2, &line("/no/such/lib.so"));
+        assert_eq!(provider, "/no/such/lib.so");
+        assert!(found.unwrap_err().contains("/no/such/lib.so"));
+        let (_, found) = state(Version::V2, &line("libc.so.6"));
+        assert!(found.unwrap_err().contains("dat_provider_init"));
+    }
+}

@@ -1,0 +1,167 @@
+//! The one registry of the process, behind the C functions.
+//!
+//! Each function gives `DAT_INVALID_STATE` if nothing was [`setup`].
+
+use std::env;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use super::{Registry, Setup, config};
+use crate::abi::common::{
+    DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
+};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::log_sink;
+
+static SETUP: OnceLock<Setup> = OnceLock::new();
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+/// Says what the library is; the first time counts. Costs next to nothing, so that every
+/// registry-level entry point can begin with it.
+pub fn setup(setup: Setup) {
+    SETUP.get_or_init(|| setup);
+}
+
+/// The registry, which is set up here if this is the first call.
+fn registry() -> Result<&'static Registry> {
+    let setup = SETUP.get().ok_or(Error::from(Kind::InvalidState))?;
+    Ok(REGISTRY.get_or_init(|| {
+        log_sink::install();
+        log_sink::report_panics();
+        let file = env::var_os(config::OVERRIDE);
+        let defaults = config::default_files(setup.version);
+        Registry::new(*setup, config::entries(setup, file.as_deref(), defaults))
+    }))
+}
+
+/// [`Registry::open`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+#[allow(clippy::too_many_arguments)] // those of `dat_ia_openv`
+pub unsafe fn open(
+    name: *const c_char,
+    qlen: DAT_COUNT,
+    evd: *mut DAT_EVD_HANDLE,
+    ia: *mut DAT_IA_HANDLE,
+    major: u32,
+    minor: u32,
+    thread_safe: bool,
+) -> Result<DAT_RETURN> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.open(name, qlen, evd, ia, major, minor, thread_safe) }
+}
+
+/// [`Registry::close`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+pub unsafe fn close(ia: DAT_IA_HANDLE, flags: DAT_CLOSE_FLAGS) -> Result<DAT_RETURN> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.close(ia, flags) }
+}
+
+/// [`Registry::add_provider`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+pub unsafe fn add_provider(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.add_provider(table, info) }
+}
+
+/// [`Registry::remove_provider`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+pub unsafe fn remove_provider(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.remove_provider(table, info) }
+}
+
+/// [`Registry::list_providers`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+pub unsafe fn list_providers(
+    max: DAT_COUNT,
+    count: *mut DAT_COUNT,
+    list: *mut *mut DAT_PROVIDER_INFO,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.list_providers(max, count, list) }
+}
+
+/// `dats_get_ia_handle`: of an index the provider's handle, of a provider's handle the index,
+/// of an IA handle of ours itself.
+///
+/// # Errors
+///
+/// `DAT_INVALID_HANDLE` (IA).
+pub fn get_ia_handle(handle: *mut c_void) -> Result<*mut c_void> {
+    let unknown = Error::handle(Subtype::HandleIa);
+    registry()?.opens.translate(handle).ok_or(unknown)
+}
+
+/// The provider's own handle of an IA of a loaded provider, from the index that the program
+/// has. `None` for anything else; handles of ours need no translation.
+pub fn ia_pointer(handle: *mut c_void) -> Option<*mut c_void> {
+    REGISTRY.get()?.opens.pointer(handle)
+}
+
+/// Whether an IA of a loaded provider is open. Only then may a handle that is not ours be
+/// followed.
+pub fn foreign_open() -> bool {
+    REGISTRY
+        .get()
+        .is_some_and(|registry| registry.opens.foreign())
+}
+
+/// Whether an IA whose provider has extensions was ever open in this process.
+pub fn extensions() -> bool {
+    let registry = REGISTRY.get();
+    registry.is_some_and(|registry| registry.extensions.load(Ordering::Relaxed))
+}
+
+/// [`Registry::extension_open`].
+///
+/// # Errors
+///
+/// As there.
+pub fn extension_open(name: &CStr) -> Result<NonNull<c_void>> {
+    registry()?.extension_open(name)
+}
+
+/// [`Registry::extension_close`].
+pub fn extension_close(name: &CStr) {
+    if let Some(registry) = REGISTRY.get() {
+        registry.extension_close(name);
+    }
+}

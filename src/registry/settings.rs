@@ -1,0 +1,67 @@
+//! What a user can set, in one table: `dat-info --env` prints it, and a test compares the
+//! manual page with it. Each device keeps the table of its own parameters.
+
+use crate::device::soft::params::KEYS;
+
+/// A variable of the environment or a parameter in `dat.conf`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: &'static str,
+    /// The value when it is not set.
+    pub default: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// The variables of the environment.
+pub const ENVIRONMENT: &[Setting] = &[
+    Setting {
+        name: "DAT_OVERRIDE",
+        kind: "path",
+        default: "not set",
+        help: "the only configuration file to read; if it cannot be read, no IA is registered",
+    },
+    Setting {
+        name: "DAT_DBG_TYPE",
+        kind: "bit mask",
+        default: "1",
+        help: "what is logged: 0x01 errors (always), 0x02 general, 0x04 static registry, \
+               0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, 0xff all",
+    },
+    Setting {
+        name: "DAT_DBG_DEST",
+        kind: "bit mask",
+        default: "1",
+        help: "where the log goes: 1 standard error, 2 syslog; errors always go to standard error",
+    },
+];
+
+/// Everything that can be set, under headings.
+pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
+    let soft = KEYS.iter().map(|key| Setting {
+        name: key.name,
+        kind: key.values,
+        default: key.default,
+        help: key.help,
+    });
+    vec![
+        ("Environment variables", ENVIRONMENT.to_vec()),
+        ("Parameters of builtin:soft in dat.conf", soft.collect()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_page_has_every_setting() {
+        let page = include_str!("../../man/dat.conf.5");
+        for setting in all().into_iter().flat_map(|(_, settings)| settings) {
+            assert!(page.contains(setting.name), "{} is missing", setting.name);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The static registry: the entries of the configuration, and the providers that are loaded
+//! for them.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::ReentrantMutex;
+
+use super::config::{Entry, Target, api_version};
+use super::dynamic::{Dynamic, NOT_REGISTERED};
+use super::key::Key;
+use super::load::{self, Fini, Init, Library, LoadError};
+use super::table::Table;
+use super::{Builtin, Setup};
+use crate::error::{Error, Kind, Result};
+use crate::log_sink::STATIC_REGISTRY;
+
+/// The provider that stands in for OpenFabrics' libraries.
+pub(super) const VERBS: &str = "verbs";
+
+/// An entry, and whether its failure to load has been said.
+struct Listed {
+    entry: Entry,
+    reported: AtomicBool,
+}
+
+/// A provider that is loaded under some key.
+struct Loaded {
+    /// IAs open, and attempts under way.
+    count: usize,
+    fini: Fini,
+    /// What the provider registered from its init function.
+    registered: Option<Table>,
+    /// Unloaded when dropped; a provider of ours has none.
+    library: Option<Library>,
+}
+
+/// Where the code of an entry is.
+enum Code {
+    Builtin(&'static Builtin),
+    Library(Library),
+}
+
+/// Why an entry cannot be used.
+enum Unusable {
+    /// Worth a line on standard error.
+    Error(String),
+    /// OpenFabrics' library is absent and this build has nothing in its place: true of most
+    /// entries of a distribution's `dat.conf`.
+    Absent(String),
+    /// The entry does not answer for the key that was asked for.
+    OtherSafety,
+}
+
+/// The static registry. Entries never change; what is loaded is behind a lock that stays
+/// locked while a provider is loaded, initialised and unloaded. A provider that calls back into
+/// this registry from there gets `DAT_INVALID_STATE`.
+pub struct Static {
+    setup: Setup,
+    entries: Vec<Listed>,
+    loaded: ReentrantMutex<RefCell<HashMap<Key, Loaded>>>,
+}
+
+impl Static {
+    /// A registry of these entries, nothing loaded.
+    pub fn new(setup: Setup, entries: Vec<Entry>) -> Static {
+        let listed = |entry| Listed {
+            entry,
+            reported: AtomicBool::new(false),
+        };
+        Static {
+            setup,
+            entries: entries.into_iter().map(listed).collect(),
+            loaded: ReentrantMutex::default(),
+        }
+    }
+
+    /// Every key once, in the order of the entries.
+    pub fn keys(&self) -> Vec<&Key> {
+        let mut seen = HashSet::new();
+        let keys = self.entries.iter().map(|listed| &listed.entry.key);
+        keys.filter(|key| seen.insert(*key)).collect()
+    }
+
+    /// Counts one more use of the provider of a key; the first loads and initialises it. Of
+    /// several entries with the key, the first whose provider loads and registers is used.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_PROVIDER_NOT_FOUND` if no entry has the key or none is usable;
+    /// `DAT_INVALID_STATE` from inside a provider's init or fini function.
+    pub fn open(&self, key: &Key, dynamic: &Dynamic) -> Result<()> {
+        let guard = self.loaded.lock();
+        let mut loaded = guard.try_borrow_mut().map_err(|_| reentered())?;
+        if let Some(loaded) = loaded.get_mut(key) {
+            loaded.count += 1;
+            log::debug!(target: STATIC_REGISTRY, "open {key}, now {}", loaded.count);
+            return Ok(());
+        }
+        let provider = self.load(key, dynamic).ok_or(NOT_REGISTERED)?;
+        loaded.insert(key.clone(), provider);
+        Ok(())
+    }
+
+    /// Takes back an [`open`](Static::open). The last one finishes and unloads the provider.
+    ///
+    /// # Errors
+    ///
+    /// `DAT_PROVIDER_NOT_FOUND` if the key is not open; `DAT_INVALID_STATE` as for `open`.
+    pub fn close(&self, key: &Key, dynamic: &Dynamic) -> Result<()> {
+        let guard = self.loaded.lock();
+        let mut map = guard.try_borrow_mut().map_err(|_| reentered())?;
+        let loaded = map.get_mut(key).ok_or(NOT_REGISTERED)?;
+        loaded.count -= 1;
+        log::debug!(target: STATIC_REGISTRY, "close {key}, now {}", loaded.count);
+        if loaded.count == 0
+            && let Some(loaded) = map.remove(key)
+        {
+            finish(key, loaded, dynamic);
+        }
+        Ok(())
+    }
+
+    /// A symbol of the library that is loaded for a key.
+    pub fn symbol(&self, key: &Key, name: &std::ffi::CStr) -> Option<NonNull<std::ffi::c_void>> {
+        let guard = self.loaded.lock();
+        let loaded = guard.try_borrow().ok()?;
+        loaded.get(key)?.library.as_ref()?.symbol(name)
+    }
+
+    /// Loads the provider of a key from the first usable entry.
+    fn load(&self, key: &Key, dynamic: &Dynamic) -> Option<Loaded> {
+        self.candidates(key).find_map(|listed| {
+            let entry = &listed.entry;
+            let failure = match self.code(entry, key) {
+                Ok(code) => match start(code, key, &entry.ia_params, dynamic) {
+                    Some(loaded) => {
+                        log::debug!(target: STATIC_REGISTRY, "load {key} from {}", entry.target);
+                        return Some(loaded);
+                    }
+                    None => Unusable::Error("the provider does not register the name".into()),
+                },
+                Err(failure) => failure,
+            };
+            match failure {
+                Unusable::Error(why) => {
+                    if !listed.reported.swap(true, Ordering::Relaxed) {
+                        log::error!("{}: {}: {why}", entry.origin, entry.target);
+                    }
+                }
+                Unusable::Absent(why) => log::debug!("{}: {}: {why}", entry.origin, entry.target),
+                Unusable::OtherSafety => {}
+            }
+            None
+        })
+    }
+
+    /// The entries that may serve a key, in order: those that have it, then those with the other
+    /// value of thread safety that a provider of ours may serve.
+    fn candidates<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Listed> {
+        let other = key.other_safety();
+        let same = |listed: &&Listed| listed.entry.key == *key;
+        let ours =
+            move |listed: &&Listed| listed.entry.key == other && listed.entry.target.may_be_ours();
+        let entries = self.entries.iter();
+        entries.clone().filter(same).chain(entries.filter(ours))
+    }
+
+    /// The code of an entry that is to be used under `key`.
+    fn code(&self, entry: &Entry, key: &Key) -> std::result::Result<Code, Unusable> {
+        let library = match &entry.target {
+            Target::Builtin(name) => return self.builtin(name, key),
+            Target::Library(library) => library,
+        };
+        match Library::load(library) {
+            Ok(library) if entry.key == *key => Ok(Code::Library(library)),
+            Ok(_) => Err(Unusable::OtherSafety),
+            Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
+                let code = self.builtin(VERBS, key).map_err(|_| {
+                    Unusable::Absent("not installed, and this build has no verbs provider".into())
+                })?;
+                log::info!(
+                    "{}: {}: not installed, builtin:{VERBS} serves {key}",
+                    entry.origin,
+                    entry.target
+                );
+                Ok(code)
+            }
+            Err(error) => Err(Unusable::Error(error.into_text())),
+        }
+    }
+
+    /// A provider of ours by name, for a key of the one version that it speaks.
+    fn builtin(&self, name: &str, key: &Key) -> std::result::Result<Code, Unusable> {
+        let (major, minor) = api_version(self.setup.version);
+        if (key.major, key.minor) != (major, minor) {
+            let why = format!("speaks DAT {major}.{minor} in this library");
+            return Err(Unusable::Error(why));
+        }
+        super::builtin(self.setup.builtins, name)
+            .map(Code::Builtin)
+            .ok_or_else(|| Unusable::Error("this build has no such provider".into()))
+    }
+}
+
+/// "Called from inside a provider's init or fini function."
+fn reentered() -> Error {
+    Kind::InvalidState.into()
+}
+
+/// Runs a provider's init function. `None` if the key is not registered after that; then all
+/// is undone.
+fn start(code: Code, key: &Key, ia_params: &CString, dynamic: &Dynamic) -> Option<Loaded> {
+    let (init, fini, library): (Init, Fini, _) = match code {
+        Code::Builtin(builtin) => (builtin.init, builtin.fini, None),
+        Code::Library(library) => (library.init, library.fini, Some(library)),
+    };
+    let before = dynamic.get(key);
+    let info = key.to_info();
+    // SAFETY: the init function of a provider, which is loaded, with a key and its parameters
+    // that live during the call.
+    unsafe { init(&info, ia_params.as_ptr()) };
+    let after = dynamic.get(key);
+    let loaded = Loaded {
+        count: 1,
+        fini,
+        // A program may have registered the key itself before: that one stays with it.
+        registered: after.filter(|_| before.is_none()),
+        library,
+    };
+    if after.is_none() {
+        finish(key, loaded, dynamic);
+        return None;
+    }
+    Some(loaded)
+}
+
+/// Runs a provider's fini function and unloads it.
+fn finish(key: &Key, loaded: Loaded, dynamic: &Dynamic) {
+    let info = key.to_info();
+    // SAFETY: the fini function of a provider that is still loaded, once for its init.
+    unsafe { (loaded.fini)(&info) };
+    if let Some(table) = loaded.registered {
+        // The table goes away with the library, so its registration must not stay.
+        dynamic.forget(key, table);
+    }
+    log::debug!(target: STATIC_REGISTRY, "unload {key}");
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STATUS_FAIL = 1, STATUS_SKIP = 77 };
+
+const char *tap_ia = "soft";
+const char *tap_self;
+
+static atomic_bool failed;
+static pthread_t main_thread;
+
+void tap_fail(const char *file, int line, const char *fmt, ...)
+{
+	char text[512];
+	va_list args;
+
+	atomic_store(&failed, true);
+	va_start(args, fmt);
+	vsnprintf(text, sizeof text, fmt, args);
+	va_end(args);
+	printf("# %s:%d: %s\n", file, line, text);
+	fflush(stdout);
+}
+
+void tap_bail(void)
+{
+	if (!pthread_equal(pthread_self(), main_thread))
+		pthread_exit(NULL);
+	/* Threads of the test may still use what destructors would tear down. */
+	fflush(stdout);
+	_exit(STATUS_FAIL);
+}
+
+void tap_skip(const char *why)
+{
+	printf("# %s\n", why);
+	fflush(stdout);
+	_exit(STATUS_SKIP);
+}
+
+/* Seconds a test may take; a memory checker needs more of them. */
+static unsigned limit(void)
+{
+	const char *text = getenv("TAP_TIMEOUT");
+	long value = text ? strtol(text, NULL, 10) : 0;
+
+	return value > 0 ? (unsigned)value : 30;
+}
+
+static int run_one(const struct tap_test *test)
+{
+	pid_t parent = getpid();
+	pid_t child;
+	int status;
+
+	fflush(stdout);
+	child = fork();
+	if (child < 0) {
+		printf("# fork: %s\n", strerror(errno));
+		return STATUS_FAIL;
+	}
+	if (child == 0) {
+		/* A group of its own: the end of the test is the end of what it started. */
+		setpgid(0, 0);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(STATUS_FAIL);
+		main_thread = pthread_self();
+		alarm(limit());
+		test->run();
+		exit(atomic_load(&failed) ? STATUS_FAIL : 0);
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	kill(-child, SIGKILL);
+	if (WIFEXITED(status)) {
+		if (WEXITSTATUS(status) > STATUS_FAIL && WEXITSTATUS(status) != STATUS_SKIP)
+			printf("# exit status %d\n", WEXITSTATUS(status));
+		return WEXITSTATUS(status);
+	}
+	if (WTERMSIG(status) == SIGALRM)
+		printf("# still running after %u s\n", limit());
+	else
+		printf("# killed by signal %d (%s)\n", WTERMSIG(status),
+		       strsignal(WTERMSIG(status)));
+	return STATUS_FAIL;
+}
+
+static bool selected(const char *name, int argc, char **argv)
+{
+	if (argc <= 2)
+		return true;
+	for (int i = 2; i < argc; i++)
+		if (strcmp(argv[i], name) == 0)
+			return true;
+	return false;
+}
+
+int tap_main(int argc, char **argv, const struct tap_test *tests)
+{
+	int count = 0, bad = 0;
+
+	tap_self = argv[0];
+	if (argc > 1)
+		tap_ia = argv[1];
+	for (const struct tap_test *test = tests; test->name; test++)
+		count += selected(test->name, argc, argv);
+	printf("1..%d\n", count);
+	if (count == 0)
+		return 2;
+	count = 0;
+	for (const struct tap_test *test = tests; test->name; test++) {
+		int status;
+
+		if (!selected(test->name, argc, argv))
+			continue;
+		status = run_one(test);
+		printf("%s %d - %s%s\n", status == 0 || status == STATUS_SKIP ? "ok" : "not ok",
+		       ++count, test->name, status == STATUS_SKIP ? " # SKIP" : "");
+		bad += status != 0 && status != STATUS_SKIP;
+	}
+	fflush(stdout);
+	return bad ? 1 : 0;
+}

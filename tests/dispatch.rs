@@ -1,0 +1,100 @@
+//! Calls that go through the table of a loaded provider, proved from C: a provider library that
+//! records what reaches it, and programs that are linked with our libraries like any consumer.
+
+#[path = "common/libs.rs"]
+mod libs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libs::{DAT_1_2, DAT_2_0, Library, Profile};
+
+/// Where the C sources are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests-c/provider");
+
+/// Compiles with the C compiler of this machine, with our headers, for the library's version.
+fn cc(library: &Library) -> Command {
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-std=c11", "-D_GNU_SOURCE", "-g", "-O1"])
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .arg(concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include"));
+    if library.version == "2.0" {
+        cc.arg("-DDAT2");
+    }
+    cc
+}
+
+fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Builds the provider and one program, and runs the program, with a registry that has two IAs
+/// of the provider.
+fn check(library: &Library, program: &str) {
+    for profile in libs::profiles() {
+        check_in(profile, library, program);
+    }
+}
+
+fn check_in(profile: Profile, library: &Library, program: &str) {
+    let libraries = libs::directory(profile);
+    let dir = libraries.join(library.version).join(program);
+    fs::create_dir_all(&dir).expect("inside the target directory");
+
+    let provider = dir.join("libfake.so");
+    run(cc(library)
+        .args(["-shared", "-fPIC", "-fvisibility=hidden", "-o"])
+        .arg(&provider)
+        .arg(source("fake.c")));
+    let binary = dir.join(program);
+    run(cc(library)
+        .arg("-o")
+        .arg(&binary)
+        .arg(source(&format!("{program}.c")))
+        .arg(source("../tap.c"))
+        .arg(format!("-L{}", libraries.display()))
+        .arg(format!("-l:{}", library.file))
+        .arg("-ldl"));
+
+    let entry = |name: &str, params: &str| {
+        let version = library.version;
+        let provider = provider.display();
+        format!("{name} u{version} nonthreadsafe default {provider} fake.1.0 {params:?} \"\"\n")
+    };
+    let conf = dir.join("dat.conf");
+    let entries = entry("fake", "") + &entry("fake_extensions", "extensions");
+    fs::write(&conf, entries).expect("inside the target directory");
+
+    run(Command::new(binary)
+        .env("LD_LIBRARY_PATH", &libraries)
+        .env("DAT_OVERRIDE", &conf));
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(SOURCES).join(name)
+}
+
+#[test]
+fn every_function_of_1_2_reaches_its_slot() {
+    check(&DAT_1_2, "dispatch");
+}
+
+#[test]
+fn every_function_of_2_0_reaches_its_slot() {
+    check(&DAT_2_0, "dispatch");
+}
+
+#[test]
+fn extension_operations_pass_their_arguments_on() {
+    check(&DAT_2_0, "extension");
+}

@@ -1,0 +1,339 @@
+//! The registry with provider libraries written in C, and what it says on standard error.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use dat_core::abi::common::{DAT_CLOSE_GRACEFUL_FLAG, DAT_PROVIDER_INFO, DAT_SUCCESS};
+use dat_core::error::{Error, Kind, Result, Subtype, Version};
+use dat_core::registry::{self, Registry, Setup, config};
+
+/// A library without providers of its own.
+const SETUP: Setup = Setup {
+    version: Version::V2,
+    builtins: &[],
+};
+const NOT_REGISTERED: Error = Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered);
+
+/// A directory that goes away at the end of its test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Dir {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dat-reg-{}-{count}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Dir(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Compiles a file of tests/registry (or an empty one) to a shared library.
+    fn library(&self, source: Option<&str>, name: &str) -> String {
+        let path = self.0.join(name);
+        let source = match source {
+            Some(file) => Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/registry")
+                .join(file),
+            None => self.file("empty.c", "int nothing;\n"),
+        };
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args([&path, &source])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The registry that the provider library registers with.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(ptr::null_mut());
+
+unsafe extern "C" fn add(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> u32 {
+    // SAFETY: a test has set it, and is in a call of it.
+    let registry = unsafe { &*REGISTRY.load(Ordering::Acquire) };
+    // SAFETY: the arguments are those of the provider.
+    code(unsafe { registry.add_provider(table, info) })
+}
+
+unsafe extern "C" fn remove(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> u32 {
+    // SAFETY: a test has set it, and is in a call of it.
+    let registry = unsafe { &*REGISTRY.load(Ordering::Acquire) };
+    // SAFETY: the arguments are those of the provider.
+    code(unsafe { registry.remove_provider(table, info) })
+}
+
+fn code(result: Result<()>) -> u32 {
+    result.map_or_else(|error| error.code(Version::V2), |()| DAT_SUCCESS)
+}
+
+/// The library that stands for `libdat2.so.2`; one test at a time uses it.
+struct Host {
+    notes: unsafe extern "C" fn() -> *const c_char,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Host {
+    fn get() -> Host {
+        static TURN: Mutex<()> = Mutex::new(());
+        static HANDLE: OnceLock<usize> = OnceLock::new();
+        let turn = TURN.lock().unwrap_or_else(|poison| poison.into_inner());
+        let handle = *HANDLE.get_or_init(|| {
+            let dir = Dir::new();
+            let path = CString::new(dir.library(Some("host.c"), "libhost.so")).unwrap();
+            // SAFETY: a library with no constructors.
+            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+            assert!(!handle.is_null());
+            type Slot = unsafe extern "C" fn(*const c_void, *const DAT_PROVIDER_INFO) -> u32;
+            let slots: [(&CStr, Slot); 2] = [(c"host_add", add), (c"host_remove", remove)];
+            for (name, function) in slots {
+                // SAFETY: an open handle; the two names are variables of type `Slot`.
+                unsafe {
+                    let slot = libc::dlsym(handle, name.as_ptr()).cast::<Slot>();
+                    assert!(!slot.is_null());
+                    slot.write(function);
+                }
+            }
+            handle.addr()
+        });
+        let handle = ptr::with_exposed_provenance_mut::<c_void>(handle);
+        // SAFETY: an open handle and a function of the type of the field.
+        let notes = unsafe {
+            let notes = libc::dlsym(handle, c"host_notes".as_ptr());
+            assert!(!notes.is_null());
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(notes)
+        };
+        let host = Host { notes, _turn: turn };
+        // What the test before has left.
+        host.notes();
+        host
+    }
+
+    /// A registry of the lines of a configuration file.
+    fn registry(&self, dir: &Dir, lines: &str) -> Box<Registry> {
+        let file = dir.file("dat.conf", lines);
+        let entries = config::entries(&SETUP, Some(file.as_os_str()), &[""]);
+        let registry = Box::new(Registry::new(SETUP, entries));
+        REGISTRY.store(ptr::from_ref(&*registry).cast_mut(), Ordering::Release);
+        registry
+    }
+
+    /// What the providers were asked since the last look.
+    fn notes(&self) -> String {
+        // SAFETY: gives a C string; the turn keeps other threads away.
+        let notes = unsafe { CStr::from_ptr((self.notes)()) };
+        notes.to_str().unwrap().to_owned()
+    }
+}
+
+fn line(name: &str, safety: &str, library: &str) -> String {
+    format!("{name} u2.0 {safety} default {library} test.1.0 \"eth0 1\" \"\"\n")
+}
+
+fn open(registry: &Registry, name: &CStr, thread_safe: bool) -> Result<usize> {
+    let mut ia = ptr::null_mut();
+    let mut evd = ptr::null_mut();
+    // SAFETY: a C string and locals.
+    let opened = unsafe { registry.open(name.as_ptr(), 8, &mut evd, &mut ia, 2, 0, thread_safe) };
+    assert_eq!(opened?, DAT_SUCCESS);
+    Ok(ia.addr())
+}
+
+fn close(registry: &Registry, ia: usize) {
+    // SAFETY: no other thread uses the IA.
+    let closed =
+        unsafe { registry.close(ptr::without_provenance_mut(ia), DAT_CLOSE_GRACEFUL_FLAG) };
+    assert_eq!(closed, Ok(DAT_SUCCESS));
+}
+
+#[test]
+fn a_library_is_loaded_per_entry_and_unloaded_after_the_last_close() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let library = dir.library(Some("provider.c"), "libprovider.so");
+    let lines = line("a", "nonthreadsafe", &library) + &line("b", "threadsafe", &library);
+    let registry = host.registry(&dir, &lines);
+    assert_eq!(open(&registry, c"a", false), Ok(1));
+    assert_eq!(host.notes(), "init a eth0 1;open a -;");
+    assert_eq!(open(&registry, c"a", false), Ok(2));
+    assert_eq!(host.notes(), "open a -;");
+    assert_eq!(open(&registry, c"b", true), Ok(3));
+    assert_eq!(host.notes(), "init b eth0 1;open b -;");
+    // Foreign providers answer for what their entry says, and nothing else.
+    assert_eq!(open(&registry, c"a", true), Err(NOT_REGISTERED));
+    close(&registry, 1);
+    assert_eq!(host.notes(), "close ia graceful;");
+    close(&registry, 2);
+    assert_eq!(host.notes(), "close ia graceful;fini a -;");
+    close(&registry, 3);
+    assert_eq!(host.notes(), "close ia graceful;fini b -;unload - -;");
+    assert_eq!(open(&registry, c"b", true), Ok(1));
+    close(&registry, 1);
+    assert_eq!(
+        host.notes(),
+        "init b eth0 1;open b -;close ia graceful;fini b -;unload - -;"
+    );
+}
+
+#[test]
+fn the_next_entry_serves_when_a_library_is_no_provider() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let empty = dir.library(None, "libempty.so");
+    let library = dir.library(Some("provider.c"), "libprovider.so");
+    let lines = line("a", "threadsafe", &empty) + &line("a", "threadsafe", &library);
+    let registry = host.registry(&dir, &lines);
+    for _ in 0..2 {
+        assert_eq!(open(&registry, c"a", true), Ok(1));
+        close(&registry, 1);
+        assert!(host.notes().starts_with("init a eth0 1;open a -;"));
+    }
+}
+
+#[test]
+fn a_library_of_openfabrics_that_is_installed_is_loaded() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let library = dir.library(Some("provider.c"), "libdaplofa.so.2");
+    let registry = host.registry(&dir, &line("a", "nonthreadsafe", &library));
+    assert_eq!(open(&registry, c"a", true), Err(NOT_REGISTERED));
+    assert_eq!(host.notes(), "unload - -;");
+    let ia = open(&registry, c"a", false).unwrap();
+    assert_eq!(host.notes(), "init a eth0 1;open a -;");
+    close(&registry, ia);
+}
+
+/// Set in the child processes of the next tests. Each test starts itself a second time, because
+/// the registry of a process reads its configuration once.
+const CHILD: &str = "DAT_TEST_REGISTRY_CHILD";
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// What a child does: it counts the entries of the registry and tries to open an IA twice.
+fn child() {
+    registry::setup(SETUP);
+    let mut count = -1;
+    // SAFETY: a local; NULL is allowed.
+    let listed = unsafe { registry::list_providers(0, &mut count, ptr::null_mut()) };
+    assert_eq!(listed, Err(Error::arg(Subtype::Arg1)));
+    eprintln!("{count} entries");
+    for _ in 0..2 {
+        let mut ia = ptr::null_mut();
+        // SAFETY: a C string and a local.
+        let opened =
+            unsafe { registry::open(c"a".as_ptr(), 8, ptr::null_mut(), &mut ia, 2, 0, true) };
+        assert_eq!(opened, Err(NOT_REGISTERED));
+    }
+}
+
+/// Runs the child of a test with a configuration file; the lines of its standard error.
+fn run(test: &str, file: &Path, environment: &[(&str, &str)]) -> Vec<String> {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, "1")
+        .env("DAT_OVERRIDE", file)
+        .env_remove("DAT_DBG_TYPE")
+        .env_remove("DAT_DBG_DEST")
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("libdat"));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    stderr.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn faults_are_said_once_with_file_and_line() {
+    const NAME: &str = "faults_are_said_once_with_file_and_line";
+    if is_child() {
+        return child();
+    }
+    let dir = Dir::new();
+    let text = format!(
+        "# a comment\n{}nonsense\nb u2 threadsafe default l v.1.0 \"\" \"\"\nc \"open\n{}",
+        line("a", "threadsafe", "/no/such/lib.so"),
+        line("d", "threadsafe", "lib.so"),
+    );
+    let file = dir.file("dat.conf", &text);
+    let name = file.to_str().unwrap();
+    let said = run(NAME, &file, &[]);
+    assert_eq!(
+        said[..4],
+        [
+            format!("libdat: {name}:3: only 1 of the 8 fields of an entry; the line is ignored"),
+            format!(
+                "libdat: {name}:4: field 2 (API version) is not of the form u2.0; \
+                 the line is ignored"
+            ),
+            format!("libdat: {name}:5: a quote is not closed; the line is ignored"),
+            "2 entries".to_owned(),
+        ]
+    );
+    let load = format!("libdat: {name}:2: /no/such/lib.so: ");
+    assert!(said[4].starts_with(&load), "{said:?}");
+    assert_eq!(said.len(), 5, "{said:?}");
+}
+
+#[test]
+fn an_override_that_is_not_there() {
+    const NAME: &str = "an_override_that_is_not_there";
+    if is_child() {
+        return child();
+    }
+    let dir = Dir::new();
+    let said = run(NAME, &dir.0.join("none"), &[]);
+    let name = dir.0.join("none");
+    let name = name.to_str().unwrap();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said[0].starts_with(&format!("libdat: {name}: ")),
+        "{said:?}"
+    );
+    assert_eq!(said[1], "0 entries");
+}
+
+#[test]
+fn a_good_file_is_read_in_silence_unless_asked() {
+    const NAME: &str = "a_good_file_is_read_in_silence_unless_asked";
+    if is_child() {
+        return child();
+    }
+    let dir = Dir::new();
+    // Absent libraries of OpenFabrics are normal: distributions list a dozen.
+    let file = dir.file(
+        "dat.conf",
+        &line("a", "nonthreadsafe", "/no/libdaplofa.so.2"),
+    );
+    assert_eq!(run(NAME, &file, &[]), ["1 entries"]);
+    let said = run(NAME, &file, &[("DAT_DBG_TYPE", "0xff")]);
+    let entry = format!(
+        "libdat: {}:1: `a' u2.0 nonthreadsafe is /no/libdaplofa.so.2",
+        file.to_str().unwrap()
+    );
+    assert!(said.contains(&entry), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("not installed")));
+    assert_eq!(
+        run(
+            NAME,
+            &file,
+            &[("DAT_DBG_TYPE", "0xff"), ("DAT_DBG_DEST", "0")]
+        ),
+        ["1 entries"]
+    );
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The smallest provider library: it registers a table, opens and closes, and tells the host
+ * what it was asked. Its imports come from the global scope, as those of real ones do. */
+#include <stddef.h>
+#include <stdint.h>
+
+struct info {
+	char name[256];
+	uint32_t major, minor, thread_safe;
+};
+
+struct table {
+	const char *device_name;
+	void *extension;
+	uint32_t (*open)(const char *name, int qlen, void **evd, void **ia);
+	uint32_t (*query)(void *ia, void **evd, uint64_t mask, void *attr, uint64_t provider_mask,
+			  void *provider_attr);
+	uint32_t (*close)(void *ia, uint32_t flags);
+	void *others[76];
+};
+
+uint32_t dat_registry_add_provider(const struct table *, const struct info *);
+uint32_t dat_registry_remove_provider(const struct table *, const struct info *);
+void host_note(const char *what, const char *name, const char *more);
+
+/* An IA object: its first word is the table, as DAT demands. */
+static struct table table;
+static struct {
+	struct table *table;
+} ia = { &table };
+
+static uint32_t ia_open(const char *name, int qlen, void **evd, void **handle)
+{
+	(void)qlen;
+	(void)evd;
+	host_note("open", name, "-");
+	*handle = &ia;
+	return 0;
+}
+
+static uint32_t ia_query(void *handle, void **evd, uint64_t mask, void *attr,
+			 uint64_t provider_mask, void *provider_attr)
+{
+	(void)evd;
+	(void)mask;
+	(void)attr;
+	(void)provider_mask;
+	(void)provider_attr;
+	return handle == &ia ? 0 : 0x80050000u;
+}
+
+static uint32_t ia_close(void *handle, uint32_t flags)
+{
+	host_note("close", handle == &ia ? "ia" : "?", flags ? "graceful" : "abrupt");
+	return 0;
+}
+
+static struct table table = {
+	.device_name = "test", .open = ia_open, .query = ia_query, .close = ia_close,
+};
+
+void dat_provider_init(const struct info *info, const char *instance_data)
+{
+	host_note("init", info->name, instance_data);
+	dat_registry_add_provider(&table, info);
+}
+
+void dat_provider_fini(const struct info *info)
+{
+	host_note("fini", info->name, "-");
+	dat_registry_remove_provider(&table, info);
+}
+
+__attribute__((destructor)) static void unloaded(void)
+{
+	host_note("unload", "-", "-");
+}
