@@ -167,6 +167,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Shows whether anything of the engine is left.
+    #[cfg(test)]
+    pub fn witness(&self) -> std::sync::Weak<impl Sized + use<>> {
+        Arc::downgrade(&self.inner)
+    }
+
+    #[cfg(test)]
+    pub fn is_started(&self) -> bool {
+        self.thread.lock().is_some()
+    }
+
     /// Serves sockets if nobody does.
     pub fn progress(&self) {
         let inner = &*self.inner;

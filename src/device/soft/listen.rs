@@ -304,7 +304,6 @@ pub(super) enum Origin {
 pub struct ConnRequest {
     /// Taken by the answer.
     pub(super) origin: Option<Origin>,
-    pub(super) device: Arc<Soft>,
     pub(super) private_data: Box<[u8]>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,

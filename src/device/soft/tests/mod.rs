@@ -2,6 +2,7 @@
 
 mod connections;
 mod data;
+mod engine;
 mod failures;
 mod peers;
 mod raw;
