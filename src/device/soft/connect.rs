@@ -81,7 +81,6 @@ fn request_here(
             active: Arc::downgrade(qp),
             attempt,
         }),
-        device: qp.device.clone(),
         private_data: private_data.into(),
         local: target,
         remote: qp.device.params.address,

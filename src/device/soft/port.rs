@@ -189,9 +189,6 @@ impl Greeting {
         let Some(port) = self.port.upgrade() else {
             return;
         };
-        let Some(device) = port.device.upgrade() else {
-            return;
-        };
         let (qual, private_data) = match wide::unwrap(frame.private_data) {
             Some((Word::Ask, qual, rest)) => (qual, rest),
             _ => (u64::from(port.number), frame.private_data),
@@ -218,7 +215,6 @@ impl Greeting {
                 request: request.clone(),
                 qual,
             })),
-            device,
             local: self.local,
             remote: self.remote,
         };

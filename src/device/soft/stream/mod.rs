@@ -1,6 +1,7 @@
 //! A connection over TCP that carries data: iWARP between the send and receive queues of a
 //! queue pair and a socket.
 
+mod batch;
 pub(super) mod linger;
 mod rx;
 mod tx;

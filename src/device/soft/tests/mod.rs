@@ -2,7 +2,10 @@
 
 mod connections;
 mod data;
+mod engine;
 mod failures;
+mod peers;
+mod raw;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
