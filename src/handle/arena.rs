@@ -65,7 +65,10 @@ pub(super) fn slot(handle: *mut c_void) -> Option<&'static Slot> {
     let address = handle as usize;
     let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
     // USED is 0 until BASE is set, so an unset BASE passes no test.
-    if offset >= USED.load(Ordering::Acquire) || offset % SLOT != 0 || offset % PAGE == 0 {
+    if offset >= USED.load(Ordering::Acquire)
+        || !offset.is_multiple_of(SLOT)
+        || offset.is_multiple_of(PAGE)
+    {
         return None;
     }
     // SAFETY: inside the committed part of the reservation, which stays mapped, aligned, and
@@ -87,7 +90,7 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     if RESERVED.load(Ordering::Relaxed) == 0 {
         reserve()?;
     }
-    if growth.next % PAGE == 0 {
+    if growth.next.is_multiple_of(PAGE) {
         growth.next += SLOT; // the page header
     }
     let offset = growth.next;
