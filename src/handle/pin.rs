@@ -31,10 +31,14 @@ struct Record {
     collect_at_end: Cell<bool>,
     /// The owning thread put something off inside its section.
     deferred_at_end: Cell<bool>,
+    /// What it put off. Here, and not a thread-local: those with a destructor are gone while
+    /// the last destructors of a thread run.
+    deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
-// SAFETY: the `Cell`s are touched by the thread that owns the record alone; a record changes its
-// owner through `taken` (acquire/release).
+// SAFETY: the cells are touched by the thread that owns the record alone; a record changes its
+// owner through `taken` (acquire/release). What is in `deferred` leaves with the section in which
+// it came, so it stays in its thread.
 unsafe impl Sync for Record {}
 
 shared_static! {
@@ -66,8 +70,6 @@ local_static! {
     static RECORD: Cell<*const Record> = Cell::new(std::ptr::null());
     /// Gives the record back at the end of the thread.
     static GIVE_BACK: GiveBack = GiveBack(Cell::new(None));
-    /// What [`outside`] put off.
-    static DEFERRED: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
 }
 
 struct GiveBack(Cell<Option<&'static Record>>);
@@ -140,7 +142,7 @@ impl Drop for Guard {
             }
             if self.record.deferred_at_end.get() {
                 self.record.deferred_at_end.set(false);
-                run_deferred();
+                run_deferred(self.record);
             }
         }
     }
@@ -167,6 +169,7 @@ fn new_record() -> &'static Record {
                 depth: Cell::new(0),
                 collect_at_end: Cell::new(false),
                 deferred_at_end: Cell::new(false),
+                deferred: RefCell::new(Vec::new()),
             }));
             records.push(record);
             record
@@ -262,8 +265,7 @@ pub fn retire(free: impl FnOnce() + Send + 'static) {
 pub fn outside(f: impl FnOnce() + 'static) {
     match own_section() {
         Some(record) => {
-            let f: Box<dyn FnOnce()> = Box::new(f);
-            DEFERRED.with(|d| d.borrow_mut().push(f));
+            record.deferred.borrow_mut().push(Box::new(f));
             record.deferred_at_end.set(true);
         }
         None => f(),
@@ -271,9 +273,8 @@ pub fn outside(f: impl FnOnce() + 'static) {
 }
 
 #[cold]
-fn run_deferred() {
-    let deferred = DEFERRED.with(RefCell::take);
-    for f in deferred {
+fn run_deferred(record: &Record) {
+    for f in record.deferred.take() {
         f();
     }
 }

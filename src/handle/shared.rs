@@ -76,4 +76,16 @@ mod tests {
         drop(guard);
         assert_eq!(*cell.get_shared().unwrap(), 2);
     }
+
+    #[test]
+    fn what_was_got_outlives_the_cell() {
+        let cell = Shared::empty();
+        let held = Arc::new(1);
+        cell.set(Some(held.clone()));
+        let guard = pin::pin();
+        let seen = cell.get(&guard).unwrap();
+        drop(cell);
+        assert_eq!((*seen, Arc::strong_count(&held)), (1, 2));
+        drop(guard);
+    }
 }
