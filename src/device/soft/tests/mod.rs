@@ -1,5 +1,6 @@
 //! Tests of the device through its trait: every rule over every path.
 
+mod chaos;
 mod connections;
 mod data;
 mod engine;

@@ -112,6 +112,17 @@ fn requests_that_are_none() {
     drop(silent);
 }
 
+/// Connections that say nothing push each other out, and nobody else.
+#[test]
+fn a_flood_of_silence() {
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    let mut silent: Vec<Raw> = (0..101).map(|_| Raw::connect(qual)).collect();
+    assert!(!silent[0].more());
+    silent[100].frame(&LOCAL.request(2, b"me"));
+    assert_eq!(server.next().private_data(), b"me");
+}
+
 #[test]
 fn a_wide_qualifier_that_is_not_ours() {
     let device = device();
