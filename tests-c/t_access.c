@@ -111,7 +111,7 @@ static void local__send_needs_local_read(void)
 	struct mem mem;
 
 	up();
-	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
+	mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_REMOTE_READ_FLAG);
 	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
 		p.a.request_evd, 1);
 	down();
@@ -144,7 +144,7 @@ static void local__write_needs_local_read(void)
 	struct mem mem;
 
 	up();
-	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
+	mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_REMOTE_READ_FLAG);
 	refused(write_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
 		p.a.request_evd, 1);
 	down();

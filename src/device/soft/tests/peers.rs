@@ -89,8 +89,9 @@ fn requests_that_are_none() {
     let mut raw = Raw::connect(qual);
     raw.frame(&markers);
     let b = End::new(&device, attr());
-    let accepted = device.accept(server.next(), &b.qp, b"");
-    assert_eq!(accepted, Err(DeviceError::RequestGone));
+    device.accept(server.next(), &b.qp, b"").unwrap();
+    assert_eq!(b.event(), CmEvent::AcceptError);
+    b.qp.reset();
     assert_eq!(raw.hear(Kind::Reply, |reply| reply.reject), Some(true));
     // In pieces, and right.
     let mut bytes = [0; FRAME_MAX];
