@@ -217,8 +217,6 @@ pub enum DeviceError {
     QualUnavailable,
     /// The address cannot be used with this device.
     BadAddress,
-    /// The connection request is gone: the peer gave up.
-    RequestGone,
     /// The device cannot do this at all.
     Unsupported,
 }
@@ -526,11 +524,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError>;
-    /// Accepts a request on a queue pair; [`CmEvent::Established`] or [`CmEvent::AcceptError`]
-    /// follows.
+    /// Accepts a request on a queue pair; [`CmEvent::Established`] follows, or
+    /// [`CmEvent::AcceptError`] if the peer gave up meanwhile.
     ///
     /// # Errors
-    /// [`DeviceError::RequestGone`], [`DeviceError::Resources`].
+    /// [`DeviceError::Resources`].
     fn accept(
         self: &Arc<Self>,
         request: Self::ConnRequest,

@@ -81,7 +81,6 @@ fn request_here(
             active: Arc::downgrade(qp),
             attempt,
         }),
-        device: qp.device.clone(),
         private_data: private_data.into(),
         local: target,
         remote: qp.device.params.address,
@@ -100,39 +99,45 @@ pub(super) fn accept(
     if private_data.len() > MAX_PRIVATE {
         return Err(DeviceError::Limit);
     }
+    let addrs = (request.remote, request.local);
     let mut up = Upcalls::default();
-    match request.origin.take() {
-        None => Err(DeviceError::RequestGone),
-        Some(Origin::Loop { active, attempt }) => {
-            let active = active.upgrade().ok_or(DeviceError::RequestGone)?;
-            let addrs = (request.remote, request.local);
-            let done = Qp::pair(&active, attempt, qp, addrs, private_data, &mut up);
-            if !done {
-                active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
+    let answered = match request.origin.take() {
+        None => Ok(false),
+        Some(Origin::Loop { active, attempt }) => match active.upgrade() {
+            None => Ok(false),
+            Some(active) => {
+                let done = Qp::pair(&active, attempt, qp, addrs, private_data, &mut up);
+                if !done {
+                    active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
+                }
+                Ok(done)
             }
-            up.run();
-            if done {
-                Ok(())
-            } else {
-                Err(DeviceError::RequestGone)
-            }
-        }
+        },
         Some(Origin::Tcp(asked)) => {
             let addrs = Some((request.local, request.remote));
-            let result = accept_tcp(asked, addrs, qp, private_data, &mut up);
-            up.run();
-            result
+            accept_tcp(asked, addrs, qp, private_data, &mut up)
         }
-    }
+    };
+    // The peer gave up before it could be answered: the attempt ends as it would a moment later.
+    let result = match answered {
+        Ok(true) => Ok(()),
+        Ok(false) => qp
+            .begin(Some((request.local, request.remote)))
+            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &mut up)),
+        Err(error) => Err(error),
+    };
+    up.run();
+    result
 }
 
+/// Answers a request that came over TCP; `false` if the peer is gone.
 fn accept_tcp(
     asked: Asked,
     addrs: Option<(SocketAddr, SocketAddr)>,
     qp: &Arc<Qp>,
     private_data: &[u8],
     up: &mut Upcalls,
-) -> Result<(), DeviceError> {
+) -> Result<bool, DeviceError> {
     let attr = &qp.id.attr;
     let local = Local {
         crc: qp.device.params.crc,
@@ -155,11 +160,11 @@ fn accept_tcp(
                 // Nothing that the consumer can do anything about.
                 asked.reject(b"");
             }
-            return Err(DeviceError::RequestGone);
+            return Ok(false);
         }
     };
     qp.attach(attempt, asked.watch, &agreed, false, Box::default(), up);
-    Ok(())
+    Ok(true)
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is

@@ -258,7 +258,7 @@ impl Dial {
 
     fn conclude(&self, state: &mut State, watch: Watch, frame: &Frame<'_>) -> Step {
         let agreed = self.local.conclude(state.revision, frame);
-        let is_wide = u16::try_from(self.qual).is_err();
+        let is_wide = listen::is_wide(self.qual);
         let private_data = match wide::unwrap(frame.private_data) {
             // A revision 1 responder has not understood anything yet.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],

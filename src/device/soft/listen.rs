@@ -24,6 +24,11 @@ use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 pub(super) const CANDIDATES: u64 = 8;
 const FIRST_DYNAMIC: u64 = 49152;
 
+/// Whether a qualifier is more than a port.
+pub(super) fn is_wide(qual: u64) -> bool {
+    u16::try_from(qual).is_err()
+}
+
 /// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
 /// ends must come to the same result.
 pub(super) fn candidates(qual: u64) -> impl Iterator<Item = u16> {
@@ -69,6 +74,7 @@ static LISTENERS: LazyLock<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
 
 /// The listener of this process for a qualifier at one of its addresses.
 pub(super) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
+    let address = address.to_canonical();
     let all = LISTENERS.lock();
     let found = all.get(&qual)?.iter().find(|l| l.answers(address));
     found.cloned()
@@ -163,7 +169,11 @@ pub(super) fn listen(
                 }
             },
         })
-        .unwrap_or(Err(DeviceError::QualInUse))?;
+        .unwrap_or(Err(if is_wide(qual) {
+            DeviceError::Resources
+        } else {
+            DeviceError::QualInUse
+        }))?;
     drop(ports);
     all.entry(qual).or_default().push(listening.clone());
     Ok(Listener {
@@ -211,7 +221,7 @@ pub(super) fn listen_any(
 /// port: a name in the abstract socket namespace, which is as wide as that of ports, goes to
 /// one of them. Where such names do not exist the qualifier is not protected.
 fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
-    if u16::try_from(qual).is_ok() {
+    if !is_wide(qual) {
         return Ok(None);
     }
     let address = address.map_or("*".into(), |a| a.to_string());
@@ -250,7 +260,9 @@ fn open_port(
             result => result?,
         }
     };
-    let backlog = backlog.clamp(1, 4096) as i32;
+    // Connections are taken at once, and it is their requests that wait for the consumer. A
+    // short queue in the kernel would only make connectors wait that come at the same time.
+    let backlog = backlog.clamp(1024, 65536) as i32;
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
     let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
@@ -293,7 +305,6 @@ pub(super) enum Origin {
 pub struct ConnRequest {
     /// Taken by the answer.
     pub(super) origin: Option<Origin>,
-    pub(super) device: Arc<Soft>,
     pub(super) private_data: Box<[u8]>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,

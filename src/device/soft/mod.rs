@@ -23,6 +23,7 @@ mod side;
 mod socket;
 mod stream;
 mod upcall;
+mod watch;
 mod wide;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
-use super::listen::{ConnRequest, Listening, Origin};
+use super::listen::{ConnRequest, Listening, Origin, is_wide};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -22,7 +22,7 @@ use super::wide::{self, Word};
 use crate::device::DeviceError;
 
 /// Connections of a port that have not said what they want; beyond that the oldest go.
-const GREETINGS: usize = 1024;
+const GREETINGS: usize = if cfg!(test) { 100 } else { 1024 };
 /// How long one may take to say it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections taken in one round.
@@ -189,18 +189,18 @@ impl Greeting {
         let Some(port) = self.port.upgrade() else {
             return;
         };
-        let Some(device) = port.device.upgrade() else {
-            return;
-        };
         let (qual, private_data) = match wide::unwrap(frame.private_data) {
             Some((Word::Ask, qual, rest)) => (qual, rest),
             _ => (u64::from(port.number), frame.private_data),
         };
         let listening = port.quals.lock().get(&qual).cloned();
         let Some(listening) = listening else {
-            // Somebody else's: the connector goes on to look for the owner.
-            let private_data = wide::wrap(Word::Foreign, qual, b"");
-            refuse(watch, &frame, &private_data);
+            // Somebody else's: the connector goes on to look for the owner. A port without a
+            // listener of its own is as good as closed.
+            if is_wide(qual) {
+                let private_data = wide::wrap(Word::Foreign, qual, b"");
+                refuse(watch, &frame, &private_data);
+            }
             return;
         };
         // Until there is an answer the peer has nothing to say.
@@ -218,7 +218,6 @@ impl Greeting {
                 request: request.clone(),
                 qual,
             })),
-            device,
             local: self.local,
             remote: self.remote,
         };

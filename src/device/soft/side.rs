@@ -111,6 +111,7 @@ impl Side {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
+        mr::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
         let bytes = total(wr.sges);
         let len = match wr.op {
             SendOp::RdmaRead { len, .. } if u64::from(len) > bytes => {
@@ -122,7 +123,6 @@ impl Side {
         if len > u64::from(MAX_MESSAGE) {
             return Err(PostError::Length);
         }
-        mr::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
         Ok(Request {
             wr_id: wr.wr_id,
             op: wr.op,

@@ -7,6 +7,8 @@
 //! "libdatQ" 7 | answer 1 | qualifier 8, big-endian
 //! ```
 
+use super::listen::is_wide;
+
 /// Length of the header.
 pub(super) const LEN: usize = 16;
 const MAGIC: &[u8; 7] = b"libdatQ";
@@ -26,7 +28,7 @@ pub(super) enum Word {
 /// Puts the header in front of private data, if the qualifier is wide.
 pub(super) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN + private_data.len());
-    if u16::try_from(qual).is_err() {
+    if is_wide(qual) {
         out.extend_from_slice(MAGIC);
         out.push(word as u8);
         out.extend_from_slice(&qual.to_be_bytes());
@@ -44,7 +46,7 @@ pub(super) fn unwrap(private_data: &[u8]) -> Option<(Word, u64, &[u8])> {
         .into_iter()
         .find(|w| *w as u8 == *word)?;
     let qual = u64::from_be_bytes(*qual);
-    (magic == MAGIC && u16::try_from(qual).is_err()).then_some((word, qual, rest))
+    (magic == MAGIC && is_wide(qual)).then_some((word, qual, rest))
 }
 
 #[cfg(test)]

@@ -6,19 +6,16 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::device::soft::copy::Cursor;
 use crate::device::soft::engine::Watch;
-use crate::device::soft::iwarp::crc::Crc;
-use crate::device::soft::iwarp::fpdu::{self, Control, Tagged, Untagged};
+use crate::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
 use crate::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
 use crate::device::soft::iwarp::wire::{
-    FPDU_TRAILER_MAX, OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR,
-    UNTAGGED_HDR, WireError,
+    OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
 };
 use crate::device::soft::mr;
 use crate::device::soft::queue::Request;
@@ -27,13 +24,12 @@ use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
 
+use super::batch::Batch;
 use super::{Down, wire_fault};
 
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
 /// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
 const SEGMENT: u32 = 63 * 1024;
-/// Payload up to this is copied next to its header, which is cheaper than to name it apart.
-const COPY_MAX: u32 = 1024;
 /// What one call to the kernel is given at most.
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
@@ -100,26 +96,16 @@ struct Frame {
     finishes: Finishes,
 }
 
-enum Part {
-    /// A range of [`Batch::bytes`].
-    Own { start: usize, end: usize },
-    /// Memory of the consumer.
-    Foreign { at: *const u8, len: usize },
-}
-
-/// FPDUs for one call to the kernel.
+/// FPDUs for one call to the kernel, and what they mean.
 #[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    parts: Vec<Part>,
+struct Round {
+    batch: Batch,
     frames: Vec<Frame>,
-    total: usize,
-    iov: Vec<libc::iovec>,
 }
 
 thread_local! {
-    /// The memory of a batch, used again by every call of a thread.
-    static BATCH: Cell<Option<Box<Batch>>> = const { Cell::new(None) };
+    /// The memory of a round, used again by every call of a thread.
+    static ROUND: Cell<Option<Box<Round>>> = const { Cell::new(None) };
 }
 
 impl Tx {
@@ -196,19 +182,20 @@ impl Tx {
             if !self.open || (self.responses.is_empty() && self.at.request == me.sq.tail()) {
                 return Ok(());
             }
-            let mut batch = BATCH
+            let mut round = ROUND
                 .try_with(Cell::take)
                 .ok()
                 .flatten()
                 .unwrap_or_default();
-            batch.clear();
-            let built = self.build(&mut batch, me, crc, guard);
-            let result = if batch.frames.is_empty() {
+            round.batch.clear();
+            round.frames.clear();
+            let built = self.build(&mut round, me, crc, guard);
+            let result = if round.frames.is_empty() {
                 built.map(|()| false)
             } else {
-                self.send(&mut batch, me, watch, up)
+                self.send(&mut round, me, watch, up)
             };
-            let _ = BATCH.try_with(|cell| cell.set(Some(batch)));
+            let _ = ROUND.try_with(|cell| cell.set(Some(round)));
             if !result? {
                 return Ok(());
             }
@@ -247,11 +234,12 @@ impl Tx {
 
     /// Builds FPDUs until the batch is full or nothing is left. An error stands behind those
     /// that were built: it counts when they are gone.
-    fn build(&self, batch: &mut Batch, me: &Side, crc: bool, guard: &Guard) -> Result<(), Down> {
+    fn build(&self, round: &mut Round, me: &Side, crc: bool, guard: &Guard) -> Result<(), Down> {
+        let Round { batch, frames } = round;
         let mut at = self.at;
-        while batch.total < BATCH_BYTES
-            && batch.frames.len() < BATCH_FRAMES
-            && batch.parts.len() < BATCH_PARTS
+        while batch.len() < BATCH_BYTES
+            && frames.len() < BATCH_FRAMES
+            && batch.parts() < BATCH_PARTS
         {
             let response = self.responses.get(at.answered);
             let request = self.next_request(&at, me)?;
@@ -271,8 +259,8 @@ impl Tx {
                 }
                 (None, None) => return Ok(()),
             };
-            batch.frames.push(Frame {
-                end: batch.total,
+            frames.push(Frame {
+                end: batch.len(),
                 after: at,
                 finishes,
             });
@@ -309,11 +297,12 @@ impl Tx {
     /// Hands the batch to the socket. True if it took all.
     fn send(
         &mut self,
-        batch: &mut Batch,
+        round: &mut Round,
         me: &mut Side,
         watch: &Watch,
         up: &mut Upcalls,
     ) -> Result<bool, Down> {
+        let Round { batch, frames } = round;
         let taken = match batch.send(watch) {
             Ok(taken) => taken,
             Err(Errno::FAULT) => {
@@ -329,7 +318,7 @@ impl Tx {
             }
         };
         let mut start = 0;
-        for frame in &batch.frames {
+        for frame in &*frames {
             if taken <= start {
                 break;
             }
@@ -340,7 +329,7 @@ impl Tx {
             self.commit(frame, me);
         }
         me.retire(up);
-        self.blocked = taken < batch.total;
+        self.blocked = taken < batch.len();
         Ok(!self.blocked)
     }
 
@@ -494,110 +483,5 @@ fn answer(
     } else {
         at.answering = Some(offset + len);
         Ok(Finishes::Nothing)
-    }
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.parts.clear();
-        self.frames.clear();
-        self.total = 0;
-    }
-
-    /// Adds an FPDU whose payload was checked to be registered in this read-side section.
-    fn frame(&mut self, header: &[u8], mut payload: Cursor<'_>, len: u32, crc: bool) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(header);
-        let mut left = u64::from(len);
-        let mut running = crc.then(Crc::new);
-        let mut body = start;
-        if len > COPY_MAX {
-            if let Some(crc) = &mut running {
-                crc.update(header);
-            }
-            self.own(start);
-            while let Some((at, n)) = payload.take(left) {
-                left -= n;
-                if let Some(crc) = &mut running {
-                    // SAFETY: registered memory, for as long as the section lasts.
-                    crc.update(unsafe { std::slice::from_raw_parts(at, n as usize) });
-                }
-                let len = n as usize;
-                self.parts.push(Part::Foreign { at, len });
-            }
-            body = self.bytes.len();
-        } else {
-            while let Some((at, n)) = payload.take(left) {
-                left -= n;
-                // SAFETY: as above.
-                let piece = unsafe { std::slice::from_raw_parts(at, n as usize) };
-                self.bytes.extend_from_slice(piece);
-            }
-            if let Some(crc) = &mut running {
-                crc.update(&self.bytes[start..]);
-            }
-        }
-        let mut trailer = [0; FPDU_TRAILER_MAX];
-        let trailer = fpdu::trailer(header.len() + len as usize, running, &mut trailer);
-        self.bytes.extend_from_slice(trailer);
-        self.own(body);
-        self.total += header.len() + len as usize + trailer.len();
-    }
-
-    /// Names our own bytes from `start` on.
-    fn own(&mut self, start: usize) {
-        let end = self.bytes.len();
-        match self.parts.last_mut() {
-            Some(Part::Own { end: last, .. }) if *last == start => *last = end,
-            _ => self.parts.push(Part::Own { start, end }),
-        }
-    }
-
-    fn part(&self, part: &Part) -> (*const u8, usize) {
-        match *part {
-            Part::Own { start, end } => (self.bytes[start..end].as_ptr(), end - start),
-            Part::Foreign { at, len } => (at, len),
-        }
-    }
-
-    /// One call to the kernel: how many bytes it took.
-    fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
-        let mut iov = std::mem::take(&mut self.iov);
-        iov.clear();
-        iov.extend(self.parts.iter().map(|part| {
-            let (at, iov_len) = self.part(part);
-            let iov_base = at.cast_mut().cast();
-            libc::iovec { iov_base, iov_len }
-        }));
-        // SAFETY: all zero is an empty message.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = iov.as_mut_ptr();
-        message.msg_iovlen = iov.len() as _;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        let fd = watch.as_fd().as_raw_fd();
-        // SAFETY: the message names memory that is alive for the call: our own, or registered,
-        // and the kernel only reads it.
-        let n = unsafe { libc::sendmsg(fd, &message, flags) };
-        self.iov = iov;
-        usize::try_from(n).map_err(|_| {
-            let error = std::io::Error::last_os_error();
-            Errno::from_io_error(&error).unwrap_or(Errno::IO)
-        })
-    }
-
-    /// Copies a range of the batch.
-    fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) {
-        let mut at = 0;
-        for part in &self.parts {
-            let (start, len) = self.part(part);
-            let (lo, hi) = (from.max(at), to.min(at + len));
-            if lo < hi {
-                // SAFETY: inside the part, which is our own memory or registered.
-                let piece = unsafe { std::slice::from_raw_parts(start.add(lo - at), hi - lo) };
-                out.extend_from_slice(piece);
-            }
-            at += len;
-        }
     }
 }
