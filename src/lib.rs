@@ -19,4 +19,5 @@ pub mod error;
 pub mod handle;
 pub mod log_sink;
 pub mod registry;
+pub mod setup;
 pub mod strerror;

@@ -216,16 +216,16 @@ fn a_library_of_openfabrics_that_is_installed_is_loaded() {
     close(&registry, ia);
 }
 
-/// Set in the child process of the next tests.
+/// Set in the child processes of the next tests. Each test starts itself a second time, because
+/// the registry of a process reads its configuration once.
 const CHILD: &str = "DAT_TEST_REGISTRY_CHILD";
 
-/// Not a test of its own: what the child process does. It lists the registry of the process
-/// and opens an IA twice.
-#[test]
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// What a child does: it counts the entries of the registry and tries to open an IA twice.
 fn child() {
-    if std::env::var_os(CHILD).is_none() {
-        return;
-    }
     registry::setup(SETUP);
     let mut count = -1;
     // SAFETY: a local; NULL is allowed.
@@ -241,10 +241,10 @@ fn child() {
     }
 }
 
-/// Runs the child with a configuration file; the lines of its standard error.
-fn run(file: &Path, environment: &[(&str, &str)]) -> Vec<String> {
+/// Runs the child of a test with a configuration file; the lines of its standard error.
+fn run(test: &str, file: &Path, environment: &[(&str, &str)]) -> Vec<String> {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(CHILD, "1")
         .env("DAT_OVERRIDE", file)
         .env_remove("DAT_DBG_TYPE")
@@ -260,6 +260,10 @@ fn run(file: &Path, environment: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn faults_are_said_once_with_file_and_line() {
+    const NAME: &str = "faults_are_said_once_with_file_and_line";
+    if is_child() {
+        return child();
+    }
     let dir = Dir::new();
     let text = format!(
         "# a comment\n{}nonsense\nb u2 threadsafe default l v.1.0 \"\" \"\"\nc \"open\n{}",
@@ -268,11 +272,11 @@ fn faults_are_said_once_with_file_and_line() {
     );
     let file = dir.file("dat.conf", &text);
     let name = file.to_str().unwrap();
-    let said = run(&file, &[]);
+    let said = run(NAME, &file, &[]);
     assert_eq!(
         said[..4],
         [
-            format!("libdat: {name}:3: 1 fields where an entry has 8; the line is ignored"),
+            format!("libdat: {name}:3: only 1 of the 8 fields of an entry; the line is ignored"),
             format!(
                 "libdat: {name}:4: field 2 (API version) is not of the form u2.0; \
                  the line is ignored"
@@ -288,8 +292,12 @@ fn faults_are_said_once_with_file_and_line() {
 
 #[test]
 fn an_override_that_is_not_there() {
+    const NAME: &str = "an_override_that_is_not_there";
+    if is_child() {
+        return child();
+    }
     let dir = Dir::new();
-    let said = run(&dir.0.join("none"), &[]);
+    let said = run(NAME, &dir.0.join("none"), &[]);
     let name = dir.0.join("none");
     let name = name.to_str().unwrap();
     assert_eq!(said.len(), 2, "{said:?}");
@@ -302,14 +310,18 @@ fn an_override_that_is_not_there() {
 
 #[test]
 fn a_good_file_is_read_in_silence_unless_asked() {
+    const NAME: &str = "a_good_file_is_read_in_silence_unless_asked";
+    if is_child() {
+        return child();
+    }
     let dir = Dir::new();
     // Absent libraries of OpenFabrics are normal: distributions list a dozen.
     let file = dir.file(
         "dat.conf",
         &line("a", "nonthreadsafe", "/no/libdaplofa.so.2"),
     );
-    assert_eq!(run(&file, &[]), ["1 entries"]);
-    let said = run(&file, &[("DAT_DBG_TYPE", "0xff")]);
+    assert_eq!(run(NAME, &file, &[]), ["1 entries"]);
+    let said = run(NAME, &file, &[("DAT_DBG_TYPE", "0xff")]);
     let entry = format!(
         "libdat: {}:1: `a' u2.0 nonthreadsafe is /no/libdaplofa.so.2",
         file.to_str().unwrap()
@@ -317,7 +329,11 @@ fn a_good_file_is_read_in_silence_unless_asked() {
     assert!(said.contains(&entry), "{said:?}");
     assert!(said.iter().any(|line| line.contains("not installed")));
     assert_eq!(
-        run(&file, &[("DAT_DBG_TYPE", "0xff"), ("DAT_DBG_DEST", "0")]),
+        run(
+            NAME,
+            &file,
+            &[("DAT_DBG_TYPE", "0xff"), ("DAT_DBG_DEST", "0")]
+        ),
         ["1 entries"]
     );
 }

@@ -1,13 +1,6 @@
 //! `libdat.so.1`: the symbols of DAT 1.2. No logic: see [`dat_core::entry`].
 
-use dat_core::error::Version;
-use dat_core::registry::Setup;
-
-/// What the registry needs to know of this library.
-const SETUP: Setup = Setup {
-    version: Version::V1,
-    builtins: &[],
-};
+use dat_core::setup::DAT_1_2 as SETUP;
 
 mod registry_level {
     //! The functions that the registry answers.

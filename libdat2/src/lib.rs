@@ -2,14 +2,7 @@
 
 mod extension;
 
-use dat_core::error::Version;
-use dat_core::registry::Setup;
-
-/// What the registry needs to know of this library.
-const SETUP: Setup = Setup {
-    version: Version::V2,
-    builtins: &[],
-};
+use dat_core::setup::DAT_2_0 as SETUP;
 
 mod registry_level {
     //! The functions that the registry answers.

@@ -5,13 +5,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::abi::Abi;
 use super::ia::{Ia, lookup_ia};
 use super::object::{
     Base, DatObject, HandleType, boundary, check_mask, lookup, non_null, publish, tag, unpublish,
 };
+use super::sleep::{Sleepers, Wake};
 use super::types::Handle;
 use crate::abi::common::*;
 use crate::device::Device;
@@ -23,7 +24,7 @@ use crate::handle::{Object, pin};
 pub struct Cno<D: Device> {
     base: Base<D>,
     state: Mutex<State>,
-    wake: Condvar,
+    wake: Sleepers,
 }
 
 struct State {
@@ -78,7 +79,7 @@ impl<D: Device> Cno<D> {
                 agent: Agent(agent),
                 dead: false,
             }),
-            wake: Condvar::new(),
+            wake: Sleepers::default(),
         }))
     }
 
@@ -155,15 +156,13 @@ impl<D: Device> Cno<D> {
             if state.dead {
                 break Ok(Handle::NULL);
             }
-            let timed_out = match deadline {
-                Some(deadline) => self.wake.wait_until(&mut state, deadline).timed_out(),
-                None => {
-                    self.wake.wait(&mut state);
-                    false
+            let wake = self.wake.sleep(&mut state, deadline);
+            if state.triggered.is_empty() && !state.dead {
+                match wake {
+                    Wake::Woken => {}
+                    Wake::TimedOut => break Err(Kind::QueueEmpty.into()),
+                    Wake::Interrupted => break Err(Kind::InterruptedCall.into()),
                 }
-            };
-            if timed_out && state.triggered.is_empty() && !state.dead {
-                break Err(Kind::QueueEmpty.into());
             }
         };
         state.waiters -= 1;

@@ -95,7 +95,7 @@ impl<D: Device> Lmr<D> {
             }
             _ => return Err(Error::arg(Subtype::Arg2)),
         };
-        if address.checked_add(length).is_none() {
+        if length == 0 || address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
         let access = access(privileges, Subtype::Arg6)?;

@@ -26,4 +26,5 @@ pub mod object;
 pub mod provider;
 pub mod psp;
 pub mod pz;
+mod sleep;
 pub mod types;

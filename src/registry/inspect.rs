@@ -5,6 +5,7 @@ use std::env;
 
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
+use super::statics::VERBS;
 use super::{Setup, builtin};
 
 /// An entry of the static registry, explained.
@@ -20,6 +21,7 @@ pub struct Report {
 }
 
 /// The entries of the registry that a program started now in this environment would have.
+/// Provider libraries are loaded for a look, so what they import has to be in the global scope.
 pub fn reports(setup: &Setup) -> Vec<Report> {
     let file = env::var_os(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
@@ -37,8 +39,10 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
         Target::Library(library) => match load::probe(library) {
             Ok(()) => Ok(None),
             Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
-                provider = format!("builtin:verbs for {provider}");
-                probe(setup, &entry, "verbs")
+                if builtin(setup.builtins, VERBS).is_some() {
+                    provider = format!("builtin:{VERBS} for {provider}");
+                }
+                probe(setup, &entry, VERBS)
                     .map_err(|why| format!("{} is not installed; {why}", entry.target))
             }
             Err(error) => Err(error.into_text()),
@@ -90,7 +94,7 @@ mod tests {
     fn libraries_that_are_not_there() {
         let line = |library| format!("a u2.0 threadsafe default {library} v.1.0 lo \"\"");
         let (provider, found) = state(Version::V2, &line("/no/such/libdaplofa.so.2"));
-        assert_eq!(provider, "builtin:verbs for /no/such/libdaplofa.so.2");
+        assert_eq!(provider, "/no/such/libdaplofa.so.2");
         assert!(
             found
                 .unwrap_err()

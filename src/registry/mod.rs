@@ -81,7 +81,7 @@ pub struct Builtin {
     pub discover: fn() -> Vec<BuiltinIa>,
 }
 
-/// What a library of ours brings to its registry.
+/// What a library of ours brings to its registry ([`crate::setup`] has them).
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The version of the API.

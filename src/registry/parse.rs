@@ -79,7 +79,7 @@ impl fmt::Display for Fault {
         match self {
             Fault::Quote => f.write_str("a quote is not closed"),
             Fault::Nul => f.write_str("a NUL byte in the line"),
-            Fault::Missing(found) => write!(f, "{found} fields where an entry has {FIELDS}"),
+            Fault::Missing(found) => write!(f, "only {found} of the {FIELDS} fields of an entry"),
             Fault::Excess => write!(f, "more than the {FIELDS} fields of an entry"),
             Fault::Name => write!(f, "field 1 (IA name) is longer than {NAME_MAX} bytes"),
             Fault::Api => f.write_str("field 2 (API version) is not of the form u2.0"),

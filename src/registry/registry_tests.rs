@@ -223,6 +223,18 @@ fn the_first_usable_entry_of_a_chain_serves() {
 }
 
 #[test]
+fn entries_of_the_other_thread_safety_come_last() {
+    let registry = registry(&[
+        ("a", "builtin:soft", "threadsafe"),
+        ("a", "/no/such/library.so", "nonthreadsafe"),
+        ("b", "/no/such/library.so", "threadsafe"),
+    ]);
+    assert_eq!(open(&registry, "a", false).0, Ok(DAT_SUCCESS));
+    assert_eq!(calls()[0], "init `a' u2.0 nonthreadsafe lo");
+    assert_eq!(open(&registry, "b", false).0, Err(NOT_REGISTERED));
+}
+
+#[test]
 fn openfabrics_libraries_that_are_not_installed() {
     let entries = [("a", "/no/such/libdaplofa.so.2", "nonthreadsafe")];
     let registry_without = registry(&entries);

@@ -1,5 +1,7 @@
 //! What a user can set, in one table: `dat-info --env` prints it, and a test compares the
-//! manual page with it.
+//! manual page with it. Each device keeps the table of its own parameters.
+
+use crate::device::soft::params::KEYS;
 
 /// A variable of the environment or a parameter in `dat.conf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +39,20 @@ pub const ENVIRONMENT: &[Setting] = &[
     },
 ];
 
+/// Everything that can be set, under headings.
+pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
+    let soft = KEYS.iter().map(|key| Setting {
+        name: key.name,
+        kind: key.values,
+        default: key.default,
+        help: key.help,
+    });
+    vec![
+        ("Environment variables", ENVIRONMENT.to_vec()),
+        ("Parameters of builtin:soft in dat.conf", soft.collect()),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,7 +60,7 @@ mod tests {
     #[test]
     fn the_manual_page_has_every_setting() {
         let page = include_str!("../../man/dat.conf.5");
-        for setting in ENVIRONMENT {
+        for setting in all().into_iter().flat_map(|(_, settings)| settings) {
             assert!(page.contains(setting.name), "{} is missing", setting.name);
         }
     }

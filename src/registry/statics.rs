@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 
 /// The provider that stands in for OpenFabrics' libraries.
-const VERBS: &str = "verbs";
+pub(super) const VERBS: &str = "verbs";
 
 /// An entry, and whether its failure to load has been said.
 struct Listed {
@@ -158,15 +158,15 @@ impl Static {
         })
     }
 
-    /// The entries that may serve a key, in order: those that have it; if there is none, those
-    /// with the other value of thread safety that a provider of ours may serve.
-    fn candidates<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Listed> {
+    /// The entries that may serve a key, in order: those that have it, then those with the other
+    /// value of thread safety that a provider of ours may serve.
+    fn candidates<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Listed> {
         let other = key.other_safety();
-        let exact = self.entries.iter().any(|listed| listed.entry.key == *key);
-        let wanted = if exact { key.clone() } else { other };
-        self.entries.iter().filter(move |listed| {
-            listed.entry.key == wanted && (exact || listed.entry.target.may_be_ours())
-        })
+        let same = |listed: &&Listed| listed.entry.key == *key;
+        let ours =
+            move |listed: &&Listed| listed.entry.key == other && listed.entry.target.may_be_ours();
+        let entries = self.entries.iter();
+        entries.clone().filter(same).chain(entries.filter(ours))
     }
 
     /// The code of an entry that is to be used under `key`.

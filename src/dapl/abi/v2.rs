@@ -28,12 +28,12 @@ impl Abi for V2 {
     }
 
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v2::DAT_CNO_PARAM {
-        let (proxy_type, proxy) = if agent.proxy_agent_func.is_some() {
-            (v2::DAT_PROXY_TYPE_AGENT, v2::DAT_CNO_PROXY { agent })
-        } else {
-            let none = v2::DAT_CNO_PROXY { none: null_mut() };
-            (v2::DAT_PROXY_TYPE_NONE, none)
+        let proxy_type = match agent.proxy_agent_func {
+            Some(_) => v2::DAT_PROXY_TYPE_AGENT,
+            None => v2::DAT_PROXY_TYPE_NONE,
         };
+        // A null agent reads as null through every member.
+        let proxy = v2::DAT_CNO_PROXY { agent };
         v2::DAT_CNO_PARAM {
             ia_handle: ia,
             proxy_type,

@@ -3,6 +3,7 @@
 //!
 //! They take no lock and allocate nothing; what they need is read inside one section.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::connect::state_error;
@@ -15,7 +16,7 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
 /// Segments a post can have: no device of ours takes more.
-const MAX_SEGMENTS: usize = 32;
+const MAX_SEGMENTS: usize = 64;
 
 /// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
 const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
@@ -24,7 +25,7 @@ const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
 
 /// The local segments of a post.
 struct Segments {
-    sges: [Sge; MAX_SEGMENTS],
+    sges: [MaybeUninit<Sge>; MAX_SEGMENTS],
     count: usize,
     /// Bytes in all of them.
     total: u64,
@@ -35,11 +36,6 @@ impl Segments {
     /// `iov` is NULL or points to `count` triplets if `count` is positive.
     #[inline]
     unsafe fn read<A: Abi>(count: DAT_COUNT, iov: *const A::LmrTriplet) -> Result<Segments> {
-        const EMPTY: Sge = Sge {
-            addr: 0,
-            len: 0,
-            lkey: 0,
-        };
         let count = usize::try_from(count)
             .ok()
             .filter(|n| *n <= MAX_SEGMENTS)
@@ -47,18 +43,21 @@ impl Segments {
         if count > 0 {
             non_null(iov, Subtype::Arg3)?;
         }
-        let mut sges = [EMPTY; MAX_SEGMENTS];
+        // Left as it is but for what is used: most posts have one segment.
+        let mut sges = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
         let mut total = 0;
         for (i, sge) in sges.iter_mut().enumerate().take(count) {
             // SAFETY: the caller's promise.
-            *sge = A::sge(unsafe { &*iov.add(i) })?;
-            total += u64::from(sge.len);
+            let segment = A::sge(unsafe { &*iov.add(i) })?;
+            total += u64::from(segment.len);
+            sge.write(segment);
         }
         Ok(Segments { sges, count, total })
     }
 
     fn as_slice(&self) -> &[Sge] {
-        &self.sges[..self.count]
+        // SAFETY: `read` has written the first `count`.
+        unsafe { self.sges[..self.count].assume_init_ref() }
     }
 }
 

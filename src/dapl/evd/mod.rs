@@ -13,11 +13,12 @@ pub use calls::*;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::cno::Cno;
 use super::ia::Ia;
 use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
+use super::sleep::Sleepers;
 use super::types::{Event, Handle};
 use crate::abi::common::*;
 use crate::device::{CompletionQueue, CqHandler, Device};
@@ -83,7 +84,7 @@ pub struct Evd<D: Device> {
     cq: Option<Arc<D::Cq>>,
     state: Mutex<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
-    wake: Condvar,
+    wake: Sleepers,
 }
 
 struct State<D: Device> {
@@ -195,7 +196,7 @@ impl<D: Device> Evd<D> {
                 overflowed: false,
                 dead: false,
             }),
-            wake: Condvar::new(),
+            wake: Sleepers::default(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
         evd.arm(&evd.state.lock());

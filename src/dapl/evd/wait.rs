@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Evd, State};
 use crate::abi::common::*;
+use crate::dapl::sleep::Wake;
 use crate::dapl::types::Event;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
@@ -20,7 +21,7 @@ impl<D: Device> Evd<D> {
     /// `DAT_INVALID_PARAMETER` for a threshold below 1 or beyond the queue,
     /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and for a threshold
     /// above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
-    /// the IA closes meanwhile.
+    /// the IA closes meanwhile, `DAT_INTERRUPTED_CALL` when a signal handler ran.
     pub(super) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -135,13 +136,11 @@ impl<D: Device> Evd<D> {
                 state = self.state.lock();
             }
             while !state.signalled {
-                match deadline {
-                    Some(deadline) => {
-                        if self.wake.wait_until(&mut state, deadline).timed_out() {
-                            break;
-                        }
-                    }
-                    None => self.wake.wait(&mut state),
+                match self.wake.sleep(&mut state, deadline) {
+                    Wake::Woken => {}
+                    Wake::TimedOut => break,
+                    Wake::Interrupted if state.signalled => break,
+                    Wake::Interrupted => return Err(Kind::InterruptedCall.into()),
                 }
             }
         }

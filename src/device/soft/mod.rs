@@ -1,3 +1,261 @@
-//! The soft device: RDMA semantics without an RDMA card.
+//! The device that needs no hardware.
+//!
+//! * within a process one copy in the poster's thread moves the data ([`loopback`]);
+//! * to any other peer it is iWARP over TCP ([`iwarp`] is the wire, [`engine`] serves the
+//!   sockets).
+//!
+//! An address of this device is an IP address, a connection qualifier up to 65535 a TCP port.
 
+mod connect;
+mod copy;
+mod cq;
+mod engine;
 pub mod iwarp;
+mod listen;
+mod loopback;
+mod mr;
+pub mod params;
+mod qp;
+mod queue;
+mod side;
+mod upcall;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use cq::Cq;
+pub use listen::{ConnRequest, Listener};
+pub use mr::Mr;
+pub use qp::Qp;
+
+use self::engine::Engine;
+use self::params::Params;
+use self::side::Identity;
+use self::upcall::Events;
+use super::{
+    Access, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, QpAttr, QpHandler, Sge,
+};
+
+const MAX_QP: u32 = 1 << 16;
+const MAX_CQ: u32 = 1 << 16;
+const MAX_PD: u32 = 1 << 16;
+const MAX_WR: u32 = 1 << 16;
+const MAX_SGE: u32 = 64;
+const MAX_RD: u32 = 128;
+
+/// Objects that exist.
+#[derive(Default)]
+struct Counts {
+    qp: AtomicU32,
+    cq: Arc<AtomicU32>,
+    pd: AtomicU32,
+}
+
+fn count(counter: &AtomicU32, max: u32) -> Result<(), DeviceError> {
+    counter
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (n < max).then_some(n + 1)
+        })
+        .map(|_| ())
+        .map_err(|_| DeviceError::Resources)
+}
+
+/// The device, open.
+pub struct Soft {
+    params: Params,
+    attr: DeviceAttr,
+    counts: Counts,
+    engine: Engine,
+    ports: listen::Ports,
+}
+
+/// A protection domain.
+pub struct Pd {
+    /// Not that of any other domain of the process.
+    id: u32,
+    device: Arc<Soft>,
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        self.device.counts.pd.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn attributes(params: &Params) -> DeviceAttr {
+    let named = |name: &str, value: String| (name.to_owned(), value);
+    DeviceAttr {
+        adapter_name: "soft".into(),
+        vendor_name: "libdat".into(),
+        max_qp: MAX_QP,
+        max_qp_wr: MAX_WR,
+        max_rd_in: MAX_RD,
+        max_rd_out: MAX_RD,
+        max_cq: MAX_CQ,
+        max_cqe: cq::MAX_CQE,
+        max_sge: MAX_SGE,
+        max_read_sge: MAX_SGE,
+        max_mr: mr::MAX_MR,
+        max_mr_size: mr::MAX_MR_SIZE,
+        max_pd: MAX_PD,
+        max_message_size: side::MAX_MESSAGE,
+        max_rdma_size: side::MAX_MESSAGE,
+        max_mw: 0,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_private_data: connect::MAX_PRIVATE as u32,
+        transport_attr: vec![
+            named("transport", "iwarp".into()),
+            named("address", params.address.ip().to_string()),
+            named("crc", if params.crc { "on" } else { "off" }.into()),
+        ],
+    }
+}
+
+impl Device for Soft {
+    type Pd = Pd;
+    type Mr = Mr;
+    type Cq = Cq;
+    type Qp = Qp;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+
+    const NAME: &'static str = "soft";
+    const INDEX: usize = 0;
+
+    fn discover() -> Vec<(String, String)> {
+        vec![(Self::NAME.into(), String::new())]
+    }
+
+    fn open(params: &str) -> Result<Arc<Self>, String> {
+        let params = Params::parse(params)?;
+        let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
+        Ok(Arc::new(Soft {
+            attr: attributes(&params),
+            params,
+            counts: Counts::default(),
+            engine,
+            ports: listen::Ports::default(),
+        }))
+    }
+
+    fn attr(&self) -> &DeviceAttr {
+        &self.attr
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.params.address
+    }
+
+    #[inline]
+    fn progress(&self) {
+        self.engine.progress();
+    }
+
+    fn before_block(&self) {
+        self.engine.before_block();
+    }
+
+    fn alloc_pd(self: &Arc<Self>) -> Result<Pd, DeviceError> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        count(&self.counts.pd, MAX_PD)?;
+        Ok(Pd {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            device: self.clone(),
+        })
+    }
+
+    fn reg_mr(
+        self: &Arc<Self>,
+        pd: &Pd,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Mr, DeviceError> {
+        Mr::new(pd.id, addr, len, access)
+    }
+
+    fn covers(&self, sge: &Sge) -> bool {
+        mr::covers(sge)
+    }
+
+    fn create_cq(
+        self: &Arc<Self>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        count(&self.counts.cq, MAX_CQ)?;
+        Cq::new(entries, handler, self.counts.cq.clone())
+    }
+
+    fn create_qp(
+        self: &Arc<Self>,
+        pd: &Pd,
+        send_cq: Option<&Arc<Cq>>,
+        recv_cq: Option<&Arc<Cq>>,
+        attr: &QpAttr,
+        handler: Arc<dyn QpHandler>,
+    ) -> Result<Arc<Qp>, DeviceError> {
+        let wr = attr.max_send_wr.max(attr.max_recv_wr);
+        let sge = attr.max_send_sge.max(attr.max_recv_sge);
+        let rd = attr.max_rd_in.max(attr.max_rd_out);
+        if wr > MAX_WR || sge > MAX_SGE || rd > MAX_RD {
+            return Err(DeviceError::Limit);
+        }
+        count(&self.counts.qp, MAX_QP)?;
+        let id = Identity {
+            attr: *attr,
+            pd: pd.id,
+            send_cq: send_cq.cloned(),
+            recv_cq: recv_cq.cloned(),
+            events: Events::new(handler),
+        };
+        Ok(Qp::new(self, id))
+    }
+
+    fn listen(
+        self: &Arc<Self>,
+        qual: u64,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<Listener, DeviceError> {
+        listen::listen(self, qual, backlog, handler)
+    }
+
+    fn listen_any(
+        self: &Arc<Self>,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<(Listener, u64), DeviceError> {
+        listen::listen_any(self, backlog, handler)
+    }
+
+    fn connect(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        remote: SocketAddr,
+        qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError> {
+        connect::connect(self, qp, remote, qual, timeout, private_data)
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        request: ConnRequest,
+        qp: &Arc<Qp>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError> {
+        connect::accept(request, qp, private_data)
+    }
+
+    fn reject(self: &Arc<Self>, request: ConnRequest, private_data: &[u8]) {
+        connect::reject(request, private_data);
+    }
+}

@@ -1,0 +1,124 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::upcall::Upcalls;
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+
+/// Entries of one queue.
+pub(super) const MAX_CQE: u32 = 1 << 20;
+
+struct Ring {
+    entries: VecDeque<Completion>,
+    capacity: usize,
+    armed: bool,
+}
+
+/// A completion queue.
+pub struct Cq {
+    ring: Mutex<Ring>,
+    /// Length of the ring, for a look without the lock.
+    len: AtomicUsize,
+    handler: Arc<dyn CqHandler>,
+    /// Queues of the device, to give back.
+    count: Arc<AtomicU32>,
+}
+
+impl Cq {
+    /// `count` has counted it already.
+    pub(super) fn new(
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+        count: Arc<AtomicU32>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        let cq = Cq {
+            ring: Mutex::new(Ring {
+                entries: VecDeque::new(),
+                capacity: 0,
+                armed: false,
+            }),
+            len: AtomicUsize::new(0),
+            handler,
+            count,
+        };
+        cq.resize(entries)?;
+        Ok(Arc::new(cq))
+    }
+
+    /// Queues a completion. `notifies` says whether it is one that the consumer wants to be
+    /// woken for; whom to tell goes to `up`.
+    #[inline]
+    pub(super) fn push(self: &Arc<Self>, completion: Completion, notifies: bool, up: &mut Upcalls) {
+        let mut ring = self.ring.lock();
+        if ring.entries.len() >= ring.capacity {
+            drop(ring);
+            up.overflow(self);
+            return;
+        }
+        ring.entries.push_back(completion);
+        self.len.store(ring.entries.len(), Ordering::Release);
+        if notifies && ring.armed {
+            ring.armed = false;
+            drop(ring);
+            up.notify(self);
+        }
+    }
+
+    pub(super) fn handler(&self) -> &dyn CqHandler {
+        &*self.handler
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl CompletionQueue for Cq {
+    #[inline]
+    fn poll(&self) -> Option<Completion> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut ring = self.ring.lock();
+        let completion = ring.entries.pop_front();
+        self.len.store(ring.entries.len(), Ordering::Release);
+        completion
+    }
+
+    fn arm(&self) {
+        self.ring.lock().armed = true;
+    }
+
+    fn disarm(&self) {
+        self.ring.lock().armed = false;
+    }
+
+    fn resize(&self, entries: u32) -> Result<(), DeviceError> {
+        let mut ring = self.ring.lock();
+        let capacity = entries as usize;
+        if entries > MAX_CQE || capacity < ring.entries.len() {
+            return Err(DeviceError::Limit);
+        }
+        // All at once, so that no completion is lost for want of memory; the kernel gives the
+        // pages only when they are used.
+        let more = capacity - ring.entries.len();
+        ring.entries
+            .try_reserve_exact(more)
+            .map_err(|_| DeviceError::Resources)?;
+        ring.entries.shrink_to(capacity);
+        ring.capacity = capacity;
+        Ok(())
+    }
+
+    fn purge(&self, context: u64) {
+        let mut ring = self.ring.lock();
+        ring.entries.retain(|c| c.context != context);
+        self.len.store(ring.entries.len(), Ordering::Release);
+    }
+}

@@ -1,0 +1,154 @@
+//! Both ends in one process: the poster's thread moves the data by one copy.
+
+use super::copy::{self, Cursor};
+use super::mr;
+use super::queue::Request;
+use super::side::{Side, local_access};
+use super::upcall::Upcalls;
+use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
+use crate::handle::Guard;
+
+/// How far a request got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// Executed.
+    Done,
+    /// The peer has posted no receive.
+    Wait,
+    /// Failed; completions at the peer have been made.
+    Failed(WcStatus),
+}
+
+/// Executes a request of `me`. `checked` says that the keys of the local segments were checked
+/// in the same read-side section.
+#[inline]
+pub(super) fn execute(
+    me: &Side,
+    peer: &mut Side,
+    request: &Request,
+    sges: &[Sge],
+    checked: bool,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Outcome {
+    if !checked && mr::check_all(sges, me.id.pd, local_access(&request.op), guard).is_err() {
+        return Outcome::Failed(WcStatus::LocalProtection);
+    }
+    let len = u64::from(request.len);
+    let local = Cursor::new(sges);
+    let remote =
+        |peer: &Side, addr, rkey, need| mr::check(rkey, peer.id.pd, addr, len, need, guard).is_ok();
+    match request.op {
+        SendOp::Send => send(peer, request, sges, None, guard, up),
+        SendOp::SendInvalidate { rkey } => send(peer, request, sges, Some(rkey), guard, up),
+        SendOp::RdmaWrite(to) => {
+            if !remote(peer, to.addr, to.rkey, Access::REMOTE_WRITE) {
+                return Outcome::Failed(WcStatus::RemoteAccess);
+            }
+            // SAFETY: both sides were checked to be registered, in this section.
+            unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
+            Outcome::Done
+        }
+        SendOp::RdmaRead { .. } if me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
+        SendOp::RdmaRead { remote: from, .. } => {
+            if !remote(peer, from.addr, from.rkey, Access::REMOTE_READ) {
+                return Outcome::Failed(WcStatus::RemoteAccess);
+            }
+            let source = [Sge {
+                addr: from.addr,
+                len: request.len,
+                lkey: from.rkey,
+            }];
+            // SAFETY: as above.
+            unsafe { copy::segments(Cursor::new(&source), local, len) };
+            Outcome::Done
+        }
+    }
+}
+
+#[inline]
+fn send(
+    peer: &mut Side,
+    request: &Request,
+    sges: &[Sge],
+    invalidate: Option<u32>,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Outcome {
+    let Some((receive, target)) = peer.rq.front() else {
+        return Outcome::Wait;
+    };
+    let receive = *receive;
+    let failed = if u64::from(request.len) > receive.len {
+        Some(WcStatus::LocalLength)
+    } else if mr::check_all(target, peer.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+        Some(WcStatus::LocalProtection)
+    } else {
+        None
+    };
+    if let Some(status) = failed {
+        peer.fail_recv(status, up);
+        return Outcome::Failed(WcStatus::RemoteOperation);
+    }
+    if invalidate.is_some_and(|rkey| mr::invalidate(rkey, peer.id.pd, guard).is_err()) {
+        return Outcome::Failed(WcStatus::RemoteAccess);
+    }
+    // SAFETY: both sides were checked to be registered, in this section, and the receive is as
+    // long as the message.
+    unsafe {
+        copy::segments(
+            Cursor::new(sges),
+            Cursor::new(target),
+            u64::from(request.len),
+        );
+    }
+    peer.rq.pop();
+    let solicited = request.flags.contains(WrFlags::SOLICITED);
+    peer.complete_recv(
+        &receive,
+        WcStatus::Success,
+        request.len,
+        solicited,
+        invalidate,
+        up,
+    );
+    Outcome::Done
+}
+
+/// A request of `me` failed: the connection is broken.
+pub(super) fn fail(
+    me: &mut Side,
+    peer: &mut Side,
+    request: &Request,
+    status: WcStatus,
+    up: &mut Upcalls,
+) {
+    me.complete(request, status, up);
+    me.end(CmEvent::Broken, up);
+    peer.end(CmEvent::Broken, up);
+}
+
+/// Executes what is queued at `me`, as far as the peer's receives go.
+pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcalls) {
+    while me.is_up() && me.close_at != Some(me.sq.head()) {
+        let Some((request, sges)) = me.sq.front() else {
+            return;
+        };
+        let request = *request;
+        match execute(me, peer, &request, sges, false, guard, up) {
+            Outcome::Wait => return,
+            Outcome::Done => {
+                me.sq.pop();
+                me.complete(&request, WcStatus::Success, up);
+            }
+            Outcome::Failed(status) => {
+                me.sq.pop();
+                fail(me, peer, &request, status, up);
+            }
+        }
+    }
+    if me.close_at.is_some() {
+        me.end(CmEvent::Disconnected, up);
+        peer.end(CmEvent::Disconnected, up);
+    }
+}

@@ -1,0 +1,389 @@
+//! Memory regions: the keys of the process and what they open.
+//!
+//! The table is one for the whole process, so that a key means the same to every device of it.
+//! A lookup takes no lock: it happens inside a read-side section ([`pin`](crate::handle::pin)),
+//! and a key that goes away waits for all sections before its slot, or the memory behind it,
+//! is used for anything else.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{LazyLock, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
+use crate::handle::Guard;
+use crate::handle::pin;
+
+/// Regions of the whole process.
+pub(super) const MAX_MR: u32 = SEGMENTS as u32 * SEGMENT_LEN;
+/// Bytes of one region: all of user space.
+pub(super) const MAX_MR_SIZE: u64 = 1 << 47;
+
+const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
+const SEGMENT_BITS: u32 = 10;
+const SEGMENTS: usize = 1 << 10;
+/// Slots that rest before the first of them is used again.
+const RESTING: usize = 1024;
+const INDEX_MASK: u32 = 0x00ff_ffff;
+
+/// Why a key does not open a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// No such key.
+    Key,
+    /// The range is not inside the region.
+    Bounds,
+    /// The region does not allow it.
+    Access,
+    /// The region belongs to another protection domain.
+    Domain,
+}
+
+impl From<Fault> for PostError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Key => PostError::Key,
+            Fault::Bounds => PostError::Bounds,
+            Fault::Access => PostError::Access,
+            Fault::Domain => PostError::Protection,
+        }
+    }
+}
+
+/// One region. The other fields are those of `key` while a section sees it there: they are
+/// written before the key is published, and again only after all sections that saw it ended.
+#[derive(Default)]
+struct Slot {
+    /// The key that is valid, or 0.
+    key: AtomicU32,
+    access: AtomicU32,
+    pd: AtomicU32,
+    addr: AtomicU64,
+    len: AtomicU64,
+}
+
+impl Slot {
+    #[inline]
+    fn contains(&self, addr: u64, len: u64) -> bool {
+        let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
+        let room = self.len.load(Ordering::Relaxed).checked_sub(offset);
+        room.is_some_and(|room| len <= room)
+    }
+}
+
+/// Slots that wait for use, oldest first, so that a key comes back as late as possible.
+#[derive(Default)]
+struct Free {
+    /// Index and the generation it had last.
+    used: VecDeque<(u32, u8)>,
+    /// Slots below were given out before.
+    fresh: u32,
+}
+
+struct Table {
+    segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
+    free: Mutex<Free>,
+    /// What is added to an index in a key: keys are not the same in every process, so that one
+    /// of another process, or of an earlier run, opens nothing here.
+    salt: u32,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table {
+    segments: [const { OnceLock::new() }; SEGMENTS],
+    free: Mutex::default(),
+    salt: RandomState::new().hash_one(0u8) as u32,
+});
+
+impl Table {
+    #[inline]
+    fn slot(&self, key: u32) -> Option<&Slot> {
+        let index = (key >> 8).wrapping_sub(self.salt) & INDEX_MASK;
+        let segment = self.segments.get((index >> SEGMENT_BITS) as usize)?.get()?;
+        let slot = &segment[(index % SEGMENT_LEN) as usize];
+        (key != 0 && slot.key.load(Ordering::Acquire) == key).then_some(slot)
+    }
+
+    fn insert(&self, pd: u32, addr: u64, len: u64, access: Access) -> Option<u32> {
+        let mut free = self.free.lock();
+        let (index, generation) = if free.used.len() < RESTING && free.fresh < MAX_MR {
+            let index = free.fresh;
+            free.fresh += 1;
+            (index, RandomState::new().hash_one(index) as u8)
+        } else {
+            free.used.pop_front()?
+        };
+        drop(free);
+        // 1 to 255: a key is never 0.
+        let generation = generation % u8::MAX + 1;
+        let key = (index.wrapping_add(self.salt) & INDEX_MASK) << 8 | u32::from(generation);
+        let segment = self.segments[(index >> SEGMENT_BITS) as usize]
+            .get_or_init(|| (0..SEGMENT_LEN).map(|_| Slot::default()).collect());
+        let slot = &segment[(index % SEGMENT_LEN) as usize];
+        slot.pd.store(pd, Ordering::Relaxed);
+        slot.addr.store(addr, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.access.store(access.bits(), Ordering::Relaxed);
+        slot.key.store(key, Ordering::Release);
+        Some(key)
+    }
+
+    fn remove(&self, key: u32) {
+        if let Some(slot) = self.slot(key) {
+            slot.key.store(0, Ordering::Release);
+            pin::synchronize();
+            let index = (key >> 8).wrapping_sub(self.salt) & INDEX_MASK;
+            self.free.lock().used.push_back((index, key as u8));
+        }
+    }
+}
+
+/// Checks that `key` opens `len` bytes at `addr` for `need`. What is true stays true until the
+/// section ends. A range of no bytes needs no key.
+#[inline]
+pub(super) fn check(
+    key: u32,
+    pd: u32,
+    addr: u64,
+    len: u64,
+    need: Access,
+    _guard: &Guard,
+) -> Result<(), Fault> {
+    if len == 0 {
+        return Ok(());
+    }
+    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
+    if slot.pd.load(Ordering::Relaxed) != pd {
+        return Err(Fault::Domain);
+    }
+    if !slot.contains(addr, len) {
+        return Err(Fault::Bounds);
+    }
+    if !Access::from_bits_truncate(slot.access.load(Ordering::Relaxed)).contains(need) {
+        return Err(Fault::Access);
+    }
+    Ok(())
+}
+
+/// Whether the range is inside the region of the key, of whatever protection domain.
+pub(super) fn covers(sge: &Sge) -> bool {
+    let _guard = pin::pin();
+    let slot = TABLE.slot(sge.lkey);
+    slot.is_some_and(|slot| slot.contains(sge.addr, sge.len.into()))
+}
+
+/// [`check`] for every segment of a list.
+#[inline]
+pub(super) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
+    sges.iter()
+        .try_for_each(|s| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard))
+}
+
+/// Takes remote access from a region, in the name of a peer.
+pub(super) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault> {
+    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
+    if slot.pd.load(Ordering::Relaxed) != pd {
+        return Err(Fault::Domain);
+    }
+    let remote = (Access::REMOTE_READ | Access::REMOTE_WRITE).bits();
+    let before = slot.access.fetch_and(!remote, Ordering::AcqRel);
+    if before & remote == 0 {
+        return Err(Fault::Access);
+    }
+    Ok(())
+}
+
+/// A registered region.
+pub struct Mr {
+    key: u32,
+    remote: bool,
+}
+
+impl Mr {
+    pub(super) fn new(pd: u32, addr: u64, len: u64, access: Access) -> Result<Mr, DeviceError> {
+        if len > MAX_MR_SIZE {
+            return Err(DeviceError::Limit);
+        }
+        if addr.checked_add(len).is_none() {
+            return Err(DeviceError::BadMemory);
+        }
+        probe(addr, len, access)?;
+        let key = TABLE
+            .insert(pd, addr, len, access)
+            .ok_or(DeviceError::Resources)?;
+        Ok(Mr {
+            key,
+            remote: access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE),
+        })
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        TABLE.remove(self.key);
+    }
+}
+
+impl MemoryRegion for Mr {
+    fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    fn rkey(&self) -> u32 {
+        if self.remote { self.key } else { 0 }
+    }
+}
+
+/// Asks the kernel whether the range is mapped and may be used as asked, and makes it present.
+fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
+    if len == 0 {
+        return Ok(());
+    }
+    let page = rustix::param::page_size() as u64;
+    let start = addr & !(page - 1);
+    let end = (addr + len)
+        .checked_next_multiple_of(page)
+        .ok_or(DeviceError::BadMemory)?;
+    let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
+    // Since Linux 5.14. A call for no memory at all tells whether the kernel knows the advice.
+    static POPULATE: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: no memory is involved.
+        unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
+    });
+    let done = if *POPULATE {
+        let advice = if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
+            libc::MADV_POPULATE_WRITE
+        } else {
+            libc::MADV_POPULATE_READ
+        };
+        loop {
+            // SAFETY: populating changes no contents, whatever is there.
+            let rc = unsafe { libc::madvise(start, len, advice) };
+            let again = matches!(
+                std::io::Error::last_os_error().raw_os_error(),
+                Some(libc::EINTR | libc::EAGAIN)
+            );
+            if rc == 0 || !again {
+                break rc == 0;
+            }
+        }
+    } else {
+        // Asks for nothing that the kernel would not do anyway, but fails on a hole.
+        // SAFETY: no contents change.
+        unsafe { libc::msync(start, len, libc::MS_ASYNC) == 0 }
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(DeviceError::BadMemory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Access = Access::all();
+
+    fn region(buf: &mut [u8], pd: u32, access: Access) -> Result<Mr, DeviceError> {
+        let addr = buf.as_mut_ptr() as u64;
+        Mr::new(pd, addr, buf.len() as u64, access)
+    }
+
+    #[test]
+    fn a_key_opens_what_it_was_made_for() {
+        let mut buf = vec![0u8; 100];
+        let addr = buf.as_ptr() as u64;
+        let mr = region(&mut buf, 7, Access::LOCAL_READ | Access::REMOTE_READ).unwrap();
+        let key = mr.lkey();
+        assert_ne!(key, 0);
+        assert_eq!(mr.rkey(), key);
+        let g = pin::pin();
+        let read = Access::REMOTE_READ;
+        assert_eq!(check(key, 7, addr, 100, read, &g), Ok(()));
+        assert_eq!(check(key, 7, addr + 99, 1, read, &g), Ok(()));
+        assert_eq!(check(key, 8, addr, 1, read, &g), Err(Fault::Domain));
+        for (a, n) in [(addr - 1, 1), (addr, 101), (addr + 100, 1), (u64::MAX, 2)] {
+            assert_eq!(check(key, 7, a, n, read, &g), Err(Fault::Bounds));
+        }
+        let write = Access::REMOTE_WRITE;
+        assert_eq!(check(key, 7, addr, 1, write, &g), Err(Fault::Access));
+        for other in [0, key ^ 1, key ^ 0x100, key ^ 0x8000_0000] {
+            assert_eq!(check(other, 7, addr, 1, read, &g), Err(Fault::Key));
+            assert_eq!(check(other, 7, addr, 0, read, &g), Ok(()));
+        }
+        drop(g);
+        drop(mr);
+        let g = pin::pin();
+        assert_eq!(check(key, 7, addr, 1, read, &g), Err(Fault::Key));
+    }
+
+    #[test]
+    fn invalidation_ends_remote_access_alone() {
+        let mut buf = vec![0u8; 100];
+        let addr = buf.as_ptr() as u64;
+        let mr = region(&mut buf, 7, ALL).unwrap();
+        let key = mr.lkey();
+        let g = pin::pin();
+        assert_eq!(invalidate(key, 8, &g), Err(Fault::Domain));
+        assert_eq!(invalidate(key, 7, &g), Ok(()));
+        assert_eq!(invalidate(key, 7, &g), Err(Fault::Access));
+        let faults = [
+            (Access::REMOTE_WRITE, Err(Fault::Access)),
+            (Access::REMOTE_READ, Err(Fault::Access)),
+            (Access::LOCAL_WRITE, Ok(())),
+        ];
+        for (need, result) in faults {
+            assert_eq!(check(key, 7, addr, 1, need, &g), result);
+        }
+        drop(g);
+        drop(mr);
+        let mr = region(&mut buf, 7, Access::LOCAL_READ).unwrap();
+        assert_eq!(mr.rkey(), 0);
+    }
+
+    #[test]
+    fn memory_must_be_there() {
+        let page = rustix::param::page_size();
+        // SAFETY: a new mapping.
+        let map = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                3 * page,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::PRIVATE,
+            )
+        }
+        .unwrap();
+        // SAFETY: the last page of the mapping, which nothing uses.
+        unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
+        let at = map as u64;
+        let make = |off: usize, len: usize, access| {
+            Mr::new(1, at + off as u64, len as u64, access).map(|_| ())
+        };
+        assert_eq!(make(0, 2 * page, Access::LOCAL_READ), Ok(()));
+        let bad = Err(DeviceError::BadMemory);
+        assert_eq!(make(0, 2 * page + 1, Access::LOCAL_READ), bad);
+        assert_eq!(make(2 * page, 1, Access::LOCAL_READ), bad);
+        if Mr::new(1, 8, 8, Access::LOCAL_READ).is_ok() {
+            panic!("page zero was taken");
+        }
+        // Only kernels that populate can tell; the test machines do.
+        assert_eq!(make(0, 8, Access::REMOTE_WRITE), bad);
+        assert_eq!(make(0, usize::MAX >> 17, Access::LOCAL_READ), bad);
+        let limit = Err(DeviceError::Limit);
+        assert_eq!(make(0, usize::MAX, Access::LOCAL_READ), limit);
+        // SAFETY: the rest of the mapping, which nothing uses.
+        unsafe { rustix::mm::munmap(map, 2 * page) }.unwrap();
+    }
+
+    #[test]
+    fn keys_do_not_come_back_soon() {
+        let mut buf = vec![0u8; 8];
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..200 {
+            assert!(seen.insert(region(&mut buf, 1, ALL).unwrap().lkey()));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The `ia_params` field of a `dat.conf` entry of this device, and the address it leads to.
+//!
+//! ```text
+//! [netdev | address] [key=value ...]
+//! ```
+//!
+//! A bare number behind the name is taken and ignored: entries that were written for other
+//! providers have a port number there (`"eth0 0"`).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// A parameter that an entry may set.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name, left of the equals sign.
+    pub name: &'static str,
+    /// What may be right of it.
+    pub values: &'static str,
+    /// What holds if it is not given.
+    pub default: &'static str,
+    /// What it is for, in one sentence.
+    pub help: &'static str,
+}
+
+/// All parameters.
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "crc",
+        values: "on|off",
+        default: "on",
+        help: "Checksums on TCP connections; off only takes effect if the peer agrees.",
+    },
+    Key {
+        name: "path",
+        values: "auto|tcp",
+        default: "auto",
+        help: "How peers are reached: the shortest way, or TCP even within one process.",
+    },
+    Key {
+        name: "congestion",
+        values: "NAME",
+        default: "that of the system",
+        help: "Congestion control algorithm of TCP connections, such as cubic.",
+    },
+];
+
+/// How peers are reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Path {
+    /// Within the process where possible, otherwise over TCP.
+    Auto,
+    /// Always over TCP.
+    Tcp,
+}
+
+/// The parameters of one device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Params {
+    /// The address of the adapter; the port is 0.
+    pub address: SocketAddr,
+    /// Whether listeners are bound to that address alone.
+    pub bound: bool,
+    /// Whether we ask for checksums.
+    pub crc: bool,
+    /// How peers are reached.
+    pub path: Path,
+    /// Congestion control algorithm, if not the system's.
+    pub congestion: Option<String>,
+}
+
+impl Params {
+    /// Reads the field.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the log.
+    pub fn parse(text: &str) -> Result<Params, String> {
+        let (mut crc, mut path, mut congestion) = (true, Path::Auto, None);
+        let mut name = None;
+        let mut port = None;
+        for word in text.split_whitespace() {
+            match word.split_once('=') {
+                Some(("crc", "on")) => crc = true,
+                Some(("crc", "off")) => crc = false,
+                Some(("path", "auto")) => path = Path::Auto,
+                Some(("path", "tcp")) => path = Path::Tcp,
+                Some(("congestion", value)) if !value.is_empty() => {
+                    congestion = Some(value.to_owned());
+                }
+                Some((key, value)) => return Err(wrong_key(key, value)),
+                None if name.is_none() => name = Some(word),
+                None if port.is_none() && word.parse::<u32>().is_ok() => port = Some(word),
+                None => return Err(format!("unexpected \"{word}\"")),
+            }
+        }
+        let address = match name {
+            Some(name) => named_address(name)?,
+            None => default_address(),
+        };
+        Ok(Params {
+            address,
+            bound: name.is_some(),
+            crc,
+            path,
+            congestion,
+        })
+    }
+}
+
+fn wrong_key(key: &str, value: &str) -> String {
+    match KEYS.iter().find(|k| k.name == key) {
+        Some(k) => format!("{key} is one of {}, not \"{value}\"", k.values),
+        None => {
+            let names: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
+            format!("unknown parameter \"{key}\"; known: {}", names.join(", "))
+        }
+    }
+}
+
+fn named_address(name: &str) -> Result<SocketAddr, String> {
+    if let Ok(ip) = name.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, 0));
+    }
+    let all = interfaces();
+    if !all.iter().any(|i| i.name == name) && !interface_exists(name) {
+        return Err(format!("no network interface or address \"{name}\""));
+    }
+    all.iter()
+        .filter(|i| i.name == name)
+        .min_by_key(|i| rank(&i.address))
+        .map(|i| i.address)
+        .ok_or_else(|| format!("network interface {name} has no address"))
+}
+
+/// IPv4 before IPv6, and addresses that are only good on one link last.
+fn rank(address: &SocketAddr) -> u8 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
+        SocketAddr::V6(_) => 2,
+    }
+}
+
+fn default_address() -> SocketAddr {
+    interfaces()
+        .iter()
+        .find(|i| i.up && !i.loopback && i.address.is_ipv4())
+        .map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |i| i.address)
+}
+
+/// Whether `ip` is an address of this host.
+pub(super) fn is_own_address(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
+}
+
+struct Interface {
+    name: String,
+    address: SocketAddr,
+    up: bool,
+    loopback: bool,
+}
+
+fn interface_exists(name: &str) -> bool {
+    std::ffi::CString::new(name).is_ok_and(|name| {
+        // SAFETY: a string that ends with NUL.
+        unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }
+    })
+}
+
+/// Every address of every interface, in the order of the system.
+fn interfaces() -> Vec<Interface> {
+    let mut list = std::ptr::null_mut();
+    let mut found = Vec::new();
+    // SAFETY: a valid place for the result.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return found;
+    }
+    let mut next = list;
+    // SAFETY: null or a node of the list, which lives until it is freed below.
+    while let Some(node) = unsafe { next.as_ref() } {
+        next = node.ifa_next;
+        // SAFETY: null or the address of the node.
+        let Some(address) = (unsafe { socket_address(node.ifa_addr) }) else {
+            continue;
+        };
+        // SAFETY: the name of a node is a C string.
+        let name = unsafe { std::ffi::CStr::from_ptr(node.ifa_name) };
+        found.push(Interface {
+            name: name.to_string_lossy().into_owned(),
+            address,
+            up: node.ifa_flags & libc::IFF_UP as u32 != 0,
+            loopback: node.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
+        });
+    }
+    // SAFETY: from `getifaddrs`, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// An IPv4 or IPv6 address with port 0; `None` for other families.
+///
+/// # Safety
+/// `sa` is null or a socket address as long as its family has it.
+unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
+    // SAFETY: null or at least the family can be read.
+    match i32::from(unsafe { sa.as_ref() }?.sa_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says so; the copy needs no alignment.
+            let sin = unsafe { sa.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr));
+            Some(SocketAddr::from((ip, 0)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let sin = unsafe { sa.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(sin.sin6_addr.s6_addr);
+            let address = SocketAddrV6::new(ip, 0, 0, sin.sin6_scope_id);
+            Some(SocketAddr::V6(address))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses() {
+        let p = Params::parse("127.0.0.1 crc=off").unwrap();
+        assert_eq!(p.address, "127.0.0.1:0".parse().unwrap());
+        assert!(p.bound && !p.crc && p.path == Path::Auto);
+        assert_eq!(
+            Params::parse("::1").unwrap().address,
+            "[::1]:0".parse().unwrap()
+        );
+        let p = Params::parse("lo 0 path=tcp congestion=cubic").unwrap();
+        assert_eq!(p.address, "127.0.0.1:0".parse().unwrap());
+        assert_eq!(p.path, Path::Tcp);
+        assert_eq!(p.congestion.as_deref(), Some("cubic"));
+    }
+
+    #[test]
+    fn nothing_is_enough() {
+        let p = Params::parse("").unwrap();
+        assert!(!p.bound && p.crc);
+        assert_eq!(p.address.port(), 0);
+        assert!(is_own_address(p.address.ip()));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        for (text, part) in [
+            ("no-such-netdev", "no-such-netdev"),
+            ("lo lo", "unexpected"),
+            ("lo 0 0", "unexpected"),
+            ("crc=maybe", "on|off"),
+            ("path=", "auto|tcp"),
+            ("congestion=", "NAME"),
+            ("speed=9", "known: crc"),
+        ] {
+            let error = Params::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn own_addresses() {
+        assert!(is_own_address("127.0.0.9".parse().unwrap()));
+        assert!(is_own_address("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(!is_own_address("192.0.2.255".parse().unwrap()));
+    }
+}

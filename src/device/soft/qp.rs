@@ -1,0 +1,375 @@
+//! Queue pairs.
+//!
+//! The state of a queue pair ([`Side`]) sits in a [`Lane`] and is guarded by its lock. A queue
+//! pair alone, or with its peer in another process, has a lane of its own; two queue pairs that
+//! are connected within the process share one, so that one lock covers a transfer. Where a
+//! queue pair sits ([`Seat`]) changes when it is connected or reset.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::Soft;
+use super::engine::Timer;
+use super::loopback::{self, Outcome};
+use super::side::{Identity, Phase, Side};
+use super::upcall::Upcalls;
+use crate::device::{
+    CmEvent, CompletionQueue, DeviceError, PostError, QueuePair, RecvWr, SendWr, WcStatus,
+};
+use crate::handle::pin::pin;
+use crate::handle::{Guard, Shared};
+
+/// How the side, or the sides, of a lane reach their peer.
+#[derive(Default)]
+pub(super) enum Link {
+    /// Not at all.
+    #[default]
+    None,
+    /// An attempt to connect within the process, with the timer that limits it.
+    Pending(#[allow(dead_code, reason = "held to be dropped")] Option<Timer>),
+    /// The other side of the lane is the peer.
+    Loop,
+}
+
+/// What the lock of a lane guards.
+#[derive(Default)]
+pub(super) struct LaneState {
+    sides: [Option<Box<Side>>; 2],
+    pub link: Link,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Lane {
+    state: Mutex<LaneState>,
+}
+
+/// Where a queue pair sits.
+struct Seat {
+    lane: Arc<Lane>,
+    index: usize,
+}
+
+/// A queue pair, as seen with its lock held.
+pub(super) struct View<'a> {
+    pub me: &'a mut Side,
+    /// The peer, if it sits in the same lane.
+    pub peer: Option<&'a mut Side>,
+    pub link: &'a mut Link,
+    pub guard: &'a Guard,
+}
+
+/// A queue pair.
+pub struct Qp {
+    pub(super) device: Arc<Soft>,
+    pub(super) id: Arc<Identity>,
+    seat: Shared<Seat>,
+}
+
+/// Pairing takes more than one lock; one thread at a time does.
+static PAIRING: Mutex<()> = Mutex::new(());
+
+impl Qp {
+    pub(super) fn new(device: &Arc<Soft>, id: Identity) -> Arc<Qp> {
+        let id = Arc::new(id);
+        let qp = Qp {
+            device: device.clone(),
+            id: id.clone(),
+            seat: Shared::empty(),
+        };
+        let lane = Lane::default();
+        lane.state.lock().sides[0] = Some(Box::new(Side::new(id)));
+        qp.seat.set(Some(Arc::new(Seat {
+            lane: Arc::new(lane),
+            index: 0,
+        })));
+        Arc::new(qp)
+    }
+
+    /// Runs `f` under the lock.
+    #[inline]
+    pub(super) fn with<R>(&self, f: impl FnOnce(&mut View<'_>) -> R) -> R {
+        loop {
+            let guard = pin();
+            let Some(seat) = self.seat.get(&guard) else {
+                unreachable!("a queue pair has a seat from its creation on");
+            };
+            let mut state = seat.lane.state.lock();
+            let LaneState { sides, link } = &mut *state;
+            let [a, b] = sides;
+            let (me, peer) = if seat.index == 0 { (a, b) } else { (b, a) };
+            // Without a side, it was moved while we waited: look for the new seat.
+            if let Some(me) = me {
+                return f(&mut View {
+                    me,
+                    peer: peer.as_deref_mut(),
+                    link,
+                    guard: &guard,
+                });
+            }
+        }
+    }
+
+    /// Moves to a place in a new lane, if `check` agrees.
+    fn take_seat(
+        &self,
+        lane: &Arc<Lane>,
+        state: &mut LaneState,
+        index: usize,
+        check: impl FnOnce(&Side) -> bool,
+    ) -> bool {
+        let guard = pin();
+        loop {
+            let Some(seat) = self.seat.get(&guard) else {
+                return false;
+            };
+            let mut old = seat.lane.state.lock();
+            let Some(side) = old.sides[seat.index].take() else {
+                continue;
+            };
+            if !check(&side) {
+                old.sides[seat.index] = Some(side);
+                return false;
+            }
+            // What the old lane still held of an attempt goes with it.
+            let link = std::mem::take(&mut old.link);
+            state.sides[index] = Some(side);
+            self.seat.set(Some(Arc::new(Seat {
+                lane: lane.clone(),
+                index,
+            })));
+            drop(old);
+            drop(link);
+            return true;
+        }
+    }
+
+    /// Moves to a lane of its own.
+    fn leave(&self) {
+        let lane = Arc::new(Lane::default());
+        let mut state = lane.state.lock();
+        self.take_seat(&lane, &mut state, 0, |_| true);
+    }
+
+    /// Connects two queue pairs of the process: `active`, if it is still at the given attempt,
+    /// and `passive`. False if one of them is not ready for it.
+    pub(super) fn pair(
+        active: &Qp,
+        attempt: u64,
+        passive: &Qp,
+        addrs: (SocketAddr, SocketAddr),
+        private_data: &[u8],
+        up: &mut Upcalls,
+    ) -> bool {
+        let _pairing = PAIRING.lock();
+        let lane = Arc::new(Lane::default());
+        let mut state = lane.state.lock();
+        let waits = |s: &Side| s.phase == Phase::Connecting && s.attempt == attempt;
+        let free = |s: &Side| matches!(s.phase, Phase::Idle | Phase::Ended);
+        if !active.take_seat(&lane, &mut state, 0, waits) {
+            return false;
+        }
+        if !passive.take_seat(&lane, &mut state, 1, free) {
+            drop(state);
+            active.leave();
+            return false;
+        }
+        state.link = Link::Loop;
+        let [Some(a), Some(p)] = &mut state.sides else {
+            unreachable!("both sides have just been put there");
+        };
+        p.attempt += 1;
+        p.addrs = Some((addrs.1, addrs.0));
+        a.ord = a.id.attr.max_rd_out.min(p.id.attr.max_rd_in);
+        p.ord = p.id.attr.max_rd_out.min(a.id.attr.max_rd_in);
+        a.establish(private_data.into(), up);
+        p.establish(Box::default(), up);
+        true
+    }
+
+    /// Begins an attempt to connect; returns its number.
+    pub(super) fn begin(
+        &self,
+        addrs: Option<(SocketAddr, SocketAddr)>,
+    ) -> Result<u64, DeviceError> {
+        if self.with(|v| v.me.phase == Phase::Ended) {
+            self.leave();
+        }
+        self.with(|v| {
+            if !matches!(v.me.phase, Phase::Idle | Phase::Ended) {
+                return Err(DeviceError::Unsupported);
+            }
+            v.me.phase = Phase::Connecting;
+            v.me.attempt += 1;
+            v.me.addrs = addrs;
+            Ok(v.me.attempt)
+        })
+    }
+
+    /// Ends an attempt to connect, if it is still going on.
+    pub(super) fn give_up(&self, attempt: u64, event: CmEvent, up: &mut Upcalls) {
+        let link = self.with(|v| {
+            if v.me.phase != Phase::Connecting || v.me.attempt != attempt {
+                return Link::None;
+            }
+            v.me.end(event, up);
+            std::mem::take(v.link)
+        });
+        drop(link);
+    }
+}
+
+impl View<'_> {
+    #[inline]
+    fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = &mut *self.me;
+        let request = me.admit_send(wr, self.guard)?;
+        if me.phase == Phase::Ended {
+            me.complete(&request, WcStatus::Flushed, up);
+            return Ok(());
+        }
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && me.phase == Phase::Connected
+            && me.sq.is_empty()
+        {
+            match loopback::execute(me, peer, &request, wr.sges, true, self.guard, up) {
+                Outcome::Done => {
+                    me.complete(&request, WcStatus::Success, up);
+                    return Ok(());
+                }
+                Outcome::Failed(status) => {
+                    loopback::fail(me, peer, &request, status, up);
+                    return Ok(());
+                }
+                Outcome::Wait => {}
+            }
+        }
+        me.sq.push(request, wr.sges)
+    }
+
+    #[inline]
+    fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = &mut *self.me;
+        let receive = me.admit_recv(wr, self.guard)?;
+        if me.phase == Phase::Ended {
+            me.complete_recv(&receive, WcStatus::Flushed, 0, false, None, up);
+            return Ok(());
+        }
+        me.rq.push(receive, wr.sges)?;
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && !peer.sq.is_empty()
+        {
+            loopback::pump(peer, me, self.guard, up);
+        }
+        Ok(())
+    }
+
+    fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) {
+        let me = &mut *self.me;
+        if graceful && me.is_up() {
+            if me.phase == Phase::Connected {
+                me.phase = Phase::Closing;
+                me.close_at = Some(me.sq.tail());
+                if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
+                    loopback::pump(me, peer, self.guard, up);
+                }
+            }
+            return;
+        }
+        me.end(CmEvent::Disconnected, up);
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
+            peer.end(CmEvent::Disconnected, up);
+        }
+    }
+}
+
+impl QueuePair for Qp {
+    #[inline]
+    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let mut up = Upcalls::default();
+        let result = self.with(|v| v.post_send(wr, &mut up));
+        up.run();
+        result
+    }
+
+    #[inline]
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let mut up = Upcalls::default();
+        let result = self.with(|v| v.post_recv(wr, &mut up));
+        up.run();
+        result
+    }
+
+    fn disconnect(&self, graceful: bool) {
+        let mut up = Upcalls::default();
+        let link = self.with(|v| {
+            v.disconnect(graceful, &mut up);
+            match v.link {
+                Link::Pending(_) => std::mem::take(v.link),
+                _ => Link::None,
+            }
+        });
+        drop(link);
+        up.defer(&self.device);
+    }
+
+    fn reset(&self) {
+        if self.with(|v| v.me.phase != Phase::Ended) {
+            return;
+        }
+        self.leave();
+        self.with(|v| v.me.clear(Phase::Idle));
+        self.id.events.clear();
+        self.purge();
+    }
+
+    fn destroy(&self) {
+        self.id.events.close();
+        let mut up = Upcalls::default();
+        let link = self.with(|v| {
+            v.me.clear(Phase::Gone);
+            match (&*v.link, &mut v.peer) {
+                (Link::Loop, Some(peer)) => {
+                    peer.end(CmEvent::Disconnected, &mut up);
+                    Link::None
+                }
+                _ => std::mem::take(v.link),
+            }
+        });
+        drop(link);
+        up.defer(&self.device);
+        self.purge();
+    }
+
+    fn send_outstanding(&self) -> u32 {
+        self.with(|v| v.me.sq.len() as u32)
+    }
+
+    fn recv_outstanding(&self) -> u32 {
+        self.with(|v| v.me.rq.len() as u32)
+    }
+
+    fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.with(|v| v.me.addrs)
+    }
+}
+
+impl Qp {
+    fn purge(&self) {
+        for cq in [&self.id.send_cq, &self.id.recv_cq].into_iter().flatten() {
+            cq.purge(self.id.attr.context);
+        }
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        if self.with(|v| v.me.phase != Phase::Gone) {
+            self.destroy();
+        }
+        self.device.counts.qp.fetch_sub(1, Ordering::Relaxed);
+    }
+}

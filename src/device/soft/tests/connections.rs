@@ -1,0 +1,315 @@
+//! How connections come and go.
+
+use super::*;
+
+#[test]
+fn what_a_request_says() {
+    over_all_paths(|net| {
+        let a = End::new(&net.active, attr());
+        let (server, qual) = Server::any(&net.passive);
+        let most = net.active.attr().max_private_data as usize;
+        a.connect(qual, &pattern(most, 0)).unwrap();
+        let request = server.next();
+        assert_eq!(request.private_data(), pattern(most, 0));
+        assert_eq!(request.local_addr().ip(), net.passive.address().ip());
+        assert_eq!(u64::from(request.local_addr().port()), qual);
+        assert_eq!(request.remote_addr().ip(), net.active.address().ip());
+        assert_eq!(
+            (request.peer_rd_in(), request.peer_rd_out()),
+            (Some(4), Some(4))
+        );
+        let b = End::new(&net.passive, attr());
+        net.passive
+            .accept(request, &b.qp, &pattern(most, 1))
+            .unwrap();
+        assert_eq!(a.event(), established(&pattern(most, 1)));
+        assert_eq!(b.event(), established(b""));
+        let (local, remote) = a.qp.addrs().unwrap();
+        assert_eq!(local.ip(), net.active.address().ip());
+        assert_eq!(u64::from(remote.port()), qual);
+        assert_eq!(u64::from(b.qp.addrs().unwrap().0.port()), qual);
+        let too_much = vec![0; most + 1];
+        let c = End::new(&net.active, attr());
+        assert_eq!(c.connect(qual, &too_much), Err(DeviceError::Limit));
+        assert_eq!(c.connect(0, b""), Err(DeviceError::BadAddress));
+        // The qualifier and the address are free of each other: a port there is ignored.
+        assert_eq!(a.connect(qual, b""), Err(DeviceError::Unsupported));
+    });
+}
+
+#[test]
+fn requests_can_be_refused() {
+    over_all_paths(|net| {
+        let (server, qual) = Server::any(&net.passive);
+        let a = End::new(&net.active, attr());
+        a.recv(1, &[]).unwrap();
+        a.connect(qual, b"").unwrap();
+        net.passive.reject(server.next(), b"no room");
+        let private_data = b"no room"[..].into();
+        assert_eq!(a.event(), CmEvent::PeerRejected { private_data });
+        assert_eq!(a.received_as(), (1, WcStatus::Flushed));
+        a.qp.reset();
+        a.connect(qual, b"").unwrap();
+        drop(server.next());
+        assert_eq!(a.event(), CmEvent::NonPeerRejected);
+        a.qp.reset();
+        drop(server.listener);
+        a.connect(qual, b"").unwrap();
+        assert_eq!(a.event(), CmEvent::NonPeerRejected);
+        a.no_event();
+    });
+}
+
+#[test]
+fn nobody_answers() {
+    over_all_paths(|net| {
+        let (server, qual) = Server::any(&net.passive);
+        let a = End::new(&net.active, attr());
+        let to = "127.0.0.1:0".parse().unwrap();
+        let limit = Some(Duration::from_millis(30));
+        let begun = Instant::now();
+        net.active.connect(&a.qp, to, qual, limit, b"").unwrap();
+        let late = server.next();
+        assert_eq!(a.event(), CmEvent::TimedOut);
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        // The answer comes too late.
+        let b = End::new(&net.passive, attr());
+        until_gone(net, late, &b);
+        a.no_event();
+    });
+}
+
+/// Accepts a request whose sender has gone: that shows at once, or a little later.
+fn until_gone(net: &Net, request: ConnRequest, b: &End) {
+    match net.passive.accept(request, &b.qp, b"") {
+        Err(error) => assert_eq!(error, DeviceError::RequestGone),
+        Ok(()) => assert_eq!(b.event(), CmEvent::AcceptError),
+    }
+}
+
+#[test]
+fn an_attempt_is_given_up() {
+    over_all_paths(|net| {
+        for graceful in [false, true] {
+            let (server, qual) = Server::any(&net.passive);
+            let a = End::new(&net.active, attr());
+            a.recv(1, &[]).unwrap();
+            a.connect(qual, b"").unwrap();
+            let request = server.next();
+            a.qp.disconnect(graceful);
+            assert_eq!(a.event(), CmEvent::Disconnected);
+            assert_eq!(a.received_as(), (1, WcStatus::Flushed));
+            let b = End::new(&net.passive, attr());
+            until_gone(net, request, &b);
+        }
+    });
+}
+
+#[test]
+fn abrupt_end() {
+    over_all_paths(|net| {
+        for by_active in [true, false] {
+            let (a, b) = net.pair();
+            (1..3).for_each(|i| a.recv(i, &[]).unwrap());
+            (3..5).for_each(|i| b.recv(i, &[]).unwrap());
+            if by_active { &a } else { &b }.qp.disconnect(false);
+            assert_eq!(a.event(), CmEvent::Disconnected);
+            assert_eq!(b.event(), CmEvent::Disconnected);
+            for i in 1..3 {
+                assert_eq!(a.received_as(), (i, WcStatus::Flushed));
+                assert_eq!(b.received_as(), (i + 2, WcStatus::Flushed));
+            }
+            a.qp.disconnect(false);
+            b.qp.disconnect(true);
+            a.no_event();
+            b.no_event();
+        }
+    });
+}
+
+#[test]
+fn graceful_end_finishes_what_was_queued() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        let data = pattern(200_000, 2);
+        a.fill(0, &data);
+        b.fill(BUFFER / 2, &data);
+        let op = SendOp::RdmaRead {
+            remote: b.remote(BUFFER / 2),
+            len: 200_000,
+        };
+        a.post(1, op, &[a.sge(BUFFER / 2, 200_000)]).unwrap();
+        a.post(2, SendOp::Send, &[a.sge(0, 200_000)]).unwrap();
+        a.qp.disconnect(true);
+        a.qp.disconnect(true);
+        b.recv(3, &[b.sge(0, 200_000)]).unwrap();
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (2, WcStatus::Success));
+        assert_eq!(b.received_as(), (3, WcStatus::Success));
+        assert!(b.bytes(0, 200_000) == data);
+        assert!(a.bytes(BUFFER / 2, 200_000) == data);
+        assert_eq!(a.event(), CmEvent::Disconnected);
+        assert_eq!(b.event(), CmEvent::Disconnected);
+    });
+}
+
+#[test]
+fn a_queue_pair_is_used_again() {
+    over_all_paths(|net| {
+        let (server, qual) = Server::any(&net.passive);
+        let (a, b) = (
+            End::new(&net.active, attr()),
+            End::new(&net.passive, attr()),
+        );
+        for round in 0..5u8 {
+            a.connect(qual, b"").unwrap();
+            net.passive.accept(server.next(), &b.qp, b"").unwrap();
+            assert_eq!(a.event(), established(b""));
+            assert_eq!(b.event(), established(b""));
+            b.recv(1, &[b.sge(0, 10)]).unwrap();
+            b.recv(2, &[b.sge(0, 10)]).unwrap();
+            a.fill(0, &[round; 10]);
+            a.post(3, SendOp::Send, &[a.sge(0, 10)]).unwrap();
+            assert_eq!(b.received_as(), (1, WcStatus::Success));
+            assert_eq!(b.bytes(0, 10), [round; 10]);
+            a.qp.disconnect(false);
+            assert_eq!(a.event(), CmEvent::Disconnected);
+            assert_eq!(b.event(), CmEvent::Disconnected);
+            // Completions that nobody took go with the connection.
+            a.qp.reset();
+            b.qp.reset();
+            a.idle();
+            b.idle();
+            assert_eq!(a.qp.addrs(), None);
+        }
+        // What was posted before a connection stays over a reset.
+        b.recv(9, &[]).unwrap();
+        b.qp.reset();
+        assert_eq!(b.qp.recv_outstanding(), 1);
+    });
+}
+
+#[test]
+fn destroying_one_end_disconnects_the_other() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        a.recv(1, &[]).unwrap();
+        b.recv(2, &[]).unwrap();
+        a.qp.destroy();
+        assert_eq!(b.event(), CmEvent::Disconnected);
+        assert_eq!(b.received_as(), (2, WcStatus::Flushed));
+        a.idle();
+        a.no_event();
+        assert_eq!(a.recv(1, &[]), Err(PostError::QueueFull));
+        assert_eq!(a.post(1, SendOp::Send, &[]), Err(PostError::NotConnected));
+    });
+}
+
+#[test]
+fn a_qualifier_belongs_to_one_listener() {
+    over_all_paths(|net| {
+        for other in [&net.passive, &net.active] {
+            for qual in [0, 0x0000_0a00_0000_0001] {
+                let (server, qual) = match qual {
+                    0 => Server::any(&net.passive),
+                    wide => (Server::on(&net.passive, wide).unwrap(), wide),
+                };
+                let again = Server::on(other, qual).map(|_| ());
+                assert_eq!(again, Err(DeviceError::QualInUse));
+                drop(server);
+                drop(Server::on(other, qual).unwrap());
+            }
+        }
+        let zero = Server::on(&net.passive, 0).map(|_| ());
+        assert_eq!(zero, Err(DeviceError::BadAddress));
+    });
+}
+
+#[test]
+fn wide_qualifiers_arrive_exactly() {
+    over_all_paths(|net| {
+        // Unique per process, so that tests of two builds may run at a time.
+        let base = u64::from(std::process::id()) << 40 | 5 << 35;
+        let servers: Vec<Server> = (0..20)
+            .map(|n| Server::on(&net.passive, base | n).unwrap())
+            .collect();
+        for (n, server) in servers.iter().enumerate() {
+            let a = End::new(&net.active, attr());
+            let b = End::new(&net.passive, attr());
+            a.connect(base | n as u64, &[n as u8]).unwrap();
+            let request = server.next();
+            assert_eq!(request.private_data(), [n as u8]);
+            net.passive.accept(request, &b.qp, b"yes").unwrap();
+            assert_eq!(a.event(), established(b"yes"));
+            assert_eq!(b.event(), established(b""));
+        }
+        let a = End::new(&net.active, attr());
+        a.connect(base | 99, b"").unwrap();
+        assert_eq!(a.event(), CmEvent::NonPeerRejected);
+        a.qp.reset();
+        a.connect(base | 7, b"").unwrap();
+        net.passive.reject(servers[7].next(), b"no");
+        let private_data = b"no"[..].into();
+        assert_eq!(a.event(), CmEvent::PeerRejected { private_data });
+        assert!(servers.iter().all(|s| s.requests.try_recv().is_err()));
+    });
+}
+
+#[test]
+fn two_queue_pairs_that_want_each_other_crosswise() {
+    let net = Net::new("127.0.0.1");
+    let (server, qual) = Server::any(&net.passive);
+    let a = End::new(&net.passive, attr());
+    let b = End::new(&net.passive, attr());
+    a.connect(qual, b"a").unwrap();
+    b.connect(qual, b"b").unwrap();
+    let (first, second) = (server.next(), server.next());
+    std::thread::scope(|s| {
+        let (a, b, net) = (&a.qp, &b.qp, &net);
+        let x = s.spawn(move || net.passive.accept(first, b, b""));
+        let y = s.spawn(move || net.passive.accept(second, a, b""));
+        // Whoever comes first finds the other still connecting.
+        let results = [x.join().unwrap(), y.join().unwrap()];
+        assert!(results.contains(&Err(DeviceError::RequestGone)));
+    });
+    // Both attempts have come to an end, one way or the other.
+    for end in [&a, &b] {
+        let ends = [CmEvent::NonPeerRejected, established(b"")];
+        assert!(ends.contains(&end.event()));
+    }
+}
+
+#[test]
+fn many_at_once() {
+    over_all_paths(|net| {
+        let (server, qual) = Server::any(&net.passive);
+        let small = QpAttr {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            ..attr()
+        };
+        let ends: Vec<(End, End)> = (0..60)
+            .map(|_| (End::new(&net.active, small), End::new(&net.passive, small)))
+            .collect();
+        for (a, _) in &ends {
+            a.connect(qual, b"").unwrap();
+        }
+        for (_, b) in &ends {
+            net.passive.accept(server.next(), &b.qp, b"").unwrap();
+        }
+        for (a, b) in &ends {
+            assert_eq!(a.event(), established(b""));
+            assert_eq!(b.event(), established(b""));
+        }
+        for (a, _) in &ends {
+            a.post(1, SendOp::Send, &[a.sge(0, 1000)]).unwrap();
+        }
+        for (_, b) in &ends {
+            b.recv(2, &[b.sge(0, 1000)]).unwrap();
+            assert_eq!(b.received_as(), (2, WcStatus::Success));
+        }
+        for (a, _) in &ends {
+            assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        }
+    });
+}

@@ -1,0 +1,339 @@
+//! Tests of the device through its trait: every rule over every path.
+
+mod connections;
+mod data;
+mod failures;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
+use crate::device::*;
+
+/// Long enough to never pass unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Parameters of all paths that a test can take.
+const PATHS: &[&str] = &["127.0.0.1"];
+
+/// Runs a test over every path.
+fn over_all_paths(test: impl Fn(&Net)) {
+    for params in PATHS {
+        test(&Net::new(params));
+    }
+}
+
+/// Two devices that reach each other.
+struct Net {
+    active: Arc<Soft>,
+    passive: Arc<Soft>,
+    /// They are in one process and know it.
+    loopback: bool,
+}
+
+impl Net {
+    fn new(params: &str) -> Net {
+        Net {
+            active: Soft::open(params).unwrap(),
+            passive: Soft::open(params).unwrap(),
+            loopback: !params.contains("path=tcp"),
+        }
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.loopback
+    }
+
+    /// Two ends, made with default attributes and connected.
+    fn pair(&self) -> (End, End) {
+        self.pair_with(attr(), attr())
+    }
+
+    fn pair_with(&self, active: QpAttr, passive: QpAttr) -> (End, End) {
+        let a = End::new(&self.active, active);
+        let b = End::new(&self.passive, passive);
+        let (server, qual) = Server::any(&self.passive);
+        a.connect(qual, b"hello").unwrap();
+        let request = server.next();
+        assert_eq!(request.private_data(), b"hello");
+        self.passive.accept(request, &b.qp, b"welcome").unwrap();
+        assert_eq!(a.event(), established(b"welcome"));
+        assert_eq!(b.event(), established(b""));
+        (a, b)
+    }
+}
+
+fn established(private_data: &[u8]) -> CmEvent {
+    CmEvent::Established {
+        private_data: private_data.into(),
+    }
+}
+
+fn attr() -> QpAttr {
+    QpAttr {
+        context: 0,
+        max_send_wr: 16,
+        max_recv_wr: 16,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        max_rd_in: 4,
+        max_rd_out: 4,
+        recv_solicited_only: false,
+    }
+}
+
+struct Requests(Sender<ConnRequest>);
+
+impl ListenHandler<Soft> for Requests {
+    fn request(&self, request: ConnRequest) {
+        // A test that is over drops the request with the channel.
+        let _ = self.0.send(request);
+    }
+}
+
+/// A listener and what it hears.
+struct Server {
+    listener: Listener,
+    requests: Receiver<ConnRequest>,
+}
+
+impl Server {
+    fn any(device: &Arc<Soft>) -> (Server, u64) {
+        let (tx, requests) = channel();
+        let (listener, qual) = device.listen_any(8, Arc::new(Requests(tx))).unwrap();
+        assert!((1024..=65535).contains(&qual));
+        (Server { listener, requests }, qual)
+    }
+
+    fn on(device: &Arc<Soft>, qual: u64) -> Result<Server, DeviceError> {
+        let (tx, requests) = channel();
+        let listener = device.listen(qual, 8, Arc::new(Requests(tx)))?;
+        Ok(Server { listener, requests })
+    }
+
+    fn next(&self) -> ConnRequest {
+        self.requests.recv_timeout(PATIENCE).unwrap()
+    }
+}
+
+/// Counts the calls of a completion queue.
+#[derive(Default)]
+struct Calls {
+    notified: AtomicU32,
+    overflows: AtomicU32,
+}
+
+impl CqHandler for Calls {
+    fn notify(&self) {
+        self.notified.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn overflow(&self) {
+        self.overflows.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Connection(Sender<CmEvent>);
+
+impl QpHandler for Connection {
+    fn connection(&self, event: CmEvent) {
+        let _ = self.0.send(event);
+    }
+}
+
+const BUFFER: usize = 1 << 20;
+
+/// A queue pair with all that it needs, and a registered buffer.
+struct End {
+    device: Arc<Soft>,
+    pd: Pd,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    send_calls: Arc<Calls>,
+    recv_calls: Arc<Calls>,
+    qp: Arc<Qp>,
+    events: Receiver<CmEvent>,
+    mr: Option<Mr>,
+    buffer: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the buffer belongs to the end, and tests share it with the device alone.
+unsafe impl Send for End {}
+
+impl End {
+    fn new(device: &Arc<Soft>, attr: QpAttr) -> End {
+        static CONTEXT: AtomicU32 = AtomicU32::new(1);
+        let context = u64::from(CONTEXT.fetch_add(1, Ordering::Relaxed));
+        let attr = QpAttr { context, ..attr };
+        let pd = device.alloc_pd().unwrap();
+        let (send_calls, recv_calls) = (Arc::<Calls>::default(), Arc::<Calls>::default());
+        let send_cq = device.create_cq(1000, send_calls.clone()).unwrap();
+        let recv_cq = device.create_cq(1000, recv_calls.clone()).unwrap();
+        let (tx, events) = channel();
+        let qp = device
+            .create_qp(
+                &pd,
+                Some(&send_cq),
+                Some(&recv_cq),
+                &attr,
+                Arc::new(Connection(tx)),
+            )
+            .unwrap();
+        let buffer: &mut [u8] = Box::leak(vec![0u8; BUFFER].into_boxed_slice());
+        let (buffer, len) = (buffer.as_mut_ptr(), buffer.len());
+        let mr = device
+            .reg_mr(&pd, buffer as u64, len as u64, Access::all())
+            .unwrap();
+        End {
+            device: device.clone(),
+            pd,
+            send_cq,
+            recv_cq,
+            send_calls,
+            recv_calls,
+            qp,
+            events,
+            mr: Some(mr),
+            buffer,
+            len,
+        }
+    }
+
+    fn connect(&self, qual: u64, private_data: &[u8]) -> Result<(), DeviceError> {
+        let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        self.device
+            .connect(&self.qp, to, qual, Some(PATIENCE), private_data)
+    }
+
+    fn event(&self) -> CmEvent {
+        self.events.recv_timeout(PATIENCE).unwrap()
+    }
+
+    fn no_event(&self) {
+        assert!(self.events.try_recv().is_err());
+    }
+
+    fn key(&self) -> u32 {
+        self.mr.as_ref().unwrap().lkey()
+    }
+
+    fn sge(&self, offset: usize, len: usize) -> Sge {
+        Sge {
+            addr: self.buffer as u64 + offset as u64,
+            len: len as u32,
+            lkey: self.key(),
+        }
+    }
+
+    fn remote(&self, offset: usize) -> Remote {
+        Remote {
+            addr: self.buffer as u64 + offset as u64,
+            rkey: self.key(),
+        }
+    }
+
+    fn fill(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.len);
+        // SAFETY: inside the buffer.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer.add(offset), bytes.len());
+        }
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        assert!(offset + len <= self.len);
+        // SAFETY: inside the buffer.
+        unsafe { std::slice::from_raw_parts(self.buffer.add(offset), len) }.to_vec()
+    }
+
+    fn post(&self, wr_id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostError> {
+        self.post_flags(wr_id, op, sges, WrFlags::empty())
+    }
+
+    fn post_flags(
+        &self,
+        wr_id: u64,
+        op: SendOp,
+        sges: &[Sge],
+        flags: WrFlags,
+    ) -> Result<(), PostError> {
+        self.qp.post_send(&SendWr {
+            wr_id,
+            op,
+            sges,
+            flags,
+        })
+    }
+
+    fn recv(&self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        let flags = WrFlags::empty();
+        self.qp.post_recv(&RecvWr { wr_id, sges, flags })
+    }
+
+    fn sent(&self) -> Completion {
+        wait(&self.device, &self.send_cq)
+    }
+
+    fn received(&self) -> Completion {
+        wait(&self.device, &self.recv_cq)
+    }
+
+    /// The next completion of a request, in short.
+    fn sent_as(&self) -> (u64, WcStatus) {
+        let c = self.sent();
+        (c.wr_id, c.status)
+    }
+
+    fn received_as(&self) -> (u64, WcStatus) {
+        let c = self.received();
+        (c.wr_id, c.status)
+    }
+
+    /// Nothing is left in the completion queues.
+    fn idle(&self) {
+        assert_eq!(self.send_cq.poll(), None);
+        assert_eq!(self.recv_cq.poll(), None);
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.qp.destroy();
+        self.mr = None;
+        let slice = std::ptr::slice_from_raw_parts_mut(self.buffer, self.len);
+        // SAFETY: leaked in `new`; nothing refers to it, and no key opens it any more.
+        drop(unsafe { Box::from_raw(slice) });
+    }
+}
+
+/// The next completion, served by this thread as much as by the device.
+fn wait(device: &Arc<Soft>, cq: &Arc<Cq>) -> Completion {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(completion) = cq.poll() {
+            return completion;
+        }
+        device.progress();
+        assert!(Instant::now() < end, "no completion");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until something is so.
+fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !what() {
+        assert!(Instant::now() < end, "it never came to be");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)
+        .collect()
+}

@@ -1,0 +1,148 @@
+//! Calls to the handlers of the consumer, collected while locks are held and made afterwards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Soft;
+use super::cq::Cq;
+use super::listen::{ConnRequest, Listening};
+use crate::device::{CmEvent, QpHandler};
+
+/// The connection events of a queue pair. They are handed over one by one and in order,
+/// whichever threads find them.
+pub(super) struct Events {
+    handler: Arc<dyn QpHandler>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<CmEvent>,
+    /// A thread is handing events over; it will see what is added.
+    busy: bool,
+    /// The queue pair is gone: no further events.
+    closed: bool,
+}
+
+impl Events {
+    pub(super) fn new(handler: Arc<dyn QpHandler>) -> Arc<Events> {
+        Arc::new(Events {
+            handler,
+            state: Mutex::default(),
+        })
+    }
+
+    fn push(&self, event: CmEvent) {
+        let mut state = self.state.lock();
+        if !state.closed {
+            state.queue.push_back(event);
+        }
+    }
+
+    /// Forgets events that were not handed over.
+    pub(super) fn clear(&self) {
+        self.state.lock().queue.clear();
+    }
+
+    /// Nothing is handed over from now on.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.queue.clear();
+    }
+
+    fn hand_over(&self) {
+        let mut state = self.state.lock();
+        if state.busy {
+            return;
+        }
+        state.busy = true;
+        while let Some(event) = state.queue.pop_front() {
+            drop(state);
+            self.handler.connection(event);
+            state = self.state.lock();
+        }
+        state.busy = false;
+    }
+}
+
+/// What is to be called.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Upcalls {
+    notify: Vec<Arc<Cq>>,
+    overflow: Vec<Arc<Cq>>,
+    events: Vec<Arc<Events>>,
+    requests: Vec<(Arc<Listening>, ConnRequest)>,
+}
+
+fn add<T>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
+    if !list.iter().any(|i| Arc::ptr_eq(i, item)) {
+        list.push(item.clone());
+    }
+}
+
+impl Upcalls {
+    #[cold]
+    pub(super) fn notify(&mut self, cq: &Arc<Cq>) {
+        add(&mut self.notify, cq);
+    }
+
+    #[cold]
+    pub(super) fn overflow(&mut self, cq: &Arc<Cq>) {
+        add(&mut self.overflow, cq);
+    }
+
+    pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
+        events.push(event);
+        add(&mut self.events, events);
+    }
+
+    pub(super) fn request(&mut self, listening: Arc<Listening>, request: ConnRequest) {
+        self.requests.push((listening, request));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.notify.is_empty()
+            && self.overflow.is_empty()
+            && self.events.is_empty()
+            && self.requests.is_empty()
+    }
+
+    /// Takes over what another collected.
+    pub(super) fn append(&mut self, other: Upcalls) {
+        other.notify.iter().for_each(|cq| self.notify(cq));
+        other.overflow.iter().for_each(|cq| self.overflow(cq));
+        other.events.iter().for_each(|e| add(&mut self.events, e));
+        self.requests.extend(other.requests);
+    }
+
+    /// Makes the calls. The caller holds no lock and is in no read-side section.
+    #[inline]
+    pub(super) fn run(self) {
+        if !self.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[cold]
+    fn run_all(self) {
+        // Completions come before the event that ends their connection, so their queues do.
+        self.overflow.iter().for_each(|cq| cq.handler().overflow());
+        self.notify.iter().for_each(|cq| cq.handler().notify());
+        self.events.iter().for_each(|e| e.hand_over());
+        for (listening, request) in self.requests {
+            listening.hand_over(request);
+        }
+    }
+
+    /// Leaves the calls to the thread of the device: for callers who, by the contract of
+    /// [`device`](crate::device), are not called back themselves.
+    pub(super) fn defer(self, device: &Soft) {
+        if !self.is_empty() {
+            device.engine.defer(self);
+        }
+    }
+}

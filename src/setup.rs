@@ -1,0 +1,24 @@
+//! What each library consists of: the version of its API and its providers.
+//!
+//! The libraries give this to their registry, and `dat-info` looks at the same.
+
+use crate::dapl::abi::{V1, V2};
+use crate::dapl::provider::builtin;
+use crate::device::soft::Soft;
+use crate::error::Version;
+use crate::registry::{Builtin, Setup};
+
+const PROVIDERS_1_2: &[Builtin] = &[builtin::<V1, Soft>()];
+const PROVIDERS_2_0: &[Builtin] = &[builtin::<V2, Soft>()];
+
+/// `libdat.so.1`.
+pub const DAT_1_2: Setup = Setup {
+    version: Version::V1,
+    builtins: PROVIDERS_1_2,
+};
+
+/// `libdat2.so.2`.
+pub const DAT_2_0: Setup = Setup {
+    version: Version::V2,
+    builtins: PROVIDERS_2_0,
+};

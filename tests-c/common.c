@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "common.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --- return codes ------------------------------------------------------------------------- */
+
+static const char *code_text(DAT_RETURN code, char *to, size_t size)
+{
+	const char *major = NULL, *minor = NULL;
+
+	if (dat_strerror(code, &major, &minor) == DAT_SUCCESS && major && minor)
+		snprintf(to, size, "0x%08x %s %s", (unsigned)code, major, minor);
+	else
+		snprintf(to, size, "0x%08x", (unsigned)code);
+	return to;
+}
+
+bool check_either(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type1,
+		  DAT_RETURN type2)
+{
+	char is[160], want[160];
+
+	if (DAT_GET_TYPE(got) == DAT_GET_TYPE(type1) || DAT_GET_TYPE(got) == DAT_GET_TYPE(type2))
+		return true;
+	tap_fail(file, line, "%s is %s, not %s", call, code_text(got, is, sizeof is),
+		 code_text(type1, want, sizeof want));
+	return false;
+}
+
+bool check_ret(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type)
+{
+	return check_either(file, line, call, got, type, type);
+}
+
+bool check_code(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type,
+		DAT_RETURN subtype)
+{
+	char is[160], want[160];
+
+	if (DAT_GET_TYPE(got) == DAT_GET_TYPE(type) && DAT_GET_SUBTYPE(got) == subtype)
+		return true;
+	tap_fail(file, line, "%s is %s, not %s", call, code_text(got, is, sizeof is),
+		 code_text(DAT_CLASS_ERROR | type | subtype, want, sizeof want));
+	return false;
+}
+
+/* --- an IA and what endpoints need -------------------------------------------------------- */
+
+DAT_IA_HANDLE open_ia(DAT_EVD_HANDLE *async_evd)
+{
+	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+
+	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)tap_ia, 8, &evd, &ia));
+	if (async_evd)
+		*async_evd = evd;
+	return ia;
+}
+
+DAT_EVD_HANDLE make_evd(DAT_IA_HANDLE ia, DAT_COUNT length, DAT_EVD_FLAGS flags)
+{
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+
+	OK(dat_evd_create(ia, length, DAT_HANDLE_NULL, flags, &evd));
+	return evd;
+}
+
+void rig_up(struct rig *rig)
+{
+	memset(rig, 0, sizeof *rig);
+	rig->ia = open_ia(&rig->async_evd);
+	OK(dat_ia_query(rig->ia, NULL, DAT_IA_FIELD_ALL, &rig->attr, DAT_PROVIDER_FIELD_ALL,
+			&rig->provider));
+	OK(dat_pz_create(rig->ia, &rig->pz));
+	rig->recv_evd = make_evd(rig->ia, 64, DAT_EVD_DTO_FLAG);
+	rig->request_evd = make_evd(rig->ia, 64, DAT_EVD_DTO_FLAG);
+	rig->connect_evd = make_evd(rig->ia, 16, DAT_EVD_CONNECTION_FLAG);
+	rig->cr_evd = make_evd(rig->ia, 16, DAT_EVD_CR_FLAG);
+}
+
+void rig_down(struct rig *rig)
+{
+	CHECK_RET(dat_ia_close(rig->ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+}
+
+static DAT_COUNT at_most(DAT_COUNT limit, DAT_COUNT wish)
+{
+	return limit < wish ? limit : wish;
+}
+
+DAT_EP_ATTR ep_attr(const struct rig *rig)
+{
+	DAT_EP_ATTR attr;
+
+	memset(&attr, 0, sizeof attr);
+	attr.service_type = DAT_SERVICE_TYPE_RC;
+	attr.max_message_size = 1 << 20;
+	attr.max_rdma_size = 1 << 20;
+	attr.qos = DAT_QOS_BEST_EFFORT;
+	attr.recv_completion_flags = DAT_COMPLETION_DEFAULT_FLAG;
+	attr.request_completion_flags = DAT_COMPLETION_DEFAULT_FLAG;
+	attr.max_recv_dtos = 16;
+	attr.max_request_dtos = 16;
+	attr.max_recv_iov = at_most(rig->attr.max_iov_segments_per_dto, 4);
+	attr.max_request_iov = at_most(rig->attr.max_iov_segments_per_dto, 4);
+	attr.max_rdma_read_in = at_most(rig->attr.max_rdma_read_per_ep_in, 4);
+	attr.max_rdma_read_out = at_most(rig->attr.max_rdma_read_per_ep_out, 4);
+	attr.max_rdma_read_iov = at_most(rig->attr.max_iov_segments_per_rdma_read, 4);
+	attr.max_rdma_write_iov = at_most(rig->attr.max_iov_segments_per_rdma_write, 4);
+	return attr;
+}
+
+DAT_EP_HANDLE make_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
+{
+	DAT_EP_ATTR usual = ep_attr(rig);
+	DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+
+	OK(dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd, rig->connect_evd,
+			 attr ? attr : &usual, &ep));
+	return ep;
+}
+
+DAT_EP_STATE ep_state(DAT_EP_HANDLE ep)
+{
+	DAT_EP_STATE state = (DAT_EP_STATE)-1;
+
+	OK(dat_ep_get_status(ep, &state, NULL, NULL));
+	return state;
+}
+
+void await_state(DAT_EP_HANDLE ep, DAT_EP_STATE state)
+{
+	unsigned long long end = now_us() + SOON;
+
+	while (ep_state(ep) != state && now_us() < end)
+		pause_us(1000);
+	CHECK_EQ(ep_state(ep), state);
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+struct mem make_mem_in(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, size_t size,
+		       DAT_MEM_PRIV_FLAGS privileges)
+{
+	DAT_REGION_DESCRIPTION region;
+	DAT_VADDR address;
+	DAT_VLEN length;
+	struct mem mem = { .size = size };
+
+	REQUIRE(posix_memalign((void **)&mem.at, 4096, (size + 4095) / 4096 * 4096) == 0);
+	memset(mem.at, 0, size);
+	memset(&region, 0, sizeof region);
+	region.for_va = mem.at;
+	OK(dx_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, size, pz, privileges, &mem.lmr,
+			 &mem.local, &mem.remote, &length, &address));
+	return mem;
+}
+
+struct mem make_mem(const struct rig *rig, size_t size, DAT_MEM_PRIV_FLAGS privileges)
+{
+	return make_mem_in(rig->ia, rig->pz, size, privileges);
+}
+
+void free_mem(struct mem *mem)
+{
+	CHECK_RET(dat_lmr_free(mem->lmr), DAT_SUCCESS);
+	free(mem->at);
+	memset(mem, 0, sizeof *mem);
+}
+
+static unsigned char byte(size_t i, unsigned seed)
+{
+	return (unsigned char)((i * 2654435761u + seed * 40503u + (i >> 8)) >> 3);
+}
+
+void fill(void *at, size_t size, unsigned seed)
+{
+	unsigned char *to = at;
+
+	for (size_t i = 0; i < size; i++)
+		to[i] = byte(i, seed);
+}
+
+bool filled(const void *at, size_t size, unsigned seed)
+{
+	const unsigned char *from = at;
+
+	for (size_t i = 0; i < size; i++)
+		if (from[i] != byte(i, seed))
+			return false;
+	return true;
+}
+
+DAT_CONTEXT cookie(DAT_UINT64 value)
+{
+	DAT_CONTEXT c;
+
+	c.as_64 = value;
+	return c;
+}
+
+/* --- events ------------------------------------------------------------------------------- */
+
+DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+	DAT_RETURN ret;
+
+	memset(&event, 0, sizeof event);
+	ret = dat_evd_wait(evd, SOON, 1, &event, &more);
+	if (!check_ret(file, line, "dat_evd_wait", ret, DAT_SUCCESS))
+		tap_bail();
+	if (event.event_number != number) {
+		tap_fail(file, line, "event 0x%x instead of 0x%x", (unsigned)event.event_number,
+			 (unsigned)number);
+		tap_bail();
+	}
+	if (event.evd_handle != evd)
+		tap_fail(file, line, "the event names another EVD");
+	return event;
+}
+
+void expect_nothing(const char *file, int line, DAT_EVD_HANDLE evd)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+	DAT_RETURN ret;
+
+	memset(&event, 0, sizeof event);
+	ret = dat_evd_wait(evd, NEVER, 1, &event, &more);
+	if (ret == DAT_SUCCESS)
+		tap_fail(file, line, "event 0x%x where none was due",
+			 (unsigned)event.event_number);
+	else
+		check_ret(file, line, "dat_evd_wait", ret, DAT_TIMEOUT_EXPIRED);
+}
+
+DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HANDLE evd,
+					 DAT_UINT64 value, DAT_DTO_COMPLETION_STATUS status)
+{
+	DAT_EVENT event = expect(file, line, evd, DAT_DTO_COMPLETION_EVENT);
+	DAT_DTO_COMPLETION_EVENT_DATA dto = event.event_data.dto_completion_event_data;
+
+	if (dto.user_cookie.as_64 != value || dto.status != status)
+		tap_fail(file, line, "completion of cookie %llu with status %d, not %llu with %d",
+			 (unsigned long long)dto.user_cookie.as_64, (int)dto.status,
+			 (unsigned long long)value, (int)status);
+	return dto;
+}
+
+/* --- connections -------------------------------------------------------------------------- */
+
+DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)
+{
+	DAT_PSP_HANDLE psp = DAT_HANDLE_NULL;
+
+	*qualifier = 0;
+	OK(dat_psp_create_any(rig->ia, qualifier, rig->cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
+	return psp;
+}
+
+DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qualifier,
+		       DAT_TIMEOUT timeout)
+{
+	return dat_ep_connect(ep, to->attr.ia_address_ptr, qualifier, timeout, 0, NULL,
+			      DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG);
+}
+
+DAT_CR_HANDLE await_request(const struct rig *rig)
+{
+	DAT_EVENT event = EXPECT(rig->cr_evd, DAT_CONNECTION_REQUEST_EVENT);
+
+	return event.event_data.cr_arrival_event_data.cr_handle;
+}
+
+void connect_eps(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b)
+{
+	DAT_CONN_QUAL qualifier;
+	DAT_PSP_HANDLE psp = listen_any(b, &qualifier);
+
+	OK(try_connect(ep_a, b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(b), ep_b, 0, NULL));
+	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(dat_psp_free(psp));
+}
+
+void pair_up(struct pair *pair, const DAT_EP_ATTR *attr)
+{
+	rig_up(&pair->a);
+	rig_up(&pair->b);
+	pair->ep_a = make_ep(&pair->a, attr);
+	pair->ep_b = make_ep(&pair->b, attr);
+	connect_eps(&pair->a, pair->ep_a, &pair->b, pair->ep_b);
+}
+
+void pair_down(struct pair *pair)
+{
+	rig_down(&pair->a);
+	rig_down(&pair->b);
+}
+
+/* --- threads ------------------------------------------------------------------------------ */
+
+void await_waiter(DAT_EVD_HANDLE evd)
+{
+	DAT_EVENT event;
+	DAT_RETURN ret;
+
+	while (DAT_GET_TYPE(ret = dat_evd_dequeue(evd, &event)) == DAT_QUEUE_EMPTY)
+		pause_us(500);
+	REQUIRE_RET(ret, DAT_INVALID_STATE);
+}
+
+void await_asleep(const _Atomic pid_t *tid)
+{
+	int sleeping = 0;
+
+	while (sleeping < 5) {
+		char path[64], state = 0;
+		FILE *stat;
+
+		snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)*tid);
+		stat = *tid ? fopen(path, "r") : NULL;
+		if (stat) {
+			/* pid (name) state ...; our names have no parentheses. */
+			if (fscanf(stat, "%*d %*[^)]) %c", &state) != 1)
+				state = 0;
+			fclose(stat);
+		}
+		sleeping = state == 'S' ? sleeping + 1 : 0;
+		pause_us(4000);
+	}
+}
+
+void pause_us(unsigned long us)
+{
+	struct timespec t = { (time_t)(us / 1000000), (long)(us % 1000000 * 1000) };
+
+	nanosleep(&t, NULL);
+}
+
+unsigned long long now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (unsigned long long)t.tv_sec * 1000000u + (unsigned long long)t.tv_nsec / 1000u;
+}

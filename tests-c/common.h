@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the C tests share: checks of return codes, an open IA with what an endpoint needs, a
+ * connected pair of endpoints, registered memory. */
+#ifndef COMMON_H
+#define COMMON_H
+
+#include "dat_compat.h"
+#include "tap.h"
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* Microseconds to wait for what must come, for what must not, and a time limit that has to
+ * pass although the peer hears of the attempt before. */
+enum { SOON = 20 * 1000 * 1000, NEVER = 50 * 1000, SHORTLY = 500 * 1000 };
+
+/* --- return codes ------------------------------------------------------------------------- */
+
+/* A call gives this type of code (DAT_SUCCESS or another one), whatever its subtype. */
+#define CHECK_RET(call, type) ((void)check_ret(__FILE__, __LINE__, #call, (call), (type)))
+/* The same, and without it the rest of the test makes no sense. */
+#define REQUIRE_RET(call, type)                                             \
+	do {                                                                \
+		if (!check_ret(__FILE__, __LINE__, #call, (call), (type)))  \
+			tap_bail();                                         \
+	} while (0)
+#define OK(call) REQUIRE_RET(call, DAT_SUCCESS)
+/* Type and subtype. */
+#define CHECK_CODE(call, type, subtype) \
+	((void)check_code(__FILE__, __LINE__, #call, (call), (type), (subtype)))
+/* One of two types, where the man page leaves the choice. */
+#define CHECK_EITHER(call, type1, type2) \
+	((void)check_either(__FILE__, __LINE__, #call, (call), (type1), (type2)))
+
+bool check_ret(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type);
+bool check_code(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type,
+		DAT_RETURN subtype);
+bool check_either(const char *file, int line, const char *call, DAT_RETURN got, DAT_RETURN type1,
+		  DAT_RETURN type2);
+
+/* --- an IA and what endpoints need -------------------------------------------------------- */
+
+struct rig {
+	DAT_IA_HANDLE ia;
+	DAT_EVD_HANDLE async_evd;
+	DAT_PZ_HANDLE pz;
+	DAT_EVD_HANDLE recv_evd, request_evd, connect_evd, cr_evd;
+	DAT_IA_ATTR attr;
+	DAT_PROVIDER_ATTR provider;
+};
+
+/* Opens the IA under test. */
+DAT_IA_HANDLE open_ia(DAT_EVD_HANDLE *async_evd);
+/* Opens the IA and creates a protection zone and the four EVDs. */
+void rig_up(struct rig *rig);
+/* Closes the IA and all that is in it. */
+void rig_down(struct rig *rig);
+/* An EVD that the test needs. */
+DAT_EVD_HANDLE make_evd(DAT_IA_HANDLE ia, DAT_COUNT length, DAT_EVD_FLAGS flags);
+/* Attributes that every provider can satisfy: 16 operations of 4 segments each way, 1 MiB. */
+DAT_EP_ATTR ep_attr(const struct rig *rig);
+/* An endpoint on the rig's EVDs; NULL for the attributes above. */
+DAT_EP_HANDLE make_ep(const struct rig *rig, const DAT_EP_ATTR *attr);
+DAT_EP_STATE ep_state(DAT_EP_HANDLE ep);
+/* Waits until the endpoint has this state. */
+void await_state(DAT_EP_HANDLE ep, DAT_EP_STATE state);
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+struct mem {
+	char *at;
+	size_t size;
+	DAT_LMR_HANDLE lmr;
+	DAT_LMR_CONTEXT local;
+	DAT_RMR_CONTEXT remote;
+};
+
+/* Page-aligned zeroed memory, registered. */
+struct mem make_mem(const struct rig *rig, size_t size, DAT_MEM_PRIV_FLAGS privileges);
+struct mem make_mem_in(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, size_t size,
+		       DAT_MEM_PRIV_FLAGS privileges);
+void free_mem(struct mem *mem);
+/* Bytes that tell the places and the runs apart. */
+void fill(void *at, size_t size, unsigned seed);
+bool filled(const void *at, size_t size, unsigned seed);
+
+DAT_CONTEXT cookie(DAT_UINT64 value);
+
+/* --- events ------------------------------------------------------------------------------- */
+
+/* The next event, which has to be this one. */
+#define EXPECT(evd, number) expect(__FILE__, __LINE__, (evd), (number))
+/* No event comes. */
+#define EXPECT_NOTHING(evd) expect_nothing(__FILE__, __LINE__, (evd))
+/* The next event is the completion of this cookie with this status. */
+#define EXPECT_DTO(evd, value, status) expect_dto(__FILE__, __LINE__, (evd), (value), (status))
+
+DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number);
+void expect_nothing(const char *file, int line, DAT_EVD_HANDLE evd);
+DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HANDLE evd,
+					 DAT_UINT64 value, DAT_DTO_COMPLETION_STATUS status);
+
+/* --- connections -------------------------------------------------------------------------- */
+
+/* A listener on a free qualifier. */
+DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier);
+/* dat_ep_connect to the IA of `to`, without private data. */
+DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qualifier,
+		       DAT_TIMEOUT timeout);
+/* The connection request that arrives. */
+DAT_CR_HANDLE await_request(const struct rig *rig);
+
+/* Two connected endpoints: a connected, b listened. Each on an IA instance of its own. */
+struct pair {
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b;
+};
+
+/* Attributes for both ends; NULL for those of ep_attr(). */
+void pair_up(struct pair *pair, const DAT_EP_ATTR *attr);
+/* Connects two endpoints of two rigs. */
+void connect_eps(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b);
+void pair_down(struct pair *pair);
+
+/* --- threads ------------------------------------------------------------------------------ */
+
+/* Waits, without a limit of its own, until another thread waits on this empty EVD. */
+void await_waiter(DAT_EVD_HANDLE evd);
+/* Waits until the thread whose id *tid becomes sleeps: for waits that nothing else shows. */
+void await_asleep(const _Atomic pid_t *tid);
+void pause_us(unsigned long us);
+/* Microseconds of the monotonic clock. */
+unsigned long long now_us(void);
+
+#endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Consumer notification objects: dat_cno_create(3DAT), _wait, _modify_agent, _query, _free. */
+#include "common.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+static DAT_IA_HANDLE ia;
+static DAT_CNO_HANDLE cno;
+static DAT_EVD_HANDLE evd;
+
+/* A CNO and an EVD that feeds it. */
+static void up(void)
+{
+	ia = open_ia(NULL);
+	OK(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+}
+
+static void down(void)
+{
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+}
+
+static void post(DAT_EVD_HANDLE to)
+{
+	DAT_EVENT event;
+
+	memset(&event, 0, sizeof event);
+	event.event_number = DAT_SOFTWARE_EVENT;
+	OK(dat_evd_post_se(to, &event));
+}
+
+struct waiter {
+	pthread_t thread;
+	_Atomic pid_t tid;
+	DAT_EVD_HANDLE evd;
+	DAT_RETURN ret;
+};
+
+static void *wait_thread(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->evd = (DAT_EVD_HANDLE)(uintptr_t)0x1230;
+	w->tid = gettid();
+	w->ret = dat_cno_wait(cno, SOON, &w->evd);
+	return NULL;
+}
+
+static void start(struct waiter *w)
+{
+	w->tid = 0;
+	REQUIRE(pthread_create(&w->thread, NULL, wait_thread, w) == 0);
+	await_asleep(&w->tid);
+}
+
+static void finish(struct waiter *w)
+{
+	REQUIRE(pthread_join(w->thread, NULL) == 0);
+}
+
+static void cno_create__and_query(void)
+{
+	DAT_CNO_PARAM param;
+	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
+
+	up();
+	memset(&param, 0xff, sizeof param);
+	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param), DAT_SUCCESS);
+	CHECK(param.ia_handle == ia);
+	CHECK(dx_agent(&param).proxy_agent_func == (DAT_AGENT_FUNC)NULL);
+	OK(dat_get_handle_type(cno, &type));
+	CHECK_EQ(type, DAT_HANDLE_TYPE_CNO);
+	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	down();
+}
+
+static void cno_create__arguments(void)
+{
+	up();
+	CHECK_RET(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, NULL),
+		  DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_cno_create(DAT_HANDLE_NULL, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+	down();
+}
+
+static void cno_free__in_use(void)
+{
+	up();
+	CHECK_RET(dat_cno_free(cno), DAT_INVALID_STATE);
+	OK(dat_evd_free(evd));
+	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
+	CHECK_RET(dat_cno_free(cno), DAT_INVALID_HANDLE);
+	down();
+}
+
+static void cno_wait__timeout(void)
+{
+	DAT_EVD_HANDLE from = (DAT_EVD_HANDLE)(uintptr_t)0x1230;
+	unsigned long long begin;
+
+	up();
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	CHECK(from == DAT_HANDLE_NULL);
+	begin = now_us();
+	CHECK_RET(dat_cno_wait(cno, 30000, &from), DAT_QUEUE_EMPTY);
+	CHECK(now_us() - begin >= 30000);
+	CHECK_RET(dat_cno_wait(cno, 0, NULL), DAT_INVALID_PARAMETER);
+	down();
+}
+
+static void cno_wait__trigger_is_remembered(void)
+{
+	DAT_EVD_HANDLE from = DAT_HANDLE_NULL;
+	DAT_EVENT event;
+
+	up();
+	post(evd);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	/* The hint takes no event, and is given once. */
+	CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	down();
+}
+
+static void cno_wait__woken(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w);
+	post(evd);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == evd);
+	down();
+}
+
+static void cno_wait__several_evds(void)
+{
+	DAT_EVD_HANDLE other, from;
+	DAT_EVENT event;
+
+	up();
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &other));
+	post(other);
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == other);
+	OK(dat_evd_dequeue(other, &event));
+	post(evd);
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == evd);
+	OK(dat_evd_dequeue(evd, &event));
+	down();
+}
+
+static void cno_wait__every_kind_of_event(void)
+{
+	struct rig a, b;
+	DAT_EVD_HANDLE from;
+	DAT_EVENT event;
+	DAT_CONN_QUAL qualifier;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_PSP_HANDLE psp;
+	DAT_LMR_TRIPLET nothing = { 0 };
+
+	/* Request, connection, DTO: one CNO for all, as consumers have it. */
+	rig_up(&a);
+	rig_up(&b);
+	OK(dat_cno_create(b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(b.cr_evd, cno));
+	OK(dat_evd_modify_cno(b.connect_evd, cno));
+	OK(dat_evd_modify_cno(b.recv_evd, cno));
+	OK(dat_evd_modify_cno(b.request_evd, cno));
+	OK(dat_evd_modify_cno(b.async_evd, cno));
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	psp = listen_any(&b, &qualifier);
+
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == b.cr_evd);
+	OK(dat_evd_dequeue(b.cr_evd, &event));
+
+	OK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, ep_b, 0, NULL));
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == b.connect_evd);
+	OK(dat_evd_dequeue(b.connect_evd, &event));
+	CHECK_EQ(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+
+	OK(dat_ep_post_recv(ep_b, 0, &nothing, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_send(ep_a, 0, &nothing, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == b.recv_evd);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+
+	OK(dat_ep_post_recv(ep_a, 0, &nothing, cookie(3), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_send(ep_b, 0, &nothing, cookie(4), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_cno_wait(cno, SOON, &from));
+	CHECK(from == b.request_evd);
+	EXPECT_DTO(b.request_evd, 4, DAT_DTO_SUCCESS);
+
+	OK(dat_psp_free(psp));
+	rig_down(&a);
+	rig_down(&b);
+}
+
+static void cno_wait__not_for_disabled_evds(void)
+{
+	DAT_EVD_HANDLE from;
+
+	up();
+	OK(dat_evd_disable(evd));
+	post(evd);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	/* Enabling does not make up for it; the next event triggers. */
+	OK(dat_evd_enable(evd));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	post(evd);
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	down();
+}
+
+static void *wait_on_evd(void *arg)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	(void)arg;
+	return (void *)(uintptr_t)dat_evd_wait(evd, SOON, 1, &event, &more);
+}
+
+static void cno_wait__not_while_a_thread_waits_on_the_evd(void)
+{
+	DAT_EVD_HANDLE from;
+	pthread_t thread;
+	void *ret;
+
+	up();
+	REQUIRE(pthread_create(&thread, NULL, wait_on_evd, NULL) == 0);
+	await_waiter(evd);
+	post(evd);
+	REQUIRE(pthread_join(thread, &ret) == 0);
+	CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	down();
+}
+
+static void cno_wait__after_the_last_evd_is_gone(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w);
+	OK(dat_evd_free(evd));
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == DAT_HANDLE_NULL);
+	down();
+}
+
+static void cno_wait__ia_closed(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w);
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	finish(&w);
+	CHECK_EITHER(w.ret, DAT_SUCCESS, DAT_ABORT);
+	CHECK(w.evd == DAT_HANDLE_NULL);
+}
+
+/* --- proxy agents --------------------------------------------------------------------------- */
+
+static atomic_int calls;
+static void *_Atomic instance;
+static void *_Atomic agent_evd;
+
+static void agent(DAT_PVOID data, DAT_EVD_HANDLE from)
+{
+	instance = data;
+	agent_evd = from;
+	atomic_fetch_add(&calls, 1);
+}
+
+static void await_calls(int count)
+{
+	unsigned long long end = now_us() + SOON;
+
+	while (atomic_load(&calls) < count && now_us() < end)
+		pause_us(1000);
+	CHECK_EQ(atomic_load(&calls), count);
+}
+
+static void cno_modify_agent__called_for_each_trigger(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+	DAT_CNO_PARAM param;
+	DAT_EVENT event;
+
+	up();
+	OK(dat_cno_modify_agent(cno, with));
+	OK(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));
+	CHECK(dx_agent(&param).proxy_agent_func == agent);
+	CHECK(dx_agent(&param).instance_data == &calls);
+	for (int i = 1; i <= 3; i++) {
+		post(evd);
+		await_calls(i);
+		CHECK(instance == &calls);
+		CHECK(agent_evd == evd);
+		OK(dat_evd_dequeue(evd, &event));
+	}
+	OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
+	post(evd);
+	pause_us(NEVER);
+	CHECK_EQ(atomic_load(&calls), 3);
+	down();
+}
+
+static void cno_create__with_an_agent(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &instance, agent };
+
+	ia = open_ia(NULL);
+	OK(dat_cno_create(ia, with, &cno));
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+	post(evd);
+	await_calls(1);
+	CHECK(instance == &instance);
+	CHECK(agent_evd == evd);
+	OK(dat_evd_free(evd));
+	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
+	down();
+}
+
+static void cno_wait__and_agent_both(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+	struct waiter w;
+
+	up();
+	OK(dat_cno_modify_agent(cno, with));
+	start(&w);
+	post(evd);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == evd);
+	await_calls(1);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(cno_create, and_query),
+	T(cno_create, arguments),
+	T(cno_create, with_an_agent),
+	T(cno_free, in_use),
+	T(cno_wait, timeout),
+	T(cno_wait, trigger_is_remembered),
+	T(cno_wait, woken),
+	T(cno_wait, several_evds),
+	T(cno_wait, every_kind_of_event),
+	T(cno_wait, not_for_disabled_evds),
+	T(cno_wait, not_while_a_thread_waits_on_the_evd),
+	T(cno_wait, after_the_last_evd_is_gone),
+	T(cno_wait, ia_closed),
+	T(cno_wait, and_agent_both),
+	T(cno_modify_agent, called_for_each_trigger),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Making and ending connections: dat_ep_connect(3DAT), dat_ep_dup_connect(3DAT),
+ * dat_ep_disconnect(3DAT), and the flushes that the end of a connection brings. */
+#include "common.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+static struct rig a, b;
+static DAT_EP_HANDLE ep_a, ep_b;
+static DAT_CONN_QUAL qualifier;
+static const DAT_LMR_TRIPLET none;
+
+static void up(void)
+{
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	listen_any(&b, &qualifier);
+}
+
+static void down(void)
+{
+	rig_down(&a);
+	rig_down(&b);
+}
+
+static void up_connected(void)
+{
+	up();
+	connect_eps(&a, ep_a, &b, ep_b);
+}
+
+static DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
+{
+	DAT_LMR_TRIPLET iov = none;
+
+	return dat_ep_post_recv(ep, 0, &iov, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+static DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value, DAT_COMPLETION_FLAGS flags)
+{
+	DAT_LMR_TRIPLET iov = none;
+
+	return dat_ep_post_send(ep, 0, &iov, cookie(value), flags);
+}
+
+/* --- dat_ep_connect ------------------------------------------------------------------------- */
+
+static void ep_connect__timeout_zero(void)
+{
+	up();
+	CHECK_RET(try_connect(ep_a, &b, qualifier, 0), DAT_INVALID_PARAMETER);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__address_null(void)
+{
+	up();
+	CHECK_EITHER(dat_ep_connect(ep_a, NULL, qualifier, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
+				    DAT_CONNECT_DEFAULT_FLAG),
+		     DAT_INVALID_PARAMETER, DAT_INVALID_ADDRESS);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__address_family_unknown(void)
+{
+	struct sockaddr strange = { .sa_family = 213 };
+
+	up();
+	CHECK_EITHER(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0,
+				    NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		     DAT_INVALID_ADDRESS, DAT_INVALID_PARAMETER);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__port_in_the_address_is_ignored(void)
+{
+	struct sockaddr_storage address;
+
+	up();
+	memset(&address, 0, sizeof address);
+	if (b.attr.ia_address_ptr->sa_family == AF_INET6) {
+		memcpy(&address, b.attr.ia_address_ptr, sizeof(struct sockaddr_in6));
+		((struct sockaddr_in6 *)&address)->sin6_port = htons(9);
+	} else {
+		memcpy(&address, b.attr.ia_address_ptr, sizeof(struct sockaddr_in));
+		((struct sockaddr_in *)&address)->sin_port = htons(9);
+	}
+	OK(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&address, qualifier, SOON, 0, NULL,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	/* The library has its copy. */
+	memset(&address, 0xff, sizeof address);
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	down();
+}
+
+static void ep_connect__private_data_arguments(void)
+{
+	char data[8] = { 0 };
+
+	up();
+	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 8, NULL,
+				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, -8, data,
+				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__flags_unknown(void)
+{
+	up();
+	CHECK_EITHER(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+				    DAT_QOS_BEST_EFFORT, (DAT_CONNECT_FLAGS)0x4000),
+		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	CHECK_EITHER(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+				    (DAT_QOS)0x4000, DAT_CONNECT_DEFAULT_FLAG),
+		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__without_a_connect_evd(void)
+{
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	up();
+	attr = ep_attr(&a);
+	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, DAT_HANDLE_NULL, &attr, &ep));
+	CHECK_EITHER(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE,
+		     DAT_INVALID_STATE);
+	CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_connect__in_another_state(void)
+{
+	up();
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	CHECK_RET(try_connect(ep_a, &b, qualifier, SOON), DAT_INVALID_STATE);
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK_RET(try_connect(ep_a, &b, qualifier, SOON), DAT_INVALID_STATE);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK_RET(try_connect(ep_b, &a, qualifier, SOON), DAT_INVALID_STATE);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_RET(try_connect(ep_a, &b, qualifier, SOON), DAT_INVALID_STATE);
+	down();
+}
+
+static void ep_connect__nobody_listens(void)
+{
+	DAT_CONNECTION_EVENT_DATA event;
+	DAT_PSP_HANDLE psp;
+	DAT_CONN_QUAL unused;
+
+	up();
+	psp = listen_any(&b, &unused);
+	OK(dat_psp_free(psp));
+	OK(recv_nothing(ep_a, 4));
+	OK(try_connect(ep_a, &b, unused, SOON));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_a);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	EXPECT_DTO(a.recv_evd, 4, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
+static void ep_connect__times_out(void)
+{
+	unsigned long long begin, took;
+
+	/* The request is never answered. */
+	up();
+	begin = now_us();
+	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
+	await_request(&b);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
+	took = now_us() - begin;
+	CHECK(took >= SHORTLY);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	down();
+}
+
+static void ep_connect__many_at_once(void)
+{
+	enum { COUNT = 12 };
+	DAT_EP_HANDLE active[COUNT];
+
+	up();
+	for (int i = 0; i < COUNT; i++) {
+		active[i] = make_ep(&a, NULL);
+		OK(try_connect(active[i], &b, qualifier, SOON));
+	}
+	for (int i = 0; i < COUNT; i++)
+		OK(dat_cr_accept(await_request(&b), make_ep(&b, NULL), 0, NULL));
+	for (int i = 0; i < COUNT; i++) {
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	}
+	for (int i = 0; i < COUNT; i++)
+		CHECK_EQ(ep_state(active[i]), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
+static void ep_connect__within_one_ia(void)
+{
+	DAT_EP_HANDLE other;
+
+	up();
+	other = make_ep(&b, NULL);
+	OK(try_connect(other, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(recv_nothing(ep_b, 1));
+	OK(send_nothing(other, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	down();
+}
+
+/* --- dat_ep_dup_connect --------------------------------------------------------------------- */
+
+static void ep_dup_connect__to_the_same_peer(void)
+{
+	DAT_EP_HANDLE dup_a, dup_b;
+	DAT_CR_ARRIVAL_EVENT_DATA request;
+
+	up();
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	dup_a = make_ep(&a, NULL);
+	dup_b = make_ep(&b, NULL);
+	OK(dat_ep_dup_connect(dup_a, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT));
+	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT)
+			  .event_data.cr_arrival_event_data;
+	CHECK_EQ(request.conn_qual, qualifier);
+	OK(dat_cr_accept(request.cr_handle, dup_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK_EQ(ep_state(dup_a), DAT_EP_STATE_CONNECTED);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
+static void ep_dup_connect__refused(void)
+{
+	DAT_EP_HANDLE other;
+
+	up();
+	other = make_ep(&a, NULL);
+	CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_STATE);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK_RET(dat_ep_dup_connect(other, ep_a, 0, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_dup_connect(ep_a, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_dup_connect(other, DAT_HANDLE_NULL, SOON, 0, NULL,
+				     DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_HANDLE);
+	CHECK_EQ(ep_state(other), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+/* --- dat_ep_disconnect ---------------------------------------------------------------------- */
+
+static void ep_disconnect__unconnected(void)
+{
+	up();
+	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE);
+	EXPECT_NOTHING(a.connect_evd);
+	down();
+}
+
+static void ep_disconnect__flags_unknown(void)
+{
+	up_connected();
+	CHECK_RET(dat_ep_disconnect(ep_a, (DAT_CLOSE_FLAGS)4), DAT_INVALID_PARAMETER);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
+static void end_both(DAT_CLOSE_FLAGS flags)
+{
+	DAT_CONNECTION_EVENT_DATA event;
+
+	OK(dat_ep_disconnect(ep_a, flags));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_a);
+	event = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_b);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_DISCONNECTED);
+	/* Once more is no error and brings no event. */
+	CHECK_RET(dat_ep_disconnect(ep_a, flags), DAT_SUCCESS);
+	CHECK_RET(dat_ep_disconnect(ep_b, flags), DAT_SUCCESS);
+	EXPECT_NOTHING(a.connect_evd);
+	EXPECT_NOTHING(b.connect_evd);
+}
+
+static void ep_disconnect__abrupt(void)
+{
+	up_connected();
+	end_both(DAT_CLOSE_ABRUPT_FLAG);
+	down();
+}
+
+static void ep_disconnect__graceful(void)
+{
+	up_connected();
+	end_both(DAT_CLOSE_GRACEFUL_FLAG);
+	down();
+}
+
+static void ep_disconnect__both_sides_at_once(void)
+{
+	up_connected();
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	OK(dat_ep_disconnect(ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_NOTHING(a.connect_evd);
+	EXPECT_NOTHING(b.connect_evd);
+	down();
+}
+
+static void ep_disconnect__gives_up_establishment(void)
+{
+	DAT_CR_HANDLE cr;
+
+	up();
+	OK(recv_nothing(ep_a, 1));
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	cr = await_request(&b);
+	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
+	if (dat_cr_accept(cr, ep_b, 0, NULL) == DAT_SUCCESS)
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
+	EXPECT_NOTHING(a.connect_evd);
+	down();
+}
+
+static void ep_disconnect__graceful_finishes_requests(void)
+{
+	enum { COUNT = 10 };
+	struct mem from, to;
+
+	up();
+	from = make_mem(&a, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
+	to = make_mem(&b, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
+	connect_eps(&a, ep_a, &b, ep_b);
+	fill(from.at, from.size, 3);
+	for (DAT_UINT64 i = 0; i < COUNT; i++) {
+		DAT_LMR_TRIPLET recv = dx_local(to.local, to.at + i * 65536, 65536);
+		DAT_LMR_TRIPLET send = dx_local(from.local, from.at + i * 65536, 65536);
+
+		OK(dat_ep_post_recv(ep_b, 1, &recv, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
+		OK(dat_ep_post_send(ep_a, 1, &send, cookie(100 + i),
+				    DAT_COMPLETION_DEFAULT_FLAG));
+	}
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	for (DAT_UINT64 i = 0; i < COUNT; i++) {
+		EXPECT_DTO(a.request_evd, 100 + i, DAT_DTO_SUCCESS);
+		EXPECT_DTO(b.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK(filled(to.at, to.size, 3));
+	down();
+}
+
+static void ep_disconnect__flushes_in_order(void)
+{
+	up_connected();
+	for (DAT_UINT64 i = 0; i < 8; i++) {
+		OK(recv_nothing(ep_a, i));
+		OK(recv_nothing(ep_b, 50 + i));
+	}
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	for (DAT_UINT64 i = 0; i < 8; i++) {
+		DAT_DTO_COMPLETION_EVENT_DATA dto;
+
+		dto = EXPECT_DTO(a.recv_evd, i, DAT_DTO_ERR_FLUSHED);
+		CHECK(dto.ep_handle == ep_a);
+		dto = EXPECT_DTO(b.recv_evd, 50 + i, DAT_DTO_ERR_FLUSHED);
+		CHECK(dto.ep_handle == ep_b);
+	}
+	EXPECT_NOTHING(a.recv_evd);
+	EXPECT_NOTHING(b.recv_evd);
+	down();
+}
+
+static void ep_disconnect__posts_are_flushed_at_once(void)
+{
+	struct mem mem;
+	DAT_LMR_TRIPLET local;
+	DAT_RMR_TRIPLET remote;
+
+	up_connected();
+	mem = make_mem(&a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	local = dx_local(mem.local, mem.at, 64);
+	remote = dx_remote(mem.remote, mem.at, 64);
+	end_both(DAT_CLOSE_ABRUPT_FLAG);
+	OK(recv_nothing(ep_a, 1));
+	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
+	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 2, DAT_DTO_ERR_FLUSHED);
+	/* Suppression hides success only. */
+	OK(send_nothing(ep_a, 3, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(a.request_evd, 3, DAT_DTO_ERR_FLUSHED);
+	OK(dat_ep_post_rdma_write(ep_a, 1, &local, cookie(4), &remote,
+				  DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 4, DAT_DTO_ERR_FLUSHED);
+	OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(5), &remote,
+				 DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 5, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
+static void ep_disconnect__nothing_of_the_past_after_reset(void)
+{
+	up_connected();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(recv_nothing(ep_a, i));
+	end_both(DAT_CLOSE_ABRUPT_FLAG);
+	/* The marker comes behind all others. */
+	OK(recv_nothing(ep_a, 99));
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		EXPECT_DTO(a.recv_evd, i, DAT_DTO_ERR_FLUSHED);
+	EXPECT_DTO(a.recv_evd, 99, DAT_DTO_ERR_FLUSHED);
+	OK(dat_ep_reset(ep_a));
+	OK(dat_ep_reset(ep_b));
+	connect_eps(&a, ep_a, &b, ep_b);
+	EXPECT_NOTHING(a.recv_evd);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(ep_connect, timeout_zero),
+	T(ep_connect, address_null),
+	T(ep_connect, address_family_unknown),
+	T(ep_connect, port_in_the_address_is_ignored),
+	T(ep_connect, private_data_arguments),
+	T(ep_connect, flags_unknown),
+	T(ep_connect, without_a_connect_evd),
+	T(ep_connect, in_another_state),
+	T(ep_connect, nobody_listens),
+	T(ep_connect, times_out),
+	T(ep_connect, many_at_once),
+	T(ep_connect, within_one_ia),
+	T(ep_dup_connect, to_the_same_peer),
+	T(ep_dup_connect, refused),
+	T(ep_disconnect, unconnected),
+	T(ep_disconnect, flags_unknown),
+	T(ep_disconnect, abrupt),
+	T(ep_disconnect, graceful),
+	T(ep_disconnect, both_sides_at_once),
+	T(ep_disconnect, gives_up_establishment),
+	T(ep_disconnect, graceful_finishes_requests),
+	T(ep_disconnect, flushes_in_order),
+	T(ep_disconnect, posts_are_flushed_at_once),
+	T(ep_disconnect, nothing_of_the_past_after_reset),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Connection requests: dat_cr_query(3DAT), dat_cr_accept(3DAT), dat_cr_reject(3DAT). */
+#include "common.h"
+
+#include <string.h>
+
+static struct rig a, b;
+static DAT_EP_HANDLE ep_a, ep_b;
+static DAT_CONN_QUAL qualifier;
+static DAT_PSP_HANDLE psp;
+
+static void up(void)
+{
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	psp = listen_any(&b, &qualifier);
+}
+
+static void down(void)
+{
+	rig_down(&a);
+	rig_down(&b);
+}
+
+static DAT_CR_HANDLE request(void)
+{
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	return await_request(&b);
+}
+
+static void established(void)
+{
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+static void cr_event__contents(void)
+{
+	DAT_CR_ARRIVAL_EVENT_DATA data;
+	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_EP;
+
+	up();
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	data = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
+	CHECK(data.sp_handle.psp_handle == psp);
+	CHECK_EQ(data.conn_qual, qualifier);
+	REQUIRE(data.local_ia_address_ptr != NULL);
+	CHECK_EQ(data.local_ia_address_ptr->sa_family, b.attr.ia_address_ptr->sa_family);
+	OK(dat_get_handle_type(data.cr_handle, &type));
+	CHECK_EQ(type, DAT_HANDLE_TYPE_CR);
+	down();
+}
+
+static void cr_query__private_data_and_address(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
+	char data[64];
+
+	up();
+	fill(data, sizeof data, 5);
+	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, sizeof data, data,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	/* The library has its copy. */
+	memset(data, 0, sizeof data);
+	cr = await_request(&b);
+	memset(&param, 0xff, sizeof param);
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	/* Transports may pad. */
+	REQUIRE(param.private_data_size >= (DAT_COUNT)sizeof data);
+	REQUIRE(param.private_data != NULL);
+	CHECK(filled(param.private_data, sizeof data, 5));
+	REQUIRE(param.remote_ia_address_ptr != NULL);
+	CHECK_EQ(param.remote_ia_address_ptr->sa_family, a.attr.ia_address_ptr->sa_family);
+	CHECK(param.local_ep_handle == DAT_HANDLE_NULL);
+	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cr_query(cr, (DAT_CR_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
+	down();
+}
+
+static void cr_query__no_private_data(void)
+{
+	DAT_CR_PARAM param;
+
+	up();
+	memset(&param, 0xff, sizeof param);
+	OK(dat_cr_query(request(), DAT_CR_FIELD_ALL, &param));
+	CHECK(param.private_data_size >= 0);
+	CHECK(param.private_data_size <= a.provider.max_private_data_size);
+	down();
+}
+
+static void cr_query__largest_private_data(void)
+{
+	DAT_CR_PARAM param;
+	char data[4096];
+	DAT_COUNT most;
+
+	up();
+	most = a.provider.max_private_data_size;
+	REQUIRE(most >= 64);
+	REQUIRE(most < (DAT_COUNT)sizeof data);
+	fill(data, (size_t)most, 11);
+	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, most + 1, data,
+				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, most, data,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	OK(dat_cr_query(await_request(&b), DAT_CR_FIELD_ALL, &param));
+	REQUIRE(param.private_data_size >= most);
+	CHECK(filled(param.private_data, (size_t)most, 11));
+	down();
+}
+
+static void cr_accept__private_data(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CONNECTION_EVENT_DATA event;
+	DAT_EP_STATE state;
+	char data[4096];
+	DAT_COUNT most;
+
+	up();
+	most = b.provider.max_private_data_size;
+	REQUIRE(most < (DAT_COUNT)sizeof data);
+	cr = request();
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	fill(data, (size_t)most, 6);
+	/* Refusals leave the request as it is. */
+	CHECK_RET(dat_cr_accept(cr, ep_b, most + 1, data), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cr_accept(cr, ep_b, -1, data), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cr_accept(cr, ep_b, 4, NULL), DAT_INVALID_PARAMETER);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
+	OK(dat_cr_accept(cr, ep_b, most, data));
+	state = ep_state(ep_b);
+	CHECK(state == DAT_EP_STATE_COMPLETION_PENDING || state == DAT_EP_STATE_CONNECTED);
+
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_a);
+	REQUIRE(event.private_data_size >= most);
+	CHECK(filled(event.private_data, (size_t)most, 6));
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
+	event = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_b);
+	CHECK_EQ(event.private_data_size, 0);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
+static void cr_accept__destroys_the_request(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
+
+	up();
+	cr = request();
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_INVALID_HANDLE);
+	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
+	established();
+	down();
+}
+
+static void cr_accept__private_data_of_the_request_passed_on(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
+	DAT_CONNECTION_EVENT_DATA event;
+	char data[64];
+
+	up();
+	fill(data, sizeof data, 8);
+	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, sizeof data, data,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	cr = await_request(&b);
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	OK(dat_cr_accept(cr, ep_b, param.private_data_size, param.private_data));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
+	CHECK(filled(event.private_data, sizeof data, 8));
+	down();
+}
+
+static void cr_accept__endpoint_needed(void)
+{
+	DAT_CR_HANDLE cr;
+
+	up();
+	cr = request();
+	CHECK_CODE(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_EP);
+	CHECK_RET(dat_cr_accept(cr, b.pz, 0, NULL), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_SUCCESS);
+	established();
+	down();
+}
+
+static void cr_accept__endpoint_in_another_state(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_EP_HANDLE other_a, other_b;
+
+	up();
+	other_a = make_ep(&a, NULL);
+	other_b = make_ep(&b, NULL);
+	connect_eps(&a, other_a, &b, other_b);
+	cr = request();
+	CHECK_RET(dat_cr_accept(cr, other_b, 0, NULL), DAT_INVALID_STATE);
+	/* Neither was touched. */
+	CHECK_EQ(ep_state(other_b), DAT_EP_STATE_CONNECTED);
+	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_SUCCESS);
+	established();
+	down();
+}
+
+static void cr_accept__client_gave_up(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_RETURN ret;
+
+	up();
+	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
+	cr = await_request(&b);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	/* The accept is too late: the passive side hears it, if it does not know already. */
+	ret = dat_cr_accept(cr, ep_b, 0, NULL);
+	if (ret == DAT_SUCCESS) {
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
+		CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_DISCONNECTED);
+	}
+	EXPECT_NOTHING(a.connect_evd);
+	down();
+}
+
+static void cr_accept__flushes_receives_of_a_lost_connection(void)
+{
+	DAT_LMR_TRIPLET none = { 0 };
+	DAT_CR_HANDLE cr;
+
+	up();
+	OK(dat_ep_post_recv(ep_b, 0, &none, cookie(77), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
+	cr = await_request(&b);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
+	if (dat_cr_accept(cr, ep_b, 0, NULL) == DAT_SUCCESS) {
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
+		EXPECT_DTO(b.recv_evd, 77, DAT_DTO_ERR_FLUSHED);
+	} else {
+		EXPECT_NOTHING(b.recv_evd);
+	}
+	down();
+}
+
+static void cr_reject__seen_by_the_peer(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CONNECTION_EVENT_DATA event;
+
+	up();
+	cr = request();
+	CHECK_RET(dx_cr_reject(cr), DAT_SUCCESS);
+	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_a);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	/* After a reset the same endpoint may try again. */
+	OK(dat_ep_reset(ep_a));
+	OK(dat_cr_accept(request(), ep_b, 0, NULL));
+	established();
+	down();
+}
+
+#ifdef DAT2
+static void cr_reject__private_data(void)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CONNECTION_EVENT_DATA event;
+	char data[64];
+
+	up();
+	fill(data, sizeof data, 9);
+	cr = request();
+	CHECK_RET(dat_cr_reject(cr, b.provider.max_private_data_size + 1, data),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cr_reject(cr, sizeof data, data), DAT_SUCCESS);
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED)
+			.event_data.connect_event_data;
+	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
+	CHECK(filled(event.private_data, sizeof data, 9));
+	down();
+}
+#endif
+
+static void cr_order__requests_can_wait(void)
+{
+	enum { COUNT = 5 };
+	DAT_EP_HANDLE active[COUNT], passive[COUNT];
+	DAT_CR_HANDLE cr[COUNT];
+
+	/* All requests arrive before the first is answered; answered last to first. */
+	up();
+	for (int i = 0; i < COUNT; i++) {
+		char number = (char)i;
+
+		active[i] = make_ep(&a, NULL);
+		passive[i] = make_ep(&b, NULL);
+		OK(dat_ep_connect(active[i], b.attr.ia_address_ptr, qualifier, SOON, 1, &number,
+				  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	}
+	for (int i = 0; i < COUNT; i++) {
+		DAT_CR_PARAM param;
+		DAT_CR_HANDLE next = await_request(&b);
+
+		OK(dat_cr_query(next, DAT_CR_FIELD_ALL, &param));
+		cr[*(unsigned char *)param.private_data] = next;
+	}
+	for (int i = COUNT - 1; i >= 0; i--) {
+		DAT_CONNECTION_EVENT_DATA event;
+
+		OK(dat_cr_accept(cr[i], passive[i], 0, NULL));
+		event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+				.event_data.connect_event_data;
+		CHECK(event.ep_handle == active[i]);
+		event = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+				.event_data.connect_event_data;
+		CHECK(event.ep_handle == passive[i]);
+	}
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(cr_event, contents),
+	T(cr_query, private_data_and_address),
+	T(cr_query, no_private_data),
+	T(cr_query, largest_private_data),
+	T(cr_accept, private_data),
+	T(cr_accept, destroys_the_request),
+	T(cr_accept, private_data_of_the_request_passed_on),
+	T(cr_accept, endpoint_needed),
+	T(cr_accept, endpoint_in_another_state),
+	T(cr_accept, client_gave_up),
+	T(cr_accept, flushes_receives_of_a_lost_connection),
+	T(cr_reject, seen_by_the_peer),
+#ifdef DAT2
+	T(cr_reject, private_data),
+#endif
+	T(cr_order, requests_can_wait),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

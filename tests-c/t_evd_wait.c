@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* dat_evd_wait(3DAT): timeouts, thresholds, waiters. */
+#include "common.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+static DAT_IA_HANDLE ia;
+static DAT_EVD_HANDLE evd;
+
+static void up(void)
+{
+	ia = open_ia(NULL);
+	evd = make_evd(ia, 16, DAT_EVD_SOFTWARE_FLAG);
+}
+
+static void down(void)
+{
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+}
+
+static void post(unsigned number)
+{
+	DAT_EVENT event;
+
+	memset(&event, 0, sizeof event);
+	event.event_number = DAT_SOFTWARE_EVENT;
+	event.event_data.software_event_data.pointer = (void *)(uintptr_t)number;
+	OK(dat_evd_post_se(evd, &event));
+}
+
+/* A wait in a thread of its own, and how it ended. */
+struct waiter {
+	pthread_t thread;
+	DAT_TIMEOUT timeout;
+	DAT_COUNT threshold, more;
+	DAT_EVENT event;
+	DAT_RETURN ret;
+};
+
+static void *wait_thread(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->ret = dat_evd_wait(evd, w->timeout, w->threshold, &w->event, &w->more);
+	return NULL;
+}
+
+static void start(struct waiter *w, DAT_TIMEOUT timeout, DAT_COUNT threshold)
+{
+	memset(w, 0, sizeof *w);
+	w->timeout = timeout;
+	w->threshold = threshold;
+	REQUIRE(pthread_create(&w->thread, NULL, wait_thread, w) == 0);
+}
+
+static void finish(struct waiter *w)
+{
+	REQUIRE(pthread_join(w->thread, NULL) == 0);
+}
+
+static void evd_wait__event_is_there(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+
+	up();
+	post(1);
+	post(2);
+	post(3);
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_SUCCESS);
+	CHECK_EQ(event.event_number, DAT_SOFTWARE_EVENT);
+	CHECK(event.evd_handle == evd);
+	CHECK_EQ((uintptr_t)event.event_data.software_event_data.pointer, 1);
+	CHECK_EQ(more, 2);
+	CHECK_RET(dat_evd_wait(evd, DAT_TIMEOUT_INFINITE, 1, &event, &more), DAT_SUCCESS);
+	CHECK_EQ((uintptr_t)event.event_data.software_event_data.pointer, 2);
+	CHECK_EQ(more, 1);
+	down();
+}
+
+static void evd_wait__timeout_zero(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+
+	up();
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 0);
+	down();
+}
+
+static void evd_wait__timeout_is_microseconds(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+	unsigned long long begin, took;
+
+	up();
+	begin = now_us();
+	CHECK_RET(dat_evd_wait(evd, 30000, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	took = now_us() - begin;
+	CHECK(took >= 30000);
+	CHECK(took < 10 * 1000 * 1000);
+	down();
+}
+
+static void evd_wait__woken_by_an_event(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	post(9);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK_EQ((uintptr_t)w.event.event_data.software_event_data.pointer, 9);
+	CHECK_EQ(w.more, 0);
+	down();
+}
+
+static void evd_wait__threshold(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+	struct waiter w;
+
+	up();
+	post(1);
+	post(2);
+	/* Too few: none is taken. */
+	CHECK_RET(dat_evd_wait(evd, NEVER, 3, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 2);
+	start(&w, DAT_TIMEOUT_INFINITE, 4);
+	/* dat_evd_dequeue would take an event before the waiter is there. */
+	pause_us(NEVER);
+	post(3);
+	post(4);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK_EQ((uintptr_t)w.event.event_data.software_event_data.pointer, 1);
+	CHECK_EQ(w.more, 3);
+	CHECK_RET(dat_evd_wait(evd, 0, 3, &event, &more), DAT_SUCCESS);
+	CHECK_EQ((uintptr_t)event.event_data.software_event_data.pointer, 2);
+	CHECK_EQ(more, 2);
+	down();
+}
+
+static void evd_wait__threshold_out_of_range(void)
+{
+	DAT_EVD_PARAM param;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	up();
+	OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+	CHECK_RET(dat_evd_wait(evd, 0, 0, &event, &more), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(evd, 0, -1, &event, &more), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(evd, 0, param.evd_qlen + 1, &event, &more),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(evd, 0, param.evd_qlen, &event, &more), DAT_TIMEOUT_EXPIRED);
+	down();
+}
+
+static void evd_wait__threshold_needs_threshold_completions(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	/* Notification that the consumer controls and thresholds exclude each other. */
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	make_ep(&rig, &attr);
+	CHECK_EITHER(dat_evd_wait(rig.request_evd, 0, 2, &event, &more), DAT_INVALID_STATE,
+		     DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(rig.request_evd, 0, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_RET(dat_evd_wait(rig.recv_evd, 0, 2, &event, &more), DAT_TIMEOUT_EXPIRED);
+	rig_down(&rig);
+}
+
+static void evd_wait__pointers_null(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	up();
+	post(1);
+	CHECK_RET(dat_evd_wait(evd, 0, 1, NULL, &more), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, NULL), DAT_INVALID_PARAMETER);
+	/* The event was not taken. */
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_SUCCESS);
+	down();
+}
+
+static void evd_wait__one_waiter_only(void)
+{
+	struct waiter w;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	up();
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_dequeue(evd, &event), DAT_INVALID_STATE);
+	post(1);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	down();
+}
+
+static void evd_wait__unwaitable(void)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	up();
+	post(1);
+	OK(dat_evd_set_unwaitable(evd));
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_INVALID_STATE);
+	OK(dat_evd_clear_unwaitable(evd));
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_SUCCESS);
+	down();
+}
+
+static void evd_wait__released_by_set_unwaitable(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	CHECK_RET(dat_evd_set_unwaitable(evd), DAT_SUCCESS);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_INVALID_STATE);
+	down();
+}
+
+static void evd_wait__on_a_disabled_evd(void)
+{
+	struct waiter w;
+
+	/* Disabling concerns the CNO alone. */
+	up();
+	OK(dat_evd_disable(evd));
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	post(1);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	down();
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+static void evd_wait__interrupted_by_a_signal(void)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	struct waiter w;
+
+	up();
+	REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
+	start(&w, SOON, 1);
+	await_waiter(evd);
+	/* The waiter may be a moment away from sleeping still. */
+	while (pthread_tryjoin_np(w.thread, NULL) != 0) {
+		pthread_kill(w.thread, SIGUSR1);
+		pause_us(10000);
+	}
+	CHECK_RET(w.ret, DAT_INTERRUPTED_CALL);
+	CHECK_EQ(w.more, 0);
+	down();
+}
+
+enum { EVENTS = 2000 };
+
+static void *poster(void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < EVENTS;) {
+		DAT_EVENT event;
+
+		memset(&event, 0, sizeof event);
+		event.event_number = DAT_SOFTWARE_EVENT;
+		event.event_data.software_event_data.pointer = (void *)(uintptr_t)i;
+		if (dat_evd_post_se(evd, &event) == DAT_SUCCESS)
+			i++;
+	}
+	return NULL;
+}
+
+static void evd_wait__each_event_once_and_in_order(void)
+{
+	pthread_t thread;
+
+	up();
+	REQUIRE(pthread_create(&thread, NULL, poster, NULL) == 0);
+	for (unsigned i = 0; i < EVENTS; i++) {
+		DAT_EVENT event;
+		DAT_COUNT more;
+
+		OK(dat_evd_wait(evd, SOON, 1, &event, &more));
+		REQUIRE((uintptr_t)event.event_data.software_event_data.pointer == i);
+	}
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(evd_wait, event_is_there),
+	T(evd_wait, timeout_zero),
+	T(evd_wait, timeout_is_microseconds),
+	T(evd_wait, woken_by_an_event),
+	T(evd_wait, threshold),
+	T(evd_wait, threshold_out_of_range),
+	T(evd_wait, threshold_needs_threshold_completions),
+	T(evd_wait, pointers_null),
+	T(evd_wait, one_waiter_only),
+	T(evd_wait, unwaitable),
+	T(evd_wait, released_by_set_unwaitable),
+	T(evd_wait, on_a_disabled_evd),
+	T(evd_wait, interrupted_by_a_signal),
+	T(evd_wait, each_event_once_and_in_order),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

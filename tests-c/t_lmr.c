@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* dat_lmr_create(3DAT), dat_lmr_free(3DAT), dat_lmr_query(3DAT), dat_lmr_sync_rdma_read(3DAT),
+ * dat_lmr_sync_rdma_write(3DAT). What keys allow and refuse is tested in t_access. */
+#include "common.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static char buffer[3 * 4096];
+
+static DAT_REGION_DESCRIPTION at(void *address)
+{
+	DAT_REGION_DESCRIPTION region;
+
+	memset(&region, 0, sizeof region);
+	region.for_va = address;
+	return region;
+}
+
+/* Registers with everything but these three as usual. */
+static DAT_RETURN reg(const struct rig *rig, void *address, DAT_VLEN length,
+		      DAT_MEM_PRIV_FLAGS privileges, struct mem *mem)
+{
+	DAT_VLEN reg_length;
+	DAT_VADDR reg_address;
+
+	memset(mem, 0, sizeof *mem);
+	return dx_lmr_create(rig->ia, DAT_MEM_TYPE_VIRTUAL, at(address), length, rig->pz,
+			     privileges, &mem->lmr, &mem->local, &mem->remote, &reg_length,
+			     &reg_address);
+}
+
+/* --- dat_lmr_create ------------------------------------------------------------------------ */
+
+static void lmr_create__registers_memory(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr = DAT_HANDLE_NULL;
+	DAT_LMR_CONTEXT local = 0;
+	DAT_RMR_CONTEXT remote = 0;
+	DAT_VLEN length = 0;
+	DAT_VADDR address = ~(DAT_VADDR)0;
+	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
+
+	rig_up(&rig);
+	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer + 100), 5000, rig.pz,
+			 DAT_MEM_PRIV_ALL_FLAG, &lmr, &local, &remote, &length, &address));
+	CHECK(lmr != DAT_HANDLE_NULL);
+	CHECK(remote != 0);
+	/* At least what was asked for is covered. */
+	CHECK(address <= (uintptr_t)(buffer + 100));
+	CHECK(address + length >= (uintptr_t)(buffer + 5100));
+	OK(dat_get_handle_type(lmr, &type));
+	CHECK_EQ(type, DAT_HANDLE_TYPE_LMR);
+	CHECK_RET(dat_lmr_free(lmr), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+static void lmr_create__remote_key_needs_remote_privilege(void)
+{
+	struct rig rig;
+	struct mem mem;
+
+	rig_up(&rig);
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG,
+	       &mem));
+	CHECK_EQ(mem.remote, 0);
+	OK(dat_lmr_free(mem.lmr));
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_REMOTE_READ_FLAG,
+	       &mem));
+	CHECK(mem.remote != 0);
+	OK(dat_lmr_free(mem.lmr));
+	rig_down(&rig);
+}
+
+static void lmr_create__optional_results(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr = DAT_HANDLE_NULL;
+
+	rig_up(&rig);
+	CHECK_RET(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, rig.pz,
+				DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		  DAT_SUCCESS);
+	CHECK(lmr != DAT_HANDLE_NULL);
+	CHECK_RET(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, rig.pz,
+				DAT_MEM_PRIV_ALL_FLAG, NULL, NULL, NULL, NULL, NULL),
+		  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void lmr_create__length_zero(void)
+{
+	struct rig rig;
+	struct mem mem;
+
+	rig_up(&rig);
+	CHECK_RET(reg(&rig, buffer, 0, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void lmr_create__memory_not_there(void)
+{
+	struct rig rig;
+	struct mem mem;
+	char *hole = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+
+	REQUIRE(hole != MAP_FAILED);
+	REQUIRE(munmap(hole + 4096, 4096) == 0);
+	rig_up(&rig);
+	CHECK(reg(&rig, hole + 4096, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK(reg(&rig, hole + 4095, 2, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK(reg(&rig, NULL, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK_RET(reg(&rig, hole, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+static void lmr_create__range_wraps_around(void)
+{
+	struct rig rig;
+	struct mem mem;
+
+	rig_up(&rig);
+	CHECK(reg(&rig, buffer, ~(DAT_VLEN)0, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK(reg(&rig, buffer, ~(DAT_VLEN)0 - (uintptr_t)buffer + 1, DAT_MEM_PRIV_ALL_FLAG,
+		  &mem) != DAT_SUCCESS);
+	CHECK(reg(&rig, (void *)(uintptr_t)-16, 64, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+static void lmr_create__type_unknown(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr;
+
+	rig_up(&rig);
+	CHECK_EITHER(dx_lmr_create(rig.ia, (DAT_MEM_TYPE)0x7777, at(buffer), 4096, rig.pz,
+				   DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
+static void lmr_create__privileges_unknown(void)
+{
+	struct rig rig;
+	struct mem mem;
+
+	rig_up(&rig);
+	CHECK_RET(reg(&rig, buffer, 4096, (DAT_MEM_PRIV_FLAGS)0x4000, &mem),
+		  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void lmr_create__zone_invalid(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr;
+
+	rig_up(&rig);
+	CHECK_RET(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, DAT_HANDLE_NULL,
+				DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, rig.recv_evd,
+				DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		  DAT_INVALID_HANDLE);
+	rig_down(&rig);
+}
+
+static void lmr_create__same_memory_twice(void)
+{
+	struct rig rig;
+	struct mem first, second;
+
+	rig_up(&rig);
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &first));
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &second));
+	CHECK(first.lmr != second.lmr);
+	CHECK(first.local != second.local);
+	CHECK(first.remote != second.remote);
+	rig_down(&rig);
+}
+
+static void lmr_create__keys_are_not_reused_at_once(void)
+{
+	struct rig rig;
+	struct mem first, second;
+
+	rig_up(&rig);
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &first));
+	OK(dat_lmr_free(first.lmr));
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &second));
+	CHECK(first.remote != second.remote);
+	rig_down(&rig);
+}
+
+static void lmr_create__from_an_lmr(void)
+{
+	struct rig rig;
+	struct mem first;
+	DAT_REGION_DESCRIPTION region;
+	DAT_LMR_HANDLE lmr = DAT_HANDLE_NULL;
+	DAT_RMR_CONTEXT remote = 1;
+	DAT_VLEN length = 0;
+	DAT_VADDR address = 0;
+	DAT_PZ_HANDLE other;
+
+	rig_up(&rig);
+	OK(dat_pz_create(rig.ia, &other));
+	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &first));
+	memset(&region, 0, sizeof region);
+	region.for_lmr_handle = first.lmr;
+	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_LMR, region, 0, other,
+			 DAT_MEM_PRIV_LOCAL_READ_FLAG, &lmr, NULL, &remote, &length, &address));
+	CHECK_EQ(remote, 0);
+	CHECK(address <= (uintptr_t)buffer);
+	CHECK(address + length >= (uintptr_t)buffer + 4096);
+	/* Each of the two can go first. */
+	CHECK_RET(dat_lmr_free(first.lmr), DAT_SUCCESS);
+	CHECK_RET(dat_lmr_free(lmr), DAT_SUCCESS);
+	region.for_lmr_handle = first.lmr;
+	CHECK_RET(dx_lmr_create(rig.ia, DAT_MEM_TYPE_LMR, region, 0, other,
+				DAT_MEM_PRIV_LOCAL_READ_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		  DAT_INVALID_HANDLE);
+	rig_down(&rig);
+}
+
+/* --- dat_lmr_free -------------------------------------------------------------------------- */
+
+static void lmr_free__leaves_the_memory(void)
+{
+	struct rig rig;
+	struct mem mem;
+
+	rig_up(&rig);
+	mem = make_mem(&rig, 8192, DAT_MEM_PRIV_ALL_FLAG);
+	fill(mem.at, mem.size, 7);
+	CHECK_RET(dat_lmr_free(mem.lmr), DAT_SUCCESS);
+	CHECK(filled(mem.at, mem.size, 7));
+	CHECK_RET(dat_lmr_free(mem.lmr), DAT_INVALID_HANDLE);
+	free(mem.at);
+	rig_down(&rig);
+}
+
+static void lmr_free__after_the_memory_is_gone(void)
+{
+	struct rig rig;
+	struct mem mem;
+	void *map = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	REQUIRE(map != MAP_FAILED);
+	rig_up(&rig);
+	OK(reg(&rig, map, 65536, DAT_MEM_PRIV_ALL_FLAG, &mem));
+	REQUIRE(munmap(map, 65536) == 0);
+	CHECK_RET(dat_lmr_free(mem.lmr), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* --- dat_lmr_query ------------------------------------------------------------------------- */
+
+static void lmr_query__all_fields(void)
+{
+	struct rig rig;
+	struct mem mem;
+	DAT_LMR_PARAM param;
+
+	rig_up(&rig);
+	mem = make_mem(&rig, 5000, DAT_MEM_PRIV_ALL_FLAG);
+	memset(&param, 0xff, sizeof param);
+	OK(dat_lmr_query(mem.lmr, DAT_LMR_FIELD_ALL, &param));
+	CHECK(param.ia_handle == rig.ia);
+	CHECK_EQ(param.mem_type, DAT_MEM_TYPE_VIRTUAL);
+	CHECK(param.region_desc.for_va == mem.at);
+	CHECK_EQ(param.length, 5000);
+	CHECK(param.pz_handle == rig.pz);
+	CHECK_EQ(param.mem_priv, DAT_MEM_PRIV_ALL_FLAG);
+	CHECK_EQ(param.lmr_context, mem.local);
+	CHECK_EQ(param.rmr_context, mem.remote);
+	CHECK(param.registered_address <= (uintptr_t)mem.at);
+	CHECK(param.registered_address + param.registered_size >= (uintptr_t)mem.at + 5000);
+	free_mem(&mem);
+	rig_down(&rig);
+}
+
+static void lmr_query__arguments(void)
+{
+	struct rig rig;
+	struct mem mem;
+	DAT_LMR_PARAM param;
+
+	rig_up(&rig);
+	mem = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	CHECK_RET(dat_lmr_query(mem.lmr, DAT_LMR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_lmr_query(mem.lmr, (DAT_LMR_PARAM_MASK)0x40000, &param),
+		  DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_lmr_query(DAT_HANDLE_NULL, DAT_LMR_FIELD_ALL, &param), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_LMR);
+	free_mem(&mem);
+	rig_down(&rig);
+}
+
+/* --- dat_lmr_sync_rdma_read, dat_lmr_sync_rdma_write ---------------------------------------- */
+
+static void lmr_sync__ranges(void)
+{
+	struct rig rig;
+	struct mem one, two;
+	DAT_LMR_TRIPLET segments[2];
+
+	rig_up(&rig);
+	one = make_mem(&rig, 8192, DAT_MEM_PRIV_ALL_FLAG);
+	two = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	segments[0] = dx_local(one.local, one.at + 100, 8000);
+	segments[1] = dx_local(two.local, two.at, 4096);
+	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 2), DAT_SUCCESS);
+	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 2), DAT_SUCCESS);
+	segments[1] = dx_local(two.local, two.at + 1, 1 << 20);
+	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 2), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 2), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, NULL, 2), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, NULL, 2), DAT_INVALID_PARAMETER);
+	segments[0] = dx_local(two.local, two.at, 4096);
+	free_mem(&two);
+	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 1), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 1), DAT_INVALID_PARAMETER);
+	free_mem(&one);
+	rig_down(&rig);
+}
+
+static const struct tap_test tests[] = {
+	T(lmr_create, registers_memory),
+	T(lmr_create, remote_key_needs_remote_privilege),
+	T(lmr_create, optional_results),
+	T(lmr_create, length_zero),
+	T(lmr_create, memory_not_there),
+	T(lmr_create, range_wraps_around),
+	T(lmr_create, type_unknown),
+	T(lmr_create, privileges_unknown),
+	T(lmr_create, zone_invalid),
+	T(lmr_create, same_memory_twice),
+	T(lmr_create, keys_are_not_reused_at_once),
+	T(lmr_create, from_an_lmr),
+	T(lmr_free, leaves_the_memory),
+	T(lmr_free, after_the_memory_is_gone),
+	T(lmr_query, all_fields),
+	T(lmr_query, arguments),
+	T(lmr_sync, ranges),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
