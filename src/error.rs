@@ -237,8 +237,16 @@ impl Error {
 
     /// The `DAT_RETURN` of this error: the error class, the type and the subtype in the numbers
     /// of `version`.
+    ///
+    /// `DAT_QUEUE_EMPTY` comes without the class, as OpenFabrics' libraries give it for
+    /// completions and CNOs: programs poll `while (ret == DAT_QUEUE_EMPTY)`, and those that
+    /// compare under `DAT_GET_TYPE` see no difference.
     pub const fn code(self, version: Version) -> u32 {
-        CLASS_ERROR | version.kind(self.kind) | version.subtype(self.subtype)
+        let class = match self.kind {
+            Kind::QueueEmpty => 0,
+            _ => CLASS_ERROR,
+        };
+        class | version.kind(self.kind) | version.subtype(self.subtype)
     }
 }
 
@@ -275,6 +283,8 @@ mod tests {
         let stub = Error::from(Kind::NotImplemented);
         assert_eq!(stub.code(Version::V1), 0x8fff_0000);
         assert_eq!(stub.code(Version::V2), 0xbfff_0000);
+        let empty = Error::from(Kind::QueueEmpty);
+        assert_eq!(empty.code(Version::V2), 0x000d_0000);
     }
 
     #[test]

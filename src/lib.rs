@@ -21,3 +21,4 @@ pub mod log_sink;
 pub mod registry;
 pub mod setup;
 pub mod strerror;
+mod sync;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Making and ending connections: dat_ep_connect(3DAT), dat_ep_dup_connect(3DAT),
- * dat_ep_disconnect(3DAT), and the flushes that the end of a connection brings. */
+/* dat_ep_connect(3DAT), dat_ep_dup_connect(3DAT). */
 #include "common.h"
 
 #include <netinet/in.h>
@@ -24,12 +23,6 @@ static void down(void)
 {
 	rig_down(&a);
 	rig_down(&b);
-}
-
-static void up_connected(void)
-{
-	up();
-	connect_eps(&a, ep_a, &b, ep_b);
 }
 
 static DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
@@ -280,186 +273,6 @@ static void ep_dup_connect__refused(void)
 	down();
 }
 
-/* --- dat_ep_disconnect ---------------------------------------------------------------------- */
-
-static void ep_disconnect__unconnected(void)
-{
-	up();
-	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_STATE);
-	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE);
-	EXPECT_NOTHING(a.connect_evd);
-	down();
-}
-
-static void ep_disconnect__flags_unknown(void)
-{
-	up_connected();
-	CHECK_RET(dat_ep_disconnect(ep_a, (DAT_CLOSE_FLAGS)4), DAT_INVALID_PARAMETER);
-	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
-	down();
-}
-
-static void end_both(DAT_CLOSE_FLAGS flags)
-{
-	DAT_CONNECTION_EVENT_DATA event;
-
-	OK(dat_ep_disconnect(ep_a, flags));
-	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED)
-			.event_data.connect_event_data;
-	CHECK(event.ep_handle == ep_a);
-	event = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED)
-			.event_data.connect_event_data;
-	CHECK(event.ep_handle == ep_b);
-	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
-	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_DISCONNECTED);
-	/* Once more is no error and brings no event. */
-	CHECK_RET(dat_ep_disconnect(ep_a, flags), DAT_SUCCESS);
-	CHECK_RET(dat_ep_disconnect(ep_b, flags), DAT_SUCCESS);
-	EXPECT_NOTHING(a.connect_evd);
-	EXPECT_NOTHING(b.connect_evd);
-}
-
-static void ep_disconnect__abrupt(void)
-{
-	up_connected();
-	end_both(DAT_CLOSE_ABRUPT_FLAG);
-	down();
-}
-
-static void ep_disconnect__graceful(void)
-{
-	up_connected();
-	end_both(DAT_CLOSE_GRACEFUL_FLAG);
-	down();
-}
-
-static void ep_disconnect__both_sides_at_once(void)
-{
-	up_connected();
-	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
-	OK(dat_ep_disconnect(ep_b, DAT_CLOSE_ABRUPT_FLAG));
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	EXPECT_NOTHING(a.connect_evd);
-	EXPECT_NOTHING(b.connect_evd);
-	down();
-}
-
-static void ep_disconnect__gives_up_establishment(void)
-{
-	DAT_CR_HANDLE cr;
-
-	up();
-	OK(recv_nothing(ep_a, 1));
-	OK(try_connect(ep_a, &b, qualifier, SOON));
-	cr = await_request(&b);
-	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
-	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
-	if (dat_cr_accept(cr, ep_b, 0, NULL) == DAT_SUCCESS)
-		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
-	EXPECT_NOTHING(a.connect_evd);
-	down();
-}
-
-static void ep_disconnect__graceful_finishes_requests(void)
-{
-	enum { COUNT = 10 };
-	struct mem from, to;
-
-	up();
-	from = make_mem(&a, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
-	to = make_mem(&b, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
-	connect_eps(&a, ep_a, &b, ep_b);
-	fill(from.at, from.size, 3);
-	for (DAT_UINT64 i = 0; i < COUNT; i++) {
-		DAT_LMR_TRIPLET recv = dx_local(to.local, to.at + i * 65536, 65536);
-		DAT_LMR_TRIPLET send = dx_local(from.local, from.at + i * 65536, 65536);
-
-		OK(dat_ep_post_recv(ep_b, 1, &recv, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
-		OK(dat_ep_post_send(ep_a, 1, &send, cookie(100 + i),
-				    DAT_COMPLETION_DEFAULT_FLAG));
-	}
-	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
-	for (DAT_UINT64 i = 0; i < COUNT; i++) {
-		EXPECT_DTO(a.request_evd, 100 + i, DAT_DTO_SUCCESS);
-		EXPECT_DTO(b.recv_evd, i, DAT_DTO_SUCCESS);
-	}
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	CHECK(filled(to.at, to.size, 3));
-	down();
-}
-
-static void ep_disconnect__flushes_in_order(void)
-{
-	up_connected();
-	for (DAT_UINT64 i = 0; i < 8; i++) {
-		OK(recv_nothing(ep_a, i));
-		OK(recv_nothing(ep_b, 50 + i));
-	}
-	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	for (DAT_UINT64 i = 0; i < 8; i++) {
-		DAT_DTO_COMPLETION_EVENT_DATA dto;
-
-		dto = EXPECT_DTO(a.recv_evd, i, DAT_DTO_ERR_FLUSHED);
-		CHECK(dto.ep_handle == ep_a);
-		dto = EXPECT_DTO(b.recv_evd, 50 + i, DAT_DTO_ERR_FLUSHED);
-		CHECK(dto.ep_handle == ep_b);
-	}
-	EXPECT_NOTHING(a.recv_evd);
-	EXPECT_NOTHING(b.recv_evd);
-	down();
-}
-
-static void ep_disconnect__posts_are_flushed_at_once(void)
-{
-	struct mem mem;
-	DAT_LMR_TRIPLET local;
-	DAT_RMR_TRIPLET remote;
-
-	up_connected();
-	mem = make_mem(&a, 4096, DAT_MEM_PRIV_ALL_FLAG);
-	local = dx_local(mem.local, mem.at, 64);
-	remote = dx_remote(mem.remote, mem.at, 64);
-	end_both(DAT_CLOSE_ABRUPT_FLAG);
-	OK(recv_nothing(ep_a, 1));
-	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
-	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(a.request_evd, 2, DAT_DTO_ERR_FLUSHED);
-	/* Suppression hides success only. */
-	OK(send_nothing(ep_a, 3, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT_DTO(a.request_evd, 3, DAT_DTO_ERR_FLUSHED);
-	OK(dat_ep_post_rdma_write(ep_a, 1, &local, cookie(4), &remote,
-				  DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(a.request_evd, 4, DAT_DTO_ERR_FLUSHED);
-	OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(5), &remote,
-				 DAT_COMPLETION_DEFAULT_FLAG));
-	EXPECT_DTO(a.request_evd, 5, DAT_DTO_ERR_FLUSHED);
-	down();
-}
-
-static void ep_disconnect__nothing_of_the_past_after_reset(void)
-{
-	up_connected();
-	for (DAT_UINT64 i = 0; i < 4; i++)
-		OK(recv_nothing(ep_a, i));
-	end_both(DAT_CLOSE_ABRUPT_FLAG);
-	/* The marker comes behind all others. */
-	OK(recv_nothing(ep_a, 99));
-	for (DAT_UINT64 i = 0; i < 4; i++)
-		EXPECT_DTO(a.recv_evd, i, DAT_DTO_ERR_FLUSHED);
-	EXPECT_DTO(a.recv_evd, 99, DAT_DTO_ERR_FLUSHED);
-	OK(dat_ep_reset(ep_a));
-	OK(dat_ep_reset(ep_b));
-	connect_eps(&a, ep_a, &b, ep_b);
-	EXPECT_NOTHING(a.recv_evd);
-	down();
-}
-
 static const struct tap_test tests[] = {
 	T(ep_connect, timeout_zero),
 	T(ep_connect, address_null),
@@ -475,16 +288,6 @@ static const struct tap_test tests[] = {
 	T(ep_connect, within_one_ia),
 	T(ep_dup_connect, to_the_same_peer),
 	T(ep_dup_connect, refused),
-	T(ep_disconnect, unconnected),
-	T(ep_disconnect, flags_unknown),
-	T(ep_disconnect, abrupt),
-	T(ep_disconnect, graceful),
-	T(ep_disconnect, both_sides_at_once),
-	T(ep_disconnect, gives_up_establishment),
-	T(ep_disconnect, graceful_finishes_requests),
-	T(ep_disconnect, flushes_in_order),
-	T(ep_disconnect, posts_are_flushed_at_once),
-	T(ep_disconnect, nothing_of_the_past_after_reset),
 	TAP_END,
 };
 

@@ -13,7 +13,7 @@ use super::object::{
 };
 use super::types::{CAddress, Handle};
 use crate::abi::common::*;
-use crate::device::{ConnectionRequest, Device, DeviceError};
+use crate::device::{ConnectionRequest, Device};
 use crate::error::{Error, Result, Subtype};
 use crate::handle::{self, Object};
 
@@ -82,18 +82,12 @@ impl<D: Device> Cr<D> {
                 return Err(error);
             }
         };
-        match self.base.ia.device.accept(request, &qp, data) {
-            Ok(()) => {}
-            // The peer gave up: the outcome is an event, as it is a moment later.
-            Err(DeviceError::RequestGone) => ep.accept_failed(),
-            Err(error) => {
-                ep.undo_accept();
-                unpublish(self);
-                return Err(device_error(error, Subtype::ResourceTep));
-            }
-        }
+        let accepted = self.base.ia.device.accept(request, &qp, data);
         unpublish(self);
-        Ok(())
+        accepted.map_err(|e| {
+            ep.undo_accept();
+            device_error(e, Subtype::ResourceTep)
+        })
     }
 
     fn reject(&self, data: &[u8]) -> Result<()> {

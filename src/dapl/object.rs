@@ -192,7 +192,6 @@ pub fn device_error(error: DeviceError, resource: Subtype) -> Error {
         DeviceError::QualInUse => Kind::ConnQualInUse.into(),
         DeviceError::QualUnavailable => Kind::ConnQualUnavailable.into(),
         DeviceError::BadAddress => Error::new(Kind::InvalidAddress, Subtype::AddressUnsupported),
-        DeviceError::RequestGone => Kind::Abort.into(),
         DeviceError::Unsupported => Kind::ModelNotSupported.into(),
     }
 }

@@ -182,10 +182,18 @@ const MEM_PRIV_RO_DISABLE: DAT_MEM_PRIV_FLAGS = 0x100;
 
 /// What a memory privilege means to a device; `arg` names the argument it came in.
 ///
+/// Local write brings local read: no adapter tells them apart, and programs send from memory
+/// that they registered for local write alone.
+///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for bits that do not exist.
 pub fn access(privileges: DAT_MEM_PRIV_FLAGS, arg: Subtype) -> Result<Access> {
-    Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE).ok_or(Error::arg(arg))
+    let mut access = Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE).ok_or(Error::arg(arg))?;
+    access.set(
+        Access::LOCAL_READ,
+        access.intersects(Access::LOCAL_READ | Access::LOCAL_WRITE),
+    );
+    Ok(access)
 }
 
 /// The `DAT_DTO_COMPLETION_STATUS` of a completion.
@@ -319,6 +327,8 @@ mod tests {
     fn privileges() {
         let all = access(DAT_MEM_PRIV_ALL_FLAG, Subtype::Arg6).unwrap();
         assert_eq!(all, Access::all());
+        let write = access(DAT_MEM_PRIV_LOCAL_WRITE_FLAG, Subtype::Arg6).unwrap();
+        assert_eq!(write, Access::LOCAL_WRITE | Access::LOCAL_READ);
         assert!(access(0x4, Subtype::Arg6).is_err());
         assert!(access(DAT_MEM_PRIV_ALL_FLAG | 0x100, Subtype::Arg6).is_ok());
     }

@@ -7,8 +7,9 @@
 //! # Upcalls and locks
 //!
 //! A device reports through three handlers: [`CqHandler`], [`QpHandler`], [`ListenHandler`].
-//! It calls them with none of its own locks held, from any thread: the caller of a post, of
-//! [`Device::progress`], or a thread of its own. Handlers may call back into the device.
+//! It calls them with none of its own locks held, from any thread: one that is in a call of the
+//! device itself (a post, [`Device::connect`], [`QueuePair::disconnect`]...), or one of its
+//! own. Handlers may call back into the device.
 //! Nothing is called back for a queue pair after [`Qp::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
@@ -218,8 +219,6 @@ pub enum DeviceError {
     QualUnavailable,
     /// The address cannot be used with this device.
     BadAddress,
-    /// The connection request is gone: the peer gave up.
-    RequestGone,
     /// The device cannot do this at all.
     Unsupported,
 }
@@ -641,11 +640,11 @@ pub trait Device: Sized + Send + Sync + 'static {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError>;
-    /// Accepts a request on a queue pair; [`CmEvent::Established`] or [`CmEvent::AcceptError`]
-    /// follows.
+    /// Accepts a request on a queue pair; [`CmEvent::Established`] follows, or
+    /// [`CmEvent::AcceptError`] if the peer gave up meanwhile.
     ///
     /// # Errors
-    /// [`DeviceError::RequestGone`], [`DeviceError::Resources`].
+    /// [`DeviceError::Resources`].
     fn accept(
         self: &Arc<Self>,
         request: Self::ConnRequest,

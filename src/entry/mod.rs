@@ -98,7 +98,7 @@ unsafe fn table_at(object: *mut c_void) -> Option<*const c_void> {
 /// small numbers (an IA index where an object is expected), and odd addresses.
 fn may_be_pointer(value: *const c_void) -> bool {
     const LOWEST_PAGE: usize = 4096;
-    value.addr() >= LOWEST_PAGE && value.addr() % align_of::<*const c_void>() == 0
+    value.addr() >= LOWEST_PAGE && value.addr().is_multiple_of(align_of::<*const c_void>())
 }
 
 /// The answer to a call whose slot in the provider's table is empty.

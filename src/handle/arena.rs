@@ -11,16 +11,10 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
-const PAGE: usize = 4096;
-/// Address space to reserve, the largest that the machine grants: valgrind, memory limits and
-/// strict overcommit grant less. 1 TiB holds 68 thousand million handles.
-const SIZES: [usize; 4] = [1 << 40, 1 << 36, 1 << 32, 1 << 28];
-/// Made accessible at a time; it costs memory only when touched.
-const CHUNK: usize = 1 << 20;
+use super::memory::{self, CHUNK, PAGE};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{Mutex, shared_static};
 
 /// A slot. The tag in the low bits of `object` tells the type of what it points to.
 #[repr(C, align(16))]
@@ -33,24 +27,28 @@ pub(super) struct Slot {
 
 /// Stands in the first slot of each page, which is no handle.
 #[repr(C, align(16))]
-struct PageHeader {
+pub(super) struct PageHeader {
     /// Slots of this page that are in use.
-    live: AtomicU32,
+    pub live: AtomicU32,
 }
 
-const SLOT: usize = size_of::<Slot>();
-const _: () = assert!(SLOT == 16 && size_of::<PageHeader>() <= SLOT);
+const SLOT: usize = 16;
+// loom's atomics are larger; they lie elsewhere.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == SLOT && size_of::<PageHeader>() <= SLOT);
 
-/// Address of the first page, 0 before the first handle.
-static BASE: AtomicUsize = AtomicUsize::new(0);
-/// Bytes from [`BASE`] in which slots have been handed out. Set after the slot is filled.
-static USED: AtomicUsize = AtomicUsize::new(0);
-/// Bytes reserved from [`BASE`] on, 0 before the first handle.
-static RESERVED: AtomicUsize = AtomicUsize::new(0);
-static GROWTH: Mutex<Growth> = Mutex::new(Growth {
-    committed: 0,
-    next: 0,
-});
+shared_static! {
+    /// Address of the first page, 0 before the first handle.
+    static BASE: AtomicUsize = AtomicUsize::new(0);
+    /// Bytes from [`BASE`] in which slots have been handed out. Set after the slot is filled.
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    /// Bytes reserved from [`BASE`] on, 0 before the first handle.
+    static RESERVED: AtomicUsize = AtomicUsize::new(0);
+    static GROWTH: Mutex<Growth> = Mutex::new(Growth {
+        committed: 0,
+        next: 0,
+    });
+}
 
 struct Growth {
     committed: usize,
@@ -62,21 +60,22 @@ struct Growth {
 /// may be empty.
 #[inline]
 pub(super) fn slot(handle: *mut c_void) -> Option<&'static Slot> {
-    let address = handle as usize;
-    let offset = address.wrapping_sub(BASE.load(Ordering::Relaxed));
-    // USED is 0 until BASE is set, so an unset BASE passes no test.
-    if offset >= USED.load(Ordering::Acquire) || offset % SLOT != 0 || offset % PAGE == 0 {
+    // In this order: USED is 0 until BASE is set, so nothing passes before, small numbers
+    // neither.
+    let used = USED.load(Ordering::Acquire);
+    let offset = handle.addr().wrapping_sub(BASE.load(Ordering::Relaxed));
+    if offset >= used || !offset.is_multiple_of(SLOT) || offset.is_multiple_of(PAGE) {
         return None;
     }
-    // SAFETY: inside the committed part of the reservation, which stays mapped, aligned, and
-    // no page header; `Slot` consists of atomics for which every bit pattern is valid.
-    Some(unsafe { &*(address as *const Slot) })
+    // SAFETY: below USED, so committed; the base is aligned to pages, so the tests hold for the
+    // address too.
+    Some(unsafe { memory::slot(handle.addr()) })
 }
 
 /// Whether the address lies in the reservation.
 pub(super) fn in_range(handle: *mut c_void) -> bool {
     let reserved = RESERVED.load(Ordering::Acquire);
-    (handle as usize).wrapping_sub(BASE.load(Ordering::Relaxed)) < reserved
+    handle.addr().wrapping_sub(BASE.load(Ordering::Relaxed)) < reserved
 }
 
 /// Fills a new slot and gives its address: the handle. `None` when address space or memory is
@@ -85,9 +84,11 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     debug_assert!(!table.is_null() && !object.is_null());
     let mut growth = GROWTH.lock();
     if RESERVED.load(Ordering::Relaxed) == 0 {
-        reserve()?;
+        let (base, size) = memory::reserve()?;
+        BASE.store(base, Ordering::Relaxed);
+        RESERVED.store(size, Ordering::Release);
     }
-    if growth.next % PAGE == 0 {
+    if growth.next.is_multiple_of(PAGE) {
         growth.next += SLOT; // the page header
     }
     let offset = growth.next;
@@ -97,12 +98,12 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     growth.next += SLOT;
     let address = BASE.load(Ordering::Relaxed) + offset;
     // SAFETY: committed, aligned, handed out to nobody else.
-    let slot = unsafe { &*(address as *const Slot) };
+    let slot = unsafe { memory::slot(address) };
     page_header(address).live.fetch_add(1, Ordering::Relaxed);
     slot.object.store(object, Ordering::Relaxed);
     slot.table.store(table, Ordering::Release);
     USED.store(offset + SLOT, Ordering::Release);
-    Some(address as *mut c_void)
+    Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
 /// Empties the slot if it still holds `object`. `false` if somebody else was faster.
@@ -118,54 +119,31 @@ pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
         return false;
     }
     slot.table.store(null_mut(), Ordering::Release);
-    let address = handle as usize;
+    let address = handle.addr();
     if page_header(address).live.fetch_sub(1, Ordering::AcqRel) == 1 {
         give_back(address);
     }
     true
 }
 
+fn page_of(address: usize) -> usize {
+    address - address % PAGE
+}
+
 fn page_header(address: usize) -> &'static PageHeader {
-    // SAFETY: the first slot of the page of a handed-out slot: committed and never a handle.
-    unsafe { &*((address & !(PAGE - 1)) as *const PageHeader) }
+    // SAFETY: the page of a slot that was handed out.
+    unsafe { memory::header(page_of(address)) }
 }
 
 /// Returns the memory of the page if all its slots were handed out and none is in use.
 fn give_back(address: usize) {
     let growth = GROWTH.lock();
-    let page = address & !(PAGE - 1);
+    let page = page_of(address);
     let full = page + PAGE - BASE.load(Ordering::Relaxed) <= growth.next;
     if full && page_header(address).live.load(Ordering::Acquire) == 0 {
-        // SAFETY: our own anonymous memory; all slots in it are empty for good, and reading
-        // them as zero says the same.
-        unsafe { libc::madvise(page as *mut c_void, PAGE, libc::MADV_DONTNEED) };
+        // SAFETY: all slots in it are empty for good, and zero says the same.
+        unsafe { memory::discard(page) };
     }
-}
-
-/// Reserves the address space; the lock of [`GROWTH`] is held.
-fn reserve() -> Option<()> {
-    for size in SIZES {
-        // SAFETY: a new anonymous mapping, no address asked for.
-        let base = unsafe {
-            libc::mmap(
-                null_mut(),
-                size,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if base != libc::MAP_FAILED {
-            // Debuggers and core dumps have no use for it.
-            // SAFETY: the mapping just made.
-            unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
-            BASE.store(base as usize, Ordering::Relaxed);
-            RESERVED.store(size, Ordering::Release);
-            return Some(());
-        }
-    }
-    None
 }
 
 impl Growth {
@@ -173,16 +151,8 @@ impl Growth {
         if self.committed + CHUNK > RESERVED.load(Ordering::Relaxed) {
             return None;
         }
-        let start = BASE.load(Ordering::Relaxed) + self.committed;
-        // SAFETY: inside our reservation.
-        let result = unsafe {
-            libc::mprotect(
-                start as *mut c_void,
-                CHUNK,
-                libc::PROT_READ | libc::PROT_WRITE,
-            )
-        };
-        if result != 0 {
+        // SAFETY: inside the reservation.
+        if !unsafe { memory::commit(BASE.load(Ordering::Relaxed) + self.committed) } {
             return None;
         }
         self.committed += CHUNK;

@@ -13,13 +13,15 @@
 //! and ends its section.
 
 mod arena;
+#[cfg_attr(loom, path = "memory_model.rs")]
+mod memory;
 pub mod pin;
 mod shared;
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use crate::sync::atomic::Ordering;
 pub use pin::Guard;
 pub use shared::Shared;
 
@@ -29,7 +31,8 @@ const TAG_MASK: usize = 63;
 /// Something that handles can name.
 ///
 /// # Safety
-/// No two types have the same [`Object::TAG`], and the type is aligned to 64 bytes.
+/// No two types have the same [`Object::TAG`], the type is aligned to 64 bytes, and references
+/// to it that reach [`share`] or [`remove`] point into an `Arc`.
 pub unsafe trait Object: Send + Sync + 'static {
     /// Identifies the type: 1 to 63.
     const TAG: usize;
@@ -68,7 +71,7 @@ pub fn get<T: Object>(handle: *mut c_void, _guard: &Guard) -> Option<&T> {
 
 /// A reference that outlives the section, for calls that block or store the object.
 pub fn share<T: Object>(object: &T) -> Arc<T> {
-    // SAFETY: every `&T` that [`get`] gives out points into an `Arc` that is alive.
+    // SAFETY: it points into an `Arc`, says the trait, which is alive while it is borrowed.
     unsafe {
         Arc::increment_strong_count(object);
         Arc::from_raw(object)

@@ -12,9 +12,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::compiler_fence;
 
-use parking_lot::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{Mutex, local_static, relax, shared_static};
 
 /// One thread's mark. Records are never given back to the allocator: another thread may be
 /// reading one at any time. A finished thread's record is reused by the next new thread.
@@ -30,48 +31,64 @@ struct Record {
     collect_at_end: Cell<bool>,
     /// The owning thread put something off inside its section.
     deferred_at_end: Cell<bool>,
+    /// What it put off. Here, and not a thread-local: those with a destructor are gone while
+    /// the last destructors of a thread run.
+    deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
-// SAFETY: the `Cell`s are touched by the thread that owns the record alone; a record changes its
-// owner through `taken` (acquire/release).
+// SAFETY: the cells are touched by the thread that owns the record alone; a record changes its
+// owner through `taken` (acquire/release). What is in `deferred` leaves with the section in which
+// it came, so it stays in its thread.
 unsafe impl Sync for Record {}
 
-/// Epochs count the things that were taken away. It starts at 1 because 0 means "no section".
-static EPOCH: AtomicU64 = AtomicU64::new(1);
-/// All records ever made.
-static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
-/// Process that owns [`RECORDS`]: in a forked child the other threads are gone, their marks not.
-static OWNER: AtomicU32 = AtomicU32::new(0);
-/// What waits for sections to end.
-static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
-/// Readers need a fence of their own: `membarrier` is not available.
-static FENCE_READERS: AtomicBool = AtomicBool::new(true);
+shared_static! {
+    /// Epochs count the things that were taken away. It starts at 1 because 0 means "no section".
+    static EPOCH: AtomicU64 = AtomicU64::new(1);
+    /// All records ever made.
+    static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
+    /// Process that owns [`RECORDS`]: in a forked child the other threads are gone, their marks
+    /// not.
+    static OWNER: AtomicU32 = AtomicU32::new(0);
+    /// What waits for sections to end.
+    static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
+    /// Readers need a fence of their own: `membarrier` is not available.
+    static FENCE_READERS: AtomicBool = AtomicBool::new(true);
+}
+
+/// How often [`collect`] looks again for sections that are about to end before it leaves what
+/// they hold back to the next one. Short: the caller may hold a lock that a section waits for.
+const PATIENCE: u32 = if cfg!(loom) { 1 } else { 100 };
 
 struct Retired {
     epoch: u64,
     free: Box<dyn FnOnce() + Send>,
 }
 
-thread_local! {
+local_static! {
     /// The record of this thread, null before its first section. Without a destructor, so that
     /// access to it is one load.
-    static RECORD: Cell<*const Record> = const { Cell::new(std::ptr::null()) };
+    static RECORD: Cell<*const Record> = Cell::new(std::ptr::null());
     /// Gives the record back at the end of the thread.
-    static GIVE_BACK: GiveBack = const { GiveBack };
-    /// What [`outside`] put off.
-    static DEFERRED: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    static GIVE_BACK: GiveBack = GiveBack(Cell::new(None));
 }
 
-struct GiveBack;
+struct GiveBack(Cell<Option<&'static Record>>);
 
 impl Drop for GiveBack {
     fn drop(&mut self) {
-        let record = RECORD.replace(std::ptr::null());
-        if !record.is_null() {
-            // SAFETY: records live as long as the process.
-            unsafe { (*record).taken.store(false, Ordering::Release) };
+        if let Some(record) = self.0.get() {
+            // Destructors that run after this one may begin a section again.
+            let _ = RECORD.try_with(|own| own.set(std::ptr::null()));
+            record.taken.store(false, Ordering::Release);
         }
     }
+}
+
+/// The record of this thread if it is inside a section.
+fn own_section() -> Option<&'static Record> {
+    // SAFETY: records live as long as the process.
+    let record = unsafe { RECORD.with(Cell::get).as_ref() }?;
+    (record.depth.get() != 0).then_some(record)
 }
 
 /// A running section. Not `Send`: it marks the thread that began it.
@@ -83,7 +100,7 @@ pub struct Guard {
 /// Begins a section. It may be nested; blocking inside one delays every free, so do not.
 #[inline]
 pub fn pin() -> Guard {
-    let record = RECORD.get();
+    let record = RECORD.with(Cell::get);
     let record = if record.is_null() {
         new_record()
     } else {
@@ -93,9 +110,11 @@ pub fn pin() -> Guard {
     let depth = record.depth.get();
     record.depth.set(depth + 1);
     if depth == 0 {
+        // Acquire: who sees the epoch after a removal sees the removal. Release: who sees this
+        // section sees that the one before it has ended. Both are free on x86.
         record
             .active
-            .store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+            .store(EPOCH.load(Ordering::Acquire), Ordering::Release);
         if FENCE_READERS.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
         } else {
@@ -123,7 +142,7 @@ impl Drop for Guard {
             }
             if self.record.deferred_at_end.get() {
                 self.record.deferred_at_end.set(false);
-                run_deferred();
+                run_deferred(self.record);
             }
         }
     }
@@ -150,22 +169,23 @@ fn new_record() -> &'static Record {
                 depth: Cell::new(0),
                 collect_at_end: Cell::new(false),
                 deferred_at_end: Cell::new(false),
+                deferred: RefCell::new(Vec::new()),
             }));
             records.push(record);
             record
         }
     };
     drop(records);
-    RECORD.set(record);
+    RECORD.with(|own| own.set(record));
     // Late in the life of a thread its destructors have run already; then the record simply
     // stays taken.
-    let _ = GIVE_BACK.try_with(|_| ());
+    let _ = GIVE_BACK.try_with(|owner| owner.0.set(Some(record)));
     record
 }
 
 fn register_membarrier() -> bool {
-    // ThreadSanitizer does not know of membarrier and would report what it orders.
-    if cfg!(dat_tsan) {
+    // ThreadSanitizer and loom do not know of membarrier and would report what it orders.
+    if cfg!(any(dat_tsan, loom)) {
         return false;
     }
     membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
@@ -179,12 +199,17 @@ fn membarrier(command: libc::c_int) -> bool {
 /// After this every section either is seen by the caller or sees what the caller did before.
 fn heavy_barrier() {
     fence(Ordering::SeqCst);
-    if !FENCE_READERS.load(Ordering::Relaxed) && !membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    if FENCE_READERS.load(Ordering::Relaxed)
+        || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+        // In a forked child: the registration is not inherited by all kernels.
+        || (register_membarrier() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED))
     {
-        // Only in a forked child: the registration is not inherited by all kernels.
-        membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        return;
     }
+    // A system call filter was set up since. Readers use fences from now on; what those did who
+    // have not noticed leaves their store buffers long before the sleep is over.
+    FENCE_READERS.store(true, Ordering::SeqCst);
+    std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
 /// The oldest epoch in which a section runs, [`u64::MAX`] if none does.
@@ -192,7 +217,7 @@ fn oldest_section() -> u64 {
     let records = RECORDS.lock();
     let pid = std::process::id();
     if OWNER.swap(pid, Ordering::Relaxed) != pid {
-        let own = RECORD.get();
+        let own = RECORD.with(Cell::get);
         for record in records.iter().filter(|r| !std::ptr::eq(**r, own)) {
             record.active.store(0, Ordering::Relaxed);
         }
@@ -211,59 +236,45 @@ fn oldest_section() -> u64 {
 /// # Panics
 /// Inside a section of the same thread, which would wait for itself.
 pub fn synchronize() {
-    let own = RECORD.get();
-    // SAFETY: records live as long as the process.
-    if !own.is_null() && unsafe { (*own).depth.get() } != 0 {
-        panic!("synchronize() inside a section");
-    }
+    assert!(own_section().is_none(), "synchronize() inside a section");
     let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
     heavy_barrier();
     let mut rounds = 0u32;
     while oldest_section() <= epoch {
-        rounds += 1;
-        match rounds {
-            0..=64 => std::hint::spin_loop(),
-            65..=1024 => std::thread::yield_now(),
-            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
-        }
+        relax(rounds);
+        rounds = rounds.saturating_add(1);
     }
 }
 
-/// Runs `free` once every section that is running now has ended; at once if none is, otherwise
-/// in whichever thread notices.
+/// Runs `free` once every section that is running now has ended: at once if none is or those
+/// that are end soon, otherwise in the next thread that retires something.
 pub fn retire(free: impl FnOnce() + Send + 'static) {
     let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
     GARBAGE.lock().push(Retired {
         epoch,
         free: Box::new(free),
     });
-    let own = RECORD.get();
-    // SAFETY: records live as long as the process.
-    match unsafe { own.as_ref() } {
-        Some(record) if record.depth.get() != 0 => record.collect_at_end.set(true),
-        _ => collect(),
+    match own_section() {
+        Some(record) => record.collect_at_end.set(true),
+        None => collect(),
     }
 }
 
 /// Runs `f` outside of any section of this thread: at once, or when the section ends. For calls
 /// into the consumer's code, which may do anything.
 pub fn outside(f: impl FnOnce() + 'static) {
-    let own = RECORD.get();
-    // SAFETY: records live as long as the process.
-    match unsafe { own.as_ref() } {
-        Some(record) if record.depth.get() != 0 => {
-            let f: Box<dyn FnOnce()> = Box::new(f);
-            DEFERRED.with_borrow_mut(|d| d.push(f));
+    match own_section() {
+        Some(record) => {
+            record.deferred.borrow_mut().push(Box::new(f));
             record.deferred_at_end.set(true);
         }
-        _ => f(),
+        None => f(),
     }
 }
 
 #[cold]
-fn run_deferred() {
-    let deferred = DEFERRED.with_borrow_mut(std::mem::take);
-    for f in deferred {
+fn run_deferred(record: &Record) {
+    for f in record.deferred.take() {
         f();
     }
 }
@@ -271,11 +282,26 @@ fn run_deferred() {
 /// Frees what no section can see any more.
 #[cold]
 fn collect() {
+    // Read before the barrier: what other threads retire after it may be in sight of sections
+    // that the barrier did not see.
+    let limit = EPOCH.load(Ordering::SeqCst);
     heavy_barrier();
-    let oldest = oldest_section();
+    for round in 0..PATIENCE {
+        if free_before(oldest_section().min(limit), limit) {
+            return;
+        }
+        relax(round);
+    }
+}
+
+/// Frees what was retired in epochs before `oldest`. `true` if nothing from before `limit` is
+/// left.
+fn free_before(oldest: u64, limit: u64) -> bool {
     let mut free = Vec::new();
+    let mut done = true;
     GARBAGE.lock().retain_mut(|retired| {
         if retired.epoch >= oldest {
+            done &= retired.epoch >= limit;
             return true;
         }
         free.push(std::mem::replace(&mut retired.free, Box::new(|| ())));
@@ -285,6 +311,7 @@ fn collect() {
     for f in free {
         f();
     }
+    done
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::pin::{self, Guard};
+use crate::sync::atomic::{AtomicPtr, Ordering};
 
 /// Holds an `Arc` or nothing. Readers borrow it inside a section of [`pin`].
 pub struct Shared<T: Send + Sync + 'static> {
@@ -13,7 +13,7 @@ pub struct Shared<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> Shared<T> {
     /// Holds nothing.
-    pub const fn empty() -> Self {
+    pub fn empty() -> Self {
         Shared {
             current: AtomicPtr::new(null_mut()),
         }
@@ -22,7 +22,8 @@ impl<T: Send + Sync + 'static> Shared<T> {
     /// What is held now; valid for the section, even when it is replaced meanwhile.
     #[inline]
     pub fn get<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
-        // SAFETY: null or from `Arc::into_raw`; `set` defers the drop until the section ends.
+        // SAFETY: null or from `Arc::into_raw`; `set` defers the drop until the section ends;
+        // so does our own drop.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
@@ -52,11 +53,8 @@ impl<T: Send + Sync + 'static> Shared<T> {
 
 impl<T: Send + Sync + 'static> Drop for Shared<T> {
     fn drop(&mut self) {
-        let old = *self.current.get_mut();
-        if !old.is_null() {
-            // SAFETY: from `Arc::into_raw`; nobody can read the cell any more.
-            drop(unsafe { Arc::from_raw(old) });
-        }
+        // Not at once: what `get` gave out is valid for the section, not for the cell's life.
+        self.set(None);
     }
 }
 
@@ -77,5 +75,17 @@ mod tests {
         assert_eq!(Arc::strong_count(&first), 2);
         drop(guard);
         assert_eq!(*cell.get_shared().unwrap(), 2);
+    }
+
+    #[test]
+    fn what_was_got_outlives_the_cell() {
+        let cell = Shared::empty();
+        let held = Arc::new(1);
+        cell.set(Some(held.clone()));
+        let guard = pin::pin();
+        let seen = cell.get(&guard).unwrap();
+        drop(cell);
+        assert_eq!((*seen, Arc::strong_count(&held)), (1, 2));
+        drop(guard);
     }
 }

@@ -14,7 +14,7 @@ use dat_core::device::soft::iwarp::wire::{
 /// Any bytes as a request and as a reply.
 pub fn mpa_frame(data: &[u8]) {
     let local = Local {
-        crc: data.len() % 2 == 0,
+        crc: data.len().is_multiple_of(2),
         ird: 16,
         ord: 16,
         rtr: Rtr::WRITE | Rtr::READ,

@@ -159,15 +159,6 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// The peer was gone when the request was accepted.
-    pub(crate) fn accept_failed(&self) {
-        if let Some(qp) = self.qp() {
-            // Flushes the receives; there is no connection whose end it could report.
-            qp.disconnect(false);
-        }
-        self.on_event(CmEvent::AcceptError);
-    }
-
     /// What the device tells of the connection.
     pub(crate) fn on_event(&self, event: CmEvent) {
         let (number, state, data) = match event {

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Soft;
+use super::dial::Dial;
+use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::listen::{self, ConnRequest, Listening, Origin};
 use super::params::{Path, is_own_address};
-use super::qp::{Link, Qp};
-use super::side::Phase;
+use super::port::{self, Asked};
+use super::qp::Qp;
 use super::upcall::Upcalls;
+use super::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
 
 /// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
 /// depths (RFC 6581), 16 for a wide qualifier.
-pub(super) const MAX_PRIVATE: usize = 512 - 4 - 16;
+pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - wide::LEN;
 
 /// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
 /// refused with [`DeviceError::BadAddress`]; a queue pair that is connected, or about to be,
@@ -46,18 +49,21 @@ pub(super) fn connect(
             }
         })
     });
-    qp.with(|v| {
-        if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
-            *v.link = Link::Pending(timer);
-        }
-    });
     let here = device.params.path == Path::Auto && is_own_address(ip);
+    let listening = here.then(|| listen::find(ip, qual)).flatten();
+    let dial = match listening {
+        Some(_) => None,
+        None => Some(Dial::new(qp, attempt, remote, qual, private_data)),
+    };
+    qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();
-    match here.then(|| listen::find(ip, qual)).flatten() {
-        Some(listening) => request_here(qp, attempt, listening, target, private_data, &mut up),
-        None => qp.give_up(attempt, CmEvent::NonPeerRejected, &mut up),
+    if let Some(listening) = listening {
+        request_here(qp, attempt, listening, target, private_data, &mut up);
     }
-    up.defer(device);
+    if let Some(dial) = dial {
+        dial.drive(&mut up);
+    }
+    up.run();
     Ok(())
 }
 
@@ -75,7 +81,6 @@ fn request_here(
             active: Arc::downgrade(qp),
             attempt,
         }),
-        device: qp.device.clone(),
         private_data: private_data.into(),
         local: target,
         remote: qp.device.params.address,
@@ -94,24 +99,72 @@ pub(super) fn accept(
     if private_data.len() > MAX_PRIVATE {
         return Err(DeviceError::Limit);
     }
+    let addrs = (request.remote, request.local);
     let mut up = Upcalls::default();
-    match request.origin.take() {
-        None => Err(DeviceError::RequestGone),
-        Some(Origin::Loop { active, attempt }) => {
-            let active = active.upgrade().ok_or(DeviceError::RequestGone)?;
-            let addrs = (request.remote, request.local);
-            let done = Qp::pair(&active, attempt, qp, addrs, private_data, &mut up);
-            if !done {
-                active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
+    let answered = match request.origin.take() {
+        None => Ok(false),
+        Some(Origin::Loop { active, attempt }) => match active.upgrade() {
+            None => Ok(false),
+            Some(active) => {
+                let done = Qp::pair(&active, attempt, qp, addrs, private_data, &mut up);
+                if !done {
+                    active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
+                }
+                Ok(done)
             }
-            up.defer(&qp.device);
-            if done {
-                Ok(())
-            } else {
-                Err(DeviceError::RequestGone)
-            }
+        },
+        Some(Origin::Tcp(asked)) => {
+            let addrs = Some((request.local, request.remote));
+            accept_tcp(asked, addrs, qp, private_data, &mut up)
         }
-    }
+    };
+    // The peer gave up before it could be answered: the attempt ends as it would a moment later.
+    let result = match answered {
+        Ok(true) => Ok(()),
+        Ok(false) => qp
+            .begin(Some((request.local, request.remote)))
+            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &mut up)),
+        Err(error) => Err(error),
+    };
+    up.run();
+    result
+}
+
+/// Answers a request that came over TCP; `false` if the peer is gone.
+fn accept_tcp(
+    asked: Asked,
+    addrs: Option<(SocketAddr, SocketAddr)>,
+    qp: &Arc<Qp>,
+    private_data: &[u8],
+    up: &mut Upcalls,
+) -> Result<bool, DeviceError> {
+    let attr = &qp.id.attr;
+    let local = Local {
+        crc: qp.device.params.crc,
+        ird: attr.max_rd_in as u16,
+        ord: attr.max_rd_out as u16,
+        rtr: Rtr::all(),
+    };
+    let private_data = wide::wrap(Word::Own, asked.qual, private_data);
+    let attempt = qp.begin(addrs)?;
+    let answer = asked
+        .frame()
+        .map(|frame| frame.answer(&local, &private_data));
+    let agreed = match answer {
+        Some(Ok((reply, agreed))) if asked.is_alive() && port::reply(&asked.watch, &reply) => {
+            agreed
+        }
+        other => {
+            qp.withdraw(attempt);
+            if let Some(Err(_)) = other {
+                // Nothing that the consumer can do anything about.
+                asked.reject(b"");
+            }
+            return Ok(false);
+        }
+    };
+    qp.attach(attempt, asked.watch, &agreed, false, Box::default(), up);
+    Ok(true)
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
@@ -129,7 +182,13 @@ pub(super) fn refuse(request: &mut ConnRequest, event: CmEvent) {
             if let Some(active) = active.upgrade() {
                 let mut up = Upcalls::default();
                 active.give_up(attempt, event, &mut up);
-                up.defer(&request.device);
+                up.run();
+            }
+        }
+        Some(Origin::Tcp(asked)) => {
+            // A connection that just ends was refused, but not by the consumer.
+            if let CmEvent::PeerRejected { private_data } = event {
+                asked.reject(&private_data);
             }
         }
     }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -20,12 +20,15 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::upcall::Upcalls;
+pub(super) use super::watch::{Timer, Watch};
 use crate::device::DeviceError;
 
 pub(super) use rustix::event::epoll::EventFlags;
 
 /// How long the thread leaves sockets to consumers that poll.
 const NAP: Duration = Duration::from_millis(1);
+/// Bytes of the buffer that all sockets are read into.
+pub(super) const RX: usize = 512 * 1024;
 /// Sockets served in one round.
 const BATCH: usize = 64;
 
@@ -38,37 +41,78 @@ pub(super) trait Source: Send + Sync {
 /// What serving needs and all sockets share.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// For received bytes; grows to its size with the first connection.
-    pub rx: Vec<u8>,
+    rx: Vec<u8>,
 }
 
-type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
+impl Scratch {
+    /// Memory for received bytes, there from the first use on.
+    pub fn rx(&mut self) -> &mut [u8] {
+        if self.rx.is_empty() {
+            self.rx = vec![0; RX];
+        }
+        &mut self.rx
+    }
+}
+
+pub(super) type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
 
 #[derive(Default)]
-struct Timers {
-    queue: BTreeMap<(Instant, u64), Task>,
-    next: u64,
+pub(super) struct Timers {
+    pub(super) queue: BTreeMap<(Instant, u64), Task>,
+    pub(super) next: u64,
 }
 
 #[derive(Default)]
-struct Sources {
+pub(super) struct Sources {
     /// Generation, so that an event of a socket that is gone does not reach its successor.
     slots: Vec<(u32, Option<Arc<dyn Source>>)>,
     free: Vec<u32>,
 }
 
-struct Inner {
-    epoll: OwnedFd,
+impl Sources {
+    pub(super) fn add(&mut self, source: Arc<dyn Source>) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.1 = Some(source);
+        u64::from(slot.0) << 32 | u64::from(index)
+    }
+
+    /// Empty slots and those of an engine that has ended have none.
+    fn slot(&mut self, token: u64) -> Option<&mut (u32, Option<Arc<dyn Source>>)> {
+        let slot = self.slots.get_mut(token as u32 as usize)?;
+        (u64::from(slot.0) == token >> 32).then_some(slot)
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        token: u64,
+        source: Arc<dyn Source>,
+    ) -> Option<Arc<dyn Source>> {
+        self.slot(token)?.1.replace(source)
+    }
+
+    pub(super) fn remove(&mut self, token: u64) -> Option<Arc<dyn Source>> {
+        let slot = self.slot(token)?;
+        slot.0 = slot.0.wrapping_add(1);
+        let source = slot.1.take();
+        self.free.push(token as u32);
+        source
+    }
+}
+
+pub(super) struct Inner {
+    pub(super) epoll: OwnedFd,
     /// Wakes the thread, and only the thread: consumers do not look at it.
     wake: OwnedFd,
-    sources: Mutex<Sources>,
-    timers: Mutex<Timers>,
-    deferred: Mutex<Upcalls>,
-    has_deferred: AtomicBool,
+    pub(super) sources: Mutex<Sources>,
+    pub(super) timers: Mutex<Timers>,
     /// The engine lock.
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
-    streams: AtomicUsize,
+    pub(super) streams: AtomicUsize,
     /// Counts polls, to show that there are some.
     polls: AtomicU32,
     /// A consumer blocks: the thread has to serve.
@@ -93,8 +137,6 @@ impl Engine {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             sources: Mutex::default(),
             timers: Mutex::default(),
-            deferred: Mutex::default(),
-            has_deferred: AtomicBool::new(false),
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
@@ -119,20 +161,26 @@ impl Engine {
         if thread.is_none() {
             let inner = self.inner.clone();
             let builder = std::thread::Builder::new().name("dat-soft".into());
-            let handle = builder
-                .spawn(move || inner.run())
-                .map_err(|_| DeviceError::Resources)?;
-            *thread = Some(handle);
+            let handle = without_signals(|| builder.spawn(move || inner.run()));
+            *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
+    }
+
+    /// Shows whether anything of the engine is left.
+    #[cfg(test)]
+    pub fn witness(&self) -> std::sync::Weak<impl Sized + use<>> {
+        Arc::downgrade(&self.inner)
+    }
+
+    #[cfg(test)]
+    pub fn is_started(&self) -> bool {
+        self.thread.lock().is_some()
     }
 
     /// Serves sockets if nobody does.
     pub fn progress(&self) {
         let inner = &*self.inner;
-        if inner.has_deferred.load(Ordering::Acquire) {
-            inner.run_deferred();
-        }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -154,13 +202,6 @@ impl Engine {
         }
     }
 
-    /// Leaves calls to the thread, or to the next consumer that polls.
-    pub fn defer(&self, up: Upcalls) {
-        self.inner.deferred.lock().append(up);
-        self.inner.has_deferred.store(true, Ordering::Release);
-        self.inner.wake();
-    }
-
     /// Watches a socket until the result is dropped.
     ///
     /// # Errors
@@ -171,29 +212,7 @@ impl Engine {
         events: EventFlags,
         source: Arc<dyn Source>,
     ) -> Result<Watch, DeviceError> {
-        let token = {
-            let mut sources = self.inner.sources.lock();
-            let index = match sources.free.pop() {
-                Some(index) => index,
-                None => {
-                    sources.slots.push((0, None));
-                    sources.slots.len() as u32 - 1
-                }
-            };
-            let slot = &mut sources.slots[index as usize];
-            slot.1 = Some(source);
-            u64::from(slot.0) << 32 | u64::from(index)
-        };
-        let mut watch = Watch {
-            inner: self.inner.clone(),
-            fd,
-            token,
-            events: EventFlags::empty(),
-            added: false,
-            stream: false,
-        };
-        watch.set(events)?;
-        Ok(watch)
+        Watch::new(&self.inner, fd, events, source)
     }
 
     /// Runs `task` after `delay`, unless the result is dropped before.
@@ -202,27 +221,22 @@ impl Engine {
         delay: Duration,
         task: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> Timer {
-        let now = Instant::now();
-        // An instant that cannot be expressed is never.
-        let at = now
-            .checked_add(delay)
-            .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
-        let mut timers = self.inner.timers.lock();
-        let key = (at, timers.next);
-        timers.next += 1;
-        timers.queue.insert(key, Box::new(task));
-        let first = timers
-            .queue
-            .first_key_value()
-            .is_some_and(|(k, _)| *k == key);
-        drop(timers);
-        if first {
-            self.inner.wake();
-        }
-        Timer {
-            inner: self.inner.clone(),
-            key,
-        }
+        Timer::new(&self.inner, delay, Box::new(task))
+    }
+}
+
+/// Runs `f` with all signals blocked: a thread that it starts never runs a signal handler of
+/// the program.
+fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: all zero is a valid place for a set, and the sets are valid for the calls.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
     }
 }
 
@@ -248,7 +262,6 @@ impl Inner {
     fn run(&self) {
         let mut seen = self.polls.load(Ordering::Relaxed);
         while !self.stop.load(Ordering::SeqCst) {
-            self.run_deferred();
             let timeout = self.run_timers();
             if !self.sleep(timeout) {
                 continue;
@@ -295,19 +308,9 @@ impl Inner {
         self.napping.store(false, Ordering::SeqCst);
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         // Fails only when the counter is full: then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
-    #[cold]
-    fn run_deferred(&self) {
-        let up = {
-            let mut deferred = self.deferred.lock();
-            self.has_deferred.store(false, Ordering::Release);
-            std::mem::take(&mut *deferred)
-        };
-        up.run();
     }
 
     /// Runs what is due; returns the time until the next.
@@ -340,107 +343,11 @@ impl Inner {
         };
         for event in ready {
             let token = event.data.u64();
-            let source = {
-                let sources = self.sources.lock();
-                let slot = sources.slots.get(token as u32 as usize);
-                slot.filter(|s| u64::from(s.0) == token >> 32)
-                    .and_then(|s| s.1.clone())
-            };
+            let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
             if let Some(source) = source {
                 source.ready(event.flags, scratch, &mut up);
             }
         }
         up
-    }
-}
-
-/// A socket that the engine watches. Dropping it closes the socket.
-pub(super) struct Watch {
-    inner: Arc<Inner>,
-    fd: OwnedFd,
-    token: u64,
-    events: EventFlags,
-    added: bool,
-    stream: bool,
-}
-
-impl Watch {
-    /// Watches for `events` from now on. None at all takes even errors and hang-ups away.
-    ///
-    /// # Errors
-    /// [`DeviceError::Resources`].
-    pub fn set(&mut self, events: EventFlags) -> Result<(), DeviceError> {
-        if self.events == events {
-            return Ok(());
-        }
-        let data = epoll::EventData::new_u64(self.token);
-        let epoll_fd = &self.inner.epoll;
-        let done = match (self.added, events.is_empty()) {
-            (_, true) => epoll::delete(epoll_fd, &self.fd),
-            (false, _) => epoll::add(epoll_fd, &self.fd, data, events),
-            (true, _) => epoll::modify(epoll_fd, &self.fd, data, events),
-        };
-        done.map_err(|_| DeviceError::Resources)?;
-        self.added = !events.is_empty();
-        self.events = events;
-        Ok(())
-    }
-
-    /// Replaces the source that is told.
-    pub fn redirect(&self, source: Arc<dyn Source>) {
-        let mut sources = self.inner.sources.lock();
-        // Only an engine that has ended has no such slot any more.
-        let slot = sources.slots.get_mut(self.token as u32 as usize);
-        let old = slot.and_then(|slot| slot.1.replace(source));
-        drop(sources);
-        drop(old);
-    }
-
-    /// Counts the socket as one that is worth polling for.
-    pub fn count_as_stream(&mut self) {
-        if !self.stream {
-            self.stream = true;
-            self.inner.streams.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if self.added {
-            let _ = epoll::delete(&self.inner.epoll, &self.fd);
-        }
-        if self.stream {
-            self.inner.streams.fetch_sub(1, Ordering::Relaxed);
-        }
-        let mut sources = self.inner.sources.lock();
-        let index = self.token as u32;
-        let Some(slot) = sources.slots.get_mut(index as usize) else {
-            return;
-        };
-        slot.0 = slot.0.wrapping_add(1);
-        let source = slot.1.take();
-        sources.free.push(index);
-        drop(sources);
-        drop(source);
-    }
-}
-
-/// A timer that was set. Dropping it stops it.
-pub(super) struct Timer {
-    inner: Arc<Inner>,
-    key: (Instant, u64),
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        let task = self.inner.timers.lock().queue.remove(&self.key);
-        drop(task);
     }
 }

@@ -5,22 +5,29 @@
 //! the other and says in its request which qualifier it means.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::Soft;
+use super::port::{Asked, Port};
 use super::qp::Qp;
+use super::socket;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 
 /// Ports that a wide qualifier may lead to.
 pub(super) const CANDIDATES: u64 = 8;
 const FIRST_DYNAMIC: u64 = 49152;
+
+/// Whether a qualifier is more than a port.
+pub(super) fn is_wide(qual: u64) -> bool {
+    u16::try_from(qual).is_err()
+}
 
 /// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
 /// ends must come to the same result.
@@ -72,13 +79,6 @@ pub(super) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
     found.cloned()
 }
 
-/// A port that a device listens on, for one qualifier or more.
-pub(super) struct Port {
-    quals: Mutex<HashMap<u64, Arc<Listening>>>,
-    #[allow(dead_code)]
-    socket: OwnedFd,
-}
-
 /// The open ports of a device.
 #[derive(Default)]
 pub(super) struct Ports {
@@ -117,7 +117,9 @@ impl Drop for Listener {
             None
         };
         drop(ports);
-        drop(port);
+        if let Some(port) = port {
+            port.close();
+        }
     }
 }
 
@@ -166,7 +168,11 @@ pub(super) fn listen(
                 }
             },
         })
-        .unwrap_or(Err(DeviceError::QualInUse))?;
+        .unwrap_or(Err(if is_wide(qual) {
+            DeviceError::Resources
+        } else {
+            DeviceError::QualInUse
+        }))?;
     drop(ports);
     all.entry(qual).or_default().push(listening.clone());
     Ok(Listener {
@@ -214,7 +220,7 @@ pub(super) fn listen_any(
 /// port: a name in the abstract socket namespace, which is as wide as that of ports, goes to
 /// one of them. Where such names do not exist the qualifier is not protected.
 fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
-    if u16::try_from(qual).is_ok() {
+    if !is_wide(qual) {
         return Ok(None);
     }
     let address = address.map_or("*".into(), |a| a.to_string());
@@ -249,33 +255,21 @@ fn open_port(
     } else {
         // Without IPv6 in the kernel there is no such socket.
         match bind((Ipv6Addr::UNSPECIFIED, number).into()) {
-            Err(DeviceError::BadAddress) => bind((std::net::Ipv4Addr::UNSPECIFIED, number).into())?,
+            Err(DeviceError::BadAddress) => bind((Ipv4Addr::UNSPECIFIED, number).into())?,
             result => result?,
         }
     };
-    let backlog = backlog.clamp(1, 4096) as i32;
+    // Connections are taken at once, and it is their requests that wait for the consumer. A
+    // short queue in the kernel would only make connectors wait that come at the same time.
+    let backlog = backlog.clamp(1024, 65536) as i32;
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
     let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
-    let port = Arc::new(Port {
-        quals: Mutex::default(),
-        socket,
-    });
-    Ok((bound.port(), port))
+    Ok((bound.port(), Port::new(device, socket, bound.port())?))
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
-    let socket = rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(ipproto::TCP),
-    )
-    .map_err(bind_error)?;
+    let socket = socket::tcp(address.is_ipv6()).map_err(bind_error)?;
     let unspecified = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     sockopt::set_socket_reuseaddr(&socket, true).map_err(bind_error)?;
     if unspecified {
@@ -302,13 +296,14 @@ pub(super) enum Origin {
         /// Its attempt.
         attempt: u64,
     },
+    /// A TCP connection.
+    Tcp(Asked),
 }
 
 /// A connection request.
 pub struct ConnRequest {
     /// Taken by the answer.
     pub(super) origin: Option<Origin>,
-    pub(super) device: Arc<Soft>,
     pub(super) private_data: Box<[u8]>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,

@@ -9,16 +9,22 @@
 mod connect;
 mod copy;
 mod cq;
+mod dial;
 mod engine;
 pub mod iwarp;
 mod listen;
 mod loopback;
 mod mr;
 pub mod params;
+mod port;
 mod qp;
 mod queue;
 mod side;
+mod socket;
+mod stream;
 mod upcall;
+mod watch;
+mod wide;
 
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,12 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::Soft;
-use super::engine::Timer;
+use super::dial::Dial;
+use super::engine::{Timer, Watch};
+use super::iwarp::mpa::Agreed;
 use super::loopback::{self, Outcome};
 use super::side::{Identity, Phase, Side};
+use super::stream::{self, Stream};
 use super::upcall::Upcalls;
 use crate::device::{
     CmEvent, CompletionQueue, DeviceError, PostError, QueuePair, RecvWr, SendWr, WcStatus,
@@ -28,10 +31,28 @@ pub(super) enum Link {
     /// Not at all.
     #[default]
     None,
-    /// An attempt to connect within the process, with the timer that limits it.
-    Pending(#[allow(dead_code, reason = "held to be dropped")] Option<Timer>),
+    /// An attempt to connect. Dropping it gives it up.
+    Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
     /// The other side of the lane is the peer.
     Loop,
+    /// A TCP connection.
+    Tcp(Box<Stream>),
+}
+
+/// What an attempt to connect holds.
+pub(super) struct Pending {
+    /// Limits it.
+    pub _timer: Option<Timer>,
+    /// Drives it, if it goes over TCP.
+    pub dial: Option<Arc<Dial>>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(dial) = self.dial.take() {
+            dial.cancel();
+        }
+    }
 }
 
 /// What the lock of a lane guards.
@@ -209,6 +230,60 @@ impl Qp {
         })
     }
 
+    /// Takes an attempt back, of which nobody has heard yet.
+    pub(super) fn withdraw(&self, attempt: u64) {
+        self.with(|v| {
+            if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
+                v.me.phase = Phase::Idle;
+            }
+        });
+    }
+
+    /// Keeps what drives and limits an attempt, while it goes on.
+    pub(super) fn holds(&self, attempt: u64, timer: Option<Timer>, dial: Option<Arc<Dial>>) {
+        let pending = Pending {
+            _timer: timer,
+            dial,
+        };
+        let over = self.with(|v| {
+            if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
+                std::mem::replace(v.link, Link::Pending(pending))
+            } else {
+                Link::Pending(pending)
+            }
+        });
+        drop(over);
+    }
+
+    /// An attempt has led to a TCP connection.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        attempt: u64,
+        watch: Watch,
+        agreed: &Agreed,
+        initiator: bool,
+        private_data: Box<[u8]>,
+        up: &mut Upcalls,
+    ) {
+        let pending = self.with(|v| {
+            if v.me.phase != Phase::Connecting || v.me.attempt != attempt {
+                return Link::None;
+            }
+            let pending = std::mem::take(v.link);
+            v.me.ord = u32::from(agreed.ord);
+            let first = v.me.sq.tail();
+            Stream::new(watch, self, agreed, initiator, first).start(
+                v.me,
+                v.link,
+                private_data,
+                v.guard,
+                up,
+            );
+            pending
+        });
+        drop(pending);
+    }
+
     /// Ends an attempt to connect, if it is still going on.
     pub(super) fn give_up(&self, attempt: u64, event: CmEvent, up: &mut Upcalls) {
         let link = self.with(|v| {
@@ -247,7 +322,9 @@ impl View<'_> {
                 Outcome::Wait => {}
             }
         }
-        me.sq.push(request, wr.sges)
+        me.sq.push(request, wr.sges)?;
+        stream::posted_send(me, self.link, self.guard, up);
+        Ok(())
     }
 
     #[inline]
@@ -264,10 +341,13 @@ impl View<'_> {
         {
             loopback::pump(peer, me, self.guard, up);
         }
+        stream::posted_recv(me, self.link, self.guard, up);
         Ok(())
     }
 
-    fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) {
+    /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
+    /// without the lock.
+    fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> Link {
         let me = &mut *self.me;
         if graceful && me.is_up() {
             if me.phase == Phase::Connected {
@@ -276,13 +356,30 @@ impl View<'_> {
                 if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
                     loopback::pump(me, peer, self.guard, up);
                 }
+                stream::service(me, self.link, self.guard, up, |_, _| Ok(()));
             }
-            return;
+            return Link::None;
         }
         me.end(CmEvent::Disconnected, up);
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
-            peer.end(CmEvent::Disconnected, up);
+        self.detach(up)
+    }
+
+    /// Ends the connection of a side that has ended.
+    fn detach(&mut self, up: &mut Upcalls) -> Link {
+        match (&*self.link, &mut self.peer) {
+            (Link::Loop, Some(peer)) => {
+                peer.end(CmEvent::Disconnected, up);
+                Link::None
+            }
+            _ => std::mem::take(self.link),
         }
+    }
+}
+
+/// Drops what is left of a connection; a TCP connection ends in order.
+fn dispose(link: Link) {
+    if let Link::Tcp(stream) = link {
+        stream::close(*stream);
     }
 }
 
@@ -305,15 +402,8 @@ impl QueuePair for Qp {
 
     fn disconnect(&self, graceful: bool) {
         let mut up = Upcalls::default();
-        let link = self.with(|v| {
-            v.disconnect(graceful, &mut up);
-            match v.link {
-                Link::Pending(_) => std::mem::take(v.link),
-                _ => Link::None,
-            }
-        });
-        drop(link);
-        up.defer(&self.device);
+        dispose(self.with(|v| v.disconnect(graceful, &mut up)));
+        up.run();
     }
 
     fn reset(&self) {
@@ -329,18 +419,11 @@ impl QueuePair for Qp {
     fn destroy(&self) {
         self.id.events.close();
         let mut up = Upcalls::default();
-        let link = self.with(|v| {
+        dispose(self.with(|v| {
             v.me.clear(Phase::Gone);
-            match (&*v.link, &mut v.peer) {
-                (Link::Loop, Some(peer)) => {
-                    peer.end(CmEvent::Disconnected, &mut up);
-                    Link::None
-                }
-                _ => std::mem::take(v.link),
-            }
-        });
-        drop(link);
-        up.defer(&self.device);
+            v.detach(&mut up)
+        }));
+        up.run();
         self.purge();
     }
 

@@ -111,6 +111,7 @@ impl Side {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
+        mr::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
         let bytes = total(wr.sges);
         let len = match wr.op {
             SendOp::RdmaRead { len, .. } if u64::from(len) > bytes => {
@@ -122,7 +123,6 @@ impl Side {
         if len > u64::from(MAX_MESSAGE) {
             return Err(PostError::Length);
         }
-        mr::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
         Ok(Request {
             wr_id: wr.wr_id,
             op: wr.op,
@@ -203,6 +203,30 @@ impl Side {
     pub fn fail_recv(&mut self, status: WcStatus, up: &mut Upcalls) {
         if let Some(receive) = self.rq.pop() {
             self.complete_recv(&receive, status, 0, false, None, up);
+        }
+    }
+
+    /// Completes the oldest requests, as far as they are executed.
+    pub fn retire(&mut self, up: &mut Upcalls) {
+        while let Some((request, _)) = self.sq.front() {
+            if !request.done {
+                return;
+            }
+            let request = *request;
+            self.sq.pop();
+            self.complete(&request, WcStatus::Success, up);
+        }
+    }
+
+    /// A request failed; those before it are flushed.
+    pub fn fail_request(&mut self, number: u64, status: WcStatus, up: &mut Upcalls) {
+        while self.sq.head() <= number {
+            let last = self.sq.head() == number;
+            let Some(request) = self.sq.pop() else {
+                return;
+            };
+            let status = if last { status } else { WcStatus::Flushed };
+            self.complete(&request, status, up);
         }
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Soft;
 use super::cq::Cq;
 use super::listen::{ConnRequest, Listening};
 use crate::device::{CmEvent, QpHandler};
@@ -111,14 +110,6 @@ impl Upcalls {
             && self.requests.is_empty()
     }
 
-    /// Takes over what another collected.
-    pub(super) fn append(&mut self, other: Upcalls) {
-        other.notify.iter().for_each(|cq| self.notify(cq));
-        other.overflow.iter().for_each(|cq| self.overflow(cq));
-        other.events.iter().for_each(|e| add(&mut self.events, e));
-        self.requests.extend(other.requests);
-    }
-
     /// Makes the calls. The caller holds no lock and is in no read-side section.
     #[inline]
     pub(super) fn run(self) {
@@ -135,14 +126,6 @@ impl Upcalls {
         self.events.iter().for_each(|e| e.hand_over());
         for (listening, request) in self.requests {
             listening.hand_over(request);
-        }
-    }
-
-    /// Leaves the calls to the thread of the device: for callers who, by the contract of
-    /// [`device`](crate::device), are not called back themselves.
-    pub(super) fn defer(self, device: &Soft) {
-        if !self.is_empty() {
-            device.engine.defer(self);
         }
     }
 }

@@ -59,14 +59,17 @@ fn posts_are_checked_at_once() {
     });
 }
 
+/// What is asked for, and what has to live meanwhile.
+type Refused = fn(&End) -> (Remote, u32, Option<Mr>);
+
 /// Everything that a target may refuse, over a read: the protocol names it in its answer.
 #[test]
 fn a_read_that_is_refused() {
     over_all_paths(|net| {
-        let cases: [&dyn Fn(&End) -> (Remote, u32, Option<Mr>); 5] = [
-            &|_| (NOWHERE, 8, None),
-            &|b| (b.remote(BUFFER - 4), 8, None),
-            &|b| {
+        let cases: [Refused; 5] = [
+            |_| (NOWHERE, 8, None),
+            |b| (b.remote(BUFFER - 4), 8, None),
+            |b| {
                 let at = b.remote(0);
                 (
                     Remote {
@@ -77,7 +80,7 @@ fn a_read_that_is_refused() {
                     None,
                 )
             },
-            &|b| {
+            |b| {
                 let access = Access::LOCAL_READ | Access::REMOTE_WRITE;
                 let mr = b.device.reg_mr(&b.pd, b.buffer as u64, 8, access).unwrap();
                 let rkey = mr.rkey();
@@ -90,7 +93,7 @@ fn a_read_that_is_refused() {
                     Some(mr),
                 )
             },
-            &|b| {
+            |b| {
                 let pd = b.device.alloc_pd().unwrap();
                 let mr = b
                     .device

@@ -2,7 +2,10 @@
 
 mod connections;
 mod data;
+mod engine;
 mod failures;
+mod peers;
+mod raw;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +20,11 @@ use crate::device::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Parameters of all paths that a test can take.
-const PATHS: &[&str] = &["127.0.0.1"];
+const PATHS: &[&str] = &[
+    "127.0.0.1",
+    "127.0.0.1 path=tcp",
+    "127.0.0.1 path=tcp crc=off",
+];
 
 /// Runs a test over every path.
 fn over_all_paths(test: impl Fn(&Net)) {

@@ -1,0 +1,315 @@
+//! The passive side of a TCP connection: from a listening socket to the request of the
+//! initiator.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+
+use super::Soft;
+use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
+use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
+use super::listen::{ConnRequest, Listening, Origin};
+use super::socket;
+use super::stream::linger::linger;
+use super::upcall::Upcalls;
+use super::wide::{self, Word};
+use crate::device::DeviceError;
+
+/// Connections of a port that have not said what they want; beyond that the oldest go.
+const GREETINGS: usize = 1024;
+/// How long one may take to say it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections taken in one round.
+const TURNS: usize = 64;
+/// Rest after the system has run out of descriptors.
+const REST: Duration = Duration::from_millis(100);
+
+/// A port that a device listens on, for one qualifier or more.
+pub(super) struct Port {
+    number: u16,
+    device: Weak<Soft>,
+    pub quals: Mutex<HashMap<u64, Arc<Listening>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    watch: Option<Watch>,
+    rest: Option<Timer>,
+    greetings: VecDeque<Arc<Greeting>>,
+}
+
+impl Port {
+    /// Serves a socket that listens.
+    pub fn new(device: &Arc<Soft>, socket: OwnedFd, number: u16) -> Result<Arc<Port>, DeviceError> {
+        let port = Arc::new(Port {
+            number,
+            device: Arc::downgrade(device),
+            quals: Mutex::default(),
+            state: Mutex::default(),
+        });
+        // Watched under the lock: the first connection waits until there is a watch.
+        let mut state = port.state.lock();
+        let source = port.clone();
+        state.watch = Some(device.engine.watch(socket, EventFlags::IN, source)?);
+        drop(state);
+        Ok(port)
+    }
+
+    /// Stops listening; requests that are not complete are dropped.
+    pub fn close(&self) {
+        let state = std::mem::take(&mut *self.state.lock());
+        for greeting in &state.greetings {
+            greeting.cancel();
+        }
+    }
+
+    fn take(self: &Arc<Self>, device: &Arc<Soft>, state: &mut State) -> Result<bool, Errno> {
+        let Some(watch) = &state.watch else {
+            return Ok(false);
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = match rustix::net::accept_with(watch, flags) {
+            Ok(fd) => fd,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                return Err(error);
+            }
+            // That connection is gone already.
+            Err(_) => return Ok(true),
+        };
+        socket::tune(&fd, &device.params);
+        let (Some(local), Some(remote)) = (socket::local(&fd), socket::remote(&fd)) else {
+            return Ok(true);
+        };
+        while let Some(oldest) = state.greetings.front()
+            && (state.greetings.len() >= GREETINGS || oldest.is_over())
+        {
+            oldest.cancel();
+            state.greetings.pop_front();
+        }
+        let greeting = Arc::new(Greeting {
+            port: Arc::downgrade(self),
+            local,
+            remote,
+            state: Mutex::new(None),
+        });
+        let mut hello = greeting.state.lock();
+        let source = greeting.clone();
+        let Ok(watch) = device.engine.watch(fd, EventFlags::IN, source) else {
+            return Ok(true);
+        };
+        let weak = Arc::downgrade(&greeting);
+        let timer = watch.timer(PATIENCE, move |_| {
+            if let Some(greeting) = weak.upgrade() {
+                greeting.cancel();
+            }
+        });
+        *hello = Some(Hello {
+            watch,
+            request: Vec::new(),
+            _timer: timer,
+        });
+        drop(hello);
+        state.greetings.push_back(greeting);
+        Ok(true)
+    }
+}
+
+impl Source for Port {
+    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, _up: &mut Upcalls) {
+        let Some(device) = self.device.upgrade() else {
+            return;
+        };
+        let mut state = self.state.lock();
+        for _ in 0..TURNS {
+            match self.take(&device, &mut state) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    // The connection stays in the queue of the kernel until there is room.
+                    if let Some(watch) = &mut state.watch {
+                        let _ = watch.set(EventFlags::empty());
+                        let weak = Arc::downgrade(&self);
+                        let timer = watch.timer(REST, move |_| {
+                            if let Some(port) = weak.upgrade()
+                                && let Some(watch) = &mut port.state.lock().watch
+                            {
+                                let _ = watch.set(EventFlags::IN);
+                            }
+                        });
+                        state.rest = Some(timer);
+                    }
+                    break;
+                }
+            }
+        }
+        drop(state);
+    }
+}
+
+/// A connection that has not said what it wants.
+struct Greeting {
+    port: Weak<Port>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    state: Mutex<Option<Hello>>,
+}
+
+struct Hello {
+    watch: Watch,
+    request: Vec<u8>,
+    _timer: Timer,
+}
+
+impl Greeting {
+    fn is_over(&self) -> bool {
+        self.state.lock().is_none()
+    }
+
+    fn cancel(&self) {
+        let hello = self.state.lock().take();
+        drop(hello);
+    }
+
+    /// Hands the request to the listener it is for.
+    fn complete(&self, hello: Hello, up: &mut Upcalls) {
+        let Hello {
+            mut watch, request, ..
+        } = hello;
+        let Ok(Parsed::Frame(frame, _)) = mpa::parse(Kind::Request, &request) else {
+            return;
+        };
+        let Some(port) = self.port.upgrade() else {
+            return;
+        };
+        let (qual, private_data) = match wide::unwrap(frame.private_data) {
+            Some((Word::Ask, qual, rest)) => (qual, rest),
+            _ => (u64::from(port.number), frame.private_data),
+        };
+        let listening = port.quals.lock().get(&qual).cloned();
+        let Some(listening) = listening else {
+            // Somebody else's: the connector goes on to look for the owner.
+            let private_data = wide::wrap(Word::Foreign, qual, b"");
+            refuse(watch, &frame, &private_data);
+            return;
+        };
+        // Until there is an answer the peer has nothing to say.
+        if watch.set(EventFlags::empty()).is_err() {
+            return;
+        }
+        let enhanced = frame.enhanced;
+        let depth = |d: u16| (d != mpa::DEPTH_UNNEGOTIATED).then_some(u32::from(d));
+        let request = ConnRequest {
+            private_data: private_data.into(),
+            rd_in: enhanced.and_then(|e| depth(e.ird)),
+            rd_out: enhanced.and_then(|e| depth(e.ord)),
+            origin: Some(Origin::Tcp(Asked {
+                watch,
+                request: request.clone(),
+                qual,
+            })),
+            local: self.local,
+            remote: self.remote,
+        };
+        up.request(listening, request);
+    }
+}
+
+impl Source for Greeting {
+    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        let mut state = self.state.lock();
+        let Some(hello) = &mut *state else {
+            return;
+        };
+        loop {
+            let missing = match mpa::parse(Kind::Request, &hello.request) {
+                Ok(Parsed::Frame(..)) => {
+                    let hello = state.take();
+                    drop(state);
+                    if let Some(hello) = hello {
+                        self.complete(hello, up);
+                    }
+                    return;
+                }
+                Ok(Parsed::NeedMore(n)) => n,
+                Err(_) => break,
+            };
+            let seen = hello.request.len();
+            hello.request.resize(seen + missing, 0);
+            let buffer = &mut hello.request[seen..];
+            match rustix::net::recv(&hello.watch, buffer, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => break,
+                Ok((_, n)) => hello.request.truncate(seen + n),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    hello.request.truncate(seen);
+                    return;
+                }
+                Err(_) => break,
+            }
+        }
+        let hello = state.take();
+        drop(state);
+        drop(hello);
+    }
+}
+
+/// A request over TCP that waits for an answer.
+pub(super) struct Asked {
+    pub watch: Watch,
+    /// The frame as it came.
+    request: Vec<u8>,
+    pub qual: u64,
+}
+
+impl Asked {
+    /// The frame.
+    pub fn frame(&self) -> Option<Frame<'_>> {
+        match mpa::parse(Kind::Request, &self.request) {
+            Ok(Parsed::Frame(frame, _)) => Some(frame),
+            _ => None,
+        }
+    }
+
+    /// Whether the peer is still there.
+    pub fn is_alive(&self) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match rustix::net::recv(&self.watch, &mut [0u8; 1], flags) {
+            Ok((_, n)) => n > 0,
+            Err(error) => error == Errno::AGAIN,
+        }
+    }
+
+    /// Refuses in the name of the consumer.
+    pub fn reject(self, private_data: &[u8]) {
+        let private_data = wide::wrap(Word::Own, self.qual, private_data);
+        let request = self.request;
+        if let Ok(Parsed::Frame(frame, _)) = mpa::parse(Kind::Request, &request) {
+            refuse(self.watch, &frame, &private_data);
+        }
+    }
+}
+
+/// Sends a rejection, and ends the connection.
+fn refuse(watch: Watch, frame: &Frame<'_>, private_data: &[u8]) {
+    let mut bytes = [0; FRAME_MAX];
+    if let Ok(bytes) = frame.rejection(private_data).encode(&mut bytes) {
+        linger(watch, bytes.to_vec());
+    }
+}
+
+/// Sends a reply. A socket that has sent nothing yet takes it whole.
+pub(super) fn reply(watch: &Watch, frame: &Frame<'_>) -> bool {
+    let mut bytes = [0; FRAME_MAX];
+    let Ok(bytes) = frame.encode(&mut bytes) else {
+        return false;
+    };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::send(watch, bytes, flags) == Ok(bytes.len())
+}

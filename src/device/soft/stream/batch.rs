@@ -1,0 +1,147 @@
+//! FPDUs on their way to one call of the kernel: headers and trailers of our own, payload where
+//! the consumer has it.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+
+use crate::device::soft::copy::Cursor;
+use crate::device::soft::engine::Watch;
+use crate::device::soft::iwarp::crc::Crc;
+use crate::device::soft::iwarp::fpdu;
+use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
+
+/// Payload up to this is copied next to its header, which is cheaper than to name it apart.
+const COPY_MAX: u32 = 1024;
+
+enum Part {
+    /// A range of [`Batch::bytes`].
+    Own { start: usize, end: usize },
+    /// Memory of the consumer.
+    Foreign { at: *const u8, len: usize },
+}
+
+/// See the module. It is filled and sent in one read-side section, so that the memory it names
+/// stays registered.
+#[derive(Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    parts: Vec<Part>,
+    total: usize,
+    iov: Vec<libc::iovec>,
+}
+
+impl Batch {
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Pieces of memory in it.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Empties it; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.parts.clear();
+        self.total = 0;
+    }
+
+    /// Adds an FPDU whose payload was checked to be registered in this read-side section.
+    pub fn frame(&mut self, header: &[u8], mut payload: Cursor<'_>, len: u32, crc: bool) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(header);
+        let mut left = u64::from(len);
+        let mut running = crc.then(Crc::new);
+        let mut body = start;
+        if len > COPY_MAX {
+            if let Some(crc) = &mut running {
+                crc.update(header);
+            }
+            self.own(start);
+            while let Some((at, n)) = payload.take(left) {
+                left -= n;
+                if let Some(crc) = &mut running {
+                    // SAFETY: registered memory, for as long as the section lasts.
+                    crc.update(unsafe { std::slice::from_raw_parts(at, n as usize) });
+                }
+                let len = n as usize;
+                self.parts.push(Part::Foreign { at, len });
+            }
+            body = self.bytes.len();
+        } else {
+            while let Some((at, n)) = payload.take(left) {
+                left -= n;
+                // SAFETY: as above.
+                let piece = unsafe { std::slice::from_raw_parts(at, n as usize) };
+                self.bytes.extend_from_slice(piece);
+            }
+            if let Some(crc) = &mut running {
+                crc.update(&self.bytes[start..]);
+            }
+        }
+        let mut trailer = [0; FPDU_TRAILER_MAX];
+        let trailer = fpdu::trailer(header.len() + len as usize, running, &mut trailer);
+        self.bytes.extend_from_slice(trailer);
+        self.own(body);
+        self.total += header.len() + len as usize + trailer.len();
+    }
+
+    /// Names our own bytes from `start` on.
+    fn own(&mut self, start: usize) {
+        let end = self.bytes.len();
+        match self.parts.last_mut() {
+            Some(Part::Own { end: last, .. }) if *last == start => *last = end,
+            _ => self.parts.push(Part::Own { start, end }),
+        }
+    }
+
+    fn part(&self, part: &Part) -> (*const u8, usize) {
+        match *part {
+            Part::Own { start, end } => (self.bytes[start..end].as_ptr(), end - start),
+            Part::Foreign { at, len } => (at, len),
+        }
+    }
+
+    /// One call to the kernel: how many bytes it took.
+    pub fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
+        let mut iov = std::mem::take(&mut self.iov);
+        iov.clear();
+        iov.extend(self.parts.iter().map(|part| {
+            let (at, iov_len) = self.part(part);
+            let iov_base = at.cast_mut().cast();
+            libc::iovec { iov_base, iov_len }
+        }));
+        // SAFETY: all zero is an empty message.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = iov.as_mut_ptr();
+        message.msg_iovlen = iov.len() as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let fd = watch.as_fd().as_raw_fd();
+        // SAFETY: the message names memory that is alive for the call: our own, or registered,
+        // and the kernel only reads it.
+        let n = unsafe { libc::sendmsg(fd, &message, flags) };
+        self.iov = iov;
+        usize::try_from(n).map_err(|_| {
+            let error = std::io::Error::last_os_error();
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    }
+
+    /// Copies a range of the batch.
+    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        let mut at = 0;
+        for part in &self.parts {
+            let (start, len) = self.part(part);
+            let (lo, hi) = (from.max(at), to.min(at + len));
+            if lo < hi {
+                // SAFETY: inside the part, which is our own memory or registered.
+                let piece = unsafe { std::slice::from_raw_parts(start.add(lo - at), hi - lo) };
+                out.extend_from_slice(piece);
+            }
+            at += len;
+        }
+    }
+}

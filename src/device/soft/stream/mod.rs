@@ -1,0 +1,352 @@
+//! A connection over TCP that carries data: iWARP between the send and receive queues of a
+//! queue pair and a socket.
+
+mod batch;
+pub(super) mod linger;
+mod rx;
+mod tx;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use self::rx::Rx;
+use self::tx::Tx;
+use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
+use super::iwarp::fpdu::{self, Control, Header, Tagged};
+use super::iwarp::mpa::{Agreed, Rtr};
+use super::iwarp::rdmap::ReadRequest;
+use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX, Terminate};
+use super::iwarp::wire::{
+    FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
+    OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
+};
+use super::mr::Fault;
+use super::qp::{Link, Qp};
+use super::side::{Phase, Side};
+use super::upcall::Upcalls;
+use crate::device::{CmEvent, WcStatus};
+use crate::handle::Guard;
+
+/// How long a peer may take with what it owes us: the ready-to-receive message after an
+/// accept, the end of the connection after ours, receives for its last messages.
+const COURTESY: Duration = Duration::from_secs(5);
+/// For the ready-to-receive message.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// Why a connection ends.
+pub(super) enum Down {
+    /// The peer ended it in order.
+    Closed,
+    /// The transport failed, or the peer vanished.
+    Lost,
+    /// The peer violated the protocol, or asked for what it may not have; with the header of
+    /// what it sent.
+    Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
+    /// A request of ours failed.
+    Request(u64, WcStatus),
+    /// The peer says that we did.
+    Terminated(Terminate),
+}
+
+/// The error that tells a peer why its key does not open something.
+fn wire_fault(fault: Fault) -> WireError {
+    match fault {
+        Fault::Key => WireError::RDMAP_INVALID_STAG,
+        Fault::Bounds => WireError::RDMAP_BOUNDS,
+        Fault::Access => WireError::RDMAP_ACCESS,
+        Fault::Domain => WireError::RDMAP_STAG_NOT_ASSOCIATED,
+    }
+}
+
+/// See the module.
+pub(super) struct Stream {
+    watch: Watch,
+    qp: Weak<Qp>,
+    crc: bool,
+    /// Reads of the peer that may wait for answers.
+    ird: u16,
+    /// The message with which the initiator begins.
+    rtr: Option<Rtr>,
+    /// We accepted, and the connection is not established before that message has come.
+    waits: bool,
+    tx: Tx,
+    rx: Rx,
+    timer: Option<Timer>,
+}
+
+impl Stream {
+    /// For a socket that has been through the set-up. `first` is the number of the first
+    /// request.
+    pub fn new(watch: Watch, qp: &Arc<Qp>, agreed: &Agreed, initiator: bool, first: u64) -> Stream {
+        Stream {
+            watch,
+            qp: Arc::downgrade(qp),
+            crc: agreed.crc,
+            ird: agreed.ird,
+            rtr: agreed.rtr,
+            waits: false,
+            // A responder speaks after the initiator (RFC 5044 section 7.1.2).
+            tx: Tx::new(first, initiator),
+            rx: Rx::new(),
+            timer: None,
+        }
+    }
+
+    /// Puts the stream to work. `me` is connecting.
+    pub fn start(
+        mut self,
+        me: &mut Side,
+        link: &mut Link,
+        private_data: Box<[u8]>,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) {
+        let initiator = self.tx.open;
+        self.watch.redirect(Arc::new(Line(self.qp.clone())));
+        self.watch.count_as_stream();
+        if initiator {
+            self.ready_to_receive();
+        }
+        if initiator || self.rtr.is_none() {
+            me.establish(private_data, up);
+        } else {
+            self.waits = true;
+            self.limit(me, HANDSHAKE);
+        }
+        *link = Link::Tcp(Box::new(self));
+        service(me, link, guard, up, |_, _| Ok(()));
+    }
+
+    /// The first message of an initiator.
+    fn ready_to_receive(&mut self) {
+        let mut header = [0; READ_REQUEST_HDR];
+        let len = match self.rtr {
+            Some(Rtr::WRITE) => {
+                let control = Control::new(OP_WRITE, true);
+                let (stag, to) = (0, 0);
+                let mut bytes = [0; TAGGED_HDR];
+                // No payload is never too much.
+                let _ = Tagged { control, stag, to }.encode(0, &mut bytes);
+                header[..TAGGED_HDR].copy_from_slice(&bytes);
+                TAGGED_HDR
+            }
+            Some(Rtr::READ) => {
+                let nothing = ReadRequest {
+                    sink_stag: 0,
+                    sink_to: 0,
+                    size: 0,
+                    source_stag: 0,
+                    source_to: 0,
+                };
+                nothing.encode(self.tx.number_read(), &mut header);
+                self.rx.uncounted = 1;
+                READ_REQUEST_HDR
+            }
+            Some(_) => FPDU_PREFIX,
+            None => return,
+        };
+        let header = &header[..len];
+        let mut trailer = [0; FPDU_TRAILER_MAX];
+        let trailer = fpdu::seal(self.crc, header, [], &mut trailer);
+        self.tx.put(header);
+        self.tx.put(trailer);
+    }
+
+    /// The first FPDU of the peer has come: we may speak, if we had to wait for it.
+    fn begin(&mut self, me: &mut Side, up: &mut Upcalls) {
+        self.rx.begun = true;
+        self.tx.open = true;
+        if self.waits {
+            self.waits = false;
+            self.timer = None;
+            me.establish(Box::default(), up);
+        }
+    }
+
+    /// Ends the connection after a while, unless it has gone on by then.
+    fn limit(&mut self, me: &Side, delay: Duration) {
+        if self.timer.is_some() {
+            return;
+        }
+        let (qp, attempt) = (self.qp.clone(), me.attempt);
+        self.timer = Some(self.watch.timer(delay, move |up| {
+            let Some(qp) = qp.upgrade() else {
+                return;
+            };
+            qp.with(|v| {
+                if v.me.attempt == attempt && matches!(v.link, Link::Tcp(_)) {
+                    take_down(v.me, v.link, Down::Closed, up);
+                }
+            });
+        }));
+    }
+
+    /// Draws the conclusions from what has changed.
+    fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
+        if self.rx.ended {
+            if self.rx.is_torn() || self.tx.lost {
+                return Err(Down::Lost);
+            }
+            if !self.rx.is_waiting() {
+                return Err(Down::Closed);
+            }
+            // Messages were delivered, but for the receives.
+            self.tx.closed = true;
+            self.limit(me, COURTESY);
+        } else if self.rx.paused && self.rx.hung_up {
+            self.limit(me, COURTESY);
+        }
+        let finished = me.phase == Phase::Closing && me.close_at == Some(me.sq.head());
+        if finished && !self.tx.closed && !self.tx.has_pending() {
+            self.tx.closed = true;
+            let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
+            self.limit(me, COURTESY);
+        }
+        let events = self.interest();
+        self.watch.set(events).map_err(|_| Down::Lost)
+    }
+
+    /// The socket is ready.
+    fn ready(
+        &mut self,
+        events: EventFlags,
+        me: &mut Side,
+        scratch: &mut Scratch,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        if self.rx.paused {
+            if events.intersects(EventFlags::ERR | EventFlags::HUP) {
+                return Err(Down::Lost);
+            }
+            self.rx.hung_up |= events.contains(EventFlags::RDHUP);
+            return Ok(());
+        }
+        self.receive(me, scratch, guard, up)
+    }
+
+    /// Which of our requests a Terminate of the peer is about.
+    fn blame(&self, terminate: &Terminate) -> Option<(u64, WcStatus)> {
+        let error = terminate.error;
+        let protection = matches!(error.layer, LAYER_RDMAP | LAYER_DDP) && error.etype == 1;
+        let status = if protection {
+            WcStatus::RemoteAccess
+        } else {
+            WcStatus::RemoteOperation
+        };
+        let reads = &self.tx.reads;
+        let number = match &terminate.header {
+            Some(Header::Untagged(header)) if header.control.opcode() == OP_READ_REQUEST => {
+                let named = reads.iter().find(|(_, msn)| *msn == header.msn);
+                named.or(reads.front()).map(|(number, _)| *number)
+            }
+            Some(header) if header.control().opcode() == OP_READ_RESPONSE => None,
+            Some(_) => self.tx.current(),
+            None if protection && error.layer == LAYER_RDMAP => {
+                reads.front().map(|(number, _)| *number)
+            }
+            None => None,
+        };
+        number.map(|number| (number, status))
+    }
+}
+
+/// Works on the stream of `link`, then sends what can be sent, and ends the connection if that
+/// is how it goes.
+pub(super) fn service(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+    work: impl FnOnce(&mut Stream, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
+) {
+    let Link::Tcp(stream) = link else {
+        return;
+    };
+    let result = work(stream, (me, up))
+        .and_then(|()| {
+            let Stream { tx, watch, crc, .. } = &mut **stream;
+            tx.transmit(me, watch, *crc, guard, up)
+        })
+        .and_then(|()| stream.settle(me));
+    if let Err(down) = result {
+        take_down(me, link, down, up);
+    }
+}
+
+/// A request was posted.
+pub(super) fn posted_send(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    // A full socket says when it has room again.
+    if matches!(link, Link::Tcp(stream) if !stream.tx.blocked) {
+        service(me, link, guard, up, |_, _| Ok(()));
+    }
+}
+
+/// A receive was posted.
+pub(super) fn posted_recv(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    if matches!(link, Link::Tcp(stream) if stream.rx.is_waiting()) {
+        service(me, link, guard, up, |stream, (me, up)| {
+            stream.drain(me, guard, up)
+        });
+    }
+}
+
+/// Ends the connection.
+fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
+    let Link::Tcp(mut stream) = std::mem::take(link) else {
+        return;
+    };
+    let (event, terminate) = match down {
+        Down::Closed => (CmEvent::Disconnected, None),
+        Down::Lost => (CmEvent::Broken, None),
+        Down::Protocol(error, offending) => (CmEvent::Broken, Some((error, offending))),
+        Down::Request(number, status) => {
+            me.fail_request(number, status, up);
+            (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None)))
+        }
+        Down::Terminated(terminate) => {
+            if let Some((number, status)) = stream.blame(&terminate) {
+                me.fail_request(number, status, up);
+            }
+            (CmEvent::Broken, None)
+        }
+    };
+    let event = if stream.waits {
+        CmEvent::AcceptError
+    } else {
+        event
+    };
+    me.end(event, up);
+    if let Some((error, offending)) = terminate {
+        let offending = offending.as_ref().map_or(&[][..], |o| o);
+        let mut bytes = [0; TERMINATE_FPDU_MAX];
+        let bytes = terminate::encode(error, offending, stream.crc, &mut bytes);
+        stream.tx.put(bytes);
+        close(*stream);
+    }
+}
+
+/// Ends the transport in order: what is begun goes out whole, then the end.
+pub(super) fn close(mut stream: Stream) {
+    let rest = if stream.tx.closed {
+        Vec::new()
+    } else {
+        stream.tx.take_pending()
+    };
+    linger::linger(stream.watch, rest);
+}
+
+/// What the engine knows of a stream.
+struct Line(Weak<Qp>);
+
+impl Source for Line {
+    fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
+        if let Some(qp) = self.0.upgrade() {
+            qp.with(|v| {
+                service(v.me, v.link, v.guard, up, |stream, (me, up)| {
+                    stream.ready(events, me, scratch, v.guard, up)
+                });
+            });
+        }
+    }
+}

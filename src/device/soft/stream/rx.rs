@@ -1,0 +1,432 @@
+//! Receiving: FPDUs are taken from the socket and their payload goes where it belongs.
+
+use std::collections::VecDeque;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::tx::{Response, sink};
+use super::{Down, Stream, wire_fault};
+use crate::device::soft::copy::{self, Cursor};
+use crate::device::soft::engine::{EventFlags, RX, Scratch};
+use crate::device::soft::iwarp::fpdu::{self, Decoded};
+use crate::device::soft::iwarp::mpa::Rtr;
+use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
+use crate::device::soft::iwarp::terminate::Terminate;
+use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
+use crate::device::soft::mr::{self, Fault};
+use crate::device::soft::side::Side;
+use crate::device::soft::upcall::Upcalls;
+use crate::device::{Access, WcStatus};
+use crate::handle::Guard;
+
+/// What one reading of a socket brings at most; there is room for as much kept from before.
+const READ: usize = RX / 2;
+/// Readings before another socket has its turn.
+const TURNS: usize = 4;
+/// What may wait for receives, in bytes; each segment counts something by itself.
+const STASH: usize = 256 * 1024;
+const STASH_ENTRY: usize = 64;
+
+/// A segment of a message for which there is no receive yet.
+struct Stashed {
+    offset: u32,
+    last: bool,
+    solicited: bool,
+    invalidate: Option<u32>,
+    payload: Box<[u8]>,
+}
+
+/// The receiving half of a connection.
+pub(super) struct Rx {
+    sequence: RxSequence,
+    /// Bytes that were read and not yet used: part of an FPDU, or more if paused.
+    carry: Vec<u8>,
+    stash: VecDeque<Stashed>,
+    stash_bytes: usize,
+    /// The stash is full: nothing is read until there are receives.
+    pub paused: bool,
+    /// Something has been received.
+    pub begun: bool,
+    /// The peer has said that nothing more comes.
+    pub ended: bool,
+    /// It has, as was seen while paused: there may be more to read before that.
+    pub hung_up: bool,
+    /// Bytes that have come of the answer to our oldest read.
+    answered: u32,
+    /// Answers to expect that are not to reads of the consumer.
+    pub uncounted: u32,
+}
+
+/// What became of an FPDU.
+enum Taken {
+    Yes,
+    /// It has to wait; it is not used.
+    Pause,
+}
+
+impl Rx {
+    pub fn new() -> Rx {
+        Rx {
+            sequence: RxSequence::new(),
+            carry: Vec::new(),
+            stash: VecDeque::new(),
+            stash_bytes: 0,
+            paused: false,
+            begun: false,
+            ended: false,
+            hung_up: false,
+            answered: 0,
+            uncounted: 0,
+        }
+    }
+
+    /// An FPDU was torn off.
+    pub fn is_torn(&self) -> bool {
+        !self.paused && !self.carry.is_empty()
+    }
+
+    /// Messages wait for receives.
+    pub fn is_waiting(&self) -> bool {
+        self.paused || !self.stash.is_empty()
+    }
+}
+
+impl Stream {
+    /// Reads the socket and uses what came.
+    pub(super) fn receive(
+        &mut self,
+        me: &mut Side,
+        scratch: &mut Scratch,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let buffer = scratch.rx();
+        for _ in 0..TURNS {
+            if self.rx.paused || self.rx.ended {
+                return Ok(());
+            }
+            // Less than an FPDU, so there is room.
+            let kept = self.rx.carry.len();
+            let space = &mut buffer[kept..kept + READ];
+            let full = space.len();
+            let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    self.rx.ended = true;
+                    return Ok(());
+                }
+                Ok((_, n)) => n,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(_) => return Err(Down::Lost),
+            };
+            buffer[..kept].copy_from_slice(&self.rx.carry);
+            let bytes = &buffer[..kept + n];
+            let used = self.process(bytes, me, guard, up)?;
+            self.keep(&bytes[used..]);
+            if n < full {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps bytes for later, in as much memory as they need.
+    fn keep(&mut self, rest: &[u8]) {
+        if rest.is_empty() {
+            self.rx.carry = Vec::new();
+        } else {
+            self.rx.carry.clear();
+            self.rx.carry.extend_from_slice(rest);
+        }
+    }
+
+    /// Uses whole FPDUs; returns how many bytes of them there were.
+    fn process(
+        &mut self,
+        bytes: &[u8],
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<usize, Down> {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            let fpdu = match fpdu::decode(rest, self.crc) {
+                Ok(Decoded::Fpdu(fpdu)) => fpdu,
+                Ok(Decoded::NeedMore(_)) => return Ok(used),
+                Err(error) => return Err(Down::Protocol(error, None)),
+            };
+            let taken = match &fpdu.header {
+                Some(header) => Segment::classify(header, fpdu.payload.len())
+                    .map_err(|error| Down::Protocol(error, None))
+                    .and_then(|segment| self.take(&segment, fpdu.payload, me, guard, up)),
+                // Only as the ready-to-receive message.
+                None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
+                None => Err(Down::Protocol(WireError::MPA_FRAMING, None)),
+            };
+            match taken {
+                Ok(Taken::Yes) => {}
+                Ok(Taken::Pause) => {
+                    self.rx.paused = true;
+                    return Ok(used);
+                }
+                Err(Down::Protocol(error, None)) => {
+                    // With the header that it is about.
+                    let mut offending = [0; READ_REQUEST_HDR];
+                    let n = rest.len().min(READ_REQUEST_HDR);
+                    offending[..n].copy_from_slice(&rest[..n]);
+                    return Err(Down::Protocol(error, Some(offending)));
+                }
+                Err(down) => return Err(down),
+            }
+            used += fpdu.consumed;
+            if !self.rx.begun {
+                self.begin(me, up);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        segment: &Segment,
+        payload: &[u8],
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<Taken, Down> {
+        if matches!(segment, Segment::Send { .. }) && self.rx.stash_bytes >= STASH {
+            return Ok(Taken::Pause);
+        }
+        let sequence = &mut self.rx.sequence;
+        sequence
+            .accept(segment, payload.len())
+            .map_err(|error| Down::Protocol(error, None))?;
+        match *segment {
+            Segment::Write { stag, to, .. } => write(stag, to, payload, me, guard)?,
+            Segment::ReadResponse { stag, to, last } => {
+                self.read_response(stag, to, last, payload, me, guard, up)?;
+            }
+            Segment::Send {
+                mo,
+                last,
+                solicited,
+                invalidate,
+                ..
+            } => {
+                let waits = !self.rx.stash.is_empty() || me.rq.is_empty();
+                let part = Part {
+                    offset: mo,
+                    last,
+                    solicited,
+                    invalidate,
+                };
+                if waits {
+                    self.stash(part, payload);
+                } else {
+                    deliver(part, payload, me, guard, up)?;
+                }
+            }
+            Segment::ReadRequest { msn } => {
+                let request = ReadRequest::parse(payload).map_err(|e| Down::Protocol(e, None))?;
+                let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
+                if self.tx.responses.len() >= usize::from(self.ird) + extra {
+                    return Err(Down::Protocol(WireError::DDP_NO_BUFFER, None));
+                }
+                self.tx.responses.push_back(Response { msn, request });
+            }
+            Segment::Terminate { .. } => {
+                let terminate = Terminate::parse(payload);
+                return Err(terminate.map_or(Down::Lost, Down::Terminated));
+            }
+        }
+        Ok(Taken::Yes)
+    }
+
+    fn stash(&mut self, part: Part, payload: &[u8]) {
+        self.rx.stash_bytes += payload.len() + STASH_ENTRY;
+        self.rx.stash.push_back(Stashed {
+            offset: part.offset,
+            last: part.last,
+            solicited: part.solicited,
+            invalidate: part.invalidate,
+            payload: payload.into(),
+        });
+    }
+
+    /// A receive was posted: uses what waits for it.
+    pub(super) fn drain(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        while !me.rq.is_empty() {
+            let Some(stashed) = self.rx.stash.pop_front() else {
+                break;
+            };
+            self.rx.stash_bytes -= stashed.payload.len() + STASH_ENTRY;
+            let part = Part {
+                offset: stashed.offset,
+                last: stashed.last,
+                solicited: stashed.solicited,
+                invalidate: stashed.invalidate,
+            };
+            deliver(part, &stashed.payload, me, guard, up)?;
+        }
+        if self.rx.paused && self.rx.stash_bytes < STASH {
+            self.rx.paused = false;
+            let carry = std::mem::take(&mut self.rx.carry);
+            let used = self.process(&carry, me, guard, up)?;
+            self.keep(&carry[used..]);
+        }
+        Ok(())
+    }
+
+    /// A segment of the answer to our oldest read.
+    #[allow(clippy::too_many_arguments)]
+    fn read_response(
+        &mut self,
+        stag: u32,
+        to: u64,
+        last: bool,
+        payload: &[u8],
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        if self.rx.uncounted > 0 && payload.is_empty() && last {
+            self.rx.uncounted -= 1;
+            return Ok(());
+        }
+        let invalid = || Down::Protocol(WireError::DDP_TAGGED_INVALID_STAG, None);
+        let (number, _) = *self.tx.reads.front().ok_or_else(invalid)?;
+        let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
+        let end = u64::from(self.rx.answered) + payload.len() as u64;
+        // The offset of an answer of no bytes means nothing.
+        let fits = (payload.is_empty() || stag == sink(number))
+            && (payload.is_empty() || to == u64::from(self.rx.answered))
+            && end <= u64::from(request.len)
+            && last == (end == u64::from(request.len));
+        if !fits {
+            return Err(Down::Request(number, WcStatus::BadResponse));
+        }
+        if mr::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+            return Err(Down::Request(number, WcStatus::LocalProtection));
+        }
+        let target = Cursor::at(sges, u64::from(self.rx.answered));
+        // SAFETY: registered, for as long as the section lasts, and long enough.
+        unsafe { scatter(payload, target) };
+        if !last {
+            self.rx.answered = end as u32;
+            return Ok(());
+        }
+        self.rx.answered = 0;
+        self.tx.read_done();
+        if let Some(request) = me.sq.get_mut(number) {
+            request.done = true;
+        }
+        me.retire(up);
+        Ok(())
+    }
+
+    /// What the socket is to be watched for.
+    pub(super) fn interest(&self) -> EventFlags {
+        let mut events = if self.rx.ended || self.rx.paused && self.rx.hung_up {
+            EventFlags::empty()
+        } else if self.rx.paused {
+            EventFlags::RDHUP
+        } else {
+            EventFlags::IN
+        };
+        if self.tx.blocked && !self.tx.closed {
+            events |= EventFlags::OUT;
+        }
+        events
+    }
+}
+
+/// Where a segment of a message belongs.
+struct Part {
+    offset: u32,
+    last: bool,
+    solicited: bool,
+    invalidate: Option<u32>,
+}
+
+/// A segment of a message, to the oldest receive.
+fn deliver(
+    part: Part,
+    payload: &[u8],
+    me: &mut Side,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Result<(), Down> {
+    let Some((receive, sges)) = me.rq.front() else {
+        return Err(Down::Protocol(WireError::DDP_NO_BUFFER, None));
+    };
+    let receive = *receive;
+    let end = u64::from(part.offset) + payload.len() as u64;
+    let failed = if end > receive.len {
+        Some((WcStatus::LocalLength, WireError::DDP_TOO_LONG))
+    } else if mr::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+        Some((WcStatus::LocalProtection, WireError::DDP_CATASTROPHIC))
+    } else {
+        None
+    };
+    if let Some((status, error)) = failed {
+        me.fail_recv(status, up);
+        return Err(Down::Protocol(error, None));
+    }
+    let target = Cursor::at(sges, u64::from(part.offset));
+    // SAFETY: registered, for as long as the section lasts, and long enough.
+    unsafe { scatter(payload, target) };
+    if part.last {
+        if let Some(rkey) = part.invalidate {
+            mr::invalidate(rkey, me.id.pd, guard)
+                .map_err(|_| Down::Protocol(WireError::RDMAP_CANNOT_INVALIDATE, None))?;
+        }
+        me.rq.pop();
+        me.complete_recv(
+            &receive,
+            WcStatus::Success,
+            end as u32,
+            part.solicited,
+            part.invalidate,
+            up,
+        );
+    }
+    Ok(())
+}
+
+/// Copies to segments that hold at least as much.
+///
+/// # Safety
+/// The segments are writable.
+unsafe fn scatter(mut payload: &[u8], mut target: Cursor<'_>) {
+    while let Some((to, n)) = target.take(payload.len() as u64) {
+        let (piece, rest) = payload.split_at(n as usize);
+        // SAFETY: the caller's promise.
+        unsafe { copy::plain(piece.as_ptr(), to, piece.len()) };
+        payload = rest;
+    }
+}
+
+/// A segment of an RDMA write.
+fn write(stag: u32, to: u64, payload: &[u8], me: &Side, guard: &Guard) -> Result<(), Down> {
+    let len = payload.len();
+    let need = Access::REMOTE_WRITE;
+    mr::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
+        // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
+        // 7.1).
+        let error = match fault {
+            Fault::Key => WireError::DDP_TAGGED_INVALID_STAG,
+            Fault::Bounds => WireError::DDP_TAGGED_BOUNDS,
+            Fault::Domain => WireError::DDP_TAGGED_STAG_NOT_ASSOCIATED,
+            Fault::Access => wire_fault(fault),
+        };
+        Down::Protocol(error, None)
+    })?;
+    // SAFETY: registered for remote writes, for as long as the section lasts.
+    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) };
+    Ok(())
+}

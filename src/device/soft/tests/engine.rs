@@ -1,0 +1,118 @@
+//! Who serves the sockets, and that nothing stays behind.
+
+use std::net::TcpListener;
+use std::sync::Weak;
+
+use super::raw::Raw;
+use super::*;
+
+/// What a device leaves when the last reference to it is gone: nothing.
+fn closes(device: Arc<Soft>) {
+    let (soft, rest): (Weak<Soft>, _) = (Arc::downgrade(&device), device.engine.witness());
+    drop(device);
+    until(|| soft.strong_count() == 0 && rest.strong_count() == 0);
+}
+
+#[test]
+fn nothing_stays_behind() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        a.post(1, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
+        drop((a, b));
+    });
+    for params in PATHS {
+        let Net {
+            active, passive, ..
+        } = Net::new(params);
+        let net = Net {
+            active: active.clone(),
+            passive: passive.clone(),
+            loopback: false,
+        };
+        // Connected, in the middle of something.
+        let (a, b) = net.pair();
+        a.post(1, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
+        // A request that nobody answers, a listener, a responder that is silent.
+        let (server, qual) = Server::any(&passive);
+        let c = End::new(&active, attr());
+        c.connect(qual, b"").unwrap();
+        let request = server.next();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = u64::from(listener.local_addr().unwrap().port());
+        let d = End::new(&active, attr());
+        d.connect(silent, b"").unwrap();
+        // An initiator that is silent.
+        let (other, qual) = Server::any(&passive);
+        let raw = Raw::connect(qual);
+        drop((a, b, c, d, server, other, request, net));
+        closes(active);
+        closes(passive);
+        drop(raw);
+    }
+}
+
+#[test]
+fn a_device_that_did_nothing_has_no_thread() {
+    let device = Soft::open("127.0.0.1").unwrap();
+    let end = End::new(&device, attr());
+    device.progress();
+    device.before_block();
+    assert!(!device.engine.is_started());
+    drop(end);
+    closes(device);
+}
+
+/// A consumer that has polled, and then computes without a call.
+#[test]
+fn one_sided_requests_of_a_consumer_that_stopped_polling() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        b.fill(0, b"data");
+        for _ in 0..20 {
+            for _ in 0..50 {
+                b.device.progress();
+            }
+            let op = SendOp::RdmaRead {
+                remote: b.remote(0),
+                len: 4,
+            };
+            a.post(1, op, &[a.sge(0, 4)]).unwrap();
+            assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        }
+        assert_eq!(a.bytes(0, 4), b"data");
+    });
+}
+
+/// A consumer that has polled, and then blocks.
+#[test]
+fn a_consumer_that_blocks_is_woken() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        for round in 1..=20 {
+            for _ in 0..50 {
+                b.device.progress();
+            }
+            b.recv(1, &[]).unwrap();
+            b.recv_cq.arm();
+            assert_eq!(b.recv_cq.poll(), None);
+            b.device.before_block();
+            a.post(1, SendOp::Send, &[]).unwrap();
+            until(|| b.recv_calls.notified.load(Ordering::SeqCst) == round);
+            assert_eq!(b.recv_cq.poll().unwrap().status, WcStatus::Success);
+            assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_is_disarmed_does_not_notify() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        b.recv(1, &[]).unwrap();
+        b.recv_cq.arm();
+        b.recv_cq.disarm();
+        a.post(1, SendOp::Send, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(b.recv_calls.notified.load(Ordering::SeqCst), 0);
+    });
+}

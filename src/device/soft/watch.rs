@@ -1,0 +1,145 @@
+//! What the engine is asked to look after: sockets and timers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::engine::{EventFlags, Inner, Source, Task};
+use super::upcall::Upcalls;
+use crate::device::DeviceError;
+
+/// A socket that the engine watches. Dropping it closes the socket.
+pub(super) struct Watch {
+    inner: Arc<Inner>,
+    fd: OwnedFd,
+    token: u64,
+    events: EventFlags,
+    added: bool,
+    stream: bool,
+}
+
+impl Watch {
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        fd: OwnedFd,
+        events: EventFlags,
+        source: Arc<dyn Source>,
+    ) -> Result<Watch, DeviceError> {
+        let token = inner.sources.lock().add(source);
+        let mut watch = Watch {
+            inner: inner.clone(),
+            fd,
+            token,
+            events: EventFlags::empty(),
+            added: false,
+            stream: false,
+        };
+        watch.set(events)?;
+        Ok(watch)
+    }
+
+    /// Watches for `events` from now on. None at all takes even errors and hang-ups away.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn set(&mut self, events: EventFlags) -> Result<(), DeviceError> {
+        if self.events == events {
+            return Ok(());
+        }
+        let data = epoll::EventData::new_u64(self.token);
+        let epoll_fd = &self.inner.epoll;
+        let done = match (self.added, events.is_empty()) {
+            (_, true) => epoll::delete(epoll_fd, &self.fd),
+            (false, _) => epoll::add(epoll_fd, &self.fd, data, events),
+            (true, _) => epoll::modify(epoll_fd, &self.fd, data, events),
+        };
+        done.map_err(|_| DeviceError::Resources)?;
+        self.added = !events.is_empty();
+        self.events = events;
+        Ok(())
+    }
+
+    /// Replaces the source that is told.
+    pub fn redirect(&self, source: Arc<dyn Source>) {
+        let old = self.inner.sources.lock().replace(self.token, source);
+        drop(old);
+    }
+
+    /// Runs `task` after `delay`, unless the result is dropped before.
+    pub fn timer(
+        &self,
+        delay: Duration,
+        task: impl FnOnce(&mut Upcalls) + Send + 'static,
+    ) -> Timer {
+        Timer::new(&self.inner, delay, Box::new(task))
+    }
+
+    /// Counts the socket as one that is worth polling for.
+    pub fn count_as_stream(&mut self) {
+        if !self.stream {
+            self.stream = true;
+            self.inner.streams.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.added {
+            let _ = epoll::delete(&self.inner.epoll, &self.fd);
+        }
+        if self.stream {
+            self.inner.streams.fetch_sub(1, Ordering::Relaxed);
+        }
+        let source = self.inner.sources.lock().remove(self.token);
+        drop(source);
+    }
+}
+
+/// A timer that was set. Dropping it stops it.
+pub(super) struct Timer {
+    inner: Arc<Inner>,
+    key: (Instant, u64),
+}
+
+impl Timer {
+    pub(super) fn new(inner: &Arc<Inner>, delay: Duration, task: Task) -> Timer {
+        let now = Instant::now();
+        // An instant that cannot be expressed is never.
+        let at = now
+            .checked_add(delay)
+            .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
+        let mut timers = inner.timers.lock();
+        let key = (at, timers.next);
+        timers.next += 1;
+        timers.queue.insert(key, task);
+        let first = timers
+            .queue
+            .first_key_value()
+            .is_some_and(|(k, _)| *k == key);
+        drop(timers);
+        if first {
+            inner.wake();
+        }
+        Timer {
+            inner: inner.clone(),
+            key,
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let task = self.inner.timers.lock().queue.remove(&self.key);
+        drop(task);
+    }
+}

@@ -1,0 +1,83 @@
+//! The addresses of the arena: reserved once, made accessible piece by piece, never unmapped.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use super::arena::{PageHeader, Slot};
+
+/// Slots are grouped in pages; a page is what can be given back.
+pub const PAGE: usize = 4096;
+/// Made accessible at a time; it costs memory only when touched.
+pub const CHUNK: usize = 1 << 20;
+/// Address space to reserve, the largest that the machine grants: valgrind, memory limits and
+/// strict overcommit grant less. 1 TiB holds 68 thousand million handles.
+const SIZES: [usize; 4] = [1 << 40, 1 << 36, 1 << 32, 1 << 28];
+
+/// Reserves address space: where it begins and how many bytes it has.
+pub fn reserve() -> Option<(usize, usize)> {
+    for size in SIZES {
+        // SAFETY: a new anonymous mapping, no address asked for.
+        let base = unsafe {
+            libc::mmap(
+                null_mut(),
+                size,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if base != libc::MAP_FAILED {
+            // Debuggers and core dumps have no use for it.
+            // SAFETY: the mapping just made.
+            unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
+            return Some((base.expose_provenance(), size));
+        }
+    }
+    None
+}
+
+/// Makes [`CHUNK`] bytes accessible, which read as zero. `false` if there is no memory.
+///
+/// # Safety
+/// The bytes from `start` on are part of the reservation.
+pub unsafe fn commit(start: usize) -> bool {
+    // SAFETY: inside our reservation, says the caller.
+    let result = unsafe {
+        libc::mprotect(
+            start as *mut c_void,
+            CHUNK,
+            libc::PROT_READ | libc::PROT_WRITE,
+        )
+    };
+    result == 0
+}
+
+/// Makes a page read as zero and returns its memory to the kernel.
+///
+/// # Safety
+/// The page is committed, and zero is what everybody who may read it expects.
+pub unsafe fn discard(page: usize) {
+    // SAFETY: our own anonymous memory; nobody misses what it holds, says the caller.
+    unsafe { libc::madvise(page as *mut c_void, PAGE, libc::MADV_DONTNEED) };
+}
+
+/// The slot at an address.
+///
+/// # Safety
+/// The address is committed, a multiple of the size of a slot, and no page header's.
+#[inline]
+pub unsafe fn slot(address: usize) -> &'static Slot {
+    // SAFETY: mapped for ever and aligned, says the caller; `Slot` consists of atomics for which
+    // every bit pattern is valid.
+    unsafe { &*std::ptr::with_exposed_provenance(address) }
+}
+
+/// The header of a page.
+///
+/// # Safety
+/// The page is committed.
+pub unsafe fn header(page: usize) -> &'static PageHeader {
+    // SAFETY: the first bytes of a page are never a slot; else as for [`slot`].
+    unsafe { &*std::ptr::with_exposed_provenance(page) }
+}

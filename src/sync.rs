@@ -1,0 +1,79 @@
+//! What the lock-free parts share between threads: std's atomics and plain statics, or loom's
+//! when the crate is built with `--cfg loom` for the models in `tests/loom_handle.rs`. The
+//! models so run the code that ships.
+
+#[cfg(not(loom))]
+mod platform {
+    pub use parking_lot::Mutex;
+    pub use std::sync::atomic;
+
+    /// A static and nothing more.
+    macro_rules! shared_static {
+        ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
+            $($(#[$attr])* static $name: $type = $value;)*
+        };
+    }
+    pub(crate) use shared_static;
+
+    /// A thread's own value.
+    macro_rules! local_static {
+        ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
+            std::thread_local! { $($(#[$attr])* static $name: $type = const { $value };)* }
+        };
+    }
+    pub(crate) use local_static;
+
+    /// One round of waiting for another thread: impatient at first, then easy on the processor.
+    pub fn relax(round: u32) {
+        match round {
+            0..=64 => std::hint::spin_loop(),
+            65..=1024 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+    }
+}
+
+#[cfg(loom)]
+mod platform {
+    pub use loom::sync::atomic;
+
+    /// A thread's own value, which begins anew with each execution of a model.
+    macro_rules! local_static {
+        ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
+            loom::thread_local! { $($(#[$attr])* static $name: $type = $value;)* }
+        };
+    }
+    pub(crate) use local_static;
+
+    /// A static that begins anew with each execution of a model.
+    macro_rules! shared_static {
+        ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
+            loom::lazy_static! { $($(#[$attr])* static ref $name: $type = $value;)* }
+        };
+    }
+    pub(crate) use shared_static;
+
+    /// loom's mutex with the interface of parking_lot's.
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// Unlocked.
+        pub fn new(value: T) -> Self {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        /// Waits for the lock.
+        pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0
+                .lock()
+                .expect("no thread of a model goes on after a panic")
+        }
+    }
+
+    /// Lets another thread of the model run.
+    pub fn relax(_round: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+pub(crate) use platform::*;

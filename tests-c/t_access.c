@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What memory keys allow: bounds, privileges and protection zones, at the end that posts and at
+ * the target of RDMA operations. The man pages let a provider refuse a bad local segment in the
+ * call or in the completion; a bad remote range shows in the completion or breaks the
+ * connection. In no case is memory touched that is not allowed. */
+#include "transfer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const DAT_MEM_PRIV_FLAGS LOCAL_READ = DAT_MEM_PRIV_LOCAL_READ_FLAG;
+static const DAT_MEM_PRIV_FLAGS LOCAL_WRITE = DAT_MEM_PRIV_LOCAL_WRITE_FLAG;
+
+/* A local segment was bad: the call says so (with this type), or the completion does. */
+static void refused(DAT_RETURN ret, DAT_RETURN type, DAT_EVD_HANDLE evd, DAT_UINT64 value)
+{
+	if (ret == DAT_SUCCESS) {
+		EXPECT_DTO(evd, value, DAT_DTO_ERR_LOCAL_PROTECTION);
+		return;
+	}
+	CHECK_RET(ret, type);
+	EXPECT_NOTHING(evd);
+	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
+}
+
+static DAT_RETURN send_from(DAT_LMR_TRIPLET iov)
+{
+	return dat_ep_post_send(p.ep_a, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+static DAT_RETURN recv_into(DAT_LMR_TRIPLET iov)
+{
+	return dat_ep_post_recv(p.ep_a, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+static DAT_RETURN read_into(DAT_LMR_TRIPLET iov)
+{
+	DAT_RMR_TRIPLET remote = dx_remote(mb.remote, mb.at, 8);
+
+	return dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote,
+				     DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+static DAT_RETURN write_from(DAT_LMR_TRIPLET iov)
+{
+	DAT_RMR_TRIPLET remote = dx_remote(mb.remote, mb.at, 8);
+
+	return dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(1), &remote,
+				      DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+/* --- local segments ------------------------------------------------------------------------- */
+
+static void local__outside_the_region(void)
+{
+	up();
+	refused(send_from(dx_local(ma.local, ma.at + SIZE - 7, 8)), DAT_INVALID_PARAMETER,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__before_the_region(void)
+{
+	up();
+	refused(write_from(dx_local(ma.local, ma.at - 8192, 8)), DAT_INVALID_PARAMETER,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__range_wraps_around(void)
+{
+	up();
+	refused(send_from(dx_local(ma.local, ma.at + 16, 0xfffffff0)), DAT_INVALID_PARAMETER,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__key_unknown(void)
+{
+	DAT_RETURN ret;
+
+	up();
+	ret = send_from(dx_local(ma.local ^ 0x5a5a5a00, ma.at, 8));
+	/* PRIVILEGES_VIOLATION is the code for an invalid LMR; the range is in no LMR either. */
+	if (DAT_GET_TYPE(ret) == DAT_INVALID_PARAMETER)
+		CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
+	else
+		refused(ret, DAT_PRIVILEGES_VIOLATION, p.a.request_evd, 1);
+	down();
+}
+
+static void local__region_freed(void)
+{
+	struct mem mem;
+	DAT_RETURN ret;
+
+	up();
+	mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	OK(dat_lmr_free(mem.lmr));
+	ret = send_from(dx_local(mem.local, mem.at, 8));
+	if (DAT_GET_TYPE(ret) == DAT_INVALID_PARAMETER)
+		CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
+	else
+		refused(ret, DAT_PRIVILEGES_VIOLATION, p.a.request_evd, 1);
+	free(mem.at);
+	down();
+}
+
+static void local__send_needs_local_read(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_REMOTE_READ_FLAG);
+	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__recv_needs_local_write(void)
+{
+	struct mem mem;
+	DAT_RETURN ret;
+
+	up();
+	mem = make_mem(&p.a, 4096, LOCAL_READ);
+	ret = recv_into(dx_local(mem.local, mem.at, 8));
+	if (ret == DAT_SUCCESS) {
+		DAT_LMR_TRIPLET iov = dx_local(mb.local, mb.at, 8);
+
+		fill(mb.at, 8, 1);
+		OK(dat_ep_post_send(p.ep_b, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(p.a.recv_evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
+		for (int i = 0; i < 8; i++)
+			CHECK_EQ(mem.at[i], 0);
+	} else {
+		CHECK_RET(ret, DAT_PRIVILEGES_VIOLATION);
+	}
+	down();
+}
+
+static void local__write_needs_local_read(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_REMOTE_READ_FLAG);
+	refused(write_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__read_needs_local_write(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.a, 4096, LOCAL_READ);
+	fill(mb.at, 8, 1);
+	refused(read_into(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
+		p.a.request_evd, 1);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(mem.at[i], 0);
+	down();
+}
+
+static void local__other_zone(void)
+{
+	struct mem mem;
+	DAT_PZ_HANDLE pz;
+
+	up();
+	OK(dat_pz_create(p.a.ia, &pz));
+	mem = make_mem_in(p.a.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PROTECTION_VIOLATION,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__refusal_leaves_the_connection(void)
+{
+	/* Where the call refuses, the endpoint goes on as if nothing had been posted. */
+	up();
+	if (send_from(dx_local(ma.local, ma.at + SIZE - 7, 8)) != DAT_SUCCESS) {
+		fill(ma.at, 100, 1);
+		OK(b_receives(0, 100, 1));
+		OK(a_sends(0, 100, 2, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+		EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+		CHECK(filled(mb.at, 100, 1));
+	}
+	down();
+}
+
+/* --- remote ranges -------------------------------------------------------------------------- */
+
+/* The connection ends as broken, at both ends. */
+static void both_broken(void)
+{
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_DISCONNECTED);
+	CHECK_EQ(ep_state(p.ep_b), DAT_EP_STATE_DISCONNECTED);
+}
+
+/* An RDMA write that the target does not allow. A stream transport may have reported success
+ * when the data had left; the connection breaks all the same. */
+static void write_denied(DAT_RMR_CONTEXT key, void *at)
+{
+	DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, 8);
+	DAT_RMR_TRIPLET remote = dx_remote(key, at, 8);
+	DAT_DTO_COMPLETION_EVENT_DATA dto;
+
+	memset(ma.at, 0x77, 8);
+	OK(dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(1), &remote,
+				  DAT_COMPLETION_DEFAULT_FLAG));
+	dto = EXPECT(p.a.request_evd, DAT_DTO_COMPLETION_EVENT)
+		      .event_data.dto_completion_event_data;
+	CHECK(dto.status == DAT_DTO_SUCCESS || dto.status == DAT_DTO_ERR_REMOTE_ACCESS);
+	both_broken();
+}
+
+/* An RDMA read that the target does not allow: the answer tells. */
+static void read_denied(DAT_RMR_CONTEXT key, void *at)
+{
+	DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, 8);
+	DAT_RMR_TRIPLET remote = dx_remote(key, at, 8);
+
+	memset(ma.at, 0, 8);
+	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote,
+				 DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
+	both_broken();
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(ma.at[i], 0);
+}
+
+static void untouched(const char *at, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		CHECK_EQ(at[i], 0);
+}
+
+static void remote__write_beyond_the_region(void)
+{
+	up();
+	write_denied(mb.remote, mb.at + SIZE - 7);
+	untouched(mb.at + SIZE - 7, 7);
+	down();
+}
+
+static void remote__write_with_an_unknown_key(void)
+{
+	up();
+	write_denied(mb.remote ^ 0x5a5a5a00, mb.at);
+	untouched(mb.at, 8);
+	down();
+}
+
+static void remote__write_without_privilege(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.b, 4096,
+		       LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_READ_FLAG);
+	write_denied(mem.remote, mem.at);
+	untouched(mem.at, 8);
+	down();
+}
+
+static void remote__write_to_a_freed_region(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	OK(dat_lmr_free(mem.lmr));
+	write_denied(mem.remote, mem.at);
+	untouched(mem.at, 8);
+	free(mem.at);
+	down();
+}
+
+static void remote__write_to_another_zone(void)
+{
+	struct mem mem;
+	DAT_PZ_HANDLE pz;
+
+	up();
+	OK(dat_pz_create(p.b.ia, &pz));
+	mem = make_mem_in(p.b.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	write_denied(mem.remote, mem.at);
+	untouched(mem.at, 8);
+	down();
+}
+
+static void remote__read_beyond_the_region(void)
+{
+	up();
+	read_denied(mb.remote, mb.at + SIZE - 7);
+	down();
+}
+
+static void remote__read_with_an_unknown_key(void)
+{
+	up();
+	read_denied(mb.remote ^ 0x5a5a5a00, mb.at);
+	down();
+}
+
+static void remote__read_without_privilege(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.b, 4096,
+		       LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+	fill(mem.at, 8, 1);
+	read_denied(mem.remote, mem.at);
+	down();
+}
+
+static void remote__read_from_a_freed_region(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	fill(mem.at, 8, 1);
+	OK(dat_lmr_free(mem.lmr));
+	read_denied(mem.remote, mem.at);
+	free(mem.at);
+	down();
+}
+
+static void remote__read_from_another_zone(void)
+{
+	struct mem mem;
+	DAT_PZ_HANDLE pz;
+
+	up();
+	OK(dat_pz_create(p.b.ia, &pz));
+	mem = make_mem_in(p.b.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	fill(mem.at, 8, 1);
+	read_denied(mem.remote, mem.at);
+	down();
+}
+
+static void remote__failure_flushes_the_rest(void)
+{
+	DAT_LMR_TRIPLET iov, none = { 0 };
+	DAT_RMR_TRIPLET remote;
+
+	up();
+	OK(dat_ep_post_recv(p.ep_a, 0, &none, cookie(50), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_recv(p.ep_b, 0, &none, cookie(60), DAT_COMPLETION_DEFAULT_FLAG));
+	iov = dx_local(ma.local, ma.at, 8);
+	remote = dx_remote(mb.remote, mb.at + SIZE, 8);
+	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote,
+				 DAT_COMPLETION_SUPPRESS_FLAG));
+	/* The fence holds this one back until the read has ended. */
+	OK(dat_ep_post_send(p.ep_a, 0, &none, cookie(2), DAT_COMPLETION_BARRIER_FENCE_FLAG));
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_ERR_FLUSHED);
+	both_broken();
+	EXPECT_DTO(p.a.recv_evd, 50, DAT_DTO_ERR_FLUSHED);
+	EXPECT_DTO(p.b.recv_evd, 60, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(local, outside_the_region),
+	T(local, before_the_region),
+	T(local, range_wraps_around),
+	T(local, key_unknown),
+	T(local, region_freed),
+	T(local, send_needs_local_read),
+	T(local, recv_needs_local_write),
+	T(local, write_needs_local_read),
+	T(local, read_needs_local_write),
+	T(local, other_zone),
+	T(local, refusal_leaves_the_connection),
+	T(remote, write_beyond_the_region),
+	T(remote, write_with_an_unknown_key),
+	T(remote, write_without_privilege),
+	T(remote, write_to_a_freed_region),
+	T(remote, write_to_another_zone),
+	T(remote, read_beyond_the_region),
+	T(remote, read_with_an_unknown_key),
+	T(remote, read_without_privilege),
+	T(remote, read_from_a_freed_region),
+	T(remote, read_from_another_zone),
+	T(remote, failure_flushes_the_rest),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the four post functions have in common: completion flags, arguments, states, full
+ * queues. */
+#include "transfer.h"
+
+/* --- completion flags ------------------------------------------------------------------------ */
+
+static void completion__suppressed(void)
+{
+	up();
+	for (int i = 0; i < 4; i++)
+		OK(b_receives(0, 10, 100));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_writes(0, 0, 10, 2, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_reads(0, 0, 10, 3, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_sends(0, 10, 4, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.a.request_evd);
+	/* The receiver hears of each. */
+	EXPECT_DTO(p.b.recv_evd, 100, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 100, DAT_DTO_SUCCESS);
+	down();
+}
+
+static void completion__suppressed_for_long(void)
+{
+	/* A signalled request now and then retires those before it. */
+	up();
+	for (DAT_UINT64 i = 0; i < 500; i++) {
+		bool last = i % 10 == 9;
+
+		OK(a_writes(0, 0, 100, i,
+			      last ? DAT_COMPLETION_DEFAULT_FLAG :
+				     DAT_COMPLETION_SUPPRESS_FLAG));
+		if (last)
+			EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+	}
+	down();
+}
+
+static void completion__flags_not_for_this_operation(void)
+{
+	DAT_LMR_TRIPLET none = { 0 };
+
+	up();
+	/* UNSIGNALLED needs the attribute. */
+	CHECK_RET(a_sends(0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_writes(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(a_reads(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), DAT_COMPLETION_UNSIGNALLED_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), DAT_COMPLETION_SUPPRESS_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(a_sends(0, 10, 1, (DAT_COMPLETION_FLAGS)0x4000), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_writes(0, 0, 10, 1, (DAT_COMPLETION_FLAGS)0x4000), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_reads(0, 0, 10, 1, (DAT_COMPLETION_FLAGS)0x4000), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), (DAT_COMPLETION_FLAGS)0x4000),
+		  DAT_INVALID_PARAMETER);
+	EXPECT_NOTHING(p.a.request_evd);
+	down();
+}
+
+static void completion__unsignalled_does_not_wake(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_EVENT event;
+
+	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	up_with(&attr);
+	OK(a_writes(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG));
+	OK(a_writes(0, 0, 10, 2, DAT_COMPLETION_UNSIGNALLED_FLAG));
+	OK(a_writes(0, 0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
+	/* The notifying completion wakes; the events before it were queued. */
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
+	CHECK_RET(dat_evd_dequeue(p.a.request_evd, &event), DAT_SUCCESS);
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 2);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	down();
+}
+
+static void completion__unsignalled_does_not_trigger_the_cno(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+	DAT_EVENT event;
+
+	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	up_with(&attr);
+	OK(dat_cno_create(p.a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.a.request_evd, cno));
+	OK(a_writes(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	CHECK_RET(dat_evd_dequeue(p.a.request_evd, &event), DAT_SUCCESS);
+	OK(a_writes(0, 0, 10, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.a.request_evd);
+	down();
+}
+
+static void completion__solicited_wait(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+	DAT_EVENT event;
+
+	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+	up_with(&attr);
+	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	OK(b_receives(0, 10, 1));
+	OK(b_receives(0, 10, 2));
+	OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(a_sends(0, 10, 4, DAT_COMPLETION_SOLICITED_WAIT_FLAG));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.b.recv_evd);
+	for (DAT_UINT64 i = 1; i <= 2; i++) {
+		OK(dat_evd_dequeue(p.b.recv_evd, &event));
+		CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, i);
+	}
+	down();
+}
+
+/* --- arguments and states --------------------------------------------------------------------- */
+
+static void post__segment_counts(void)
+{
+	DAT_LMR_TRIPLET iov[64];
+	DAT_RMR_TRIPLET remote;
+
+	up();
+	for (int i = 0; i < 64; i++)
+		iov[i] = dx_local(ma.local, ma.at, 1);
+	remote = dx_remote(mb.remote, mb.at, 64);
+	CHECK_RET(dat_ep_post_send(p.ep_a, -1, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_send(p.ep_a, 64, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_send(p.ep_a, 1, NULL, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_a, -1, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_a, 64, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_a, 1, NULL, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_rdma_write(p.ep_a, 64, iov, cookie(1), &remote,
+					 DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_rdma_write(p.ep_a, 1, iov, cookie(1), NULL,
+					 DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_rdma_read(p.ep_a, 64, iov, cookie(1), &remote,
+					DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_rdma_read(p.ep_a, 1, iov, cookie(1), NULL,
+					DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	EXPECT_NOTHING(p.a.request_evd);
+	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
+static void post__unconnected(void)
+{
+	struct rig rig;
+	struct mem mem;
+	DAT_EP_HANDLE ep;
+	DAT_LMR_TRIPLET iov;
+	DAT_RMR_TRIPLET remote;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	mem = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	iov = dx_local(mem.local, mem.at, 8);
+	remote = dx_remote(mem.remote, mem.at, 8);
+	CHECK_RET(dat_ep_post_send(ep, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_post_rdma_write(ep, 1, &iov, cookie(1), &remote,
+					 DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_post_rdma_read(ep, 1, &iov, cookie(1), &remote,
+					DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_post_recv(ep, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_SUCCESS);
+	EXPECT_NOTHING(rig.recv_evd);
+	rig_down(&rig);
+}
+
+static void post_recv__queue_full(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+	DAT_LMR_TRIPLET none = { 0 };
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	for (DAT_COUNT i = 0; i < param.ep_attr.max_recv_dtos; i++)
+		OK(dat_ep_post_recv(ep, 0, &none, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_RET(dat_ep_post_recv(ep, 0, &none, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INSUFFICIENT_RESOURCES);
+	rig_down(&rig);
+}
+
+static void post_send__queue_full(void)
+{
+	DAT_EP_PARAM param;
+	DAT_COUNT taken = 0;
+	DAT_RETURN ret = DAT_SUCCESS;
+
+	/* Nobody receives and messages are large: at some point nothing more fits. */
+	up();
+	OK(dat_ep_query(p.ep_a, DAT_EP_FIELD_ALL, &param));
+	while (taken < 1000 &&
+	       (ret = a_sends(0, SIZE, 1, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_SUCCESS)
+		taken++;
+	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
+	CHECK(taken >= param.ep_attr.max_request_dtos);
+	/* What was taken is carried out. */
+	for (DAT_COUNT i = 0; i < taken; i++) {
+		OK(b_receives(0, SIZE, 2));
+		EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
+		EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
+	}
+	down();
+}
+
+static void evd__overflow_raises_an_async_event(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_EVD_PARAM param;
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+
+	attr.max_request_dtos = 1000;
+	up_with(&attr);
+	OK(dat_evd_query(p.a.request_evd, DAT_EVD_FIELD_ALL, &param));
+	REQUIRE(param.evd_qlen < 1000);
+	for (DAT_COUNT i = 0; i <= param.evd_qlen; i++)
+		OK(a_writes(0, 0, 1, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	error = EXPECT(p.a.async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW)
+			.event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == p.a.request_evd);
+	CHECK_EQ(error.reason, DAT_EVD_OVERFLOW_ERROR);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(completion, suppressed),
+	T(completion, suppressed_for_long),
+	T(completion, flags_not_for_this_operation),
+	T(completion, unsignalled_does_not_wake),
+	T(completion, unsignalled_does_not_trigger_the_cno),
+	T(completion, solicited_wait),
+	T(post, segment_counts),
+	T(post, unconnected),
+	T(post_recv, queue_full),
+	T(post_send, queue_full),
+	T(evd, overflow_raises_an_async_event),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

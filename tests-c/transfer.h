@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A connection with memory at both ends, for the tests of data transfer: side a sends, writes
+ * and reads, side b receives and is the target. */
+#ifndef TRANSFER_H
+#define TRANSFER_H
+
+#include "common.h"
+
+/* Bytes registered on each side. */
+enum { SIZE = 1 << 20 };
+
+extern struct pair p;
+extern struct mem ma, mb;
+
+/* Connects two endpoints with these attributes; NULL for those of ep_attr(). */
+void up_with(const DAT_EP_ATTR *attr);
+void up(void);
+void down(void);
+/* The attributes of ep_attr() before there is a rig. */
+DAT_EP_ATTR usual_attr(void);
+
+/* Each posts one operation with one segment; offsets are those in ma and mb. */
+DAT_RETURN a_sends(size_t at, size_t size, DAT_UINT64 value, DAT_COMPLETION_FLAGS flags);
+DAT_RETURN b_receives(size_t at, size_t size, DAT_UINT64 value);
+DAT_RETURN a_writes(size_t from, size_t to, size_t size, DAT_UINT64 value,
+		    DAT_COMPLETION_FLAGS flags);
+DAT_RETURN a_reads(size_t to, size_t from, size_t size, DAT_UINT64 value,
+		   DAT_COMPLETION_FLAGS flags);
+
+#endif
