@@ -14,7 +14,7 @@ use super::object::{
 use super::pz::{Pz, PzUse};
 use super::types::{Handle, access};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, BindWr, Device, Sge};
+use crate::device::{Access, BindWr, Device, MemoryWindow, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{Object, pin};
 
@@ -128,27 +128,25 @@ impl<D: Device> Rmr<D> {
             bind.flags_arg,
         )?;
         ep.check_request_state()?;
-        let registration = lmr.as_ref().map(LmrUse::registration);
-        let region = match &registration {
-            Some(registration) => Some(
-                registration
-                    .mr()
-                    .ok_or(Error::handle(Subtype::HandleLmr))?,
-            ),
-            None => None,
+        let post = |region: Option<&D::Mr>| {
+            let wr = BindWr {
+                wr_id: bind.cookie,
+                context: self.handle().0.expose_provenance() as u64,
+                window: &self.window,
+                region,
+                addr: bind.range.addr,
+                len: bind.range.len.into(),
+                access,
+                flags: wr_flags,
+            };
+            D::post_bind(qp, &wr).map_err(|e| post_error(e, true))
         };
-        let wr = BindWr {
-            wr_id: bind.cookie,
-            context: self.handle().0.expose_provenance() as u64,
-            window: &self.window,
-            region,
-            addr: bind.range.addr,
-            len: bind.range.len.into(),
-            access,
-            flags: wr_flags,
+        let rmr_context = match &lmr {
+            Some(lmr) => lmr
+                .with(|mr| post(Some(mr)))
+                .ok_or(Error::handle(Subtype::HandleLmr))??,
+            None => post(None)?,
         };
-        let rmr_context = D::post_bind(qp, &wr).map_err(|e| post_error(e, true))?;
-        drop(registration);
         // After the end of a connection the bind is flushed: the old one stays.
         if ep.is_connected() {
             state.binding = lmr.map(|lmr| Binding {
@@ -171,7 +169,7 @@ impl<D: Device> Rmr<D> {
         if state.is_none() || !unpublish(self) {
             return Err(Error::handle(Subtype::HandleRmr));
         }
-        D::close_mw(&self.window);
+        self.window.close();
         Ok(())
     }
 

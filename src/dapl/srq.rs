@@ -111,12 +111,8 @@ impl<D: Device> Srq<D> {
             return Err(Kind::ModelNotSupported.into());
         }
         let invalid = Error::arg(Subtype::Arg3);
-        let count = |n: DAT_COUNT, max: u32| {
-            u32::try_from(n)
-                .ok()
-                .filter(|n| *n <= max)
-                .ok_or(invalid)
-        };
+        let count =
+            |n: DAT_COUNT, max: u32| u32::try_from(n).ok().filter(|n| *n <= max).ok_or(invalid);
         let max_wr = count(attr.max_recv_dtos, limits.max_srq_wr)?;
         let max_sge = count(attr.max_recv_iov, limits.max_sge)?;
         if max_wr == 0 || attr.low_watermark != DAT_SRQ_LW_DEFAULT {

@@ -61,6 +61,15 @@ pub struct Sge {
     pub lkey: u32,
 }
 
+impl Sge {
+    /// No memory.
+    pub const NONE: Sge = Sge {
+        addr: 0,
+        len: 0,
+        lkey: 0,
+    };
+}
+
 /// A remote range: the target of an RDMA write, the source of an RDMA read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
@@ -375,7 +384,11 @@ pub trait MemoryRegion: Send + Sync {
 
 /// A memory window: a part of a memory region, open to peers under a key of its own, which
 /// changes with every bind. Dropping it closes it.
-pub trait MemoryWindow: Send + Sync {}
+pub trait MemoryWindow: Send + Sync {
+    /// Closes it for good, whatever still refers to it: when this returns no peer reaches
+    /// memory through it.
+    fn close(&self);
+}
 
 /// A bind of a memory window.
 pub struct BindWr<'a, D: Device> {
@@ -472,8 +485,7 @@ pub trait QueuePair: Send + Sync {
     ///
     /// # Errors
     /// [`DeviceError::Unsupported`].
-    fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>)
-    -> Result<(), DeviceError>;
+    fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError>;
     /// Local and remote address of the connection or of the attempt.
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)>;
 }

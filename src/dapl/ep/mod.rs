@@ -9,6 +9,7 @@ mod modify;
 mod post;
 
 pub use calls::*;
+pub(super) use connect::Accepting;
 pub use modify::EpChange;
 pub use post::*;
 
@@ -287,8 +288,21 @@ impl<D: Device> Ep<D> {
         self.config.get_shared()?.qp.clone()
     }
 
+    /// The handle of its protection zone.
+    pub(super) fn pz(&self) -> Option<DAT_PZ_HANDLE> {
+        let inner = self.inner.lock();
+        let pz = inner.uses.as_ref()?.pz.as_ref()?;
+        Some(pz.handle().0)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state() == DAT_EP_STATE_CONNECTED
+    }
+
     fn has_srq(&self) -> bool {
-        self.config.get_shared().is_some_and(|config| config.has_srq)
+        self.config
+            .get_shared()
+            .is_some_and(|config| config.has_srq)
     }
 
     /// A completion of a buffer of an SRQ was taken from the EVD of the endpoint with this

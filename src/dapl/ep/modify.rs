@@ -246,7 +246,8 @@ impl<D: Device> Ep<D> {
         }
         fresh.commit(old);
         let has_srq = config.has_srq;
-        self.config.set(Some(Arc::new(Config { attr, has_srq, qp })));
+        self.config
+            .set(Some(Arc::new(Config { attr, has_srq, qp })));
         Ok(())
     }
 
@@ -260,7 +261,10 @@ impl<D: Device> Ep<D> {
             _ => false,
         };
         // How receives notify is decided before the first of them.
-        let posted = config.qp.as_ref().is_some_and(|qp| qp.recv_outstanding() > 0);
+        let posted = config
+            .qp
+            .as_ref()
+            .is_some_and(|qp| qp.recv_outstanding() > 0);
         let flags = change.has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)
             && change.attr.recv_completion_flags != config.attr.recv_completion_flags;
         if change.mask != 0 && (!allowed || (posted && flags)) {

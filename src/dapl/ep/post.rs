@@ -35,7 +35,10 @@ impl Segments {
     /// # Safety
     /// `iov` is NULL or points to `count` triplets if `count` is positive.
     #[inline]
-    pub(in crate::dapl) unsafe fn read<A: Abi>(count: DAT_COUNT, iov: *const A::LmrTriplet) -> Result<Segments> {
+    pub(in crate::dapl) unsafe fn read<A: Abi>(
+        count: DAT_COUNT,
+        iov: *const A::LmrTriplet,
+    ) -> Result<Segments> {
         let count = usize::try_from(count)
             .ok()
             .filter(|n| *n <= MAX_SEGMENTS)
@@ -114,7 +117,10 @@ pub(in crate::dapl) fn post_error(error: PostError, read: bool) -> Error {
 
 impl<D: Device> Ep<D> {
     #[inline]
-    pub(in crate::dapl) fn config<'g>(&self, guard: &'g Guard) -> Result<(&'g Config<D>, &'g Arc<D::Qp>)> {
+    pub(in crate::dapl) fn config<'g>(
+        &self,
+        guard: &'g Guard,
+    ) -> Result<(&'g Config<D>, &'g Arc<D::Qp>)> {
         let config = self
             .config
             .get(guard)

@@ -406,7 +406,10 @@ impl<D: Device> Evd<D> {
         let context = of.0.addr() as u64;
         let mut from_srq = 0;
         let mut state = self.state.lock();
-        let completions = self.cq.iter().flat_map(|cq| std::iter::from_fn(|| cq.poll()));
+        let completions = self
+            .cq
+            .iter()
+            .flat_map(|cq| std::iter::from_fn(|| cq.poll()));
         state.queue.extend(completions.map(Event::Completion));
         state.queue.retain(|event| match event {
             Event::Completion(completion) if completion.context == context => {
