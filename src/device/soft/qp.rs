@@ -17,6 +17,7 @@ use super::engine::{Timer, Watch};
 use super::iwarp::mpa::Agreed;
 use super::loopback::{self, Outcome};
 use super::side::{Identity, Phase, Side};
+use super::socket;
 use super::stream::{self, Stream};
 use super::upcall::Upcalls;
 use crate::device::{
@@ -270,6 +271,9 @@ impl Qp {
                 return Link::None;
             }
             let pending = std::mem::take(v.link);
+            if let (Some(local), Some(remote)) = (socket::local(&watch), socket::remote(&watch)) {
+                v.me.addrs = Some((local, remote));
+            }
             v.me.ord = u32::from(agreed.ord);
             let first = v.me.sq.tail();
             Stream::new(watch, self, agreed, initiator, first).start(

@@ -260,6 +260,9 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
+        if self.rx.ended || self.rx.hung_up {
+            self.timer = None;
+        }
         while !me.rq.is_empty() {
             let Some(stashed) = self.rx.stash.pop_front() else {
                 break;
