@@ -9,7 +9,6 @@ mod modify;
 mod post;
 
 pub use calls::*;
-pub(super) use connect::Accepting;
 pub use modify::EpChange;
 pub use post::*;
 
@@ -349,13 +348,11 @@ impl<D: Device> Ep<D> {
 
     fn free(&self) -> Result<()> {
         let inner = self.inner.lock();
-        match self.state() {
-            state @ (DAT_EP_STATE_RESERVED
-            | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
-            | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) => {
-                return Err(connect::state_error(state));
-            }
-            _ => {}
+        if let state @ (DAT_EP_STATE_RESERVED
+        | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
+        | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) = self.state()
+        {
+            return Err(connect::state_error(state));
         }
         drop(inner);
         if !unpublish(self) {
