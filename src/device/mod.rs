@@ -61,6 +61,15 @@ pub struct Sge {
     pub lkey: u32,
 }
 
+impl Sge {
+    /// No memory.
+    pub const NONE: Sge = Sge {
+        addr: 0,
+        len: 0,
+        lkey: 0,
+    };
+}
+
 /// A remote range: the target of an RDMA write, the source of an RDMA read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
@@ -175,6 +184,8 @@ pub struct Completion {
     pub wr_id: u64,
     /// The operation.
     pub op: WcOp,
+    /// The buffer came from a shared receive queue.
+    pub from_srq: bool,
     /// How it ended.
     pub status: WcStatus,
     /// Send and write: bytes posted; receive and read: bytes placed. Undefined on error.
@@ -324,11 +335,21 @@ pub enum CmEvent {
     Broken,
 }
 
-/// Receives the connection events of a queue pair. Implemented by the EP.
+/// Receives what happens to a queue pair. Implemented by the EP.
 pub trait QpHandler: Send + Sync {
     /// The connection changed. Each connection attempt ends in exactly one of the events
     /// that end it.
     fn connection(&self, event: CmEvent);
+    /// The queue pair holds more buffers of its shared receive queue than the soft mark of
+    /// [`QueuePair::set_recv_watermarks`].
+    fn soft_watermark(&self);
+}
+
+/// Receives the events of a shared receive queue. Implemented by the SRQ.
+pub trait SrqHandler: Send + Sync {
+    /// Fewer buffers are left than [`SharedReceiveQueue::arm_limit`] asked for; the arming is
+    /// used up.
+    fn limit(&self);
 }
 
 /// Receives the connection requests of a listener. Implemented by PSP and RSP.
@@ -359,6 +380,56 @@ pub trait MemoryRegion: Send + Sync {
     fn lkey(&self) -> u32;
     /// Key for peers; 0 if no remote access was asked for.
     fn rkey(&self) -> u32;
+}
+
+/// A memory window: a part of a memory region, open to peers under a key of its own, which
+/// changes with every bind. Dropping it closes it.
+pub trait MemoryWindow: Send + Sync {
+    /// Closes it for good, whatever still refers to it: when this returns no peer reaches
+    /// memory through it.
+    fn close(&self);
+}
+
+/// A bind of a memory window.
+pub struct BindWr<'a, D: Device> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Comes back in the completion, in [`WcOp::Bind`].
+    pub context: u64,
+    /// The window.
+    pub window: &'a Arc<D::Mw>,
+    /// The region that holds the range; `None` closes the window.
+    pub region: Option<&'a D::Mr>,
+    /// Start of the range.
+    pub addr: u64,
+    /// Bytes of the range.
+    pub len: u64,
+    /// What peers may do; only the remote bits count.
+    pub access: Access,
+    /// Behaviour.
+    pub flags: WrFlags,
+}
+
+/// A shared receive queue: buffers for the messages of any of its queue pairs.
+pub trait SharedReceiveQueue: Send + Sync {
+    /// Queues a receive buffer.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError>;
+    /// Changes how many buffers fit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if more are queued, or the device cannot hold so many.
+    fn resize(&self, max_wr: u32) -> Result<(), DeviceError>;
+    /// Asks for one [`SrqHandler::limit`] when fewer than `limit` buffers are queued, at once
+    /// if that is so; 0 takes it back.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`].
+    fn arm_limit(&self, limit: u32) -> Result<(), DeviceError>;
+    /// Buffers that are queued; `None` if the device cannot tell.
+    fn available(&self) -> Option<u32>;
 }
 
 /// A completion queue.
@@ -406,10 +477,29 @@ pub trait QueuePair: Send + Sync {
     fn destroy(&self);
     /// Requests outstanding: posted, not completed.
     fn send_outstanding(&self) -> u32;
-    /// Receives outstanding: posted, not completed.
+    /// Receives outstanding: posted, or taken from the shared receive queue, not completed.
     fn recv_outstanding(&self) -> u32;
+    /// Sets marks on the number of buffers taken from the shared receive queue and not
+    /// completed: above `soft` one [`QpHandler::soft_watermark`] follows, at once if that is
+    /// so; above `hard` the connection breaks. `None` is no mark.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`].
+    fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError>;
     /// Local and remote address of the connection or of the attempt.
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)>;
+}
+
+/// What a queue pair is put together from.
+pub struct QpParts<'a, D: Device> {
+    /// Protection domain.
+    pub pd: &'a D::Pd,
+    /// For requests.
+    pub send_cq: Option<&'a Arc<D::Cq>>,
+    /// For receives.
+    pub recv_cq: Option<&'a Arc<D::Cq>>,
+    /// Where receives come from, if not from the queue pair.
+    pub srq: Option<&'a Arc<D::Srq>>,
 }
 
 /// A device that is open.
@@ -418,8 +508,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Pd: Send + Sync;
     /// Memory region.
     type Mr: MemoryRegion;
+    /// Memory window.
+    type Mw: MemoryWindow;
     /// Completion queue.
     type Cq: CompletionQueue;
+    /// Shared receive queue.
+    type Srq: SharedReceiveQueue;
     /// Queue pair.
     type Qp: QueuePair;
     /// Listener; dropping it stops listening.
@@ -479,18 +573,52 @@ pub trait Device: Sized + Send + Sync + 'static {
         entries: u32,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Arc<Self::Cq>, DeviceError>;
-    /// Makes a queue pair. A queue without completion queue takes no work requests.
+    /// Makes a shared receive queue for `max_wr` buffers of up to `max_sge` segments.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`], [`DeviceError::Unsupported`].
+    fn create_srq(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+    ) -> Result<Arc<Self::Srq>, DeviceError>;
+    /// Makes a memory window, which is closed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`], [`DeviceError::Unsupported`].
+    fn alloc_mw(self: &Arc<Self>, pd: &Self::Pd) -> Result<Arc<Self::Mw>, DeviceError>;
+    /// Queues the bind of a memory window and gives the key it will have. The old key dies
+    /// and the new one lives when the bind completes; later requests of the queue pair wait
+    /// for it. The caller has checked that window, region and queue pair are in one protection
+    /// domain and that the range is inside the region.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
+    /// Makes a queue pair. A queue without completion queue takes no work requests; with a
+    /// shared receive queue the queue pair takes no receives of its own.
     ///
     /// # Errors
     /// [`DeviceError::Limit`], [`DeviceError::Resources`].
     fn create_qp(
         self: &Arc<Self>,
-        pd: &Self::Pd,
-        send_cq: Option<&Arc<Self::Cq>>,
-        recv_cq: Option<&Arc<Self::Cq>>,
+        parts: &QpParts<'_, Self>,
         attr: &QpAttr,
         handler: Arc<dyn QpHandler>,
     ) -> Result<Arc<Self::Qp>, DeviceError>;
+    /// Gives a queue pair that has no connection yet other parts and attributes. Receives that
+    /// are posted stay. The context must not change.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`]; nothing has changed then.
+    fn modify_qp(
+        self: &Arc<Self>,
+        qp: &Arc<Self::Qp>,
+        parts: &QpParts<'_, Self>,
+        attr: &QpAttr,
+    ) -> Result<(), DeviceError>;
 
     /// Listens for connection requests to `qual`, which may use all 64 bits.
     ///
