@@ -42,6 +42,7 @@ pub struct Ia<D: Device> {
     context: AtomicU64,
     address: CAddress,
     transport: Attributes,
+    provider: Attributes,
     state: Mutex<State<D>>,
     /// Regions by their context, for `dat_rmr_bind` of DAT 1.2.
     lmrs: Mutex<HashMap<u32, Weak<Lmr<D>>>>,
@@ -118,6 +119,11 @@ impl<D: Device> Ia<D> {
         Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport: Attributes::new(&device.attr().transport_attr),
+            // The one attribute of OpenFabrics' providers that programs cannot do without.
+            provider: Attributes::new(&[(
+                "DAT_IB_TRANSPORT_MTU".into(),
+                device.attr().mtu.to_string(),
+            )]),
             device,
             table,
             handle: AtomicPtr::default(),
@@ -392,7 +398,8 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
             unsafe { ia_attr.write(attr) };
         }
         if provider_attr_mask != 0 {
-            let attr = A::provider_attr(&format!("libdat-{}", D::NAME), ia.device.attr());
+            let name = format!("libdat-{}", D::NAME);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider.list);
             // SAFETY: checked for NULL.
             unsafe { provider_attr.write(attr) };
         }

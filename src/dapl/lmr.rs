@@ -127,7 +127,11 @@ impl<D: Device> Lmr<D> {
             }
             _ => return Err(Error::arg(Subtype::Arg2)),
         };
-        if length == 0 || address.checked_add(length).is_none() {
+        // The man page has no code of its own for this; programs expect this one.
+        if length == 0 {
+            return Err(Kind::LengthError.into());
+        }
+        if address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
         let access = access(privileges, Subtype::Arg6)?;

@@ -149,7 +149,11 @@ pub trait Abi: Send + Sync + 'static {
     /// Writes IA attributes.
     fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
     /// Writes provider attributes.
-    fn provider_attr(name: &str, device: &crate::device::DeviceAttr) -> Self::ProviderAttr;
+    fn provider_attr(
+        name: &str,
+        device: &crate::device::DeviceAttr,
+        specific: &[DAT_NAMED_ATTR],
+    ) -> Self::ProviderAttr;
     /// Writes CNO parameters.
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;
 }

@@ -122,6 +122,8 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_srq: srq::MAX_SRQ,
         max_srq_wr: srq::MAX_SRQ_WR,
         max_private_data: connect::MAX_PRIVATE as u32,
+        // Nothing here has packets of its own: what the largest of InfiniBand hold.
+        mtu: 4096,
         transport_attr: vec![
             named("transport", "iwarp".into()),
             named("address", params.address.ip().to_string()),
