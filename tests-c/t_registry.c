@@ -256,7 +256,7 @@ static struct output again(const char *conf, const char *option, const char *nam
 		dup2(fileno(out), 1);
 		dup2(fileno(err), 2);
 		setenv("DAT_OVERRIDE", conf, 1);
-		execl("/proc/self/exe", tap_self, option, name, (char *)NULL);
+		execl(tap_self, tap_self, option, name, (char *)NULL);
 		_exit(127);
 	}
 	REQUIRE(waitpid(child, &status, 0) == child);

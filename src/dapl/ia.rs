@@ -3,10 +3,10 @@
 //! Each open makes an instance of its own: a device, an asynchronous EVD, and the objects the
 //! consumer creates in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -20,6 +20,9 @@ use super::object::{HandleType, boundary, check_mask, non_null, tag, write_opt};
 use super::provider;
 use super::psp::Psp;
 use super::pz::Pz;
+use super::rmr::Rmr;
+use super::rsp::Rsp;
+use super::srq::Srq;
 use super::types::{CAddress, Event, Handle};
 use crate::abi::common::*;
 use crate::device::Device;
@@ -40,6 +43,10 @@ pub struct Ia<D: Device> {
     address: CAddress,
     transport: Attributes,
     state: Mutex<State<D>>,
+    /// Regions by their context, for `dat_rmr_bind` of DAT 1.2.
+    lmrs: Mutex<HashMap<u32, Weak<Lmr<D>>>>,
+    /// Service points by what they listen on, for `dat_cr_handoff`.
+    service_points: Mutex<HashMap<u64, Handle>>,
 }
 
 struct State<D: Device> {
@@ -72,13 +79,16 @@ unsafe impl<D: Device> Object for Ia<D> {
 const fn rank(kind: HandleType) -> u32 {
     match kind {
         HandleType::Psp => 0,
-        HandleType::Ep => 1,
+        HandleType::Rsp => 1,
         HandleType::Cr => 2,
-        HandleType::Lmr => 3,
-        HandleType::Evd => 4,
-        HandleType::Cno => 5,
-        HandleType::Pz => 6,
-        HandleType::Ia => 7,
+        HandleType::Ep => 3,
+        HandleType::Rmr => 4,
+        HandleType::Lmr => 5,
+        HandleType::Srq => 6,
+        HandleType::Evd => 7,
+        HandleType::Cno => 8,
+        HandleType::Pz => 9,
+        HandleType::Ia => 10,
     }
 }
 
@@ -117,6 +127,8 @@ impl<D: Device> Ia<D> {
                 async_evd: None,
                 owns_async_evd: false,
             }),
+            lmrs: Mutex::default(),
+            service_points: Mutex::default(),
         })
     }
 
@@ -153,6 +165,39 @@ impl<D: Device> Ia<D> {
         if let Some(children) = &mut self.state.lock().children {
             children.remove(&(rank(kind), handle.0.addr()));
         }
+    }
+
+    /// Enters a region under its context.
+    pub(super) fn remember_lmr(&self, context: u32, lmr: &Arc<Lmr<D>>) {
+        self.lmrs.lock().insert(context, Arc::downgrade(lmr));
+    }
+
+    /// Removes a region.
+    pub(super) fn forget_lmr(&self, context: u32) {
+        self.lmrs.lock().remove(&context);
+    }
+
+    /// The region with this context.
+    pub(super) fn lmr_of(&self, context: u32) -> Option<Arc<Lmr<D>>> {
+        self.lmrs.lock().get(&context)?.upgrade()
+    }
+
+    /// Enters a service point.
+    pub(super) fn add_service_point(&self, conn_qual: u64, handle: Handle) {
+        self.service_points.lock().insert(conn_qual, handle);
+    }
+
+    /// Removes a service point.
+    pub(super) fn remove_service_point(&self, conn_qual: u64, handle: Handle) {
+        let mut points = self.service_points.lock();
+        if points.get(&conn_qual) == Some(&handle) {
+            points.remove(&conn_qual);
+        }
+    }
+
+    /// The service point that listens on this qualifier.
+    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Handle> {
+        self.service_points.lock().get(&conn_qual).copied()
     }
 
     /// Reports an asynchronous error on the async EVD of this instance.
@@ -227,6 +272,12 @@ fn destroy<D: Device>(handle: DAT_HANDLE) {
         cno.destroy();
     } else if let Some(pz) = handle::get_shared::<Pz<D>>(handle) {
         pz.destroy();
+    } else if let Some(rmr) = handle::get_shared::<Rmr<D>>(handle) {
+        rmr.destroy();
+    } else if let Some(srq) = handle::get_shared::<Srq<D>>(handle) {
+        srq.destroy();
+    } else if let Some(rsp) = handle::get_shared::<Rsp<D>>(handle) {
+        rsp.destroy();
     }
 }
 

@@ -13,7 +13,7 @@ use super::object::{
 use super::pz::{Pz, PzUse};
 use super::types::access;
 use crate::abi::{common::*, v2};
-use crate::device::{Device, MemoryRegion};
+use crate::device::{Access, Device, MemoryRegion, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Object;
 
@@ -37,8 +37,40 @@ pub struct Lmr<D: Device> {
 }
 
 struct Registration<D: Device> {
-    _mr: D::Mr,
+    mr: D::Mr,
+    /// RMRs bound to the region.
+    bound: usize,
     _pz: PzUse<D>,
+}
+
+/// The use of a region by a bound RMR, ended by its drop.
+pub struct LmrUse<D: Device>(Arc<Lmr<D>>);
+
+impl<D: Device> LmrUse<D> {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` when the region is freed.
+    pub fn begin(lmr: Arc<Lmr<D>>) -> Result<Self> {
+        match &mut *lmr.registration.lock() {
+            Some(registration) => registration.bound += 1,
+            None => return Err(Error::handle(Subtype::HandleLmr)),
+        }
+        Ok(LmrUse(lmr))
+    }
+
+    /// Calls `f` with the device's region, which stays registered meanwhile.
+    pub fn with<R>(&self, f: impl FnOnce(&D::Mr) -> R) -> Option<R> {
+        self.0.registration.lock().as_ref().map(|r| f(&r.mr))
+    }
+}
+
+impl<D: Device> Drop for LmrUse<D> {
+    fn drop(&mut self) {
+        if let Some(registration) = &mut *self.0.registration.lock() {
+            registration.bound -= 1;
+        }
+    }
 }
 
 /// The description the region was made from, for `dat_lmr_query`.
@@ -115,27 +147,56 @@ impl<D: Device> Lmr<D> {
             rmr_context: mr.rkey(),
             pz: pz.handle().0,
             registration: Mutex::new(Some(Registration {
-                _mr: mr,
+                mr,
+                bound: 0,
                 _pz: in_pz,
             })),
         });
         publish(&lmr)?;
+        ia.remember_lmr(lmr.lmr_context, &lmr);
         Ok(lmr)
     }
 
+    /// The handle of its protection zone.
+    pub fn pz(&self) -> DAT_PZ_HANDLE {
+        self.pz
+    }
+
+    /// What the region allows.
+    pub fn access(&self) -> Access {
+        access(self.privileges, Subtype::Arg6).unwrap_or(Access::empty())
+    }
+
+    /// Whether the segment names this region and lies inside it.
+    pub fn covers(&self, sge: &Sge) -> bool {
+        let offset = sge.addr.wrapping_sub(self.address);
+        let room = self.length.checked_sub(offset);
+        sge.lkey == self.lmr_context && room.is_some_and(|room| u64::from(sge.len) <= room)
+    }
+
     fn free(&self) -> Result<()> {
-        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
-        let registration = self.registration.lock().take();
-        if registration.is_none() || !unpublish(self) {
-            return Err(Error::handle(Subtype::HandleLmr));
+        let mut held = self.registration.lock();
+        match &*held {
+            Some(registration) if registration.bound > 0 => {
+                return Err(Error::state(Subtype::StateLmrInUse));
+            }
+            Some(_) => {}
+            None => return Err(Error::handle(Subtype::HandleLmr)),
         }
+        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
+        let registration = held.take();
+        drop(held);
+        self.base.ia.forget_lmr(self.lmr_context);
+        unpublish(self);
         drop(registration);
         Ok(())
     }
 
     /// Takes the object down when its IA closes.
     pub(super) fn destroy(&self) {
-        let _ = self.free();
+        let registration = self.registration.lock().take();
+        unpublish(self);
+        drop(registration);
     }
 }
 

@@ -147,7 +147,9 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
         let (result, more) = evd.wait(timeout(wait), threshold);
         // SAFETY: not NULL.
         unsafe { n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX)) };
-        let taken = A::event(&result?, evd_handle);
+        let taken = result?;
+        evd.account(&taken);
+        let taken = A::event(&taken, evd_handle);
         // SAFETY: not NULL.
         unsafe { event.write(taken) };
         Ok(())
@@ -299,6 +301,10 @@ impl<D: Device> Evd<D> {
         let taken = self.take(&mut state);
         if taken.is_none() && state.overflowed {
             return Err(Kind::InvalidState.into());
+        }
+        drop(state);
+        if let Some(event) = &taken {
+            self.account(event);
         }
         Ok(taken)
     }
