@@ -459,6 +459,18 @@ static void cno_agent__told_of_the_end(void)
 	CHECK(instance == &calls);
 }
 
+static void cno_agent__told_once_of_the_close(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+
+	up();
+	OK(dat_cno_modify_agent(cno, with));
+	agent_evd = evd;
+	down();
+	await_calls(1);
+	CHECK(agent_evd == NULL);
+}
+
 static const struct tap_test tests[] = {
 	T(cno_create, and_query),
 	T(cno_create, arguments),
@@ -479,6 +491,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, and_agent_both),
 	T(cno_modify_agent, called_for_each_trigger),
 	T(cno_agent, told_of_the_end),
+	T(cno_agent, told_once_of_the_close),
 	TAP_END,
 };
 
