@@ -377,18 +377,12 @@ impl<D: Device> Ep<D> {
         let qp = self.qp();
         self.config.set(None);
         let uses = self.inner.lock().uses.take();
-        let taken = match &qp {
-            Some(qp) => {
-                let taken = qp.recv_outstanding() as usize;
-                qp.destroy();
-                taken
-            }
-            None => 0,
-        };
+        let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         if let Some(uses) = &uses {
+            // What had gone on to the EVD already.
             let completed = uses.purge(self.handle());
             if let Some(srq) = &uses.srq {
-                srq.retire(completed + taken);
+                srq.retire(completed + lost);
             }
         }
     }
