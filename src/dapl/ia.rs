@@ -86,8 +86,9 @@ const fn rank(kind: HandleType) -> u32 {
         HandleType::Rmr => 4,
         HandleType::Lmr => 5,
         HandleType::Srq => 6,
-        HandleType::Evd => 7,
-        HandleType::Cno => 8,
+        // Before its EVDs: it tells its waiters and its agent of the end once.
+        HandleType::Cno => 7,
+        HandleType::Evd => 8,
         HandleType::Pz => 9,
         HandleType::Ia => 10,
     }
