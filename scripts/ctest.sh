@@ -4,9 +4,6 @@
 # ctest.sh OUT [PROGRAM]...: runs the C test programs OUT/dat/t_* (DAT 1.2) and OUT/dat2/t_*
 # (DAT 2.0) on the libraries in OUT/lib, over each path of the soft provider, and prints one
 # TAP stream. VALGRIND=1 runs them under valgrind. Exit status 0 if nothing failed.
-#
-# tests-c/todo.txt lists tests that may fail because the library does not do the thing yet, one
-# "NAME REASON" a line; such a test that passes fails the run until it is taken off the list.
 set -u
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -34,26 +31,12 @@ fi
 
 number=0
 bad=0
-declare -A todo
-while read -r test reason; do
-	case $test in '' | '#'*) continue ;; esac
-	todo[$test]=$reason
-done <"$root/tests-c/todo.txt"
 
 # verdict ok|not\ ok GROUP TEST
 verdict() {
-	local reason=${todo[$3]-}
-
 	number=$((number + 1))
-	if [ -z "$reason" ]; then
-		echo "$1 $number - $2/$3"
-		[ "$1" = ok ] || bad=$((bad + 1))
-	elif [ "$1" = ok ]; then
-		echo "not ok $number - $2/$3 passes and is on the list of tests that may fail"
-		bad=$((bad + 1))
-	else
-		echo "not ok $number - $2/$3 # TODO $reason"
-	fi
+	echo "$1 $number - $2/$3"
+	[ "$1" = ok ] || bad=$((bad + 1))
 }
 
 echo 'TAP version 13'
