@@ -149,6 +149,21 @@ static void ep_create__attributes_without_sense(void)
 	rig_down(&rig);
 }
 
+static void ep_create__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(create(&rig, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
 static void ep_create__handles(void)
 {
 	struct rig rig;
@@ -565,6 +580,7 @@ static const struct tap_test tests[] = {
 	T(ep_create, limits_of_the_ia),
 	T(ep_create, beyond_the_limits),
 	T(ep_create, attributes_without_sense),
+	T(ep_create, quality_not_offered),
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),

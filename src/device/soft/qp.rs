@@ -24,8 +24,7 @@ use super::srq::Turn;
 use super::stream::{self, Stream};
 use super::upcall::{Events, Upcalls};
 use crate::device::{
-    BindWr, CmEvent, CompletionQueue, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
-    WcStatus,
+    BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr, WcStatus,
 };
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Shared};
@@ -495,15 +494,17 @@ impl QueuePair for Qp {
         self.purge();
     }
 
-    fn destroy(&self) {
+    fn destroy(&self) -> u32 {
         self.events.close();
         let mut up = Upcalls::default();
-        dispose(self.with(|v| {
+        let (link, taken) = self.with(|v| {
+            let taken = v.me.id.srq.as_ref().map_or(0, |_| v.me.rq.len());
             v.me.clear(Phase::Gone);
-            v.detach(&mut up)
-        }));
+            (v.detach(&mut up), taken)
+        });
+        dispose(link);
         up.run();
-        self.purge();
+        (taken + self.purge()) as u32
     }
 
     fn send_outstanding(&self) -> u32 {
@@ -537,11 +538,11 @@ impl QueuePair for Qp {
 }
 
 impl Qp {
-    fn purge(&self) {
+    /// Removes its completions; gives how many were of buffers of a shared receive queue.
+    fn purge(&self) -> usize {
         let id = self.with(|v| v.me.id.clone());
-        for cq in [&id.send_cq, &id.recv_cq].into_iter().flatten() {
-            cq.purge(id.attr.context);
-        }
+        let cqs = [&id.send_cq, &id.recv_cq].into_iter().flatten();
+        cqs.map(|cq| cq.remove(id.attr.context)).sum()
     }
 }
 

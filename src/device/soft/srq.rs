@@ -123,6 +123,12 @@ impl Srq {
         Ok(true)
     }
 
+    /// How many are in line.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
     /// Takes a queue pair out of the line.
     pub(super) fn forget(&self, qp: &Weak<Qp>) {
         self.state.lock().waiting.retain(|w| !w.ptr_eq(qp));

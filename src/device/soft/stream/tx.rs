@@ -275,17 +275,18 @@ impl Tx {
         Ok(())
     }
 
-    /// Binds are for us alone: those that are next in the queue are executed at once.
+    /// Binds are for us alone: one that is next is executed at once. It waits for all before it
+    /// to complete, so that one which is flushed has changed nothing.
     fn execute_binds(
         &mut self,
         me: &mut Side,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
-        while let Some((request, _)) = me.sq.get(self.at.request)
-            && matches!(request.op, Op::Bind { .. })
+        while me.sq.head() == self.at.request
             && me.close_at != Some(self.at.request)
-            && !(request.flags.contains(WrFlags::FENCE) && self.at.reads > 0)
+            && let Some((request, _)) = me.sq.front()
+            && matches!(request.op, Op::Bind { .. })
         {
             let number = self.at.request;
             let status = me.bind(guard);
