@@ -236,7 +236,7 @@ macro_rules! common_conversions {
         fn provider_attr(
             name: &str,
             device: &DeviceAttr,
-            specific: &[DAT_NAMED_ATTR],
+            named: &[DAT_NAMED_ATTR],
         ) -> Self::ProviderAttr {
             use $c::*;
             // SAFETY: a C structure of integers and pointers: zero is valid.
@@ -271,8 +271,8 @@ macro_rules! common_conversions {
             out.lmr_sync_req = DAT_FALSE;
             out.dto_async_return_guaranteed = DAT_FALSE;
             out.rdma_write_for_rdma_read_req = DAT_FALSE;
-            out.num_provider_specific_attr = specific.len() as DAT_COUNT;
-            out.provider_specific_attr = specific.as_ptr().cast_mut();
+            out.num_provider_specific_attr = named.len() as DAT_COUNT;
+            out.provider_specific_attr = named.as_ptr().cast_mut();
             out
         }
     };

@@ -120,7 +120,10 @@ struct EvdUse<D: Device> {
 impl<D: Device> EvdUse<D> {
     fn begin(ia: &Arc<Ia<D>>, evd: Option<Arc<Evd<D>>>, stream: Stream) -> Result<Option<Self>> {
         let Some(evd) = evd else { return Ok(None) };
-        if !evd.is_of(ia) {
+        // Completions come from a queue of the device instance. Connection events are ours: no
+        // man page binds their EVD to the same open of the IA, and programs with several share
+        // one.
+        if stream != Stream::Connection && !evd.is_of(ia) {
             return Err(Error::handle(stream.invalid()));
         }
         evd.attach(stream)?;

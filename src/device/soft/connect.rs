@@ -53,7 +53,7 @@ pub(super) fn connect(
     let listening = here.then(|| listen::find(ip, qual)).flatten();
     let dial = match listening {
         Some(_) => None,
-        None => Some(Dial::new(qp, attempt, remote, qual, private_data)),
+        None => Some(Dial::new(qp, attempt, remote, qual, timeout, private_data)),
     };
     qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();
