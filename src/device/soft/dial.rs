@@ -18,7 +18,7 @@ use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
-use crate::device::CmEvent;
+use crate::device::{CmEvent, DeviceError};
 
 /// An attempt to connect over TCP.
 pub(super) struct Dial {
@@ -37,6 +37,8 @@ struct State {
     ports: Vec<u16>,
     /// The one that is tried.
     port: u16,
+    /// For the first attempt.
+    socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
     revision: u8,
     stage: Stage,
@@ -65,12 +67,28 @@ enum Step {
 }
 
 impl Dial {
+    /// The socket of the first attempt, if there can be one for this kind of address.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`]: better told by the call than by an event.
+    pub fn socket(target: SocketAddr) -> Result<Option<OwnedFd>, DeviceError> {
+        match socket::tcp(target.is_ipv6()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(DeviceError::Resources)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// An attempt that has not begun; `socket` is from [`Dial::socket`].
     pub fn new(
         qp: &Arc<Qp>,
         attempt: u64,
         target: SocketAddr,
         qual: u64,
         private_data: &[u8],
+        socket: Option<OwnedFd>,
     ) -> Arc<Dial> {
         let device = qp.device.clone();
         let attr = qp.attr();
@@ -92,6 +110,7 @@ impl Dial {
             state: Mutex::new(State {
                 ports,
                 port: 0,
+                socket,
                 revision: 2,
                 stage: Stage::Start,
             }),
@@ -156,7 +175,7 @@ impl Dial {
         state.port = port;
         let mut target = self.target;
         target.set_port(port);
-        let fd = match self.open(target) {
+        let fd = match self.open(target, state.socket.take()) {
             Ok(fd) => fd,
             Err(error) => return self.no_connection(state, error),
         };
@@ -167,8 +186,11 @@ impl Dial {
         Step::Wait
     }
 
-    fn open(&self, target: SocketAddr) -> Result<OwnedFd, Errno> {
-        let fd = socket::tcp(target.is_ipv6())?;
+    fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
+        let fd = match socket {
+            Some(fd) => fd,
+            None => socket::tcp(target.is_ipv6())?,
+        };
         socket::tune(&fd, &self.device.params);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
