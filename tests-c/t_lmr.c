@@ -96,7 +96,11 @@ static void lmr_create__length_zero(void)
 	struct mem mem;
 
 	rig_up(&rig);
+#ifdef DAT2
+	CHECK_RET(reg(&rig, buffer, 0, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_LENGTH_ERROR);
+#else
 	CHECK_RET(reg(&rig, buffer, 0, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
+#endif
 	rig_down(&rig);
 }
 

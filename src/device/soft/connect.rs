@@ -57,7 +57,15 @@ pub(super) fn connect(
     });
     let dial = match listening {
         Some(_) => None,
-        None => Some(Dial::new(qp, attempt, remote, qual, private_data, socket)),
+        None => Some(Dial::new(
+            qp,
+            attempt,
+            remote,
+            qual,
+            timeout,
+            private_data,
+            socket,
+        )),
     };
     qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();

@@ -58,6 +58,8 @@ const MAX_PD: u32 = 1 << 16;
 const MAX_WR: u32 = 1 << 16;
 const MAX_SGE: u32 = 64;
 const MAX_RD: u32 = 128;
+/// The largest that InfiniBand has a name for: our packets are those of TCP.
+const MTU: u32 = 4096;
 
 /// Objects that exist.
 #[derive(Default)]
@@ -122,6 +124,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_srq: srq::MAX_SRQ,
         max_srq_wr: srq::MAX_SRQ_WR,
         max_private_data: connect::MAX_PRIVATE as u32,
+        mtu: MTU,
         transport_attr: vec![
             named("transport", "iwarp".into()),
             named("address", params.address.ip().to_string()),
