@@ -244,7 +244,10 @@ impl<D: Device> Ep<D> {
             .create_qp(parts, &self.qp_attr(attr), upcall)
             .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         if parts.srq.is_some() {
-            let soft = u32::try_from(attr.srq_soft_hw).ok();
+            // Programs leave what they do not know of at 0, which is no mark to cross.
+            let soft = u32::try_from(attr.srq_soft_hw)
+                .ok()
+                .filter(|&mark| mark > 0);
             qp.set_recv_watermarks(soft, None)
                 .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         }
