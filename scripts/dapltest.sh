@@ -384,6 +384,8 @@ shared_receive() {
 	stop_server
 	{
 		both_ends 0 dtestsrq "${@:2}"
+		grep -q 'Test Complete' "$logs/client" || echo 'client: does not complete'
+		grep -q 'Test Complete' "$logs/server" || echo 'server: does not complete'
 		quiet "$logs/client"
 		quiet "$logs/server"
 	} >"$logs/why"
