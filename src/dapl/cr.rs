@@ -1,4 +1,4 @@
-//! Connection requests: `dat_cr_query`, `dat_cr_accept`, `dat_cr_reject`.
+//! Connection requests: `dat_cr_query`, `dat_cr_accept`, `dat_cr_reject`, `dat_cr_handoff`.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use super::abi::Abi;
 use super::ep::Ep;
 use super::ia::Ia;
 use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null,
+    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, lookup_opt, non_null,
     private_data, publish, tag, unpublish,
 };
+use super::service;
 use super::types::{CAddress, Handle};
 use crate::abi::common::*;
 use crate::device::{ConnectionRequest, Device};
 use crate::error::{Error, Result, Subtype};
-use crate::handle::{self, Object};
+use crate::handle::Object;
 
 /// A request that waits for the consumer; it dies in accept or reject.
 #[repr(align(64))]
@@ -24,6 +25,8 @@ pub struct Cr<D: Device> {
     remote_address: CAddress,
     remote_port: u64,
     private_data: Box<[u8]>,
+    /// The endpoint the request brings: that of an RSP, or one that the provider made.
+    ep: Option<Arc<Ep<D>>>,
     /// `None` once it is answered.
     request: Mutex<Option<D::ConnRequest>>,
 }
@@ -42,20 +45,26 @@ impl<D: Device> DatObject<D> for Cr<D> {
 }
 
 impl<D: Device> Cr<D> {
-    /// Makes the object of a request that has arrived.
+    /// Makes the object of a request that has arrived, with the endpoint it brings. If that
+    /// fails the endpoint is given back.
     ///
     /// # Errors
     /// Those of [`publish`].
-    pub(super) fn create(ia: &Arc<Ia<D>>, request: D::ConnRequest) -> Result<Arc<Self>> {
+    pub(super) fn create(
+        ia: &Arc<Ia<D>>,
+        request: D::ConnRequest,
+        ep: Option<Arc<Ep<D>>>,
+    ) -> Result<Arc<Self>> {
         let remote = request.remote_addr();
         let cr = Arc::new(Cr {
             base: Base::new(ia.clone()),
             remote_address: CAddress::new(remote),
             remote_port: remote.port().into(),
             private_data: request.private_data().into(),
+            ep,
             request: Mutex::new(Some(request)),
         });
-        publish(&cr)?;
+        publish(&cr).inspect_err(|_| cr.give_ep_back())?;
         Ok(cr)
     }
 
@@ -72,20 +81,41 @@ impl<D: Device> Cr<D> {
             .ok_or(Error::handle(Subtype::HandleCr))
     }
 
-    fn accept(&self, ep: &Arc<Ep<D>>, data: &[u8]) -> Result<()> {
-        let qp = ep.begin_accept(&self.base.ia)?;
-        // From here on the endpoint waits for the outcome; a failure puts it back.
+    /// The endpoint of an RSP is the consumer's again; one that the provider made goes.
+    fn give_ep_back(&self) {
+        let Some(ep) = &self.ep else { return };
+        let back = ep.change_state(
+            &self.base.ia,
+            DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
+            DAT_EP_STATE_UNCONNECTED,
+        );
+        if back.is_err() {
+            ep.destroy();
+        }
+    }
+
+    fn accept(&self, ep: &Ep<D>, data: &[u8]) -> Result<()> {
+        let ia = &self.base.ia;
+        let states: &[_] = match self.ep {
+            Some(_) => &[
+                DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
+                DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING,
+            ],
+            None => &[DAT_EP_STATE_UNCONNECTED],
+        };
+        let accepting = ep.begin_accept(ia, states)?;
         let request = match self.claim() {
             Ok(request) => request,
             Err(error) => {
-                ep.undo_accept();
+                accepting.undo();
                 return Err(error);
             }
         };
-        let accepted = self.base.ia.device.accept(request, &qp, data);
+        let accepted = ia.device.accept(request, &accepting.qp, data);
         unpublish(self);
         accepted.map_err(|e| {
-            ep.undo_accept();
+            accepting.undo();
+            self.give_ep_back();
             device_error(e, Subtype::ResourceTep)
         })
     }
@@ -94,11 +124,34 @@ impl<D: Device> Cr<D> {
         let request = self.claim()?;
         unpublish(self);
         self.base.ia.device.reject(request, data);
+        self.give_ep_back();
         Ok(())
     }
 
-    /// Takes the object down, when its IA closes or its event found no place: the peer is
-    /// refused.
+    fn handoff(&self, conn_qual: u64) -> Result<()> {
+        let request = self.claim()?;
+        match service::hand_over(&self.base.ia, conn_qual, request) {
+            Ok(()) => {
+                unpublish(self);
+                self.give_ep_back();
+                Ok(())
+            }
+            Err(request) => {
+                *self.request.lock() = Some(request);
+                Err(Error::arg(Subtype::Arg2))
+            }
+        }
+    }
+
+    /// The event of the request found no place: the peer is refused.
+    pub(super) fn withdraw(&self) {
+        drop(self.request.lock().take());
+        unpublish(self);
+        self.give_ep_back();
+    }
+
+    /// Takes the object down when its IA closes: the peer is refused, the endpoint goes by
+    /// itself.
     pub(super) fn destroy(&self) {
         drop(self.request.lock().take());
         unpublish(self);
@@ -123,7 +176,7 @@ pub unsafe extern "C" fn cr_query<A: Abi, D: Device>(
             remote_port_qual: cr.remote_port,
             private_data_size: cr.private_data.len() as DAT_COUNT,
             private_data: cr.private_data.as_ptr().cast_mut().cast(),
-            local_ep_handle: DAT_HANDLE_NULL,
+            local_ep_handle: cr.ep.as_ref().map_or(DAT_HANDLE_NULL, |ep| ep.handle().0),
         };
         // SAFETY: not NULL.
         unsafe { cr_param.write(param) };
@@ -146,10 +199,13 @@ pub unsafe extern "C" fn cr_accept<A: Abi, D: Device>(
         let max = cr.base.ia.device.attr().max_private_data;
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg3, Subtype::Arg4) }?;
-        // No request of ours brings an endpoint, so NULL names none.
-        let ep: Arc<Ep<D>> =
-            handle::get_shared(ep_handle).ok_or(Error::handle(Subtype::HandleEp))?;
-        cr.accept(&ep, data)
+        let invalid = Error::handle(Subtype::HandleEp);
+        let ep: Option<Arc<Ep<D>>> = lookup_opt(ep_handle, Subtype::HandleEp)?;
+        // Exactly one of the two names the endpoint.
+        match (&ep, &cr.ep) {
+            (Some(ep), None) | (None, Some(ep)) => cr.accept(ep, data),
+            _ => Err(invalid),
+        }
     })
 }
 
@@ -169,6 +225,17 @@ pub unsafe extern "C" fn cr_reject<A: Abi, D: Device>(
         let data = unsafe { private_data(size, data, max, Subtype::Arg2, Subtype::Arg3) }?;
         cr.reject(data)
     })
+}
+
+/// `dat_cr_handoff`: to another service point of the same IA.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn cr_handoff<A: Abi, D: Device>(
+    cr_handle: DAT_CR_HANDLE,
+    handoff: DAT_CONN_QUAL,
+) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Cr<D>>(cr_handle)?.handoff(handoff))
 }
 
 /// `dat_cr_reject` of DAT 1.2.

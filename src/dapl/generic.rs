@@ -13,6 +13,9 @@ use super::lmr::Lmr;
 use super::object::{DatObject, HandleType, boundary, non_null};
 use super::psp::Psp;
 use super::pz::Pz;
+use super::rmr::Rmr;
+use super::rsp::Rsp;
+use super::srq::Srq;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
@@ -47,6 +50,9 @@ fn any<D: Device>(handle: DAT_HANDLE, guard: &Guard) -> Result<Any<'_>> {
         .or_else(|| of::<D, Psp<D>>(handle, guard))
         .or_else(|| of::<D, Cr<D>>(handle, guard))
         .or_else(|| of::<D, Cno<D>>(handle, guard))
+        .or_else(|| of::<D, Rmr<D>>(handle, guard))
+        .or_else(|| of::<D, Srq<D>>(handle, guard))
+        .or_else(|| of::<D, Rsp<D>>(handle, guard))
         .ok_or(Error::handle(Subtype::Handle1))
 }
 

@@ -3,10 +3,10 @@
 //! Each open makes an instance of its own: a device, an asynchronous EVD, and the objects the
 //! consumer creates in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -20,6 +20,9 @@ use super::object::{HandleType, boundary, check_mask, non_null, tag, write_opt};
 use super::provider;
 use super::psp::Psp;
 use super::pz::Pz;
+use super::rmr::Rmr;
+use super::rsp::Rsp;
+use super::srq::Srq;
 use super::types::{CAddress, Event, Handle};
 use crate::abi::common::*;
 use crate::device::Device;
@@ -28,6 +31,9 @@ use crate::handle::{self, Object};
 
 /// Default length of an asynchronous EVD: what OpenFabrics' providers give at least.
 const MIN_ASYNC_QLEN: DAT_COUNT = 8;
+
+/// The provider attribute from which programs of OpenFabrics take the size of their buffers.
+const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
 
 /// An open interface adapter.
 #[repr(align(64))]
@@ -39,7 +45,12 @@ pub struct Ia<D: Device> {
     context: AtomicU64,
     address: CAddress,
     transport: Attributes,
+    specific: Attributes,
     state: Mutex<State<D>>,
+    /// Regions by their context, for `dat_rmr_bind` of DAT 1.2.
+    lmrs: Mutex<HashMap<u32, Weak<Lmr<D>>>>,
+    /// Service points by what they listen on, for `dat_cr_handoff`.
+    service_points: Mutex<HashMap<u64, Handle>>,
 }
 
 struct State<D: Device> {
@@ -72,13 +83,17 @@ unsafe impl<D: Device> Object for Ia<D> {
 const fn rank(kind: HandleType) -> u32 {
     match kind {
         HandleType::Psp => 0,
-        HandleType::Ep => 1,
+        HandleType::Rsp => 1,
         HandleType::Cr => 2,
-        HandleType::Lmr => 3,
-        HandleType::Evd => 4,
-        HandleType::Cno => 5,
-        HandleType::Pz => 6,
-        HandleType::Ia => 7,
+        HandleType::Ep => 3,
+        HandleType::Rmr => 4,
+        HandleType::Lmr => 5,
+        HandleType::Srq => 6,
+        // Before its EVDs: it tells its waiters and its agent of the end once.
+        HandleType::Cno => 7,
+        HandleType::Evd => 8,
+        HandleType::Pz => 9,
+        HandleType::Ia => 10,
     }
 }
 
@@ -108,6 +123,7 @@ impl<D: Device> Ia<D> {
         Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport: Attributes::new(&device.attr().transport_attr),
+            specific: Attributes::new(&[(MTU_NAME.into(), device.attr().mtu.to_string())]),
             device,
             table,
             handle: AtomicPtr::default(),
@@ -117,6 +133,8 @@ impl<D: Device> Ia<D> {
                 async_evd: None,
                 owns_async_evd: false,
             }),
+            lmrs: Mutex::default(),
+            service_points: Mutex::default(),
         })
     }
 
@@ -153,6 +171,39 @@ impl<D: Device> Ia<D> {
         if let Some(children) = &mut self.state.lock().children {
             children.remove(&(rank(kind), handle.0.addr()));
         }
+    }
+
+    /// Enters a region under its context.
+    pub(super) fn remember_lmr(&self, context: u32, lmr: &Arc<Lmr<D>>) {
+        self.lmrs.lock().insert(context, Arc::downgrade(lmr));
+    }
+
+    /// Removes a region.
+    pub(super) fn forget_lmr(&self, context: u32) {
+        self.lmrs.lock().remove(&context);
+    }
+
+    /// The region with this context.
+    pub(super) fn lmr_of(&self, context: u32) -> Option<Arc<Lmr<D>>> {
+        self.lmrs.lock().get(&context)?.upgrade()
+    }
+
+    /// Enters a service point.
+    pub(super) fn add_service_point(&self, conn_qual: u64, handle: Handle) {
+        self.service_points.lock().insert(conn_qual, handle);
+    }
+
+    /// Removes a service point.
+    pub(super) fn remove_service_point(&self, conn_qual: u64, handle: Handle) {
+        let mut points = self.service_points.lock();
+        if points.get(&conn_qual) == Some(&handle) {
+            points.remove(&conn_qual);
+        }
+    }
+
+    /// The service point that listens on this qualifier.
+    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Handle> {
+        self.service_points.lock().get(&conn_qual).copied()
     }
 
     /// Reports an asynchronous error on the async EVD of this instance.
@@ -227,6 +278,12 @@ fn destroy<D: Device>(handle: DAT_HANDLE) {
         cno.destroy();
     } else if let Some(pz) = handle::get_shared::<Pz<D>>(handle) {
         pz.destroy();
+    } else if let Some(rmr) = handle::get_shared::<Rmr<D>>(handle) {
+        rmr.destroy();
+    } else if let Some(srq) = handle::get_shared::<Srq<D>>(handle) {
+        srq.destroy();
+    } else if let Some(rsp) = handle::get_shared::<Rsp<D>>(handle) {
+        rsp.destroy();
     }
 }
 
@@ -341,7 +398,8 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
             unsafe { ia_attr.write(attr) };
         }
         if provider_attr_mask != 0 {
-            let attr = A::provider_attr(&format!("libdat-{}", D::NAME), ia.device.attr());
+            let name = format!("libdat-{}", D::NAME);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.specific.list);
             // SAFETY: checked for NULL.
             unsafe { provider_attr.write(attr) };
         }

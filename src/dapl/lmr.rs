@@ -13,8 +13,8 @@ use super::object::{
 use super::pz::{Pz, PzUse};
 use super::types::access;
 use crate::abi::{common::*, v2};
-use crate::device::{Device, MemoryRegion};
-use crate::error::{Error, Kind, Result, Subtype};
+use crate::device::{Access, Device, MemoryRegion, Sge};
+use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::Object;
 
 /// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
@@ -37,8 +37,40 @@ pub struct Lmr<D: Device> {
 }
 
 struct Registration<D: Device> {
-    _mr: D::Mr,
+    mr: D::Mr,
+    /// RMRs bound to the region.
+    bound: usize,
     _pz: PzUse<D>,
+}
+
+/// The use of a region by a bound RMR, ended by its drop.
+pub struct LmrUse<D: Device>(Arc<Lmr<D>>);
+
+impl<D: Device> LmrUse<D> {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` when the region is freed.
+    pub fn begin(lmr: Arc<Lmr<D>>) -> Result<Self> {
+        match &mut *lmr.registration.lock() {
+            Some(registration) => registration.bound += 1,
+            None => return Err(Error::handle(Subtype::HandleLmr)),
+        }
+        Ok(LmrUse(lmr))
+    }
+
+    /// Calls `f` with the device's region, which stays registered meanwhile.
+    pub fn with<R>(&self, f: impl FnOnce(&D::Mr) -> R) -> Option<R> {
+        self.0.registration.lock().as_ref().map(|r| f(&r.mr))
+    }
+}
+
+impl<D: Device> Drop for LmrUse<D> {
+    fn drop(&mut self) {
+        if let Some(registration) = &mut *self.0.registration.lock() {
+            registration.bound -= 1;
+        }
+    }
 }
 
 /// The description the region was made from, for `dat_lmr_query`.
@@ -64,7 +96,7 @@ impl<D: Device> DatObject<D> for Lmr<D> {
 }
 
 impl<D: Device> Lmr<D> {
-    fn create(
+    fn create<A: Abi>(
         ia: &Arc<Ia<D>>,
         mem_type: DAT_MEM_TYPE,
         region: DAT_REGION_DESCRIPTION,
@@ -95,7 +127,15 @@ impl<D: Device> Lmr<D> {
             }
             _ => return Err(Error::arg(Subtype::Arg2)),
         };
-        if length == 0 || address.checked_add(length).is_none() {
+        if length == 0 {
+            // The 1.2 man page has only the argument for it; programs written to 2.0 look for
+            // the code of lengths.
+            return Err(match A::VERSION {
+                Version::V1 => Error::arg(Subtype::Arg4),
+                Version::V2 => Kind::LengthError.into(),
+            });
+        }
+        if address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
         let access = access(privileges, Subtype::Arg6)?;
@@ -115,27 +155,56 @@ impl<D: Device> Lmr<D> {
             rmr_context: mr.rkey(),
             pz: pz.handle().0,
             registration: Mutex::new(Some(Registration {
-                _mr: mr,
+                mr,
+                bound: 0,
                 _pz: in_pz,
             })),
         });
         publish(&lmr)?;
+        ia.remember_lmr(lmr.lmr_context, &lmr);
         Ok(lmr)
     }
 
+    /// The handle of its protection zone.
+    pub fn pz(&self) -> DAT_PZ_HANDLE {
+        self.pz
+    }
+
+    /// What the region allows.
+    pub fn access(&self) -> Access {
+        access(self.privileges, Subtype::Arg6).unwrap_or(Access::empty())
+    }
+
+    /// Whether the segment names this region and lies inside it.
+    pub fn covers(&self, sge: &Sge) -> bool {
+        let offset = sge.addr.wrapping_sub(self.address);
+        let room = self.length.checked_sub(offset);
+        sge.lkey == self.lmr_context && room.is_some_and(|room| u64::from(sge.len) <= room)
+    }
+
     fn free(&self) -> Result<()> {
-        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
-        let registration = self.registration.lock().take();
-        if registration.is_none() || !unpublish(self) {
-            return Err(Error::handle(Subtype::HandleLmr));
+        let mut held = self.registration.lock();
+        match &*held {
+            Some(registration) if registration.bound > 0 => {
+                return Err(Error::state(Subtype::StateLmrInUse));
+            }
+            Some(_) => {}
+            None => return Err(Error::handle(Subtype::HandleLmr)),
         }
+        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
+        let registration = held.take();
+        drop(held);
+        self.base.ia.forget_lmr(self.lmr_context);
+        unpublish(self);
         drop(registration);
         Ok(())
     }
 
     /// Takes the object down when its IA closes.
     pub(super) fn destroy(&self) {
-        let _ = self.free();
+        let registration = self.registration.lock().take();
+        unpublish(self);
+        drop(registration);
     }
 }
 
@@ -150,7 +219,7 @@ struct Out {
 
 /// # Safety
 /// The pointers of `out` are NULL or point to memory for their values.
-unsafe fn create<D: Device>(
+unsafe fn create<A: Abi, D: Device>(
     ia_handle: DAT_IA_HANDLE,
     mem_type: DAT_MEM_TYPE,
     region: DAT_REGION_DESCRIPTION,
@@ -162,7 +231,7 @@ unsafe fn create<D: Device>(
     let ia = lookup_ia::<D>(ia_handle)?;
     let pz: Arc<Pz<D>> = lookup(pz_handle)?;
     non_null(out.lmr_handle, Subtype::Arg7)?;
-    let lmr = Lmr::create(&ia, mem_type, region, length, &pz, privileges)?;
+    let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges)?;
     // SAFETY: the caller's promise; the handle is not NULL.
     unsafe {
         out.lmr_handle.write(lmr.base.handle().0);
@@ -201,7 +270,7 @@ pub unsafe extern "C" fn lmr_create<A: Abi, D: Device>(
     boundary::<A>(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            create::<D>(
+            create::<A, D>(
                 ia_handle,
                 mem_type,
                 region_description,
@@ -248,7 +317,7 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
         }
         // SAFETY: the caller's promise.
         unsafe {
-            create::<D>(
+            create::<A, D>(
                 ia_handle,
                 mem_type,
                 region_description,

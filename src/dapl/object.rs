@@ -24,7 +24,10 @@ pub enum HandleType {
     Lmr = DAT_HANDLE_TYPE_LMR,
     Psp = DAT_HANDLE_TYPE_PSP,
     Pz = DAT_HANDLE_TYPE_PZ,
+    Rmr = DAT_HANDLE_TYPE_RMR,
+    Rsp = DAT_HANDLE_TYPE_RSP,
     Cno = DAT_HANDLE_TYPE_CNO,
+    Srq = DAT_HANDLE_TYPE_SRQ,
 }
 
 /// The handle tag of a kind of object of a device: 12 kinds, up to 5 devices.

@@ -1,23 +1,22 @@
 //! Public service points: `dat_psp_create`, `dat_psp_create_any`, `dat_psp_query`,
 //! `dat_psp_free`.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::abi::Abi;
-use super::cr::Cr;
+use super::ep::{Ep, Parts};
 use super::evd::{Evd, Stream};
 use super::ia::{Ia, lookup_ia};
 use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish,
+    Base, DatObject, HandleType, boundary, check_mask, lookup, non_null, publish, tag, unpublish,
 };
-use super::types::{Event, Opaque};
+use super::service::{Qual, ServicePoint, Upcall, listen, report, request_evd};
 use crate::abi::common::*;
-use crate::device::{Device, ListenHandler};
-use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Object};
+use crate::device::Device;
+use crate::error::{Error, Result, Subtype};
+use crate::handle::Object;
 
 /// A place that connection requests arrive at, until it is freed.
 #[repr(align(64))]
@@ -43,37 +42,22 @@ impl<D: Device> DatObject<D> for Psp<D> {
     }
 }
 
-/// The listener's way to its service point.
-struct Upcall<D: Device>(OnceLock<Weak<Psp<D>>>);
-
-impl<D: Device> ListenHandler<D> for Upcall<D> {
-    fn request(&self, request: D::ConnRequest) {
-        // Before the service point has its handle, and after it is gone, nobody listens: the
-        // request is dropped, which refuses it.
-        let Some(psp) = self.0.get().and_then(Weak::upgrade) else {
-            return;
+impl<D: Device> ServicePoint<D> for Psp<D> {
+    fn arrive(&self, request: D::ConnRequest) {
+        let ia = &self.base.ia;
+        let ep = match self.flags {
+            DAT_PSP_PROVIDER_FLAG => {
+                let state = DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING;
+                let Ok(ep) = Ep::create(ia, Parts::NONE, None, state) else {
+                    return;
+                };
+                Some(ep)
+            }
+            _ => None,
         };
-        let ia = &psp.base.ia;
-        let Ok(cr) = Cr::create(ia, request) else {
-            return;
-        };
-        let event = Event::Request {
-            sp: psp.base.handle(),
-            local_address: Opaque(ia.address().cast()),
-            conn_qual: psp.conn_qual,
-            cr: cr.handle(),
-        };
-        // A full queue is a full backlog.
-        if !psp.evd.push(event) {
-            cr.destroy();
-        }
+        let sp = self.base.handle();
+        report(ia, &self.evd, sp, self.conn_qual, request, ep);
     }
-}
-
-/// Which qualifier to listen on.
-enum Qual {
-    This(u64),
-    Any,
 }
 
 impl<D: Device> Psp<D> {
@@ -83,59 +67,45 @@ impl<D: Device> Psp<D> {
         evd: DAT_EVD_HANDLE,
         flags: DAT_PSP_FLAGS,
     ) -> Result<Arc<Self>> {
-        let evd: Arc<Evd<D>> =
-            handle::get_shared(evd).ok_or(Error::handle(Subtype::HandleEvdCr))?;
-        match flags {
-            DAT_PSP_CONSUMER_FLAG => {}
-            // The attribute `ep_creator` says so.
-            DAT_PSP_PROVIDER_FLAG => return Err(Kind::ModelNotSupported.into()),
-            _ => return Err(Error::arg(Subtype::Arg4)),
+        if !matches!(flags, DAT_PSP_CONSUMER_FLAG | DAT_PSP_PROVIDER_FLAG) {
+            return Err(Error::arg(Subtype::Arg4));
         }
-        if !evd.is_of(ia) {
-            return Err(Error::handle(Subtype::HandleEvdCr));
-        }
-        evd.attach(Stream::Request)?;
-        Self::listen(ia, qual, &evd, flags).inspect_err(|_| evd.detach(Stream::Request))
-    }
-
-    fn listen(
-        ia: &Arc<Ia<D>>,
-        qual: Qual,
-        evd: &Arc<Evd<D>>,
-        flags: DAT_PSP_FLAGS,
-    ) -> Result<Arc<Self>> {
-        let upcall = Arc::new(Upcall(OnceLock::new()));
-        let backlog = u32::try_from(evd.qlen()).unwrap_or(u32::MAX);
-        let (listener, conn_qual) = match qual {
-            Qual::This(qual) => ia
-                .device
-                .listen(qual, backlog, upcall.clone())
-                .map(|listener| (listener, qual)),
-            Qual::Any => ia.device.listen_any(backlog, upcall.clone()),
-        }
-        .map_err(|e| device_error(e, Subtype::ResourceDevice))?;
+        let evd = request_evd(ia, evd)?;
+        let upcall = Upcall::new();
+        let listener = listen(ia, qual, &evd, &upcall);
+        let (listener, conn_qual) = listener.inspect_err(|_| evd.detach(Stream::Request))?;
         let psp = Arc::new(Psp {
             base: Base::new(ia.clone()),
             conn_qual,
-            evd: evd.clone(),
+            evd,
             flags,
             listener: Mutex::new(Some(listener)),
         });
-        if let Err(error) = publish(&psp) {
-            drop(psp.listener.lock().take());
-            return Err(error);
-        }
-        let _ = upcall.0.set(Arc::downgrade(&psp));
+        publish(&psp).inspect_err(|_| {
+            psp.stop();
+        })?;
+        ia.add_service_point(conn_qual, psp.base.handle());
+        upcall.open(&psp);
         Ok(psp)
     }
 
-    fn free(&self) -> Result<()> {
-        let listener = self.listener.lock().take();
-        if listener.is_none() || !unpublish(self) {
-            return Err(Error::handle(Subtype::HandlePsp));
-        }
+    /// Stops listening. `false` if that has happened before.
+    fn stop(&self) -> bool {
+        let Some(listener) = self.listener.lock().take() else {
+            return false;
+        };
         drop(listener);
         self.evd.detach(Stream::Request);
+        true
+    }
+
+    fn free(&self) -> Result<()> {
+        if !self.stop() {
+            return Err(Error::handle(Subtype::HandlePsp));
+        }
+        let handle = self.base.handle();
+        self.base.ia.remove_service_point(self.conn_qual, handle);
+        unpublish(self);
         Ok(())
     }
 

@@ -75,6 +75,11 @@ impl<D: Device> Pz<D> {
         self.base.handle()
     }
 
+    /// The IA it belongs to.
+    pub fn ia(&self) -> &Arc<Ia<D>> {
+        &self.base.ia
+    }
+
     /// Begins a use, for an object of the same IA.
     ///
     /// # Errors

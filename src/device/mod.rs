@@ -10,282 +10,17 @@
 //! It calls them with none of its own locks held, from any thread: one that is in a call of the
 //! device itself (a post, [`Device::connect`], [`QueuePair::disconnect`]...), or one of its
 //! own. Handlers may call back into the device.
-//! Nothing is called back for a queue pair after [`Qp::destroy`] has returned, except an
+//! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
 pub mod soft;
+mod types;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-bitflags::bitflags! {
-    /// What a memory region or window allows.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Access: u32 {
-        /// Source of sends and RDMA writes.
-        const LOCAL_READ = 0x01;
-        /// Target of RDMA reads of peers.
-        const REMOTE_READ = 0x02;
-        /// Target of receives and of data that RDMA reads fetch.
-        const LOCAL_WRITE = 0x10;
-        /// Target of RDMA writes of peers.
-        const REMOTE_WRITE = 0x20;
-    }
-}
-
-bitflags::bitflags! {
-    /// How a work request behaves.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct WrFlags: u8 {
-        /// No completion on success; errors and flushes complete all the same.
-        const UNSIGNALED = 0x01;
-        /// Send: the matching receive is a solicited completion.
-        const SOLICITED = 0x02;
-        /// Start after all earlier RDMA reads of the queue pair have completed.
-        const FENCE = 0x04;
-        /// The successful completion is queued but does not notify.
-        const QUIET = 0x08;
-    }
-}
-
-/// A local segment: `len` bytes at `addr` inside the memory region of `lkey`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C)]
-pub struct Sge {
-    /// Virtual address.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u32,
-    /// Local key of the memory region.
-    pub lkey: u32,
-}
-
-/// A remote range: the target of an RDMA write, the source of an RDMA read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Remote {
-    /// Address in the peer's memory.
-    pub addr: u64,
-    /// Remote key (STag) the peer gave.
-    pub rkey: u32,
-}
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendOp {
-    /// A message for the peer's next receive.
-    Send,
-    /// The same, and the peer's key `rkey` is invalidated before the receive completes.
-    SendInvalidate {
-        /// The key to invalidate.
-        rkey: u32,
-    },
-    /// Local segments go to remote memory.
-    RdmaWrite(Remote),
-    /// Remote memory comes to local segments. `len` bytes are read; the local segments, which
-    /// hold at least that, are filled in order.
-    RdmaRead {
-        /// Where to read.
-        remote: Remote,
-        /// How much to read, in bytes.
-        len: u32,
-    },
-}
-
-/// A request for the send queue.
-#[derive(Clone, Copy, Debug)]
-pub struct SendWr<'a> {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// What to do.
-    pub op: SendOp,
-    /// Local segments, in order. The array may be reused when the post returns.
-    pub sges: &'a [Sge],
-    /// Behaviour.
-    pub flags: WrFlags,
-}
-
-/// A buffer for the receive queue.
-#[derive(Clone, Copy, Debug)]
-pub struct RecvWr<'a> {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// Local segments, filled in order. The array may be reused when the post returns.
-    pub sges: &'a [Sge],
-    /// Only [`WrFlags::QUIET`] has a meaning here.
-    pub flags: WrFlags,
-}
-
-/// Which operation a completion is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WcOp {
-    /// [`SendOp::Send`] and [`SendOp::SendInvalidate`].
-    Send,
-    /// [`SendOp::RdmaWrite`].
-    RdmaWrite,
-    /// [`SendOp::RdmaRead`].
-    RdmaRead,
-    /// A memory window was bound.
-    Bind {
-        /// As given with the bind.
-        context: u64,
-    },
-    /// A receive.
-    Recv,
-    /// A receive whose message invalidated a key of ours.
-    RecvInvalidate {
-        /// The key that is now invalid.
-        rkey: u32,
-    },
-}
-
-/// How a work request ended (the verbs' names).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WcStatus {
-    /// Done.
-    Success,
-    /// The queue pair left the connected state before execution.
-    Flushed,
-    /// The message was longer than the receive buffer.
-    LocalLength,
-    /// The queue pair itself is inconsistent.
-    LocalQpOperation,
-    /// A local segment is not, or no longer, in a region with the access needed.
-    LocalProtection,
-    /// The peer's answer made no sense.
-    BadResponse,
-    /// Remote key, range or access wrong.
-    RemoteAccess,
-    /// The peer could not execute the request.
-    RemoteOperation,
-    /// The transport gave up.
-    RetryExceeded,
-    /// The peer had no receive buffer.
-    ReceiverNotReady,
-    /// The bind of a memory window failed.
-    BindFailed,
-}
-
-/// A completion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Completion {
-    /// [`QpAttr::context`] of the queue pair.
-    pub context: u64,
-    /// As posted.
-    pub wr_id: u64,
-    /// The operation.
-    pub op: WcOp,
-    /// How it ended.
-    pub status: WcStatus,
-    /// Send and write: bytes posted; receive and read: bytes placed. Undefined on error.
-    pub byte_len: u32,
-}
-
-/// Why a post was refused; nothing was queued.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PostError {
-    /// The queue holds all the work it can.
-    QueueFull,
-    /// More segments than the queue pair was made for.
-    TooManySegments,
-    /// The segments hold more bytes than a message can have, or fewer than an RDMA read brings.
-    Length,
-    /// A segment's key is that of no memory region.
-    Key,
-    /// The range of a segment is not inside the region of its key.
-    Bounds,
-    /// The region of a segment does not allow what the request needs.
-    Access,
-    /// The region of a segment belongs to another protection domain.
-    Protection,
-    /// The queue pair has no connection yet (requests only).
-    NotConnected,
-}
-
-/// Failure of a device call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeviceError {
-    /// Memory, descriptors, ports, keys: something ran out.
-    Resources,
-    /// The memory is not there, or not accessible as asked.
-    BadMemory,
-    /// The arguments exceed a limit of the device.
-    Limit,
-    /// The connection qualifier is taken.
-    QualInUse,
-    /// No connection qualifier is free.
-    QualUnavailable,
-    /// The address cannot be used with this device.
-    BadAddress,
-    /// The device cannot do this at all.
-    Unsupported,
-}
-
-/// Limits and identity of a device.
-#[derive(Clone, Debug)]
-pub struct DeviceAttr {
-    /// For `DAT_IA_ATTR.adapter_name`.
-    pub adapter_name: String,
-    /// For `DAT_IA_ATTR.vendor_name`.
-    pub vendor_name: String,
-    /// Queue pairs.
-    pub max_qp: u32,
-    /// Work requests of one queue.
-    pub max_qp_wr: u32,
-    /// RDMA reads of peers that one queue pair answers at a time.
-    pub max_rd_in: u32,
-    /// RDMA reads one queue pair may have outstanding.
-    pub max_rd_out: u32,
-    /// Completion queues.
-    pub max_cq: u32,
-    /// Entries of one completion queue.
-    pub max_cqe: u32,
-    /// Segments of a send, receive or RDMA write.
-    pub max_sge: u32,
-    /// Local segments of an RDMA read.
-    pub max_read_sge: u32,
-    /// Memory regions.
-    pub max_mr: u32,
-    /// Bytes of one memory region.
-    pub max_mr_size: u64,
-    /// Protection domains.
-    pub max_pd: u32,
-    /// Bytes of one message.
-    pub max_message_size: u32,
-    /// Bytes of one RDMA operation.
-    pub max_rdma_size: u32,
-    /// Memory windows; 0 if the device has none.
-    pub max_mw: u32,
-    /// Shared receive queues; 0 if the device has none.
-    pub max_srq: u32,
-    /// Work requests of one shared receive queue.
-    pub max_srq_wr: u32,
-    /// Bytes of private data, each way.
-    pub max_private_data: u32,
-    /// Named values for `transport_attr`, such as the path that is in force.
-    pub transport_attr: Vec<(String, String)>,
-}
-
-/// What a queue pair is made with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QpAttr {
-    /// Returned in every completion.
-    pub context: u64,
-    /// Requests that may be outstanding.
-    pub max_send_wr: u32,
-    /// Receives that may be outstanding.
-    pub max_recv_wr: u32,
-    /// Segments of a request.
-    pub max_send_sge: u32,
-    /// Segments of a receive.
-    pub max_recv_sge: u32,
-    /// RDMA reads of the peer answered at a time (IRD).
-    pub max_rd_in: u32,
-    /// RDMA reads outstanding (ORD).
-    pub max_rd_out: u32,
-    /// Successful receives notify only when their message was solicited.
-    pub recv_solicited_only: bool,
-}
+pub use types::*;
 
 /// When an armed completion queue calls its handler: see [`CompletionQueue::arm`].
 ///
@@ -297,38 +32,21 @@ pub trait CqHandler: Send + Sync {
     fn overflow(&self);
 }
 
-/// What happened to the connection of a queue pair.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CmEvent {
-    /// Data can flow. Active side: with the private data of the accept; passive side: empty.
-    Established {
-        /// Private data of the peer.
-        private_data: Box<[u8]>,
-    },
-    /// The remote consumer rejected the request.
-    PeerRejected {
-        /// Private data of the reject.
-        private_data: Box<[u8]>,
-    },
-    /// Nobody listens, or something other than the consumer refused.
-    NonPeerRejected,
-    /// The remote host cannot be reached.
-    Unreachable,
-    /// The time given to [`Device::connect`] passed.
-    TimedOut,
-    /// Accepted, but the connection could not be completed (passive side).
-    AcceptError,
-    /// Orderly end, by either side. Everything outstanding has been flushed.
-    Disconnected,
-    /// The transport failed or a request failed. Everything outstanding has been flushed.
-    Broken,
-}
-
-/// Receives the connection events of a queue pair. Implemented by the EP.
+/// Receives what happens to a queue pair. Implemented by the EP.
 pub trait QpHandler: Send + Sync {
     /// The connection changed. Each connection attempt ends in exactly one of the events
     /// that end it.
     fn connection(&self, event: CmEvent);
+    /// The queue pair holds more buffers of its shared receive queue than the soft mark of
+    /// [`QueuePair::set_recv_watermarks`].
+    fn soft_watermark(&self);
+}
+
+/// Receives the events of a shared receive queue. Implemented by the SRQ.
+pub trait SrqHandler: Send + Sync {
+    /// Fewer buffers are left than [`SharedReceiveQueue::arm_limit`] asked for; the arming is
+    /// used up.
+    fn limit(&self);
 }
 
 /// Receives the connection requests of a listener. Implemented by PSP and RSP.
@@ -361,6 +79,56 @@ pub trait MemoryRegion: Send + Sync {
     fn rkey(&self) -> u32;
 }
 
+/// A memory window: a part of a memory region, open to peers under a key of its own, which
+/// changes with every bind. Dropping it closes it.
+pub trait MemoryWindow: Send + Sync {
+    /// Closes it for good, whatever still refers to it: when this returns no peer reaches
+    /// memory through it.
+    fn close(&self);
+}
+
+/// A bind of a memory window.
+pub struct BindWr<'a, D: Device> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Comes back in the completion, in [`WcOp::Bind`].
+    pub context: u64,
+    /// The window.
+    pub window: &'a Arc<D::Mw>,
+    /// The region that holds the range; `None` closes the window.
+    pub region: Option<&'a D::Mr>,
+    /// Start of the range.
+    pub addr: u64,
+    /// Bytes of the range.
+    pub len: u64,
+    /// What peers may do; only the remote bits count.
+    pub access: Access,
+    /// Behaviour.
+    pub flags: WrFlags,
+}
+
+/// A shared receive queue: buffers for the messages of any of its queue pairs.
+pub trait SharedReceiveQueue: Send + Sync {
+    /// Queues a receive buffer.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError>;
+    /// Changes how many buffers fit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if more are queued, or the device cannot hold so many.
+    fn resize(&self, max_wr: u32) -> Result<(), DeviceError>;
+    /// Asks for one [`SrqHandler::limit`] when fewer than `limit` buffers are queued, at once
+    /// if that is so; 0 takes it back.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`].
+    fn arm_limit(&self, limit: u32) -> Result<(), DeviceError>;
+    /// Buffers that are queued; `None` if the device cannot tell.
+    fn available(&self) -> Option<u32>;
+}
+
 /// A completion queue.
 pub trait CompletionQueue: Send + Sync {
     /// Takes the oldest completion.
@@ -375,8 +143,6 @@ pub trait CompletionQueue: Send + Sync {
     /// # Errors
     /// [`DeviceError::Limit`] if more completions are queued, or the device cannot hold so many.
     fn resize(&self, entries: u32) -> Result<(), DeviceError>;
-    /// Removes the completions of the queue pair with this context.
-    fn purge(&self, context: u64);
 }
 
 /// A queue pair and its connection.
@@ -402,14 +168,34 @@ pub trait QueuePair: Send + Sync {
     /// the old connection are removed from the completion queues.
     fn reset(&self);
     /// Ends the connection without an event; receives and requests vanish, and so do their
-    /// completions that are still queued.
-    fn destroy(&self);
+    /// completions that are still queued. Gives how many buffers of the shared receive queue
+    /// are lost with them.
+    fn destroy(&self) -> u32;
     /// Requests outstanding: posted, not completed.
     fn send_outstanding(&self) -> u32;
-    /// Receives outstanding: posted, not completed.
+    /// Receives outstanding: posted, or taken from the shared receive queue, not completed.
     fn recv_outstanding(&self) -> u32;
+    /// Sets marks on the number of buffers taken from the shared receive queue and not
+    /// completed: above `soft` one [`QpHandler::soft_watermark`] follows, at once if that is
+    /// so; above `hard` the connection breaks. `None` is no mark.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`].
+    fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError>;
     /// Local and remote address of the connection or of the attempt.
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)>;
+}
+
+/// What a queue pair is put together from.
+pub struct QpParts<'a, D: Device> {
+    /// Protection domain.
+    pub pd: &'a D::Pd,
+    /// For requests.
+    pub send_cq: Option<&'a Arc<D::Cq>>,
+    /// For receives.
+    pub recv_cq: Option<&'a Arc<D::Cq>>,
+    /// Where receives come from, if not from the queue pair.
+    pub srq: Option<&'a Arc<D::Srq>>,
 }
 
 /// A device that is open.
@@ -418,8 +204,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     type Pd: Send + Sync;
     /// Memory region.
     type Mr: MemoryRegion;
+    /// Memory window.
+    type Mw: MemoryWindow;
     /// Completion queue.
     type Cq: CompletionQueue;
+    /// Shared receive queue.
+    type Srq: SharedReceiveQueue;
     /// Queue pair.
     type Qp: QueuePair;
     /// Listener; dropping it stops listening.
@@ -479,18 +269,52 @@ pub trait Device: Sized + Send + Sync + 'static {
         entries: u32,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Arc<Self::Cq>, DeviceError>;
-    /// Makes a queue pair. A queue without completion queue takes no work requests.
+    /// Makes a shared receive queue for `max_wr` buffers of up to `max_sge` segments.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`], [`DeviceError::Unsupported`].
+    fn create_srq(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+    ) -> Result<Arc<Self::Srq>, DeviceError>;
+    /// Makes a memory window, which is closed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`], [`DeviceError::Unsupported`].
+    fn alloc_mw(self: &Arc<Self>, pd: &Self::Pd) -> Result<Arc<Self::Mw>, DeviceError>;
+    /// Queues the bind of a memory window and gives the key it will have. The old key dies
+    /// and the new one lives when the bind completes; later requests of the queue pair wait
+    /// for it. The caller has checked that window, region and queue pair are in one protection
+    /// domain and that the range is inside the region.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was queued then.
+    fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
+    /// Makes a queue pair. A queue without completion queue takes no work requests; with a
+    /// shared receive queue the queue pair takes no receives of its own.
     ///
     /// # Errors
     /// [`DeviceError::Limit`], [`DeviceError::Resources`].
     fn create_qp(
         self: &Arc<Self>,
-        pd: &Self::Pd,
-        send_cq: Option<&Arc<Self::Cq>>,
-        recv_cq: Option<&Arc<Self::Cq>>,
+        parts: &QpParts<'_, Self>,
         attr: &QpAttr,
         handler: Arc<dyn QpHandler>,
     ) -> Result<Arc<Self::Qp>, DeviceError>;
+    /// Gives a queue pair that has no connection yet other parts and attributes. Receives that
+    /// are posted stay. The context must not change.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`]; nothing has changed then.
+    fn modify_qp(
+        self: &Arc<Self>,
+        qp: &Arc<Self::Qp>,
+        parts: &QpParts<'_, Self>,
+        attr: &QpAttr,
+    ) -> Result<(), DeviceError>;
 
     /// Listens for connection requests to `qual`, which may use all 64 bits.
     ///

@@ -12,6 +12,7 @@ macro_rules! common_conversions {
         type EpAttr = $c::DAT_EP_ATTR;
         type EpParam = $c::DAT_EP_PARAM;
         type LmrParam = $c::DAT_LMR_PARAM;
+        type RmrParam = $c::DAT_RMR_PARAM;
         type IaAttr = $c::DAT_IA_ATTR;
         type ProviderAttr = $c::DAT_PROVIDER_ATTR;
         type CnoParam = $c::DAT_CNO_PARAM;
@@ -22,6 +23,8 @@ macro_rules! common_conversions {
         const IA_FIELDS: u64 = $c::DAT_IA_FIELD_ALL;
         const EP_FIELDS: u64 = $c::DAT_EP_FIELD_ALL;
         const LMR_FIELDS: u32 = $c::DAT_LMR_FIELD_ALL;
+        const RMR_FIELDS: u32 = $c::DAT_RMR_FIELD_ALL;
+        const SRQ_OPERATIONAL: DAT_SRQ_STATE = $c::DAT_SRQ_STATE_OPERATIONAL;
 
         fn provider<D: Device>(name: *const c_char) -> Self::Provider {
             $crate::dapl::provider::Table(Self::table::<D>(name))
@@ -162,6 +165,17 @@ macro_rules! common_conversions {
             out
         }
 
+        fn ep_change(mask: u64, param: &Self::EpParam) -> EpChange {
+            EpChange {
+                mask: ep_mask(mask),
+                pz: param.pz_handle,
+                recv_evd: param.recv_evd_handle,
+                request_evd: param.request_evd_handle,
+                connect_evd: param.connect_evd_handle,
+                attr: Self::ep_attr(&param.ep_attr),
+            }
+        }
+
         fn lmr_param(param: &LmrParam) -> Self::LmrParam {
             // SAFETY: a C structure of integers, pointers and a union of them: zero is valid.
             let mut out: $c::DAT_LMR_PARAM = unsafe { std::mem::zeroed() };
@@ -219,7 +233,11 @@ macro_rules! common_conversions {
             out
         }
 
-        fn provider_attr(name: &str, device: &DeviceAttr) -> Self::ProviderAttr {
+        fn provider_attr(
+            name: &str,
+            device: &DeviceAttr,
+            named: &[DAT_NAMED_ATTR],
+        ) -> Self::ProviderAttr {
             use $c::*;
             // SAFETY: a C structure of integers and pointers: zero is valid.
             let mut out: DAT_PROVIDER_ATTR = unsafe { std::mem::zeroed() };
@@ -240,7 +258,7 @@ macro_rules! common_conversions {
             out.is_thread_safe = DAT_TRUE;
             out.max_private_data_size = device.max_private_data as DAT_COUNT;
             out.supports_multipath = DAT_FALSE;
-            out.ep_creator = DAT_PSP_CREATES_EP_NEVER;
+            out.ep_creator = DAT_PSP_CREATES_EP_IFASKED;
             out.pz_support = DAT_PZ_UNIQUE;
             out.optimal_buffer_alignment = 64;
             // Any streams may share an EVD.
@@ -249,10 +267,12 @@ macro_rules! common_conversions {
             out.srq_watermarks_supported = DAT_COUNT::from(device.max_srq > 0);
             out.srq_ep_pz_difference_supported = DAT_FALSE;
             out.srq_info_supported = DAT_COUNT::from(device.max_srq > 0);
-            out.ep_recv_info_supported = DAT_FALSE as DAT_COUNT;
+            out.ep_recv_info_supported = DAT_TRUE as DAT_COUNT;
             out.lmr_sync_req = DAT_FALSE;
             out.dto_async_return_guaranteed = DAT_FALSE;
             out.rdma_write_for_rdma_read_req = DAT_FALSE;
+            out.num_provider_specific_attr = named.len() as DAT_COUNT;
+            out.provider_specific_attr = named.as_ptr().cast_mut();
             out
         }
     };
@@ -262,13 +282,11 @@ pub(super) use common_conversions;
 
 /// The function table: slots whose functions read the same in both versions, and those given.
 ///
-/// A slot that is not named is empty and the library answers `DAT_NOT_IMPLEMENTED` for it.
+/// Together they are all slots.
 macro_rules! provider_table {
     ($abi:ident, $c:ident, { $($slot:ident: $function:expr,)* }) => {
         fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
-            use crate::dapl::{cno, cr, ep, evd, generic, ia, lmr, psp, pz};
-            // SAFETY: pointers and optional function pointers: zero is valid.
-            let empty: $c::DAT_PROVIDER = unsafe { std::mem::zeroed() };
+            use crate::dapl::{cno, cr, ep, evd, generic, ia, lmr, psp, pz, rmr, rsp, srq};
             $c::DAT_PROVIDER {
                 device_name: name,
                 extension: null_mut(),
@@ -314,13 +332,30 @@ macro_rules! provider_table {
                 psp_create_any_func: Some(psp::psp_create_any::<$abi, D>),
                 psp_query_func: Some(psp::psp_query::<$abi, D>),
                 psp_free_func: Some(psp::psp_free::<$abi, D>),
+                cr_handoff_func: Some(cr::cr_handoff::<$abi, D>),
+                ep_modify_func: Some(ep::ep_modify::<$abi, D>),
+                ep_dup_connect_func: Some(ep::ep_dup_connect::<$abi, D>),
+                ep_create_with_srq_func: Some(ep::ep_create_with_srq::<$abi, D>),
+                ep_recv_query_func: Some(ep::ep_recv_query::<$abi, D>),
+                ep_set_watermark_func: Some(ep::ep_set_watermark::<$abi, D>),
+                rmr_create_func: Some(rmr::rmr_create::<$abi, D>),
+                rmr_query_func: Some(rmr::rmr_query::<$abi, D>),
+                rmr_free_func: Some(rmr::rmr_free::<$abi, D>),
+                rsp_create_func: Some(rsp::rsp_create::<$abi, D>),
+                rsp_query_func: Some(rsp::rsp_query::<$abi, D>),
+                rsp_free_func: Some(rsp::rsp_free::<$abi, D>),
+                srq_create_func: Some(srq::srq_create::<$abi, D>),
+                srq_free_func: Some(srq::srq_free::<$abi, D>),
+                srq_post_recv_func: Some(srq::srq_post_recv::<$abi, D>),
+                srq_query_func: Some(srq::srq_query::<$abi, D>),
+                srq_resize_func: Some(srq::srq_resize::<$abi, D>),
+                srq_set_lw_func: Some(srq::srq_set_lw::<$abi, D>),
                 pz_create_func: Some(pz::pz_create::<$abi, D>),
                 pz_query_func: Some(pz::pz_query::<$abi, D>),
                 pz_free_func: Some(pz::pz_free::<$abi, D>),
                 evd_set_unwaitable_func: Some(evd::evd_set_unwaitable::<$abi, D>),
                 evd_clear_unwaitable_func: Some(evd::evd_clear_unwaitable::<$abi, D>),
                 $($slot: Some($function),)*
-                ..empty
             }
         }
     };

@@ -7,6 +7,7 @@ mod v2;
 
 use std::ffi::c_char;
 
+use super::ep::EpChange;
 use super::types::{EpAttr, Event};
 use crate::abi::common::*;
 use crate::device::{Device, Remote, Sge};
@@ -71,6 +72,15 @@ pub struct LmrParam {
     pub(super) registered_address: u64,
 }
 
+/// Parameters of an RMR (`DAT_RMR_PARAM`).
+pub struct RmrParam {
+    pub(super) ia: DAT_IA_HANDLE,
+    pub(super) pz: DAT_PZ_HANDLE,
+    pub(super) range: Sge,
+    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
+    pub(super) rmr_context: u32,
+}
+
 /// One version of the C ABI.
 pub trait Abi: Send + Sync + 'static {
     /// Which.
@@ -85,6 +95,10 @@ pub trait Abi: Send + Sync + 'static {
     const EP_FIELDS: u64;
     /// All bits of a `DAT_LMR_PARAM_MASK`.
     const LMR_FIELDS: u32;
+    /// All bits of a `DAT_RMR_PARAM_MASK`.
+    const RMR_FIELDS: u32;
+    /// `DAT_SRQ_STATE_OPERATIONAL`, which the versions number differently.
+    const SRQ_OPERATIONAL: DAT_SRQ_STATE;
 
     /// `DAT_LMR_TRIPLET`.
     type LmrTriplet: Copy;
@@ -98,6 +112,8 @@ pub trait Abi: Send + Sync + 'static {
     type EpParam: Copy;
     /// `DAT_LMR_PARAM`.
     type LmrParam: Copy;
+    /// `DAT_RMR_PARAM`.
+    type RmrParam: Copy;
     /// `DAT_IA_ATTR`.
     type IaAttr: Copy;
     /// `DAT_PROVIDER_ATTR`.
@@ -124,12 +140,21 @@ pub trait Abi: Send + Sync + 'static {
     fn ep_attr(attr: &Self::EpAttr) -> EpAttr;
     /// Writes endpoint parameters.
     fn ep_param(param: &EpParam) -> Self::EpParam;
+    /// Reads a change of endpoint parameters; `mask` is in the numbers of this version.
+    fn ep_change(mask: u64, param: &Self::EpParam) -> EpChange;
+    /// Writes RMR parameters.
+    fn rmr_param(param: &RmrParam) -> Self::RmrParam;
     /// Writes LMR parameters.
     fn lmr_param(param: &LmrParam) -> Self::LmrParam;
     /// Writes IA attributes.
     fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
-    /// Writes provider attributes.
-    fn provider_attr(name: &str, device: &crate::device::DeviceAttr) -> Self::ProviderAttr;
+    /// Writes provider attributes; `named` are those of no fixed place, which must outlive the
+    /// result.
+    fn provider_attr(
+        name: &str,
+        device: &crate::device::DeviceAttr,
+        named: &[DAT_NAMED_ATTR],
+    ) -> Self::ProviderAttr;
     /// Writes CNO parameters.
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;
 }

@@ -4,9 +4,10 @@ use std::ffi::c_char;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, provider_table, version_part};
-use super::{Abi, EpParam, IaAttr, LmrParam, fill_name, handle};
+use super::{Abi, EpParam, IaAttr, LmrParam, RmrParam, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v1;
+use crate::dapl::ep::EpChange;
 use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
 use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Kind, Result, Version};
@@ -27,12 +28,33 @@ impl Abi for V1 {
         (remote, triplet.segment_length)
     }
 
+    fn rmr_param(param: &RmrParam) -> v1::DAT_RMR_PARAM {
+        v1::DAT_RMR_PARAM {
+            ia_handle: param.ia,
+            pz_handle: param.pz,
+            lmr_triplet: v1::DAT_LMR_TRIPLET {
+                virtual_address: param.range.addr,
+                segment_length: param.range.len.into(),
+                lmr_context: param.range.lkey,
+                pad: 0,
+            },
+            mem_priv: param.privileges,
+            rmr_context: param.rmr_context,
+        }
+    }
+
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v1::DAT_CNO_PARAM {
         v1::DAT_CNO_PARAM {
             ia_handle: ia,
             agent,
         }
     }
+}
+
+/// A mask of endpoint parameters in the numbers of DAT 2.0, which has one more behind the state.
+fn ep_mask(mask: u64) -> u64 {
+    const BEHIND_STATE: u64 = 0x7fc;
+    mask & !BEHIND_STATE | (mask & BEHIND_STATE) << 1
 }
 
 fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v1::DAT_EVENT_DATA) {
@@ -81,5 +103,6 @@ impl V1 {
     provider_table!(V1, v1, {
         cr_reject_func: cr::cr_reject_plain::<V1, D>,
         lmr_create_func: lmr::lmr_create::<V1, D>,
+        rmr_bind_func: rmr::rmr_bind::<V1, D>,
     });
 }

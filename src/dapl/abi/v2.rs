@@ -4,10 +4,12 @@ use std::ffi::c_char;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, provider_table, version_part};
-use super::{Abi, EpParam, IaAttr, LmrParam, fill_name, handle};
+use super::{Abi, EpParam, IaAttr, LmrParam, RmrParam, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v2;
+use crate::dapl::ep::EpChange;
 use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
+use crate::dapl::unsupported;
 use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Kind, Result, Version};
 
@@ -27,6 +29,22 @@ impl Abi for V2 {
         (remote, triplet.segment_length.into())
     }
 
+    fn rmr_param(param: &RmrParam) -> v2::DAT_RMR_PARAM {
+        v2::DAT_RMR_PARAM {
+            ia_handle: param.ia,
+            pz_handle: param.pz,
+            lmr_triplet: v2::DAT_LMR_TRIPLET {
+                virtual_address: param.range.addr,
+                segment_length: param.range.len,
+                lmr_context: param.range.lkey,
+            },
+            mem_priv: param.privileges,
+            rmr_context: param.rmr_context,
+            rmr_scope: v2::DAT_RMR_SCOPE_PZ,
+            va_type: v2::DAT_VA_TYPE_VA,
+        }
+    }
+
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v2::DAT_CNO_PARAM {
         let proxy_type = match agent.proxy_agent_func {
             Some(_) => v2::DAT_PROXY_TYPE_AGENT,
@@ -40,6 +58,11 @@ impl Abi for V2 {
             proxy,
         }
     }
+}
+
+/// A mask of endpoint parameters in the numbers of DAT 2.0.
+fn ep_mask(mask: u64) -> u64 {
+    mask
 }
 
 fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v2::DAT_EVENT_DATA) {
@@ -105,5 +128,17 @@ impl V2 {
     provider_table!(V2, v2, {
         cr_reject_func: cr::cr_reject::<V2, D>,
         lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
+        rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
+        ep_post_send_with_invalidate_func: ep::ep_post_send_with_invalidate::<V2, D>,
+        csp_create_func: unsupported::csp_create::<V2>,
+        csp_query_func: unsupported::csp_query::<V2>,
+        csp_free_func: unsupported::csp_free::<V2>,
+        ep_common_connect_func: unsupported::ep_common_connect::<V2>,
+        rmr_create_for_ep_func: unsupported::rmr_create_for_ep::<V2>,
+        ep_post_rdma_read_to_rmr_func: unsupported::ep_post_rdma_read_to_rmr::<V2>,
+        cno_fd_create_func: unsupported::cno_fd_create::<V2>,
+        cno_trigger_func: unsupported::cno_trigger::<V2>,
+        ia_ha_related_func: unsupported::ia_ha_related::<V2>,
+        handle_extendedop_func: unsupported::handle_extendedop::<V2>,
     });
 }

@@ -14,7 +14,7 @@ use crate::dapl::ia::Ia;
 use crate::dapl::object::device_error;
 use crate::dapl::types::{CAddress, Event, Opaque};
 use crate::device::{CmEvent, Device, QueuePair};
-use crate::error::{Error, Result, Subtype};
+use crate::error::{Error, Kind, Result, Subtype};
 
 /// The subtype of `DAT_INVALID_STATE` that names a state.
 pub(super) fn state_error(state: DAT_EP_STATE) -> Error {
@@ -30,6 +30,24 @@ pub(super) fn state_error(state: DAT_EP_STATE) -> Error {
         DAT_EP_STATE_COMPLETION_PENDING => Subtype::StateEpComplpending,
         _ => Subtype::None,
     })
+}
+
+/// An endpoint that waits for the connection of a request.
+pub(crate) struct Accepting<'a, D: Device> {
+    ep: &'a Ep<D>,
+    /// What the connection is made on.
+    pub qp: Arc<D::Qp>,
+    before: DAT_EP_STATE,
+}
+
+impl<D: Device> Accepting<'_, D> {
+    /// The accept came to nothing before anybody saw it.
+    pub(crate) fn undo(self) {
+        let inner = self.ep.inner.lock();
+        if self.ep.state() == DAT_EP_STATE_COMPLETION_PENDING {
+            self.ep.set_state(&inner, self.before);
+        }
+    }
 }
 
 impl<D: Device> Ep<D> {
@@ -61,6 +79,7 @@ impl<D: Device> Ep<D> {
             return Err(state_error(state));
         }
         inner.remote_address = Some(CAddress::new(remote));
+        inner.target = Some(remote);
         inner.remote_port = conn_qual;
         self.set_state(&inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
@@ -74,12 +93,30 @@ impl<D: Device> Ep<D> {
             })
     }
 
-    /// The endpoint is named in `dat_cr_accept`: it waits for the connection from now on.
+    /// `dat_ep_dup_connect`: where the connected endpoint `dup` went.
+    pub(super) fn dup_target(&self) -> Result<(SocketAddr, u64)> {
+        let inner = self.inner.lock();
+        let state = self.state();
+        match inner.target {
+            Some(target) if state == DAT_EP_STATE_CONNECTED => Ok((target, inner.remote_port)),
+            // The passive side has nowhere to connect to again.
+            None if state == DAT_EP_STATE_CONNECTED => Err(Kind::InvalidParameter.into()),
+            _ => Err(state_error(state)),
+        }
+    }
+
+    /// The endpoint waits for the connection of a request that is being accepted. `states` are
+    /// those it may be in: unconnected when `dat_cr_accept` names it, pending when the request
+    /// brought it.
     ///
     /// # Errors
-    /// `DAT_INVALID_STATE` unless it is unconnected, `DAT_INVALID_HANDLE` if it is of another
-    /// IA or lacks what a connection needs; nothing has changed then.
-    pub(crate) fn begin_accept(&self, ia: &Arc<Ia<D>>) -> Result<Arc<D::Qp>> {
+    /// `DAT_INVALID_STATE` for another state, `DAT_INVALID_HANDLE` if it is of another IA or
+    /// lacks what a connection needs; nothing has changed then.
+    pub(crate) fn begin_accept(
+        &self,
+        ia: &Arc<Ia<D>>,
+        states: &[DAT_EP_STATE],
+    ) -> Result<Accepting<'_, D>> {
         let invalid = Error::handle(Subtype::HandleEp);
         let inner = self.inner.lock();
         let uses = inner.uses.as_ref().ok_or(invalid)?;
@@ -87,24 +124,43 @@ impl<D: Device> Ep<D> {
             return Err(invalid);
         }
         let qp = self.qp().ok_or(invalid)?;
-        let state = self.state();
-        if state != DAT_EP_STATE_UNCONNECTED {
-            return Err(state_error(state));
+        let before = self.state();
+        if !states.contains(&before) {
+            return Err(state_error(before));
         }
         self.set_state(&inner, DAT_EP_STATE_COMPLETION_PENDING);
-        Ok(qp)
+        Ok(Accepting {
+            ep: self,
+            qp,
+            before,
+        })
     }
 
-    /// The accept came to nothing before anybody saw it.
-    pub(crate) fn undo_accept(&self) {
+    /// A service point reserves the endpoint, or a request takes it, or it is given back.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` if it is not in state `from`, `DAT_INVALID_HANDLE` if it is freed or
+    /// of another IA.
+    pub(crate) fn change_state(
+        &self,
+        ia: &Arc<Ia<D>>,
+        from: DAT_EP_STATE,
+        to: DAT_EP_STATE,
+    ) -> Result<()> {
         let inner = self.inner.lock();
-        if self.state() == DAT_EP_STATE_COMPLETION_PENDING {
-            self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        if inner.uses.is_none() || !Arc::ptr_eq(&self.base.ia, ia) {
+            return Err(Error::handle(Subtype::HandleEp));
         }
+        let state = self.state();
+        if state != from {
+            return Err(state_error(state));
+        }
+        self.set_state(&inner, to);
+        Ok(())
     }
 
     /// What the device tells of the connection.
-    pub(super) fn on_event(&self, event: CmEvent) {
+    pub(crate) fn on_event(&self, event: CmEvent) {
         let (number, state, data) = match event {
             CmEvent::Established { private_data } => (
                 DAT_CONNECTION_EVENT_ESTABLISHED,
@@ -146,6 +202,7 @@ impl<D: Device> Ep<D> {
         }
         let Some(uses) = &inner.uses else { return };
         let evd = uses.connect_evd.as_ref().map(|u| u.evd.clone());
+        let drained = connected && uses.srq.is_some();
         if before == DAT_EP_STATE_COMPLETION_PENDING
             && let Some((_, remote)) = addrs
         {
@@ -167,6 +224,14 @@ impl<D: Device> Ep<D> {
                 private_data: Opaque(pointer.cast()),
                 private_data_size: size,
             });
+        }
+        if drained {
+            // The endpoint takes no more buffers: programs wait for this before they free it.
+            self.base.ia.async_event(
+                DAT_ASYNC_ERROR_EP_BROKEN,
+                self.handle(),
+                DAT_EP_TRANSFER_TO_ERROR,
+            );
         }
     }
 
@@ -203,15 +268,17 @@ impl<D: Device> Ep<D> {
             state => return Err(state_error(state)),
         }
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
-        qp.reset();
+        // The order matters for the count of an SRQ: what is queued is counted before it goes.
         if let Some(uses) = &inner.uses {
-            let evds = [&uses.recv_evd, &uses.request_evd, &uses.connect_evd];
-            for evd in evds.into_iter().flatten() {
-                evd.evd.purge(self.base.handle());
+            let completed = uses.purge(self.handle());
+            if let Some(srq) = &uses.srq {
+                srq.retire(completed);
             }
         }
+        qp.reset();
         inner.private_data = None;
         inner.remote_address = None;
+        inner.target = None;
         inner.remote_port = 0;
         self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
         Ok(())

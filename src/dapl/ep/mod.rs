@@ -5,13 +5,16 @@
 
 mod calls;
 mod connect;
+mod modify;
 mod post;
 
 pub use calls::*;
+pub use modify::EpChange;
 pub use post::*;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -20,16 +23,19 @@ use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
 use super::pz::{Pz, PzUse};
+use super::srq::{Srq, SrqUse};
 use super::types::{CAddress, EpAttr, Handle};
 use crate::abi::common::*;
-use crate::device::{CmEvent, Device, QpAttr, QpHandler, QueuePair};
-use crate::error::{Error, Result, Subtype};
-use crate::handle::{Object, Shared};
+use crate::device::{CmEvent, Device, QpAttr, QpHandler, QpParts, QueuePair};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{self, Object, Shared};
 
 /// One end of a connection.
 #[repr(align(64))]
 pub struct Ep<D: Device> {
     base: Base<D>,
+    /// For the upcalls of the device.
+    me: Weak<Ep<D>>,
     /// `DAT_EP_STATE`. Written under the lock of `inner`, read by the posts without.
     state: AtomicU32,
     /// What the posts need; nothing once the endpoint is freed.
@@ -38,18 +44,41 @@ pub struct Ep<D: Device> {
 }
 
 /// What an endpoint is made of; replaced as a whole.
-struct Config<D: Device> {
-    attr: EpAttr,
+pub(super) struct Config<D: Device> {
+    pub(super) attr: EpAttr,
+    /// Receives come from an SRQ.
+    has_srq: bool,
     /// `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
+}
+
+/// Marks on the number of buffers of its SRQ that an endpoint may hold.
+#[derive(Clone, Copy)]
+pub(super) struct Marks {
+    soft: Option<u32>,
+    hard: Option<u32>,
+}
+
+impl Marks {
+    /// Those of a new endpoint. Programs leave the attribute at 0 and do not mean it: the first
+    /// message would be an error event.
+    fn of(attr: &EpAttr) -> Marks {
+        Marks {
+            soft: u32::try_from(attr.srq_soft_hw).ok().filter(|n| *n > 0),
+            hard: None,
+        }
+    }
 }
 
 struct Inner<D: Device> {
     /// Objects the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
+    marks: Marks,
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
     remote_address: Option<CAddress>,
+    /// Where the last `dat_ep_connect` went, for `dat_ep_dup_connect`.
+    target: Option<SocketAddr>,
     remote_port: u64,
 }
 
@@ -59,6 +88,27 @@ struct Uses<D: Device> {
     recv_evd: Option<EvdUse<D>>,
     request_evd: Option<EvdUse<D>>,
     connect_evd: Option<EvdUse<D>>,
+    srq: Option<SrqUse<D>>,
+}
+
+impl<D: Device> Uses<D> {
+    /// What the queue pair is put together from; `None` without a protection zone.
+    fn parts(&self) -> Option<QpParts<'_, D>> {
+        Some(QpParts {
+            pd: &self.pz.as_ref()?.pd,
+            send_cq: self.request_evd.as_ref().and_then(|u| u.evd.cq()),
+            recv_cq: self.recv_evd.as_ref().and_then(|u| u.evd.cq()),
+            srq: self.srq.as_ref().map(|srq| srq.device()),
+        })
+    }
+
+    /// Removes what is left of an endpoint from its EVDs; gives how many completions of
+    /// buffers of an SRQ that were.
+    fn purge(&self, ep: Handle) -> usize {
+        let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
+        let evds = evds.into_iter().flatten();
+        evds.map(|evd| evd.evd.purge(ep)).sum()
+    }
 }
 
 /// A stream into an EVD, ended by its drop.
@@ -70,7 +120,10 @@ struct EvdUse<D: Device> {
 impl<D: Device> EvdUse<D> {
     fn begin(ia: &Arc<Ia<D>>, evd: Option<Arc<Evd<D>>>, stream: Stream) -> Result<Option<Self>> {
         let Some(evd) = evd else { return Ok(None) };
-        if !evd.is_of(ia) {
+        // Completions come from a queue of the device instance. Connection events are ours: no
+        // man page binds their EVD to the same open of the IA, and programs with several share
+        // one.
+        if stream != Stream::Connection && !evd.is_of(ia) {
             return Err(Error::handle(stream.invalid()));
         }
         evd.attach(stream)?;
@@ -98,29 +151,76 @@ impl<D: Device> DatObject<D> for Ep<D> {
 }
 
 /// The queue pair's way to its endpoint.
-struct Upcall<D: Device>(OnceLock<Weak<Ep<D>>>);
+struct Upcall<D: Device>(Weak<Ep<D>>);
 
 impl<D: Device> QpHandler for Upcall<D> {
     fn connection(&self, event: CmEvent) {
-        if let Some(ep) = self.0.get().and_then(Weak::upgrade) {
+        if let Some(ep) = self.0.upgrade() {
             ep.on_event(event);
+        }
+    }
+
+    fn soft_watermark(&self) {
+        if let Some(ep) = self.0.upgrade() {
+            // The reason is one of an endpoint's; no event number is its own.
+            ep.base.ia.async_event(
+                DAT_ASYNC_ERROR_EP_BROKEN,
+                ep.handle(),
+                DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT,
+            );
         }
     }
 }
 
-/// The EVDs of a new endpoint.
-struct Evds<D: Device> {
-    recv: Option<Arc<Evd<D>>>,
-    request: Option<Arc<Evd<D>>>,
-    connect: Option<Arc<Evd<D>>>,
+/// What a new endpoint is to use.
+pub(super) struct Parts<D: Device> {
+    pub pz: Option<Arc<Pz<D>>>,
+    pub recv_evd: Option<Arc<Evd<D>>>,
+    pub request_evd: Option<Arc<Evd<D>>>,
+    pub connect_evd: Option<Arc<Evd<D>>>,
+    pub srq: Option<Arc<Srq<D>>>,
+}
+
+impl<D: Device> Parts<D> {
+    /// For an endpoint that is configured later.
+    pub const NONE: Parts<D> = Parts {
+        pz: None,
+        recv_evd: None,
+        request_evd: None,
+        connect_evd: None,
+        srq: None,
+    };
+
+    /// Begins to use all of them.
+    fn enter(self, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Uses<D>> {
+        let recv = Stream::Recv(attr.recv_completion_flags);
+        let request = Stream::Send(attr.request_completion_flags);
+        Ok(Uses {
+            srq: self.srq.map(|srq| srq.enter(ia)).transpose()?,
+            pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
+            recv_evd: EvdUse::begin(ia, self.recv_evd, recv)?,
+            request_evd: EvdUse::begin(ia, self.request_evd, request)?,
+            connect_evd: EvdUse::begin(ia, self.connect_evd, Stream::Connection)?,
+        })
+    }
+}
+
+fn set_marks<D: Device>(qp: &D::Qp, marks: Marks) -> Result<()> {
+    qp.set_recv_watermarks(marks.soft, marks.hard)
+        .map_err(|e| device_error(e, Subtype::ResourceTep))
 }
 
 impl<D: Device> Ep<D> {
-    fn create(
+    /// Makes an endpoint in state `state`.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for attributes the device cannot offer, `DAT_INVALID_HANDLE` for
+    /// a part that is not of this IA or that its EVD cannot take.
+    pub(super) fn create(
         ia: &Arc<Ia<D>>,
-        pz: Option<Arc<Pz<D>>>,
-        evds: Evds<D>,
+        parts: Parts<D>,
         attr: Option<EpAttr>,
+        state: DAT_EP_STATE,
     ) -> Result<Arc<Self>> {
         let limits = ia.device.attr();
         let attr = match attr {
@@ -130,50 +230,54 @@ impl<D: Device> Ep<D> {
             }
             None => EpAttr::default_for(limits),
         };
-        let recv = Stream::Recv(attr.recv_completion_flags);
-        let request = Stream::Send(attr.request_completion_flags);
-        let uses = Uses {
-            pz: pz.map(|pz| pz.enter(ia)).transpose()?,
-            recv_evd: EvdUse::begin(ia, evds.recv, recv)?,
-            request_evd: EvdUse::begin(ia, evds.request, request)?,
-            connect_evd: EvdUse::begin(ia, evds.connect, Stream::Connection)?,
-        };
-        let upcall = Arc::new(Upcall(OnceLock::new()));
-        let ep = Arc::new(Ep {
+        let uses = parts.enter(ia, &attr)?;
+        let ep = Arc::new_cyclic(|me| Ep {
             base: Base::new(ia.clone()),
-            state: AtomicU32::new(DAT_EP_STATE_UNCONNECTED),
+            me: me.clone(),
+            state: AtomicU32::new(state),
             config: Shared::empty(),
             inner: Mutex::new(Inner {
                 uses: None,
+                marks: Marks::of(&attr),
                 private_data: None,
                 remote_address: None,
+                target: None,
                 remote_port: 0,
             }),
         });
-        let _ = upcall.0.set(Arc::downgrade(&ep));
-        let handle = publish(&ep)?;
         // The queue pair returns the handle in its completions, so the handle comes first.
-        let qp = match Self::create_qp(ia, &uses, &attr, handle, upcall) {
-            Ok(qp) => qp,
+        publish(&ep)?;
+        let qp = uses
+            .parts()
+            .map(|parts| ep.make_qp(&parts, &attr, Marks::of(&attr)));
+        match qp.transpose() {
+            Ok(qp) => {
+                let has_srq = uses.srq.is_some();
+                ep.config.set(Some(Arc::new(Config { attr, has_srq, qp })));
+                ep.inner.lock().uses = Some(uses);
+                Ok(ep)
+            }
             Err(error) => {
                 unpublish(&*ep);
-                return Err(error);
+                Err(error)
             }
-        };
-        ep.config.set(Some(Arc::new(Config { attr, qp })));
-        ep.inner.lock().uses = Some(uses);
-        Ok(ep)
+        }
     }
 
-    fn create_qp(
-        ia: &Arc<Ia<D>>,
-        uses: &Uses<D>,
-        attr: &EpAttr,
-        handle: Handle,
-        upcall: Arc<Upcall<D>>,
-    ) -> Result<Option<Arc<D::Qp>>> {
-        let Some(pz) = &uses.pz else { return Ok(None) };
-        let limits = ia.device.attr();
+    fn make_qp(&self, parts: &QpParts<'_, D>, attr: &EpAttr, marks: Marks) -> Result<Arc<D::Qp>> {
+        let upcall = Arc::new(Upcall(self.me.clone()));
+        let device = &self.base.ia.device;
+        let qp = device
+            .create_qp(parts, &self.qp_attr(attr), upcall)
+            .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+        if parts.srq.is_some() {
+            set_marks::<D>(&qp, marks)?;
+        }
+        Ok(qp)
+    }
+
+    fn qp_attr(&self, attr: &EpAttr) -> QpAttr {
+        let limits = self.base.ia.device.attr();
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
         // Programs leave the segment limits of RDMA at 0 and post all the same; the attributes
         // are minimums, so a few segments are always there.
@@ -182,29 +286,22 @@ impl<D: Device> Ep<D> {
             .max_request_iov
             .max(attr.max_rdma_read_iov)
             .max(attr.max_rdma_write_iov);
-        let solicited = attr.recv_completion_flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0;
-        let cq = |evd: &Option<EvdUse<D>>| evd.as_ref().and_then(|u| u.evd.cq().cloned());
-        let (send_cq, recv_cq) = (cq(&uses.request_evd), cq(&uses.recv_evd));
-        let qp = ia
-            .device
-            .create_qp(
-                &pz.pd,
-                send_cq.as_ref(),
-                recv_cq.as_ref(),
-                &QpAttr {
-                    context: handle.0.expose_provenance() as u64,
-                    max_send_wr: count(attr.max_request_dtos),
-                    max_recv_wr: count(attr.max_recv_dtos),
-                    max_send_sge: segments(request_iov),
-                    max_recv_sge: segments(attr.max_recv_iov),
-                    max_rd_in: count(attr.max_rdma_read_in),
-                    max_rd_out: count(attr.max_rdma_read_out),
-                    recv_solicited_only: solicited,
-                },
-                upcall,
-            )
-            .map_err(|e| device_error(e, Subtype::ResourceTep))?;
-        Ok(Some(qp))
+        let solicited = attr.recv_completion_flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+        QpAttr {
+            context: self.handle().0.expose_provenance() as u64,
+            max_send_wr: count(attr.max_request_dtos),
+            max_recv_wr: count(attr.max_recv_dtos),
+            max_send_sge: segments(request_iov),
+            max_recv_sge: segments(attr.max_recv_iov),
+            max_rd_in: count(attr.max_rdma_read_in),
+            max_rd_out: count(attr.max_rdma_read_out),
+            recv_solicited_only: solicited != 0,
+        }
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.base.handle()
     }
 
     /// `DAT_EP_STATE_*`.
@@ -216,6 +313,44 @@ impl<D: Device> Ep<D> {
     /// The queue pair, if the endpoint has one and is not freed.
     fn qp(&self) -> Option<Arc<D::Qp>> {
         self.config.get_shared()?.qp.clone()
+    }
+
+    /// The handle of its protection zone.
+    pub(super) fn pz(&self) -> Option<DAT_PZ_HANDLE> {
+        let inner = self.inner.lock();
+        let pz = inner.uses.as_ref()?.pz.as_ref()?;
+        Some(pz.handle().0)
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state() == DAT_EP_STATE_CONNECTED
+    }
+
+    /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
+    /// have marks.
+    fn set_watermarks(&self, marks: Marks) -> Result<()> {
+        let invalid = Error::handle(Subtype::HandleEp);
+        let config = self.config.get_shared().ok_or(invalid)?;
+        if !config.has_srq {
+            return Err(Kind::ModelNotSupported.into());
+        }
+        self.inner.lock().marks = marks;
+        match &config.qp {
+            Some(qp) => set_marks::<D>(qp, marks),
+            None => Ok(()),
+        }
+    }
+
+    /// A completion of a buffer of an SRQ was taken from the EVD of the endpoint with this
+    /// handle. An endpoint that is gone has settled its account.
+    pub(super) fn retire_srq_buffer(handle: u64) {
+        let handle = std::ptr::with_exposed_provenance_mut(handle as usize);
+        if let Some(ep) = handle::get_shared::<Ep<D>>(handle) {
+            let inner = ep.inner.lock();
+            if let Some(srq) = inner.uses.as_ref().and_then(|uses| uses.srq.as_ref()) {
+                srq.retire(1);
+            }
+        }
     }
 
     fn param(&self) -> Result<EpParam> {
@@ -240,12 +375,23 @@ impl<D: Device> Ep<D> {
             recv_evd: evd(&uses.recv_evd),
             request_evd: evd(&uses.request_evd),
             connect_evd: evd(&uses.connect_evd),
-            srq: DAT_HANDLE_NULL,
+            srq: uses
+                .srq
+                .as_ref()
+                .map_or(DAT_HANDLE_NULL, |srq| srq.handle().0),
             attr: config.attr,
         })
     }
 
     fn free(&self) -> Result<()> {
+        let inner = self.inner.lock();
+        if let state @ (DAT_EP_STATE_RESERVED
+        | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
+        | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) = self.state()
+        {
+            return Err(connect::state_error(state));
+        }
+        drop(inner);
         if !unpublish(self) {
             return Err(Error::handle(Subtype::HandleEp));
         }
@@ -253,23 +399,24 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// Takes the object down when its IA closes.
+    /// Takes the object down, whatever its state: when its IA closes, or its request is gone.
     pub(super) fn destroy(&self) {
-        let _ = self.free();
+        if unpublish(self) {
+            self.release();
+        }
     }
 
     /// Ends the connection without an event and lets go of everything.
     fn release(&self) {
         let qp = self.qp();
         self.config.set(None);
-        if let Some(qp) = qp {
-            qp.destroy();
-        }
         let uses = self.inner.lock().uses.take();
+        let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         if let Some(uses) = &uses {
-            let evds = [&uses.recv_evd, &uses.request_evd, &uses.connect_evd];
-            for evd in evds.into_iter().flatten() {
-                evd.evd.purge(self.base.handle());
+            // What had gone on to the EVD already.
+            let completed = uses.purge(self.handle());
+            if let Some(srq) = &uses.srq {
+                srq.retire(completed + lost);
             }
         }
     }

@@ -19,12 +19,12 @@ use crate::handle::{self, Guard, pin};
 const MAX_SEGMENTS: usize = 64;
 
 /// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
-const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
+pub(in crate::dapl) const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
     | DAT_COMPLETION_UNSIGNALLED_FLAG
     | DAT_COMPLETION_BARRIER_FENCE_FLAG;
 
 /// The local segments of a post.
-struct Segments {
+pub(in crate::dapl) struct Segments {
     sges: [MaybeUninit<Sge>; MAX_SEGMENTS],
     count: usize,
     /// Bytes in all of them.
@@ -35,7 +35,10 @@ impl Segments {
     /// # Safety
     /// `iov` is NULL or points to `count` triplets if `count` is positive.
     #[inline]
-    unsafe fn read<A: Abi>(count: DAT_COUNT, iov: *const A::LmrTriplet) -> Result<Segments> {
+    pub(in crate::dapl) unsafe fn read<A: Abi>(
+        count: DAT_COUNT,
+        iov: *const A::LmrTriplet,
+    ) -> Result<Segments> {
         let count = usize::try_from(count)
             .ok()
             .filter(|n| *n <= MAX_SEGMENTS)
@@ -55,7 +58,7 @@ impl Segments {
         Ok(Segments { sges, count, total })
     }
 
-    fn as_slice(&self) -> &[Sge] {
+    pub(in crate::dapl) fn as_slice(&self) -> &[Sge] {
         // SAFETY: `read` has written the first `count`.
         unsafe { self.sges[..self.count].assume_init_ref() }
     }
@@ -66,7 +69,7 @@ impl Segments {
 /// `configured` are the endpoint's flags of that direction: only an endpoint made with
 /// `DAT_COMPLETION_UNSIGNALLED_FLAG` may use it per operation.
 #[inline]
-fn flags(
+pub(in crate::dapl) fn flags(
     flags: DAT_COMPLETION_FLAGS,
     allowed: DAT_COMPLETION_FLAGS,
     configured: DAT_COMPLETION_FLAGS,
@@ -94,7 +97,7 @@ fn flags(
 }
 
 /// What a refused post means: `read` says whether the local memory would have been read.
-fn post_error(error: PostError, read: bool) -> Error {
+pub(in crate::dapl) fn post_error(error: PostError, read: bool) -> Error {
     let (privilege, protection) = if read {
         (Subtype::PrivilegesRead, Subtype::ProtectionRead)
     } else {
@@ -114,7 +117,10 @@ fn post_error(error: PostError, read: bool) -> Error {
 
 impl<D: Device> Ep<D> {
     #[inline]
-    fn config<'g>(&self, guard: &'g Guard) -> Result<(&'g Config<D>, &'g Arc<D::Qp>)> {
+    pub(in crate::dapl) fn config<'g>(
+        &self,
+        guard: &'g Guard,
+    ) -> Result<(&'g Config<D>, &'g Arc<D::Qp>)> {
         let config = self
             .config
             .get(guard)
@@ -128,7 +134,7 @@ impl<D: Device> Ep<D> {
 
     /// Requests are for connected endpoints; after the end of a connection they are flushed.
     #[inline]
-    fn check_request_state(&self) -> Result<()> {
+    pub(in crate::dapl) fn check_request_state(&self) -> Result<()> {
         match self.state() {
             DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => Ok(()),
             state => Err(state_error(state)),
@@ -187,6 +193,39 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
                 user_cookie,
                 (completion_flags, allowed, Subtype::Arg5),
                 |_| Ok(SendOp::Send),
+            )
+        }
+    })
+}
+
+/// `dat_ep_post_send_with_invalidate` of DAT 2.0: with `invalidate_flag` the peer's
+/// `rmr_context` is invalid before the message is received.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets.
+pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+    invalidate_flag: DAT_BOOLEAN,
+    rmr_context: DAT_RMR_CONTEXT,
+) -> DAT_RETURN {
+    let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    let op = match invalidate_flag {
+        DAT_FALSE => SendOp::Send,
+        _ => SendOp::SendInvalidate { rkey: rmr_context },
+    };
+    boundary::<A>(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            post_request::<A, D>(
+                ep_handle,
+                (num_segments, local_iov),
+                user_cookie,
+                (completion_flags, allowed, Subtype::Arg5),
+                |_| Ok(op),
             )
         }
     })
@@ -281,6 +320,9 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
         // SAFETY: the caller's promise.
         let segments = unsafe { Segments::read::<A>(num_segments, local_iov) }?;
         let (config, qp) = ep.config(&guard)?;
+        if config.has_srq {
+            return Err(Error::state(Subtype::StateSrqInUse));
+        }
         let flags = flags(
             completion_flags,
             DAT_COMPLETION_UNSIGNALLED_FLAG,

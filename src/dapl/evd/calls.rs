@@ -147,7 +147,9 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
         let (result, more) = evd.wait(timeout(wait), threshold);
         // SAFETY: not NULL.
         unsafe { n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX)) };
-        let taken = A::event(&result?, evd_handle);
+        let taken = result?;
+        evd.account(&taken);
+        let taken = A::event(&taken, evd_handle);
         // SAFETY: not NULL.
         unsafe { event.write(taken) };
         Ok(())
@@ -232,6 +234,10 @@ impl<D: Device> Evd<D> {
         if state.control & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0 {
             bits |= DAT_EVD_STATE_CONFIG_SOLICITED;
         }
+        // The values overlap: programs compare under the mask of all three.
+        if state.threshold_streams > 0 {
+            bits |= DAT_EVD_STATE_CONFIG_THRESHOLD;
+        }
         let cno = state.cno.as_ref().map(|cno| cno.handle().0);
         DAT_EVD_PARAM {
             ia_handle: self.base.ia.handle().0,
@@ -299,6 +305,10 @@ impl<D: Device> Evd<D> {
         let taken = self.take(&mut state);
         if taken.is_none() && state.overflowed {
             return Err(Kind::InvalidState.into());
+        }
+        drop(state);
+        if let Some(event) = &taken {
+            self.account(event);
         }
         Ok(taken)
     }

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::cno::Cno;
+use super::ep::Ep;
 use super::ia::Ia;
 use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
 use super::sleep::Sleepers;
@@ -73,6 +74,16 @@ impl Stream {
             _ => None,
         }
     }
+
+    /// The endpoint was made for waits with thresholds.
+    fn counts(self) -> bool {
+        match self {
+            Stream::Recv(flags) | Stream::Send(flags) => {
+                flags & DAT_COMPLETION_EVD_THRESHOLD_FLAG != 0
+            }
+            _ => false,
+        }
+    }
 }
 
 /// An event dispatcher.
@@ -102,10 +113,45 @@ struct State<D: Device> {
     /// Those of them that are completions, and the notification control they all share.
     completion_streams: usize,
     control: DAT_COMPLETION_FLAGS,
+    /// Those of them that were made for waits with thresholds.
+    threshold_streams: usize,
     /// An asynchronous error was lost here: nobody can be told but whoever asks.
     overflowed: bool,
     /// Freed, or its IA is closed.
     dead: bool,
+}
+
+impl<D: Device> State<D> {
+    fn attach(&mut self, stream: Stream) -> Result<()> {
+        let conflict = match stream.control() {
+            Some(control) => {
+                let others = self.streams > self.completion_streams;
+                (self.completion_streams > 0 && control != self.control) || (control != 0 && others)
+            }
+            None => self.control != 0,
+        };
+        if conflict {
+            return Err(Kind::InvalidParameter.into());
+        }
+        self.streams += 1;
+        self.threshold_streams += usize::from(stream.counts());
+        if let Some(control) = stream.control() {
+            self.completion_streams += 1;
+            self.control = control;
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, stream: Stream) {
+        self.streams -= 1;
+        self.threshold_streams -= usize::from(stream.counts());
+        if stream.control().is_some() {
+            self.completion_streams -= 1;
+            if self.completion_streams == 0 {
+                self.control = 0;
+            }
+        }
+    }
 }
 
 // SAFETY: `tag` is injective; aligned to 64.
@@ -193,6 +239,7 @@ impl<D: Device> Evd<D> {
                 streams: 0,
                 completion_streams: 0,
                 control: 0,
+                threshold_streams: 0,
                 overflowed: false,
                 dead: false,
             }),
@@ -247,35 +294,25 @@ impl<D: Device> Evd<D> {
         if state.dead || self.flags & flag == 0 {
             return Err(Error::handle(invalid));
         }
-        let conflict = match stream.control() {
-            Some(control) => {
-                let others = state.streams > state.completion_streams;
-                (state.completion_streams > 0 && control != state.control)
-                    || (control != 0 && others)
-            }
-            None => state.control != 0,
-        };
-        if conflict {
-            return Err(Kind::InvalidParameter.into());
-        }
-        state.streams += 1;
-        if let Some(control) = stream.control() {
-            state.completion_streams += 1;
-            state.control = control;
-        }
-        Ok(())
+        state.attach(stream)
     }
 
     /// A stream ceases to feed the EVD.
     pub fn detach(&self, stream: Stream) {
+        self.state.lock().detach(stream);
+    }
+
+    /// A stream of completions gets other completion flags.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` when it would not agree with the others; nothing has changed.
+    pub fn exchange(&self, from: Stream, to: Stream) -> Result<()> {
         let mut state = self.state.lock();
-        state.streams -= 1;
-        if stream.control().is_some() {
-            state.completion_streams -= 1;
-            if state.completion_streams == 0 {
-                state.control = 0;
-            }
-        }
+        state.detach(from);
+        state.attach(to).inspect_err(|_| {
+            // It agreed with the others before.
+            let _ = state.attach(from);
+        })
     }
 
     /// Queues an event of the provider and tells whoever waits. A full queue loses the event
@@ -324,6 +361,16 @@ impl<D: Device> Evd<D> {
         self.cq.as_ref()?.poll().map(Event::Completion)
     }
 
+    /// Counts what leaves the EVD for good: an SRQ wants to know of its buffers.
+    #[inline]
+    fn account(&self, event: &Event) {
+        if let Event::Completion(completion) = event
+            && completion.from_srq
+        {
+            Ep::<D>::retire_srq_buffer(completion.context);
+        }
+    }
+
     /// Tells the waiter to look.
     fn signal(&self, state: &mut State<D>) {
         if state.waiter {
@@ -368,14 +415,26 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Removes the events of an endpoint.
-    pub fn purge(&self, of: Handle) {
+    /// Removes the events of an endpoint; gives how many completions of buffers of an SRQ were
+    /// among them.
+    pub fn purge(&self, of: Handle) -> usize {
         let context = of.0.addr() as u64;
-        self.state.lock().queue.retain(|event| match event {
-            Event::Completion(completion) => completion.context != context,
+        let mut from_srq = 0;
+        let mut state = self.state.lock();
+        let completions = self
+            .cq
+            .iter()
+            .flat_map(|cq| std::iter::from_fn(|| cq.poll()));
+        state.queue.extend(completions.map(Event::Completion));
+        state.queue.retain(|event| match event {
+            Event::Completion(completion) if completion.context == context => {
+                from_srq += usize::from(completion.from_srq);
+                false
+            }
             Event::Connection { ep, .. } => *ep != of,
             _ => true,
         });
+        from_srq
     }
 
     fn release_cno(&self) {

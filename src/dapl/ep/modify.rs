@@ -1,0 +1,288 @@
+//! `dat_ep_modify`: what may change, and in which states.
+
+use std::sync::Arc;
+
+use super::connect::state_error;
+use super::{Config, Ep, EvdUse, Marks, Uses, set_marks};
+use crate::abi::{common::*, v2};
+use crate::dapl::evd::{Evd, Stream};
+use crate::dapl::ia::Ia;
+use crate::dapl::object::{device_error, lookup_opt};
+use crate::dapl::pz::{Pz, PzUse};
+use crate::dapl::types::EpAttr;
+use crate::device::{Device, QpParts, QueuePair};
+use crate::error::{Error, Result, Subtype};
+
+/// New values; the mask says which count. Masks are in the numbers of DAT 2.0.
+pub struct EpChange {
+    /// `DAT_EP_FIELD_*`.
+    pub mask: u64,
+    /// Protection zone.
+    pub pz: DAT_PZ_HANDLE,
+    /// EVD for receive completions.
+    pub recv_evd: DAT_EVD_HANDLE,
+    /// EVD for request completions.
+    pub request_evd: DAT_EVD_HANDLE,
+    /// EVD for connection events.
+    pub connect_evd: DAT_EVD_HANDLE,
+    /// Attributes.
+    pub attr: EpAttr,
+}
+
+/// What the provider or the IA decides, never the consumer.
+const FIXED: u64 = DAT_EP_FIELD_IA_HANDLE
+    | DAT_EP_FIELD_EP_STATE
+    | v2::DAT_EP_FIELD_COMM
+    | v2::DAT_EP_FIELD_LOCAL_IA_ADDRESS_PTR
+    | v2::DAT_EP_FIELD_LOCAL_PORT_QUAL
+    | v2::DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR
+    | v2::DAT_EP_FIELD_REMOTE_PORT_QUAL
+    | v2::DAT_EP_FIELD_SRQ_HANDLE;
+/// Attributes that no device of ours has: unknown ones cannot be set.
+const SPECIFIC: u64 = DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR
+    | DAT_EP_FIELD_EP_ATTR_TRANSPORT_SPECIFIC_ATTR
+    | DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR
+    | DAT_EP_FIELD_EP_ATTR_PROVIDER_SPECIFIC_ATTR;
+
+impl EpChange {
+    fn has(&self, field: u64) -> bool {
+        self.mask & field != 0
+    }
+
+    /// The attributes of an endpoint after the change.
+    fn apply(&self, old: &EpAttr) -> EpAttr {
+        let mut attr = *old;
+        let new = &self.attr;
+        macro_rules! take {
+            ($($field:ident: $mask:ident,)*) => {
+                $(if self.has($mask) { attr.$field = new.$field; })*
+            };
+        }
+        take! {
+            service_type: DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE,
+            max_message_size: DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE,
+            max_rdma_size: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE,
+            qos: DAT_EP_FIELD_EP_ATTR_QOS,
+            recv_completion_flags: DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS,
+            request_completion_flags: DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
+            max_recv_dtos: DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS,
+            max_request_dtos: DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS,
+            max_recv_iov: DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV,
+            max_request_iov: DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV,
+            max_rdma_read_in: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN,
+            max_rdma_read_out: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT,
+            srq_soft_hw: DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW,
+            max_rdma_read_iov: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV,
+            max_rdma_write_iov: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV,
+        }
+        attr
+    }
+}
+
+/// Parts that a change brings, already in use; outer `None` where nothing changes.
+struct Fresh<D: Device> {
+    pz: Option<Option<PzUse<D>>>,
+    recv_evd: Option<Option<EvdUse<D>>>,
+    request_evd: Option<Option<EvdUse<D>>>,
+    connect_evd: Option<Option<EvdUse<D>>>,
+}
+
+/// The part after the change.
+fn pick<'a, T>(fresh: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
+    match fresh {
+        Some(new) => new.as_ref(),
+        None => old.as_ref(),
+    }
+}
+
+impl<D: Device> Fresh<D> {
+    fn enter(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Self> {
+        let evd = |field, handle, stream: Stream| -> Result<Option<Option<EvdUse<D>>>> {
+            if !change.has(field) {
+                return Ok(None);
+            }
+            let evd: Option<Arc<Evd<D>>> = lookup_opt(handle, stream.invalid())?;
+            EvdUse::begin(ia, evd, stream).map(Some)
+        };
+        let recv = Stream::Recv(attr.recv_completion_flags);
+        let request = Stream::Send(attr.request_completion_flags);
+        let pz = if change.has(v2::DAT_EP_FIELD_PZ_HANDLE) {
+            let pz: Option<Arc<Pz<D>>> = lookup_opt(change.pz, Subtype::HandlePz)?;
+            Some(pz.map(|pz| pz.enter(ia)).transpose()?)
+        } else {
+            None
+        };
+        Ok(Fresh {
+            pz,
+            recv_evd: evd(v2::DAT_EP_FIELD_RECV_EVD_HANDLE, change.recv_evd, recv)?,
+            request_evd: evd(
+                v2::DAT_EP_FIELD_REQUEST_EVD_HANDLE,
+                change.request_evd,
+                request,
+            )?,
+            connect_evd: evd(
+                v2::DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+                change.connect_evd,
+                Stream::Connection,
+            )?,
+        })
+    }
+
+    /// What the queue pair is put together from after the change.
+    fn parts<'a>(&'a self, old: &'a Uses<D>) -> Option<QpParts<'a, D>> {
+        Some(QpParts {
+            pd: &pick(&self.pz, &old.pz)?.pd,
+            send_cq: pick(&self.request_evd, &old.request_evd).and_then(|u| u.evd.cq()),
+            recv_cq: pick(&self.recv_evd, &old.recv_evd).and_then(|u| u.evd.cq()),
+            srq: old.srq.as_ref().map(|srq| srq.device()),
+        })
+    }
+
+    /// Puts the parts in place of the old ones.
+    fn commit(self, uses: &mut Uses<D>) {
+        fn replace<T>(new: Option<Option<T>>, old: &mut Option<T>) {
+            if let Some(new) = new {
+                *old = new;
+            }
+        }
+        replace(self.pz, &mut uses.pz);
+        replace(self.recv_evd, &mut uses.recv_evd);
+        replace(self.request_evd, &mut uses.request_evd);
+        replace(self.connect_evd, &mut uses.connect_evd);
+    }
+}
+
+/// An EVD that stays, but whose stream has other completion flags. The drop takes that back.
+struct Exchange<D: Device> {
+    evd: Arc<Evd<D>>,
+    from: Stream,
+    to: Stream,
+    done: bool,
+}
+
+impl<D: Device> Exchange<D> {
+    fn begin(evd: Option<&EvdUse<D>>, to: Stream) -> Result<Option<Self>> {
+        let Some(evd) = evd.filter(|u| u.stream != to) else {
+            return Ok(None);
+        };
+        evd.evd.exchange(evd.stream, to)?;
+        Ok(Some(Exchange {
+            evd: evd.evd.clone(),
+            from: evd.stream,
+            to,
+            done: false,
+        }))
+    }
+
+    fn commit(mut self, evd: &mut Option<EvdUse<D>>) {
+        self.done = true;
+        if let Some(evd) = evd {
+            evd.stream = self.to;
+        }
+    }
+}
+
+impl<D: Device> Drop for Exchange<D> {
+    fn drop(&mut self) {
+        if !self.done {
+            // What was there before agreed with the other streams.
+            let _ = self.evd.exchange(self.to, self.from);
+        }
+    }
+}
+
+impl<D: Device> Ep<D> {
+    /// Changes what `change` names, all of it or nothing.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for a field that cannot be changed or a value that is not
+    /// supported, `DAT_INVALID_HANDLE` for a part, `DAT_INVALID_STATE` for a field that cannot
+    /// be changed in this state.
+    pub(super) fn modify(&self, change: &EpChange) -> Result<()> {
+        if change.has(FIXED) {
+            return Err(Error::arg(Subtype::Arg2));
+        }
+        let invalid = Error::handle(Subtype::HandleEp);
+        let mut inner = self.inner.lock();
+        let config = self.config.get_shared().ok_or(invalid)?;
+        self.check_modify_state(change, &config)?;
+        if change.has(SPECIFIC) {
+            return Err(Error::arg(Subtype::Arg3));
+        }
+        let ia = &self.base.ia;
+        let attr = change.apply(&config.attr);
+        attr.check(ia.device.attr(), Subtype::Arg3)
+            .map_err(|_| Error::arg(Subtype::Arg3))?;
+        let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
+            let soft = Marks::of(&attr).soft;
+            Marks {
+                soft,
+                ..inner.marks
+            }
+        } else {
+            inner.marks
+        };
+        let old = inner.uses.as_mut().ok_or(invalid)?;
+        let fresh = Fresh::enter(change, ia, &attr)?;
+        let kept = |fresh: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
+            let evd = if fresh.is_none() { evd.as_ref() } else { None };
+            Exchange::begin(evd, stream)
+        };
+        let recv = Stream::Recv(attr.recv_completion_flags);
+        let recv = kept(&fresh.recv_evd, &old.recv_evd, recv)?;
+        let request = Stream::Send(attr.request_completion_flags);
+        let request = kept(&fresh.request_evd, &old.request_evd, request)?;
+        let qp = match (&config.qp, fresh.parts(old)) {
+            (Some(qp), Some(parts)) => {
+                ia.device
+                    .modify_qp(qp, &parts, &self.qp_attr(&attr))
+                    .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+                if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) && config.has_srq {
+                    set_marks::<D>(qp, marks)?;
+                }
+                Some(qp.clone())
+            }
+            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, marks)?),
+            // Without a protection zone there is no queue pair; receives that were posted go
+            // with it.
+            (_, None) => None,
+        };
+        if let (Some(old), None) = (&config.qp, &qp) {
+            old.destroy();
+        }
+        if let Some(exchange) = recv {
+            exchange.commit(&mut old.recv_evd);
+        }
+        if let Some(exchange) = request {
+            exchange.commit(&mut old.request_evd);
+        }
+        fresh.commit(old);
+        inner.marks = marks;
+        let has_srq = config.has_srq;
+        self.config
+            .set(Some(Arc::new(Config { attr, has_srq, qp })));
+        Ok(())
+    }
+
+    fn check_modify_state(&self, change: &EpChange, config: &Config<D>) -> Result<()> {
+        let state = self.state();
+        let allowed = match state {
+            DAT_EP_STATE_UNCONNECTED | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING => true,
+            DAT_EP_STATE_RESERVED | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING => {
+                !change.has(v2::DAT_EP_FIELD_PZ_HANDLE)
+            }
+            _ => false,
+        };
+        // How receives notify is decided before the first of them.
+        let posted = config
+            .qp
+            .as_ref()
+            .is_some_and(|qp| qp.recv_outstanding() > 0);
+        let flags = change.has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)
+            && change.attr.recv_completion_flags != config.attr.recv_completion_flags;
+        if change.mask != 0 && (!allowed || (posted && flags)) {
+            return Err(state_error(state));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! Remote memory regions: `dat_rmr_create`, `dat_rmr_bind`, `dat_rmr_query`, `dat_rmr_free`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::abi::{Abi, RmrParam};
+use super::ep::{Ep, REQUEST_FLAGS, flags, post_error};
+use super::lmr::{Lmr, LmrUse};
+use super::object::{
+    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
+    tag, unpublish, write_opt,
+};
+use super::pz::{Pz, PzUse};
+use super::types::{Handle, access};
+use crate::abi::{common::*, v2};
+use crate::device::{Access, BindWr, Device, MemoryWindow, Sge};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{Object, pin};
+
+/// A window: a range of an LMR that peers may use, under a key that changes with every bind.
+#[repr(align(64))]
+pub struct Rmr<D: Device> {
+    base: Base<D>,
+    pz: DAT_PZ_HANDLE,
+    window: Arc<D::Mw>,
+    /// `None` once freed.
+    state: Mutex<Option<State<D>>>,
+}
+
+struct State<D: Device> {
+    binding: Option<Binding<D>>,
+    _pz: PzUse<D>,
+}
+
+/// What the window is bound to.
+struct Binding<D: Device> {
+    range: Sge,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    rmr_context: u32,
+    _lmr: LmrUse<D>,
+}
+
+// SAFETY: the handle of the protection zone is handed back, never followed; the rest is Send
+// and Sync.
+unsafe impl<D: Device> Send for Rmr<D> {}
+// SAFETY: as above.
+unsafe impl<D: Device> Sync for Rmr<D> {}
+
+// SAFETY: `tag` is injective; aligned to 64.
+unsafe impl<D: Device> Object for Rmr<D> {
+    const TAG: usize = tag(HandleType::Rmr, D::INDEX);
+}
+
+impl<D: Device> DatObject<D> for Rmr<D> {
+    const TYPE: HandleType = HandleType::Rmr;
+    const INVALID: Subtype = Subtype::HandleRmr;
+    fn base(&self) -> &Base<D> {
+        &self.base
+    }
+}
+
+/// The arguments of `dat_rmr_bind` that both versions have.
+struct Bind {
+    range: Sge,
+    privileges: DAT_MEM_PRIV_FLAGS,
+    ep: DAT_EP_HANDLE,
+    cookie: u64,
+    completion_flags: DAT_COMPLETION_FLAGS,
+    /// Numbers of the arguments for errors: they differ between the versions.
+    range_arg: Subtype,
+    privileges_arg: Subtype,
+    flags_arg: Subtype,
+}
+
+impl<D: Device> Rmr<D> {
+    fn create(pz: &Arc<Pz<D>>) -> Result<Arc<Self>> {
+        let ia = pz.ia();
+        if ia.device.attr().max_mw == 0 {
+            return Err(Kind::ModelNotSupported.into());
+        }
+        let in_pz = pz.enter(ia)?;
+        let window = ia
+            .device
+            .alloc_mw(&in_pz.pd)
+            .map_err(|e| device_error(e, Subtype::ResourceMemoryRegion))?;
+        let rmr = Arc::new(Rmr {
+            base: Base::new(ia.clone()),
+            pz: pz.handle().0,
+            window,
+            state: Mutex::new(Some(State {
+                binding: None,
+                _pz: in_pz,
+            })),
+        });
+        publish(&rmr)?;
+        Ok(rmr)
+    }
+
+    /// Queues the bind on the endpoint; gives the new context.
+    fn bind(&self, lmr: Option<Arc<Lmr<D>>>, bind: &Bind) -> Result<u32> {
+        let ep: Arc<Ep<D>> = lookup(bind.ep)?;
+        let unbind = bind.range.len == 0;
+        let access = access(bind.privileges, bind.privileges_arg)?;
+        let lmr = match lmr {
+            Some(lmr) if !unbind => Some(lmr),
+            None if !unbind => return Err(Error::arg(bind.range_arg)),
+            _ => None,
+        };
+        if ep.pz() != Some(self.pz) || lmr.as_ref().is_some_and(|lmr| lmr.pz() != self.pz) {
+            return Err(Kind::ProtectionViolation.into());
+        }
+        if let Some(lmr) = &lmr {
+            if !lmr.covers(&bind.range) {
+                return Err(Error::arg(bind.range_arg));
+            }
+            check_privileges(access, lmr)?;
+        }
+        let mut state = self.state.lock();
+        let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
+        let lmr = lmr.map(LmrUse::begin).transpose()?;
+        let guard = pin::pin();
+        let (config, qp) = ep.config(&guard)?;
+        let wr_flags = flags(
+            bind.completion_flags,
+            REQUEST_FLAGS,
+            config.attr.request_completion_flags,
+            bind.flags_arg,
+        )?;
+        ep.check_request_state()?;
+        let post = |region: Option<&D::Mr>| {
+            let wr = BindWr {
+                wr_id: bind.cookie,
+                context: self.handle().0.expose_provenance() as u64,
+                window: &self.window,
+                region,
+                addr: bind.range.addr,
+                len: bind.range.len.into(),
+                access,
+                flags: wr_flags,
+            };
+            D::post_bind(qp, &wr).map_err(|e| post_error(e, true))
+        };
+        let rmr_context = match &lmr {
+            Some(lmr) => lmr
+                .with(|mr| post(Some(mr)))
+                .ok_or(Error::handle(Subtype::HandleLmr))??,
+            None => post(None)?,
+        };
+        // After the end of a connection the bind is flushed: the old one stays.
+        if ep.is_connected() {
+            state.binding = lmr.map(|lmr| Binding {
+                range: bind.range,
+                privileges: bind.privileges,
+                rmr_context,
+                _lmr: lmr,
+            });
+        }
+        Ok(rmr_context)
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    fn free(&self) -> Result<()> {
+        let state = self.state.lock().take();
+        if state.is_none() || !unpublish(self) {
+            return Err(Error::handle(Subtype::HandleRmr));
+        }
+        self.window.close();
+        Ok(())
+    }
+
+    /// Takes the object down when its IA closes.
+    pub(super) fn destroy(&self) {
+        let _ = self.free();
+    }
+}
+
+/// A window opens no more than its region does locally: reads need local read, writes local
+/// write.
+fn check_privileges<D: Device>(access: Access, lmr: &Lmr<D>) -> Result<()> {
+    let local = lmr.access();
+    let missing = |remote, local_need| access.contains(remote) && !local.contains(local_need);
+    let subtype = if missing(Access::REMOTE_READ, Access::LOCAL_READ) {
+        Subtype::PrivilegesRdmaRead
+    } else if missing(Access::REMOTE_WRITE, Access::LOCAL_WRITE) {
+        Subtype::PrivilegesRdmaWrite
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::PrivilegesViolation, subtype))
+}
+
+/// `dat_rmr_create`.
+///
+/// # Safety
+/// `rmr_handle` is NULL or points to memory for a handle.
+pub unsafe extern "C" fn rmr_create<A: Abi, D: Device>(
+    pz_handle: DAT_PZ_HANDLE,
+    rmr_handle: *mut DAT_RMR_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let pz: Arc<Pz<D>> = lookup(pz_handle)?;
+        non_null(rmr_handle, Subtype::Arg2)?;
+        let rmr = Rmr::create(&pz)?;
+        // SAFETY: not NULL.
+        unsafe { rmr_handle.write(rmr.handle().0) };
+        Ok(())
+    })
+}
+
+/// `dat_rmr_bind` of DAT 1.2: the LMR is found by the context in the triplet.
+///
+/// # Safety
+/// `lmr_triplet` is NULL or points to a triplet, `context` to memory for a context.
+pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
+    rmr_handle: DAT_RMR_HANDLE,
+    lmr_triplet: *const A::LmrTriplet,
+    mem_priv: DAT_MEM_PRIV_FLAGS,
+    ep_handle: DAT_EP_HANDLE,
+    user_cookie: DAT_RMR_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+    context: *mut DAT_RMR_CONTEXT,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
+        non_null(lmr_triplet, Subtype::Arg2)?;
+        // SAFETY: not NULL.
+        let range = A::sge(unsafe { &*lmr_triplet })?;
+        let lmr = rmr.base.ia.lmr_of(range.lkey);
+        let new = rmr.bind(
+            lmr,
+            &Bind {
+                range,
+                privileges: mem_priv,
+                ep: ep_handle,
+                // SAFETY: every bit pattern is a valid integer.
+                cookie: unsafe { user_cookie.as_64 },
+                completion_flags,
+                range_arg: Subtype::Arg2,
+                privileges_arg: Subtype::Arg3,
+                flags_arg: Subtype::Arg6,
+            },
+        )?;
+        // SAFETY: NULL or valid, says the caller.
+        unsafe { write_opt(context, new) };
+        Ok(())
+    })
+}
+
+/// `dat_rmr_bind` of DAT 2.0, which names the LMR and the kind of addresses.
+///
+/// # Safety
+/// `lmr_triplet` is NULL or points to a triplet, `context` to memory for a context.
+pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
+    rmr_handle: DAT_RMR_HANDLE,
+    lmr_handle: DAT_LMR_HANDLE,
+    lmr_triplet: *const A::LmrTriplet,
+    mem_priv: DAT_MEM_PRIV_FLAGS,
+    va_type: v2::DAT_VA_TYPE,
+    ep_handle: DAT_EP_HANDLE,
+    user_cookie: DAT_RMR_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+    context: *mut DAT_RMR_CONTEXT,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
+        non_null(lmr_triplet, Subtype::Arg3)?;
+        // SAFETY: not NULL.
+        let range = A::sge(unsafe { &*lmr_triplet })?;
+        // An unbind needs no LMR.
+        let lmr = if lmr_handle.is_null() && range.len == 0 {
+            None
+        } else {
+            Some(lookup::<D, Lmr<D>>(lmr_handle)?)
+        };
+        match va_type {
+            v2::DAT_VA_TYPE_VA => {}
+            v2::DAT_VA_TYPE_ZB => return Err(Kind::ModelNotSupported.into()),
+            _ => return Err(Error::arg(Subtype::Arg5)),
+        }
+        let new = rmr.bind(
+            lmr,
+            &Bind {
+                range,
+                privileges: mem_priv,
+                ep: ep_handle,
+                // SAFETY: every bit pattern is a valid integer.
+                cookie: unsafe { user_cookie.as_64 },
+                completion_flags,
+                range_arg: Subtype::Arg3,
+                privileges_arg: Subtype::Arg4,
+                flags_arg: Subtype::Arg8,
+            },
+        )?;
+        // SAFETY: NULL or valid, says the caller.
+        unsafe { write_opt(context, new) };
+        Ok(())
+    })
+}
+
+/// `dat_rmr_query`; what the window is bound to reads as zero while it is not.
+///
+/// # Safety
+/// `rmr_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
+    rmr_handle: DAT_RMR_HANDLE,
+    mask: DAT_RMR_PARAM_MASK,
+    rmr_param: *mut A::RmrParam,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
+        check_mask(mask.into(), A::RMR_FIELDS.into(), Subtype::Arg2)?;
+        non_null(rmr_param, Subtype::Arg3)?;
+        let state = rmr.state.lock();
+        let binding = state.as_ref().and_then(|state| state.binding.as_ref());
+        let param = A::rmr_param(&RmrParam {
+            ia: rmr.base.ia.handle().0,
+            pz: rmr.pz,
+            range: binding.map_or(Sge::NONE, |b| b.range),
+            privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
+            rmr_context: binding.map_or(0, |b| b.rmr_context),
+        });
+        drop(state);
+        // SAFETY: not NULL.
+        unsafe { rmr_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_rmr_free`; a bound window is unbound.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn rmr_free<A: Abi, D: Device>(rmr_handle: DAT_RMR_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Rmr<D>>(rmr_handle)?.free())
+}

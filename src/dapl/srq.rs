@@ -1,0 +1,339 @@
+//! Shared receive queues: `dat_srq_create`, `dat_srq_post_recv`, `dat_srq_query`,
+//! `dat_srq_resize`, `dat_srq_set_lw`, `dat_srq_free`.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use super::abi::Abi;
+use super::ep::{Segments, post_error};
+use super::ia::{Ia, lookup_ia};
+use super::object::{
+    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
+    tag, unpublish,
+};
+use super::pz::{Pz, PzUse};
+use super::types::Handle;
+use crate::abi::common::*;
+use crate::device::{Device, DeviceError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags};
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{self, Object, pin};
+
+/// Receive buffers for any of the endpoints made with it.
+#[repr(align(64))]
+pub struct Srq<D: Device> {
+    base: Base<D>,
+    srq: Arc<D::Srq>,
+    pz: DAT_PZ_HANDLE,
+    max_recv_iov: DAT_COUNT,
+    /// Buffers posted whose completions have not left an EVD yet.
+    outstanding: AtomicI32,
+    state: Mutex<State<D>>,
+}
+
+struct State<D: Device> {
+    max_recv_dtos: DAT_COUNT,
+    low_watermark: DAT_COUNT,
+    /// Endpoints made with it; `None` when it is freed.
+    users: Option<usize>,
+    pz: Option<PzUse<D>>,
+}
+
+// SAFETY: the handle of the protection zone is handed back, never followed; the rest is Send
+// and Sync.
+unsafe impl<D: Device> Send for Srq<D> {}
+// SAFETY: as above.
+unsafe impl<D: Device> Sync for Srq<D> {}
+
+// SAFETY: `tag` is injective; aligned to 64.
+unsafe impl<D: Device> Object for Srq<D> {
+    const TAG: usize = tag(HandleType::Srq, D::INDEX);
+}
+
+impl<D: Device> DatObject<D> for Srq<D> {
+    const TYPE: HandleType = HandleType::Srq;
+    const INVALID: Subtype = Subtype::HandleSrq;
+    fn base(&self) -> &Base<D> {
+        &self.base
+    }
+}
+
+/// The device's way to its shared receive queue.
+struct Upcall<D: Device>(OnceLock<Weak<Srq<D>>>);
+
+impl<D: Device> SrqHandler for Upcall<D> {
+    fn limit(&self) {
+        if let Some(srq) = self.0.get().and_then(Weak::upgrade) {
+            // The reason tells; no event number is its own.
+            srq.base.ia.async_event(
+                DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR,
+                srq.handle(),
+                DAT_SRQ_LOW_WATERMARK_EVENT,
+            );
+        }
+    }
+}
+
+/// The use of an SRQ by an endpoint, ended by its drop.
+pub struct SrqUse<D: Device>(Arc<Srq<D>>);
+
+impl<D: Device> SrqUse<D> {
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.0.handle()
+    }
+
+    /// The device's queue.
+    pub fn device(&self) -> &Arc<D::Srq> {
+        &self.0.srq
+    }
+
+    /// Buffers have come back to the consumer, or are lost with their endpoint.
+    pub fn retire(&self, buffers: usize) {
+        let buffers = i32::try_from(buffers).unwrap_or(i32::MAX);
+        self.0.outstanding.fetch_sub(buffers, Ordering::Relaxed);
+    }
+}
+
+impl<D: Device> Drop for SrqUse<D> {
+    fn drop(&mut self) {
+        if let Some(users) = &mut self.0.state.lock().users {
+            *users -= 1;
+        }
+    }
+}
+
+impl<D: Device> Srq<D> {
+    fn create(ia: &Arc<Ia<D>>, pz: &Arc<Pz<D>>, attr: &DAT_SRQ_ATTR) -> Result<Arc<Self>> {
+        let limits = ia.device.attr();
+        if limits.max_srq == 0 {
+            return Err(Kind::ModelNotSupported.into());
+        }
+        let invalid = Error::arg(Subtype::Arg3);
+        let count =
+            |n: DAT_COUNT, max: u32| u32::try_from(n).ok().filter(|n| *n <= max).ok_or(invalid);
+        let max_wr = count(attr.max_recv_dtos, limits.max_srq_wr)?;
+        let max_sge = count(attr.max_recv_iov, limits.max_sge)?;
+        if max_wr == 0 || attr.low_watermark != DAT_SRQ_LW_DEFAULT {
+            return Err(invalid);
+        }
+        let in_pz = pz.enter(ia)?;
+        let upcall = Arc::new(Upcall(OnceLock::new()));
+        let srq = ia
+            .device
+            .create_srq(&in_pz.pd, max_wr, max_sge, upcall.clone())
+            .map_err(|e| device_error(e, Subtype::ResourceSrq))?;
+        let srq = Arc::new(Srq {
+            base: Base::new(ia.clone()),
+            srq,
+            pz: pz.handle().0,
+            max_recv_iov: attr.max_recv_iov,
+            outstanding: AtomicI32::new(0),
+            state: Mutex::new(State {
+                max_recv_dtos: attr.max_recv_dtos,
+                low_watermark: DAT_SRQ_LW_DEFAULT,
+                users: Some(0),
+                pz: Some(in_pz),
+            }),
+        });
+        let _ = upcall.0.set(Arc::downgrade(&srq));
+        publish(&srq)?;
+        Ok(srq)
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    /// The handle of its protection zone.
+    pub fn pz(&self) -> DAT_PZ_HANDLE {
+        self.pz
+    }
+
+    /// An endpoint of the same IA begins to use it.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    pub fn enter(self: Arc<Self>, ia: &Arc<Ia<D>>) -> Result<SrqUse<D>> {
+        let mut state = self.state.lock();
+        match &mut state.users {
+            Some(n) if Arc::ptr_eq(&self.base.ia, ia) => *n += 1,
+            _ => return Err(Error::handle(Subtype::HandleSrq)),
+        }
+        drop(state);
+        Ok(SrqUse(self))
+    }
+
+    fn resize(&self, max: DAT_COUNT) -> Result<()> {
+        let wanted = u32::try_from(max)
+            .ok()
+            .filter(|n| *n > 0 && *n <= self.base.ia.device.attr().max_srq_wr)
+            .ok_or(Error::arg(Subtype::Arg2))?;
+        let mut state = self.state.lock();
+        if max < self.outstanding.load(Ordering::Relaxed) || max < state.low_watermark {
+            return Err(Kind::InvalidState.into());
+        }
+        self.srq.resize(wanted).map_err(|e| match e {
+            DeviceError::Limit => Kind::InvalidState.into(),
+            e => device_error(e, Subtype::ResourceSrq),
+        })?;
+        state.max_recv_dtos = max;
+        Ok(())
+    }
+
+    fn set_low_watermark(&self, mark: DAT_COUNT) -> Result<()> {
+        let mut state = self.state.lock();
+        let limit = u32::try_from(mark)
+            .ok()
+            .filter(|_| mark <= state.max_recv_dtos)
+            .ok_or(Error::arg(Subtype::Arg2))?;
+        state.low_watermark = mark;
+        drop(state);
+        self.srq
+            .arm_limit(limit)
+            .map_err(|e| device_error(e, Subtype::ResourceSrq))
+    }
+
+    fn free(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        match state.users {
+            Some(0) => {}
+            Some(_) => return Err(Error::state(Subtype::StateSrqInUse)),
+            None => return Err(Error::handle(Subtype::HandleSrq)),
+        }
+        state.users = None;
+        let pz = state.pz.take();
+        drop(state);
+        unpublish(self);
+        drop(pz);
+        Ok(())
+    }
+
+    /// Takes the object down when its IA closes.
+    pub(super) fn destroy(&self) {
+        let mut state = self.state.lock();
+        state.users = None;
+        let pz = state.pz.take();
+        drop(state);
+        unpublish(self);
+        drop(pz);
+    }
+}
+
+/// `dat_srq_create`.
+///
+/// # Safety
+/// `srq_attr` is NULL or points to attributes, `srq_handle` to memory for a handle.
+pub unsafe extern "C" fn srq_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    pz_handle: DAT_PZ_HANDLE,
+    srq_attr: *mut DAT_SRQ_ATTR,
+    srq_handle: *mut DAT_SRQ_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        let pz: Arc<Pz<D>> = lookup(pz_handle)?;
+        non_null(srq_attr, Subtype::Arg3)?;
+        non_null(srq_handle, Subtype::Arg4)?;
+        // SAFETY: not NULL.
+        let srq = Srq::create(&ia, &pz, unsafe { &*srq_attr })?;
+        // SAFETY: not NULL.
+        unsafe { srq_handle.write(srq.handle().0) };
+        Ok(())
+    })
+}
+
+/// `dat_srq_post_recv`.
+///
+/// # Safety
+/// `local_iov` is NULL or points to `num_segments` triplets.
+pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
+    srq_handle: DAT_SRQ_HANDLE,
+    num_segments: DAT_COUNT,
+    local_iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let guard = pin::pin();
+        let srq: &Srq<D> =
+            handle::get(srq_handle, &guard).ok_or(Error::handle(Subtype::HandleSrq))?;
+        // SAFETY: the caller's promise.
+        let segments = unsafe { Segments::read::<A>(num_segments, local_iov) }?;
+        let wr = RecvWr {
+            // SAFETY: every bit pattern is a valid integer.
+            wr_id: unsafe { user_cookie.as_64 },
+            sges: segments.as_slice(),
+            flags: WrFlags::empty(),
+        };
+        // Counted first: the buffer may come back before the post returns.
+        srq.outstanding.fetch_add(1, Ordering::Relaxed);
+        srq.srq.post_recv(&wr).map_err(|e| {
+            srq.outstanding.fetch_sub(1, Ordering::Relaxed);
+            post_error(e, false)
+        })
+    })
+}
+
+/// `dat_srq_query`.
+///
+/// # Safety
+/// `srq_param` is NULL or points to memory for the parameters.
+pub unsafe extern "C" fn srq_query<A: Abi, D: Device>(
+    srq_handle: DAT_SRQ_HANDLE,
+    mask: DAT_SRQ_PARAM_MASK,
+    srq_param: *mut DAT_SRQ_PARAM,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let srq: Arc<Srq<D>> = lookup(srq_handle)?;
+        check_mask(mask.into(), DAT_SRQ_FIELD_ALL.into(), Subtype::Arg2)?;
+        non_null(srq_param, Subtype::Arg3)?;
+        let state = srq.state.lock();
+        let available = srq.srq.available();
+        let param = DAT_SRQ_PARAM {
+            ia_handle: srq.base.ia.handle().0,
+            srq_state: A::SRQ_OPERATIONAL,
+            pz_handle: srq.pz,
+            max_recv_dtos: state.max_recv_dtos,
+            max_recv_iov: srq.max_recv_iov,
+            low_watermark: state.low_watermark,
+            available_dto_count: available.map_or(DAT_VALUE_UNKNOWN, |n| n as DAT_COUNT),
+            outstanding_dto_count: srq.outstanding.load(Ordering::Relaxed),
+        };
+        drop(state);
+        // SAFETY: not NULL.
+        unsafe { srq_param.write(param) };
+        Ok(())
+    })
+}
+
+/// `dat_srq_resize`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn srq_resize<A: Abi, D: Device>(
+    srq_handle: DAT_SRQ_HANDLE,
+    srq_max_recv_dto: DAT_COUNT,
+) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Srq<D>>(srq_handle)?.resize(srq_max_recv_dto))
+}
+
+/// `dat_srq_set_lw`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn srq_set_lw<A: Abi, D: Device>(
+    srq_handle: DAT_SRQ_HANDLE,
+    low_watermark: DAT_COUNT,
+) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Srq<D>>(srq_handle)?.set_low_watermark(low_watermark))
+}
+
+/// `dat_srq_free`.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn srq_free<A: Abi, D: Device>(srq_handle: DAT_SRQ_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| lookup::<D, Srq<D>>(srq_handle)?.free())
+}

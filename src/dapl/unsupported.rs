@@ -1,0 +1,133 @@
+//! What DAT 2.0 has slots for and OpenFabrics' providers do not offer either. The library does
+//! not export these functions; only a libdat of another vendor that loads our provider reaches
+//! them. `DAT_MODEL_NOT_SUPPORTED` is what OpenFabrics' providers answer.
+
+use std::ffi::c_void;
+
+use super::abi::Abi;
+use crate::abi::v2::*;
+use crate::error::{Error, Kind};
+
+fn unsupported<A: Abi>() -> DAT_RETURN {
+    Error::from(Kind::ModelNotSupported).code(A::VERSION)
+}
+
+/// `dat_csp_create`: a common service point needs a communication domain.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn csp_create<A: Abi>(
+    _ia_handle: DAT_IA_HANDLE,
+    _comm: *mut DAT_COMM,
+    _address: DAT_IA_ADDRESS_PTR,
+    _evd_handle: DAT_EVD_HANDLE,
+    _csp_handle: *mut DAT_CSP_HANDLE,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_csp_query`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn csp_query<A: Abi>(
+    _csp_handle: DAT_CSP_HANDLE,
+    _mask: DAT_CSP_PARAM_MASK,
+    _csp_param: *mut DAT_CSP_PARAM,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_csp_free`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn csp_free<A: Abi>(_csp_handle: DAT_CSP_HANDLE) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_ep_common_connect`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn ep_common_connect<A: Abi>(
+    _ep_handle: DAT_EP_HANDLE,
+    _remote_ia_address: DAT_IA_ADDRESS_PTR,
+    _timeout: DAT_TIMEOUT,
+    _private_data_size: DAT_COUNT,
+    _private_data: DAT_PVOID,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_rmr_create_for_ep`: our windows belong to a protection zone.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn rmr_create_for_ep<A: Abi>(
+    _pz_handle: DAT_PZ_HANDLE,
+    _rmr_handle: *mut DAT_RMR_HANDLE,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_ep_post_rdma_read_to_rmr`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi>(
+    _ep_handle: DAT_EP_HANDLE,
+    _local_iov: *const DAT_RMR_TRIPLET,
+    _user_cookie: DAT_DTO_COOKIE,
+    _remote_iov: *const DAT_RMR_TRIPLET,
+    _completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_cno_fd_create`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn cno_fd_create<A: Abi>(
+    _ia_handle: DAT_IA_HANDLE,
+    _fd: *mut DAT_FD,
+    _cno_handle: *mut DAT_CNO_HANDLE,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// `dat_cno_trigger`.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn cno_trigger<A: Abi>(
+    _cno_handle: DAT_CNO_HANDLE,
+    _evd_handle: *mut DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// The slot behind the macro `DAT_IA_HA_RELATED`: there is no high availability.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn ia_ha_related<A: Abi>(
+    _ia_handle: DAT_IA_HANDLE,
+    _provider: DAT_NAME_PTR,
+    _answer: *mut DAT_BOOLEAN,
+) -> DAT_RETURN {
+    unsupported::<A>()
+}
+
+/// The slot of `dat_extension_op`: we have no extensions, and `DAT_IA_ATTR` says so.
+///
+/// # Safety
+/// The arguments are not looked at.
+pub unsafe extern "C" fn handle_extendedop<A: Abi>(
+    _handle: DAT_HANDLE,
+    _extended_op: DAT_EXTENDED_OP,
+    _argument_list: *mut c_void,
+) -> DAT_RETURN {
+    Error::from(Kind::NotImplemented).code(A::VERSION)
+}
