@@ -35,6 +35,18 @@ dtestcm_case() {
 	verdict "$name" "$why"
 }
 
+# dtestsrq_case SERVER CLIENT
+dtestsrq_case() {
+	local name="dtestsrq/$1/$2" status why
+	wanted "$name" || return 0
+	serve $limit "$1" '[Ww]aiting' dtestsrq -P "${1#*:}" -s
+	call $limit "$2" dtestsrq -P "${2#*:}" -h "$(address_of "$1")"
+	status=$?
+	served
+	why=$(complain $status $?)
+	verdict "$name" "$why"
+}
+
 # dapltest_cases SERVER CLIENT: one server, several clients, and the last ends it.
 dapltest_cases() {
 	local ends="$1/$2" status why
@@ -105,7 +117,8 @@ limits() {
 		why=
 		call $limit "$1" dapltest -T L -D "${1#*:}" -m 50 "limit_$what" ||
 			why="exit status $?"
-		why+=$(grep -E "$complaints" $logs/client | head -5)
+		# That the next one fails is what it is after.
+		why+=$(grep -aE "$complaints" $logs/client | grep -v '^LimitTest: dat_.* fails' | head -5)
 		said client '^LimitTest: ' || why+=$'\nno result'
 		verdict "$name" "$why"
 	done

@@ -83,7 +83,7 @@ run_end() {
 	esac
 	case $whose in
 	ours | soft) export DAT_OVERRIDE=$here/conf/$whose.conf ;;
-	*) export DAT_OVERRIDE=$here/conf/ofa.conf ;;
+	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;
 	esac
 	[ "$whose" != soft ] || prefix=(ip netns exec peer)
 	exec "${prefix[@]}" "$@"
@@ -101,7 +101,7 @@ until_true() {
 
 # said END PATTERN
 said() {
-	grep -qE "$2" "$logs/$1" 2>/dev/null
+	grep -aqE "$2" "$logs/$1" 2>/dev/null
 }
 
 ready() {
@@ -112,7 +112,9 @@ ready() {
 serve() {
 	local limit=$1 end=$2 pattern=$3
 	shift 3
-	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >$logs/server 2>&1 </dev/null &
+	: >$logs/server
+	# Appended to, because dapltest_client empties it.
+	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >>$logs/server 2>&1 </dev/null &
 	server=$!
 	until_true 30 ready "$pattern"
 }
@@ -130,18 +132,22 @@ gone() {
 
 # served: the status of the server, which gets some seconds to end.
 served() {
-	until_true 10 gone || kill "$server" 2>/dev/null
+	until_true 30 gone || kill "$server" 2>/dev/null
 	wait "$server"
 }
 
-# complain CLIENT_STATUS SERVER_STATUS: prints what is wrong with how the two ends ended and what
-# they said.
+# ended CLIENT_STATUS SERVER_STATUS: prints what is wrong with how the two ends ended.
+ended() {
+	[ "$1" = 0 ] || echo "client: exit status $1"
+	[ "$2" = 0 ] || echo "server: exit status $2"
+}
+
+# complain CLIENT_STATUS SERVER_STATUS: and with what they said.
 complain() {
-	local client_status=$1 server_status=$2 end
-	[ "$client_status" = 0 ] || echo "client: exit status $client_status"
-	[ "$server_status" = 0 ] || echo "server: exit status $server_status"
+	local end
+	ended "$@"
 	for end in client server; do
-		grep -E "$complaints" $logs/$end | head -5 | sed "s/^/$end: /"
+		grep -aE "$complaints" $logs/$end | head -5 | sed "s/^/$end: /"
 	done
 }
 
@@ -158,20 +164,40 @@ peer_command() {
 	esac
 }
 
-# meet SERVER CLIENT SCENARIO [BYTES]: both ends of a scenario of vm/progs.
+# meet SERVER CLIENT SCENARIO [BYTES]: both ends of a scenario of vm/progs; a SERVER "none" is
+# not there.
 meet() {
-	local name="${*:3}/$1/$2" status why= end commands=()
+	local name="${*:3}/$1/$2" status why= end ends='server client' server_end=$1 commands=()
 	wanted "$name" || return 0
 	port=$((port + 1))
-	read -ra commands <<<"$(peer_command "$1")"
-	serve 40 "$1" listening "${commands[@]}" serve $port "${@:3}"
+	if [ "$1" = none ]; then
+		ends=client
+		: >$logs/server
+		server_end=$2
+	else
+		read -ra commands <<<"$(peer_command "$1")"
+		serve 40 "$1" listening "${commands[@]}" serve $port "${@:3}"
+	fi
 	read -ra commands <<<"$(peer_command "$2")"
-	call 40 "$2" "${commands[@]}" connect "$(address_of "$1")" $port "${@:3}"
+	call 40 "$2" "${commands[@]}" connect "$(address_of "$server_end")" $port "${@:3}"
 	status=$?
-	served
-	why=$(complain $status $?)
-	for end in server client; do
+	[ "$1" = none ] || served
+	why=$(ended $status $?)
+	for end in $ends; do
 		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
 	done
 	verdict "$name" "$why"
+}
+
+# The system may have the original under the same names.
+uses_our_library() {
+	local used
+	used=$(LD_LIBRARY_PATH=$LIBDAT ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+	: >$logs/client
+	: >$logs/server
+	if [ -e "$used" ] && [ "$(readlink -f "$used")" = "$(readlink -f "$LIBDAT/libdat2.so.2")" ]; then
+		verdict 'our library is used'
+	else
+		verdict 'our library is used' "it is $used"
+	fi
 }
