@@ -238,6 +238,39 @@ static void local__every_post_checks_the_key(void)
 	refused_by_every_post(of_a_freed_region, DAT_PRIVILEGES_VIOLATION);
 }
 
+static DAT_LMR_TRIPLET without_any_privilege(void)
+{
+	struct mem mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_NONE_FLAG);
+
+	return dx_local(mem.local, mem.at, 8);
+}
+
+static void local__every_post_checks_the_privilege(void)
+{
+	refused_by_every_post(without_any_privilege, DAT_PRIVILEGES_VIOLATION);
+}
+
+static void local__region_freed_under_a_receive(void)
+{
+	struct mem mem;
+	DAT_LMR_TRIPLET iov;
+
+	up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	iov = dx_local(mem.local, mem.at, 8);
+	OK(dat_ep_post_recv(p.ep_b, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_lmr_free(mem.lmr));
+	fill(ma.at, 8, 1);
+	OK(a_sends(0, 8, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(mem.at[i], 0);
+	free(mem.at);
+	down();
+}
+
 static void local__every_segment_is_checked(void)
 {
 	DAT_LMR_TRIPLET iov[3];
@@ -457,7 +490,9 @@ static const struct tap_test tests[] = {
 	T(local, every_post_checks_the_range),
 	T(local, every_post_checks_the_zone),
 	T(local, every_post_checks_the_key),
+	T(local, every_post_checks_the_privilege),
 	T(local, every_segment_is_checked),
+	T(local, region_freed_under_a_receive),
 	T(local, refusal_leaves_the_connection),
 	T(remote, write_beyond_the_region),
 	T(remote, write_with_an_unknown_key),

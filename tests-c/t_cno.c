@@ -79,6 +79,8 @@ static void cno_create__and_query(void)
 	OK(dat_get_handle_type(cno, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CNO);
 	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cno_query(cno, (DAT_CNO_PARAM_MASK)0x40000, &param),
+		  DAT_INVALID_PARAMETER);
 	down();
 }
 

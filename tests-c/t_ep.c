@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Endpoints without and around a connection: dat_ep_create(3DAT), _query, _modify, _get_status,
- * _reset, _free, _recv_query, _set_watermark. Connecting is in t_connect. */
+/* Endpoints without and around a connection: dat_ep_create(3DAT), _query, _get_status,
+ * _reset, _free, _recv_query, _set_watermark. Connecting is in t_connect, dat_ep_modify
+ * in t_modify. */
 #include "common.h"
 
 #include <string.h>
@@ -164,6 +165,27 @@ static void ep_create__quality_not_offered(void)
 	rig_down(&rig);
 }
 
+static void ep_create_with_srq__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_SRQ_ATTR srq_attr = { 8, 1, DAT_SRQ_LW_DEFAULT };
+	DAT_EP_ATTR attr;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	if (!rig.provider.srq_supported)
+		tap_skip("no shared receive queues");
+	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(dat_ep_create_with_srq(rig.ia, rig.pz, rig.recv_evd, rig.request_evd,
+					 rig.connect_evd, srq, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
 static void ep_create__handles(void)
 {
 	struct rig rig;
@@ -260,6 +282,40 @@ static void ep_create__large_queues(void)
 	rig_down(&rig);
 }
 
+/* An attribute of 0, as programs leave what they do not know of, is no watermark. */
+static void ep_create_with_srq__no_mark_given(void)
+{
+	struct rig a, b;
+	struct mem from, to;
+	DAT_EP_ATTR attr;
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_LMR_TRIPLET iov;
+
+	rig_up(&a);
+	rig_up(&b);
+	if (!b.provider.srq_supported)
+		tap_skip("no SRQ");
+	attr = ep_attr(&b);
+	attr.srq_soft_hw = 0;
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
+				  &attr, &ep_b));
+	ep_a = make_ep(&a, NULL);
+	connect_eps(&a, ep_a, &b, ep_b);
+	from = make_mem(&a, 64, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	to = make_mem(&b, 64, DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+	iov = dx_local(to.local, to.at, 64);
+	OK(dat_srq_post_recv(srq, 1, &iov, cookie(1)));
+	iov = dx_local(from.local, from.at, 64);
+	OK(dat_ep_post_send(ep_a, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(b.async_evd);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* --- dat_ep_query --------------------------------------------------------------------------- */
 
 static void ep_query__all_fields(void)
@@ -349,87 +405,6 @@ static void ep_get_status__not_idle_with_a_receive(void)
 	CHECK_EQ(recv_idle, DAT_FALSE);
 	CHECK_EQ(request_idle, DAT_TRUE);
 	rig_down(&rig);
-}
-
-/* --- dat_ep_modify -------------------------------------------------------------------------- */
-
-static void ep_modify__evds_and_zone(void)
-{
-	struct rig rig;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-	DAT_PZ_HANDLE pz;
-	DAT_EVD_HANDLE evd;
-
-	rig_up(&rig);
-	ep = make_ep(&rig, NULL);
-	OK(dat_pz_create(rig.ia, &pz));
-	evd = make_evd(rig.ia, 64, DAT_EVD_DTO_FLAG);
-	memset(&param, 0, sizeof param);
-	param.pz_handle = pz;
-	param.request_evd_handle = evd;
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_REQUEST_EVD_HANDLE,
-				&param),
-		  DAT_SUCCESS);
-	memset(&param, 0, sizeof param);
-	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
-	CHECK(param.pz_handle == pz);
-	CHECK(param.request_evd_handle == evd);
-	CHECK(param.recv_evd_handle == rig.recv_evd);
-	/* The references moved with them. */
-	CHECK_RET(dat_pz_free(rig.pz), DAT_SUCCESS);
-	CHECK_RET(dat_pz_free(pz), DAT_INVALID_STATE);
-	CHECK_RET(dat_evd_free(rig.request_evd), DAT_SUCCESS);
-	CHECK_RET(dat_evd_free(evd), DAT_INVALID_STATE);
-	rig_down(&rig);
-}
-
-static void ep_modify__attributes(void)
-{
-	struct rig rig;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-
-	rig_up(&rig);
-	ep = make_ep(&rig, NULL);
-	memset(&param, 0, sizeof param);
-	param.ep_attr.max_request_dtos = 40;
-	param.ep_attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
-	CHECK_RET(dat_ep_modify(ep,
-				DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS |
-					DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
-				&param),
-		  DAT_SUCCESS);
-	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
-	CHECK(param.ep_attr.max_request_dtos >= 40);
-	CHECK_EQ(param.ep_attr.request_completion_flags, DAT_COMPLETION_UNSIGNALLED_FLAG);
-	rig_down(&rig);
-}
-
-static void ep_modify__refused(void)
-{
-	struct pair pair;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-
-	pair_up(&pair, NULL);
-	ep = make_ep(&pair.a, NULL);
-	memset(&param, 0, sizeof param);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, NULL),
-		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, (DAT_EP_PARAM_MASK)1 << 62, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_IA_HANDLE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param),
-		  DAT_INVALID_PARAMETER);
-	param.pz_handle = pair.a.recv_evd;
-	CHECK(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param) != DAT_SUCCESS);
-	param.ep_attr.max_recv_dtos = 8;
-	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param),
-		  DAT_INVALID_STATE);
-	param.pz_handle = pair.a.pz;
-	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_STATE);
-	pair_down(&pair);
 }
 
 /* --- dat_ep_reset --------------------------------------------------------------------------- */
@@ -581,17 +556,16 @@ static const struct tap_test tests[] = {
 	T(ep_create, beyond_the_limits),
 	T(ep_create, attributes_without_sense),
 	T(ep_create, quality_not_offered),
+	T(ep_create_with_srq, quality_not_offered),
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),
+	T(ep_create_with_srq, no_mark_given),
 	T(ep_create, large_queues),
 	T(ep_query, all_fields),
 	T(ep_query, addresses_of_a_connection),
 	T(ep_get_status, pointers_are_optional),
 	T(ep_get_status, not_idle_with_a_receive),
-	T(ep_modify, evds_and_zone),
-	T(ep_modify, attributes),
-	T(ep_modify, refused),
 	T(ep_reset, unconnected_keeps_receives),
 	T(ep_reset, connected),
 	T(ep_reset, connects_again),

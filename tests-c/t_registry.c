@@ -254,6 +254,14 @@ static void strerror__subtype(void)
 	CHECK(strcmp(minor, "DAT_INVALID_STATE_EP_DISCONNECTED") == 0);
 }
 
+static void strerror__undefined(void)
+{
+	const char *major = NULL, *minor = NULL;
+
+	CHECK_RET(dat_strerror(DAT_CLASS_ERROR | 0x00ab0000, &major, &minor),
+		  DAT_INVALID_PARAMETER);
+}
+
 static void strerror__any_value_is_safe(void)
 {
 	uint32_t code = 1;
@@ -474,6 +482,7 @@ static const struct tap_test tests[] = {
 	T(add_provider, arguments),
 	T(strerror, every_type),
 	T(strerror, subtype),
+	T(strerror, undefined),
 	T(strerror, any_value_is_safe),
 	T(conf, bad_lines_are_named_and_skipped),
 	T(conf, override_is_strict),

@@ -334,7 +334,87 @@ static void rmr_bind__states(void)
 	down();
 }
 
+static void rmr_bind__needs_the_local_privilege(void)
+{
+	DAT_RMR_CONTEXT key;
+	struct mem none, read;
+
+	rmr_up();
+	none = make_mem(&p.b, 4096, DAT_MEM_PRIV_NONE_FLAG);
+	read = make_mem(&p.b, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	CHECK_RET(bind_mem(&none, 0, 10, READ, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		  DAT_PRIVILEGES_VIOLATION);
+	CHECK_RET(bind_mem(&none, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		  DAT_PRIVILEGES_VIOLATION);
+	CHECK_RET(bind_mem(&read, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		  DAT_PRIVILEGES_VIOLATION);
+	CHECK_RET(bind_mem(&read, 0, 10, READ, 2, DAT_COMPLETION_DEFAULT_FLAG, &key), DAT_SUCCESS);
+	expect_bind(2, DAT_RMR_BIND_SUCCESS);
+	down();
+}
+
+/* Large messages that nobody receives take all room there is, the sockets' too. */
+static void rmr_bind__queue_full(void)
+{
+	DAT_RMR_CONTEXT key;
+	DAT_LMR_TRIPLET all;
+	DAT_COUNT taken = 0;
+	DAT_RETURN ret;
+
+	rmr_up();
+	all = dx_local(mb.local, mb.at, SIZE);
+	/* What has left makes room once more, until the peer takes nothing either. */
+	do {
+		while (dat_ep_post_send(p.ep_b, 1, &all, cookie(1),
+					DAT_COMPLETION_SUPPRESS_FLAG) == DAT_SUCCESS)
+			;
+		ret = bind_mem(&mb, 0, 10, BOTH, 2, DAT_COMPLETION_SUPPRESS_FLAG, &key);
+		taken += ret == DAT_SUCCESS;
+	} while (ret == DAT_SUCCESS && taken < 1000);
+	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
+	down();
+}
+
+static void rmr_bind__unsignalled(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_RMR_CONTEXT key;
+	DAT_EVD_HANDLE from;
+	DAT_CNO_HANDLE cno;
+
+	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	up_with(&attr);
+	OK(dat_rmr_create(p.b.pz, &rmr));
+	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.b.request_evd, cno));
+	OK(bind_mem(&mb, 0, 10, BOTH, 1, DAT_COMPLETION_UNSIGNALLED_FLAG, &key));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(bind_mem(&mb, 0, 10, BOTH, 2, DAT_COMPLETION_DEFAULT_FLAG, &key));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	expect_bind(1, DAT_RMR_BIND_SUCCESS);
+	expect_bind(2, DAT_RMR_BIND_SUCCESS);
+	CHECK_RET(bind_mem(&mb, 0, 10, BOTH, 3, DAT_COMPLETION_SOLICITED_WAIT_FLAG, &key),
+		  DAT_INVALID_PARAMETER);
+	down();
+}
+
 #ifdef DAT2
+static void rmr_bind__zero_based(void)
+{
+	DAT_RMR_CONTEXT key;
+	DAT_LMR_TRIPLET range;
+
+	rmr_up();
+	if (p.b.attr.zb_supported)
+		tap_skip("the adapter has zero-based addresses");
+	range = dx_local(mb.local, mb.at, 10);
+	CHECK_RET(dat_rmr_bind(rmr, mb.lmr, &range, BOTH, DAT_VA_TYPE_ZB, p.ep_b, cookie(1),
+			       DAT_COMPLETION_DEFAULT_FLAG, &key),
+		  DAT_MODEL_NOT_SUPPORTED);
+	EXPECT_NOTHING(p.b.request_evd);
+	down();
+}
+
 static void rmr_invalidate__by_the_peer(void)
 {
 	DAT_RMR_CONTEXT key;
@@ -369,7 +449,11 @@ static const struct tap_test tests[] = {
 	T(rmr_bind, suppressed),
 	T(rmr_bind, arguments),
 	T(rmr_bind, states),
+	T(rmr_bind, needs_the_local_privilege),
+	T(rmr_bind, queue_full),
+	T(rmr_bind, unsignalled),
 #ifdef DAT2
+	T(rmr_bind, zero_based),
 	T(rmr_invalidate, by_the_peer),
 #endif
 	TAP_END

@@ -29,8 +29,9 @@ use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
 
-/// Default length of an asynchronous EVD: what OpenFabrics' providers give at least.
-const MIN_ASYNC_QLEN: DAT_COUNT = 8;
+/// Least length of an asynchronous EVD. What is asked for is a minimum, chosen by programs that
+/// think of rare errors, but every endpoint with an SRQ reports here when it has drained.
+const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
 
 /// The provider attribute from which programs of OpenFabrics take the size of their buffers.
 const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";

@@ -19,7 +19,7 @@ use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
-use crate::device::CmEvent;
+use crate::device::{CmEvent, DeviceError};
 
 /// How long nobody need be listening before the attempt counts as refused. On the adapters that
 /// programs were written for, finding the way takes milliseconds before anybody is asked: there
@@ -52,6 +52,8 @@ struct State {
     timer: Option<Timer>,
     /// The one that is tried.
     port: u16,
+    /// For the first attempt.
+    socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
     revision: u8,
     stage: Stage,
@@ -87,6 +89,21 @@ fn all_ports(qual: u64) -> Vec<u16> {
 }
 
 impl Dial {
+    /// The socket of the first attempt, if there can be one for this kind of address.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`]: better told by the call than by an event.
+    pub fn socket(target: SocketAddr) -> Result<Option<OwnedFd>, DeviceError> {
+        match socket::tcp(target.is_ipv6()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(DeviceError::Resources)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// An attempt that has not begun; `socket` is from [`Dial::socket`].
     pub fn new(
         qp: &Arc<Qp>,
         attempt: u64,
@@ -94,6 +111,7 @@ impl Dial {
         qual: u64,
         timeout: Option<Duration>,
         private_data: &[u8],
+        socket: Option<OwnedFd>,
     ) -> Arc<Dial> {
         let device = qp.device.clone();
         let attr = qp.attr();
@@ -119,6 +137,7 @@ impl Dial {
                 pause: FIRST_PAUSE,
                 timer: None,
                 port: 0,
+                socket,
                 revision: 2,
                 stage: Stage::Start,
             }),
@@ -204,7 +223,7 @@ impl Dial {
         state.port = port;
         let mut target = self.target;
         target.set_port(port);
-        let fd = match self.open(target) {
+        let fd = match self.open(target, state.socket.take()) {
             Ok(fd) => fd,
             Err(error) => return self.no_connection(state, error),
         };
@@ -215,8 +234,11 @@ impl Dial {
         Step::Wait
     }
 
-    fn open(&self, target: SocketAddr) -> Result<OwnedFd, Errno> {
-        let fd = socket::tcp(target.is_ipv6())?;
+    fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
+        let fd = match socket {
+            Some(fd) => fd,
+            None => socket::tcp(target.is_ipv6())?,
+        };
         socket::tune(&fd, &self.device.params);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {

@@ -12,6 +12,7 @@ mod cq;
 mod dial;
 mod engine;
 pub mod iwarp;
+mod keys;
 mod listen;
 mod loopback;
 mod mr;
@@ -25,6 +26,7 @@ mod socket;
 mod srq;
 mod stream;
 mod upcall;
+mod view;
 mod watch;
 mod wide;
 
@@ -115,7 +117,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_cqe: cq::MAX_CQE,
         max_sge: MAX_SGE,
         max_read_sge: MAX_SGE,
-        max_mr: mr::MAX_MR,
+        max_mr: keys::MAX_MR,
         max_mr_size: mr::MAX_MR_SIZE,
         max_pd: MAX_PD,
         max_message_size: side::MAX_MESSAGE,
@@ -221,7 +223,7 @@ impl Device for Soft {
     }
 
     fn covers(&self, sge: &Sge) -> bool {
-        mr::covers(sge)
+        keys::covers(sge)
     }
 
     fn create_cq(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::mr;
+use super::keys;
 use super::qp::Qp;
 use super::queue::{Receive, Ring};
 use super::side::total;
@@ -166,7 +166,7 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        mr::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
+        keys::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
         drop(guard);
         let receive = Receive {
             wr_id: wr.wr_id,

@@ -4,7 +4,7 @@ use super::raw::{responder, send_header, tagged};
 use super::*;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::OP_READ_RESPONSE;
-use crate::device::soft::mr::{self, Fault};
+use crate::device::soft::keys::{self, Fault};
 use crate::device::soft::{Mw, mw};
 use crate::handle::pin;
 
@@ -58,7 +58,7 @@ fn at(end: &End, offset: usize, rkey: u32) -> Remote {
 /// What the table says about a byte of the buffer.
 fn opens(end: &End, rkey: u32, offset: usize, need: Access) -> Result<(), Fault> {
     let addr = end.buffer as u64 + offset as u64;
-    mr::check(rkey, end.pd.id, addr, 1, need, &pin::pin())
+    keys::check(rkey, end.pd.id, addr, 1, need, &pin::pin())
 }
 
 #[test]
