@@ -35,7 +35,8 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tests-c/tap.c tests-c/common.c tests-c/transfer.c
+C_SHARED := tap common transfer
+C_DEMO := dat_demo
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install
@@ -81,17 +82,23 @@ $(OUT)/lib/libdat2.so: $(TARGET)/.libdat-built
 
 # --- C programs ----------------------------------------------------------------------------
 
+# The programs find the library when they run, so a new library is no reason to link again.
 # $(1): directory below $(OUT), $(2): library to link with, $(3): flags
 define c_rules
-$(OUT)/$(1)/%: tests-c/%.c $(C_SHARED) $(C_HEADERS) $(OUT)/lib/lib$(2).so
+$(OUT)/obj/$(1)/%.o: tests-c/%.c $(C_HEADERS)
 	@mkdir -p $$(@D)
-	$(CC) $(C_FLAGS) $(3) $(CFLAGS) -o $$@ $$< $(C_SHARED) -L$(OUT)/lib -l$(2)
+	$(CC) $(C_FLAGS) $(3) $(CFLAGS) -c -o $$@ $$<
+
+$(OUT)/$(1)/%: $(OUT)/obj/$(1)/%.o $(C_SHARED:%=$(OUT)/obj/$(1)/%.o) | $(OUT)/lib/lib$(2).so
+	@mkdir -p $$(@D)
+	$(CC) $(CFLAGS) -pthread -o $$@ $$^ -L$(OUT)/lib -l$(2)
 endef
 $(eval $(call c_rules,dat,dat,))
 $(eval $(call c_rules,dat2,dat2,-DDAT2))
+.SECONDARY:
 
-$(OUT)/dat_demo: tests-c/dat_demo.c $(C_HEADERS) $(OUT)/lib/libdat.so
-	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< -L$(OUT)/lib -ldat
+$(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
+	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
 
 ctest-bin: $(C_TESTS:%=$(OUT)/dat/%) $(C_TESTS:%=$(OUT)/dat2/%)
 

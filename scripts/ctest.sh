@@ -32,10 +32,10 @@ fi
 number=0
 bad=0
 
-# verdict ok|not\ ok NAME
+# verdict ok|not\ ok GROUP TEST
 verdict() {
 	number=$((number + 1))
-	echo "$1 $number - $2"
+	echo "$1 $number - $2/$3"
 	[ "$1" = ok ] || bad=$((bad + 1))
 }
 
@@ -47,10 +47,10 @@ for abi in dat dat2; do
 	# The system may have the original under the same name.
 	used=$(ldd "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
 	case $used in
-	"$out"/lib/*) verdict ok "$how$abi/uses_our_library" ;;
+	"$out"/lib/*) verdict ok "$how$abi" uses_our_library ;;
 	*)
 		echo "# $abi/${programs[0]} would load: $used"
-		verdict 'not ok' "$how$abi/uses_our_library"
+		verdict 'not ok' "$how$abi" uses_our_library
 		continue
 		;;
 	esac
@@ -66,8 +66,8 @@ for abi in dat dat2; do
 			ran=0
 			while IFS= read -r line; do
 				case $line in
-				'ok '*) verdict ok "$name/${line#* - }" ;;
-				'not ok '*) verdict 'not ok' "$name/${line#* - }" ;;
+				'ok '*) verdict ok "$name" "${line#* - }" ;;
+				'not ok '*) verdict 'not ok' "$name" "${line#* - }" ;;
 				1..*) continue ;;
 				'#'*) echo "$line" && continue ;;
 				*) echo "# $line" && continue ;;
@@ -77,7 +77,7 @@ for abi in dat dat2; do
 			# A program that died says less than it planned.
 			if [ "$ran" != "${planned:-none}" ] || [ "$status" -gt 1 ]; then
 				echo "# $program: $ran of ${planned:-?} tests, exit status $status"
-				verdict 'not ok' "$name/$program.runs_to_the_end"
+				verdict 'not ok' "$name" "$program.runs_to_the_end"
 			fi
 		done
 	done

@@ -59,6 +59,13 @@ run_one() {
 	done
 	timeout -k 5 "$limit" stdbuf -oL dtest -P soft -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
 	client_status=$?
+	# The server ends with the client; if the client failed it may wait for ever.
+	tries=0
+	while kill -0 $server 2>/dev/null && [ $tries -lt 100 ]; do
+		tries=$((tries + 1))
+		sleep 0.1
+	done
+	kill $server 2>/dev/null
 	wait $server
 	server_status=$?
 	trap - EXIT

@@ -200,6 +200,34 @@ static void ep_create__objects_of_another_ia(void)
 	rig_down(&other);
 }
 
+/* An IA can be open several times; one EVD may take the connection events of all. */
+static void ep_create__connect_evd_of_another_open(void)
+{
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_CONN_QUAL qualifier;
+	DAT_EVENT first, second;
+
+	rig_up(&a);
+	rig_up(&b);
+	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, b.connect_evd, NULL, &ep_a));
+	CHECK_CODE(dat_evd_free(b.connect_evd), DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE);
+	ep_b = make_ep(&b, NULL);
+	(void)listen_any(&b, &qualifier);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	first = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	second = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK(first.event_data.connect_event_data.ep_handle !=
+	      second.event_data.connect_event_data.ep_handle);
+	EXPECT_NOTHING(a.connect_evd);
+	/* The owner of the EVD goes; the user stays. */
+	rig_down(&b);
+	await_state(ep_a, DAT_EP_STATE_DISCONNECTED);
+	OK(dat_ep_free(ep_a));
+	rig_down(&a);
+}
+
 static void ep_create__large_queues(void)
 {
 	struct rig rig;
@@ -539,6 +567,7 @@ static const struct tap_test tests[] = {
 	T(ep_create, attributes_without_sense),
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
+	T(ep_create, connect_evd_of_another_open),
 	T(ep_create, large_queues),
 	T(ep_query, all_fields),
 	T(ep_query, addresses_of_a_connection),

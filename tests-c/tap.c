@@ -50,6 +50,17 @@ void tap_skip(const char *why)
 	_exit(STATUS_SKIP);
 }
 
+void tap_begin(const char *ia)
+{
+	tap_ia = ia;
+	main_thread = pthread_self();
+}
+
+int tap_status(void)
+{
+	return atomic_load(&failed) ? STATUS_FAIL : 0;
+}
+
 /* Seconds a test may take; a memory checker needs more of them. */
 static unsigned limit(void)
 {
@@ -77,10 +88,10 @@ static int run_one(const struct tap_test *test)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(STATUS_FAIL);
-		main_thread = pthread_self();
+		tap_begin(tap_ia);
 		alarm(limit());
 		test->run();
-		exit(atomic_load(&failed) ? STATUS_FAIL : 0);
+		exit(tap_status());
 	}
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
 		;

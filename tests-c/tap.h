@@ -33,6 +33,10 @@ extern const char *tap_self;
 /* Runs the tests and returns the exit status: 0 if none failed. */
 int tap_main(int argc, char **argv, const struct tap_test *tests);
 
+/* For a process that a test starts: what tap_main does before a test, and the exit status. */
+void tap_begin(const char *ia);
+int tap_status(void);
+
 /* Marks the running test as failed and says why. */
 void tap_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

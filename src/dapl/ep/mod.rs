@@ -9,7 +9,6 @@ mod modify;
 mod post;
 
 pub use calls::*;
-pub(super) use connect::Accepting;
 pub use modify::EpChange;
 pub use post::*;
 
@@ -102,7 +101,10 @@ struct EvdUse<D: Device> {
 impl<D: Device> EvdUse<D> {
     fn begin(ia: &Arc<Ia<D>>, evd: Option<Arc<Evd<D>>>, stream: Stream) -> Result<Option<Self>> {
         let Some(evd) = evd else { return Ok(None) };
-        if !evd.is_of(ia) {
+        // Completions come from a queue of the device instance. Connection events are ours: no
+        // man page binds their EVD to the same open of the IA, and programs with several share
+        // one.
+        if stream != Stream::Connection && !evd.is_of(ia) {
             return Err(Error::handle(stream.invalid()));
         }
         evd.attach(stream)?;
@@ -349,13 +351,11 @@ impl<D: Device> Ep<D> {
 
     fn free(&self) -> Result<()> {
         let inner = self.inner.lock();
-        match self.state() {
-            state @ (DAT_EP_STATE_RESERVED
-            | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
-            | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) => {
-                return Err(connect::state_error(state));
-            }
-            _ => {}
+        if let state @ (DAT_EP_STATE_RESERVED
+        | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
+        | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) = self.state()
+        {
+            return Err(connect::state_error(state));
         }
         drop(inner);
         if !unpublish(self) {

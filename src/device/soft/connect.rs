@@ -76,6 +76,7 @@ fn request_here(
     private_data: &[u8],
     up: &mut Upcalls,
 ) {
+    let attr = qp.attr();
     let request = ConnRequest {
         origin: Some(Origin::Loop {
             active: Arc::downgrade(qp),
@@ -84,8 +85,8 @@ fn request_here(
         private_data: private_data.into(),
         local: target,
         remote: qp.device.params.address,
-        rd_in: Some(qp.id.attr.max_rd_in),
-        rd_out: Some(qp.id.attr.max_rd_out),
+        rd_in: Some(attr.max_rd_in),
+        rd_out: Some(attr.max_rd_out),
     };
     up.request(listening, request);
 }
@@ -138,7 +139,7 @@ fn accept_tcp(
     private_data: &[u8],
     up: &mut Upcalls,
 ) -> Result<bool, DeviceError> {
-    let attr = &qp.id.attr;
+    let attr = qp.attr();
     let local = Local {
         crc: qp.device.params.crc,
         ird: attr.max_rd_in as u16,

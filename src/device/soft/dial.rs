@@ -73,6 +73,7 @@ impl Dial {
         private_data: &[u8],
     ) -> Arc<Dial> {
         let device = qp.device.clone();
+        let attr = qp.attr();
         let mut ports: Vec<u16> = listen::candidates(qual).collect();
         ports.reverse();
         Arc::new(Dial {
@@ -83,8 +84,8 @@ impl Dial {
             private_data: wide::wrap(Word::Ask, qual, private_data).into(),
             local: Local {
                 crc: device.params.crc,
-                ird: qp.id.attr.max_rd_in as u16,
-                ord: qp.id.attr.max_rd_out as u16,
+                ird: attr.max_rd_in as u16,
+                ord: attr.max_rd_out as u16,
                 rtr: Rtr::WRITE | Rtr::READ,
             },
             device,

@@ -74,6 +74,7 @@ static LISTENERS: LazyLock<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
 
 /// The listener of this process for a qualifier at one of its addresses.
 pub(super) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
+    let address = address.to_canonical();
     let all = LISTENERS.lock();
     let found = all.get(&qual)?.iter().find(|l| l.answers(address));
     found.cloned()

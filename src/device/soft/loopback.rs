@@ -2,8 +2,8 @@
 
 use super::copy::{self, Cursor};
 use super::mr;
-use super::queue::Request;
-use super::side::{Side, local_access};
+use super::queue::{Op, Request};
+use super::side::{Side, Supply, local_access};
 use super::upcall::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
@@ -19,26 +19,23 @@ pub(super) enum Outcome {
     Failed(WcStatus),
 }
 
-/// Executes a request of `me`. `checked` says that the keys of the local segments were checked
-/// in the same read-side section.
+/// Executes a transfer of `me`. The keys of the local segments were checked in the same
+/// read-side section.
 #[inline]
 pub(super) fn execute(
     me: &Side,
     peer: &mut Side,
     request: &Request,
+    op: &SendOp,
     sges: &[Sge],
-    checked: bool,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Outcome {
-    if !checked && mr::check_all(sges, me.id.pd, local_access(&request.op), guard).is_err() {
-        return Outcome::Failed(WcStatus::LocalProtection);
-    }
     let len = u64::from(request.len);
     let local = Cursor::new(sges);
     let remote =
         |peer: &Side, addr, rkey, need| mr::check(rkey, peer.id.pd, addr, len, need, guard).is_ok();
-    match request.op {
+    match *op {
         SendOp::Send => send(peer, request, sges, None, guard, up),
         SendOp::SendInvalidate { rkey } => send(peer, request, sges, Some(rkey), guard, up),
         SendOp::RdmaWrite(to) => {
@@ -75,13 +72,18 @@ fn send(
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Outcome {
+    match peer.supply(up) {
+        Supply::Ready => {}
+        Supply::Empty => return Outcome::Wait,
+        Supply::Excess => return Outcome::Failed(WcStatus::RemoteOperation),
+    }
     let Some((receive, target)) = peer.rq.front() else {
         return Outcome::Wait;
     };
     let receive = *receive;
     let failed = if u64::from(request.len) > receive.len {
         Some(WcStatus::LocalLength)
-    } else if mr::check_all(target, peer.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+    } else if peer.check_receive(target, guard).is_err() {
         Some(WcStatus::LocalProtection)
     } else {
         None
@@ -135,7 +137,20 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
             return;
         };
         let request = *request;
-        match execute(me, peer, &request, sges, false, guard, up) {
+        let outcome = match &request.op {
+            Op::Bind { .. } => match me.bind(guard) {
+                WcStatus::Success => Outcome::Done,
+                status => Outcome::Failed(status),
+            },
+            Op::Transfer(op) => {
+                if mr::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                    Outcome::Failed(WcStatus::LocalProtection)
+                } else {
+                    execute(me, peer, &request, op, sges, guard, up)
+                }
+            }
+        };
+        match outcome {
             Outcome::Wait => return,
             Outcome::Done => {
                 me.sq.pop();

@@ -15,12 +15,14 @@ pub mod iwarp;
 mod listen;
 mod loopback;
 mod mr;
+mod mw;
 pub mod params;
 mod port;
 mod qp;
 mod queue;
 mod side;
 mod socket;
+mod srq;
 mod stream;
 mod upcall;
 mod watch;
@@ -37,14 +39,17 @@ use std::time::Duration;
 pub use cq::Cq;
 pub use listen::{ConnRequest, Listener};
 pub use mr::Mr;
+pub use mw::Mw;
 pub use qp::Qp;
+pub use srq::Srq;
 
 use self::engine::Engine;
 use self::params::Params;
 use self::side::Identity;
 use self::upcall::Events;
 use super::{
-    Access, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, QpAttr, QpHandler, Sge,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
+    QpHandler, QpParts, Sge, SrqHandler,
 };
 
 const MAX_QP: u32 = 1 << 16;
@@ -59,6 +64,8 @@ const MAX_RD: u32 = 128;
 struct Counts {
     qp: AtomicU32,
     cq: Arc<AtomicU32>,
+    srq: Arc<AtomicU32>,
+    mw: Arc<AtomicU32>,
     pd: AtomicU32,
 }
 
@@ -111,9 +118,9 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_pd: MAX_PD,
         max_message_size: side::MAX_MESSAGE,
         max_rdma_size: side::MAX_MESSAGE,
-        max_mw: 0,
-        max_srq: 0,
-        max_srq_wr: 0,
+        max_mw: mw::MAX_MW,
+        max_srq: srq::MAX_SRQ,
+        max_srq_wr: srq::MAX_SRQ_WR,
         max_private_data: connect::MAX_PRIVATE as u32,
         transport_attr: vec![
             named("transport", "iwarp".into()),
@@ -123,10 +130,34 @@ fn attributes(params: &Params) -> DeviceAttr {
     }
 }
 
+/// What a queue pair is made of.
+fn identity(
+    parts: &QpParts<'_, Soft>,
+    attr: &QpAttr,
+    events: Arc<Events>,
+) -> Result<Identity, DeviceError> {
+    let wr = attr.max_send_wr.max(attr.max_recv_wr);
+    let sge = attr.max_send_sge.max(attr.max_recv_sge);
+    let rd = attr.max_rd_in.max(attr.max_rd_out);
+    if wr > MAX_WR || sge > MAX_SGE || rd > MAX_RD {
+        return Err(DeviceError::Limit);
+    }
+    Ok(Identity {
+        attr: *attr,
+        pd: parts.pd.id,
+        send_cq: parts.send_cq.cloned(),
+        recv_cq: parts.recv_cq.cloned(),
+        srq: parts.srq.cloned(),
+        events,
+    })
+}
+
 impl Device for Soft {
     type Pd = Pd;
     type Mr = Mr;
+    type Mw = Mw;
     type Cq = Cq;
+    type Srq = Srq;
     type Qp = Qp;
     type Listener = Listener;
     type ConnRequest = ConnRequest;
@@ -199,29 +230,48 @@ impl Device for Soft {
         Cq::new(entries, handler, self.counts.cq.clone())
     }
 
-    fn create_qp(
+    fn create_srq(
         self: &Arc<Self>,
         pd: &Pd,
-        send_cq: Option<&Arc<Cq>>,
-        recv_cq: Option<&Arc<Cq>>,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+    ) -> Result<Arc<Srq>, DeviceError> {
+        if max_wr > srq::MAX_SRQ_WR || max_sge > MAX_SGE {
+            return Err(DeviceError::Limit);
+        }
+        count(&self.counts.srq, srq::MAX_SRQ)?;
+        let counter = self.counts.srq.clone();
+        Ok(Srq::new(pd.id, max_wr, max_sge, handler, counter))
+    }
+
+    fn alloc_mw(self: &Arc<Self>, pd: &Pd) -> Result<Arc<Mw>, DeviceError> {
+        count(&self.counts.mw, mw::MAX_MW)?;
+        Ok(Mw::new(pd.id, self.counts.mw.clone()))
+    }
+
+    fn post_bind(qp: &Arc<Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError> {
+        qp.post_bind(wr)
+    }
+
+    fn create_qp(
+        self: &Arc<Self>,
+        parts: &QpParts<'_, Self>,
         attr: &QpAttr,
         handler: Arc<dyn QpHandler>,
     ) -> Result<Arc<Qp>, DeviceError> {
-        let wr = attr.max_send_wr.max(attr.max_recv_wr);
-        let sge = attr.max_send_sge.max(attr.max_recv_sge);
-        let rd = attr.max_rd_in.max(attr.max_rd_out);
-        if wr > MAX_WR || sge > MAX_SGE || rd > MAX_RD {
-            return Err(DeviceError::Limit);
-        }
+        let id = identity(parts, attr, Events::new(handler))?;
         count(&self.counts.qp, MAX_QP)?;
-        let id = Identity {
-            attr: *attr,
-            pd: pd.id,
-            send_cq: send_cq.cloned(),
-            recv_cq: recv_cq.cloned(),
-            events: Events::new(handler),
-        };
         Ok(Qp::new(self, id))
+    }
+
+    fn modify_qp(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        parts: &QpParts<'_, Self>,
+        attr: &QpAttr,
+    ) -> Result<(), DeviceError> {
+        qp.modify(identity(parts, attr, qp.events.clone())?)
     }
 
     fn listen(

@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
-use super::listen::{ConnRequest, Listening, Origin};
+use super::listen::{ConnRequest, Listening, Origin, is_wide};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -22,7 +22,7 @@ use super::wide::{self, Word};
 use crate::device::DeviceError;
 
 /// Connections of a port that have not said what they want; beyond that the oldest go.
-const GREETINGS: usize = 1024;
+const GREETINGS: usize = if cfg!(test) { 100 } else { 1024 };
 /// How long one may take to say it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections taken in one round.
@@ -195,9 +195,12 @@ impl Greeting {
         };
         let listening = port.quals.lock().get(&qual).cloned();
         let Some(listening) = listening else {
-            // Somebody else's: the connector goes on to look for the owner.
-            let private_data = wide::wrap(Word::Foreign, qual, b"");
-            refuse(watch, &frame, &private_data);
+            // Somebody else's: the connector goes on to look for the owner. A port without a
+            // listener of its own is as good as closed.
+            if is_wide(qual) {
+                let private_data = wide::wrap(Word::Foreign, qual, b"");
+                refuse(watch, &frame, &private_data);
+            }
             return;
         };
         // Until there is an answer the peer has nothing to say.

@@ -16,11 +16,16 @@ use super::dial::Dial;
 use super::engine::{Timer, Watch};
 use super::iwarp::mpa::Agreed;
 use super::loopback::{self, Outcome};
+use super::mw::Bind;
+use super::queue::{Op, Request};
 use super::side::{Identity, Phase, Side};
+use super::socket;
+use super::srq::Turn;
 use super::stream::{self, Stream};
-use super::upcall::Upcalls;
+use super::upcall::{Events, Upcalls};
 use crate::device::{
-    CmEvent, CompletionQueue, DeviceError, PostError, QueuePair, RecvWr, SendWr, WcStatus,
+    BindWr, CmEvent, CompletionQueue, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
+    WcStatus,
 };
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Shared};
@@ -86,7 +91,7 @@ pub(super) struct View<'a> {
 /// A queue pair.
 pub struct Qp {
     pub(super) device: Arc<Soft>,
-    pub(super) id: Arc<Identity>,
+    pub(super) events: Arc<Events>,
     seat: Shared<Seat>,
 }
 
@@ -95,19 +100,54 @@ static PAIRING: Mutex<()> = Mutex::new(());
 
 impl Qp {
     pub(super) fn new(device: &Arc<Soft>, id: Identity) -> Arc<Qp> {
-        let id = Arc::new(id);
-        let qp = Qp {
-            device: device.clone(),
-            id: id.clone(),
-            seat: Shared::empty(),
-        };
-        let lane = Lane::default();
-        lane.state.lock().sides[0] = Some(Box::new(Side::new(id)));
-        qp.seat.set(Some(Arc::new(Seat {
-            lane: Arc::new(lane),
-            index: 0,
-        })));
-        Arc::new(qp)
+        Arc::new_cyclic(|me| {
+            let qp = Qp {
+                device: device.clone(),
+                events: id.events.clone(),
+                seat: Shared::empty(),
+            };
+            let lane = Lane::default();
+            lane.state.lock().sides[0] = Some(Box::new(Side::new(Arc::new(id), me.clone())));
+            qp.seat.set(Some(Arc::new(Seat {
+                lane: Arc::new(lane),
+                index: 0,
+            })));
+            qp
+        })
+    }
+
+    /// What it was made with.
+    pub(super) fn attr(&self) -> QpAttr {
+        self.with(|v| v.me.id.attr)
+    }
+
+    /// See [`Device::modify_qp`](crate::device::Device::modify_qp).
+    pub(super) fn modify(&self, id: Identity) -> Result<(), DeviceError> {
+        self.with(|v| v.me.modify(Arc::new(id)))
+    }
+
+    /// See [`Device::post_bind`](crate::device::Device::post_bind).
+    pub(super) fn post_bind(&self, wr: &BindWr<'_, Soft>) -> Result<u32, PostError> {
+        let mut up = Upcalls::default();
+        let result = self.with(|v| v.post_bind(wr, &mut up));
+        up.run();
+        result
+    }
+
+    /// A buffer of the shared receive queue is kept for this queue pair: true if it is taken.
+    pub(super) fn take_turn(&self, up: &mut Upcalls) -> bool {
+        self.with(|v| {
+            if v.me.turn != Turn::Waits {
+                return false;
+            }
+            v.me.turn = Turn::Granted;
+            v.receives_came(up);
+            let taken = v.me.turn != Turn::Granted;
+            if !taken {
+                v.me.turn = Turn::Out;
+            }
+            taken
+        })
     }
 
     /// Runs `f` under the lock.
@@ -270,6 +310,9 @@ impl Qp {
                 return Link::None;
             }
             let pending = std::mem::take(v.link);
+            if let (Some(local), Some(remote)) = (socket::local(&watch), socket::remote(&watch)) {
+                v.me.addrs = Some((local, remote));
+            }
             v.me.ord = u32::from(agreed.ord);
             let first = v.me.sq.tail();
             Stream::new(watch, self, agreed, initiator, first).start(
@@ -310,7 +353,7 @@ impl View<'_> {
             && me.phase == Phase::Connected
             && me.sq.is_empty()
         {
-            match loopback::execute(me, peer, &request, wr.sges, true, self.guard, up) {
+            match loopback::execute(me, peer, &request, &wr.op, wr.sges, self.guard, up) {
                 Outcome::Done => {
                     me.complete(&request, WcStatus::Success, up);
                     return Ok(());
@@ -336,13 +379,49 @@ impl View<'_> {
             return Ok(());
         }
         me.rq.push(receive, wr.sges)?;
+        self.receives_came(up);
+        Ok(())
+    }
+
+    /// Messages that wait for receives go on.
+    #[inline]
+    fn receives_came(&mut self, up: &mut Upcalls) {
+        let me = &mut *self.me;
         if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
             && !peer.sq.is_empty()
         {
             loopback::pump(peer, me, self.guard, up);
         }
         stream::posted_recv(me, self.link, self.guard, up);
-        Ok(())
+    }
+
+    fn post_bind(&mut self, wr: &BindWr<'_, Soft>, up: &mut Upcalls) -> Result<u32, PostError> {
+        let me = &mut *self.me;
+        me.admit_request()?;
+        let bind = Bind::new(wr)?;
+        let key = bind.key();
+        let context = wr.context;
+        let request = Request {
+            wr_id: wr.wr_id,
+            op: Op::Bind { context },
+            flags: wr.flags,
+            len: 0,
+            done: false,
+        };
+        if me.phase == Phase::Ended {
+            me.complete(&request, WcStatus::Flushed, up);
+            return Ok(key);
+        }
+        let first = me.sq.is_empty();
+        me.sq.push(request, &[])?;
+        me.binds.push_back(bind);
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && first
+        {
+            loopback::pump(me, peer, self.guard, up);
+        }
+        stream::posted_send(me, self.link, self.guard, up);
+        Ok(key)
     }
 
     /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
@@ -412,12 +491,12 @@ impl QueuePair for Qp {
         }
         self.leave();
         self.with(|v| v.me.clear(Phase::Idle));
-        self.id.events.clear();
+        self.events.clear();
         self.purge();
     }
 
     fn destroy(&self) {
-        self.id.events.close();
+        self.events.close();
         let mut up = Upcalls::default();
         dispose(self.with(|v| {
             v.me.clear(Phase::Gone);
@@ -435,6 +514,23 @@ impl QueuePair for Qp {
         self.with(|v| v.me.rq.len() as u32)
     }
 
+    fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError> {
+        let mut up = Upcalls::default();
+        let link = self.with(|v| {
+            if v.me.id.srq.is_none() {
+                return Err(DeviceError::Unsupported);
+            }
+            if v.me.set_marks(soft, hard, &mut up) {
+                return Ok(Link::None);
+            }
+            v.me.end(CmEvent::Broken, &mut up);
+            Ok(v.detach(&mut up))
+        })?;
+        dispose(link);
+        up.run();
+        Ok(())
+    }
+
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.with(|v| v.me.addrs)
     }
@@ -442,8 +538,9 @@ impl QueuePair for Qp {
 
 impl Qp {
     fn purge(&self) {
-        for cq in [&self.id.send_cq, &self.id.recv_cq].into_iter().flatten() {
-            cq.purge(self.id.attr.context);
+        let id = self.with(|v| v.me.id.clone());
+        for cq in [&id.send_cq, &id.recv_cq].into_iter().flatten() {
+            cq.purge(id.attr.context);
         }
     }
 }

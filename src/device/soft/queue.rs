@@ -1,12 +1,24 @@
 //! Work queues: rings of requests with their segments.
 
-use crate::device::{PostError, SendOp, Sge, WrFlags};
+use crate::device::{DeviceError, PostError, SendOp, Sge, WrFlags};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    /// Moves data.
+    Transfer(SendOp),
+    /// Binds the memory window that is next in [`Side::binds`](super::side::Side::binds).
+    Bind {
+        /// As given with the bind.
+        context: u64,
+    },
+}
 
 /// A request, without its segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub wr_id: u64,
-    pub op: SendOp,
+    pub op: Op,
     pub flags: WrFlags,
     /// Bytes that go out, or that a read brings.
     pub len: u32,
@@ -38,12 +50,6 @@ pub(super) struct Ring<T> {
     /// Number of the next entry to be added.
     tail: u64,
 }
-
-const NO_SGE: Sge = Sge {
-    addr: 0,
-    len: 0,
-    lkey: 0,
-};
 
 impl<T: Copy> Ring<T> {
     /// For `limit` entries of `stride` segments.
@@ -78,6 +84,23 @@ impl<T: Copy> Ring<T> {
         self.tail
     }
 
+    /// Changes how many entries fit, and how many segments each may have. Entries keep their
+    /// numbers.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if those that are queued do not fit; nothing has changed then.
+    pub fn reshape(&mut self, limit: u32, stride: u32) -> Result<(), DeviceError> {
+        let mut new = Ring::new(limit, stride);
+        (new.head, new.tail) = (self.head, self.head);
+        for number in self.head..self.tail {
+            if let Some((entry, sges)) = self.get(number) {
+                new.push(*entry, sges).map_err(|_| DeviceError::Limit)?;
+            }
+        }
+        *self = new;
+        Ok(())
+    }
+
     fn index(&self, number: u64) -> usize {
         number as usize & (self.entries.len() - 1)
     }
@@ -110,7 +133,7 @@ impl<T: Copy> Ring<T> {
         entries.try_reserve_exact(room).map_err(full)?;
         sges.try_reserve_exact(room * self.stride).map_err(full)?;
         entries.resize(room, (filler, 0));
-        sges.resize(room * self.stride, NO_SGE);
+        sges.resize(room * self.stride, Sge::NONE);
         for number in self.head..self.tail {
             let (from, to) = (self.index(number), number as usize & (room - 1));
             entries[to] = self.entries[from];
@@ -218,5 +241,24 @@ mod tests {
         let mut none = Ring::new(0, 1);
         assert_eq!(none.push(0u8, &[]), Err(PostError::QueueFull));
         assert!(none.front().is_none() && none.pop().is_none());
+    }
+    #[test]
+    fn reshaping_keeps_the_entries() {
+        let mut ring = Ring::new(20, 3);
+        for n in 0..15u64 {
+            ring.push(n, &sges(n, 2)).unwrap();
+        }
+        for n in 0..5 {
+            assert_eq!(ring.pop(), Some(n));
+        }
+        assert_eq!(ring.reshape(9, 3), Err(DeviceError::Limit));
+        assert_eq!(ring.reshape(20, 1), Err(DeviceError::Limit));
+        assert_eq!(ring.reshape(10, 2), Ok(()));
+        assert_eq!((ring.head(), ring.tail()), (5, 15));
+        assert_eq!(ring.push(15, &[]), Err(PostError::QueueFull));
+        for n in 5..15 {
+            assert_eq!(ring.front().unwrap(), (&n, &sges(n, 2)[..]));
+            ring.pop();
+        }
     }
 }

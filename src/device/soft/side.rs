@@ -1,15 +1,19 @@
 //! One end of a connection: the state of a queue pair and its two work queues.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::cq::Cq;
 use super::mr;
-use super::queue::{Receive, Request, Ring};
+use super::mw::Bind;
+use super::qp::Qp;
+use super::queue::{Op, Receive, Request, Ring};
+use super::srq::{Srq, Turn};
 use super::upcall::{Events, Upcalls};
 use crate::device::{
-    Access, CmEvent, Completion, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus,
-    WrFlags,
+    Access, CmEvent, Completion, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp,
+    WcStatus, WrFlags,
 };
 use crate::handle::Guard;
 
@@ -33,23 +37,65 @@ pub(super) enum Phase {
     Gone,
 }
 
-/// What does not change about a queue pair.
+/// What a queue pair is made of; replaced as a whole.
 pub(super) struct Identity {
     pub attr: QpAttr,
     pub pd: u32,
     pub send_cq: Option<Arc<Cq>>,
     pub recv_cq: Option<Arc<Cq>>,
+    pub srq: Option<Arc<Srq>>,
     pub events: Arc<Events>,
+}
+
+impl Identity {
+    /// The protection domain of receives.
+    #[inline]
+    fn recv_pd(&self) -> u32 {
+        self.srq.as_ref().map_or(self.pd, |srq| srq.pd)
+    }
+
+    fn receives(&self) -> (u32, u32) {
+        match &self.srq {
+            // Messages come one after the other, and so do the buffers.
+            Some(srq) => (1, srq.max_sge),
+            None => (self.attr.max_recv_wr, self.attr.max_recv_sge),
+        }
+    }
+
+    fn receive_ring(&self) -> Ring<Receive> {
+        let (limit, stride) = self.receives();
+        Ring::new(limit, stride)
+    }
+}
+
+/// Whether a message has a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Supply {
+    /// At the head of the queue.
+    Ready,
+    /// Not yet.
+    Empty,
+    /// The queue pair has more buffers of its shared receive queue than it may.
+    Excess,
 }
 
 /// What changes. Guarded by the lock of the [`Lane`](super::qp::Lane) it sits in.
 pub(super) struct Side {
     pub id: Arc<Identity>,
+    /// The queue pair itself.
+    qp: Weak<Qp>,
     pub phase: Phase,
     /// Counts attempts to connect, so that the outcome of one is not taken for another's.
     pub attempt: u64,
     pub sq: Ring<Request>,
     pub rq: Ring<Receive>,
+    /// What the binds in the send queue are to do that are not executed.
+    pub binds: VecDeque<Bind>,
+    /// Its place in the line for buffers of the shared receive queue.
+    pub turn: Turn,
+    /// Marks on the number of those buffers.
+    soft_mark: Option<u32>,
+    hard_mark: Option<u32>,
     /// A graceful end waits until the send queue has got here.
     pub close_at: Option<u64>,
     /// RDMA reads that may be outstanding, as negotiated.
@@ -59,11 +105,12 @@ pub(super) struct Side {
 }
 
 /// The operation in a completion.
-pub(super) fn wc_op(op: &SendOp) -> WcOp {
-    match op {
-        SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
-        SendOp::RdmaWrite(_) => WcOp::RdmaWrite,
-        SendOp::RdmaRead { .. } => WcOp::RdmaRead,
+fn wc_op(op: &Op) -> WcOp {
+    match *op {
+        Op::Transfer(SendOp::Send | SendOp::SendInvalidate { .. }) => WcOp::Send,
+        Op::Transfer(SendOp::RdmaWrite(_)) => WcOp::RdmaWrite,
+        Op::Transfer(SendOp::RdmaRead { .. }) => WcOp::RdmaRead,
+        Op::Bind { context } => WcOp::Bind { context },
     }
 }
 
@@ -75,21 +122,27 @@ pub(super) fn local_access(op: &SendOp) -> Access {
     }
 }
 
-fn total(sges: &[Sge]) -> u64 {
+/// Bytes of all segments.
+pub(super) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|s| u64::from(s.len)).sum()
 }
 
 impl Side {
-    pub fn new(id: Arc<Identity>) -> Side {
+    pub fn new(id: Arc<Identity>, qp: Weak<Qp>) -> Side {
         let attr = &id.attr;
         Side {
             phase: Phase::Idle,
             attempt: 0,
             sq: Ring::new(attr.max_send_wr, attr.max_send_sge),
-            rq: Ring::new(attr.max_recv_wr, attr.max_recv_sge),
+            rq: id.receive_ring(),
+            binds: VecDeque::new(),
+            turn: Turn::Out,
+            soft_mark: None,
+            hard_mark: None,
             close_at: None,
             ord: 0,
             addrs: None,
+            qp,
             id,
         }
     }
@@ -99,15 +152,22 @@ impl Side {
         matches!(self.phase, Phase::Connected | Phase::Closing)
     }
 
-    /// The request of `wr`, if it may be queued.
+    /// Whether the send queue takes a request.
     #[inline]
-    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<Request, PostError> {
+    pub fn admit_request(&self) -> Result<(), PostError> {
         if matches!(self.phase, Phase::Idle | Phase::Connecting | Phase::Gone) {
             return Err(PostError::NotConnected);
         }
         if self.id.send_cq.is_none() || self.sq.is_full() {
             return Err(PostError::QueueFull);
         }
+        Ok(())
+    }
+
+    /// The request of `wr`, if it may be queued.
+    #[inline]
+    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<Request, PostError> {
+        self.admit_request()?;
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
@@ -125,7 +185,7 @@ impl Side {
         }
         Ok(Request {
             wr_id: wr.wr_id,
-            op: wr.op,
+            op: Op::Transfer(wr.op),
             flags: wr.flags,
             len: len as u32,
             done: false,
@@ -135,7 +195,8 @@ impl Side {
     /// The receive of `wr`, if it may be queued.
     #[inline]
     pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
-        if self.phase == Phase::Gone || self.id.recv_cq.is_none() || self.rq.is_full() {
+        let takes = self.id.recv_cq.is_some() && self.id.srq.is_none();
+        if self.phase == Phase::Gone || !takes || self.rq.is_full() {
             return Err(PostError::QueueFull);
         }
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
@@ -147,6 +208,83 @@ impl Side {
             flags: wr.flags,
             len: total(wr.sges),
         })
+    }
+
+    /// Sees to it that the message which comes next has a receive, if possible.
+    #[inline]
+    pub fn supply(&mut self, up: &mut Upcalls) -> Supply {
+        if !self.rq.is_empty() {
+            Supply::Ready
+        } else if self.id.srq.is_none() {
+            Supply::Empty
+        } else {
+            self.supply_shared(up)
+        }
+    }
+
+    fn supply_shared(&mut self, up: &mut Upcalls) -> Supply {
+        let id = self.id.clone();
+        let Some(srq) = id.srq.as_ref().filter(|_| id.recv_cq.is_some()) else {
+            return Supply::Empty;
+        };
+        match srq.take(&self.qp, &mut self.turn, &mut self.rq, up) {
+            Ok(true) if self.check_marks(up) => Supply::Ready,
+            Ok(false) => Supply::Empty,
+            // No memory for the buffer is as bad as no buffer.
+            Ok(true) | Err(_) => Supply::Excess,
+        }
+    }
+
+    /// Sets the marks; false if the hard one is exceeded.
+    pub fn set_marks(&mut self, soft: Option<u32>, hard: Option<u32>, up: &mut Upcalls) -> bool {
+        self.soft_mark = soft;
+        self.hard_mark = hard;
+        self.check_marks(up)
+    }
+
+    fn check_marks(&mut self, up: &mut Upcalls) -> bool {
+        let held = self.rq.len();
+        let exceeded = |mark: Option<u32>| mark.is_some_and(|mark| held > mark as usize);
+        if exceeded(self.soft_mark) {
+            self.soft_mark = None;
+            up.soft_watermark(&self.id.events);
+        }
+        !exceeded(self.hard_mark)
+    }
+
+    /// Checks that the segments of a receive may be written still.
+    #[inline]
+    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), mr::Fault> {
+        mr::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
+    }
+
+    /// Executes the bind that is next in the send queue.
+    pub fn bind(&mut self, guard: &Guard) -> WcStatus {
+        if self
+            .binds
+            .pop_front()
+            .is_some_and(|bind| bind.execute(guard))
+        {
+            WcStatus::Success
+        } else {
+            WcStatus::BindFailed
+        }
+    }
+
+    /// Other parts, before there is a connection.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if the receives that are posted do not fit,
+    /// [`DeviceError::Unsupported`] if there is a connection.
+    pub fn modify(&mut self, id: Arc<Identity>) -> Result<(), DeviceError> {
+        if self.phase != Phase::Idle {
+            return Err(DeviceError::Unsupported);
+        }
+        let (limit, stride) = id.receives();
+        self.rq.reshape(limit, stride)?;
+        self.sq = Ring::new(id.attr.max_send_wr, id.attr.max_send_sge);
+        self.id = id;
+        Ok(())
     }
 
     /// Completes a request.
@@ -161,6 +299,7 @@ impl Side {
                 context: self.id.attr.context,
                 wr_id: request.wr_id,
                 op: wc_op(&request.op),
+                from_srq: false,
                 status,
                 byte_len: request.len,
             };
@@ -185,6 +324,7 @@ impl Side {
                 context: self.id.attr.context,
                 wr_id: receive.wr_id,
                 op: invalidated.map_or(WcOp::Recv, |rkey| WcOp::RecvInvalidate { rkey }),
+                from_srq: self.id.srq.is_some(),
                 status,
                 byte_len: len,
             };
@@ -232,6 +372,8 @@ impl Side {
 
     /// Completes everything outstanding as flushed, in the order of posting.
     fn flush(&mut self, up: &mut Upcalls) {
+        self.leave_line();
+        self.binds.clear();
         while let Some(request) = self.sq.pop() {
             self.complete(&request, WcStatus::Flushed, up);
         }
@@ -255,11 +397,20 @@ impl Side {
     pub fn clear(&mut self, phase: Phase) {
         let attr = &self.id.attr;
         self.sq = Ring::new(attr.max_send_wr, attr.max_send_sge);
-        self.rq = Ring::new(attr.max_recv_wr, attr.max_recv_sge);
+        self.rq = self.id.receive_ring();
+        self.leave_line();
+        self.binds.clear();
         self.phase = phase;
         self.attempt += 1;
         self.close_at = None;
         self.addrs = None;
+    }
+
+    fn leave_line(&mut self) {
+        if let Some(srq) = self.id.srq.as_ref().filter(|_| self.turn == Turn::Waits) {
+            srq.forget(&self.qp);
+            self.turn = Turn::Out;
+        }
     }
 
     /// Data flows from now on.

@@ -7,10 +7,17 @@ use parking_lot::Mutex;
 
 use super::cq::Cq;
 use super::listen::{ConnRequest, Listening};
+use super::srq::Srq;
 use crate::device::{CmEvent, QpHandler};
 
-/// The connection events of a queue pair. They are handed over one by one and in order,
-/// whichever threads find them.
+/// What is to be told about a queue pair.
+enum Event {
+    Connection(CmEvent),
+    SoftWatermark,
+}
+
+/// The events of a queue pair. They are handed over one by one and in order, whichever threads
+/// find them.
 pub(super) struct Events {
     handler: Arc<dyn QpHandler>,
     state: Mutex<State>,
@@ -18,7 +25,7 @@ pub(super) struct Events {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<CmEvent>,
+    queue: VecDeque<Event>,
     /// A thread is handing events over; it will see what is added.
     busy: bool,
     /// The queue pair is gone: no further events.
@@ -33,7 +40,7 @@ impl Events {
         })
     }
 
-    fn push(&self, event: CmEvent) {
+    fn push(&self, event: Event) {
         let mut state = self.state.lock();
         if !state.closed {
             state.queue.push_back(event);
@@ -60,7 +67,10 @@ impl Events {
         state.busy = true;
         while let Some(event) = state.queue.pop_front() {
             drop(state);
-            self.handler.connection(event);
+            match event {
+                Event::Connection(event) => self.handler.connection(event),
+                Event::SoftWatermark => self.handler.soft_watermark(),
+            }
             state = self.state.lock();
         }
         state.busy = false;
@@ -74,6 +84,7 @@ pub(super) struct Upcalls {
     notify: Vec<Arc<Cq>>,
     overflow: Vec<Arc<Cq>>,
     events: Vec<Arc<Events>>,
+    limits: Vec<Arc<Srq>>,
     requests: Vec<(Arc<Listening>, ConnRequest)>,
 }
 
@@ -95,8 +106,19 @@ impl Upcalls {
     }
 
     pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
-        events.push(event);
+        events.push(Event::Connection(event));
         add(&mut self.events, events);
+    }
+
+    #[cold]
+    pub(super) fn soft_watermark(&mut self, events: &Arc<Events>) {
+        events.push(Event::SoftWatermark);
+        add(&mut self.events, events);
+    }
+
+    #[cold]
+    pub(super) fn limit(&mut self, srq: &Arc<Srq>) {
+        add(&mut self.limits, srq);
     }
 
     pub(super) fn request(&mut self, listening: Arc<Listening>, request: ConnRequest) {
@@ -107,6 +129,7 @@ impl Upcalls {
         self.notify.is_empty()
             && self.overflow.is_empty()
             && self.events.is_empty()
+            && self.limits.is_empty()
             && self.requests.is_empty()
     }
 
@@ -123,6 +146,7 @@ impl Upcalls {
         // Completions come before the event that ends their connection, so their queues do.
         self.overflow.iter().for_each(|cq| cq.handler().overflow());
         self.notify.iter().for_each(|cq| cq.handler().notify());
+        self.limits.iter().for_each(|srq| srq.handler().limit());
         self.events.iter().for_each(|e| e.hand_over());
         for (listening, request) in self.requests {
             listening.hand_over(request);

@@ -16,6 +16,9 @@ use crate::device::soft::upcall::Upcalls;
 /// How long all that may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Buffers that are thrown away at the very end.
+const DRAIN: usize = 256;
+
 struct State {
     watch: Watch,
     rest: Vec<u8>,
@@ -69,6 +72,19 @@ impl State {
             }
         }
         self.watch.set(EventFlags::IN).is_ok()
+    }
+}
+
+impl Drop for State {
+    /// What is unread at the end would make the kernel reset the connection.
+    fn drop(&mut self) {
+        let mut buffer = [0; 4096];
+        for _ in 0..DRAIN {
+            match rustix::net::recv(&self.watch, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((_, n)) if n > 0 => {}
+                _ => return,
+            }
+        }
     }
 }
 

@@ -27,11 +27,12 @@ use super::upcall::Upcalls;
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 
-/// How long a peer may take with what it owes us: the ready-to-receive message after an
-/// accept, the end of the connection after ours, receives for its last messages.
+/// How long the peer may take to end its stream after we ended ours.
 const COURTESY: Duration = Duration::from_secs(5);
-/// For the ready-to-receive message.
+/// How long the peer may take with the ready-to-receive message after an accept.
 const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long the consumer may take to post a receive for a message of a peer that has ended.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Why a connection ends.
 pub(super) enum Down {
@@ -192,9 +193,9 @@ impl Stream {
             }
             // Messages were delivered, but for the receives.
             self.tx.closed = true;
-            self.limit(me, COURTESY);
+            self.limit(me, LATE);
         } else if self.rx.paused && self.rx.hung_up {
-            self.limit(me, COURTESY);
+            self.limit(me, LATE);
         }
         let finished = me.phase == Phase::Closing && me.close_at == Some(me.sq.head());
         if finished && !self.tx.closed && !self.tx.has_pending() {
@@ -216,10 +217,10 @@ impl Stream {
         up: &mut Upcalls,
     ) -> Result<(), Down> {
         if self.rx.paused {
-            if events.intersects(EventFlags::ERR | EventFlags::HUP) {
+            if events.contains(EventFlags::ERR) {
                 return Err(Down::Lost);
             }
-            self.rx.hung_up |= events.contains(EventFlags::RDHUP);
+            self.rx.hung_up |= events.intersects(EventFlags::RDHUP | EventFlags::HUP);
             return Ok(());
         }
         self.receive(me, scratch, guard, up)
@@ -282,7 +283,7 @@ pub(super) fn posted_send(me: &mut Side, link: &mut Link, guard: &Guard, up: &mu
     }
 }
 
-/// A receive was posted.
+/// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.
 pub(super) fn posted_recv(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
     if matches!(link, Link::Tcp(stream) if stream.rx.is_waiting()) {
         service(me, link, guard, up, |stream, (me, up)| {

@@ -15,7 +15,7 @@ use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::mr::{self, Fault};
-use crate::device::soft::side::Side;
+use crate::device::soft::side::{Side, Supply};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, WcStatus};
 use crate::handle::Guard;
@@ -213,17 +213,16 @@ impl Stream {
                 invalidate,
                 ..
             } => {
-                let waits = !self.rx.stash.is_empty() || me.rq.is_empty();
                 let part = Part {
                     offset: mo,
                     last,
                     solicited,
                     invalidate,
                 };
-                if waits {
-                    self.stash(part, payload);
-                } else {
+                if self.rx.stash.is_empty() && is_supplied(me, up)? {
                     deliver(part, payload, me, guard, up)?;
+                } else {
+                    self.stash(part, payload);
                 }
             }
             Segment::ReadRequest { msn } => {
@@ -260,7 +259,10 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
-        while !me.rq.is_empty() {
+        if self.rx.ended || self.rx.hung_up {
+            self.timer = None;
+        }
+        while !self.rx.stash.is_empty() && is_supplied(me, up)? {
             let Some(stashed) = self.rx.stash.pop_front() else {
                 break;
             };
@@ -353,6 +355,15 @@ struct Part {
     invalidate: Option<u32>,
 }
 
+/// Whether the message that comes next has a receive.
+fn is_supplied(me: &mut Side, up: &mut Upcalls) -> Result<bool, Down> {
+    match me.supply(up) {
+        Supply::Ready => Ok(true),
+        Supply::Empty => Ok(false),
+        Supply::Excess => Err(Down::Protocol(WireError::DDP_NO_BUFFER, None)),
+    }
+}
+
 /// A segment of a message, to the oldest receive.
 fn deliver(
     part: Part,
@@ -368,7 +379,7 @@ fn deliver(
     let end = u64::from(part.offset) + payload.len() as u64;
     let failed = if end > receive.len {
         Some((WcStatus::LocalLength, WireError::DDP_TOO_LONG))
-    } else if mr::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+    } else if me.check_receive(sges, guard).is_err() {
         Some((WcStatus::LocalProtection, WireError::DDP_CATASTROPHIC))
     } else {
         None

@@ -18,7 +18,7 @@ use crate::device::soft::iwarp::wire::{
     OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
 };
 use crate::device::soft::mr;
-use crate::device::soft::queue::Request;
+use crate::device::soft::queue::{Op, Request};
 use crate::device::soft::side::{Side, local_access};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
@@ -59,6 +59,9 @@ struct Position {
     response_first: bool,
     sequence: TxSequence,
 }
+
+/// A request that moves data, and its segments.
+type Transfer<'a> = (&'a Request, &'a SendOp, &'a [Sge]);
 
 /// The sending half of a connection.
 pub(super) struct Tx {
@@ -176,7 +179,11 @@ impl Tx {
     ) -> Result<(), Down> {
         self.blocked = false;
         loop {
-            if self.closed || !self.flush_pending(watch)? {
+            if self.closed {
+                return Ok(());
+            }
+            self.execute_binds(me, guard, up)?;
+            if !self.flush_pending(watch)? {
                 return Ok(());
             }
             if !self.open || (self.responses.is_empty() && self.at.request == me.sq.tail()) {
@@ -251,11 +258,11 @@ impl Tx {
                 (Some(response), _) if at.begun.is_none() && at.response_first => {
                     answer(batch, &mut at, response, me, crc, guard)?
                 }
-                (_, Some((request, sges))) => {
-                    if mr::check_all(sges, me.id.pd, local_access(&request.op), guard).is_err() {
+                (_, Some((request, op, sges))) => {
+                    if mr::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         return Err(Down::Request(at.request, WcStatus::LocalProtection));
                     }
-                    transfer(batch, &mut at, request, sges, crc)
+                    transfer(batch, &mut at, (request, op, sges), crc)
                 }
                 (None, None) => return Ok(()),
             };
@@ -268,20 +275,45 @@ impl Tx {
         Ok(())
     }
 
-    /// The request to go on with, if it may be sent yet.
-    fn next_request<'a>(
-        &self,
-        at: &Position,
-        me: &'a Side,
-    ) -> Result<Option<(&'a Request, &'a [Sge])>, Down> {
+    /// Binds are for us alone: those that are next in the queue are executed at once.
+    fn execute_binds(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        while let Some((request, _)) = me.sq.get(self.at.request)
+            && matches!(request.op, Op::Bind { .. })
+            && me.close_at != Some(self.at.request)
+            && !(request.flags.contains(WrFlags::FENCE) && self.at.reads > 0)
+        {
+            let number = self.at.request;
+            let status = me.bind(guard);
+            if status != WcStatus::Success {
+                return Err(Down::Request(number, status));
+            }
+            if let Some(request) = me.sq.get_mut(number) {
+                request.done = true;
+            }
+            self.at.request += 1;
+            me.retire(up);
+        }
+        Ok(())
+    }
+
+    /// The transfer to go on with, if it may be sent yet: not before a bind is executed.
+    fn next_request<'a>(&self, at: &Position, me: &'a Side) -> Result<Option<Transfer<'a>>, Down> {
         if me.close_at == Some(at.request) {
             return Ok(None);
         }
         let Some((request, sges)) = me.sq.get(at.request) else {
             return Ok(None);
         };
+        let Op::Transfer(op) = &request.op else {
+            return Ok(None);
+        };
         if at.begun.is_none() {
-            let is_read = matches!(request.op, SendOp::RdmaRead { .. });
+            let is_read = matches!(op, SendOp::RdmaRead { .. });
             if is_read && me.ord == 0 {
                 return Err(Down::Request(at.request, WcStatus::LocalQpOperation));
             }
@@ -291,7 +323,7 @@ impl Tx {
                 return Ok(None);
             }
         }
-        Ok(Some((request, sges)))
+        Ok(Some((request, op, sges)))
     }
 
     /// Hands the batch to the socket. True if it took all.
@@ -357,8 +389,7 @@ impl Tx {
 fn transfer(
     batch: &mut Batch,
     at: &mut Position,
-    request: &Request,
-    sges: &[Sge],
+    (request, op, sges): Transfer<'_>,
     crc: bool,
 ) -> Finishes {
     let number = at.request;
@@ -367,13 +398,13 @@ fn transfer(
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
-    let msn = match request.op {
+    let msn = match *op {
         SendOp::Send | SendOp::SendInvalidate { .. } => {
             let msn = match at.begun {
                 Some(_) => msn,
                 None => at.sequence.next_send(),
             };
-            let invalidate = match request.op {
+            let invalidate = match *op {
                 SendOp::SendInvalidate { rkey } => Some(rkey),
                 _ => None,
             };

@@ -65,7 +65,7 @@ fn nobody_answers() {
     over_all_paths(|net| {
         let (server, qual) = Server::any(&net.passive);
         let a = End::new(&net.active, attr());
-        let to = "127.0.0.1:0".parse().unwrap();
+        let to = net.passive.address();
         let limit = Some(Duration::from_millis(30));
         let begun = Instant::now();
         net.active.connect(&a.qp, to, qual, limit, b"").unwrap();
@@ -221,6 +221,15 @@ fn a_qualifier_belongs_to_one_listener() {
         let zero = Server::on(&net.passive, 0).map(|_| ());
         assert_eq!(zero, Err(DeviceError::BadAddress));
     });
+}
+
+#[test]
+fn a_port_that_another_program_has() {
+    let device = Soft::open("127.0.0.1").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let qual = u64::from(taken.local_addr().unwrap().port());
+    let server = Server::on(&device, qual).map(|_| ());
+    assert_eq!(server, Err(DeviceError::QualInUse));
 }
 
 #[test]

@@ -342,11 +342,15 @@ fn completion_queues_have_an_end() {
     assert!(device.create_cq(u32::MAX, calls.clone()).is_err());
     let (tx, events) = channel();
     let pd = device.alloc_pd().unwrap();
-    let handler = Arc::new(Connection(tx));
+    let handler = Arc::new(Connection(tx, Arc::default()));
     let attr = attr();
-    let qp = device
-        .create_qp(&pd, None, Some(&cq), &attr, handler)
-        .unwrap();
+    let parts = QpParts {
+        pd: &pd,
+        send_cq: None,
+        recv_cq: Some(&cq),
+        srq: None,
+    };
+    let qp = device.create_qp(&parts, &attr, handler).unwrap();
     let recv = |wr_id| {
         let flags = WrFlags::empty();
         qp.post_recv(&RecvWr {

@@ -1,5 +1,6 @@
 //! Tests of the device through its trait: every rule over every path.
 
+mod chaos;
 mod connections;
 mod data;
 mod engine;
@@ -24,12 +25,17 @@ const PATHS: &[&str] = &[
     "127.0.0.1",
     "127.0.0.1 path=tcp",
     "127.0.0.1 path=tcp crc=off",
+    "::1 path=tcp",
 ];
 
 /// Runs a test over every path.
 fn over_all_paths(test: impl Fn(&Net)) {
     for params in PATHS {
-        test(&Net::new(params));
+        // There are machines without IPv6.
+        let net = Net::new(params);
+        if std::net::TcpListener::bind(net.active.address()).is_ok() {
+            test(&net);
+        }
     }
 }
 
@@ -143,11 +149,15 @@ impl CqHandler for Calls {
     }
 }
 
-struct Connection(Sender<CmEvent>);
+struct Connection(Sender<CmEvent>, Arc<AtomicU32>);
 
 impl QpHandler for Connection {
     fn connection(&self, event: CmEvent) {
         let _ = self.0.send(event);
+    }
+
+    fn soft_watermark(&self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -163,6 +173,7 @@ struct End {
     recv_calls: Arc<Calls>,
     qp: Arc<Qp>,
     events: Receiver<CmEvent>,
+    soft_marks: Arc<AtomicU32>,
     mr: Option<Mr>,
     buffer: *mut u8,
     len: usize,
@@ -181,14 +192,15 @@ impl End {
         let send_cq = device.create_cq(1000, send_calls.clone()).unwrap();
         let recv_cq = device.create_cq(1000, recv_calls.clone()).unwrap();
         let (tx, events) = channel();
+        let soft_marks = Arc::<AtomicU32>::default();
+        let parts = QpParts {
+            pd: &pd,
+            send_cq: Some(&send_cq),
+            recv_cq: Some(&recv_cq),
+            srq: None,
+        };
         let qp = device
-            .create_qp(
-                &pd,
-                Some(&send_cq),
-                Some(&recv_cq),
-                &attr,
-                Arc::new(Connection(tx)),
-            )
+            .create_qp(&parts, &attr, Arc::new(Connection(tx, soft_marks.clone())))
             .unwrap();
         let buffer: &mut [u8] = Box::leak(vec![0u8; BUFFER].into_boxed_slice());
         let (buffer, len) = (buffer.as_mut_ptr(), buffer.len());
@@ -204,6 +216,7 @@ impl End {
             recv_calls,
             qp,
             events,
+            soft_marks,
             mr: Some(mr),
             buffer,
             len,
@@ -211,7 +224,8 @@ impl End {
     }
 
     fn connect(&self, qual: u64, private_data: &[u8]) -> Result<(), DeviceError> {
-        let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        // The port of the address means nothing.
+        let to = SocketAddr::new(self.device.address().ip(), 9);
         self.device
             .connect(&self.qp, to, qual, Some(PATIENCE), private_data)
     }

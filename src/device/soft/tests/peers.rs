@@ -113,6 +113,17 @@ fn requests_that_are_none() {
     drop(silent);
 }
 
+/// Connections that say nothing push each other out, and nobody else.
+#[test]
+fn a_flood_of_silence() {
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    let mut silent: Vec<Raw> = (0..101).map(|_| Raw::connect(qual)).collect();
+    assert!(!silent[0].more());
+    silent[100].frame(&LOCAL.request(2, b"me"));
+    assert_eq!(server.next().private_data(), b"me");
+}
+
 #[test]
 fn a_wide_qualifier_that_is_not_ours() {
     let device = device();
@@ -184,6 +195,35 @@ fn the_end_waits_for_late_receives() {
         (b.bytes(0, 3), b.bytes(10, 3)),
         (b"one".to_vec(), b"two".to_vec())
     );
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
+/// The same with more than the receiver keeps: the rest is still in the socket.
+#[test]
+fn the_end_waits_for_many_late_receives() {
+    let (mut raw, b) = connected();
+    let message = pattern(60_000, 0);
+    for msn in 1..=10 {
+        raw.fpdu(&send_header(msn, 0, true, message.len()), &message);
+    }
+    drop(raw);
+    std::thread::sleep(Duration::from_millis(20));
+    b.no_event();
+    for i in 0..10 {
+        b.recv(i, &[b.sge(0, message.len())]).unwrap();
+        assert_eq!(b.received_as(), (i, WcStatus::Success));
+        assert!(b.bytes(0, message.len()) == message);
+        b.fill(0, &vec![0; message.len()]);
+    }
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
+/// A consumer that never posts receives is told after a while.
+#[test]
+fn the_end_does_not_wait_for_ever() {
+    let (mut raw, b) = connected();
+    raw.fpdu(&send_header(1, 0, true, 3), b"one");
+    drop(raw);
     assert_eq!(b.event(), CmEvent::Disconnected);
 }
 
@@ -345,6 +385,30 @@ fn a_peer_that_does_not_read() {
     assert!(ends.iter().map(|(id, _)| *id).eq(0..16));
     assert_eq!(ends[15].1, WcStatus::Flushed);
     drop(raw);
+}
+
+/// Memory that goes away under requests which wait for the socket.
+#[test]
+fn memory_that_went_away_before_it_was_sent() {
+    let (mut raw, mut a) = responder();
+    for i in 0..16 {
+        a.post(i, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
+    }
+    a.mr = None;
+    // What was sent is whole, and then comes the reason for the end.
+    assert_eq!(raw.terminate().error, WireError::RDMAP_CATASTROPHIC);
+    let results: Vec<WcStatus> = (0..16).map(|_| a.sent().status).collect();
+    let failed = results
+        .iter()
+        .position(|s| *s != WcStatus::Success)
+        .unwrap();
+    assert_eq!(results[failed], WcStatus::LocalProtection);
+    assert!(
+        results[failed + 1..]
+            .iter()
+            .all(|s| *s == WcStatus::Flushed)
+    );
+    assert_eq!(a.event(), CmEvent::Broken);
 }
 
 /// Segments of any size, as other implementations cut them.

@@ -1,0 +1,307 @@
+//! What devices and their users pass to each other: work requests, completions, limits.
+
+bitflags::bitflags! {
+    /// What a memory region or window allows.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Access: u32 {
+        /// Source of sends and RDMA writes.
+        const LOCAL_READ = 0x01;
+        /// Target of RDMA reads of peers.
+        const REMOTE_READ = 0x02;
+        /// Target of receives and of data that RDMA reads fetch.
+        const LOCAL_WRITE = 0x10;
+        /// Target of RDMA writes of peers.
+        const REMOTE_WRITE = 0x20;
+    }
+}
+
+bitflags::bitflags! {
+    /// How a work request behaves.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct WrFlags: u8 {
+        /// No completion on success; errors and flushes complete all the same.
+        const UNSIGNALED = 0x01;
+        /// Send: the matching receive is a solicited completion.
+        const SOLICITED = 0x02;
+        /// Start after all earlier RDMA reads of the queue pair have completed.
+        const FENCE = 0x04;
+        /// The successful completion is queued but does not notify.
+        const QUIET = 0x08;
+    }
+}
+
+/// A local segment: `len` bytes at `addr` inside the memory region of `lkey`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Sge {
+    /// Virtual address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Local key of the memory region.
+    pub lkey: u32,
+}
+
+impl Sge {
+    /// No memory.
+    pub const NONE: Sge = Sge {
+        addr: 0,
+        len: 0,
+        lkey: 0,
+    };
+}
+
+/// A remote range: the target of an RDMA write, the source of an RDMA read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Address in the peer's memory.
+    pub addr: u64,
+    /// Remote key (STag) the peer gave.
+    pub rkey: u32,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// A message for the peer's next receive.
+    Send,
+    /// The same, and the peer's key `rkey` is invalidated before the receive completes.
+    SendInvalidate {
+        /// The key to invalidate.
+        rkey: u32,
+    },
+    /// Local segments go to remote memory.
+    RdmaWrite(Remote),
+    /// Remote memory comes to local segments. `len` bytes are read; the local segments, which
+    /// hold at least that, are filled in order.
+    RdmaRead {
+        /// Where to read.
+        remote: Remote,
+        /// How much to read, in bytes.
+        len: u32,
+    },
+}
+
+/// A request for the send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// Local segments, in order. The array may be reused when the post returns.
+    pub sges: &'a [Sge],
+    /// Behaviour.
+    pub flags: WrFlags,
+}
+
+/// A buffer for the receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Local segments, filled in order. The array may be reused when the post returns.
+    pub sges: &'a [Sge],
+    /// Only [`WrFlags::QUIET`] has a meaning here.
+    pub flags: WrFlags,
+}
+
+/// Which operation a completion is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcOp {
+    /// [`SendOp::Send`] and [`SendOp::SendInvalidate`].
+    Send,
+    /// [`SendOp::RdmaWrite`].
+    RdmaWrite,
+    /// [`SendOp::RdmaRead`].
+    RdmaRead,
+    /// A memory window was bound.
+    Bind {
+        /// As given with the bind.
+        context: u64,
+    },
+    /// A receive.
+    Recv,
+    /// A receive whose message invalidated a key of ours.
+    RecvInvalidate {
+        /// The key that is now invalid.
+        rkey: u32,
+    },
+}
+
+/// How a work request ended (the verbs' names).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WcStatus {
+    /// Done.
+    Success,
+    /// The queue pair left the connected state before execution.
+    Flushed,
+    /// The message was longer than the receive buffer.
+    LocalLength,
+    /// The queue pair itself is inconsistent.
+    LocalQpOperation,
+    /// A local segment is not, or no longer, in a region with the access needed.
+    LocalProtection,
+    /// The peer's answer made no sense.
+    BadResponse,
+    /// Remote key, range or access wrong.
+    RemoteAccess,
+    /// The peer could not execute the request.
+    RemoteOperation,
+    /// The transport gave up.
+    RetryExceeded,
+    /// The peer had no receive buffer.
+    ReceiverNotReady,
+    /// The bind of a memory window failed.
+    BindFailed,
+}
+
+/// A completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// [`QpAttr::context`] of the queue pair.
+    pub context: u64,
+    /// As posted.
+    pub wr_id: u64,
+    /// The operation.
+    pub op: WcOp,
+    /// The buffer came from a shared receive queue.
+    pub from_srq: bool,
+    /// How it ended.
+    pub status: WcStatus,
+    /// Send and write: bytes posted; receive and read: bytes placed. Undefined on error.
+    pub byte_len: u32,
+}
+
+/// Why a post was refused; nothing was queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// The queue holds all the work it can.
+    QueueFull,
+    /// More segments than the queue pair was made for.
+    TooManySegments,
+    /// The segments hold more bytes than a message can have, or fewer than an RDMA read brings.
+    Length,
+    /// A segment's key is that of no memory region.
+    Key,
+    /// The range of a segment is not inside the region of its key.
+    Bounds,
+    /// The region of a segment does not allow what the request needs.
+    Access,
+    /// The region of a segment belongs to another protection domain.
+    Protection,
+    /// The queue pair has no connection yet (requests only).
+    NotConnected,
+}
+
+/// Failure of a device call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceError {
+    /// Memory, descriptors, ports, keys: something ran out.
+    Resources,
+    /// The memory is not there, or not accessible as asked.
+    BadMemory,
+    /// The arguments exceed a limit of the device.
+    Limit,
+    /// The connection qualifier is taken.
+    QualInUse,
+    /// No connection qualifier is free.
+    QualUnavailable,
+    /// The address cannot be used with this device.
+    BadAddress,
+    /// The device cannot do this at all.
+    Unsupported,
+}
+
+/// Limits and identity of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceAttr {
+    /// For `DAT_IA_ATTR.adapter_name`.
+    pub adapter_name: String,
+    /// For `DAT_IA_ATTR.vendor_name`.
+    pub vendor_name: String,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests of one queue.
+    pub max_qp_wr: u32,
+    /// RDMA reads of peers that one queue pair answers at a time.
+    pub max_rd_in: u32,
+    /// RDMA reads one queue pair may have outstanding.
+    pub max_rd_out: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of one completion queue.
+    pub max_cqe: u32,
+    /// Segments of a send, receive or RDMA write.
+    pub max_sge: u32,
+    /// Local segments of an RDMA read.
+    pub max_read_sge: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Bytes of one memory region.
+    pub max_mr_size: u64,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Bytes of one message.
+    pub max_message_size: u32,
+    /// Bytes of one RDMA operation.
+    pub max_rdma_size: u32,
+    /// Memory windows; 0 if the device has none.
+    pub max_mw: u32,
+    /// Shared receive queues; 0 if the device has none.
+    pub max_srq: u32,
+    /// Work requests of one shared receive queue.
+    pub max_srq_wr: u32,
+    /// Bytes of private data, each way.
+    pub max_private_data: u32,
+    /// Named values for `transport_attr`, such as the path that is in force.
+    pub transport_attr: Vec<(String, String)>,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QpAttr {
+    /// Returned in every completion.
+    pub context: u64,
+    /// Requests that may be outstanding.
+    pub max_send_wr: u32,
+    /// Receives that may be outstanding.
+    pub max_recv_wr: u32,
+    /// Segments of a request.
+    pub max_send_sge: u32,
+    /// Segments of a receive.
+    pub max_recv_sge: u32,
+    /// RDMA reads of the peer answered at a time (IRD).
+    pub max_rd_in: u32,
+    /// RDMA reads outstanding (ORD).
+    pub max_rd_out: u32,
+    /// Successful receives notify only when their message was solicited.
+    pub recv_solicited_only: bool,
+}
+
+/// What happened to the connection of a queue pair.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CmEvent {
+    /// Data can flow. Active side: with the private data of the accept; passive side: empty.
+    Established {
+        /// Private data of the peer.
+        private_data: Box<[u8]>,
+    },
+    /// The remote consumer rejected the request.
+    PeerRejected {
+        /// Private data of the reject.
+        private_data: Box<[u8]>,
+    },
+    /// Nobody listens, or something other than the consumer refused.
+    NonPeerRejected,
+    /// The remote host cannot be reached.
+    Unreachable,
+    /// The time given to [`Device::connect`] passed.
+    TimedOut,
+    /// Accepted, but the connection could not be completed (passive side).
+    AcceptError,
+    /// Orderly end, by either side. Everything outstanding has been flushed.
+    Disconnected,
+    /// The transport failed or a request failed. Everything outstanding has been flushed.
+    Broken,
+}
