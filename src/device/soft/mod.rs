@@ -12,7 +12,7 @@ mod cq;
 mod dial;
 mod engine;
 pub mod iwarp;
-mod listen;
+pub(in crate::device) mod listen;
 mod loopback;
 mod mr;
 mod mw;
@@ -26,7 +26,7 @@ mod srq;
 mod stream;
 mod upcall;
 mod watch;
-mod wide;
+pub(in crate::device) mod wide;
 
 #[cfg(test)]
 mod tests;

@@ -13,11 +13,14 @@ use parking_lot::Mutex;
 
 use super::address::{self, Storage};
 use super::cq::Cq;
+use super::hw::Hw;
 use super::library::{Library, library};
 use super::listen::{Listening, Pending};
 use super::qp::Qp;
-use super::srq::Srq;
+use super::service::Jobs;
+use super::srq::{Account, Srq};
 use super::sys;
+use super::table::Table;
 use crate::device::DeviceError;
 
 /// Whom an event is for. The libraries hand back a number, never a pointer of ours: an event
@@ -51,6 +54,11 @@ pub(super) struct Adapter {
     pub ops: Ops,
     pub comp: *mut sys::CompChannel,
     pub cm: *mut sys::EventChannel,
+    /// Queue pairs, as completions name them.
+    pub queues: Table<Hw>,
+    /// Shared receive queues, as completions name them.
+    pub srqs: Table<Account>,
+    pub jobs: Jobs,
     targets: Mutex<Targets>,
 }
 
@@ -180,6 +188,7 @@ impl Adapter {
     /// What failed, for the log.
     pub fn open(probe: Probe, device: &str) -> Result<Adapter, String> {
         let lib = probe.lib;
+        let jobs = Jobs::new()?;
         let ctx = open_device(lib, device)?;
         // SAFETY: the context is open.
         let Some(ops) = Ops::of(unsafe { &(*ctx).ops }) else {
@@ -188,6 +197,9 @@ impl Adapter {
             return Err(format!("the driver of {device} is incomplete"));
         };
         let mut adapter = Adapter {
+            queues: Table::new(),
+            srqs: Table::new(),
+            jobs,
             lib,
             ctx,
             ops,
@@ -243,11 +255,7 @@ impl Adapter {
 
     /// Whom a number names.
     pub fn target(&self, token: *mut c_void) -> Option<Target> {
-        self.targets
-            .lock()
-            .map
-            .get(&(token.addr() as u64))
-            .cloned()
+        self.targets.lock().map.get(&(token.addr() as u64)).cloned()
     }
 
     /// A number names somebody else from now on.
@@ -315,7 +323,10 @@ fn open_device(lib: &Library, name: &str) -> Result<*mut sys::Context, String> {
     };
     match ctx {
         Some(ctx) if !ctx.is_null() => Ok(ctx),
-        Some(_) => Err(format!("cannot open {name}: {}", io::Error::last_os_error())),
+        Some(_) => Err(format!(
+            "cannot open {name}: {}",
+            io::Error::last_os_error()
+        )),
         None => Err(format!("no RDMA device {name}")),
     }
 }

@@ -298,8 +298,7 @@ fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
         state.dial.as_ref().map_or(RESOLVE, |dial| dial.timeout)
     };
     // SAFETY: the id is valid.
-    let error =
-        unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
+    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
     if error != 0 {
         qp.end_attempt(attempt, CmEvent::Unreachable);
     }

@@ -20,8 +20,8 @@ use super::ring::Posted;
 use super::table::{RECEIVE, SHARED, slot};
 use super::{Verbs, sys};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, WcOp, WcStatus};
-use crate::handle::pin::{self, pin};
 use crate::handle::Guard;
+use crate::handle::pin::{self, pin};
 
 /// Room beyond what was asked for: completions that are ours alone (see [`Hw`]).
 const SLACK: u32 = 64;
@@ -253,7 +253,11 @@ impl Cq {
     fn ask(&self) {
         let only_solicited = self.solicited.load(Ordering::Relaxed) > 0
             && self.unsolicited.load(Ordering::Relaxed) == 0;
-        let what = if only_solicited { SOLICITED } else { EVERYTHING };
+        let what = if only_solicited {
+            SOLICITED
+        } else {
+            EVERYTHING
+        };
         // What it was asked before and has not told yet may include this.
         if self.asked.fetch_max(what, Ordering::AcqRel) >= what {
             return;

@@ -134,9 +134,8 @@ impl Hw {
         let adapter = &self.device.adapter;
         if spare {
             // SAFETY: the context is open; without a channel nothing is ever told.
-            self.spare_cq = unsafe {
-                (adapter.lib.ibv_create_cq)(adapter.ctx, 1, null_mut(), null_mut(), 0)
-            };
+            self.spare_cq =
+                unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, 1, null_mut(), null_mut(), 0) };
             if self.spare_cq.is_null() {
                 return Err(resources());
             }

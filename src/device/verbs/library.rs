@@ -9,7 +9,6 @@ use super::sys::*;
 macro_rules! libraries {
     ($($file:literal { $($name:ident($($arg:ty),*) $(-> $ret:ty)?;)* })*) => {
         /// The functions we call, under the names of the C libraries.
-        #[expect(missing_docs, reason = "documented by rdma-core's man pages")]
         pub struct Library {
             $($(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*)*
         }
@@ -120,7 +119,9 @@ pub fn library() -> Result<&'static Library, String> {
     static LIBRARY: LazyLock<Result<Library, String>> = LazyLock::new(Library::open);
     // Before the libraries: without the kernel's part they complain on standard error.
     if !std::path::Path::new(CM_DEVICE).exists() {
-        return Err(format!("no RDMA in this system: {CM_DEVICE} does not exist"));
+        return Err(format!(
+            "no RDMA in this system: {CM_DEVICE} does not exist"
+        ));
     }
     LIBRARY
         .as_ref()

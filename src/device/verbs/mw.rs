@@ -206,21 +206,27 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     let info = info(wr, &fresh.pd).ok_or(PostError::QueueFull)?;
     let key = next_key(fresh.key());
     let mw = fresh.mw;
-    qp.post_request(posted, bind.context, |Ready { hw, slot, wr_id, .. }| {
-        fresh.on = hw.number();
-        bind.fresh = Some(fresh);
-        hw.remember(slot, bind);
-        let mut send = request(wr_id, sys::WR_BIND_MW, flags, &[]);
-        send.mw = mw;
-        send.mw_rkey = key;
-        send.bind_info = info;
-        // SAFETY: the queue pair is open, and window and region are valid.
-        let error = unsafe { send_request(hw, &mut send) };
-        if error != 0 {
-            hw.forget(slot);
-        }
-        error
-    })?;
+    qp.post_request(
+        posted,
+        bind.context,
+        |Ready {
+             hw, slot, wr_id, ..
+         }| {
+            fresh.on = hw.number();
+            bind.fresh = Some(fresh);
+            hw.remember(slot, bind);
+            let mut send = request(wr_id, sys::WR_BIND_MW, flags, &[]);
+            send.mw = mw;
+            send.mw_rkey = key;
+            send.bind_info = info;
+            // SAFETY: the queue pair is open, and window and region are valid.
+            let error = unsafe { send_request(hw, &mut send) };
+            if error != 0 {
+                hw.forget(slot);
+            }
+            error
+        },
+    )?;
     Ok(key)
 }
 
@@ -243,25 +249,31 @@ fn post_type1(
             access: 0,
         },
     };
-    qp.post_request(posted, bind.context, |Ready { hw, slot, wr_id, .. }| {
-        hw.remember(slot, bind);
-        let mut request = sys::MwBind {
-            wr_id,
-            send_flags,
-            info,
-        };
-        // SAFETY: the queue pair is open, and window and region are valid.
-        let error = unsafe {
-            match (*(*current.mw).context).ops.bind_mw {
-                Some(post) => post(hw.raw(), current.mw, &mut request),
-                None => libc::EOPNOTSUPP,
+    qp.post_request(
+        posted,
+        bind.context,
+        |Ready {
+             hw, slot, wr_id, ..
+         }| {
+            hw.remember(slot, bind);
+            let mut request = sys::MwBind {
+                wr_id,
+                send_flags,
+                info,
+            };
+            // SAFETY: the queue pair is open, and window and region are valid.
+            let error = unsafe {
+                match (*(*current.mw).context).ops.bind_mw {
+                    Some(post) => post(hw.raw(), current.mw, &mut request),
+                    None => libc::EOPNOTSUPP,
+                }
+            };
+            if error != 0 {
+                hw.forget(slot);
             }
-        };
-        if error != 0 {
-            hw.forget(slot);
-        }
-        error
-    })?;
+            error
+        },
+    )?;
     Ok(current.key())
 }
 

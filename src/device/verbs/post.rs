@@ -11,9 +11,7 @@ use super::qp::{Early, Qp};
 use super::ring::{Kind, Posted};
 use super::sys;
 use super::table::{Numbered, RECEIVE};
-use crate::device::{
-    Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
-};
+use crate::device::{Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags};
 
 /// Segments a request can have: no device of ours says that it takes more.
 pub(super) const MAX_SEGMENTS: usize = 64;
@@ -108,7 +106,9 @@ impl Qp {
         if hw.send.is_full() {
             return Err(PostError::QueueFull);
         }
-        if posted.quiet && let Some(cq) = &hw.send_cq {
+        if posted.quiet
+            && let Some(cq) = &hw.send_cq
+        {
             cq.sort();
         }
         // Requests without a completion leave the queue of the device with the next that has
@@ -288,7 +288,9 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
         return Err(PostError::TooManySegments);
     }
     let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
-    if posted.quiet && let Some(cq) = &hw.recv_cq {
+    if posted.quiet
+        && let Some(cq) = &hw.recv_cq
+    {
         cq.sort();
     }
     let slot = hw.recv.write(&posted);

@@ -66,8 +66,6 @@ pub(super) struct State {
     pub addrs: Option<(SocketAddr, SocketAddr)>,
     /// What the active side still needs to make the connection.
     pub dial: Option<super::connect::Dial>,
-    /// When the attempt is given up.
-    pub deadline: Option<Instant>,
     /// The end was asked for here.
     pub local_end: bool,
     /// iWARP: the peer was told of the graceful end at this time.
@@ -132,7 +130,6 @@ impl Qp {
                 id: None,
                 addrs: None,
                 dial: None,
-                deadline: None,
                 local_end: false,
                 told: None,
             }),

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::atomic::Ordering;
 use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -14,9 +14,7 @@ use super::ring::{Kind, Posted};
 use super::spin::Spin;
 use super::table::{Numbered, RECEIVE, SHARED};
 use super::{Pd, Verbs, sys};
-use crate::device::{
-    DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
-};
+use crate::device::{DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags};
 use crate::handle::{Guard, Shared};
 
 /// A shared receive queue.
@@ -116,7 +114,6 @@ impl Srq {
                 device: device.clone(),
                 raw,
                 token,
-                number,
                 max_sge,
                 handler,
                 room: AtomicU32::new(init.attr.max_wr),

@@ -5,7 +5,10 @@
 //! the libraries allocate and we only look into are declared as far as we look. Names and values
 //! are those of the headers, without their prefix where the Rust name says the same.
 
-#![allow(missing_docs, reason = "the names are documented by rdma-core's man pages")]
+#![allow(
+    missing_docs,
+    reason = "the names are documented by rdma-core's man pages"
+)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
