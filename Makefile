@@ -36,7 +36,7 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -We
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
 C_SHARED := tap common transfer
-C_DEMO := dat_demo
+C_DEMO := dat_demo demo
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install

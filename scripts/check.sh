@@ -16,7 +16,7 @@ summary=
 count() {
 	awk '
 	/^ok / && !/# SKIP/ { passed++ }
-	/^not ok / && !/# TODO/ { failed++ }
+	/^not ok / { failed++ }
 	/^test result:/ { passed += $4; failed += $6 }
 	END { print passed + 0, failed + 0 }' "$1"
 }
@@ -43,7 +43,7 @@ suite() {
 		"$name" "$passed" "$failed" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy rust build ctest-dev ctest ctest-valgrind dtest demo install}
+wanted=${*:-fmt clippy rust build ctest-dev ctest ctest-valgrind dtest dapltest demo install}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
@@ -56,6 +56,7 @@ suite ctest-dev "${make[@]}" PROFILE=dev ctest
 suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind "${make[@]}" PROFILE=release VALGRIND=1 ctest
 suite dtest "${make[@]}" PROFILE=release dtest
+suite dapltest scripts/dapltest.sh --lib build/release/lib
 suite demo scripts/demo.sh build/release --quick
 suite install scripts/install-test.sh
 

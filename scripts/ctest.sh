@@ -3,7 +3,8 @@
 #
 # ctest.sh OUT [PROGRAM]...: runs the C test programs OUT/dat/t_* (DAT 1.2) and OUT/dat2/t_*
 # (DAT 2.0) on the libraries in OUT/lib, over each path of the soft provider, and prints one
-# TAP stream. VALGRIND=1 runs them under valgrind. Exit status 0 if nothing failed.
+# TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
+# which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp". Exit status 0 if nothing failed.
 set -u
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,7 +14,7 @@ fi
 
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
 shift
-devices=${DEVICES:-soft soft-tcp}
+runs=${RUNS:-dat:soft dat:soft-tcp dat2:soft dat2:soft-tcp}
 logs=$out/log
 mkdir -p "$logs"
 
@@ -24,9 +25,12 @@ how=
 if [ -n "${VALGRIND-}" ]; then
 	how=valgrind/
 	limit=1500
+	# Each version and each path once; what they have in common is slow enough.
+	runs=${RUNS:-dat:soft-tcp dat2:soft}
 	export TAP_TIMEOUT=240
 	tool=(valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite
-		--errors-for-leak-kinds=definite --trace-children=yes --fair-sched=yes)
+		--errors-for-leak-kinds=definite --trace-children=yes --fair-sched=yes
+		"--suppressions=$root/tests-c/valgrind.supp")
 fi
 
 number=0
@@ -40,46 +44,46 @@ verdict() {
 }
 
 echo 'TAP version 13'
-for abi in dat dat2; do
+for run in $runs; do
+	abi=${run%%:*}
+	device=${run#*:}
+	name=$how$abi/$device
 	programs=("$@")
 	[ ${#programs[@]} -gt 0 ] || mapfile -t programs < <(cd "$out/$abi" && ls t_*)
 
 	# The system may have the original under the same name.
 	used=$(ldd "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
 	case $used in
-	"$out"/lib/*) verdict ok "$how$abi" uses_our_library ;;
+	"$out"/lib/*) verdict ok "$name" uses_our_library ;;
 	*)
 		echo "# $abi/${programs[0]} would load: $used"
-		verdict 'not ok' "$how$abi" uses_our_library
+		verdict 'not ok' "$name" uses_our_library
 		continue
 		;;
 	esac
 
-	for device in $devices; do
-		for program in "${programs[@]}"; do
-			name=$how$abi/$device
-			log=$logs/${name//\//-}-$program.tap
-			timeout -k 5 "$limit" "${tool[@]}" "$out/$abi/$program" "$device" \
-				>"$log" 2>&1 </dev/null
-			status=$?
-			planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' "$log" | head -1)
-			ran=0
-			while IFS= read -r line; do
-				case $line in
-				'ok '*) verdict ok "$name" "${line#* - }" ;;
-				'not ok '*) verdict 'not ok' "$name" "${line#* - }" ;;
-				1..*) continue ;;
-				'#'*) echo "$line" && continue ;;
-				*) echo "# $line" && continue ;;
-				esac
-				ran=$((ran + 1))
-			done <"$log"
-			# A program that died says less than it planned.
-			if [ "$ran" != "${planned:-none}" ] || [ "$status" -gt 1 ]; then
-				echo "# $program: $ran of ${planned:-?} tests, exit status $status"
-				verdict 'not ok' "$name" "$program.runs_to_the_end"
-			fi
-		done
+	for program in "${programs[@]}"; do
+		log=$logs/${name//\//-}-$program.tap
+		timeout -k 5 "$limit" "${tool[@]}" "$out/$abi/$program" "$device" \
+			>"$log" 2>&1 </dev/null
+		status=$?
+		planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' "$log" | head -1)
+		ran=0
+		while IFS= read -r line; do
+			case $line in
+			'ok '*) verdict ok "$name" "${line#* - }" ;;
+			'not ok '*) verdict 'not ok' "$name" "${line#* - }" ;;
+			1..*) continue ;;
+			'#'*) echo "$line" && continue ;;
+			*) echo "# $line" && continue ;;
+			esac
+			ran=$((ran + 1))
+		done <"$log"
+		# A program that died says less than it planned.
+		if [ "$ran" != "${planned:-none}" ] || [ "$status" -gt 1 ]; then
+			echo "# $program: $ran of ${planned:-?} tests, exit status $status"
+			verdict 'not ok' "$name" "$program.runs_to_the_end"
+		fi
 	done
 done
 echo "1..$number"

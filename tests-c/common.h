@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -122,6 +123,33 @@ void pair_up(struct pair *pair, const DAT_EP_ATTR *attr);
 /* Connects two endpoints of two rigs. */
 void connect_eps(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b);
 void pair_down(struct pair *pair);
+
+/* --- a second process --------------------------------------------------------------------- */
+
+/* The program once more, as "PROGRAM IA --peer ROLE ARGUMENT". It writes one line when it is
+ * ready, and ends when its standard input does. */
+struct peer {
+	pid_t pid;
+	int input;
+	FILE *output;
+	char line[64];
+};
+
+/* In place of tap_main, for a program that is its own peer; argument is never NULL. */
+int peer_main(int argc, char **argv, const struct tap_test *tests,
+	      void (*be_peer)(const char *role, const char *argument));
+/* In the peer: waits for the end of its standard input. */
+void await_end_of_input(void);
+/* Starts the peer and reads its line; the argument may be NULL. */
+struct peer start_peer(const char *role, const char *argument);
+/* The qualifier that the line is. */
+DAT_CONN_QUAL peer_qualifier(const struct peer *peer);
+void kill_peer(struct peer *peer);
+/* Ends the peer and takes over what it found wrong. */
+void end_peer(struct peer *peer);
+/* Stops the peer (its process makes no step), and lets it go on. */
+void stop_peer(const struct peer *peer);
+void continue_peer(const struct peer *peer);
 
 /* --- threads ------------------------------------------------------------------------------ */
 

@@ -175,6 +175,116 @@ static void local__other_zone(void)
 	down();
 }
 
+/* What each post makes of a segment; a receive shows it when a message comes. */
+static void refused_by_every_post(DAT_LMR_TRIPLET (*bad)(void), DAT_RETURN type)
+{
+	DAT_RETURN (*const posts[])(DAT_LMR_TRIPLET) = { send_from, recv_into, write_from,
+							 read_into };
+
+	for (int i = 0; i < 4; i++) {
+		DAT_LMR_TRIPLET good;
+		DAT_EVD_HANDLE evd;
+		DAT_RETURN ret;
+
+		up();
+		evd = posts[i] == recv_into ? p.a.recv_evd : p.a.request_evd;
+		ret = posts[i](bad());
+		if (ret == DAT_SUCCESS && posts[i] == recv_into) {
+			good = dx_local(mb.local, mb.at, 8);
+			OK(dat_ep_post_send(p.ep_b, 1, &good, cookie(2),
+					    DAT_COMPLETION_DEFAULT_FLAG));
+		}
+		refused(ret, type, evd, 1);
+		down();
+	}
+}
+
+static DAT_LMR_TRIPLET one_byte_too_far(void)
+{
+	return dx_local(ma.local, ma.at + SIZE - 7, 8);
+}
+
+static DAT_LMR_TRIPLET of_another_zone(void)
+{
+	DAT_PZ_HANDLE pz;
+	struct mem mem;
+
+	OK(dat_pz_create(p.a.ia, &pz));
+	mem = make_mem_in(p.a.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	return dx_local(mem.local, mem.at, 8);
+}
+
+static DAT_LMR_TRIPLET of_a_freed_region(void)
+{
+	struct mem mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	DAT_LMR_TRIPLET segment = dx_local(mem.local, mem.at, 8);
+
+	free_mem(&mem);
+	return segment;
+}
+
+static void local__every_post_checks_the_range(void)
+{
+	refused_by_every_post(one_byte_too_far, DAT_INVALID_PARAMETER);
+}
+
+static void local__every_post_checks_the_zone(void)
+{
+	refused_by_every_post(of_another_zone, DAT_PROTECTION_VIOLATION);
+}
+
+static void local__every_post_checks_the_key(void)
+{
+	refused_by_every_post(of_a_freed_region, DAT_PRIVILEGES_VIOLATION);
+}
+
+static DAT_LMR_TRIPLET without_any_privilege(void)
+{
+	struct mem mem = make_mem(&p.a, 4096, DAT_MEM_PRIV_NONE_FLAG);
+
+	return dx_local(mem.local, mem.at, 8);
+}
+
+static void local__every_post_checks_the_privilege(void)
+{
+	refused_by_every_post(without_any_privilege, DAT_PRIVILEGES_VIOLATION);
+}
+
+static void local__region_freed_under_a_receive(void)
+{
+	struct mem mem;
+	DAT_LMR_TRIPLET iov;
+
+	up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	iov = dx_local(mem.local, mem.at, 8);
+	OK(dat_ep_post_recv(p.ep_b, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_lmr_free(mem.lmr));
+	fill(ma.at, 8, 1);
+	OK(a_sends(0, 8, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(mem.at[i], 0);
+	free(mem.at);
+	down();
+}
+
+static void local__every_segment_is_checked(void)
+{
+	DAT_LMR_TRIPLET iov[3];
+
+	up();
+	REQUIRE(p.a.attr.max_iov_segments_per_dto >= 3);
+	iov[0] = dx_local(ma.local, ma.at, 8);
+	iov[1] = iov[0];
+	iov[2] = one_byte_too_far();
+	refused(dat_ep_post_send(p.ep_a, 3, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		DAT_INVALID_PARAMETER, p.a.request_evd, 1);
+	down();
+}
+
 static void local__refusal_leaves_the_connection(void)
 {
 	/* Where the call refuses, the endpoint goes on as if nothing had been posted. */
@@ -377,6 +487,12 @@ static const struct tap_test tests[] = {
 	T(local, recv_needs_local_write),
 	T(local, read_needs_local_write),
 	T(local, other_zone),
+	T(local, every_post_checks_the_range),
+	T(local, every_post_checks_the_zone),
+	T(local, every_post_checks_the_key),
+	T(local, every_post_checks_the_privilege),
+	T(local, every_segment_is_checked),
+	T(local, region_freed_under_a_receive),
 	T(local, refusal_leaves_the_connection),
 	T(remote, write_beyond_the_region),
 	T(remote, write_with_an_unknown_key),

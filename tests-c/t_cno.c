@@ -3,6 +3,7 @@
 #include "common.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ struct waiter {
 	_Atomic pid_t tid;
 	DAT_EVD_HANDLE evd;
 	DAT_RETURN ret;
+	atomic_bool over;
 };
 
 static void *wait_thread(void *arg)
@@ -47,12 +49,14 @@ static void *wait_thread(void *arg)
 	w->evd = (DAT_EVD_HANDLE)(uintptr_t)0x1230;
 	w->tid = gettid();
 	w->ret = dat_cno_wait(cno, SOON, &w->evd);
+	w->over = true;
 	return NULL;
 }
 
 static void start(struct waiter *w)
 {
 	w->tid = 0;
+	w->over = false;
 	REQUIRE(pthread_create(&w->thread, NULL, wait_thread, w) == 0);
 	await_asleep(&w->tid);
 }
@@ -75,6 +79,8 @@ static void cno_create__and_query(void)
 	OK(dat_get_handle_type(cno, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CNO);
 	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cno_query(cno, (DAT_CNO_PARAM_MASK)0x40000, &param),
+		  DAT_INVALID_PARAMETER);
 	down();
 }
 
@@ -95,6 +101,25 @@ static void cno_free__in_use(void)
 	OK(dat_evd_free(evd));
 	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
 	CHECK_RET(dat_cno_free(cno), DAT_INVALID_HANDLE);
+	down();
+}
+
+static void cno_free__with_a_waiter(void)
+{
+	struct waiter w;
+
+	up();
+	OK(dat_evd_free(evd));
+	start(&w);
+	CHECK_RET(dat_cno_free(cno), DAT_INVALID_STATE);
+	/* The way out: an EVD that triggers. */
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+	post(evd);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == evd);
+	OK(dat_evd_free(evd));
+	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
 	down();
 }
 
@@ -138,6 +163,67 @@ static void cno_wait__woken(void)
 	finish(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);
+	down();
+}
+
+static void cno_wait__several_waiters(void)
+{
+	enum { COUNT = 3 };
+	struct waiter w[COUNT];
+	DAT_EVENT event;
+
+	/* Each trigger releases one of them. */
+	up();
+	for (int i = 0; i < COUNT; i++)
+		start(&w[i]);
+	for (int released = 1; released <= COUNT; released++) {
+		unsigned long long end = now_us() + SOON;
+		int over = 0;
+
+		post(evd);
+		while (over < released && now_us() < end) {
+			over = 0;
+			for (int i = 0; i < COUNT; i++)
+				over += w[i].over;
+			pause_us(1000);
+		}
+		pause_us(5000);
+		over = 0;
+		for (int i = 0; i < COUNT; i++)
+			over += w[i].over;
+		CHECK_EQ(over, released);
+		OK(dat_evd_dequeue(evd, &event));
+	}
+	for (int i = 0; i < COUNT; i++) {
+		finish(&w[i]);
+		CHECK_RET(w[i].ret, DAT_SUCCESS);
+		CHECK(w[i].evd == evd);
+	}
+	down();
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+static void cno_wait__interrupted_by_a_signal(void)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	struct waiter w;
+
+	up();
+	REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
+	start(&w);
+	/* The waiter may be a moment away from sleeping still. */
+	while (pthread_tryjoin_np(w.thread, NULL) != 0) {
+		pthread_kill(w.thread, SIGUSR1);
+		pause_us(10000);
+	}
+	CHECK_RET(w.ret, DAT_INTERRUPTED_CALL);
+	/* It took no trigger with it. */
+	post(evd);
+	CHECK_RET(dat_cno_wait(cno, SOON, &w.evd), DAT_SUCCESS);
 	down();
 }
 
@@ -357,14 +443,47 @@ static void cno_wait__and_agent_both(void)
 	down();
 }
 
+static void cno_agent__told_of_the_end(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+
+	/* No EVD is left, then no IA. */
+	up();
+	OK(dat_cno_modify_agent(cno, with));
+	agent_evd = evd;
+	OK(dat_evd_free(evd));
+	await_calls(1);
+	CHECK(agent_evd == NULL);
+	agent_evd = evd;
+	down();
+	await_calls(2);
+	CHECK(agent_evd == NULL);
+	CHECK(instance == &calls);
+}
+
+static void cno_agent__told_once_of_the_close(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+
+	up();
+	OK(dat_cno_modify_agent(cno, with));
+	agent_evd = evd;
+	down();
+	await_calls(1);
+	CHECK(agent_evd == NULL);
+}
+
 static const struct tap_test tests[] = {
 	T(cno_create, and_query),
 	T(cno_create, arguments),
 	T(cno_create, with_an_agent),
 	T(cno_free, in_use),
+	T(cno_free, with_a_waiter),
 	T(cno_wait, timeout),
 	T(cno_wait, trigger_is_remembered),
 	T(cno_wait, woken),
+	T(cno_wait, several_waiters),
+	T(cno_wait, interrupted_by_a_signal),
 	T(cno_wait, several_evds),
 	T(cno_wait, every_kind_of_event),
 	T(cno_wait, not_for_disabled_evds),
@@ -373,6 +492,8 @@ static const struct tap_test tests[] = {
 	T(cno_wait, ia_closed),
 	T(cno_wait, and_agent_both),
 	T(cno_modify_agent, called_for_each_trigger),
+	T(cno_agent, told_of_the_end),
+	T(cno_agent, told_once_of_the_close),
 	TAP_END,
 };
 

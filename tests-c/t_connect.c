@@ -71,6 +71,58 @@ static void ep_connect__address_family_unknown(void)
 	down();
 }
 
+static void ep_connect__address_of_no_host(void)
+{
+	struct sockaddr_in many = { .sin_family = AF_INET };
+
+	up();
+	many.sin_addr.s_addr = htonl(0xe0000001);
+	CHECK_RET(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&many, qualifier, SOON, 0, NULL,
+				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_INVALID_ADDRESS);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	EXPECT_NOTHING(a.connect_evd);
+	down();
+}
+
+static void ep_connect__host_unreachable(void)
+{
+	const struct sockaddr_in *own;
+	struct sockaddr_in far = { .sin_family = AF_INET };
+	DAT_CONNECTION_EVENT_DATA event;
+
+	up();
+	own = (const struct sockaddr_in *)(const void *)a.attr.ia_address_ptr;
+	if (own->sin_family != AF_INET || ntohl(own->sin_addr.s_addr) >> 24 != 127)
+		tap_skip("only from the loopback interface it is sure that no host is reached");
+	/* An address for documentation. */
+	far.sin_addr.s_addr = htonl(0xc0000201);
+	OK(recv_nothing(ep_a, 4));
+	OK(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&far, qualifier, SOON, 0, NULL,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_UNREACHABLE)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == ep_a);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+	EXPECT_DTO(a.recv_evd, 4, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
+static void ep_connect__model_not_offered(void)
+{
+	up();
+	if (!(a.provider.dat_qos_supported & DAT_QOS_PREMIUM))
+		CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+					 DAT_QOS_PREMIUM, DAT_CONNECT_DEFAULT_FLAG),
+			  DAT_MODEL_NOT_SUPPORTED);
+	if (!a.provider.supports_multipath)
+		CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+					 DAT_QOS_BEST_EFFORT, DAT_CONNECT_MULTIPATH_FLAG),
+			  DAT_MODEL_NOT_SUPPORTED);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
 static void ep_connect__port_in_the_address_is_ignored(void)
 {
 	struct sockaddr_storage address;
@@ -225,6 +277,26 @@ static void ep_connect__within_one_ia(void)
 	down();
 }
 
+static void ep_connect__private_data_stays_until_reset(void)
+{
+	DAT_CONNECTION_EVENT_DATA event;
+	char data[64];
+
+	up();
+	fill(data, sizeof data, 3);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, sizeof data, data));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
+	CHECK(filled(event.private_data, sizeof data, 3));
+	OK(dat_ep_reset(ep_a));
+	down();
+}
+
 /* --- dat_ep_dup_connect --------------------------------------------------------------------- */
 
 static void ep_dup_connect__to_the_same_peer(void)
@@ -273,10 +345,60 @@ static void ep_dup_connect__refused(void)
 	down();
 }
 
+static void ep_dup_connect__arguments(void)
+{
+	DAT_EP_HANDLE other;
+	char data[8] = { 0 };
+
+	up();
+	other = make_ep(&a, NULL);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, 8, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, -8, data, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_PARAMETER);
+	if (!(a.provider.dat_qos_supported & DAT_QOS_PREMIUM))
+		CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, 0, NULL, DAT_QOS_PREMIUM),
+			  DAT_MODEL_NOT_SUPPORTED);
+	CHECK_EQ(ep_state(other), DAT_EP_STATE_UNCONNECTED);
+	down();
+}
+
+static void ep_dup_connect__private_data_and_rejection(void)
+{
+	DAT_EP_HANDLE other;
+	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
+	char data[64];
+
+	up();
+	other = make_ep(&a, NULL);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	fill(data, sizeof data, 2);
+	OK(dat_ep_dup_connect(other, ep_a, SOON, sizeof data, data, DAT_QOS_BEST_EFFORT));
+	CHECK_EQ(ep_state(other), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	cr = await_request(&b);
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	REQUIRE(param.private_data_size >= (DAT_COUNT)sizeof data);
+	CHECK(filled(param.private_data, sizeof data, 2));
+	OK(dx_cr_reject(cr));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
+	CHECK_EQ(ep_state(other), DAT_EP_STATE_DISCONNECTED);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(ep_connect, timeout_zero),
 	T(ep_connect, address_null),
 	T(ep_connect, address_family_unknown),
+	T(ep_connect, address_of_no_host),
+	T(ep_connect, host_unreachable),
+	T(ep_connect, model_not_offered),
 	T(ep_connect, port_in_the_address_is_ignored),
 	T(ep_connect, private_data_arguments),
 	T(ep_connect, flags_unknown),
@@ -286,7 +408,10 @@ static const struct tap_test tests[] = {
 	T(ep_connect, times_out),
 	T(ep_connect, many_at_once),
 	T(ep_connect, within_one_ia),
+	T(ep_connect, private_data_stays_until_reset),
 	T(ep_dup_connect, to_the_same_peer),
+	T(ep_dup_connect, arguments),
+	T(ep_dup_connect, private_data_and_rejection),
 	T(ep_dup_connect, refused),
 	TAP_END,
 };

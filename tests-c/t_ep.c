@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Endpoints without and around a connection: dat_ep_create(3DAT), _query, _modify, _get_status,
- * _reset, _free, _recv_query, _set_watermark. Connecting is in t_connect. */
+/* Endpoints without and around a connection: dat_ep_create(3DAT), _query, _get_status,
+ * _reset, _free, _recv_query, _set_watermark. Connecting is in t_connect, dat_ep_modify
+ * in t_modify. */
 #include "common.h"
 
 #include <string.h>
@@ -146,6 +147,42 @@ static void ep_create__attributes_without_sense(void)
 	attr = ep_attr(&rig);
 	attr.request_completion_flags = (DAT_COMPLETION_FLAGS)0x4000;
 	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void ep_create__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(create(&rig, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
+static void ep_create_with_srq__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_SRQ_ATTR srq_attr = { 8, 1, DAT_SRQ_LW_DEFAULT };
+	DAT_EP_ATTR attr;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	if (!rig.provider.srq_supported)
+		tap_skip("no shared receive queues");
+	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(dat_ep_create_with_srq(rig.ia, rig.pz, rig.recv_evd, rig.request_evd,
+					 rig.connect_evd, srq, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
 	rig_down(&rig);
 }
 
@@ -336,87 +373,6 @@ static void ep_get_status__not_idle_with_a_receive(void)
 	rig_down(&rig);
 }
 
-/* --- dat_ep_modify -------------------------------------------------------------------------- */
-
-static void ep_modify__evds_and_zone(void)
-{
-	struct rig rig;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-	DAT_PZ_HANDLE pz;
-	DAT_EVD_HANDLE evd;
-
-	rig_up(&rig);
-	ep = make_ep(&rig, NULL);
-	OK(dat_pz_create(rig.ia, &pz));
-	evd = make_evd(rig.ia, 64, DAT_EVD_DTO_FLAG);
-	memset(&param, 0, sizeof param);
-	param.pz_handle = pz;
-	param.request_evd_handle = evd;
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_REQUEST_EVD_HANDLE,
-				&param),
-		  DAT_SUCCESS);
-	memset(&param, 0, sizeof param);
-	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
-	CHECK(param.pz_handle == pz);
-	CHECK(param.request_evd_handle == evd);
-	CHECK(param.recv_evd_handle == rig.recv_evd);
-	/* The references moved with them. */
-	CHECK_RET(dat_pz_free(rig.pz), DAT_SUCCESS);
-	CHECK_RET(dat_pz_free(pz), DAT_INVALID_STATE);
-	CHECK_RET(dat_evd_free(rig.request_evd), DAT_SUCCESS);
-	CHECK_RET(dat_evd_free(evd), DAT_INVALID_STATE);
-	rig_down(&rig);
-}
-
-static void ep_modify__attributes(void)
-{
-	struct rig rig;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-
-	rig_up(&rig);
-	ep = make_ep(&rig, NULL);
-	memset(&param, 0, sizeof param);
-	param.ep_attr.max_request_dtos = 40;
-	param.ep_attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
-	CHECK_RET(dat_ep_modify(ep,
-				DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS |
-					DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
-				&param),
-		  DAT_SUCCESS);
-	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
-	CHECK(param.ep_attr.max_request_dtos >= 40);
-	CHECK_EQ(param.ep_attr.request_completion_flags, DAT_COMPLETION_UNSIGNALLED_FLAG);
-	rig_down(&rig);
-}
-
-static void ep_modify__refused(void)
-{
-	struct pair pair;
-	DAT_EP_HANDLE ep;
-	DAT_EP_PARAM param;
-
-	pair_up(&pair, NULL);
-	ep = make_ep(&pair.a, NULL);
-	memset(&param, 0, sizeof param);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, NULL),
-		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, (DAT_EP_PARAM_MASK)1 << 62, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_IA_HANDLE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param),
-		  DAT_INVALID_PARAMETER);
-	param.pz_handle = pair.a.recv_evd;
-	CHECK(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param) != DAT_SUCCESS);
-	param.ep_attr.max_recv_dtos = 8;
-	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param),
-		  DAT_INVALID_STATE);
-	param.pz_handle = pair.a.pz;
-	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_STATE);
-	pair_down(&pair);
-}
-
 /* --- dat_ep_reset --------------------------------------------------------------------------- */
 
 static void ep_reset__unconnected_keeps_receives(void)
@@ -565,6 +521,8 @@ static const struct tap_test tests[] = {
 	T(ep_create, limits_of_the_ia),
 	T(ep_create, beyond_the_limits),
 	T(ep_create, attributes_without_sense),
+	T(ep_create, quality_not_offered),
+	T(ep_create_with_srq, quality_not_offered),
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),
@@ -573,9 +531,6 @@ static const struct tap_test tests[] = {
 	T(ep_query, addresses_of_a_connection),
 	T(ep_get_status, pointers_are_optional),
 	T(ep_get_status, not_idle_with_a_receive),
-	T(ep_modify, evds_and_zone),
-	T(ep_modify, attributes),
-	T(ep_modify, refused),
 	T(ep_reset, unconnected_keeps_receives),
 	T(ep_reset, connected),
 	T(ep_reset, connects_again),

@@ -391,6 +391,22 @@ static void ia_query__provider_attributes(void)
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 
+/* Programs written to OpenFabrics' providers size their buffers by this attribute. */
+static void ia_query__transport_mtu(void)
+{
+	DAT_IA_HANDLE ia = open_ia(NULL);
+	DAT_PROVIDER_ATTR attr;
+	long mtu = 0;
+
+	OK(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, &attr));
+	for (int i = 0; i < attr.num_provider_specific_attr; i++)
+		if (!strcmp(attr.provider_specific_attr[i].name, "DAT_IB_TRANSPORT_MTU"))
+			mtu = strtol(attr.provider_specific_attr[i].value, NULL, 10);
+	CHECK(mtu >= 256);
+	CHECK(mtu <= 65536);
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+}
+
 static void ia_query__async_evd(void)
 {
 	DAT_EVD_HANDLE evd, queried = DAT_HANDLE_NULL;
@@ -479,6 +495,7 @@ static const struct tap_test tests[] = {
 	T(ia_close, keeps_no_descriptors),
 	T(ia_query, adapter_attributes),
 	T(ia_query, provider_attributes),
+	T(ia_query, transport_mtu),
 	T(ia_query, async_evd),
 	T(ia_query, nothing_asked),
 	T(ia_query, mask_without_structure),

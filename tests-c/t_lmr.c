@@ -96,7 +96,11 @@ static void lmr_create__length_zero(void)
 	struct mem mem;
 
 	rig_up(&rig);
+#ifdef DAT2
+	CHECK_RET(reg(&rig, buffer, 0, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_LENGTH_ERROR);
+#else
 	CHECK_RET(reg(&rig, buffer, 0, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
+#endif
 	rig_down(&rig);
 }
 
@@ -141,6 +145,40 @@ static void lmr_create__type_unknown(void)
 		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
 	rig_down(&rig);
 }
+
+#ifdef DAT2
+static void lmr_create__zero_based(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr;
+	DAT_RETURN ret;
+
+	rig_up(&rig);
+	ret = dat_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, rig.pz,
+			     DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_ZB, &lmr, NULL, NULL, NULL, NULL);
+	CHECK_RET(ret, rig.attr.zb_supported ? DAT_SUCCESS : DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, at(buffer), 4096, rig.pz,
+				 DAT_MEM_PRIV_ALL_FLAG, (DAT_VA_TYPE)7, &lmr, NULL, NULL, NULL,
+				 NULL),
+		  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+#else
+static void lmr_create__strongly_ordered(void)
+{
+	struct rig rig;
+	DAT_LMR_HANDLE lmr = DAT_HANDLE_NULL;
+	DAT_LMR_PARAM param;
+
+	rig_up(&rig);
+	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_SO_VIRTUAL, at(buffer), 4096, rig.pz,
+			 DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL));
+	OK(dat_lmr_query(lmr, DAT_LMR_FIELD_ALL, &param));
+	CHECK_EQ(param.mem_type, DAT_MEM_TYPE_SO_VIRTUAL);
+	CHECK(param.region_desc.for_va == buffer);
+	rig_down(&rig);
+}
+#endif
 
 static void lmr_create__privileges_unknown(void)
 {
@@ -336,6 +374,11 @@ static const struct tap_test tests[] = {
 	T(lmr_create, memory_not_there),
 	T(lmr_create, range_wraps_around),
 	T(lmr_create, type_unknown),
+#ifdef DAT2
+	T(lmr_create, zero_based),
+#else
+	T(lmr_create, strongly_ordered),
+#endif
 	T(lmr_create, privileges_unknown),
 	T(lmr_create, zone_invalid),
 	T(lmr_create, same_memory_twice),

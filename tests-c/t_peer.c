@@ -31,14 +31,6 @@ struct window {
 
 /* --- the peer ------------------------------------------------------------------------------- */
 
-static void await_end_of_input(void)
-{
-	char c;
-
-	while (read(0, &c, 1) > 0)
-		;
-}
-
 static void post_echo_recv(DAT_EP_HANDLE ep, const struct mem *mem, DAT_UINT64 slot)
 {
 	DAT_LMR_TRIPLET iov = dx_local(mem->local, mem->at + slot * MESSAGE, MESSAGE);
@@ -104,71 +96,10 @@ static void be_peer(const char *role, const char *argument)
 
 /* --- the test's side ------------------------------------------------------------------------ */
 
-struct peer {
-	pid_t pid;
-	int input;		/* closing it ends the peer */
-	FILE *output;
-	char line[64];
-};
-
-static struct peer start(const char *role, const char *argument)
-{
-	struct peer peer;
-	int in[2], out[2];
-
-	REQUIRE(pipe(in) == 0 && pipe(out) == 0);
-	peer.pid = fork();
-	REQUIRE(peer.pid >= 0);
-	if (peer.pid == 0) {
-		dup2(in[0], 0);
-		dup2(out[1], 1);
-		close(in[0]);
-		close(in[1]);
-		close(out[0]);
-		close(out[1]);
-		execl(tap_self, tap_self, tap_ia, "--peer", role, argument, (char *)NULL);
-		_exit(127);
-	}
-	close(in[0]);
-	close(out[1]);
-	peer.input = in[1];
-	peer.output = fdopen(out[0], "r");
-	REQUIRE(peer.output != NULL);
-	REQUIRE(fgets(peer.line, sizeof peer.line, peer.output) != NULL);
-	return peer;
-}
-
-static void kill_peer(struct peer *peer)
-{
-	REQUIRE(kill(peer->pid, SIGKILL) == 0);
-	REQUIRE(waitpid(peer->pid, NULL, 0) == peer->pid);
-	close(peer->input);
-	fclose(peer->output);
-}
-
-static void end_peer(struct peer *peer)
-{
-	char line[256];
-	int status;
-
-	close(peer->input);
-	/* What the peer found wrong. */
-	while (fgets(line, sizeof line, peer->output))
-		printf("# peer: %s", line);
-	REQUIRE(waitpid(peer->pid, &status, 0) == peer->pid);
-	CHECK_EQ(status, 0);
-	fclose(peer->output);
-}
-
 static struct rig rig;
 static struct mem mem;
 static struct window window;
 static DAT_EP_HANDLE ep;
-
-static DAT_CONN_QUAL qualifier_of(const struct peer *peer)
-{
-	return strtoull(peer->line, NULL, 10);
-}
 
 static void prepare(void)
 {
@@ -181,7 +112,7 @@ static void connect_to(const struct peer *peer)
 {
 	DAT_CONNECTION_EVENT_DATA event;
 
-	OK(try_connect(ep, &rig, qualifier_of(peer), SOON));
+	OK(try_connect(ep, &rig, peer_qualifier(peer), SOON));
 	event = EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
 			.event_data.connect_event_data;
 	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof window);
@@ -230,7 +161,7 @@ static DAT_RETURN recv_nothing(DAT_UINT64 value)
 static void peer__messages_both_ways(void)
 {
 	enum { OFFSET = 500000 };
-	struct peer peer = start("echo", NULL);
+	struct peer peer = start_peer("echo", NULL);
 
 	prepare();
 	connect_to(&peer);
@@ -255,7 +186,7 @@ static void peer__messages_both_ways(void)
 static void peer__one_sided_operations_need_no_call_of_the_target(void)
 {
 	enum { HALF = WINDOW_SIZE / 2 };
-	struct peer peer = start("idle", NULL);
+	struct peer peer = start_peer("idle", NULL);
 
 	prepare();
 	connect_to(&peer);
@@ -275,7 +206,7 @@ static void peer__one_sided_operations_need_no_call_of_the_target(void)
 
 static void peer__ends(void)
 {
-	struct peer peer = start("idle", NULL);
+	struct peer peer = start_peer("idle", NULL);
 
 	prepare();
 	OK(recv_nothing(5));
@@ -288,7 +219,7 @@ static void peer__ends(void)
 
 static void peer__killed(void)
 {
-	struct peer peer = start("idle", NULL);
+	struct peer peer = start_peer("idle", NULL);
 
 	prepare();
 	for (DAT_UINT64 i = 0; i < 4; i++)
@@ -302,7 +233,7 @@ static void peer__killed(void)
 	EXPECT_DTO(rig.request_evd, 9, DAT_DTO_ERR_FLUSHED);
 	/* The survivor lives on, with the same endpoint. */
 	OK(dat_ep_reset(ep));
-	peer = start("idle", NULL);
+	peer = start_peer("idle", NULL);
 	connect_to(&peer);
 	fill(mem.at, 1000, 1);
 	OK(write_to_peer(1000, 1));
@@ -314,7 +245,7 @@ static void peer__killed(void)
 
 static void peer__killed_amid_transfers(void)
 {
-	struct peer peer = start("idle", NULL);
+	struct peer peer = start_peer("idle", NULL);
 	DAT_UINT64 posted = 0, done = 0;
 	bool killed = false, over = false;
 
@@ -351,12 +282,12 @@ static void peer__killed_amid_transfers(void)
 
 static void peer__killed_before_it_accepts(void)
 {
-	struct peer peer = start("listen", NULL);
+	struct peer peer = start_peer("listen", NULL);
 	DAT_EVENT event;
 	DAT_COUNT more;
 
 	prepare();
-	OK(try_connect(ep, &rig, qualifier_of(&peer), 2 * SOON));
+	OK(try_connect(ep, &rig, peer_qualifier(&peer), 2 * SOON));
 	EXPECT_NOTHING(rig.connect_evd);
 	kill_peer(&peer);
 	OK(dat_evd_wait(rig.connect_evd, SOON, 1, &event, &more));
@@ -365,7 +296,7 @@ static void peer__killed_before_it_accepts(void)
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_DISCONNECTED);
 	/* Nobody listens there now. */
 	OK(dat_ep_reset(ep));
-	OK(try_connect(ep, &rig, qualifier_of(&peer), SOON));
+	OK(try_connect(ep, &rig, peer_qualifier(&peer), SOON));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 	rig_down(&rig);
 }
@@ -380,7 +311,7 @@ static void peer__client_killed_before_the_accept(void)
 	prepare();
 	listen_any(&rig, &qualifier);
 	snprintf(text, sizeof text, "%" PRIu64, (uint64_t)qualifier);
-	peer = start("connect", text);
+	peer = start_peer("connect", text);
 	cr = await_request(&rig);
 	kill_peer(&peer);
 	if (dat_cr_accept(cr, ep, 0, NULL) == DAT_SUCCESS) {
@@ -411,7 +342,7 @@ static void peer__client_killed(void)
 	listen_any(&rig, &qualifier);
 	snprintf(text, sizeof text, "%" PRIu64, (uint64_t)qualifier);
 	OK(recv_nothing(3));
-	peer = start("connect", text);
+	peer = start_peer("connect", text);
 	OK(dat_cr_accept(await_request(&rig), ep, 0, NULL));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 	kill_peer(&peer);
@@ -422,15 +353,15 @@ static void peer__client_killed(void)
 
 static void peer__qualifier_in_use_by_another_process(void)
 {
-	struct peer peer = start("listen", NULL);
+	struct peer peer = start_peer("listen", NULL);
 	DAT_PSP_HANDLE psp;
 
 	prepare();
-	CHECK_RET(dat_psp_create(rig.ia, qualifier_of(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
+	CHECK_RET(dat_psp_create(rig.ia, peer_qualifier(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
 				 &psp),
 		  DAT_CONN_QUAL_IN_USE);
 	end_peer(&peer);
-	CHECK_RET(dat_psp_create(rig.ia, qualifier_of(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
+	CHECK_RET(dat_psp_create(rig.ia, peer_qualifier(&peer), rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
 				 &psp),
 		  DAT_SUCCESS);
 	rig_down(&rig);
@@ -451,10 +382,5 @@ static const struct tap_test tests[] = {
 
 int main(int argc, char **argv)
 {
-	if (argc >= 4 && strcmp(argv[2], "--peer") == 0) {
-		tap_begin(argv[1]);
-		be_peer(argv[3], argc > 4 ? argv[4] : "");
-		return tap_status();
-	}
-	return tap_main(argc, argv, tests);
+	return peer_main(argc, argv, tests, be_peer);
 }

@@ -233,6 +233,77 @@ static void post_send__queue_full(void)
 	down();
 }
 
+/* A send that finds no receive holds up what comes behind it. */
+static void fill_queue_behind_a_send(DAT_RETURN (*post)(size_t, size_t, size_t, DAT_UINT64,
+							DAT_COMPLETION_FLAGS))
+{
+	DAT_COUNT taken = 0;
+	DAT_RETURN ret = DAT_SUCCESS;
+
+	up();
+	OK(b_receives(0, SIZE, 1));
+	OK(a_sends(0, SIZE, 0, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(a_sends(0, SIZE, 0, DAT_COMPLETION_DEFAULT_FLAG));
+	while (taken < 1000 &&
+	       (ret = post(0, 0, SIZE, 2, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_SUCCESS)
+		taken++;
+	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
+	OK(b_receives(0, SIZE, 1));
+	EXPECT_DTO(p.a.request_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 0, DAT_DTO_SUCCESS);
+	/* What was taken is carried out, and then there is room again. */
+	for (; taken > 0; taken--)
+		EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	CHECK_RET(post(0, 0, SIZE, 3, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	down();
+}
+
+static void post_rdma_write__queue_full(void)
+{
+	fill_queue_behind_a_send(a_writes);
+}
+
+static void post_rdma_read__queue_full(void)
+{
+	fill_queue_behind_a_send(a_reads);
+}
+
+static void post__as_many_segments_as_the_endpoint_has(void)
+{
+	enum { MOST = 64 };
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_LMR_TRIPLET iov[MOST];
+	DAT_RMR_TRIPLET remote;
+	DAT_COUNT count;
+	struct rig rig;
+
+	rig_up(&rig);
+	count = rig.attr.max_iov_segments_per_dto < MOST ? rig.attr.max_iov_segments_per_dto :
+							    MOST;
+	attr.max_recv_iov = count;
+	attr.max_request_iov = count;
+	attr.max_rdma_write_iov = rig.attr.max_iov_segments_per_rdma_write < count ?
+					  rig.attr.max_iov_segments_per_rdma_write : count;
+	rig_down(&rig);
+	up_with(&attr);
+	fill(ma.at, (size_t)count * 10, 5);
+	for (DAT_COUNT i = 0; i < count; i++)
+		iov[i] = dx_local(mb.local, mb.at + i * 10, 10);
+	OK(dat_ep_post_recv(p.ep_b, count, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	for (DAT_COUNT i = 0; i < count; i++)
+		iov[i] = dx_local(ma.local, ma.at + i * 10, 10);
+	OK(dat_ep_post_send(p.ep_a, count, iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	CHECK(filled(mb.at, (size_t)count * 10, 5));
+	remote = dx_remote(mb.remote, mb.at + 1000, (size_t)attr.max_rdma_write_iov * 10);
+	OK(dat_ep_post_rdma_write(p.ep_a, attr.max_rdma_write_iov, iov, cookie(3), &remote,
+				  DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	down();
+}
+
 static void evd__overflow_raises_an_async_event(void)
 {
 	DAT_EP_ATTR attr = usual_attr();
@@ -263,6 +334,9 @@ static const struct tap_test tests[] = {
 	T(post, unconnected),
 	T(post_recv, queue_full),
 	T(post_send, queue_full),
+	T(post_rdma_write, queue_full),
+	T(post_rdma_read, queue_full),
+	T(post, as_many_segments_as_the_endpoint_has),
 	T(evd, overflow_raises_an_async_event),
 	TAP_END,
 };

@@ -191,6 +191,23 @@ static void rdma_read__more_than_the_read_depth(void)
 	down();
 }
 
+static void rdma_read__without_a_read_depth(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	/* An endpoint that may have no reads outstanding cannot have one. */
+	attr.max_rdma_read_out = 0;
+	attr.max_rdma_read_in = 0;
+	up_with(&attr);
+	fill(mb.at, 8, 1);
+	OK(a_reads(0, 0, 8, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_LOCAL_EP);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(ma.at[i], 0);
+	down();
+}
+
 static void rdma_read__fence(void)
 {
 	/* What was read goes out behind the fence, from the buffer the read fills. */
@@ -235,6 +252,7 @@ static const struct tap_test tests[] = {
 	T(rdma_read, local_buffer_too_small),
 	T(rdma_read, zero_bytes),
 	T(rdma_read, more_than_the_read_depth),
+	T(rdma_read, without_a_read_depth),
 	T(rdma_read, fence),
 	T(rdma, all_kinds_complete_in_posting_order),
 	TAP_END,

@@ -101,17 +101,23 @@ impl<D: Device> Cno<D> {
         Ok(())
     }
 
-    /// An EVD ceases to refer to it. When it was the last, waiters are released with no EVD.
+    /// An EVD ceases to refer to it. When it was the last, waiters are released and the agent
+    /// is called, with no EVD (`dat_cno_wait`).
     pub(super) fn detach(&self, evd: Handle) {
         let mut state = self.state.lock();
         state.triggered.retain(|e| *e != evd);
         state.evds -= 1;
-        if state.evds == 0 {
-            for _ in 0..state.waiters {
-                state.triggered.push_back(Handle::NULL);
-            }
-            self.wake.notify_all();
+        // A CNO that is gone has told the agent already.
+        if state.evds > 0 || state.dead {
+            return;
         }
+        for _ in 0..state.waiters {
+            state.triggered.push_back(Handle::NULL);
+        }
+        self.wake.notify_all();
+        let agent = state.agent;
+        drop(state);
+        agent.call(Handle::NULL);
     }
 
     /// An event arrived on an EVD: one waiter is released, or the next one will be; the agent

@@ -32,6 +32,9 @@ use crate::handle::{self, Object};
 /// Default length of an asynchronous EVD: what OpenFabrics' providers give at least.
 const MIN_ASYNC_QLEN: DAT_COUNT = 8;
 
+/// The provider attribute from which programs of OpenFabrics take the size of their buffers.
+const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
+
 /// An open interface adapter.
 #[repr(align(64))]
 pub struct Ia<D: Device> {
@@ -42,6 +45,7 @@ pub struct Ia<D: Device> {
     context: AtomicU64,
     address: CAddress,
     transport: Attributes,
+    specific: Attributes,
     state: Mutex<State<D>>,
     /// Regions by their context, for `dat_rmr_bind` of DAT 1.2.
     lmrs: Mutex<HashMap<u32, Weak<Lmr<D>>>>,
@@ -85,8 +89,9 @@ const fn rank(kind: HandleType) -> u32 {
         HandleType::Rmr => 4,
         HandleType::Lmr => 5,
         HandleType::Srq => 6,
-        HandleType::Evd => 7,
-        HandleType::Cno => 8,
+        // Before its EVDs: it tells its waiters and its agent of the end once.
+        HandleType::Cno => 7,
+        HandleType::Evd => 8,
         HandleType::Pz => 9,
         HandleType::Ia => 10,
     }
@@ -118,6 +123,7 @@ impl<D: Device> Ia<D> {
         Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport: Attributes::new(&device.attr().transport_attr),
+            specific: Attributes::new(&[(MTU_NAME.into(), device.attr().mtu.to_string())]),
             device,
             table,
             handle: AtomicPtr::default(),
@@ -392,7 +398,8 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
             unsafe { ia_attr.write(attr) };
         }
         if provider_attr_mask != 0 {
-            let attr = A::provider_attr(&format!("libdat-{}", D::NAME), ia.device.attr());
+            let name = format!("libdat-{}", D::NAME);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.specific.list);
             // SAFETY: checked for NULL.
             unsafe { provider_attr.write(attr) };
         }

@@ -14,7 +14,7 @@ use super::pz::{Pz, PzUse};
 use super::types::access;
 use crate::abi::{common::*, v2};
 use crate::device::{Access, Device, MemoryRegion, Sge};
-use crate::error::{Error, Kind, Result, Subtype};
+use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::Object;
 
 /// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
@@ -96,7 +96,7 @@ impl<D: Device> DatObject<D> for Lmr<D> {
 }
 
 impl<D: Device> Lmr<D> {
-    fn create(
+    fn create<A: Abi>(
         ia: &Arc<Ia<D>>,
         mem_type: DAT_MEM_TYPE,
         region: DAT_REGION_DESCRIPTION,
@@ -127,7 +127,15 @@ impl<D: Device> Lmr<D> {
             }
             _ => return Err(Error::arg(Subtype::Arg2)),
         };
-        if length == 0 || address.checked_add(length).is_none() {
+        if length == 0 {
+            // The 1.2 man page has only the argument for it; programs written to 2.0 look for
+            // the code of lengths.
+            return Err(match A::VERSION {
+                Version::V1 => Error::arg(Subtype::Arg4),
+                Version::V2 => Kind::LengthError.into(),
+            });
+        }
+        if address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
         let access = access(privileges, Subtype::Arg6)?;
@@ -211,7 +219,7 @@ struct Out {
 
 /// # Safety
 /// The pointers of `out` are NULL or point to memory for their values.
-unsafe fn create<D: Device>(
+unsafe fn create<A: Abi, D: Device>(
     ia_handle: DAT_IA_HANDLE,
     mem_type: DAT_MEM_TYPE,
     region: DAT_REGION_DESCRIPTION,
@@ -223,7 +231,7 @@ unsafe fn create<D: Device>(
     let ia = lookup_ia::<D>(ia_handle)?;
     let pz: Arc<Pz<D>> = lookup(pz_handle)?;
     non_null(out.lmr_handle, Subtype::Arg7)?;
-    let lmr = Lmr::create(&ia, mem_type, region, length, &pz, privileges)?;
+    let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges)?;
     // SAFETY: the caller's promise; the handle is not NULL.
     unsafe {
         out.lmr_handle.write(lmr.base.handle().0);
@@ -262,7 +270,7 @@ pub unsafe extern "C" fn lmr_create<A: Abi, D: Device>(
     boundary::<A>(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            create::<D>(
+            create::<A, D>(
                 ia_handle,
                 mem_type,
                 region_description,
@@ -309,7 +317,7 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
         }
         // SAFETY: the caller's promise.
         unsafe {
-            create::<D>(
+            create::<A, D>(
                 ia_handle,
                 mem_type,
                 region_description,

@@ -116,10 +116,11 @@ impl<D: Device> Rmr<D> {
             }
             check_privileges(access, lmr)?;
         }
+        // The section ends after the lock: only then the consumer's code may be called.
+        let guard = pin::pin();
         let mut state = self.state.lock();
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
         let lmr = lmr.map(LmrUse::begin).transpose()?;
-        let guard = pin::pin();
         let (config, qp) = ep.config(&guard)?;
         let wr_flags = flags(
             bind.completion_flags,

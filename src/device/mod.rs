@@ -144,8 +144,6 @@ pub trait CompletionQueue: Send + Sync {
     /// # Errors
     /// [`DeviceError::Limit`] if more completions are queued, or the device cannot hold so many.
     fn resize(&self, entries: u32) -> Result<(), DeviceError>;
-    /// Removes the completions of the queue pair with this context.
-    fn purge(&self, context: u64);
 }
 
 /// A queue pair and its connection.
@@ -171,8 +169,9 @@ pub trait QueuePair: Send + Sync {
     /// the old connection are removed from the completion queues.
     fn reset(&self);
     /// Ends the connection without an event; receives and requests vanish, and so do their
-    /// completions that are still queued.
-    fn destroy(&self);
+    /// completions that are still queued. Gives how many buffers of the shared receive queue
+    /// are lost with them.
+    fn destroy(&self) -> u32;
     /// Requests outstanding: posted, not completed.
     fn send_outstanding(&self) -> u32;
     /// Receives outstanding: posted, or taken from the shared receive queue, not completed.

@@ -254,6 +254,8 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     /// Bytes of private data, each way.
     pub max_private_data: u32,
+    /// Bytes of payload that go in one packet: what programs that size buffers by it take.
+    pub mtu: u32,
     /// Named values for `transport_attr`, such as the path that is in force.
     pub transport_attr: Vec<(String, String)>,
 }

@@ -233,7 +233,11 @@ macro_rules! common_conversions {
             out
         }
 
-        fn provider_attr(name: &str, device: &DeviceAttr) -> Self::ProviderAttr {
+        fn provider_attr(
+            name: &str,
+            device: &DeviceAttr,
+            named: &[DAT_NAMED_ATTR],
+        ) -> Self::ProviderAttr {
             use $c::*;
             // SAFETY: a C structure of integers and pointers: zero is valid.
             let mut out: DAT_PROVIDER_ATTR = unsafe { std::mem::zeroed() };
@@ -267,6 +271,8 @@ macro_rules! common_conversions {
             out.lmr_sync_req = DAT_FALSE;
             out.dto_async_return_guaranteed = DAT_FALSE;
             out.rdma_write_for_rdma_read_req = DAT_FALSE;
+            out.num_provider_specific_attr = named.len() as DAT_COUNT;
+            out.provider_specific_attr = named.as_ptr().cast_mut();
             out
         }
     };

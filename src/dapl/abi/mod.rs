@@ -148,8 +148,13 @@ pub trait Abi: Send + Sync + 'static {
     fn lmr_param(param: &LmrParam) -> Self::LmrParam;
     /// Writes IA attributes.
     fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
-    /// Writes provider attributes.
-    fn provider_attr(name: &str, device: &crate::device::DeviceAttr) -> Self::ProviderAttr;
+    /// Writes provider attributes; `named` are those of no fixed place, which must outlive the
+    /// result.
+    fn provider_attr(
+        name: &str,
+        device: &crate::device::DeviceAttr,
+        named: &[DAT_NAMED_ATTR],
+    ) -> Self::ProviderAttr;
     /// Writes CNO parameters.
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;
 }

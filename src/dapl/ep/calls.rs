@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Ep, Parts};
+use super::{Ep, Marks, Parts};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::cno::timeout;
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{
-    boundary, check_mask, device_error, lookup, lookup_opt, non_null, private_data, write_opt,
+    boundary, check_mask, lookup, lookup_opt, non_null, private_data, write_opt,
 };
 use crate::dapl::pz::Pz;
 use crate::dapl::srq::Srq;
@@ -145,13 +145,7 @@ pub unsafe extern "C" fn ep_set_watermark<A: Abi, D: Device>(
         };
         let soft = mark(soft_high_watermark, Subtype::Arg2)?;
         let hard = mark(hard_high_watermark, Subtype::Arg3)?;
-        // Only buffers of an SRQ are shared with others, so only those have marks.
-        if !ep.has_srq() {
-            return Err(Kind::ModelNotSupported.into());
-        }
-        let qp = ep.qp().ok_or(Error::state(Subtype::StateEpNotready))?;
-        qp.set_recv_watermarks(soft, hard)
-            .map_err(|e| device_error(e, Subtype::ResourceTep))
+        ep.set_watermarks(Marks { soft, hard })
     })
 }
 

@@ -27,7 +27,7 @@ use super::srq::{Srq, SrqUse};
 use super::types::{CAddress, EpAttr, Handle};
 use crate::abi::common::*;
 use crate::device::{CmEvent, Device, QpAttr, QpHandler, QpParts, QueuePair};
-use crate::error::{Error, Result, Subtype};
+use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object, Shared};
 
 /// One end of a connection.
@@ -52,9 +52,28 @@ pub(super) struct Config<D: Device> {
     qp: Option<Arc<D::Qp>>,
 }
 
+/// Marks on the number of buffers of its SRQ that an endpoint may hold.
+#[derive(Clone, Copy)]
+pub(super) struct Marks {
+    soft: Option<u32>,
+    hard: Option<u32>,
+}
+
+impl Marks {
+    /// Those of a new endpoint. Programs leave the attribute at 0 and do not mean it: the first
+    /// message would be an error event.
+    fn of(attr: &EpAttr) -> Marks {
+        Marks {
+            soft: u32::try_from(attr.srq_soft_hw).ok().filter(|n| *n > 0),
+            hard: None,
+        }
+    }
+}
+
 struct Inner<D: Device> {
     /// Objects the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
+    marks: Marks,
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
     remote_address: Option<CAddress>,
@@ -186,6 +205,11 @@ impl<D: Device> Parts<D> {
     }
 }
 
+fn set_marks<D: Device>(qp: &D::Qp, marks: Marks) -> Result<()> {
+    qp.set_recv_watermarks(marks.soft, marks.hard)
+        .map_err(|e| device_error(e, Subtype::ResourceTep))
+}
+
 impl<D: Device> Ep<D> {
     /// Makes an endpoint in state `state`.
     ///
@@ -214,6 +238,7 @@ impl<D: Device> Ep<D> {
             config: Shared::empty(),
             inner: Mutex::new(Inner {
                 uses: None,
+                marks: Marks::of(&attr),
                 private_data: None,
                 remote_address: None,
                 target: None,
@@ -222,7 +247,9 @@ impl<D: Device> Ep<D> {
         });
         // The queue pair returns the handle in its completions, so the handle comes first.
         publish(&ep)?;
-        let qp = uses.parts().map(|parts| ep.make_qp(&parts, &attr));
+        let qp = uses
+            .parts()
+            .map(|parts| ep.make_qp(&parts, &attr, Marks::of(&attr)));
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
@@ -237,16 +264,14 @@ impl<D: Device> Ep<D> {
         }
     }
 
-    fn make_qp(&self, parts: &QpParts<'_, D>, attr: &EpAttr) -> Result<Arc<D::Qp>> {
+    fn make_qp(&self, parts: &QpParts<'_, D>, attr: &EpAttr, marks: Marks) -> Result<Arc<D::Qp>> {
         let upcall = Arc::new(Upcall(self.me.clone()));
         let device = &self.base.ia.device;
         let qp = device
             .create_qp(parts, &self.qp_attr(attr), upcall)
             .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         if parts.srq.is_some() {
-            let soft = u32::try_from(attr.srq_soft_hw).ok();
-            qp.set_recv_watermarks(soft, None)
-                .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+            set_marks::<D>(&qp, marks)?;
         }
         Ok(qp)
     }
@@ -301,10 +326,19 @@ impl<D: Device> Ep<D> {
         self.state() == DAT_EP_STATE_CONNECTED
     }
 
-    fn has_srq(&self) -> bool {
-        self.config
-            .get_shared()
-            .is_some_and(|config| config.has_srq)
+    /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
+    /// have marks.
+    fn set_watermarks(&self, marks: Marks) -> Result<()> {
+        let invalid = Error::handle(Subtype::HandleEp);
+        let config = self.config.get_shared().ok_or(invalid)?;
+        if !config.has_srq {
+            return Err(Kind::ModelNotSupported.into());
+        }
+        self.inner.lock().marks = marks;
+        match &config.qp {
+            Some(qp) => set_marks::<D>(qp, marks),
+            None => Ok(()),
+        }
     }
 
     /// A completion of a buffer of an SRQ was taken from the EVD of the endpoint with this
@@ -377,18 +411,12 @@ impl<D: Device> Ep<D> {
         let qp = self.qp();
         self.config.set(None);
         let uses = self.inner.lock().uses.take();
-        let taken = match &qp {
-            Some(qp) => {
-                let taken = qp.recv_outstanding() as usize;
-                qp.destroy();
-                taken
-            }
-            None => 0,
-        };
+        let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         if let Some(uses) = &uses {
+            // What had gone on to the EVD already.
             let completed = uses.purge(self.handle());
             if let Some(srq) = &uses.srq {
-                srq.retire(completed + taken);
+                srq.retire(completed + lost);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::connect::state_error;
-use super::{Config, Ep, EvdUse, Uses};
+use super::{Config, Ep, EvdUse, Marks, Uses, set_marks};
 use crate::abi::{common::*, v2};
 use crate::dapl::evd::{Evd, Stream};
 use crate::dapl::ia::Ia;
@@ -204,7 +204,6 @@ impl<D: Device> Ep<D> {
         }
         let invalid = Error::handle(Subtype::HandleEp);
         let mut inner = self.inner.lock();
-        let old = inner.uses.as_mut().ok_or(invalid)?;
         let config = self.config.get_shared().ok_or(invalid)?;
         self.check_modify_state(change, &config)?;
         if change.has(SPECIFIC) {
@@ -214,6 +213,16 @@ impl<D: Device> Ep<D> {
         let attr = change.apply(&config.attr);
         attr.check(ia.device.attr(), Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
+        let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
+            let soft = Marks::of(&attr).soft;
+            Marks {
+                soft,
+                ..inner.marks
+            }
+        } else {
+            inner.marks
+        };
+        let old = inner.uses.as_mut().ok_or(invalid)?;
         let fresh = Fresh::enter(change, ia, &attr)?;
         let kept = |fresh: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
             let evd = if fresh.is_none() { evd.as_ref() } else { None };
@@ -228,9 +237,12 @@ impl<D: Device> Ep<D> {
                 ia.device
                     .modify_qp(qp, &parts, &self.qp_attr(&attr))
                     .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+                if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) && config.has_srq {
+                    set_marks::<D>(qp, marks)?;
+                }
                 Some(qp.clone())
             }
-            (None, Some(parts)) => Some(self.make_qp(&parts, &attr)?),
+            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, marks)?),
             // Without a protection zone there is no queue pair; receives that were posted go
             // with it.
             (_, None) => None,
@@ -245,6 +257,7 @@ impl<D: Device> Ep<D> {
             exchange.commit(&mut old.request_evd);
         }
         fresh.commit(old);
+        inner.marks = marks;
         let has_srq = config.has_srq;
         self.config
             .set(Some(Arc::new(Config { attr, has_srq, qp })));

@@ -74,6 +74,16 @@ impl Stream {
             _ => None,
         }
     }
+
+    /// The endpoint was made for waits with thresholds.
+    fn counts(self) -> bool {
+        match self {
+            Stream::Recv(flags) | Stream::Send(flags) => {
+                flags & DAT_COMPLETION_EVD_THRESHOLD_FLAG != 0
+            }
+            _ => false,
+        }
+    }
 }
 
 /// An event dispatcher.
@@ -103,6 +113,8 @@ struct State<D: Device> {
     /// Those of them that are completions, and the notification control they all share.
     completion_streams: usize,
     control: DAT_COMPLETION_FLAGS,
+    /// Those of them that were made for waits with thresholds.
+    threshold_streams: usize,
     /// An asynchronous error was lost here: nobody can be told but whoever asks.
     overflowed: bool,
     /// Freed, or its IA is closed.
@@ -122,6 +134,7 @@ impl<D: Device> State<D> {
             return Err(Kind::InvalidParameter.into());
         }
         self.streams += 1;
+        self.threshold_streams += usize::from(stream.counts());
         if let Some(control) = stream.control() {
             self.completion_streams += 1;
             self.control = control;
@@ -131,6 +144,7 @@ impl<D: Device> State<D> {
 
     fn detach(&mut self, stream: Stream) {
         self.streams -= 1;
+        self.threshold_streams -= usize::from(stream.counts());
         if stream.control().is_some() {
             self.completion_streams -= 1;
             if self.completion_streams == 0 {
@@ -225,6 +239,7 @@ impl<D: Device> Evd<D> {
                 streams: 0,
                 completion_streams: 0,
                 control: 0,
+                threshold_streams: 0,
                 overflowed: false,
                 dead: false,
             }),

@@ -40,6 +40,12 @@ pub(super) fn connect(
     device.engine.start()?;
     let port = u16::try_from(qual).unwrap_or(0);
     let target = SocketAddr::new(ip, port);
+    let here = device.params.path == Path::Auto && is_own_address(ip);
+    let listening = here.then(|| listen::find(ip, qual)).flatten();
+    let socket = match listening {
+        Some(_) => None,
+        None => Dial::socket(remote)?,
+    };
     let attempt = qp.begin(Some((device.params.address, target)))?;
     let timer = timeout.map(|timeout| {
         let qp = Arc::downgrade(qp);
@@ -49,11 +55,17 @@ pub(super) fn connect(
             }
         })
     });
-    let here = device.params.path == Path::Auto && is_own_address(ip);
-    let listening = here.then(|| listen::find(ip, qual)).flatten();
     let dial = match listening {
         Some(_) => None,
-        None => Some(Dial::new(qp, attempt, remote, qual, private_data)),
+        None => Some(Dial::new(
+            qp,
+            attempt,
+            remote,
+            qual,
+            timeout,
+            private_data,
+            socket,
+        )),
     };
     qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();

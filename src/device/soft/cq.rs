@@ -68,6 +68,20 @@ impl Cq {
         }
     }
 
+    /// Removes the completions of a queue pair; gives how many were of buffers of a shared
+    /// receive queue.
+    pub(super) fn remove(&self, context: u64) -> usize {
+        let mut ring = self.ring.lock();
+        let mut from_srq = 0;
+        ring.entries.retain(|c| {
+            let goes = c.context == context;
+            from_srq += usize::from(goes && c.from_srq);
+            !goes
+        });
+        self.len.store(ring.entries.len(), Ordering::Release);
+        from_srq
+    }
+
     pub(super) fn handler(&self) -> &dyn CqHandler {
         &*self.handler
     }
@@ -114,11 +128,5 @@ impl CompletionQueue for Cq {
         ring.entries.shrink_to(capacity);
         ring.capacity = capacity;
         Ok(())
-    }
-
-    fn purge(&self, context: u64) {
-        let mut ring = self.ring.lock();
-        ring.entries.retain(|c| c.context != context);
-        self.len.store(ring.entries.len(), Ordering::Release);
     }
 }

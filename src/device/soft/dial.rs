@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::Soft;
-use super::engine::{EventFlags, Scratch, Source, Watch};
+use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr};
 use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use super::listen;
@@ -18,7 +19,14 @@ use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
-use crate::device::CmEvent;
+use crate::device::{CmEvent, DeviceError};
+
+/// How long nobody need be listening before the attempt counts as refused. On the adapters that
+/// programs were written for, finding the way takes milliseconds before anybody is asked: there
+/// are clients that are told where to connect a moment before their server begins to listen.
+const GRACE: Duration = Duration::from_millis(250);
+/// The first pause before another try; each is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// An attempt to connect over TCP.
 pub(super) struct Dial {
@@ -29,14 +37,23 @@ pub(super) struct Dial {
     qual: u64,
     private_data: Box<[u8]>,
     local: Local,
+    /// Until when it is tried again if nobody listens.
+    patience: Instant,
     state: Mutex<State>,
 }
 
 struct State {
     /// Ports to try, the next one last.
     ports: Vec<u16>,
+    /// Somebody listened on a port, but not for us: that is an answer.
+    answered: bool,
+    /// Before the next try of all ports.
+    pause: Duration,
+    timer: Option<Timer>,
     /// The one that is tried.
     port: u16,
+    /// For the first attempt.
+    socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
     revision: u8,
     stage: Stage,
@@ -64,18 +81,42 @@ enum Step {
     Done(Watch, Agreed, Box<[u8]>),
 }
 
+/// The ports behind a qualifier, the first one last.
+fn all_ports(qual: u64) -> Vec<u16> {
+    let mut ports: Vec<u16> = listen::candidates(qual).collect();
+    ports.reverse();
+    ports
+}
+
 impl Dial {
+    /// The socket of the first attempt, if there can be one for this kind of address.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`]: better told by the call than by an event.
+    pub fn socket(target: SocketAddr) -> Result<Option<OwnedFd>, DeviceError> {
+        match socket::tcp(target.is_ipv6()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(DeviceError::Resources)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// An attempt that has not begun; `socket` is from [`Dial::socket`].
     pub fn new(
         qp: &Arc<Qp>,
         attempt: u64,
         target: SocketAddr,
         qual: u64,
+        timeout: Option<Duration>,
         private_data: &[u8],
+        socket: Option<OwnedFd>,
     ) -> Arc<Dial> {
         let device = qp.device.clone();
         let attr = qp.attr();
-        let mut ports: Vec<u16> = listen::candidates(qual).collect();
-        ports.reverse();
+        // Whoever gives it less time than that shall still learn that nobody listens.
+        let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
         Arc::new(Dial {
             qp: Arc::downgrade(qp),
             attempt,
@@ -89,9 +130,14 @@ impl Dial {
                 rtr: Rtr::WRITE | Rtr::READ,
             },
             device,
+            patience: Instant::now() + grace,
             state: Mutex::new(State {
-                ports,
+                ports: all_ports(qual),
+                answered: false,
+                pause: FIRST_PAUSE,
+                timer: None,
                 port: 0,
+                socket,
                 revision: 2,
                 stage: Stage::Start,
             }),
@@ -126,8 +172,11 @@ impl Dial {
 
     /// Forgets the attempt.
     pub fn cancel(&self) {
-        let stage = std::mem::replace(&mut self.state.lock().stage, Stage::Over);
-        drop(stage);
+        let mut state = self.state.lock();
+        let stage = std::mem::replace(&mut state.stage, Stage::Over);
+        let timer = state.timer.take();
+        drop(state);
+        drop((stage, timer));
     }
 
     fn step(self: &Arc<Self>, state: &mut State) -> Step {
@@ -140,13 +189,31 @@ impl Dial {
         }
     }
 
-    /// The port leads nowhere: to the next one.
-    fn next_port(&self, state: &mut State) -> Step {
-        if state.ports.is_empty() {
+    /// Whoever listens on the port is not who we want: to the next one.
+    fn next_port(self: &Arc<Self>, state: &mut State) -> Step {
+        state.answered = true;
+        self.go_on(state)
+    }
+
+    /// To the next port, if there is one; otherwise all of them again, if nobody was there.
+    fn go_on(self: &Arc<Self>, state: &mut State) -> Step {
+        if !state.ports.is_empty() {
+            state.stage = Stage::Start;
+            return Step::Next;
+        }
+        if state.answered || Instant::now() + state.pause > self.patience {
             return Step::Failed(CmEvent::NonPeerRejected);
         }
+        state.ports = all_ports(self.qual);
         state.stage = Stage::Start;
-        Step::Next
+        let again = Arc::downgrade(self);
+        state.timer = Some(self.device.engine.timer(state.pause, move |up| {
+            if let Some(dial) = again.upgrade() {
+                dial.drive(up);
+            }
+        }));
+        state.pause *= 2;
+        Step::Wait
     }
 
     fn call(self: &Arc<Self>, state: &mut State) -> Step {
@@ -156,7 +223,7 @@ impl Dial {
         state.port = port;
         let mut target = self.target;
         target.set_port(port);
-        let fd = match self.open(target) {
+        let fd = match self.open(target, state.socket.take()) {
             Ok(fd) => fd,
             Err(error) => return self.no_connection(state, error),
         };
@@ -167,8 +234,11 @@ impl Dial {
         Step::Wait
     }
 
-    fn open(&self, target: SocketAddr) -> Result<OwnedFd, Errno> {
-        let fd = socket::tcp(target.is_ipv6())?;
+    fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
+        let fd = match socket {
+            Some(fd) => fd,
+            None => socket::tcp(target.is_ipv6())?,
+        };
         socket::tune(&fd, &self.device.params);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
@@ -180,7 +250,7 @@ impl Dial {
         }
     }
 
-    fn no_connection(&self, state: &mut State, error: Errno) -> Step {
+    fn no_connection(self: &Arc<Self>, state: &mut State, error: Errno) -> Step {
         match error {
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => {
                 Step::Failed(CmEvent::Unreachable)
@@ -188,11 +258,12 @@ impl Dial {
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
                 Step::Failed(CmEvent::Unreachable)
             }
+            Errno::CONNREFUSED => self.go_on(state),
             _ => self.next_port(state),
         }
     }
 
-    fn connected(&self, state: &mut State, mut watch: Watch) -> Step {
+    fn connected(self: &Arc<Self>, state: &mut State, mut watch: Watch) -> Step {
         match sockopt::socket_error(&watch) {
             Ok(Ok(())) => {}
             Ok(Err(error)) | Err(error) => return self.no_connection(state, error),
@@ -201,7 +272,7 @@ impl Dial {
         let ends = (socket::local(&watch), socket::remote(&watch));
         match ends {
             (Some(local), Some(remote)) if local != remote => {}
-            _ => return self.next_port(state),
+            _ => return self.go_on(state),
         }
         let request = self.local.request(state.revision, &self.private_data);
         let mut frame = [0; FRAME_MAX];
@@ -215,7 +286,13 @@ impl Dial {
         Step::Next
     }
 
-    fn ask(&self, state: &mut State, mut watch: Watch, frame: Vec<u8>, sent: usize) -> Step {
+    fn ask(
+        self: &Arc<Self>,
+        state: &mut State,
+        mut watch: Watch,
+        frame: Vec<u8>,
+        sent: usize,
+    ) -> Step {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
@@ -233,7 +310,7 @@ impl Dial {
         Step::Wait
     }
 
-    fn hear(&self, state: &mut State, watch: Watch, mut reply: Vec<u8>) -> Step {
+    fn hear(self: &Arc<Self>, state: &mut State, watch: Watch, mut reply: Vec<u8>) -> Step {
         loop {
             let missing = match mpa::parse(Kind::Reply, &reply) {
                 Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),
@@ -257,7 +334,7 @@ impl Dial {
         }
     }
 
-    fn conclude(&self, state: &mut State, watch: Watch, frame: &Frame<'_>) -> Step {
+    fn conclude(self: &Arc<Self>, state: &mut State, watch: Watch, frame: &Frame<'_>) -> Step {
         let agreed = self.local.conclude(state.revision, frame);
         let is_wide = listen::is_wide(self.qual);
         let private_data = match wide::unwrap(frame.private_data) {

@@ -161,7 +161,11 @@ impl Engine {
         if thread.is_none() {
             let inner = self.inner.clone();
             let builder = std::thread::Builder::new().name("dat-soft".into());
-            let handle = without_signals(|| builder.spawn(move || inner.run()));
+            let body = move || {
+                ask_for_short_slices();
+                inner.run();
+            };
+            let handle = without_signals(|| builder.spawn(body));
             *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
@@ -222,6 +226,43 @@ impl Engine {
         task: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> Timer {
         Timer::new(&self.inner, delay, Box::new(task))
+    }
+}
+
+/// Asks the scheduler to run this thread soon and briefly.
+///
+/// Programs poll memory for RDMA writes with all the cores they have; our thread, which puts the
+/// writes there, would wait for the slice of such a program to end. Kernels before 6.12 ignore
+/// it.
+fn ask_for_short_slices() {
+    /// `struct sched_attr` of sched_setattr(2), its first version.
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let mut attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        // The shortest slice there is, in nanoseconds.
+        runtime: 100_000,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the structure is as large as it says, and lives during the calls.
+    unsafe {
+        // The niceness stays what it is.
+        attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
     }
 }
 

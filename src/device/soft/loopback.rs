@@ -1,7 +1,7 @@
 //! Both ends in one process: the poster's thread moves the data by one copy.
 
 use super::copy::{self, Cursor};
-use super::mr;
+use super::keys;
 use super::queue::{Op, Request};
 use super::side::{Side, Supply, local_access};
 use super::upcall::Upcalls;
@@ -33,8 +33,9 @@ pub(super) fn execute(
 ) -> Outcome {
     let len = u64::from(request.len);
     let local = Cursor::new(sges);
-    let remote =
-        |peer: &Side, addr, rkey, need| mr::check(rkey, peer.id.pd, addr, len, need, guard).is_ok();
+    let remote = |peer: &Side, addr, rkey, need| {
+        keys::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
+    };
     match *op {
         SendOp::Send => send(peer, request, sges, None, guard, up),
         SendOp::SendInvalidate { rkey } => send(peer, request, sges, Some(rkey), guard, up),
@@ -92,7 +93,7 @@ fn send(
         peer.fail_recv(status, up);
         return Outcome::Failed(WcStatus::RemoteOperation);
     }
-    if invalidate.is_some_and(|rkey| mr::invalidate(rkey, peer.id.pd, guard).is_err()) {
+    if invalidate.is_some_and(|rkey| keys::invalidate(rkey, peer.id.pd, guard).is_err()) {
         return Outcome::Failed(WcStatus::RemoteAccess);
     }
     // SAFETY: both sides were checked to be registered, in this section, and the receive is as
@@ -143,7 +144,7 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
                 status => Outcome::Failed(status),
             },
             Op::Transfer(op) => {
-                if mr::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                     Outcome::Failed(WcStatus::LocalProtection)
                 } else {
                     execute(me, peer, &request, op, sges, guard, up)

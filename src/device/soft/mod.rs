@@ -12,6 +12,7 @@ mod cq;
 mod dial;
 mod engine;
 pub mod iwarp;
+mod keys;
 pub(in crate::device) mod listen;
 mod loopback;
 mod mr;
@@ -25,6 +26,7 @@ mod socket;
 mod srq;
 mod stream;
 mod upcall;
+mod view;
 mod watch;
 pub(in crate::device) mod wide;
 
@@ -58,6 +60,8 @@ const MAX_PD: u32 = 1 << 16;
 const MAX_WR: u32 = 1 << 16;
 const MAX_SGE: u32 = 64;
 const MAX_RD: u32 = 128;
+/// The largest that InfiniBand has a name for: our packets are those of TCP.
+const MTU: u32 = 4096;
 
 /// Objects that exist.
 #[derive(Default)]
@@ -113,7 +117,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_cqe: cq::MAX_CQE,
         max_sge: MAX_SGE,
         max_read_sge: MAX_SGE,
-        max_mr: mr::MAX_MR,
+        max_mr: keys::MAX_MR,
         max_mr_size: mr::MAX_MR_SIZE,
         max_pd: MAX_PD,
         max_message_size: side::MAX_MESSAGE,
@@ -122,6 +126,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_srq: srq::MAX_SRQ,
         max_srq_wr: srq::MAX_SRQ_WR,
         max_private_data: connect::MAX_PRIVATE as u32,
+        mtu: MTU,
         transport_attr: vec![
             named("transport", "iwarp".into()),
             named("address", params.address.ip().to_string()),
@@ -218,7 +223,7 @@ impl Device for Soft {
     }
 
     fn covers(&self, sge: &Sge) -> bool {
-        mr::covers(sge)
+        keys::covers(sge)
     }
 
     fn create_cq(

@@ -1,6 +1,6 @@
 //! Memory windows.
 //!
-//! An open window is a key of its own in the table of regions ([`mr`](super::mr)), which names
+//! An open window is a key of its own in the table of regions ([`keys`](super::keys)), which names
 //! the region behind it. A bind reserves the new key when it is posted and exchanges the keys
 //! when it executes.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::mr::{Opening, Region, Reserved, WindowKey};
+use super::keys::{Opening, Region, Reserved, WindowKey};
 use crate::device::{Access, BindWr, MemoryWindow, PostError};
 use crate::handle::{Guard, pin};
 

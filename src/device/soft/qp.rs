@@ -15,50 +15,15 @@ use super::Soft;
 use super::dial::Dial;
 use super::engine::{Timer, Watch};
 use super::iwarp::mpa::Agreed;
-use super::loopback::{self, Outcome};
-use super::mw::Bind;
-use super::queue::{Op, Request};
 use super::side::{Identity, Phase, Side};
 use super::socket;
 use super::srq::Turn;
 use super::stream::{self, Stream};
 use super::upcall::{Events, Upcalls};
-use crate::device::{
-    BindWr, CmEvent, CompletionQueue, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
-    WcStatus,
-};
+use super::view::{Link, Pending, View};
+use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
+use crate::handle::Shared;
 use crate::handle::pin::pin;
-use crate::handle::{Guard, Shared};
-
-/// How the side, or the sides, of a lane reach their peer.
-#[derive(Default)]
-pub(super) enum Link {
-    /// Not at all.
-    #[default]
-    None,
-    /// An attempt to connect. Dropping it gives it up.
-    Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
-    /// The other side of the lane is the peer.
-    Loop,
-    /// A TCP connection.
-    Tcp(Box<Stream>),
-}
-
-/// What an attempt to connect holds.
-pub(super) struct Pending {
-    /// Limits it.
-    pub _timer: Option<Timer>,
-    /// Drives it, if it goes over TCP.
-    pub dial: Option<Arc<Dial>>,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if let Some(dial) = self.dial.take() {
-            dial.cancel();
-        }
-    }
-}
 
 /// What the lock of a lane guards.
 #[derive(Default)]
@@ -77,15 +42,6 @@ pub(super) struct Lane {
 struct Seat {
     lane: Arc<Lane>,
     index: usize,
-}
-
-/// A queue pair, as seen with its lock held.
-pub(super) struct View<'a> {
-    pub me: &'a mut Side,
-    /// The peer, if it sits in the same lane.
-    pub peer: Option<&'a mut Side>,
-    pub link: &'a mut Link,
-    pub guard: &'a Guard,
 }
 
 /// A queue pair.
@@ -340,121 +296,6 @@ impl Qp {
     }
 }
 
-impl View<'_> {
-    #[inline]
-    fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
-        let me = &mut *self.me;
-        let request = me.admit_send(wr, self.guard)?;
-        if me.phase == Phase::Ended {
-            me.complete(&request, WcStatus::Flushed, up);
-            return Ok(());
-        }
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && me.phase == Phase::Connected
-            && me.sq.is_empty()
-        {
-            match loopback::execute(me, peer, &request, &wr.op, wr.sges, self.guard, up) {
-                Outcome::Done => {
-                    me.complete(&request, WcStatus::Success, up);
-                    return Ok(());
-                }
-                Outcome::Failed(status) => {
-                    loopback::fail(me, peer, &request, status, up);
-                    return Ok(());
-                }
-                Outcome::Wait => {}
-            }
-        }
-        me.sq.push(request, wr.sges)?;
-        stream::posted_send(me, self.link, self.guard, up);
-        Ok(())
-    }
-
-    #[inline]
-    fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
-        let me = &mut *self.me;
-        let receive = me.admit_recv(wr, self.guard)?;
-        if me.phase == Phase::Ended {
-            me.complete_recv(&receive, WcStatus::Flushed, 0, false, None, up);
-            return Ok(());
-        }
-        me.rq.push(receive, wr.sges)?;
-        self.receives_came(up);
-        Ok(())
-    }
-
-    /// Messages that wait for receives go on.
-    #[inline]
-    fn receives_came(&mut self, up: &mut Upcalls) {
-        let me = &mut *self.me;
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && !peer.sq.is_empty()
-        {
-            loopback::pump(peer, me, self.guard, up);
-        }
-        stream::posted_recv(me, self.link, self.guard, up);
-    }
-
-    fn post_bind(&mut self, wr: &BindWr<'_, Soft>, up: &mut Upcalls) -> Result<u32, PostError> {
-        let me = &mut *self.me;
-        me.admit_request()?;
-        let bind = Bind::new(wr)?;
-        let key = bind.key();
-        let context = wr.context;
-        let request = Request {
-            wr_id: wr.wr_id,
-            op: Op::Bind { context },
-            flags: wr.flags,
-            len: 0,
-            done: false,
-        };
-        if me.phase == Phase::Ended {
-            me.complete(&request, WcStatus::Flushed, up);
-            return Ok(key);
-        }
-        let first = me.sq.is_empty();
-        me.sq.push(request, &[])?;
-        me.binds.push_back(bind);
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && first
-        {
-            loopback::pump(me, peer, self.guard, up);
-        }
-        stream::posted_send(me, self.link, self.guard, up);
-        Ok(key)
-    }
-
-    /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
-    /// without the lock.
-    fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> Link {
-        let me = &mut *self.me;
-        if graceful && me.is_up() {
-            if me.phase == Phase::Connected {
-                me.phase = Phase::Closing;
-                me.close_at = Some(me.sq.tail());
-                if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
-                    loopback::pump(me, peer, self.guard, up);
-                }
-                stream::service(me, self.link, self.guard, up, |_, _| Ok(()));
-            }
-            return Link::None;
-        }
-        me.end(CmEvent::Disconnected, up);
-        self.detach(up)
-    }
-
-    /// Ends the connection of a side that has ended.
-    fn detach(&mut self, up: &mut Upcalls) -> Link {
-        match (&*self.link, &mut self.peer) {
-            (Link::Loop, Some(peer)) => {
-                peer.end(CmEvent::Disconnected, up);
-                Link::None
-            }
-            _ => std::mem::take(self.link),
-        }
-    }
-}
-
 /// Drops what is left of a connection; a TCP connection ends in order.
 fn dispose(link: Link) {
     if let Link::Tcp(stream) = link {
@@ -495,15 +336,17 @@ impl QueuePair for Qp {
         self.purge();
     }
 
-    fn destroy(&self) {
+    fn destroy(&self) -> u32 {
         self.events.close();
         let mut up = Upcalls::default();
-        dispose(self.with(|v| {
+        let (link, taken) = self.with(|v| {
+            let taken = v.me.id.srq.as_ref().map_or(0, |_| v.me.rq.len());
             v.me.clear(Phase::Gone);
-            v.detach(&mut up)
-        }));
+            (v.detach(&mut up), taken)
+        });
+        dispose(link);
         up.run();
-        self.purge();
+        (taken + self.purge()) as u32
     }
 
     fn send_outstanding(&self) -> u32 {
@@ -537,11 +380,11 @@ impl QueuePair for Qp {
 }
 
 impl Qp {
-    fn purge(&self) {
+    /// Removes its completions; gives how many were of buffers of a shared receive queue.
+    fn purge(&self) -> usize {
         let id = self.with(|v| v.me.id.clone());
-        for cq in [&id.send_cq, &id.recv_cq].into_iter().flatten() {
-            cq.purge(id.attr.context);
-        }
+        let cqs = [&id.send_cq, &id.recv_cq].into_iter().flatten();
+        cqs.map(|cq| cq.remove(id.attr.context)).sum()
     }
 }
 

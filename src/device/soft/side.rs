@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::cq::Cq;
-use super::mr;
+use super::keys;
 use super::mw::Bind;
 use super::qp::Qp;
 use super::queue::{Op, Receive, Request, Ring};
@@ -171,7 +171,7 @@ impl Side {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        mr::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
+        keys::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
         let bytes = total(wr.sges);
         let len = match wr.op {
             SendOp::RdmaRead { len, .. } if u64::from(len) > bytes => {
@@ -202,7 +202,7 @@ impl Side {
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        mr::check_all(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
+        keys::check_all(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
         Ok(Receive {
             wr_id: wr.wr_id,
             flags: wr.flags,
@@ -223,8 +223,7 @@ impl Side {
     }
 
     fn supply_shared(&mut self, up: &mut Upcalls) -> Supply {
-        let id = self.id.clone();
-        let Some(srq) = id.srq.as_ref().filter(|_| id.recv_cq.is_some()) else {
+        let (Some(srq), Some(_)) = (&self.id.srq, &self.id.recv_cq) else {
             return Supply::Empty;
         };
         match srq.take(&self.qp, &mut self.turn, &mut self.rq, up) {
@@ -254,8 +253,8 @@ impl Side {
 
     /// Checks that the segments of a receive may be written still.
     #[inline]
-    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), mr::Fault> {
-        mr::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
+    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), keys::Fault> {
+        keys::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
     }
 
     /// Executes the bind that is next in the send queue.

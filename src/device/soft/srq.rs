@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::mr;
+use super::keys;
 use super::qp::Qp;
 use super::queue::{Receive, Ring};
 use super::side::total;
@@ -123,6 +123,12 @@ impl Srq {
         Ok(true)
     }
 
+    /// How many are in line.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
     /// Takes a queue pair out of the line.
     pub(super) fn forget(&self, qp: &Weak<Qp>) {
         self.state.lock().waiting.retain(|w| !w.ptr_eq(qp));
@@ -160,7 +166,7 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        mr::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
+        keys::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
         drop(guard);
         let receive = Receive {
             wr_id: wr.wr_id,

@@ -286,7 +286,16 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
         {
             qp.end_attempt(attempt, CmEvent::AcceptError);
         }
-        sys::CM_DISCONNECTED => qp.end_attempt(attempt, CmEvent::Disconnected),
+        sys::CM_DISCONNECTED => {
+            // A peer hangs up after a failure too; our device has seen what the peer did wrong.
+            let failed = !qp.device.iwarp && qp.hw().is_some_and(|hw| hw.is_stopped());
+            let event = if failed {
+                CmEvent::Broken
+            } else {
+                CmEvent::Disconnected
+            };
+            qp.end_attempt(attempt, event);
+        }
         sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken),
         _ => {}
     }

@@ -217,6 +217,20 @@ impl Cq {
         self.held.store(true, Ordering::Release);
     }
 
+    /// Removes the completions of the queue pair with this context; gives how many of them are
+    /// of buffers of a shared queue.
+    pub(super) fn purge(&self, context: u64) -> u32 {
+        let mut queue = self.queue.lock();
+        let mut from_srq = 0;
+        queue.entries.retain(|(completion, _)| {
+            let stays = completion.context != context;
+            from_srq += u32::from(!stays && completion.from_srq);
+            stays
+        });
+        self.let_go(&queue);
+        from_srq
+    }
+
     /// Tells the consumer, if it waits and there is something to tell of.
     pub(super) fn notify(&self) {
         let found = self.queue.lock().entries.iter().any(|entry| entry.1);
@@ -374,12 +388,6 @@ impl CompletionQueue for Cq {
             0 => Ok(()),
             _ => Err(DeviceError::Limit),
         }
-    }
-
-    fn purge(&self, context: u64) {
-        let mut queue = self.queue.lock();
-        queue.entries.retain(|entry| entry.0.context != context);
-        self.let_go(&queue);
     }
 }
 

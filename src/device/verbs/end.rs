@@ -140,6 +140,13 @@ impl Qp {
     }
 }
 
+/// Collects the completions of a queue pair that was stopped, into our own queue.
+pub(super) fn collect(hw: &Hw) {
+    let cqs: Vec<&Arc<Cq>> = queues(hw).collect();
+    let holds: Vec<Hold<'_>> = cqs.iter().map(|cq| cq.hold()).collect();
+    drain(hw, &holds);
+}
+
 /// Collects the completions of a queue pair that flushes.
 fn drain(hw: &Hw, holds: &[Hold<'_>]) {
     let start = Instant::now();

@@ -208,6 +208,18 @@ impl Hw {
         }
     }
 
+    /// Whether the device has given the queue pair up, without being told to.
+    pub fn is_stopped(&self) -> bool {
+        let mut attr = zeroed_attr(sys::QPS_INIT);
+        let mut init = MaybeUninit::zeroed();
+        let lib = self.device.adapter.lib;
+        // SAFETY: whoever calls this holds the queue pair open; the places for the results are
+        // valid.
+        let error =
+            unsafe { (lib.ibv_query_qp)(self.raw(), &mut attr, sys::QP_STATE, init.as_mut_ptr()) };
+        error == 0 && attr.qp_state == sys::QPS_ERR
+    }
+
     /// Everything outstanding is to be flushed.
     pub fn stop(&self) {
         let _ = self.modify(&mut zeroed_attr(sys::QPS_ERR), sys::QP_STATE);

@@ -58,6 +58,7 @@ libraries! {
         ibv_destroy_srq(*mut Srq) -> c_int;
         ibv_create_qp(*mut Pd, *mut QpInitAttr) -> *mut Qp;
         ibv_modify_qp(*mut Qp, *mut QpAttr, c_int) -> c_int;
+        ibv_query_qp(*mut Qp, *mut QpAttr, c_int, *mut QpInitAttr) -> c_int;
         ibv_destroy_qp(*mut Qp) -> c_int;
     }
     c"librdmacm.so.1" {

@@ -13,10 +13,9 @@ use super::hw::Hw;
 use super::mr::{Pd, Seen};
 use super::spin::Spin;
 use super::srq::Srq;
-use super::{Verbs, post};
+use super::{Verbs, end, post};
 use crate::device::{
-    CmEvent, CompletionQueue, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair,
-    RecvWr, SendWr, Sge,
+    CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
 
 /// What a queue pair is put together from.
@@ -192,11 +191,12 @@ impl Qp {
         Some(hw)
     }
 
-    fn purge(&self) {
+    /// Removes the completions that are queued; gives how many of them are of buffers of a
+    /// shared queue.
+    fn purge(&self) -> u32 {
         let (parts, attr) = &*self.parts.lock();
-        for cq in [&parts.send_cq, &parts.recv_cq].into_iter().flatten() {
-            cq.purge(attr.context);
-        }
+        let cqs = [&parts.send_cq, &parts.recv_cq].into_iter().flatten();
+        cqs.map(|cq| cq.purge(attr.context)).sum()
     }
 
     /// See [`Device::modify_qp`](crate::device::Device::modify_qp).
@@ -301,13 +301,13 @@ impl QueuePair for Qp {
         self.purge();
     }
 
-    fn destroy(&self) {
+    fn destroy(&self) -> u32 {
         self.events.close();
         let mut state = self.state.lock();
-        if state.phase == Phase::Gone {
-            return;
+        let before = std::mem::replace(&mut state.phase, Phase::Gone);
+        if before == Phase::Gone {
+            return 0;
         }
-        state.phase = Phase::Gone;
         let id = state.id.take();
         state.dial = None;
         drop(state);
@@ -316,11 +316,15 @@ impl QueuePair for Qp {
             if let Some(id) = &id {
                 self.hang_up(id);
             }
+            // Buffers of a shared queue have to be accounted for.
+            if hw.srq.is_some() && before != Phase::Idle {
+                end::collect(&hw);
+            }
             hw.close();
             hw.retire(false);
         }
         drop(id);
-        self.purge();
+        self.purge()
     }
 
     fn send_outstanding(&self) -> u32 {

@@ -20,10 +20,11 @@ use super::iwarp::wire::{
     FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
     OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
 };
-use super::mr::Fault;
-use super::qp::{Link, Qp};
+use super::keys::Fault;
+use super::qp::Qp;
 use super::side::{Phase, Side};
 use super::upcall::Upcalls;
+use super::view::Link;
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 

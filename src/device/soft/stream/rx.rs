@@ -14,7 +14,7 @@ use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
-use crate::device::soft::mr::{self, Fault};
+use crate::device::soft::keys::{self, Fault};
 use crate::device::soft::side::{Side, Supply};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, WcStatus};
@@ -312,7 +312,7 @@ impl Stream {
         if !fits {
             return Err(Down::Request(number, WcStatus::BadResponse));
         }
-        if mr::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+        if keys::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
             return Err(Down::Request(number, WcStatus::LocalProtection));
         }
         let target = Cursor::at(sges, u64::from(self.rx.answered));
@@ -393,7 +393,7 @@ fn deliver(
     unsafe { scatter(payload, target) };
     if part.last {
         if let Some(rkey) = part.invalidate {
-            mr::invalidate(rkey, me.id.pd, guard)
+            keys::invalidate(rkey, me.id.pd, guard)
                 .map_err(|_| Down::Protocol(WireError::RDMAP_CANNOT_INVALIDATE, None))?;
         }
         me.rq.pop();
@@ -426,7 +426,7 @@ unsafe fn scatter(mut payload: &[u8], mut target: Cursor<'_>) {
 fn write(stag: u32, to: u64, payload: &[u8], me: &Side, guard: &Guard) -> Result<(), Down> {
     let len = payload.len();
     let need = Access::REMOTE_WRITE;
-    mr::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
+    keys::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
         // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
         // 7.1).
         let error = match fault {

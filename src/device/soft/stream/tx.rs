@@ -17,7 +17,7 @@ use crate::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
 use crate::device::soft::iwarp::wire::{
     OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
 };
-use crate::device::soft::mr;
+use crate::device::soft::keys;
 use crate::device::soft::queue::{Op, Request};
 use crate::device::soft::side::{Side, local_access};
 use crate::device::soft::upcall::Upcalls;
@@ -259,7 +259,7 @@ impl Tx {
                     answer(batch, &mut at, response, me, crc, guard)?
                 }
                 (_, Some((request, op, sges))) => {
-                    if mr::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                    if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         return Err(Down::Request(at.request, WcStatus::LocalProtection));
                     }
                     transfer(batch, &mut at, (request, op, sges), crc)
@@ -275,17 +275,18 @@ impl Tx {
         Ok(())
     }
 
-    /// Binds are for us alone: those that are next in the queue are executed at once.
+    /// Binds are for us alone: one that is next is executed at once. It waits for all before it
+    /// to complete, so that one which is flushed has changed nothing.
     fn execute_binds(
         &mut self,
         me: &mut Side,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
-        while let Some((request, _)) = me.sq.get(self.at.request)
-            && matches!(request.op, Op::Bind { .. })
+        while me.sq.head() == self.at.request
             && me.close_at != Some(self.at.request)
-            && !(request.flags.contains(WrFlags::FENCE) && self.at.reads > 0)
+            && let Some((request, _)) = me.sq.front()
+            && matches!(request.op, Op::Bind { .. })
         {
             let number = self.at.request;
             let status = me.bind(guard);
@@ -484,7 +485,7 @@ fn answer(
         len,
         lkey: read.source_stag,
     };
-    mr::check(
+    keys::check(
         source.lkey,
         me.id.pd,
         source.addr,

@@ -7,6 +7,8 @@ mod engine;
 mod failures;
 mod peers;
 mod raw;
+mod shared;
+mod windows;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
+use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft, Srq};
 use crate::device::*;
 
 /// Long enough to never pass unless something is wrong.
@@ -68,6 +70,12 @@ impl Net {
     fn pair_with(&self, active: QpAttr, passive: QpAttr) -> (End, End) {
         let a = End::new(&self.active, active);
         let b = End::new(&self.passive, passive);
+        self.join(&a, &b);
+        (a, b)
+    }
+
+    /// Connects two ends.
+    fn join(&self, a: &End, b: &End) {
         let (server, qual) = Server::any(&self.passive);
         a.connect(qual, b"hello").unwrap();
         let request = server.next();
@@ -75,7 +83,6 @@ impl Net {
         self.passive.accept(request, &b.qp, b"welcome").unwrap();
         assert_eq!(a.event(), established(b"welcome"));
         assert_eq!(b.event(), established(b""));
-        (a, b)
     }
 }
 
@@ -184,6 +191,10 @@ unsafe impl Send for End {}
 
 impl End {
     fn new(device: &Arc<Soft>, attr: QpAttr) -> End {
+        Self::with_srq(device, attr, None)
+    }
+
+    fn with_srq(device: &Arc<Soft>, attr: QpAttr, srq: Option<&Arc<Srq>>) -> End {
         static CONTEXT: AtomicU32 = AtomicU32::new(1);
         let context = u64::from(CONTEXT.fetch_add(1, Ordering::Relaxed));
         let attr = QpAttr { context, ..attr };
@@ -197,7 +208,7 @@ impl End {
             pd: &pd,
             send_cq: Some(&send_cq),
             recv_cq: Some(&recv_cq),
-            srq: None,
+            srq,
         };
         let qp = device
             .create_qp(&parts, &attr, Arc::new(Connection(tx, soft_marks.clone())))

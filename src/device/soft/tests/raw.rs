@@ -149,9 +149,15 @@ pub fn device() -> Arc<Soft> {
 
 /// A hand-made initiator, and our end, which has accepted it.
 pub fn initiator(revision: u8) -> (Raw, End) {
-    let device = device();
-    let b = End::new(&device, attr());
-    let (server, qual) = Server::any(&device);
+    let b = End::new(&device(), attr());
+    let raw = initiate(&b, revision);
+    (raw, b)
+}
+
+/// A hand-made initiator that `b` has accepted.
+pub fn initiate(b: &End, revision: u8) -> Raw {
+    let device = &b.device;
+    let (server, qual) = Server::any(device);
     let mut raw = Raw::connect(qual);
     raw.frame(&LOCAL.request(revision, b"hello"));
     let request = server.next();
@@ -162,7 +168,7 @@ pub fn initiator(revision: u8) -> (Raw, End) {
         LOCAL.conclude(revision, reply)
     });
     assert!(agreed.unwrap().is_ok());
-    (raw, b)
+    raw
 }
 
 /// The same, established.

@@ -1,0 +1,333 @@
+//! The keys of the process, which are those of memory regions and of windows, and what they
+//! open.
+//!
+//! The table is one for the whole process, so that a key means the same to every device of it.
+//! A lookup takes no lock: it happens inside a read-side section ([`pin`](crate::handle::pin)),
+//! and a key that goes away waits for all sections before its slot, or the memory behind it,
+//! is used for anything else.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{LazyLock, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::device::{Access, PostError, Sge};
+use crate::handle::Guard;
+use crate::handle::pin;
+
+/// Regions of the whole process; there are as many keys again for windows.
+pub(super) const MAX_MR: u32 = SLOTS / 2;
+const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
+const SEGMENT_BITS: u32 = 10;
+const SEGMENTS: usize = 1 << 11;
+const SLOTS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
+/// Slots that rest before the first of them is used again.
+const RESTING: usize = 1024;
+const INDEX_MASK: u32 = 0x00ff_ffff;
+
+/// Why a key does not open a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// No such key.
+    Key,
+    /// The range is not inside the region.
+    Bounds,
+    /// The region does not allow it.
+    Access,
+    /// The region belongs to another protection domain.
+    Domain,
+}
+
+impl From<Fault> for PostError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Key => PostError::Key,
+            Fault::Bounds => PostError::Bounds,
+            Fault::Access => PostError::Access,
+            Fault::Domain => PostError::Protection,
+        }
+    }
+}
+
+/// A region or a window. The other fields are those of `key` while a section sees it there:
+/// they are written before the key is published, and again only after all sections that saw it
+/// ended.
+#[derive(Default)]
+struct Slot {
+    /// The key that is valid, or 0.
+    key: AtomicU32,
+    access: AtomicU32,
+    pd: AtomicU32,
+    /// The key of the region that a window is bound to; 0 in a region.
+    region: AtomicU32,
+    addr: AtomicU64,
+    len: AtomicU64,
+    /// Tells this use of the slot from all others: keys come back, numbers do not.
+    life: AtomicU64,
+    /// The life of that region.
+    region_life: AtomicU64,
+}
+
+impl Slot {
+    #[inline]
+    fn contains(&self, addr: u64, len: u64) -> bool {
+        let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
+        let room = self.len.load(Ordering::Relaxed).checked_sub(offset);
+        room.is_some_and(|room| len <= room)
+    }
+
+    /// False for a window whose region is gone.
+    #[inline]
+    fn is_backed(&self) -> bool {
+        let key = self.region.load(Ordering::Relaxed);
+        key == 0 || {
+            let life = self.region_life.load(Ordering::Relaxed);
+            Region { key, life }.slot().is_some()
+        }
+    }
+}
+
+/// A region, as a window refers to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub key: u32,
+    life: u64,
+}
+
+impl Region {
+    fn slot(self) -> Option<&'static Slot> {
+        let slot = TABLE.slot(self.key)?;
+        (slot.life.load(Ordering::Relaxed) == self.life).then_some(slot)
+    }
+
+    /// Takes a key into use; `None` if none is left.
+    pub fn register(opening: &Opening) -> Option<Region> {
+        let region = TABLE.reserve(opening)?;
+        TABLE.publish(region.key);
+        Some(region)
+    }
+
+    /// Gives the key up, once: when this returns nobody uses the region any more.
+    pub fn deregister(self) {
+        TABLE.revoke(self.key);
+        pin::synchronize();
+        TABLE.release(self.key);
+    }
+
+    /// Whether the region is still registered.
+    pub fn is_alive(self, _guard: &Guard) -> bool {
+        self.slot().is_some()
+    }
+}
+
+/// Slots that wait for use, oldest first, so that a key comes back as late as possible.
+struct Free {
+    /// Index and the generation it had last.
+    used: VecDeque<(u32, u8)>,
+    /// Slots below were given out before.
+    fresh: u32,
+    /// Slots given out so far.
+    lives: u64,
+}
+
+struct Table {
+    segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
+    free: Mutex<Free>,
+    /// What is added to an index in a key: keys are not the same in every process, so that one
+    /// of another process, or of an earlier run, opens nothing here.
+    salt: LazyLock<u32>,
+}
+
+static TABLE: Table = Table {
+    segments: [const { OnceLock::new() }; SEGMENTS],
+    free: Mutex::new(Free {
+        used: VecDeque::new(),
+        fresh: 0,
+        lives: 0,
+    }),
+    salt: LazyLock::new(|| RandomState::new().hash_one(0u8) as u32),
+};
+
+/// What a key opens.
+pub(super) struct Opening {
+    pub pd: u32,
+    pub addr: u64,
+    pub len: u64,
+    pub access: Access,
+    /// Of a window: the region behind it.
+    pub region: Option<Region>,
+}
+
+impl Table {
+    fn index(&self, key: u32) -> u32 {
+        (key >> 8).wrapping_sub(*self.salt) & INDEX_MASK
+    }
+
+    /// The slot that a key names, valid or not.
+    #[inline]
+    fn place(&self, key: u32) -> Option<&Slot> {
+        let index = self.index(key);
+        let segment = self.segments.get((index >> SEGMENT_BITS) as usize)?.get()?;
+        Some(&segment[(index % SEGMENT_LEN) as usize])
+    }
+
+    #[inline]
+    fn slot(&self, key: u32) -> Option<&Slot> {
+        let slot = self.place(key)?;
+        (key != 0 && slot.key.load(Ordering::Acquire) == key).then_some(slot)
+    }
+
+    /// Takes a slot, whose key opens nothing before [`Table::publish`].
+    fn reserve(&self, opening: &Opening) -> Option<Region> {
+        let mut free = self.free.lock();
+        let (index, generation) = if free.used.len() < RESTING && free.fresh < SLOTS {
+            let index = free.fresh;
+            free.fresh += 1;
+            (index, RandomState::new().hash_one(index) as u8)
+        } else {
+            free.used.pop_front()?
+        };
+        free.lives += 1;
+        let life = free.lives;
+        drop(free);
+        // 1 to 255: a key is never 0.
+        let generation = generation % u8::MAX + 1;
+        let key = (index.wrapping_add(*self.salt) & INDEX_MASK) << 8 | u32::from(generation);
+        let segment = self.segments[(index >> SEGMENT_BITS) as usize]
+            .get_or_init(|| (0..SEGMENT_LEN).map(|_| Slot::default()).collect());
+        let slot = &segment[(index % SEGMENT_LEN) as usize];
+        let (region, region_life) = opening.region.map_or((0, 0), |r| (r.key, r.life));
+        slot.pd.store(opening.pd, Ordering::Relaxed);
+        slot.addr.store(opening.addr, Ordering::Relaxed);
+        slot.len.store(opening.len, Ordering::Relaxed);
+        slot.access.store(opening.access.bits(), Ordering::Relaxed);
+        slot.life.store(life, Ordering::Relaxed);
+        slot.region.store(region, Ordering::Relaxed);
+        slot.region_life.store(region_life, Ordering::Relaxed);
+        Some(Region { key, life })
+    }
+
+    fn publish(&self, key: u32) {
+        if let Some(slot) = self.place(key) {
+            slot.key.store(key, Ordering::Release);
+        }
+    }
+
+    /// No section that begins from now on sees the key.
+    fn revoke(&self, key: u32) {
+        if let Some(slot) = self.slot(key) {
+            slot.key.store(0, Ordering::Release);
+        }
+    }
+
+    /// Gives the slot of a key back that no section sees.
+    fn release(&self, key: u32) {
+        let index = self.index(key);
+        self.free.lock().used.push_back((index, key as u8));
+    }
+}
+
+/// A key that opens nothing yet. Its drop gives it up.
+#[derive(Debug)]
+pub(super) struct Reserved(u32);
+
+impl Reserved {
+    /// For a range of a region; `None` if no key is left.
+    pub fn new(opening: &Opening) -> Option<Reserved> {
+        Some(Reserved(TABLE.reserve(opening)?.key))
+    }
+
+    /// The key.
+    pub fn key(&self) -> u32 {
+        self.0
+    }
+
+    /// The key opens what it was made for from now on.
+    pub fn publish(self) -> WindowKey {
+        let key = self.0;
+        std::mem::forget(self);
+        TABLE.publish(key);
+        WindowKey(key)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        TABLE.release(self.0);
+    }
+}
+
+/// The key of a window that is open. Its drop closes it for everybody whose section begins
+/// later, and waits for nobody: it may happen inside a section.
+#[derive(Debug)]
+pub(super) struct WindowKey(u32);
+
+impl Drop for WindowKey {
+    fn drop(&mut self) {
+        let key = self.0;
+        TABLE.revoke(key);
+        pin::retire(move || TABLE.release(key));
+    }
+}
+
+/// Checks that `key` opens `len` bytes at `addr` for `need`. What is true stays true until the
+/// section ends. A range of no bytes needs no key.
+#[inline]
+pub(super) fn check(
+    key: u32,
+    pd: u32,
+    addr: u64,
+    len: u64,
+    need: Access,
+    _guard: &Guard,
+) -> Result<(), Fault> {
+    if len == 0 {
+        return Ok(());
+    }
+    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
+    if slot.pd.load(Ordering::Relaxed) != pd {
+        return Err(Fault::Domain);
+    }
+    if !slot.contains(addr, len) {
+        return Err(Fault::Bounds);
+    }
+    if !Access::from_bits_truncate(slot.access.load(Ordering::Relaxed)).contains(need) {
+        return Err(Fault::Access);
+    }
+    if !slot.is_backed() {
+        return Err(Fault::Key);
+    }
+    Ok(())
+}
+
+/// Whether the range is inside the region of the key, of whatever protection domain.
+pub(super) fn covers(sge: &Sge) -> bool {
+    let _guard = pin::pin();
+    let slot = TABLE.slot(sge.lkey);
+    slot.is_some_and(|slot| {
+        slot.region.load(Ordering::Relaxed) == 0 && slot.contains(sge.addr, sge.len.into())
+    })
+}
+
+/// [`check`] for every segment of a list.
+#[inline]
+pub(super) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
+    sges.iter()
+        .try_for_each(|s| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard))
+}
+
+/// Takes remote access from a region or a window, in the name of a peer.
+pub(super) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault> {
+    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
+    if slot.pd.load(Ordering::Relaxed) != pd {
+        return Err(Fault::Domain);
+    }
+    let remote = (Access::REMOTE_READ | Access::REMOTE_WRITE).bits();
+    let before = slot.access.fetch_and(!remote, Ordering::AcqRel);
+    if before & remote == 0 {
+        return Err(Fault::Access);
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What a queue pair does with its lock held: posts, and the end of a connection.
+
+use std::sync::Arc;
+
+use super::Soft;
+use super::dial::Dial;
+use super::engine::Timer;
+use super::loopback::{self, Outcome};
+use super::mw::Bind;
+use super::queue::{Op, Request};
+use super::side::{Phase, Side};
+use super::stream::{self, Stream};
+use super::upcall::Upcalls;
+use crate::device::{BindWr, CmEvent, PostError, RecvWr, SendWr, WcStatus};
+use crate::handle::Guard;
+
+/// How the side, or the sides, of a lane reach their peer.
+#[derive(Default)]
+pub(super) enum Link {
+    /// Not at all.
+    #[default]
+    None,
+    /// An attempt to connect. Dropping it gives it up.
+    Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
+    /// The other side of the lane is the peer.
+    Loop,
+    /// A TCP connection.
+    Tcp(Box<Stream>),
+}
+
+/// What an attempt to connect holds.
+pub(super) struct Pending {
+    /// Limits it.
+    pub _timer: Option<Timer>,
+    /// Drives it, if it goes over TCP.
+    pub dial: Option<Arc<Dial>>,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(dial) = self.dial.take() {
+            dial.cancel();
+        }
+    }
+}
+
+/// A queue pair, as seen with its lock held.
+pub(super) struct View<'a> {
+    pub me: &'a mut Side,
+    /// The peer, if it sits in the same lane.
+    pub peer: Option<&'a mut Side>,
+    pub link: &'a mut Link,
+    pub guard: &'a Guard,
+}
+
+impl View<'_> {
+    #[inline]
+    pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = &mut *self.me;
+        let request = me.admit_send(wr, self.guard)?;
+        if me.phase == Phase::Ended {
+            me.complete(&request, WcStatus::Flushed, up);
+            return Ok(());
+        }
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && me.phase == Phase::Connected
+            && me.sq.is_empty()
+        {
+            match loopback::execute(me, peer, &request, &wr.op, wr.sges, self.guard, up) {
+                Outcome::Done => {
+                    me.complete(&request, WcStatus::Success, up);
+                    return Ok(());
+                }
+                Outcome::Failed(status) => {
+                    loopback::fail(me, peer, &request, status, up);
+                    return Ok(());
+                }
+                Outcome::Wait => {}
+            }
+        }
+        me.sq.push(request, wr.sges)?;
+        stream::posted_send(me, self.link, self.guard, up);
+        Ok(())
+    }
+
+    #[inline]
+    pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = &mut *self.me;
+        let receive = me.admit_recv(wr, self.guard)?;
+        if me.phase == Phase::Ended {
+            me.complete_recv(&receive, WcStatus::Flushed, 0, false, None, up);
+            return Ok(());
+        }
+        me.rq.push(receive, wr.sges)?;
+        self.receives_came(up);
+        Ok(())
+    }
+
+    /// Messages that wait for receives go on.
+    #[inline]
+    pub fn receives_came(&mut self, up: &mut Upcalls) {
+        let me = &mut *self.me;
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && !peer.sq.is_empty()
+        {
+            loopback::pump(peer, me, self.guard, up);
+        }
+        stream::posted_recv(me, self.link, self.guard, up);
+    }
+
+    pub fn post_bind(&mut self, wr: &BindWr<'_, Soft>, up: &mut Upcalls) -> Result<u32, PostError> {
+        let me = &mut *self.me;
+        me.admit_request()?;
+        let bind = Bind::new(wr)?;
+        let key = bind.key();
+        let context = wr.context;
+        let request = Request {
+            wr_id: wr.wr_id,
+            op: Op::Bind { context },
+            flags: wr.flags,
+            len: 0,
+            done: false,
+        };
+        if me.phase == Phase::Ended {
+            me.complete(&request, WcStatus::Flushed, up);
+            return Ok(key);
+        }
+        let first = me.sq.is_empty();
+        me.sq.push(request, &[])?;
+        me.binds.push_back(bind);
+        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
+            && first
+        {
+            loopback::pump(me, peer, self.guard, up);
+        }
+        stream::posted_send(me, self.link, self.guard, up);
+        Ok(key)
+    }
+
+    /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
+    /// without the lock.
+    pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> Link {
+        let me = &mut *self.me;
+        if graceful && me.is_up() {
+            if me.phase == Phase::Connected {
+                me.phase = Phase::Closing;
+                me.close_at = Some(me.sq.tail());
+                if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
+                    loopback::pump(me, peer, self.guard, up);
+                }
+                stream::service(me, self.link, self.guard, up, |_, _| Ok(()));
+            }
+            return Link::None;
+        }
+        me.end(CmEvent::Disconnected, up);
+        self.detach(up)
+    }
+
+    /// Ends the connection of a side that has ended.
+    pub fn detach(&mut self, up: &mut Upcalls) -> Link {
+        match (&*self.link, &mut self.peer) {
+            (Link::Loop, Some(peer)) => {
+                peer.end(CmEvent::Disconnected, up);
+                Link::None
+            }
+            _ => std::mem::take(self.link),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Completion flags: as attributes of an endpoint, of each operation, what may share an EVD, and
+ * what notifies. Suppression and the basics of UNSIGNALLED are in t_post. */
+#include "transfer.h"
+
+static const DAT_COMPLETION_FLAGS DEFAULT = DAT_COMPLETION_DEFAULT_FLAG;
+static const DAT_COMPLETION_FLAGS SUPPRESS = DAT_COMPLETION_SUPPRESS_FLAG;
+static const DAT_COMPLETION_FLAGS SOLICITED = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+static const DAT_COMPLETION_FLAGS UNSIGNALLED = DAT_COMPLETION_UNSIGNALLED_FLAG;
+static const DAT_COMPLETION_FLAGS FENCE = DAT_COMPLETION_BARRIER_FENCE_FLAG;
+static const DAT_COMPLETION_FLAGS THRESHOLD = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+
+/* An endpoint with these flags on these EVDs. */
+static DAT_RETURN create(const struct rig *rig, DAT_EVD_HANDLE recv_evd,
+			 DAT_COMPLETION_FLAGS recv_flags, DAT_EVD_HANDLE request_evd,
+			 DAT_COMPLETION_FLAGS request_flags)
+{
+	DAT_EP_ATTR attr = ep_attr(rig);
+	DAT_EP_HANDLE ep;
+
+	attr.recv_completion_flags = recv_flags;
+	attr.request_completion_flags = request_flags;
+	return dat_ep_create(rig->ia, rig->pz, recv_evd, request_evd, rig->connect_evd, &attr,
+			     &ep);
+}
+
+static DAT_EVD_HANDLE dto_evd(const struct rig *rig)
+{
+	return make_evd(rig->ia, 16, DAT_EVD_DTO_FLAG);
+}
+
+static DAT_EVD_STATE config_of(DAT_EVD_HANDLE evd)
+{
+	DAT_EVD_PARAM param;
+
+	OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+	return (DAT_EVD_STATE)(param.evd_state & DAT_EVD_STATE_CONFIG_THRESHOLD);
+}
+
+/* --- attributes ------------------------------------------------------------------------------- */
+
+static void attribute__recv_flags(void)
+{
+	const DAT_COMPLETION_FLAGS good[] = { DEFAULT, UNSIGNALLED, SOLICITED, THRESHOLD };
+	const DAT_COMPLETION_FLAGS bad[] = { SUPPRESS, FENCE, (DAT_COMPLETION_FLAGS)0x20 };
+	struct rig rig;
+
+	rig_up(&rig);
+	for (int i = 0; i < 4; i++)
+		CHECK_RET(create(&rig, dto_evd(&rig), good[i], rig.request_evd, DEFAULT),
+			  DAT_SUCCESS);
+	for (int i = 0; i < 3; i++)
+		CHECK_RET(create(&rig, dto_evd(&rig), bad[i], rig.request_evd, DEFAULT),
+			  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void attribute__request_flags(void)
+{
+	const DAT_COMPLETION_FLAGS good[] = { DEFAULT, UNSIGNALLED, THRESHOLD };
+	struct rig rig;
+
+	rig_up(&rig);
+	for (int i = 0; i < 3; i++)
+		CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, dto_evd(&rig), good[i]),
+			  DAT_SUCCESS);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, dto_evd(&rig), (DAT_COMPLETION_FLAGS)0x20),
+		  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void attribute__shows_in_the_evd(void)
+{
+	struct rig rig;
+	DAT_EVD_HANDLE notify, solicited, threshold;
+	DAT_EP_HANDLE ep;
+	DAT_EP_ATTR attr;
+
+	rig_up(&rig);
+	notify = dto_evd(&rig);
+	solicited = dto_evd(&rig);
+	threshold = dto_evd(&rig);
+	OK(create(&rig, rig.recv_evd, DEFAULT, notify, UNSIGNALLED));
+	CHECK_EQ(config_of(notify), DAT_EVD_STATE_CONFIG_NOTIFY);
+	OK(create(&rig, solicited, SOLICITED, rig.request_evd, DEFAULT));
+	CHECK_EQ(config_of(solicited), DAT_EVD_STATE_CONFIG_SOLICITED);
+	attr = ep_attr(&rig);
+	attr.recv_completion_flags = THRESHOLD;
+	OK(dat_ep_create(rig.ia, rig.pz, threshold, rig.request_evd, rig.connect_evd, &attr,
+			 &ep));
+	CHECK_EQ(config_of(threshold), DAT_EVD_STATE_CONFIG_THRESHOLD);
+	/* It goes with the endpoint. */
+	OK(dat_ep_free(ep));
+	CHECK_EQ(config_of(threshold), 0);
+	rig_down(&rig);
+}
+
+static void attribute__threshold_governs_the_waiter(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+
+	attr.request_completion_flags = THRESHOLD;
+	up_with(&attr);
+	OK(a_writes(0, 0, 8, 1, DEFAULT));
+	OK(a_writes(0, 0, 8, 2, DEFAULT));
+	CHECK_RET(dat_evd_wait(p.a.request_evd, NEVER, 3, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 2);
+	OK(a_writes(0, 0, 8, 3, DEFAULT));
+	CHECK_RET(dat_evd_wait(p.a.request_evd, SOON, 3, &event, &more), DAT_SUCCESS);
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 1);
+	CHECK_EQ(more, 2);
+	down();
+}
+
+/* --- what may share an EVD ---------------------------------------------------------------------- */
+
+static void sharing__unsignalled(void)
+{
+	struct rig rig;
+	DAT_EVD_HANDLE evd;
+
+	rig_up(&rig);
+	evd = dto_evd(&rig);
+	OK(create(&rig, rig.recv_evd, DEFAULT, evd, UNSIGNALLED));
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, evd, DEFAULT, rig.request_evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, UNSIGNALLED), DAT_SUCCESS);
+	/* Nor the other way round. */
+	evd = dto_evd(&rig);
+	OK(create(&rig, rig.recv_evd, DEFAULT, evd, DEFAULT));
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, UNSIGNALLED), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void sharing__solicited(void)
+{
+	struct rig rig;
+	DAT_EVD_HANDLE evd;
+
+	rig_up(&rig);
+	evd = dto_evd(&rig);
+	OK(create(&rig, evd, SOLICITED, rig.request_evd, DEFAULT));
+	CHECK_RET(create(&rig, evd, DEFAULT, rig.request_evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, evd, SOLICITED, rig.request_evd, DEFAULT), DAT_SUCCESS);
+	/* Receives and requests of one endpoint on one EVD. */
+	evd = dto_evd(&rig);
+	CHECK_RET(create(&rig, evd, SOLICITED, evd, DEFAULT), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void sharing__with_other_streams(void)
+{
+	struct rig rig;
+	DAT_EVD_HANDLE evd;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	/* Connection events and completions in one EVD. */
+	rig_up(&rig);
+	REQUIRE(rig.provider.evd_stream_merging_supported[2][3]);
+	evd = make_evd(rig.ia, 16, DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG);
+	attr = ep_attr(&rig);
+	attr.request_completion_flags = UNSIGNALLED;
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep),
+		  DAT_INVALID_PARAMETER);
+	attr.request_completion_flags = THRESHOLD;
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep),
+		  DAT_SUCCESS);
+	attr.request_completion_flags = DEFAULT;
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, evd, evd, evd, &attr, &ep), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* --- flags of operations ------------------------------------------------------------------------- */
+
+static void operation__send_flags(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.request_completion_flags = UNSIGNALLED;
+	up_with(&attr);
+	for (DAT_UINT64 flags = 0; flags < 16; flags++) {
+		OK(b_receives(0, 8, flags));
+		CHECK_RET(a_sends(0, 8, flags, (DAT_COMPLETION_FLAGS)flags), DAT_SUCCESS);
+		EXPECT_DTO(p.b.recv_evd, flags, DAT_DTO_SUCCESS);
+	}
+	CHECK_RET(a_sends(0, 8, 1, THRESHOLD), DAT_INVALID_PARAMETER);
+	down();
+}
+
+static void operation__rdma_flags(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.request_completion_flags = UNSIGNALLED;
+	up_with(&attr);
+	for (unsigned i = 0; i < 16; i++) {
+		DAT_COMPLETION_FLAGS flags = (DAT_COMPLETION_FLAGS)i;
+		DAT_RETURN want = i & SOLICITED ? DAT_INVALID_PARAMETER : DAT_SUCCESS;
+
+		CHECK_RET(a_writes(0, 0, 8, i, flags), want);
+		CHECK_RET(a_reads(0, 0, 8, i, flags), want);
+		/* Retires what was suppressed. */
+		OK(a_writes(0, 0, 8, 99, DEFAULT));
+		for (int signalled = i & (SUPPRESS | SOLICITED) ? 0 : 2; signalled > 0;
+		     signalled--)
+			EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+		EXPECT_DTO(p.a.request_evd, 99, DAT_DTO_SUCCESS);
+	}
+	CHECK_RET(a_writes(0, 0, 8, 1, THRESHOLD), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_reads(0, 0, 8, 1, THRESHOLD), DAT_INVALID_PARAMETER);
+	down();
+}
+
+static void operation__recv_flags(void)
+{
+	const DAT_COMPLETION_FLAGS bad[] = { SUPPRESS, SOLICITED, FENCE, THRESHOLD };
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_LMR_TRIPLET none = { 0 };
+
+	attr.recv_completion_flags = UNSIGNALLED;
+	up_with(&attr);
+	for (int i = 0; i < 4; i++)
+		CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), bad[i]),
+			  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), UNSIGNALLED), DAT_SUCCESS);
+	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(2), DEFAULT), DAT_SUCCESS);
+	down();
+}
+
+/* --- what notifies ------------------------------------------------------------------------------- */
+
+/* A CNO that hears of what side b receives. */
+static DAT_CNO_HANDLE watch_receives(void)
+{
+	DAT_CNO_HANDLE cno;
+
+	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	return cno;
+}
+
+static void notify__unsignalled_receive(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_LMR_TRIPLET none = { 0 };
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	attr.recv_completion_flags = UNSIGNALLED;
+	up_with(&attr);
+	cno = watch_receives();
+	OK(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), UNSIGNALLED));
+	OK(dat_ep_post_recv(p.ep_b, 0, &none, cookie(2), DEFAULT));
+	OK(a_sends(0, 0, 3, DEFAULT));
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(a_sends(0, 0, 4, DEFAULT));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.b.recv_evd);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
+	down();
+}
+
+static void notify__errors_where_only_solicited_receives_do(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	attr.recv_completion_flags = SOLICITED;
+	up_with(&attr);
+	cno = watch_receives();
+	OK(b_receives(0, 8, 1));
+	OK(a_sends(0, 9, 2, DEFAULT));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.b.recv_evd);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_LENGTH);
+	down();
+}
+
+static void notify__flushes_where_only_solicited_receives_do(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	attr.recv_completion_flags = SOLICITED;
+	up_with(&attr);
+	cno = watch_receives();
+	OK(b_receives(0, 8, 1));
+	OK(dat_ep_disconnect(p.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.b.recv_evd);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
+static void notify__suppressed_error(void)
+{
+	DAT_LMR_TRIPLET iov;
+	DAT_RMR_TRIPLET remote;
+	DAT_EVD_HANDLE from;
+	DAT_CNO_HANDLE cno;
+
+	up();
+	OK(dat_cno_create(p.a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.a.request_evd, cno));
+	iov = dx_local(ma.local, ma.at, 8);
+	remote = dx_remote(mb.remote, mb.at + SIZE, 8);
+	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote, SUPPRESS));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.a.request_evd);
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(attribute, recv_flags),
+	T(attribute, request_flags),
+	T(attribute, shows_in_the_evd),
+	T(attribute, threshold_governs_the_waiter),
+	T(sharing, unsignalled),
+	T(sharing, solicited),
+	T(sharing, with_other_streams),
+	T(operation, send_flags),
+	T(operation, rdma_flags),
+	T(operation, recv_flags),
+	T(notify, unsignalled_receive),
+	T(notify, errors_where_only_solicited_receives_do),
+	T(notify, flushes_where_only_solicited_receives_do),
+	T(notify, suppressed_error),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

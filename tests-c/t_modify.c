@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* dat_ep_modify(3DAT). Which states allow what is in t_state. */
+#include "transfer.h"
+
+#include <string.h>
+
+static void ep_modify__evds_and_zone(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+	DAT_PZ_HANDLE pz;
+	DAT_EVD_HANDLE evd;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	OK(dat_pz_create(rig.ia, &pz));
+	evd = make_evd(rig.ia, 64, DAT_EVD_DTO_FLAG);
+	memset(&param, 0, sizeof param);
+	param.pz_handle = pz;
+	param.request_evd_handle = evd;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_REQUEST_EVD_HANDLE,
+				&param),
+		  DAT_SUCCESS);
+	memset(&param, 0, sizeof param);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK(param.pz_handle == pz);
+	CHECK(param.request_evd_handle == evd);
+	CHECK(param.recv_evd_handle == rig.recv_evd);
+	/* The references moved with them. */
+	CHECK_RET(dat_pz_free(rig.pz), DAT_SUCCESS);
+	CHECK_RET(dat_pz_free(pz), DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_free(rig.request_evd), DAT_SUCCESS);
+	CHECK_RET(dat_evd_free(evd), DAT_INVALID_STATE);
+	rig_down(&rig);
+}
+
+static void ep_modify__attributes(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	memset(&param, 0, sizeof param);
+	param.ep_attr.max_request_dtos = 40;
+	param.ep_attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	CHECK_RET(dat_ep_modify(ep,
+				DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS |
+					DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
+				&param),
+		  DAT_SUCCESS);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK(param.ep_attr.max_request_dtos >= 40);
+	CHECK_EQ(param.ep_attr.request_completion_flags, DAT_COMPLETION_UNSIGNALLED_FLAG);
+	rig_down(&rig);
+}
+
+static void ep_modify__refused(void)
+{
+	struct pair pair;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+
+	pair_up(&pair, NULL);
+	ep = make_ep(&pair.a, NULL);
+	memset(&param, 0, sizeof param);
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, NULL),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, (DAT_EP_PARAM_MASK)1 << 62, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_IA_HANDLE, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param),
+		  DAT_INVALID_PARAMETER);
+	param.pz_handle = pair.a.recv_evd;
+	CHECK(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param) != DAT_SUCCESS);
+	param.ep_attr.max_recv_dtos = 8;
+	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param),
+		  DAT_INVALID_STATE);
+	param.pz_handle = pair.a.pz;
+	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_STATE);
+	pair_down(&pair);
+}
+
+/* Values that dat_ep_create refuses too; all of a call or nothing of it. */
+static void ep_modify__values(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+	const DAT_EP_PARAM_MASK both = DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS |
+				       DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	param.ep_attr.max_recv_dtos = 20;
+	param.ep_attr.max_request_dtos = -1;
+	CHECK_RET(dat_ep_modify(ep, both, &param), DAT_INVALID_PARAMETER);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK_EQ(param.ep_attr.max_recv_dtos, ep_attr(&rig).max_recv_dtos);
+	param.ep_attr.recv_completion_flags = DAT_COMPLETION_SUPPRESS_FLAG;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS, &param),
+		  DAT_INVALID_PARAMETER);
+	param.ep_attr.max_message_size = rig.attr.max_message_size + 1;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE, &param),
+		  DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void ep_modify__recv_flags_before_the_first_receive(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+	DAT_LMR_TRIPLET none = { 0 };
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	memset(&param, 0, sizeof param);
+	param.ep_attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+	OK(dat_ep_post_recv(ep, 0, &none, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS, &param),
+		  DAT_INVALID_STATE);
+	rig_down(&rig);
+}
+
+/* A receive that is posted already keeps the memory of the old zone: a message for it fails. */
+static void ep_modify__zone_under_a_receive(void)
+{
+	DAT_EP_PARAM param;
+
+	rig_up(&p.a);
+	rig_up(&p.b);
+	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_ep(&p.b, NULL);
+	OK(b_receives(0, 8, 1));
+	memset(&param, 0, sizeof param);
+	OK(dat_pz_create(p.b.ia, &param.pz_handle));
+	OK(dat_ep_modify(p.ep_b, DAT_EP_FIELD_PZ_HANDLE, &param));
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	fill(ma.at, 8, 1);
+	OK(a_sends(0, 8, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_ERR_LOCAL_PROTECTION);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(mb.at[i], 0);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(ep_modify, evds_and_zone),
+	T(ep_modify, attributes),
+	T(ep_modify, refused),
+	T(ep_modify, values),
+	T(ep_modify, recv_flags_before_the_first_receive),
+	T(ep_modify, zone_under_a_receive),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The queue of an EVD: what happens when it is full, and in which order events come. Full
+ * queues of software events are in t_evd, of completions in t_post. */
+#include "transfer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static DAT_COUNT length_of(DAT_EVD_HANDLE evd)
+{
+	DAT_EVD_PARAM param;
+
+	OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+	return param.evd_qlen;
+}
+
+/* --- overflow --------------------------------------------------------------------------------- */
+
+/* The asynchronous event that tells of a lost event. */
+static void expect_overflow(DAT_EVD_HANDLE async_evd, DAT_EVD_HANDLE of)
+{
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+
+	error = EXPECT(async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW)
+			.event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == of);
+	CHECK_EQ(error.reason, DAT_EVD_OVERFLOW_ERROR);
+}
+
+static void overflow__connection_events(void)
+{
+	struct rig rig;
+	DAT_CONN_QUAL unused;
+	DAT_EVD_HANDLE evd;
+	DAT_COUNT length;
+
+	/* Attempts that nobody answers, one more than the EVD has room for. */
+	rig_up(&rig);
+	OK(dat_psp_free(listen_any(&rig, &unused)));
+	evd = make_evd(rig.ia, 1, DAT_EVD_CONNECTION_FLAG);
+	length = length_of(evd);
+	rig.connect_evd = evd;
+	for (DAT_COUNT i = 0; i <= length; i++)
+		OK(try_connect(make_ep(&rig, NULL), &rig, unused, SOON));
+	expect_overflow(rig.async_evd, evd);
+	for (DAT_COUNT i = 0; i < length; i++)
+		EXPECT(evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	EXPECT_NOTHING(evd);
+	rig_down(&rig);
+}
+
+static void overflow__backlog_of_requests(void)
+{
+	struct rig a, b;
+	DAT_CONN_QUAL qualifier;
+	DAT_COUNT length;
+
+	/* The queue of the EVD is the backlog: the request that finds no place is refused. */
+	rig_up(&a);
+	rig_up(&b);
+	b.cr_evd = make_evd(b.ia, 2, DAT_EVD_CR_FLAG);
+	length = length_of(b.cr_evd);
+	listen_any(&b, &qualifier);
+	for (DAT_COUNT i = 0; i <= length; i++)
+		OK(try_connect(make_ep(&a, NULL), &b, qualifier, SOON));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	EXPECT_NOTHING(a.connect_evd);
+	for (DAT_COUNT i = 0; i < length; i++) {
+		OK(dat_cr_accept(await_request(&b), make_ep(&b, NULL), 0, NULL));
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	}
+	/* There is room again. */
+	OK(try_connect(make_ep(&a, NULL), &b, qualifier, SOON));
+	await_request(&b);
+	rig_down(&a);
+	rig_down(&b);
+}
+
+/* Side a of the pair loses this many completions. */
+static void lose_completions(DAT_COUNT count)
+{
+	count += length_of(p.a.request_evd);
+	for (DAT_COUNT i = 0; i < count; i++)
+		OK(a_writes(0, 0, 1, 1, DAT_COMPLETION_DEFAULT_FLAG));
+}
+
+static void overflow__of_the_async_evd(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_EVENT event;
+	DAT_COUNT more, length;
+	DAT_RETURN ret = DAT_SUCCESS;
+	unsigned long long end = now_us() + SOON;
+
+	attr.max_request_dtos = 1000;
+	up_with(&attr);
+	length = length_of(p.a.async_evd);
+	REQUIRE(length < 500);
+	lose_completions(length + 1);
+	/* What it holds can be taken; then it says that reports were lost. */
+	for (DAT_COUNT i = 0; i < length; i++)
+		expect_overflow(p.a.async_evd, p.a.request_evd);
+	while (now_us() < end &&
+	       DAT_GET_TYPE(ret = dat_evd_dequeue(p.a.async_evd, &event)) == DAT_QUEUE_EMPTY)
+		pause_us(1000);
+	CHECK_RET(ret, DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_wait(p.a.async_evd, 0, 1, &event, &more), DAT_INVALID_STATE);
+	down();
+}
+
+static void overflow__of_two_instances_in_one_async_evd(void)
+{
+	DAT_IA_HANDLE second;
+	DAT_EVD_HANDLE async_evd;
+	struct rig rig;
+	DAT_CONN_QUAL unused;
+
+	rig_up(&rig);
+	async_evd = rig.async_evd;
+	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)tap_ia, 8, &async_evd, &second));
+	CHECK(async_evd == rig.async_evd);
+	OK(dat_psp_free(listen_any(&rig, &unused)));
+	for (int i = 0; i < 2; i++) {
+		DAT_IA_HANDLE ia = i == 0 ? rig.ia : second;
+		struct rig other = rig;
+		DAT_EVD_HANDLE evd = make_evd(ia, 1, DAT_EVD_CONNECTION_FLAG);
+
+		other.ia = ia;
+		OK(dat_pz_create(ia, &other.pz));
+		other.recv_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
+		other.request_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
+		other.connect_evd = evd;
+		for (DAT_COUNT left = length_of(evd); left >= 0; left--)
+			OK(try_connect(make_ep(&other, NULL), &rig, unused, SOON));
+		expect_overflow(rig.async_evd, evd);
+	}
+	CHECK_RET(dat_ia_close(second, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* --- order ------------------------------------------------------------------------------------- */
+
+static void order__successes_before_the_end_of_the_connection(void)
+{
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_LMR_TRIPLET none = { 0 };
+
+	/* Receives and connection events of b in one EVD. */
+	rig_up(&a);
+	rig_up(&b);
+	REQUIRE(b.provider.evd_stream_merging_supported[2][3]);
+	b.recv_evd = make_evd(b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG);
+	b.connect_evd = b.recv_evd;
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	connect_eps(&a, ep_a, &b, ep_b);
+	for (DAT_UINT64 i = 0; i < 6; i++)
+		OK(dat_ep_post_recv(ep_b, 0, &none, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(dat_ep_post_send(ep_a, 0, &none, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		EXPECT_DTO(b.recv_evd, i, DAT_DTO_SUCCESS);
+	/* The flushes are completions of this endpoint too. */
+	EXPECT_DTO(b.recv_evd, 4, DAT_DTO_ERR_FLUSHED);
+	EXPECT_DTO(b.recv_evd, 5, DAT_DTO_ERR_FLUSHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	rig_down(&a);
+	rig_down(&b);
+}
+
+enum { EVENTS = 4000, CONSUMERS = 3 };
+
+static DAT_EVD_HANDLE shared_evd;
+static atomic_int seen[EVENTS];
+static atomic_int taken;
+
+static void *consumer(void *arg)
+{
+	unsigned long long end = now_us() + SOON;
+	int last = -1;
+
+	(void)arg;
+	while (atomic_load(&taken) < EVENTS && now_us() < end) {
+		DAT_EVENT event;
+		DAT_RETURN ret = dat_evd_dequeue(shared_evd, &event);
+		int number;
+
+		if (DAT_GET_TYPE(ret) == DAT_QUEUE_EMPTY)
+			continue;
+		REQUIRE_RET(ret, DAT_SUCCESS);
+		number = (int)(uintptr_t)event.event_data.software_event_data.pointer;
+		REQUIRE(number >= 0 && number < EVENTS);
+		/* What one consumer takes keeps its order. */
+		CHECK(number > last);
+		last = number;
+		atomic_fetch_add(&seen[number], 1);
+		atomic_fetch_add(&taken, 1);
+	}
+	return NULL;
+}
+
+static void order__concurrent_consumers(void)
+{
+	DAT_IA_HANDLE ia = open_ia(NULL);
+	pthread_t thread[CONSUMERS];
+
+	shared_evd = make_evd(ia, 64, DAT_EVD_SOFTWARE_FLAG);
+	for (int i = 0; i < CONSUMERS; i++)
+		REQUIRE(pthread_create(&thread[i], NULL, consumer, NULL) == 0);
+	for (unsigned i = 0; i < EVENTS;) {
+		DAT_EVENT event;
+
+		memset(&event, 0, sizeof event);
+		event.event_number = DAT_SOFTWARE_EVENT;
+		event.event_data.software_event_data.pointer = (void *)(uintptr_t)i;
+		if (dat_evd_post_se(shared_evd, &event) == DAT_SUCCESS)
+			i++;
+		else
+			pause_us(50);
+	}
+	for (int i = 0; i < CONSUMERS; i++)
+		REQUIRE(pthread_join(thread[i], NULL) == 0);
+	for (int i = 0; i < EVENTS; i++)
+		CHECK_EQ(atomic_load(&seen[i]), 1);
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+}
+
+static const struct tap_test tests[] = {
+	T(overflow, connection_events),
+	T(overflow, backlog_of_requests),
+	T(overflow, of_the_async_evd),
+	T(overflow, of_two_instances_in_one_async_evd),
+	T(order, successes_before_the_end_of_the_connection),
+	T(order, concurrent_consumers),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Shared receive queues: dat_srq_create(3DAT), _query, _post_recv, _resize, _set_lw, _free,
+ * dat_ep_create_with_srq(3DAT), dat_ep_set_watermark(3DAT), dat_ep_recv_query(3DAT). Side b
+ * has the queue. */
+#include "transfer.h"
+
+#include <string.h>
+
+enum { ROOM = 10 };
+
+static DAT_SRQ_HANDLE srq;
+
+static DAT_RETURN create(const struct rig *rig, DAT_COUNT dtos, DAT_COUNT iov, DAT_COUNT mark,
+			 DAT_SRQ_HANDLE *handle)
+{
+	DAT_SRQ_ATTR attr = { dtos, iov, mark };
+
+	return dat_srq_create(rig->ia, rig->pz, &attr, handle);
+}
+
+static DAT_EP_HANDLE make_srq_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
+{
+	DAT_EP_ATTR usual = ep_attr(rig);
+	DAT_EP_HANDLE ep;
+
+	usual.srq_soft_hw = DAT_HW_DEFAULT;
+	OK(dat_ep_create_with_srq(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
+				  rig->connect_evd, srq, attr ? attr : &usual, &ep));
+	return ep;
+}
+
+static void rigs_up(void)
+{
+	rig_up(&p.a);
+	rig_up(&p.b);
+	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	OK(create(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
+}
+
+/* A connection whose side b has a shared receive queue. */
+static void srq_up(void)
+{
+	rigs_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, NULL);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+}
+
+/* Posts a buffer of 100 bytes at 100 times its number. */
+static DAT_RETURN post(DAT_UINT64 number)
+{
+	DAT_LMR_TRIPLET iov = dx_local(mb.local, mb.at + 100 * number, 100);
+
+	return dat_srq_post_recv(srq, 1, &iov, cookie(number));
+}
+
+static DAT_SRQ_PARAM query(void)
+{
+	DAT_SRQ_PARAM param;
+
+	memset(&param, 0xff, sizeof param);
+	OK(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
+	return param;
+}
+
+static void check_counts(DAT_COUNT available, DAT_COUNT outstanding)
+{
+	DAT_SRQ_PARAM param = query();
+
+	CHECK_EQ(param.available_dto_count, available);
+	CHECK_EQ(param.outstanding_dto_count, outstanding);
+}
+
+static void await_available(DAT_COUNT count)
+{
+	while (query().available_dto_count != count)
+		pause_us(500);
+}
+
+/* The asynchronous event of this object with this reason. */
+static void expect_async(const struct rig *rig, DAT_HANDLE object, DAT_COUNT reason)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	REQUIRE_RET(dat_evd_wait(rig->async_evd, SOON, 1, &event, &more), DAT_SUCCESS);
+	CHECK(event.event_data.asynch_error_event_data.dat_handle == object);
+	CHECK_EQ(event.event_data.asynch_error_event_data.reason, reason);
+}
+
+/* --- dat_srq_create, dat_srq_query, dat_srq_free ----------------------------------------------- */
+
+static void srq_create__and_query(void)
+{
+	DAT_SRQ_PARAM param;
+	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
+
+	rig_up(&p.b);
+	CHECK(p.b.attr.max_srqs > 0);
+	CHECK(p.b.attr.max_recv_per_srq > 0);
+	CHECK(p.b.provider.srq_supported);
+	OK(create(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
+	OK(dat_get_handle_type(srq, &type));
+	CHECK_EQ(type, DAT_HANDLE_TYPE_SRQ);
+	param = query();
+	CHECK(param.ia_handle == p.b.ia);
+	CHECK(param.pz_handle == p.b.pz);
+	CHECK_EQ(param.srq_state, DAT_SRQ_STATE_OPERATIONAL);
+	CHECK(param.max_recv_dtos >= ROOM);
+	CHECK(param.max_recv_iov >= 2);
+	CHECK_EQ(param.low_watermark, DAT_SRQ_LW_DEFAULT);
+	check_counts(0, 0);
+	CHECK_RET(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_query(srq, (DAT_SRQ_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_pz_free(p.b.pz), DAT_INVALID_STATE);
+	CHECK_RET(dat_srq_free(srq), DAT_SUCCESS);
+	CHECK_CODE(dat_srq_free(srq), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_SRQ);
+	CHECK_RET(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_pz_free(p.b.pz), DAT_SUCCESS);
+	rig_down(&p.b);
+}
+
+static void srq_create__arguments(void)
+{
+	DAT_SRQ_ATTR attr = { ROOM, 2, DAT_SRQ_LW_DEFAULT };
+	DAT_IA_ATTR *ia;
+
+	rig_up(&p.b);
+	ia = &p.b.attr;
+	CHECK_RET(create(&p.b, 0, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&p.b, -1, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&p.b, ROOM, -1, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&p.b, ROOM, 2, 1, &srq), DAT_INVALID_PARAMETER);
+	CHECK_EITHER(create(&p.b, ia->max_recv_per_srq + 1, 2, DAT_SRQ_LW_DEFAULT, &srq),
+		     DAT_INVALID_PARAMETER, DAT_INSUFFICIENT_RESOURCES);
+	CHECK_EITHER(create(&p.b, ROOM, ia->max_iov_segments_per_dto + 1, DAT_SRQ_LW_DEFAULT,
+			    &srq),
+		     DAT_INVALID_PARAMETER, DAT_INSUFFICIENT_RESOURCES);
+	CHECK_CODE(dat_srq_create(DAT_HANDLE_NULL, p.b.pz, &attr, &srq), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_IA);
+	CHECK_CODE(dat_srq_create(p.b.ia, p.b.recv_evd, &attr, &srq), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_PZ);
+	CHECK_RET(dat_srq_create(p.b.ia, p.b.pz, NULL, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_create(p.b.ia, p.b.pz, &attr, NULL), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&p.b, ia->max_recv_per_srq, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_SUCCESS);
+	rig_down(&p.b);
+}
+
+/* --- dat_ep_create_with_srq ---------------------------------------------------------------------- */
+
+static void ep_create_with_srq__uses_it_for_life(void)
+{
+	DAT_EP_PARAM param;
+
+	rigs_up();
+	p.ep_b = make_srq_ep(&p.b, NULL);
+	OK(dat_ep_query(p.ep_b, DAT_EP_FIELD_ALL, &param));
+	CHECK(param.srq_handle == srq);
+	CHECK_EQ(ep_state(p.ep_b), DAT_EP_STATE_UNCONNECTED);
+	CHECK_CODE(b_receives(0, 10, 1), DAT_INVALID_STATE, DAT_INVALID_STATE_SRQ_IN_USE);
+	CHECK_CODE(dat_srq_free(srq), DAT_INVALID_STATE, DAT_INVALID_STATE_SRQ_IN_USE);
+	param.srq_handle = DAT_HANDLE_NULL;
+	CHECK_RET(dat_ep_modify(p.ep_b, DAT_EP_FIELD_SRQ_HANDLE, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_free(p.ep_b), DAT_SUCCESS);
+	CHECK_RET(dat_srq_free(srq), DAT_SUCCESS);
+	rig_down(&p.b);
+}
+
+static void ep_create_with_srq__arguments(void)
+{
+	const struct rig *b = &p.b;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+	DAT_PZ_HANDLE pz;
+	DAT_RETURN ret;
+
+	rigs_up();
+	attr = ep_attr(b);
+	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
+					  b->connect_evd, DAT_HANDLE_NULL, &attr, &ep),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_SRQ);
+	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->recv_evd, b->recv_evd, b->request_evd,
+					  b->connect_evd, srq, &attr, &ep),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PZ);
+	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
+					 b->connect_evd, srq, NULL, &ep),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
+					 b->connect_evd, srq, &attr, NULL),
+		  DAT_INVALID_PARAMETER);
+	/* An SRQ of another IA instance. */
+	CHECK_RET(dat_ep_create_with_srq(p.a.ia, p.a.pz, p.a.recv_evd, p.a.request_evd,
+					 p.a.connect_evd, srq, &attr, &ep),
+		  b->provider.srq_ep_pz_difference_supported ? DAT_INVALID_HANDLE :
+							       DAT_INVALID_PARAMETER);
+	OK(dat_pz_create(b->ia, &pz));
+	ret = dat_ep_create_with_srq(b->ia, pz, b->recv_evd, b->request_evd, b->connect_evd, srq,
+				     &attr, &ep);
+	CHECK_RET(ret, b->provider.srq_ep_pz_difference_supported ? DAT_SUCCESS :
+								    DAT_INVALID_PARAMETER);
+	down();
+}
+
+/* --- receiving -------------------------------------------------------------------------------------- */
+
+static void srq_post_recv__arguments(void)
+{
+	DAT_LMR_TRIPLET iov[3];
+	struct mem other;
+	DAT_PZ_HANDLE pz;
+
+	rigs_up();
+	iov[0] = iov[1] = iov[2] = dx_local(mb.local, mb.at, 10);
+	CHECK_CODE(dat_srq_post_recv(DAT_HANDLE_NULL, 1, iov, cookie(1)), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_SRQ);
+	CHECK_RET(dat_srq_post_recv(srq, -1, iov, cookie(1)), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_post_recv(srq, 3, iov, cookie(1)), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_post_recv(srq, 1, NULL, cookie(1)), DAT_INVALID_PARAMETER);
+	iov[0] = dx_local(mb.local, mb.at + SIZE - 5, 10);
+	CHECK_RET(dat_srq_post_recv(srq, 1, iov, cookie(1)), DAT_INVALID_PARAMETER);
+	other = make_mem(&p.b, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	iov[0] = dx_local(other.local, other.at, 10);
+	CHECK_RET(dat_srq_post_recv(srq, 1, iov, cookie(1)), DAT_PRIVILEGES_VIOLATION);
+	OK(dat_pz_create(p.b.ia, &pz));
+	other = make_mem_in(p.b.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	iov[0] = dx_local(other.local, other.at, 10);
+	CHECK_RET(dat_srq_post_recv(srq, 1, iov, cookie(1)), DAT_PROTECTION_VIOLATION);
+	check_counts(0, 0);
+	CHECK_RET(dat_srq_post_recv(srq, 0, NULL, cookie(1)), DAT_SUCCESS);
+	for (DAT_UINT64 i = 1; i < ROOM; i++)
+		CHECK_RET(post(i), DAT_SUCCESS);
+	check_counts(ROOM, ROOM);
+	CHECK_RET(post(1), DAT_INSUFFICIENT_RESOURCES);
+	check_counts(ROOM, ROOM);
+	down();
+}
+
+static void srq_query__counts(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 3; i++)
+		OK(post(i));
+	check_counts(3, 3);
+	fill(ma.at, 100, 4);
+	OK(a_sends(0, 100, 9, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 9, DAT_DTO_SUCCESS);
+	/* Taken, but the consumer has not seen it yet. */
+	await_available(2);
+	check_counts(2, 3);
+	CHECK_EQ(EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS).transfered_length, 100);
+	check_counts(2, 2);
+	CHECK(filled(mb.at, 100, 4));
+	down();
+}
+
+static void srq__serves_all_its_endpoints(void)
+{
+	DAT_EP_HANDLE ep_a[3], ep_b[3];
+	DAT_DTO_COMPLETION_EVENT_DATA data;
+
+	rigs_up();
+	for (int i = 0; i < 3; i++) {
+		ep_a[i] = make_ep(&p.a, NULL);
+		ep_b[i] = make_srq_ep(&p.b, NULL);
+		connect_eps(&p.a, ep_a[i], &p.b, ep_b[i]);
+	}
+	for (DAT_UINT64 i = 0; i < ROOM; i++) {
+		size_t from = i % 3;
+
+		OK(post(i));
+		fill(ma.at, 100, (unsigned)i);
+		p.ep_a = ep_a[from];
+		OK(a_sends(0, 100, i, DAT_COMPLETION_DEFAULT_FLAG));
+		data = EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+		CHECK(data.ep_handle == ep_b[from]);
+		CHECK(filled(mb.at + 100 * i, 100, (unsigned)i));
+		EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+	}
+	check_counts(0, 0);
+	down();
+}
+
+/* Like an empty receive queue: the message waits. */
+static void srq__empty(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 5; i++)
+		OK(a_sends(100 * i, 100, i, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_NOTHING(p.b.recv_evd);
+	for (DAT_UINT64 i = 0; i < 5; i++) {
+		OK(post(i));
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	EXPECT_NOTHING(p.b.recv_evd);
+	check_counts(0, 0);
+	down();
+}
+
+/* Buffers that no endpoint has taken stay, and so does the bond with the endpoint. */
+static void srq__outlives_a_connection(void)
+{
+	srq_up();
+	OK(post(0));
+	OK(post(1));
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_NOTHING(p.b.recv_evd);
+	/* Programs that want the queue back wait for this. */
+	expect_async(&p.b, p.ep_b, DAT_EP_TRANSFER_TO_ERROR);
+	check_counts(2, 2);
+	OK(dat_ep_reset(p.ep_a));
+	OK(dat_ep_reset(p.ep_b));
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(a_sends(0, 100, 5, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	check_counts(1, 1);
+	/* What an endpoint has not handed over goes with it. */
+	OK(a_sends(0, 100, 6, DAT_COMPLETION_DEFAULT_FLAG));
+	await_available(0);
+	CHECK_RET(dat_ep_free(p.ep_b), DAT_SUCCESS);
+	check_counts(0, 0);
+	CHECK_RET(dat_srq_free(srq), DAT_SUCCESS);
+	down();
+}
+
+static void srq__solicited_wait(void)
+{
+	DAT_EP_ATTR attr;
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	rigs_up();
+	attr = ep_attr(&p.b);
+	attr.srq_soft_hw = DAT_HW_DEFAULT;
+	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, &attr);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	OK(post(0));
+	OK(post(1));
+	OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(a_sends(0, 10, 4, DAT_COMPLETION_SOLICITED_WAIT_FLAG));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.b.recv_evd);
+	down();
+}
+
+/* --- sizes and marks ---------------------------------------------------------------------------------- */
+
+static void srq_resize__keeps_what_is_there(void)
+{
+	rigs_up();
+	for (DAT_UINT64 i = 0; i < ROOM; i++)
+		OK(post(i));
+	CHECK_RET(dat_srq_resize(srq, ROOM - 1), DAT_INVALID_STATE);
+	CHECK_RET(dat_srq_resize(srq, 2 * ROOM), DAT_SUCCESS);
+	CHECK(query().max_recv_dtos >= 2 * ROOM);
+	for (DAT_UINT64 i = ROOM; i < 2 * ROOM; i++)
+		CHECK_RET(post(i), DAT_SUCCESS);
+	check_counts(2 * ROOM, 2 * ROOM);
+	CHECK_RET(dat_srq_resize(srq, 0), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_resize(srq, -1), DAT_INVALID_PARAMETER);
+	CHECK_EITHER(dat_srq_resize(srq, p.b.attr.max_recv_per_srq + 1), DAT_INVALID_PARAMETER,
+		     DAT_INSUFFICIENT_RESOURCES);
+	CHECK_RET(dat_srq_resize(DAT_HANDLE_NULL, ROOM), DAT_INVALID_HANDLE);
+	down();
+}
+
+/* A completion that nobody has taken still counts. */
+static void srq_resize__counts_what_was_not_dequeued(void)
+{
+	srq_up();
+	OK(post(0));
+	OK(post(1));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	await_available(1);
+	CHECK_RET(dat_srq_resize(srq, 1), DAT_INVALID_STATE);
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	CHECK_RET(dat_srq_resize(srq, 1), DAT_SUCCESS);
+	down();
+}
+
+static void srq_set_lw__tells_once(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(post(i));
+	CHECK_RET(dat_srq_set_lw(srq, 3), DAT_SUCCESS);
+	CHECK_EQ(query().low_watermark, 3);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.b.async_evd);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
+	expect_async(&p.b, srq, DAT_SRQ_LOW_WATERMARK_EVENT);
+	EXPECT_NOTHING(p.b.async_evd);
+	/* At once. */
+	CHECK_RET(dat_srq_set_lw(srq, 2), DAT_SUCCESS);
+	expect_async(&p.b, srq, DAT_SRQ_LOW_WATERMARK_EVENT);
+	CHECK_RET(dat_srq_set_lw(srq, 0), DAT_SUCCESS);
+	EXPECT_NOTHING(p.b.async_evd);
+	down();
+}
+
+static void srq_set_lw__arguments(void)
+{
+	rigs_up();
+	CHECK_RET(dat_srq_set_lw(srq, query().max_recv_dtos + 1), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_set_lw(srq, -1), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_srq_set_lw(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
+	for (DAT_UINT64 i = 0; i < 5; i++)
+		OK(post(i));
+	CHECK_RET(dat_srq_set_lw(srq, 5), DAT_SUCCESS);
+	EXPECT_NOTHING(p.b.async_evd);
+	down();
+}
+
+static void srq_set_lw__limits_the_size(void)
+{
+	rigs_up();
+	OK(post(0));
+	OK(post(1));
+	OK(dat_srq_set_lw(srq, 2));
+	CHECK_RET(dat_srq_resize(srq, 2), DAT_SUCCESS);
+	OK(dat_srq_resize(srq, ROOM));
+	OK(post(2));
+	OK(post(3));
+	OK(dat_srq_set_lw(srq, 4));
+	CHECK_RET(dat_srq_resize(srq, 3), DAT_INVALID_STATE);
+	down();
+}
+
+static void ep_set_watermark__soft_and_hard(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(post(i));
+	CHECK_RET(dat_ep_set_watermark(p.ep_b, 0, DAT_WATERMARK_INFINITE), DAT_SUCCESS);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	expect_async(&p.b, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	EXPECT_NOTHING(p.b.async_evd);
+	CHECK_RET(dat_ep_set_watermark(p.ep_b, DAT_WATERMARK_INFINITE, 0), DAT_SUCCESS);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_ERR_FLUSHED);
+	check_counts(1, 1);
+	down();
+}
+
+/* Programs leave the attribute at zero without a thought. */
+static void ep_set_watermark__no_attribute(void)
+{
+	DAT_EP_ATTR attr;
+
+	rigs_up();
+	attr = ep_attr(&p.b);
+	attr.srq_soft_hw = 0;
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, &attr);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(post(0));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.b.async_evd);
+	down();
+}
+
+static void ep_set_watermark__arguments(void)
+{
+	srq_up();
+	CHECK_RET(dat_ep_set_watermark(p.ep_b, -7, 1), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_set_watermark(p.ep_b, 1, -7), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_set_watermark(DAT_HANDLE_NULL, 1, 1), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_set_watermark(p.ep_a, 1, 1), DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_ep_set_watermark(p.ep_b, 1, 1), DAT_SUCCESS);
+	down();
+}
+
+static void ep_recv_query__counts(void)
+{
+	DAT_COUNT count = -9, span = -9;
+
+	srq_up();
+	/* Without an SRQ buffers are the endpoint's from the post on. */
+	CHECK_RET(dat_ep_recv_query(p.ep_a, &count, &span), DAT_SUCCESS);
+	CHECK_EQ(count, 0);
+	CHECK_EQ(span, 0);
+	for (DAT_UINT64 i = 0; i < 3; i++) {
+		DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, 10);
+
+		OK(dat_ep_post_recv(p.ep_a, 1, &iov, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
+	}
+	CHECK_RET(dat_ep_recv_query(p.ep_a, &count, &span), DAT_SUCCESS);
+	CHECK_EQ(count, 3);
+	CHECK(span >= count);
+	/* With one only those it has taken. */
+	OK(post(0));
+	CHECK_RET(dat_ep_recv_query(p.ep_b, &count, NULL), DAT_SUCCESS);
+	CHECK_EQ(count, 0);
+	CHECK_RET(dat_ep_recv_query(p.ep_b, NULL, &span), DAT_SUCCESS);
+	CHECK_EQ(span, 0);
+	CHECK_RET(dat_ep_recv_query(DAT_HANDLE_NULL, &count, &span), DAT_INVALID_HANDLE);
+	down();
+}
+
+static const struct tap_test tests[] = {
+	T(srq_create, and_query),
+	T(srq_create, arguments),
+	T(ep_create_with_srq, uses_it_for_life),
+	T(ep_create_with_srq, arguments),
+	T(srq_post_recv, arguments),
+	T(srq_query, counts),
+	T(srq, serves_all_its_endpoints),
+	T(srq, empty),
+	T(srq, outlives_a_connection),
+	T(srq, solicited_wait),
+	T(srq_resize, keeps_what_is_there),
+	T(srq_resize, counts_what_was_not_dequeued),
+	T(srq_set_lw, tells_once),
+	T(srq_set_lw, arguments),
+	T(srq_set_lw, limits_the_size),
+	T(ep_set_watermark, soft_and_hard),
+	T(ep_set_watermark, no_attribute),
+	T(ep_set_watermark, arguments),
+	T(ep_recv_query, counts),
+	TAP_END
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
