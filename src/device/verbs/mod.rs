@@ -147,6 +147,8 @@ fn attributes(
         } else {
             PRIVATE_IB as u32
         },
+        // 1 is 256 bytes, and each step doubles that.
+        mtu: 128 << port.active_mtu.clamp(1, 5),
         transport_attr: vec![
             named(
                 "transport",
