@@ -7,9 +7,10 @@
 //! first keeps polls away from it ([`Cq::hold`]), so that the order is kept.
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ const EVERYTHING: u8 = 2;
 /// A completion queue.
 pub struct Cq {
     device: Arc<Verbs>,
-    pub(super) raw: *mut sys::Cq,
+    raw: AtomicPtr<sys::Cq>,
     token: u64,
     handler: Arc<dyn CqHandler>,
     /// Polls take the lock.
@@ -65,6 +66,19 @@ unsafe impl Send for Cq {}
 // SAFETY: as above.
 unsafe impl Sync for Cq {}
 
+/// A queue of the device that was exchanged. Dropping it destroys it.
+struct Retired(Arc<Verbs>, *mut sys::Cq);
+
+// SAFETY: libibverbs is thread-safe.
+unsafe impl Send for Retired {}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody uses it any more.
+        unsafe { (self.0.adapter.lib.ibv_destroy_cq)(self.1) };
+    }
+}
+
 /// Keeps polls away from the device while it lives.
 pub(super) struct Hold<'a>(&'a Cq);
 
@@ -79,20 +93,12 @@ impl Cq {
             return Err(DeviceError::Limit);
         }
         let adapter = &device.adapter;
-        let entries = entries.saturating_add(SLACK).min(max) as c_int;
-        let mut result = Err(DeviceError::Resources);
         let cq = Arc::new_cyclic(|me: &Weak<Cq>| {
             let token = adapter.enter(Target::Cq(me.clone()));
-            // SAFETY: the context and the channel are open.
-            let raw = unsafe {
-                (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token.as_ptr(), adapter.comp, 0)
-            };
-            if !raw.is_null() {
-                result = Ok(());
-            }
+            let raw = create(device, entries, token.as_ptr());
             Cq {
                 device: device.clone(),
-                raw,
+                raw: AtomicPtr::new(raw),
                 token: token.keep(),
                 handler,
                 held: AtomicBool::new(false),
@@ -104,12 +110,24 @@ impl Cq {
                 unsolicited: AtomicU32::new(0),
             }
         });
-        result.map(|()| cq)
+        if cq.raw().is_null() {
+            return Err(DeviceError::Resources);
+        }
+        Ok(cq)
+    }
+
+    /// The queue of the device.
+    #[inline]
+    pub(super) fn raw(&self) -> *mut sys::Cq {
+        self.raw.load(Ordering::Acquire)
     }
 
     /// A queue of a queue pair begins or ceases to complete here.
     pub(super) fn attach(&self, solicited_only: bool) {
+        // Not while the queue of the device is exchanged.
+        let queue = self.queue.lock();
         self.users(solicited_only).fetch_add(1, Ordering::Relaxed);
+        drop(queue);
         if self.wanted.load(Ordering::Relaxed) {
             self.ask();
         }
@@ -143,7 +161,7 @@ impl Cq {
         loop {
             let mut wc = MaybeUninit::<sys::Wc>::uninit();
             // SAFETY: the queue is valid, and there is room for one completion.
-            let n = unsafe { poll(self.raw, 1, wc.as_mut_ptr()) };
+            let n = unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) };
             if n <= 0 {
                 return None;
             }
@@ -181,11 +199,38 @@ impl Cq {
         Some((completion, notifies))
     }
 
+    /// Moves completions of the device to our queue, until that has `enough`.
+    fn fill(&self, queue: &mut Queue, guard: &Guard, enough: impl Fn(&Queue) -> bool) {
+        let poll = self.device.adapter.ops.poll_cq;
+        while !enough(queue) {
+            let mut wc = MaybeUninit::<sys::Wc>::uninit();
+            // SAFETY: the queue is valid, and there is room for one completion.
+            if unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) } <= 0 {
+                return;
+            }
+            // SAFETY: one completion was written.
+            let wc = unsafe { wc.assume_init_ref() };
+            let requests = wc.wr_id & RECEIVE == 0;
+            let hw = self.device.adapter.queues.get(wc.wr_id, guard);
+            if let Some((hw, order)) = hw.and_then(|hw| Some((hw, hw.order.as_ref()?)))
+                && requests
+            {
+                let slot = slot(wc.wr_id);
+                let entry = completion(hw, &hw.send.posted(slot), wc, false);
+                let entries = &mut queue.entries;
+                let mut order = order.lock();
+                order.complete(&hw.send, slot, entry, |entry| entries.push_back(entry));
+            } else if let Some(entry) = self.translate(wc, guard) {
+                queue.entries.push_back(entry);
+            }
+        }
+    }
+
     #[cold]
     fn poll_queue(&self, guard: &Guard) -> Option<Completion> {
         let mut queue = self.queue.lock();
+        self.fill(&mut queue, guard, |queue| !queue.entries.is_empty());
         let next = queue.entries.pop_front();
-        let next = next.or_else(|| self.poll_device(guard));
         self.let_go(&queue);
         next.map(|(completion, _)| completion)
     }
@@ -263,21 +308,46 @@ impl Cq {
         self.handler.overflow();
     }
 
+    /// Puts a larger queue of the device in place of one that it cannot resize, as long as no
+    /// queue pair completes there.
+    fn exchange(&self, entries: u32) -> Result<(), DeviceError> {
+        let queue = self.queue.lock();
+        let users =
+            self.users(true).load(Ordering::Relaxed) + self.users(false).load(Ordering::Relaxed);
+        if users > 0 {
+            return Err(DeviceError::Limit);
+        }
+        let token = with_exposed_provenance_mut(self.token as usize);
+        let new = create(&self.device, entries, token);
+        if new.is_null() {
+            return Err(DeviceError::Resources);
+        }
+        let old = Retired(self.device.clone(), self.raw.swap(new, Ordering::AcqRel));
+        self.asked.store(NOTHING, Ordering::Release);
+        drop(queue);
+        // A poll may be looking at it.
+        pin::retire(move || drop(old));
+        if self.wanted.load(Ordering::Acquire) {
+            self.ask();
+        }
+        Ok(())
+    }
+
     /// Asks the device to tell of the next completion.
     fn ask(&self) {
-        let only_solicited = self.solicited.load(Ordering::Relaxed) > 0
-            && self.unsolicited.load(Ordering::Relaxed) == 0;
-        let what = if only_solicited {
-            SOLICITED
-        } else {
-            EVERYTHING
+        let solicited = self.solicited.load(Ordering::Relaxed);
+        let what = match self.unsolicited.load(Ordering::Relaxed) {
+            // Nothing can come; whoever begins to complete here has us ask.
+            0 if solicited == 0 => return,
+            0 => SOLICITED,
+            _ => EVERYTHING,
         };
         // What it was asked before and has not told yet may include this.
         if self.asked.fetch_max(what, Ordering::AcqRel) >= what {
             return;
         }
         // SAFETY: the queue is valid.
-        unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw, (what == SOLICITED).into()) };
+        unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
     }
 }
 
@@ -336,9 +406,7 @@ impl Hold<'_> {
     pub fn collect(&self) -> bool {
         let mut queue = self.0.queue.lock();
         let guard = pin();
-        while let Some(entry) = self.0.poll_device(&guard) {
-            queue.entries.push_back(entry);
-        }
+        self.0.fill(&mut queue, &guard, |_| false);
         queue.entries.iter().any(|entry| entry.1)
     }
 }
@@ -376,28 +444,42 @@ impl CompletionQueue for Cq {
         if entries > max || self.queue.lock().entries.len() > entries as usize {
             return Err(DeviceError::Limit);
         }
-        let wanted = entries.saturating_add(SLACK).min(max) as c_int;
         // SAFETY: the queue is valid.
-        let room = unsafe { (*self.raw).cqe };
+        let room = unsafe { (*self.raw()).cqe };
         // What is larger than asked for needs no change, and not every device can make one.
+        let wanted = room_for(&self.device, entries);
         if room >= wanted {
             return Ok(());
         }
         // SAFETY: as above.
-        match unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw, wanted) } {
+        match unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw(), wanted) } {
             0 => Ok(()),
-            _ => Err(DeviceError::Limit),
+            _ => self.exchange(entries),
         }
     }
+}
+
+/// Entries to ask the device for.
+fn room_for(device: &Verbs, entries: u32) -> c_int {
+    entries.saturating_add(SLACK).min(device.attr.max_cqe) as c_int
+}
+
+/// Makes a queue of the device.
+fn create(device: &Verbs, entries: u32, token: *mut c_void) -> *mut sys::Cq {
+    let adapter = &device.adapter;
+    let entries = room_for(device, entries);
+    // SAFETY: the context and the channel are open.
+    unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp, 0) }
 }
 
 impl Drop for Cq {
     fn drop(&mut self) {
         self.device.adapter.leave(self.token);
-        if !self.raw.is_null() {
+        let raw = *self.raw.get_mut();
+        if !raw.is_null() {
             // SAFETY: ours; queue pairs that complete here hold a reference; the service thread
             // acknowledges an event before it does anything else.
-            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(self.raw) };
+            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(raw) };
         }
     }
 }

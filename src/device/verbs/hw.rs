@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::adapter::Target;
 use super::cq::Cq;
 use super::mw::{Bind, Mw};
+use super::order::Order;
 use super::qp::{Parts, Qp};
 use super::ring::{Kind, Posted, Ring};
 use super::service::Job;
@@ -43,6 +44,8 @@ pub(super) struct Hw {
     pub recv_cq: Option<Arc<Cq>>,
     pub srq: Option<Arc<Srq>>,
     pub attr: QpAttr,
+    /// For a device that completes requests in any order.
+    pub order: Option<Mutex<Order>>,
     /// Bytes that fit into a request.
     pub inline: u32,
     /// Stands in for a completion queue that the queue pair does not have.
@@ -104,6 +107,7 @@ impl Hw {
             recv_cq: parts.recv_cq.clone(),
             srq: parts.srq.clone(),
             attr: *attr,
+            order: device.reorders.then(Mutex::default),
             inline: 0,
             spare_cq: null_mut(),
             qp: qp.clone(),
@@ -112,18 +116,14 @@ impl Hw {
             windows: Mutex::default(),
             pd: parts.pd.clone(),
         };
+        hw.attach();
         if let Err(error) = hw.create(spare) {
             adapter.queues.release(hw.number);
+            hw.detach();
             return Err(error);
         }
         let hw = Arc::new(hw);
         adapter.queues.publish(&hw);
-        if let Some(cq) = &hw.send_cq {
-            cq.attach(false);
-        }
-        if let Some(cq) = &hw.recv_cq {
-            cq.attach(attr.recv_solicited_only);
-        }
         if let Some(srq) = &hw.srq {
             srq.attach(&hw);
         }
@@ -140,7 +140,7 @@ impl Hw {
                 return Err(resources());
             }
         }
-        let cq = |cq: &Option<Arc<Cq>>| cq.as_ref().map_or(self.spare_cq, |cq| cq.raw);
+        let cq = |cq: &Option<Arc<Cq>>| cq.as_ref().map_or(self.spare_cq, |cq| cq.raw());
         let mut init = sys::QpInitAttr {
             qp_context: std::ptr::with_exposed_provenance_mut(self.token as usize),
             send_cq: cq(&self.send_cq),
@@ -185,6 +185,27 @@ impl Hw {
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
         self.modify(&mut attr, mask)
             .map_err(|_| DeviceError::Resources)
+    }
+
+    fn attach(&self) {
+        if let Some(cq) = &self.send_cq {
+            cq.attach(false);
+            if self.order.is_some() {
+                cq.sort();
+            }
+        }
+        if let Some(cq) = &self.recv_cq {
+            cq.attach(self.attr.recv_solicited_only);
+        }
+    }
+
+    fn detach(&self) {
+        if let Some(cq) = &self.send_cq {
+            cq.detach(false);
+        }
+        if let Some(cq) = &self.recv_cq {
+            cq.detach(self.attr.recv_solicited_only);
+        }
     }
 
     /// The queue pair; null once it is closed.
@@ -289,12 +310,7 @@ impl Hw {
         if let Some(srq) = &self.srq {
             srq.detach(self.qp_num);
         }
-        if let Some(cq) = &self.send_cq {
-            cq.detach(false);
-        }
-        if let Some(cq) = &self.recv_cq {
-            cq.detach(self.attr.recv_solicited_only);
-        }
+        self.detach();
         if flush {
             self.flush(&self.send, self.send_cq.as_deref());
             self.flush(&self.recv, self.recv_cq.as_deref());
@@ -306,7 +322,13 @@ impl Hw {
 
     fn flush(&self, ring: &Ring, cq: Option<&Cq>) {
         let Some(cq) = cq else { return };
-        while let Some((slot, posted)) = ring.retire_oldest() {
+        while let Some((slot, posted)) = ring.oldest() {
+            ring.retire(slot);
+            let order = self.order.as_ref().filter(|_| posted.kind != Kind::Recv);
+            if let Some((completion, notifies)) = order.and_then(|order| order.lock().take(slot)) {
+                cq.push(completion, notifies);
+                continue;
+            }
             let op = self.finish(slot, &posted, false);
             cq.push(self.flushed(&posted, op), true);
         }

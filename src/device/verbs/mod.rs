@@ -24,6 +24,7 @@ mod library;
 mod listen;
 mod mr;
 mod mw;
+mod order;
 pub mod params;
 mod post;
 mod qp;
@@ -78,6 +79,8 @@ pub struct Verbs {
     infiniband: bool,
     /// Memory that RDMA reads fill must be open for remote writes.
     reads_are_writes: bool,
+    /// Completions of requests come in any order.
+    reorders: bool,
     windows: Windows,
     max_srq_sge: u32,
     /// Bytes of private data with whatever we put in front.
@@ -192,6 +195,7 @@ impl Device for Verbs {
         let (device, port) = adapter.query(place.port)?;
         let windows = Windows::of(device.device_cap_flags);
         let iwarp = place.transport == sys::TRANSPORT_IWARP;
+        let siw = iwarp && device.vendor_id == SIW_VENDOR;
         if !iwarp && place.transport != sys::TRANSPORT_IB {
             return Err(format!("{} has no reliable connections", place.device));
         }
@@ -203,7 +207,8 @@ impl Device for Verbs {
             port: place.port,
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
-            reads_are_writes: iwarp && device.vendor_id != SIW_VENDOR,
+            reorders: siw,
+            reads_are_writes: iwarp && !siw,
             windows,
             max_srq_sge: u32::try_from(device.max_srq_sge).unwrap_or(0),
             max_private: if iwarp { PRIVATE_IWARP } else { PRIVATE_IB },

@@ -90,7 +90,7 @@ impl Qp {
     #[inline]
     pub(super) fn post_request(
         &self,
-        posted: Posted,
+        mut posted: Posted,
         bind_context: u64,
         f: impl FnOnce(Ready<'_>) -> c_int,
     ) -> Result<(), PostError> {
@@ -113,7 +113,10 @@ impl Qp {
         }
         // Requests without a completion leave the queue of the device with the next that has
         // one: there must be one before the queue is full.
-        let signal = !posted.silent || sq.run >= hw.send.limit() / 2;
+        let signal = !posted.silent
+            || sq.run >= hw.send.limit() / 2
+            || (posted.kind == Kind::Read && hw.order.is_some());
+        posted.signal = signal;
         let slot = hw.send.write(&posted);
         hw.send.push();
         let error = f(Ready {
@@ -278,6 +281,20 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
     Ok(())
 }
 
+/// A receive for the driver.
+#[inline]
+pub(super) fn receive(wr_id: u64, sges: &[Sge]) -> sys::RecvWr {
+    // Software iWARP wants one segment at least; it may be empty.
+    const NOTHING: &[Sge] = &[Sge::NONE];
+    let sges = if sges.is_empty() { NOTHING } else { sges };
+    sys::RecvWr {
+        wr_id,
+        next: null_mut(),
+        sg_list: sges.as_ptr(),
+        num_sge: sges.len() as c_int,
+    }
+}
+
 /// Posts a receive to the device; the lock of the queue is held.
 #[inline]
 pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
@@ -295,12 +312,7 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
     }
     let slot = hw.recv.write(&posted);
     hw.recv.push();
-    let mut recv = sys::RecvWr {
-        wr_id: hw.number() | RECEIVE | u64::from(slot),
-        next: null_mut(),
-        sg_list: wr.sges.as_ptr(),
-        num_sge: wr.sges.len() as c_int,
-    };
+    let mut recv = receive(hw.number() | RECEIVE | u64::from(slot), wr.sges);
     let mut bad = null_mut();
     // SAFETY: the lock of the queue keeps the queue pair open; the request is valid during the
     // call.

@@ -23,6 +23,8 @@ pub(super) struct Posted {
     pub silent: bool,
     /// Its success does not notify.
     pub quiet: bool,
+    /// The device reports its success.
+    pub signal: bool,
 }
 
 /// Which operation a slot is of.
@@ -57,11 +59,14 @@ impl Posted {
             kind,
             silent: flags.contains(WrFlags::UNSIGNALED),
             quiet: flags.contains(WrFlags::QUIET),
+            signal: true,
         }
     }
 
     fn pack(&self) -> u64 {
-        let flags = u64::from(self.silent) << 40 | u64::from(self.quiet) << 41;
+        let flags = u64::from(self.silent) << 40
+            | u64::from(self.quiet) << 41
+            | u64::from(self.signal) << 42;
         u64::from(self.len) | (self.kind as u64) << 32 | flags
     }
 
@@ -78,6 +83,7 @@ impl Posted {
             },
             silent: info >> 40 & 1 != 0,
             quiet: info >> 41 & 1 != 0,
+            signal: info >> 42 & 1 != 0,
         }
     }
 }
@@ -157,30 +163,47 @@ impl Ring {
         self.tail.store(tail.wrapping_sub(1), Ordering::Release);
     }
 
-    /// Retires a slot, and those before it.
+    /// What a slot says.
     #[inline]
-    pub fn retire(&self, slot: u32) -> Posted {
+    pub fn posted(&self, slot: u32) -> Posted {
         // What was written before the push is seen after this.
         let _ = self.tail.load(Ordering::Acquire);
         let place = &self.slots[(slot & self.mask()) as usize];
-        let posted = Posted::unpack(
+        Posted::unpack(
             place.wr_id.load(Ordering::Relaxed),
             place.info.load(Ordering::Relaxed),
-        );
+        )
+    }
+
+    /// How many slots are older than this one.
+    fn before(&self, slot: u32) -> u32 {
         let head = self.head.load(Ordering::Relaxed);
-        let passed = slot.wrapping_sub(head) & self.mask();
+        slot.wrapping_sub(head) & self.mask()
+    }
+
+    /// Whether a slot is outstanding.
+    pub fn holds(&self, slot: u32) -> bool {
+        self.before(slot) < self.len()
+    }
+
+    /// Retires a slot, and those before it.
+    #[inline]
+    pub fn retire(&self, slot: u32) -> Posted {
+        let posted = self.posted(slot);
+        let head = self.head.load(Ordering::Relaxed);
+        let passed = self.before(slot);
         self.head
             .store(head.wrapping_add(passed + 1), Ordering::Release);
         posted
     }
 
-    /// Retires the oldest, if there is one.
-    pub fn retire_oldest(&self) -> Option<(u32, Posted)> {
+    /// The oldest outstanding, if there is one.
+    pub fn oldest(&self) -> Option<(u32, Posted)> {
         if self.len() == 0 {
             return None;
         }
         let slot = self.head.load(Ordering::Relaxed) & self.mask();
-        Some((slot, self.retire(slot)))
+        Some((slot, self.posted(slot)))
     }
 }
 
@@ -207,9 +230,10 @@ mod tests {
             assert!(ring.is_full());
             assert_eq!(ring.retire(slots[1]), posted(round * 10 + 1));
             assert_eq!(ring.len(), 1);
-            let (slot, last) = ring.retire_oldest().unwrap();
-            assert_eq!((slot, last), (slots[2], posted(round * 10 + 2)));
-            assert!(ring.retire_oldest().is_none());
+            assert!(!ring.holds(slots[1]) && ring.holds(slots[2]));
+            assert_eq!(ring.oldest(), Some((slots[2], posted(round * 10 + 2))));
+            ring.retire(slots[2]);
+            assert_eq!(ring.oldest(), None);
         }
     }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::adapter::Target;
 use super::hw::Hw;
+use super::post::receive;
 use super::ring::{Kind, Posted};
 use super::spin::Spin;
 use super::table::{Numbered, RECEIVE, SHARED};
@@ -198,12 +199,8 @@ impl SharedReceiveQueue for Srq {
         }
         let mut buffers = self.posted.buffers.lock();
         let slot = buffers.take(wr.wr_id).ok_or(PostError::QueueFull)?;
-        let mut recv = sys::RecvWr {
-            wr_id: self.posted.number | RECEIVE | SHARED | u64::from(slot),
-            next: null_mut(),
-            sg_list: wr.sges.as_ptr(),
-            num_sge: wr.sges.len() as i32,
-        };
+        let wr_id = self.posted.number | RECEIVE | SHARED | u64::from(slot);
+        let mut recv = receive(wr_id, wr.sges);
         let mut bad = null_mut();
         // SAFETY: the queue is valid; the request and its segments are until the call returns.
         let error = match unsafe { (*(*self.raw).context).ops.post_srq_recv } {
