@@ -294,6 +294,10 @@ impl Hw {
             return;
         }
         self.device.adapter.leave(self.token);
+        // The device may have bound what it has not told of.
+        for bind in self.binds.lock().values_mut() {
+            bind.give_up();
+        }
         for window in self.windows.lock().drain(..) {
             if let Some(window) = window.upgrade() {
                 window.queue_pair_gone(self.number);

@@ -104,6 +104,11 @@ pub(super) struct Bind {
 }
 
 impl Bind {
+    /// Whatever comes of it, nothing changes.
+    pub fn give_up(&mut self) {
+        self.fresh = None;
+    }
+
     /// The bind has completed, or was given up.
     pub fn finish(self, success: bool) {
         let Some(fresh) = self.fresh else { return };
