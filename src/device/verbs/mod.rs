@@ -63,6 +63,8 @@ const PRIVATE_IB: usize = 56;
 const PRIVATE_IWARP: usize = 251;
 /// Bytes of one memory region and more than any device says.
 const MAX_MESSAGE: u32 = 1 << 30;
+/// Vendor of the kernel's software RoCE.
+const RXE_VENDOR: u32 = 0xff_ffff;
 /// Vendor of the kernel's software iWARP.
 const SIW_VENDOR: u32 = 0x62_6d74;
 
@@ -79,6 +81,8 @@ pub struct Verbs {
     infiniband: bool,
     /// Memory that RDMA reads fill must be open for remote writes.
     reads_are_writes: bool,
+    /// The device is made of software: it says of a wrong segment only that something was wrong.
+    vague: bool,
     /// Completions of requests come in any order.
     reorders: bool,
     windows: Windows,
@@ -98,6 +102,20 @@ impl Verbs {
     /// Makes sure that events are served.
     fn start_service(&self) -> bool {
         service::start(&self.adapter)
+    }
+
+    /// Checks the segments of a post, where the device does not do so well enough.
+    #[inline]
+    fn check(
+        &self,
+        pd: impl FnOnce() -> Arc<Pd>,
+        sges: &[Sge],
+        need: Access,
+    ) -> Result<(), PostError> {
+        if !self.vague {
+            return Ok(());
+        }
+        self.regions.check(&pd(), sges, need)
     }
 }
 
@@ -207,6 +225,7 @@ impl Device for Verbs {
             port: place.port,
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
+            vague: siw || device.vendor_id == RXE_VENDOR,
             reorders: siw,
             reads_are_writes: iwarp && !siw,
             windows,

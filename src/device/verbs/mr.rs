@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::{Verbs, sys};
-use crate::device::{Access, DeviceError, MemoryRegion, Sge};
+use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
 
 /// A protection domain.
 pub struct Pd {
@@ -100,8 +100,8 @@ unsafe impl Sync for Mr {}
 pub(super) struct Region {
     start: u64,
     len: u64,
-    /// Memory can be read for requests.
-    readable: bool,
+    /// What the consumer asked for.
+    access: Access,
     /// The protection domain, as a number.
     pd: usize,
 }
@@ -133,6 +133,26 @@ impl Regions {
         region.is_some_and(|region| region.covers(sge))
     }
 
+    /// Checks segments as a good device does, and before they are posted.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is wrong.
+    pub fn check(&self, pd: &Pd, sges: &[Sge], need: Access) -> Result<(), PostError> {
+        let map = self.map.lock();
+        sges.iter().filter(|sge| sge.len > 0).try_for_each(|sge| {
+            let region = map.get(&sge.lkey).ok_or(PostError::Key)?;
+            if region.pd != pd.raw.addr() {
+                Err(PostError::Protection)
+            } else if !region.covers(sge) {
+                Err(PostError::Bounds)
+            } else if !region.access.contains(need) {
+                Err(PostError::Access)
+            } else {
+                Ok(())
+            }
+        })
+    }
+
     /// Whether our own processor may read the segment in the device's stead.
     #[inline]
     pub fn may_read(&self, seen: &mut Seen, pd: &Pd, sge: &Sge) -> bool {
@@ -147,7 +167,9 @@ impl Regions {
                 None => return false,
             },
         };
-        region.readable && region.pd == pd.raw.addr() && region.covers(sge)
+        region.access.contains(Access::LOCAL_READ)
+            && region.pd == pd.raw.addr()
+            && region.covers(sge)
     }
 
     #[cold]
@@ -210,7 +232,7 @@ impl Mr {
         let region = Region {
             start: addr,
             len,
-            readable: access.contains(Access::LOCAL_READ),
+            access,
             pd: pd.raw.addr(),
         };
         device.regions.map.lock().insert(lkey, region);
@@ -257,7 +279,7 @@ mod tests {
         let region = Region {
             start: 0x1000,
             len: 0x100,
-            readable: true,
+            access: Access::LOCAL_READ,
             pd: 1,
         };
         let sge = |addr, len| Sge { addr, len, lkey: 7 };

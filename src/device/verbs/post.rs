@@ -11,7 +11,9 @@ use super::qp::{Early, Qp};
 use super::ring::{Kind, Posted};
 use super::sys;
 use super::table::{Numbered, RECEIVE};
-use crate::device::{Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags};
+use crate::device::{
+    Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
+};
 
 /// Segments a request can have: no device of ours says that it takes more.
 pub(super) const MAX_SEGMENTS: usize = 64;
@@ -193,6 +195,12 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
         _ => {}
     }
     let (len, sges) = (posted as u32, wr.sges);
+    let need = if reads {
+        Access::LOCAL_WRITE
+    } else {
+        Access::LOCAL_READ
+    };
+    device.check(|| qp.pd(), sges, need)?;
     let (kind, opcode) = match wr.op {
         SendOp::Send => (Kind::Send, sys::WR_SEND),
         SendOp::SendInvalidate { .. } => (Kind::Send, sys::WR_SEND_WITH_INV),
@@ -261,6 +269,7 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
 /// See [`QueuePair::post_recv`](crate::device::QueuePair::post_recv).
 #[inline]
 pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
+    qp.device.check(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
     let mut held = qp.rq.lock();
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {

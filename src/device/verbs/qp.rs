@@ -149,6 +149,11 @@ impl Qp {
         Ok(qp)
     }
 
+    /// The protection domain.
+    pub(super) fn pd(&self) -> Arc<Pd> {
+        self.parts.lock().0.pd.clone()
+    }
+
     /// The queue pair of the device that there is now.
     pub(super) fn hw(&self) -> Option<Arc<Hw>> {
         self.rq.lock().hw.clone()

@@ -15,7 +15,9 @@ use super::ring::{Kind, Posted};
 use super::spin::Spin;
 use super::table::{Numbered, RECEIVE, SHARED};
 use super::{Pd, Verbs, sys};
-use crate::device::{DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags};
+use crate::device::{
+    Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
+};
 use crate::handle::{Guard, Shared};
 
 /// A shared receive queue.
@@ -28,7 +30,7 @@ pub struct Srq {
     /// Buffers the device has room for.
     room: AtomicU32,
     posted: Arc<Account>,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 /// What polls look at; it may outlive the queue for as long as one lasts.
@@ -129,7 +131,7 @@ impl Srq {
                     users: Shared::empty(),
                     changing: Mutex::default(),
                 }),
-                _pd: pd.clone(),
+                pd: pd.clone(),
             }
         });
         adapter.srqs.publish(&srq.posted);
@@ -197,6 +199,8 @@ impl SharedReceiveQueue for Srq {
         if wr.sges.len() as u32 > self.max_sge {
             return Err(PostError::TooManySegments);
         }
+        let pd = || self.pd.clone();
+        self.device.check(pd, wr.sges, Access::LOCAL_WRITE)?;
         let mut buffers = self.posted.buffers.lock();
         let slot = buffers.take(wr.wr_id).ok_or(PostError::QueueFull)?;
         let wr_id = self.posted.number | RECEIVE | SHARED | u64::from(slot);
@@ -258,6 +262,14 @@ impl SharedReceiveQueue for Srq {
     }
 
     fn available(&self) -> Option<u32> {
+        // The device does not say; it says what has completed.
+        let users = self.posted.users.get_shared();
+        for (_, hw) in users.iter().flat_map(|users| users.iter()) {
+            if let Some(cq) = &hw.recv_cq {
+                cq.hold().collect();
+                cq.notify();
+            }
+        }
         Some(self.posted.buffers.lock().used)
     }
 }
