@@ -42,7 +42,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check ctest ctest-bin dtest install uninstall clean
+.PHONY: all help deps libs demo check loom tsan ctest ctest-bin dtest install uninstall clean
 all: libs
 
 help:
@@ -50,10 +50,18 @@ help:
 	@echo 'make demo       install what is missing, build, and run a C client and server'
 	@echo 'make check      install what is missing and run every test'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
+	@echo 'make loom       check the interleavings of the lock-free parts'
+	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
 	@echo 'make uninstall  remove what make install has put there'
 	@echo 'make clean      remove build/ and target/'
+
+loom:
+	scripts/loom.sh
+
+tsan:
+	scripts/tsan.sh
 
 deps:
 	scripts/deps.sh build

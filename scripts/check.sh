@@ -43,13 +43,14 @@ suite() {
 		"$name" "$passed" "$failed" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy rust build ctest-dev ctest ctest-valgrind dtest dapltest demo install}
+wanted=${*:-fmt clippy rust loom build ctest-dev ctest ctest-valgrind dtest dapltest demo install}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 # The proofs that need Debian's dtest must not be passed over here.
-suite rust env DAT_CHECK_DTEST=1 cargo test --workspace --locked --no-fail-fast
+suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
+suite loom scripts/loom.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 # Overflow and debug assertions are in the dev build only.
 suite ctest-dev "${make[@]}" PROFILE=dev ctest

@@ -332,15 +332,13 @@ quit() {
 
 # --- dtestcm, dtestsrq, dtestx --------------------------------------------------------------
 
-# listening: somebody listens on the TCP port on which these programs exchange addresses.
-listening() {
+# ready_or_gone PID: the server waits for its client, or has ended. dtestcm listens on a TCP port
+# of its own for that; dtestsrq says so.
+ready_or_gone() {
 	grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X 15828) [0-9A-F]*:[0-9A-F]* 0A " \
-		/proc/net/tcp /proc/net/tcp6
-}
-
-# listening_or_gone PID
-listening_or_gone() {
-	listening || ! kill -0 "$1" 2>/dev/null
+		/proc/net/tcp /proc/net/tcp6 ||
+		grep -q 'server ready on port' "$logs/server" ||
+		! kill -0 "$1" 2>/dev/null
 }
 
 # both_ends STATUS PROGRAM ARGUMENTS...: runs a server and a client with the same arguments and
@@ -351,7 +349,7 @@ both_ends() {
 	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$device" -s "$@" \
 		>"$logs/server" 2>&1 </dev/null &
 	pid=$!
-	until_true listening_or_gone $pid
+	until_true ready_or_gone $pid
 	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$device" -h 127.0.0.1 "$@" \
 		>"$logs/client" 2>&1 </dev/null
 	status=$?
@@ -384,6 +382,8 @@ shared_receive() {
 	stop_server
 	{
 		both_ends 0 dtestsrq "${@:2}"
+		grep -q 'Test Complete' "$logs/client" || echo 'client: does not complete'
+		grep -q 'Test Complete' "$logs/server" || echo 'server: does not complete'
 		quiet "$logs/client"
 		quiet "$logs/server"
 	} >"$logs/why"

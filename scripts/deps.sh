@@ -49,7 +49,7 @@ fi
 
 command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
 command -v cargo >/dev/null || {
-	echo 'deps: no cargo found; install Rust 1.85 or newer (rustup) and try again' >&2
+	echo 'deps: no cargo found; install Rust 1.95 or newer (rustup) and try again' >&2
 	exit 1
 }
 if [ "$1" = check ]; then

@@ -282,6 +282,40 @@ static void ep_create__large_queues(void)
 	rig_down(&rig);
 }
 
+/* An attribute of 0, as programs leave what they do not know of, is no watermark. */
+static void ep_create_with_srq__no_mark_given(void)
+{
+	struct rig a, b;
+	struct mem from, to;
+	DAT_EP_ATTR attr;
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_LMR_TRIPLET iov;
+
+	rig_up(&a);
+	rig_up(&b);
+	if (!b.provider.srq_supported)
+		tap_skip("no SRQ");
+	attr = ep_attr(&b);
+	attr.srq_soft_hw = 0;
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
+				  &attr, &ep_b));
+	ep_a = make_ep(&a, NULL);
+	connect_eps(&a, ep_a, &b, ep_b);
+	from = make_mem(&a, 64, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	to = make_mem(&b, 64, DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+	iov = dx_local(to.local, to.at, 64);
+	OK(dat_srq_post_recv(srq, 1, &iov, cookie(1)));
+	iov = dx_local(from.local, from.at, 64);
+	OK(dat_ep_post_send(ep_a, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(b.async_evd);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* --- dat_ep_query --------------------------------------------------------------------------- */
 
 static void ep_query__all_fields(void)
@@ -526,6 +560,7 @@ static const struct tap_test tests[] = {
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),
+	T(ep_create_with_srq, no_mark_given),
 	T(ep_create, large_queues),
 	T(ep_query, all_fields),
 	T(ep_query, addresses_of_a_connection),

@@ -3,12 +3,14 @@
 #
 # For scripts in the machine: runs the two ends of a test, and reports in TAP.
 #
-# An end is WHOSE:IA. WHOSE says which libdat2 (and libdat) the program finds: "ours", from
-# $LIBDAT, or "debian", the one of the system. IA is a name of dat.conf, in a network namespace:
-# that of soft is "peer".
+# An end is WHOSE:DEVICE, with a DEVICE of rxe or siw, which is also the name of the IA, and of
+#   ours     our library, our verbs provider
+#   loaded   our library, with OpenFabrics' provider library in it
+#   debian   OpenFabrics' libraries
+#   soft     our library, our soft provider on the other end of siw's wire
+#   rdma     no DAT at all: the program on librdmacm
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export DAT_OVERRIDE=$here/dat.conf
 : "${LIBDAT:=$here/../build/release/lib}"
 logs=/vm/log
 mkdir -p $logs
@@ -16,6 +18,30 @@ number=0
 bad=0
 server= # process id
 complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out|panicked'
+
+# What the devices, or programs that are not ours, can not do: patterns, and why.
+patterns=()
+reasons=()
+while read -r pattern reason; do
+	case $pattern in '' | '#'*) continue ;; esac
+	patterns+=("$pattern")
+	reasons+=("$reason")
+done <"$here/exclude"
+
+# wanted NAME: it is to be run; or says why not.
+wanted() {
+	local i
+	# shellcheck disable=SC2053 # patterns they are
+	[[ $1 == ${ONLY:-*} ]] || return 1
+	for i in "${!patterns[@]}"; do
+		# shellcheck disable=SC2053
+		if [[ $1 == ${patterns[i]} ]]; then
+			number=$((number + 1))
+			echo "ok $number - $1 # SKIP ${reasons[i]}"
+			return 1
+		fi
+	done
+}
 
 # verdict NAME [WHY]: one line of TAP, not ok if there is a WHY, and then with what the ends said.
 verdict() {
@@ -39,21 +65,27 @@ plan() {
 	[ $bad = 0 ]
 }
 
-# address_of IA
+# address_of END
 address_of() {
 	case $1 in
-	*rxe) echo 10.0.0.1 ;;
-	*siw) echo 10.1.0.1 ;;
-	soft) echo 10.1.0.2 ;;
+	soft:*) echo 10.1.0.2 ;;
+	*:rxe) echo 10.0.0.1 ;;
+	*:siw) echo 10.1.0.1 ;;
 	esac
 }
 
-# run_end WHOSE:IA COMMAND...: becomes the command.
+# run_end END COMMAND...: becomes the command.
 run_end() {
-	local whose=${1%%:*} ia=${1#*:} prefix=()
+	local whose=${1%%:*} prefix=()
 	shift
-	[ "$ia" != soft ] || prefix=(ip netns exec peer)
-	[ "$whose" != ours ] || export LD_LIBRARY_PATH=$LIBDAT
+	case $whose in
+	ours | loaded | soft) export LD_LIBRARY_PATH=$LIBDAT ;;
+	esac
+	case $whose in
+	ours | soft) export DAT_OVERRIDE=$here/conf/$whose.conf ;;
+	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;
+	esac
+	[ "$whose" != soft ] || prefix=(ip netns exec peer)
 	exec "${prefix[@]}" "$@"
 }
 
@@ -69,7 +101,7 @@ until_true() {
 
 # said END PATTERN
 said() {
-	grep -qE "$2" "$logs/$1" 2>/dev/null
+	grep -aqE "$2" "$logs/$1" 2>/dev/null
 }
 
 ready() {
@@ -80,7 +112,9 @@ ready() {
 serve() {
 	local limit=$1 end=$2 pattern=$3
 	shift 3
-	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >$logs/server 2>&1 </dev/null &
+	: >$logs/server
+	# Appended to, because dapltest_client empties it.
+	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >>$logs/server 2>&1 </dev/null &
 	server=$!
 	until_true 30 ready "$pattern"
 }
@@ -98,17 +132,72 @@ gone() {
 
 # served: the status of the server, which gets some seconds to end.
 served() {
-	until_true 10 gone || kill "$server" 2>/dev/null
+	until_true 30 gone || kill "$server" 2>/dev/null
 	wait "$server"
 }
 
-# two_ends SECONDS: server and client have been started by serve and call; prints what is wrong
-# with how they ended and what they said.
+# ended CLIENT_STATUS SERVER_STATUS: prints what is wrong with how the two ends ended.
+ended() {
+	[ "$1" = 0 ] || echo "client: exit status $1"
+	[ "$2" = 0 ] || echo "server: exit status $2"
+}
+
+# complain CLIENT_STATUS SERVER_STATUS: and with what they said.
 complain() {
-	local client_status=$1 server_status=$2 end
-	[ "$client_status" = 0 ] || echo "client: exit status $client_status"
-	[ "$server_status" = 0 ] || echo "server: exit status $server_status"
+	local end
+	ended "$@"
 	for end in client server; do
-		grep -E "$complaints" $logs/$end | head -5 | sed "s/^/$end: /"
+		grep -aE "$complaints" $logs/$end | head -5 | sed "s/^/$end: /"
 	done
+}
+
+# --- vm/progs -------------------------------------------------------------------------------
+
+: "${PROGS:=$LIBDAT/../vm}"
+port=7000
+
+# peer_command END: the program, and its WHERE.
+peer_command() {
+	case $1 in
+	rdma:*) echo "$PROGS/rdma_peer $(address_of "$1")" ;;
+	*) echo "$PROGS/dat_peer ${1#*:}" ;;
+	esac
+}
+
+# meet SERVER CLIENT SCENARIO [BYTES]: both ends of a scenario of vm/progs; a SERVER "none" is
+# not there.
+meet() {
+	local name="${*:3}/$1/$2" status why= end ends='server client' server_end=$1 commands=()
+	wanted "$name" || return 0
+	port=$((port + 1))
+	if [ "$1" = none ]; then
+		ends=client
+		: >$logs/server
+		server_end=$2
+	else
+		read -ra commands <<<"$(peer_command "$1")"
+		serve 40 "$1" listening "${commands[@]}" serve $port "${@:3}"
+	fi
+	read -ra commands <<<"$(peer_command "$2")"
+	call 40 "$2" "${commands[@]}" connect "$(address_of "$server_end")" $port "${@:3}"
+	status=$?
+	[ "$1" = none ] || served
+	why=$(ended $status $?)
+	for end in $ends; do
+		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
+	done
+	verdict "$name" "$why"
+}
+
+# The system may have the original under the same names.
+uses_our_library() {
+	local used
+	used=$(LD_LIBRARY_PATH=$LIBDAT ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+	: >$logs/client
+	: >$logs/server
+	if [ -e "$used" ] && [ "$(readlink -f "$used")" = "$(readlink -f "$LIBDAT/libdat2.so.2")" ]; then
+		verdict 'our library is used'
+	else
+		verdict 'our library is used' "it is $used"
+	fi
 }

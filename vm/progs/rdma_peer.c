@@ -141,13 +141,15 @@ enum answer connect_endpoint(const void *private_data, size_t length, void *answ
 	*answer_length = take_private_data(answer, room);
 	if (!status)
 		return ACCEPTED;
+	printf("%s, event %s\n", strerror(errno), id->event ? rdma_event_str(id->event->event) : "none");
 	return id->event && id->event->event == RDMA_CM_EVENT_REJECTED ? REJECTED : UNREACHABLE;
 }
 
 void disconnect(void)
 {
-	/* It fails if the connection is gone already. */
-	(void)rdma_disconnect(id);
+	/* In the synchronous manner it waits for the event, and takes it. */
+	if (!over && rdma_disconnect(id) == 0)
+		over = true;
 }
 
 bool disconnected(int milliseconds)
@@ -166,17 +168,18 @@ bool disconnected(int milliseconds)
 		over = event->event == RDMA_CM_EVENT_DISCONNECTED;
 		rdma_ack_cm_event(event);
 	}
-	/* Brings the queue pair into the error state, in which it flushes. */
-	disconnect();
+	/* A queue pair flushes in the error state, which InfiniBand's does not enter by itself. */
+	(void)ibv_modify_qp(id->qp, &(struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE);
 	return true;
 }
 
 void close_device(void)
 {
-	if (listener)
-		rdma_destroy_ep(listener);
+	/* The listener last: its request is an event that the id holds. */
 	if (id)
 		rdma_destroy_ep(id);
+	if (listener)
+		rdma_destroy_ep(listener);
 }
 
 /* --- data --------------------------------------------------------------------------------- */
@@ -242,6 +245,6 @@ bool next_completion(struct completion *completion, int milliseconds)
 			      wc.status == IBV_WC_WR_FLUSH_ERR ? FLUSHED :
 								  FAILED;
 	if (completion->outcome == FAILED)
-		printf("status %s\n", ibv_wc_status_str(wc.status));
+		printf("status %d\n", wc.status);
 	return true;
 }
