@@ -416,7 +416,6 @@ enum { EPS = 3 };
 
 static DAT_EP_HANDLE eps_a[EPS], eps_b[EPS];
 static DAT_CONN_QUAL qualifier;
-static atomic_int established;
 
 static void answer(DAT_CR_HANDLE cr)
 {
@@ -439,7 +438,7 @@ static void connect_and_break(uint32_t number)
 		if (MAY(dat_evd_dequeue(b.cr_evd, &event), EMPTY))
 			answer(event.event_data.cr_arrival_event_data.cr_handle);
 		while (MAY(dat_evd_dequeue(a.connect_evd, &event), EMPTY))
-			established += event.event_number == DAT_CONNECTION_EVENT_ESTABLISHED;
+			;
 		MAY(dat_ep_post_send(eps_a[below(EPS)], 1, &iov, cookie(1),
 				     DAT_COMPLETION_DEFAULT_FLAG),
 		    BUSY | FULL);
