@@ -143,7 +143,7 @@ impl<D: Device> Cno<D> {
         device.progress();
         let mut state = self.state.lock();
         if state.dead {
-            return Err(Error::state(Subtype::StateCnoDead));
+            return Err(Error::handle(Subtype::HandleCno));
         }
         if let Some(evd) = state.triggered.pop_front() {
             return Ok(evd);

@@ -113,11 +113,17 @@ impl<D: Device> Cr<D> {
         };
         let accepted = ia.device.accept(request, &accepting.qp, data);
         unpublish(self);
-        accepted.map_err(|e| {
-            accepting.undo();
-            self.give_ep_back();
-            device_error(e, Subtype::ResourceTep)
-        })
+        match accepted {
+            Ok(()) => {
+                accepting.done();
+                Ok(())
+            }
+            Err(error) => {
+                accepting.undo();
+                self.give_ep_back();
+                Err(device_error(error, Subtype::ResourceTep))
+            }
+        }
     }
 
     fn reject(&self, data: &[u8]) -> Result<()> {

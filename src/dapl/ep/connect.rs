@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::{Ep, Inner};
+use super::{Attempt, Ep, Inner};
 use crate::abi::common::*;
 use crate::dapl::ia::Ia;
 use crate::dapl::object::device_error;
@@ -41,9 +41,15 @@ pub(crate) struct Accepting<'a, D: Device> {
 }
 
 impl<D: Device> Accepting<'_, D> {
+    /// The device has taken it.
+    pub(crate) fn done(self) {
+        self.ep.started(&self.qp);
+    }
+
     /// The accept came to nothing before anybody saw it.
     pub(crate) fn undo(self) {
-        let inner = self.ep.inner.lock();
+        let mut inner = self.ep.inner.lock();
+        inner.attempt = Attempt::None;
         if self.ep.state() == DAT_EP_STATE_COMPLETION_PENDING {
             self.ep.set_state(&inner, self.before);
         }
@@ -81,16 +87,30 @@ impl<D: Device> Ep<D> {
         inner.remote_address = Some(CAddress::new(remote));
         inner.target = Some(remote);
         inner.remote_port = conn_qual;
+        inner.attempt = Attempt::Starting;
         self.set_state(&inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
         let device = &self.base.ia.device;
-        device
-            .connect(&qp, remote, conn_qual, timeout, private_data)
-            .map_err(|e| {
-                let inner = self.inner.lock();
-                self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
-                device_error(e, Subtype::ResourceTep)
-            })
+        let Err(error) = device.connect(&qp, remote, conn_qual, timeout, private_data) else {
+            self.started(&qp);
+            return Ok(());
+        };
+        let mut inner = self.inner.lock();
+        inner.attempt = Attempt::None;
+        if inner.uses.is_none() {
+            // Freed by another thread, and the queue pair with it.
+            return Err(Error::handle(Subtype::HandleEp));
+        }
+        self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        Err(device_error(error, Subtype::ResourceTep))
+    }
+
+    /// The device has the connection: a disconnect that came before it now takes effect.
+    fn started(&self, qp: &D::Qp) {
+        let attempt = std::mem::replace(&mut self.inner.lock().attempt, Attempt::None);
+        if attempt == Attempt::CutShort {
+            qp.disconnect(false);
+        }
     }
 
     /// `dat_ep_dup_connect`: where the connected endpoint `dup` went.
@@ -118,7 +138,7 @@ impl<D: Device> Ep<D> {
         states: &[DAT_EP_STATE],
     ) -> Result<Accepting<'_, D>> {
         let invalid = Error::handle(Subtype::HandleEp);
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let uses = inner.uses.as_ref().ok_or(invalid)?;
         if !Arc::ptr_eq(&self.base.ia, ia) || uses.connect_evd.is_none() {
             return Err(invalid);
@@ -128,6 +148,7 @@ impl<D: Device> Ep<D> {
         if !states.contains(&before) {
             return Err(state_error(before));
         }
+        inner.attempt = Attempt::Starting;
         self.set_state(&inner, DAT_EP_STATE_COMPLETION_PENDING);
         Ok(Accepting {
             ep: self,
@@ -237,7 +258,7 @@ impl<D: Device> Ep<D> {
 
     /// `dat_ep_disconnect`.
     pub(super) fn disconnect(&self, graceful: bool) -> Result<()> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let state = self.state();
         match state {
             DAT_EP_STATE_DISCONNECTED => return Ok(()),
@@ -245,6 +266,12 @@ impl<D: Device> Ep<D> {
             DAT_EP_STATE_DISCONNECT_PENDING if graceful => return Ok(()),
             DAT_EP_STATE_CONNECTED => {
                 self.set_state(&inner, DAT_EP_STATE_DISCONNECT_PENDING);
+            }
+            DAT_EP_STATE_ACTIVE_CONNECTION_PENDING | DAT_EP_STATE_COMPLETION_PENDING
+                if inner.attempt != Attempt::None =>
+            {
+                inner.attempt = Attempt::CutShort;
+                return Ok(());
             }
             DAT_EP_STATE_DISCONNECT_PENDING
             | DAT_EP_STATE_ACTIVE_CONNECTION_PENDING

@@ -71,6 +71,7 @@ impl Marks {
 }
 
 struct Inner<D: Device> {
+    attempt: Attempt,
     /// Objects the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
     marks: Marks,
@@ -80,6 +81,16 @@ struct Inner<D: Device> {
     /// Where the last `dat_ep_connect` went, for `dat_ep_dup_connect`.
     target: Option<SocketAddr>,
     remote_port: u64,
+}
+
+/// A connection between the change of the state and the device's knowing of it.
+#[derive(PartialEq, Eq)]
+enum Attempt {
+    None,
+    /// A thread is about to hand it to the device.
+    Starting,
+    /// Another thread has called `dat_ep_disconnect` meanwhile.
+    CutShort,
 }
 
 /// The objects an endpoint holds on to.
@@ -237,6 +248,7 @@ impl<D: Device> Ep<D> {
             state: AtomicU32::new(state),
             config: Shared::empty(),
             inner: Mutex::new(Inner {
+                attempt: Attempt::None,
                 uses: None,
                 marks: Marks::of(&attr),
                 private_data: None,
@@ -409,8 +421,9 @@ impl<D: Device> Ep<D> {
     /// Ends the connection without an event and lets go of everything.
     fn release(&self) {
         let qp = self.qp();
-        self.config.set(None);
+        // First: who finds them there finds the queue pair too.
         let uses = self.inner.lock().uses.take();
+        self.config.set(None);
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         if let Some(uses) = &uses {
             // What had gone on to the EVD already.

@@ -404,8 +404,10 @@ impl<D: Device> Evd<D> {
     /// An event was lost: the asynchronous EVD tells, unless it is itself the one.
     fn report_overflow(&self) {
         if self.base.ia.is_async_evd(self) {
-            log::error!("asynchronous EVD overflowed: an error report is lost");
-            self.state.lock().overflowed = true;
+            // Said once: a program that does not read it would drown in messages.
+            if !std::mem::replace(&mut self.state.lock().overflowed, true) {
+                log::error!("asynchronous EVD overflowed: error reports are lost");
+            }
         } else {
             self.base.ia.async_event(
                 DAT_ASYNC_ERROR_EVD_OVERFLOW,
