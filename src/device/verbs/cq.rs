@@ -339,7 +339,7 @@ impl Cq {
         let what = match self.unsolicited.load(Ordering::Relaxed) {
             // Nothing can come; whoever begins to complete here has us ask.
             0 if solicited == 0 => return,
-            0 => SOLICITED,
+            0 if !self.device.siw => SOLICITED,
             _ => EVERYTHING,
         };
         // What it was asked before and has not told yet may include this.

@@ -107,7 +107,7 @@ impl Hw {
             recv_cq: parts.recv_cq.clone(),
             srq: parts.srq.clone(),
             attr: *attr,
-            order: device.reorders.then(Mutex::default),
+            order: device.siw.then(Mutex::default),
             inline: 0,
             spare_cq: null_mut(),
             qp: qp.clone(),

@@ -83,8 +83,9 @@ pub struct Verbs {
     reads_are_writes: bool,
     /// The device is made of software: it says of a wrong segment only that something was wrong.
     vague: bool,
-    /// Completions of requests come in any order.
-    reorders: bool,
+    /// The kernel's software iWARP: completions of requests come in any order, and a question for
+    /// solicited ones alone is never answered.
+    siw: bool,
     windows: Windows,
     max_srq_sge: u32,
     /// Bytes of private data with whatever we put in front.
@@ -226,7 +227,7 @@ impl Device for Verbs {
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
             vague: siw || device.vendor_id == RXE_VENDOR,
-            reorders: siw,
+            siw,
             reads_are_writes: iwarp && !siw,
             windows,
             max_srq_sge: u32::try_from(device.max_srq_sge).unwrap_or(0),
