@@ -19,6 +19,7 @@ mod connect;
 mod cq;
 mod end;
 mod events;
+mod handshake;
 mod hw;
 mod library;
 mod listen;
@@ -34,6 +35,7 @@ mod spin;
 mod srq;
 pub mod sys;
 mod table;
+mod wc;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
