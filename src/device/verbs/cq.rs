@@ -345,7 +345,9 @@ impl Cq {
         if self.asked.fetch_max(what, Ordering::AcqRel) >= what {
             return;
         }
-        // SAFETY: the queue is valid.
+        // The queue may be exchanged meanwhile.
+        let _guard = pin();
+        // SAFETY: the queue is valid for the section.
         unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
     }
 }
