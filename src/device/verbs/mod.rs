@@ -63,8 +63,8 @@ const PRIVATE_IB: usize = 56;
 /// Bytes that every iWARP driver of Linux passes on: their lengths are bytes, and four go to the
 /// read depths (RFC 6581).
 const PRIVATE_IWARP: usize = 251;
-/// Bytes of one memory region and more than any device says.
-const MAX_MESSAGE: u32 = 1 << 30;
+/// Bytes of the longest message (InfiniBand architecture, 9.7.7).
+const MAX_MESSAGE: u32 = 1 << 31;
 /// Vendor of the kernel's software RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
 /// Vendor of the kernel's software iWARP.
@@ -137,7 +137,7 @@ fn attributes(
     let max_sge = count(device.max_sge).min(post::MAX_SEGMENTS as u32);
     let message = match port.max_msg_sz {
         0 => MAX_MESSAGE,
-        n => n,
+        n => n.min(MAX_MESSAGE),
     };
     DeviceAttr {
         adapter_name: place.device.clone(),
