@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::adapter::{Adapter, CmId, Target, check};
 use super::address;
-use super::hw::{Hw, zeroed_attr};
+use super::handshake::{parameters, ready, respond};
 use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
@@ -24,9 +24,6 @@ use crate::device::{CmEvent, DeviceError};
 
 /// How long addresses and routes are looked for, at most.
 const RESOLVE: Duration = Duration::from_secs(10);
-/// How long a receiver that is not ready is left alone: 0.64 ms (InfiniBand, table 45).
-const RNR_TIMER: u8 = 12;
-
 /// What the active side needs until the connection is there.
 pub(super) struct Dial {
     remote: SocketAddr,
@@ -313,22 +310,6 @@ fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
     }
 }
 
-/// The parameters of a connection, but for its private data.
-fn parameters(device: &Verbs, hw: &Hw, rd_in: u32, rd_out: u32) -> sys::ConnParam {
-    let depth = |n: u32| n.min(254) as u8;
-    sys::ConnParam {
-        private_data: std::ptr::null(),
-        private_data_len: 0,
-        responder_resources: depth(rd_in),
-        initiator_depth: depth(rd_out),
-        flow_control: 1,
-        retry_count: device.params.retry,
-        rnr_retry_count: device.params.rnr_retry,
-        srq: hw.srq.is_some().into(),
-        qp_num: hw.qp_num,
-    }
-}
-
 /// Sends the request.
 fn ask(qp: &Qp, attempt: u64, id: &CmId) {
     let data = {
@@ -380,58 +361,6 @@ fn rejected(qp: &Qp, attempt: u64, news: &News) {
     };
     let private_data = data.into();
     qp.end_attempt(attempt, CmEvent::PeerRejected { private_data });
-}
-
-/// Takes a queue pair to a state, with the attributes of the connection.
-fn advance(
-    qp: &Qp,
-    hw: &Hw,
-    id: &CmId,
-    to: c_int,
-    change: impl FnOnce(&mut sys::QpAttr, &mut c_int),
-) -> io::Result<()> {
-    let mut attr = zeroed_attr(to);
-    let mut mask = 0;
-    // SAFETY: the id and the places for the results are valid.
-    check(unsafe { (qp.device.adapter.lib.rdma_init_qp_attr)(id.raw, &mut attr, &mut mask) })?;
-    if qp.device.infiniband {
-        mask &= !sys::QP_ROCE_ONLY;
-    }
-    change(&mut attr, &mut mask);
-    // Nothing in it: the connection manager makes the change.
-    if mask == 0 {
-        return Ok(());
-    }
-    hw.modify(&mut attr, mask)
-}
-
-fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<()> {
-    let hw = qp.hw().ok_or(io::ErrorKind::NotConnected)?;
-    advance(qp, &hw, id, sys::QPS_INIT, |attr, mask| {
-        // What the consumer opens to peers is a matter of regions and windows.
-        attr.qp_access_flags |= (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;
-        *mask |= sys::QP_ACCESS_FLAGS;
-    })?;
-    advance(qp, &hw, id, sys::QPS_RTR, |attr, mask| {
-        if *mask & sys::QP_MIN_RNR_TIMER != 0 {
-            attr.min_rnr_timer = RNR_TIMER;
-        }
-        if let Some((rd_in, _)) = depths {
-            attr.max_dest_rd_atomic = rd_in;
-        }
-    })?;
-    advance(qp, &hw, id, sys::QPS_RTS, |attr, _| {
-        if let Some((_, rd_out)) = depths {
-            attr.max_rd_atomic = rd_out;
-        }
-    })
-}
-
-/// Active side: the peer has accepted.
-fn respond(qp: &Qp, id: &CmId) -> io::Result<()> {
-    ready(qp, id, None)?;
-    // SAFETY: the id is valid.
-    check(unsafe { (qp.device.adapter.lib.rdma_establish)(id.raw) })
 }
 
 /// Data can flow.

@@ -16,11 +16,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::adapter::Target;
-use super::hw::Hw;
-use super::ring::Posted;
 use super::table::{RECEIVE, SHARED, slot};
+use super::wc::completion;
 use super::{Verbs, sys};
-use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, WcOp, WcStatus};
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::Guard;
 use crate::handle::pin::{self, pin};
 
@@ -339,65 +338,17 @@ impl Cq {
         let what = match self.unsolicited.load(Ordering::Relaxed) {
             // Nothing can come; whoever begins to complete here has us ask.
             0 if solicited == 0 => return,
-            0 => SOLICITED,
+            0 if !self.device.siw => SOLICITED,
             _ => EVERYTHING,
         };
         // What it was asked before and has not told yet may include this.
         if self.asked.fetch_max(what, Ordering::AcqRel) >= what {
             return;
         }
-        // SAFETY: the queue is valid.
+        // The queue may be exchanged meanwhile.
+        let _guard = pin();
+        // SAFETY: the queue is valid for the section.
         unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
-    }
-}
-
-/// A completion in our terms, and whether it notifies.
-#[inline]
-fn completion(hw: &Hw, posted: &Posted, wc: &sys::Wc, from_srq: bool) -> (Completion, bool) {
-    let received = wc.wr_id & RECEIVE != 0;
-    let status = if wc.status == sys::WC_SUCCESS {
-        WcStatus::Success
-    } else {
-        let status = failure(wc.status);
-        if status != WcStatus::Flushed {
-            hw.fail();
-        }
-        status
-    };
-    let success = status == WcStatus::Success;
-    let op = if received && success && wc.wc_flags & sys::WC_WITH_INV != 0 {
-        WcOp::RecvInvalidate {
-            rkey: wc.invalidated_rkey,
-        }
-    } else {
-        posted.kind.op()
-    };
-    let completion = Completion {
-        context: hw.context,
-        wr_id: posted.wr_id,
-        op,
-        from_srq,
-        status,
-        byte_len: if received { wc.byte_len } else { posted.len },
-    };
-    (completion, !posted.quiet || !success)
-}
-
-#[cold]
-fn failure(status: c_int) -> WcStatus {
-    match status {
-        sys::WC_LOC_LEN_ERR => WcStatus::LocalLength,
-        sys::WC_LOC_PROT_ERR | sys::WC_LOC_ACCESS_ERR => WcStatus::LocalProtection,
-        sys::WC_WR_FLUSH_ERR => WcStatus::Flushed,
-        sys::WC_MW_BIND_ERR => WcStatus::BindFailed,
-        sys::WC_BAD_RESP_ERR => WcStatus::BadResponse,
-        sys::WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
-        sys::WC_REM_INV_REQ_ERR | sys::WC_REM_OP_ERR | sys::WC_REM_ABORT_ERR => {
-            WcStatus::RemoteOperation
-        }
-        sys::WC_RETRY_EXC_ERR | sys::WC_RESP_TIMEOUT_ERR => WcStatus::RetryExceeded,
-        sys::WC_RNR_RETRY_EXC_ERR => WcStatus::ReceiverNotReady,
-        _ => WcStatus::LocalQpOperation,
     }
 }
 

@@ -31,8 +31,11 @@ const INLINE: u32 = 64;
 /// See the module.
 pub(super) struct Hw {
     pub device: Arc<Verbs>,
-    /// Null once closed.
+    /// Null once closed. Posts use it under the lock of their queue, everything else under
+    /// `open`.
     raw: AtomicPtr<sys::Qp>,
+    /// Keeps the queue pair from being closed.
+    open: Mutex<()>,
     pub qp_num: u32,
     number: u64,
     token: u64,
@@ -94,6 +97,7 @@ impl Hw {
         let mut hw = Hw {
             device: device.clone(),
             raw: AtomicPtr::default(),
+            open: Mutex::default(),
             qp_num: 0,
             number: adapter.queues.reserve().ok_or(DeviceError::Resources)?,
             token: adapter.enter(Target::Qp(qp.clone())).keep(),
@@ -107,7 +111,7 @@ impl Hw {
             recv_cq: parts.recv_cq.clone(),
             srq: parts.srq.clone(),
             attr: *attr,
-            order: device.reorders.then(Mutex::default),
+            order: device.siw.then(Mutex::default),
             inline: 0,
             spare_cq: null_mut(),
             qp: qp.clone(),
@@ -222,8 +226,13 @@ impl Hw {
     /// Changes attributes.
     pub fn modify(&self, attr: &mut sys::QpAttr, mask: i32) -> io::Result<()> {
         let lib = self.device.adapter.lib;
-        // SAFETY: whoever calls this holds the queue pair open.
-        match unsafe { (lib.ibv_modify_qp)(self.raw(), attr, mask) } {
+        let _open = self.open.lock();
+        let raw = self.raw();
+        if raw.is_null() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        // SAFETY: the queue pair is open and stays so.
+        match unsafe { (lib.ibv_modify_qp)(raw, attr, mask) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -234,10 +243,13 @@ impl Hw {
         let mut attr = zeroed_attr(sys::QPS_INIT);
         let mut init = MaybeUninit::zeroed();
         let lib = self.device.adapter.lib;
-        // SAFETY: whoever calls this holds the queue pair open; the places for the results are
-        // valid.
-        let error =
-            unsafe { (lib.ibv_query_qp)(self.raw(), &mut attr, sys::QP_STATE, init.as_mut_ptr()) };
+        let _open = self.open.lock();
+        let raw = self.raw();
+        if raw.is_null() {
+            return false;
+        }
+        // SAFETY: the queue pair is open and stays so; the places for the results are valid.
+        let error = unsafe { (lib.ibv_query_qp)(raw, &mut attr, sys::QP_STATE, init.as_mut_ptr()) };
         error == 0 && attr.qp_state == sys::QPS_ERR
     }
 
@@ -289,6 +301,7 @@ impl Hw {
     /// Destroys the queue pair. Nobody posts to it any more; completions that are queued are
     /// not the consumer's any more after this.
     pub fn close(&self) {
+        let _open = self.open.lock();
         let raw = self.raw.swap(null_mut(), Ordering::AcqRel);
         if raw.is_null() {
             return;

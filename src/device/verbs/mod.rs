@@ -19,6 +19,7 @@ mod connect;
 mod cq;
 mod end;
 mod events;
+mod handshake;
 mod hw;
 mod library;
 mod listen;
@@ -34,6 +35,7 @@ mod spin;
 mod srq;
 pub mod sys;
 mod table;
+mod wc;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,8 +63,8 @@ const PRIVATE_IB: usize = 56;
 /// Bytes that every iWARP driver of Linux passes on: their lengths are bytes, and four go to the
 /// read depths (RFC 6581).
 const PRIVATE_IWARP: usize = 251;
-/// Bytes of one memory region and more than any device says.
-const MAX_MESSAGE: u32 = 1 << 30;
+/// Bytes of the longest message (InfiniBand architecture, 9.7.7).
+const MAX_MESSAGE: u32 = 1 << 31;
 /// Vendor of the kernel's software RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
 /// Vendor of the kernel's software iWARP.
@@ -83,8 +85,9 @@ pub struct Verbs {
     reads_are_writes: bool,
     /// The device is made of software: it says of a wrong segment only that something was wrong.
     vague: bool,
-    /// Completions of requests come in any order.
-    reorders: bool,
+    /// The kernel's software iWARP: completions of requests come in any order, and a question for
+    /// solicited ones alone is never answered.
+    siw: bool,
     windows: Windows,
     max_srq_sge: u32,
     /// Bytes of private data with whatever we put in front.
@@ -134,7 +137,7 @@ fn attributes(
     let max_sge = count(device.max_sge).min(post::MAX_SEGMENTS as u32);
     let message = match port.max_msg_sz {
         0 => MAX_MESSAGE,
-        n => n,
+        n => n.min(MAX_MESSAGE),
     };
     DeviceAttr {
         adapter_name: place.device.clone(),
@@ -226,7 +229,7 @@ impl Device for Verbs {
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
             vague: siw || device.vendor_id == RXE_VENDOR,
-            reorders: siw,
+            siw,
             reads_are_writes: iwarp && !siw,
             windows,
             max_srq_sge: u32::try_from(device.max_srq_sge).unwrap_or(0),

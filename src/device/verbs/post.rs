@@ -211,7 +211,8 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
     if wr.flags.contains(WrFlags::SOLICITED) {
         flags |= sys::SEND_SOLICITED;
     }
-    if wr.flags.contains(WrFlags::FENCE) {
+    // siw refuses to fence a read; its reads follow each other in any case.
+    if wr.flags.contains(WrFlags::FENCE) && !(reads && device.siw) {
         flags |= sys::SEND_FENCE;
     }
     let posted = Posted::new(wr.wr_id, len, kind, wr.flags);
