@@ -50,6 +50,9 @@ group_iwarp() {
 			meet $a $b reject $bytes
 		done
 	done
+	for ends in plain:siw+rdma:siw rdma:siw+plain:siw; do
+		scenarios ${ends%+*} ${ends#*+} transfers moving read-key
+	done
 	meet none rdma:siw nobody
 	for ends in soft:siw+debian:siw debian:siw+soft:siw; do
 		a=${ends%+*} b=${ends#*+}

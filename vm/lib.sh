@@ -8,6 +8,7 @@
 #   loaded   our library, with OpenFabrics' provider library in it
 #   debian   OpenFabrics' libraries
 #   soft     our library, our soft provider on the other end of siw's wire
+#   plain    the same, without checksums where the peer agrees, as siw does
 #   rdma     no DAT at all: the program on librdmacm
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -68,7 +69,7 @@ plan() {
 # address_of END
 address_of() {
 	case $1 in
-	soft:*) echo 10.1.0.2 ;;
+	soft:* | plain:*) echo 10.1.0.2 ;;
 	*:rxe) echo 10.0.0.1 ;;
 	*:siw) echo 10.1.0.1 ;;
 	esac
@@ -79,13 +80,15 @@ run_end() {
 	local whose=${1%%:*} prefix=()
 	shift
 	case $whose in
-	ours | loaded | soft) export LD_LIBRARY_PATH=$LIBDAT ;;
+	ours | loaded | soft | plain) export LD_LIBRARY_PATH=$LIBDAT ;;
 	esac
 	case $whose in
-	ours | soft) export DAT_OVERRIDE=$here/conf/$whose.conf ;;
+	ours | soft | plain) export DAT_OVERRIDE=$here/conf/$whose.conf ;;
 	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;
 	esac
-	[ "$whose" != soft ] || prefix=(ip netns exec peer)
+	case $whose in
+	soft | plain) prefix=(ip netns exec peer) ;;
+	esac
 	exec "${prefix[@]}" "$@"
 }
 
