@@ -13,7 +13,7 @@ lib=$root/build/release/lib
 repeat=1
 one=
 port=15828 # dtest's own TCP connection, on which the two ends exchange addresses
-limit=${DTEST_TIMEOUT:-90}
+limit=${DTEST_TIMEOUT:-300} # generous: -D moves 8 GiB and looks at every byte
 
 while [ $# -gt 0 ]; do
 	case $1 in

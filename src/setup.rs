@@ -5,11 +5,12 @@
 use crate::dapl::abi::{V1, V2};
 use crate::dapl::provider::builtin;
 use crate::device::soft::Soft;
+use crate::device::verbs::Verbs;
 use crate::error::Version;
 use crate::registry::{Builtin, Setup};
 
-const PROVIDERS_1_2: &[Builtin] = &[builtin::<V1, Soft>()];
-const PROVIDERS_2_0: &[Builtin] = &[builtin::<V2, Soft>()];
+const PROVIDERS_1_2: &[Builtin] = &[builtin::<V1, Soft>(), builtin::<V1, Verbs>()];
+const PROVIDERS_2_0: &[Builtin] = &[builtin::<V2, Soft>(), builtin::<V2, Verbs>()];
 
 /// `libdat.so.1`.
 pub const DAT_1_2: Setup = Setup {

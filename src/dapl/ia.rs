@@ -36,6 +36,10 @@ const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
 /// The provider attribute from which programs of OpenFabrics take the size of their buffers.
 const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
 
+/// The provider attribute that tells programs of OpenFabrics to use RDMA reads: dtest, for one,
+/// leaves them out, and a peer with a provider that says so waits for them in vain.
+const READ_NAME: &str = "DAT_IB_RDMA_READ";
+
 /// An open interface adapter.
 #[repr(align(64))]
 pub struct Ia<D: Device> {
@@ -124,7 +128,10 @@ impl<D: Device> Ia<D> {
         Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport: Attributes::new(&device.attr().transport_attr),
-            specific: Attributes::new(&[(MTU_NAME.into(), device.attr().mtu.to_string())]),
+            specific: Attributes::new(&[
+                (MTU_NAME.into(), device.attr().mtu.to_string()),
+                (READ_NAME.into(), "TRUE".into()),
+            ]),
             device,
             table,
             handle: AtomicPtr::default(),

@@ -15,6 +15,7 @@
 
 pub mod soft;
 mod types;
+pub mod verbs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! What a user can set, in one table: `dat-info --env` prints it, and a test compares the
 //! manual page with it. Each device keeps the table of its own parameters.
 
-use crate::device::soft::params::KEYS;
+use crate::device::soft::params::{KEYS, Key};
+use crate::device::verbs::params::KEYS as VERBS_KEYS;
 
 /// A variable of the environment or a parameter in `dat.conf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,15 +42,22 @@ pub const ENVIRONMENT: &[Setting] = &[
 
 /// Everything that can be set, under headings.
 pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
-    let soft = KEYS.iter().map(|key| Setting {
-        name: key.name,
-        kind: key.values,
-        default: key.default,
-        help: key.help,
-    });
+    let settings = |keys: &[Key]| {
+        let settings = keys.iter().map(|key| Setting {
+            name: key.name,
+            kind: key.values,
+            default: key.default,
+            help: key.help,
+        });
+        settings.collect()
+    };
     vec![
         ("Environment variables", ENVIRONMENT.to_vec()),
-        ("Parameters of builtin:soft in dat.conf", soft.collect()),
+        ("Parameters of builtin:soft in dat.conf", settings(KEYS)),
+        (
+            "Parameters of builtin:verbs in dat.conf",
+            settings(VERBS_KEYS),
+        ),
     ]
 }
 

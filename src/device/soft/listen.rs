@@ -25,13 +25,13 @@ pub(super) const CANDIDATES: u64 = 8;
 const FIRST_DYNAMIC: u64 = 49152;
 
 /// Whether a qualifier is more than a port.
-pub(super) fn is_wide(qual: u64) -> bool {
+pub(in crate::device) fn is_wide(qual: u64) -> bool {
     u16::try_from(qual).is_err()
 }
 
 /// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
 /// ends must come to the same result.
-pub(super) fn candidates(qual: u64) -> impl Iterator<Item = u16> {
+pub(in crate::device) fn candidates(qual: u64) -> impl Iterator<Item = u16> {
     let narrow = u16::try_from(qual).ok();
     let count = if narrow.is_some() { 1 } else { CANDIDATES };
     (0..count).map(move |i| {
@@ -220,7 +220,10 @@ pub(super) fn listen_any(
 /// Two processes of a host must not both have a wide qualifier, although each could find a
 /// port: a name in the abstract socket namespace, which is as wide as that of ports, goes to
 /// one of them. Where such names do not exist the qualifier is not protected.
-fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
+pub(in crate::device) fn claim(
+    qual: u64,
+    address: Option<IpAddr>,
+) -> Result<Option<OwnedFd>, DeviceError> {
     if !is_wide(qual) {
         return Ok(None);
     }

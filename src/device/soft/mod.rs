@@ -13,7 +13,7 @@ mod dial;
 mod engine;
 pub mod iwarp;
 mod keys;
-mod listen;
+pub(in crate::device) mod listen;
 mod loopback;
 mod mr;
 mod mw;
@@ -28,7 +28,7 @@ mod stream;
 mod upcall;
 mod view;
 mod watch;
-mod wide;
+pub(in crate::device) mod wide;
 
 #[cfg(test)]
 mod tests;

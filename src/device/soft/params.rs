@@ -116,7 +116,7 @@ fn wrong_key(key: &str, value: &str) -> String {
     }
 }
 
-fn named_address(name: &str) -> Result<SocketAddr, String> {
+pub(in crate::device) fn named_address(name: &str) -> Result<SocketAddr, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, 0));
     }
@@ -132,7 +132,7 @@ fn named_address(name: &str) -> Result<SocketAddr, String> {
 }
 
 /// IPv4 before IPv6, and addresses that are only good on one link last.
-fn rank(address: &SocketAddr) -> u8 {
+pub(in crate::device) fn rank(address: &SocketAddr) -> u8 {
     match address {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
@@ -153,11 +153,16 @@ pub(super) fn is_own_address(ip: IpAddr) -> bool {
     ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
 }
 
-struct Interface {
-    name: String,
-    address: SocketAddr,
-    up: bool,
-    loopback: bool,
+/// An address of a network interface.
+pub(in crate::device) struct Interface {
+    /// The name of the interface.
+    pub name: String,
+    /// The address; the port is 0.
+    pub address: SocketAddr,
+    /// It is up.
+    pub up: bool,
+    /// It is one that leads back to the host.
+    pub loopback: bool,
 }
 
 fn interface_exists(name: &str) -> bool {
@@ -168,7 +173,7 @@ fn interface_exists(name: &str) -> bool {
 }
 
 /// Every address of every interface, in the order of the system.
-fn interfaces() -> Vec<Interface> {
+pub(in crate::device) fn interfaces() -> Vec<Interface> {
     let mut list = std::ptr::null_mut();
     let mut found = Vec::new();
     // SAFETY: a valid place for the result.

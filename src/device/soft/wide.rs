@@ -10,13 +10,13 @@
 use super::listen::is_wide;
 
 /// Length of the header.
-pub(super) const LEN: usize = 16;
+pub(in crate::device) const LEN: usize = 16;
 const MAGIC: &[u8; 7] = b"libdatQ";
 
 /// What a frame with the header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum Word {
+pub(in crate::device) enum Word {
     /// Request: for this qualifier.
     Ask = 0,
     /// Reply: from the owner of the qualifier, whether yes or no.
@@ -26,7 +26,7 @@ pub(super) enum Word {
 }
 
 /// Puts the header in front of private data, if the qualifier is wide.
-pub(super) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
+pub(in crate::device) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN + private_data.len());
     if is_wide(qual) {
         out.extend_from_slice(MAGIC);
@@ -38,7 +38,7 @@ pub(super) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
 }
 
 /// The header of private data, if it has one, and the rest.
-pub(super) fn unwrap(private_data: &[u8]) -> Option<(Word, u64, &[u8])> {
+pub(in crate::device) fn unwrap(private_data: &[u8]) -> Option<(Word, u64, &[u8])> {
     let (magic, rest) = private_data.split_first_chunk::<7>()?;
     let (word, rest) = rest.split_first()?;
     let (qual, rest) = rest.split_first_chunk::<8>()?;

@@ -1,0 +1,433 @@
+//! What is open for one IA: the device, the channels of its events, and who they are for.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::address::{self, Storage};
+use super::cq::Cq;
+use super::hw::Hw;
+use super::library::{Library, library};
+use super::listen::{Listening, Pending};
+use super::qp::Qp;
+use super::service::Jobs;
+use super::srq::{Account, Srq};
+use super::sys;
+use super::table::Table;
+use crate::device::DeviceError;
+
+/// Whom an event is for. The libraries hand back a number, never a pointer of ours: an event
+/// for an object that is gone finds nobody.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// A completion queue.
+    Cq(Weak<Cq>),
+    /// A queue pair.
+    Qp(Weak<Qp>),
+    /// A shared receive queue.
+    Srq(Weak<Srq>),
+    /// An attempt of a queue pair to connect, and what follows from it.
+    Conn(Weak<Qp>, u64),
+    /// A listener.
+    Listener(Weak<Listening>),
+    /// A request that waits for its answer.
+    Request(Weak<Pending>),
+}
+
+#[derive(Default)]
+struct Targets {
+    last: u64,
+    map: HashMap<u64, Target>,
+}
+
+/// See the module.
+pub(super) struct Adapter {
+    pub lib: &'static Library,
+    pub ctx: *mut sys::Context,
+    pub ops: Ops,
+    pub comp: *mut sys::CompChannel,
+    pub cm: *mut sys::EventChannel,
+    /// Queue pairs, as completions name them.
+    pub queues: Table<Hw>,
+    /// Shared receive queues, as completions name them.
+    pub srqs: Table<Account>,
+    pub jobs: Jobs,
+    targets: Mutex<Targets>,
+}
+
+/// The functions of the device's driver on the fast path.
+#[derive(Clone, Copy)]
+pub(super) struct Ops {
+    pub poll_cq: unsafe extern "C" fn(*mut sys::Cq, c_int, *mut sys::Wc) -> c_int,
+    pub req_notify_cq: unsafe extern "C" fn(*mut sys::Cq, c_int) -> c_int,
+    pub post_send:
+        unsafe extern "C" fn(*mut sys::Qp, *mut sys::SendWr, *mut *mut sys::SendWr) -> c_int,
+    pub post_recv:
+        unsafe extern "C" fn(*mut sys::Qp, *mut sys::RecvWr, *mut *mut sys::RecvWr) -> c_int,
+}
+
+impl Ops {
+    fn of(ops: &sys::ContextOps) -> Option<Ops> {
+        Some(Ops {
+            poll_cq: ops.poll_cq?,
+            req_notify_cq: ops.req_notify_cq?,
+            post_send: ops.post_send?,
+            post_recv: ops.post_recv?,
+        })
+    }
+}
+
+// SAFETY: the libraries are thread-safe, and the pointers stay valid until the drop.
+unsafe impl Send for Adapter {}
+// SAFETY: as above.
+unsafe impl Sync for Adapter {}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        // SAFETY: all of them are ours and of no more use; objects that are made from them hold
+        // a reference to us.
+        unsafe {
+            if !self.comp.is_null() {
+                (self.lib.ibv_destroy_comp_channel)(self.comp);
+            }
+            (self.lib.ibv_close_device)(self.ctx);
+            (self.lib.rdma_destroy_event_channel)(self.cm);
+        }
+    }
+}
+
+/// Where an address leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    /// Name of the RDMA device.
+    pub device: String,
+    /// Its port.
+    pub port: u8,
+    /// `sys::TRANSPORT_*`.
+    pub transport: c_int,
+}
+
+/// A channel for connection events, closed when it goes.
+pub(super) struct Probe {
+    lib: &'static Library,
+    channel: *mut sys::EventChannel,
+}
+
+impl Probe {
+    /// Opens a channel.
+    pub fn open(lib: &'static Library) -> Result<Probe, String> {
+        // SAFETY: no arguments.
+        let channel = unsafe { (lib.rdma_create_event_channel)() };
+        if channel.is_null() {
+            let error = io::Error::last_os_error();
+            return Err(format!("no connection manager: {error}"));
+        }
+        Ok(Probe { lib, channel })
+    }
+
+    /// The port of the RDMA device that has this address of the host, if one has.
+    pub fn place(&self, address: SocketAddr) -> Option<Place> {
+        let mut id = null_mut();
+        let mut storage = address::storage(address);
+        // SAFETY: the channel is open; the id is destroyed before we return; what it points to
+        // is valid as long as it exists.
+        unsafe {
+            if (self.lib.rdma_create_id)(self.channel, &mut id, null_mut(), sys::PS_TCP) != 0 {
+                return None;
+            }
+            let bound = (self.lib.rdma_bind_addr)(id, storage.as_mut_ptr()) == 0;
+            let place = bound.then(|| place_of(id)).flatten();
+            (self.lib.rdma_destroy_id)(id);
+            place
+        }
+    }
+
+    fn into_channel(self) -> *mut sys::EventChannel {
+        std::mem::ManuallyDrop::new(self).channel
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // SAFETY: opened by us, and all ids on it are destroyed.
+        unsafe { (self.lib.rdma_destroy_event_channel)(self.channel) };
+    }
+}
+
+/// # Safety
+/// `id` is a bound id.
+unsafe fn place_of(id: *mut sys::CmId) -> Option<Place> {
+    // SAFETY: the caller's promise; the device of a context has a terminated name.
+    unsafe {
+        let device = (*id).verbs.as_ref()?.device.as_ref()?;
+        Some(Place {
+            device: device_name(device),
+            port: (*id).port_num,
+            transport: device.transport_type,
+        })
+    }
+}
+
+fn device_name(device: &sys::IbvDevice) -> String {
+    // SAFETY: the library terminates the name.
+    let name = unsafe { CStr::from_ptr(device.name.as_ptr()) };
+    name.to_string_lossy().into_owned()
+}
+
+impl Adapter {
+    /// Opens the device of this name, with the channel of `probe`.
+    ///
+    /// # Errors
+    /// What failed, for the log.
+    pub fn open(probe: Probe, device: &str) -> Result<Adapter, String> {
+        let lib = probe.lib;
+        let jobs = Jobs::new()?;
+        let ctx = open_device(lib, device)?;
+        // SAFETY: the context is open.
+        let Some(ops) = Ops::of(unsafe { &(*ctx).ops }) else {
+            // SAFETY: as above, and nobody else knows it.
+            unsafe { (lib.ibv_close_device)(ctx) };
+            return Err(format!("the driver of {device} is incomplete"));
+        };
+        let mut adapter = Adapter {
+            queues: Table::new(),
+            srqs: Table::new(),
+            jobs,
+            lib,
+            ctx,
+            ops,
+            comp: null_mut(),
+            cm: probe.into_channel(),
+            targets: Mutex::default(),
+        };
+        // SAFETY: the context is open.
+        adapter.comp = unsafe { (lib.ibv_create_comp_channel)(ctx) };
+        if adapter.comp.is_null() {
+            let error = io::Error::last_os_error();
+            return Err(format!("{device}: no completion channel: {error}"));
+        }
+        // SAFETY: the context is open, the channel was just made.
+        let (async_fd, comp_fd, cm_fd) = unsafe {
+            let comp = adapter.comp.cast::<sys::Channel>();
+            ((*ctx).async_fd, (*comp).fd, (*adapter.cm).fd)
+        };
+        for fd in [async_fd, comp_fd, cm_fd] {
+            // SAFETY: the descriptor is open as long as the adapter.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            rustix::io::ioctl_fionbio(fd, true).map_err(|e| format!("{device}: {e}"))?;
+        }
+        Ok(adapter)
+    }
+
+    /// Limits of the device and of a port.
+    pub fn query(&self, port: u8) -> Result<(sys::DeviceAttr, sys::PortAttr), String> {
+        let mut device = MaybeUninit::<sys::DeviceAttr>::zeroed();
+        let mut attr = MaybeUninit::<sys::PortAttr>::zeroed();
+        // SAFETY: the context is open; all zero is valid for both, which have their size.
+        unsafe {
+            let error = (self.lib.ibv_query_device)(self.ctx, device.as_mut_ptr());
+            if error != 0 {
+                return Err(format!("cannot query the device: error {error}"));
+            }
+            let error = (self.lib.ibv_query_port)(self.ctx, port, attr.as_mut_ptr());
+            if error != 0 {
+                return Err(format!("cannot query port {port}: error {error}"));
+            }
+            Ok((device.assume_init(), attr.assume_init()))
+        }
+    }
+
+    /// A number by which events name `target` from now on.
+    pub fn enter(&self, target: Target) -> Token<'_> {
+        let mut targets = self.targets.lock();
+        targets.last += 1;
+        let token = targets.last;
+        targets.map.insert(token, target);
+        Token(self, token)
+    }
+
+    /// Whom a number names.
+    pub fn target(&self, token: *mut c_void) -> Option<Target> {
+        self.targets.lock().map.get(&(token.addr() as u64)).cloned()
+    }
+
+    /// A number names somebody else from now on.
+    pub fn redirect(&self, token: u64, target: Target) {
+        if let Some(entry) = self.targets.lock().map.get_mut(&token) {
+            *entry = target;
+        }
+    }
+
+    /// Forgets a number.
+    pub fn leave(&self, token: u64) {
+        self.targets.lock().map.remove(&token);
+    }
+
+    /// All queue pairs.
+    pub fn queue_pairs(&self) -> Vec<Arc<Qp>> {
+        let targets = self.targets.lock();
+        let qps = targets.map.values().filter_map(|target| match target {
+            Target::Qp(qp) => qp.upgrade(),
+            _ => None,
+        });
+        // Collected before the lock is released: dropping the last reference takes it.
+        let qps: Vec<_> = qps.collect();
+        drop(targets);
+        qps
+    }
+}
+
+/// A number that [`Adapter::enter`] gave out, taken back unless it is kept.
+pub(super) struct Token<'a>(&'a Adapter, u64);
+
+impl Token<'_> {
+    /// As the libraries take it.
+    pub fn as_ptr(&self) -> *mut c_void {
+        with_exposed_provenance_mut(self.1 as usize)
+    }
+
+    /// The number; whoever keeps it calls [`Adapter::leave`].
+    pub fn keep(self) -> u64 {
+        std::mem::ManuallyDrop::new(self).1
+    }
+}
+
+impl Drop for Token<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+fn open_device(lib: &Library, name: &str) -> Result<*mut sys::Context, String> {
+    let mut count = 0;
+    // SAFETY: a valid place for the number.
+    let list = unsafe { (lib.ibv_get_device_list)(&mut count) };
+    if list.is_null() {
+        return Err(format!("no RDMA devices: {}", io::Error::last_os_error()));
+    }
+    // SAFETY: the list has `count` devices, which are valid until it is freed; an open context
+    // keeps its own.
+    let ctx = unsafe {
+        let devices = std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0));
+        let found = devices.iter().find(|d| device_name(&***d) == name);
+        let ctx = found.map(|device| (lib.ibv_open_device)(*device));
+        (lib.ibv_free_device_list)(list);
+        ctx
+    };
+    match ctx {
+        Some(ctx) if !ctx.is_null() => Ok(ctx),
+        Some(_) => Err(format!(
+            "cannot open {name}: {}",
+            io::Error::last_os_error()
+        )),
+        None => Err(format!("no RDMA device {name}")),
+    }
+}
+
+/// A communication identifier. Dropping it destroys it; the token leaves with it.
+pub(super) struct CmId {
+    adapter: Arc<Adapter>,
+    pub raw: *mut sys::CmId,
+    pub token: u64,
+}
+
+// SAFETY: librdmacm is thread-safe, and the id is valid until the drop.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    /// A new one, whose events are for `target`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn new(adapter: &Arc<Adapter>, target: Target) -> Result<CmId, DeviceError> {
+        let token = adapter.enter(target);
+        let mut raw = null_mut();
+        // SAFETY: the channel is open as long as the adapter.
+        let error = unsafe {
+            (adapter.lib.rdma_create_id)(adapter.cm, &mut raw, token.as_ptr(), sys::PS_TCP)
+        };
+        if error != 0 {
+            return Err(DeviceError::Resources);
+        }
+        Ok(CmId {
+            adapter: adapter.clone(),
+            raw,
+            token: token.keep(),
+        })
+    }
+
+    /// One that came with a request.
+    ///
+    /// # Safety
+    /// `raw` is a live id that belongs to nobody yet, and no event of it is being read.
+    pub unsafe fn adopt(adapter: &Arc<Adapter>, raw: *mut sys::CmId, target: Target) -> CmId {
+        let token = adapter.enter(target);
+        // SAFETY: the caller's promise.
+        unsafe { (*raw).context = token.as_ptr() };
+        CmId {
+            adapter: adapter.clone(),
+            raw,
+            token: token.keep(),
+        }
+    }
+
+    /// Our address and the peer's, where they are known.
+    pub fn addrs(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        // SAFETY: the id is valid.
+        let (src, dst) = unsafe { (&(*self.raw).src_addr, &(*self.raw).dst_addr) };
+        (address::read(src), address::read(dst))
+    }
+
+    /// Binds it to an address of ours.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let mut storage: Storage = address::storage(address);
+        // SAFETY: the id and the address are valid.
+        check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
+    }
+
+    /// Rejects a request; `by_consumer` says in whose name.
+    pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
+        let lib = self.adapter.lib;
+        let len = private_data.len().min(255) as u8;
+        // SAFETY: the id and the data are valid; a peer that is gone is no concern.
+        unsafe {
+            let reject = if by_consumer {
+                lib.rdma_reject
+            } else {
+                lib.rdma_reject_ece
+            };
+            reject(self.raw, private_data.as_ptr().cast(), len);
+        }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        self.adapter.leave(self.token);
+        // SAFETY: ours; whoever reads an event of it acknowledges it at once.
+        unsafe { (self.adapter.lib.rdma_destroy_id)(self.raw) };
+    }
+}
+
+/// What a function of librdmacm returned, with `errno`.
+pub(super) fn check(result: c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The libraries, with a channel to ask where addresses lead to.
+pub(super) fn probe() -> Result<Probe, String> {
+    Probe::open(library()?)
+}

@@ -1,0 +1,438 @@
+//! Making connections: the active side, step by step as the connection manager tells, and what
+//! both sides do when one is there.
+//!
+//! The queue pairs are ours, not librdmacm's: it is told their number, and we take them through
+//! their states with the attributes that it gives. So receives can be posted before there is a
+//! connection, and the accepting side can bring any queue pair.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::adapter::{Adapter, CmId, Target, check};
+use super::address;
+use super::handshake::{parameters, ready, respond};
+use super::listen::ConnRequest;
+use super::qp::{Phase, Qp};
+use super::service::Job;
+use super::{Verbs, sys};
+use crate::device::soft::listen::candidates;
+use crate::device::soft::wide::{self, Word};
+use crate::device::{CmEvent, DeviceError};
+
+/// How long addresses and routes are looked for, at most.
+const RESOLVE: Duration = Duration::from_secs(10);
+/// What the active side needs until the connection is there.
+pub(super) struct Dial {
+    remote: SocketAddr,
+    qual: u64,
+    /// Ports that were not tried yet.
+    ports: Vec<u16>,
+    private_data: Vec<u8>,
+    timeout: Duration,
+}
+
+/// What an event of the connection manager says.
+pub(super) struct News {
+    pub target: Option<Target>,
+    pub kind: c_int,
+    pub status: c_int,
+    pub private_data: Box<[u8]>,
+    pub rd_in: u8,
+    pub rd_out: u8,
+    /// The identifier that came with a request.
+    pub request: Option<CmId>,
+}
+
+impl News {
+    /// # Safety
+    /// The event was just read and is not acknowledged.
+    pub unsafe fn read(adapter: &Arc<Adapter>, event: &sys::CmEvent) -> News {
+        // SAFETY: the data of a connection event is as long as it says; events have no data
+        // otherwise.
+        let private_data = unsafe {
+            let conn = &event.conn;
+            if conn.private_data.is_null() {
+                &[]
+            } else {
+                let len = usize::from(conn.private_data_len);
+                std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len)
+            }
+        };
+        let asks = event.event == sys::CM_CONNECT_REQUEST;
+        // SAFETY: the ids are valid until the event is acknowledged.
+        let target = unsafe {
+            let id = if asks { event.listen_id } else { event.id };
+            adapter.target((*id).context)
+        };
+        let request = asks.then(|| {
+            let nobody = Target::Request(Weak::new());
+            // SAFETY: a request comes with an id that is the reader's.
+            unsafe { CmId::adopt(adapter, event.id, nobody) }
+        });
+        News {
+            target,
+            kind: event.event,
+            status: event.status,
+            private_data: private_data.into(),
+            rd_in: event.conn.initiator_depth,
+            rd_out: event.conn.responder_resources,
+            request,
+        }
+    }
+}
+
+/// Begins an attempt to connect; gives its number.
+fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr)) -> Result<u64, DeviceError> {
+    let mut state = qp.state.lock();
+    if !matches!(state.phase, Phase::Idle | Phase::Ended) {
+        return Err(DeviceError::Unsupported);
+    }
+    let before = state.phase;
+    state.phase = Phase::Connecting;
+    state.attempt += 1;
+    state.addrs = Some(addrs);
+    state.local_end = false;
+    state.told = None;
+    let old = state.id.take();
+    let attempt = state.attempt;
+    drop(state);
+    drop(old);
+    if let Err(error) = qp.renew() {
+        qp.state.lock().phase = before;
+        return Err(error);
+    }
+    qp.rq.lock().early = None;
+    Ok(attempt)
+}
+
+/// Takes an attempt back, of which nobody has heard yet.
+fn withdraw(qp: &Qp, attempt: u64) {
+    let mut state = qp.state.lock();
+    if state.phase == Phase::Connecting && state.attempt == attempt {
+        state.phase = Phase::Idle;
+        state.dial = None;
+        let id = state.id.take();
+        drop(state);
+        drop(id);
+    }
+}
+
+/// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
+/// refused with [`DeviceError::BadAddress`].
+pub(super) fn connect(
+    device: &Arc<Verbs>,
+    qp: &Arc<Qp>,
+    remote: SocketAddr,
+    qual: u64,
+    timeout: Option<Duration>,
+    private_data: &[u8],
+) -> Result<(), DeviceError> {
+    let ip = remote.ip();
+    let other_family = remote.is_ipv6() != device.address.is_ipv6();
+    if qual == 0 || ip.is_multicast() || ip.is_unspecified() || other_family {
+        return Err(DeviceError::BadAddress);
+    }
+    let private_data = wide::wrap(Word::Ask, qual, private_data);
+    if private_data.len() > device.max_private {
+        return Err(DeviceError::Limit);
+    }
+    if !device.start_service() {
+        return Err(DeviceError::Resources);
+    }
+    let mut ports: Vec<u16> = candidates(qual).collect();
+    ports.reverse();
+    let first = ports[ports.len() - 1];
+    let attempt = begin(qp, (device.address, SocketAddr::new(ip, first)))?;
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    qp.state.lock().dial = Some(Dial {
+        remote,
+        qual,
+        ports,
+        private_data,
+        timeout: timeout.unwrap_or(RESOLVE).min(RESOLVE),
+    });
+    match dial(qp, attempt) {
+        Ok(_) => {}
+        // The address leads nowhere; that is for the event to say.
+        Err(Some(_)) => qp.end_attempt(attempt, CmEvent::Unreachable),
+        Err(None) => {
+            withdraw(qp, attempt);
+            return Err(DeviceError::Resources);
+        }
+    }
+    if let Some(deadline) = deadline {
+        let job = Job::Deadline(deadline, Arc::downgrade(qp), attempt);
+        device.adapter.jobs.add(job);
+    }
+    Ok(())
+}
+
+/// Tries the next port; `false` if there is none left. An error without cause means that the
+/// attempt could not even begin.
+fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
+    let device = &qp.device;
+    let target = Target::Conn(qp.me.clone(), attempt);
+    let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
+    let mut state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return Ok(true);
+    }
+    let Some((port, to, timeout)) = state.dial.as_mut().and_then(|dial| {
+        let port = dial.ports.pop()?;
+        let mut to = dial.remote;
+        to.set_port(port);
+        Some((port, to, dial.timeout))
+    }) else {
+        return Ok(false);
+    };
+    let old = state.id.replace(id.clone());
+    if let Some((_, remote)) = &mut state.addrs {
+        remote.set_port(port);
+    }
+    drop(state);
+    drop(old);
+    let mut from = address::storage(device.address);
+    let mut to = address::storage(to);
+    // SAFETY: the id and the addresses are valid.
+    check(unsafe {
+        (device.adapter.lib.rdma_resolve_addr)(
+            id.raw,
+            from.as_mut_ptr(),
+            to.as_mut_ptr(),
+            millis(timeout),
+        )
+    })
+    .map_err(Some)?;
+    Ok(true)
+}
+
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis())
+        .unwrap_or(c_int::MAX)
+        .max(1)
+}
+
+impl Qp {
+    /// Ends an attempt to connect, or what came of it.
+    fn end_attempt(&self, attempt: u64, event: CmEvent) {
+        if self.state.lock().attempt == attempt {
+            self.end(event);
+        }
+    }
+
+    /// The identifier and the phase of an attempt, if it is the current one.
+    fn attempt(&self, attempt: u64) -> Option<(Phase, Arc<CmId>)> {
+        let state = self.state.lock();
+        let id = state.id.clone()?;
+        (state.attempt == attempt).then_some((state.phase, id))
+    }
+}
+
+/// The time of an attempt has passed.
+pub(super) fn expire(qp: &Qp, attempt: u64) {
+    let connecting = {
+        let state = qp.state.lock();
+        state.attempt == attempt && state.phase == Phase::Connecting
+    };
+    if connecting {
+        qp.end(CmEvent::TimedOut);
+    }
+}
+
+/// Data came on a connection whose last message of the handshake may be lost.
+pub(super) fn data_came(qp: &Qp) {
+    let id = qp.state.lock().id.clone();
+    if let Some(id) = id {
+        // SAFETY: the id is valid.
+        unsafe { (qp.device.adapter.lib.rdma_notify)(id.raw, sys::EVENT_COMM_EST) };
+    }
+}
+
+/// What the connection manager tells of an attempt.
+pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
+    let Some((phase, id)) = qp.attempt(attempt) else {
+        return;
+    };
+    let active = qp.state.lock().dial.is_some();
+    let connecting = phase == Phase::Connecting;
+    match news.kind {
+        sys::CM_ADDR_RESOLVED if connecting => resolve_route(qp, attempt, &id),
+        sys::CM_ROUTE_RESOLVED if connecting => ask(qp, attempt, &id),
+        sys::CM_CONNECT_RESPONSE if connecting => {
+            if let Err(error) = respond(qp, &id) {
+                log::warn!("a connection could not be completed: {error}");
+                id.reject(&[], false);
+                qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+            } else {
+                established(qp, attempt, &id, news.private_data);
+            }
+        }
+        sys::CM_ESTABLISHED if connecting => established(qp, attempt, &id, news.private_data),
+        sys::CM_REJECTED if connecting && active => rejected(qp, attempt, &news),
+        sys::CM_ADDR_ERROR | sys::CM_ROUTE_ERROR | sys::CM_UNREACHABLE if connecting && active => {
+            qp.end_attempt(attempt, CmEvent::Unreachable);
+        }
+        sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED if connecting && active => {
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+        }
+        sys::CM_REJECTED | sys::CM_UNREACHABLE | sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED
+            if connecting =>
+        {
+            qp.end_attempt(attempt, CmEvent::AcceptError);
+        }
+        sys::CM_DISCONNECTED => {
+            // A peer hangs up after a failure too; our device has seen what the peer did wrong.
+            let failed = !qp.device.iwarp && qp.hw().is_some_and(|hw| hw.is_stopped());
+            let event = if failed {
+                CmEvent::Broken
+            } else {
+                CmEvent::Disconnected
+            };
+            qp.end_attempt(attempt, event);
+        }
+        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken),
+        _ => {}
+    }
+}
+
+fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
+    let timeout = {
+        let state = qp.state.lock();
+        state.dial.as_ref().map_or(RESOLVE, |dial| dial.timeout)
+    };
+    // SAFETY: the id is valid.
+    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
+    if error != 0 {
+        qp.end_attempt(attempt, CmEvent::Unreachable);
+    }
+}
+
+/// Sends the request.
+fn ask(qp: &Qp, attempt: u64, id: &CmId) {
+    let data = {
+        let state = qp.state.lock();
+        state.dial.as_ref().map(|dial| dial.private_data.clone())
+    };
+    let (Some(data), Some(hw)) = (data, qp.hw()) else {
+        return;
+    };
+    let device = &qp.device;
+    let mut param = parameters(device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
+    param.private_data = data.as_ptr().cast();
+    param.private_data_len = data.len() as u8;
+    // SAFETY: the id is valid, the parameters are during the call.
+    let result = check(unsafe { (device.adapter.lib.rdma_connect)(id.raw, &mut param) });
+    // Software iWARP connects its TCP socket here and says how that went.
+    if let Err(error) = result {
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
+            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+                qp.end_attempt(attempt, CmEvent::Unreachable);
+            }
+            _ => {
+                log::warn!("no connection request could be sent: {error}");
+                qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+            }
+        }
+    }
+}
+
+/// Nobody listens at a port; a wide qualifier may be at another.
+fn next_port(qp: &Qp, attempt: u64) {
+    if !matches!(dial(qp, attempt), Ok(true)) {
+        qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+    }
+}
+
+fn rejected(qp: &Qp, attempt: u64, news: &News) {
+    let qual = {
+        let state = qp.state.lock();
+        state.dial.as_ref().map_or(0, |dial| dial.qual)
+    };
+    let by_consumer = qp.device.iwarp || news.status == sys::REJ_CONSUMER;
+    let data = match wide::unwrap(&news.private_data) {
+        Some((Word::Own, own, data)) if own == qual => data,
+        Some((Word::Foreign, ..)) => return next_port(qp, attempt),
+        _ if !by_consumer => return next_port(qp, attempt),
+        _ => &news.private_data,
+    };
+    let private_data = data.into();
+    qp.end_attempt(attempt, CmEvent::PeerRejected { private_data });
+}
+
+/// Data can flow.
+fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
+    let mut state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return;
+    }
+    let data: Box<[u8]> = match state.dial.take() {
+        Some(dial) => match wide::unwrap(&private_data) {
+            Some((Word::Own, qual, data)) if qual == dial.qual => data.into(),
+            _ => private_data,
+        },
+        None => Box::default(),
+    };
+    if let (Some(local), Some(remote)) = id.addrs() {
+        state.addrs = Some((local, remote));
+    }
+    // Before anybody is told, so that requests are taken then.
+    qp.sq.lock().up = true;
+    state.phase = Phase::Connected;
+    drop(state);
+    qp.events.tell(CmEvent::Established { private_data: data });
+}
+
+/// See [`Device::accept`](crate::device::Device::accept).
+pub(super) fn accept(
+    mut request: ConnRequest,
+    qp: &Arc<Qp>,
+    private_data: &[u8],
+) -> Result<(), DeviceError> {
+    let device = &qp.device;
+    let data = wide::wrap(Word::Own, request.qual, private_data);
+    if data.len() > device.max_private {
+        return Err(DeviceError::Limit);
+    }
+    let Some(id) = request.take() else {
+        return Err(DeviceError::Resources);
+    };
+    let addrs = (request.local, request.remote);
+    let attempt = begin(qp, addrs)?;
+    let id = Arc::new(id);
+    qp.state.lock().id = Some(id.clone());
+    let target = Target::Conn(Arc::downgrade(qp), attempt);
+    device.adapter.redirect(id.token, target);
+    // A peer that gave up before its events were ours.
+    if request.is_gone() {
+        qp.end_attempt(attempt, CmEvent::AcceptError);
+        return Ok(());
+    }
+    let Some(hw) = qp.hw() else {
+        withdraw(qp, attempt);
+        return Err(DeviceError::Resources);
+    };
+    // Without enhanced set-up an iWARP peer says nothing of its depths.
+    let agree = |own: u32, peer: u8| match peer {
+        0 if device.iwarp => own,
+        peer => own.min(peer.into()),
+    };
+    let rd_in = agree(hw.attr.max_rd_in, request.rd_out);
+    let rd_out = agree(hw.attr.max_rd_out, request.rd_in);
+    let mut param = parameters(device, &hw, rd_in, rd_out);
+    param.private_data = data.as_ptr().cast();
+    param.private_data_len = data.len() as u8;
+    let depths = (param.responder_resources, param.initiator_depth);
+    let result = ready(qp, &id, Some(depths)).and_then(|()| {
+        // SAFETY: the id is valid, the parameters are during the call.
+        check(unsafe { (device.adapter.lib.rdma_accept)(id.raw, &mut param) })
+    });
+    if let Err(error) = result {
+        log::info!("a connection could not be accepted: {error}");
+        qp.end_attempt(attempt, CmEvent::AcceptError);
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! Completion queues.
+//!
+//! A poll goes to the device and to nothing else while that is all there is. Completions pass
+//! through a queue of ours only when a connection ends (everything outstanding must be there
+//! before the event), when work is flushed that the device no longer gets, and when completions
+//! that must not notify are sorted out. Whoever takes completions out of the device that way
+//! first keeps polls away from it ([`Cq::hold`]), so that the order is kept.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::adapter::Target;
+use super::table::{RECEIVE, SHARED, slot};
+use super::wc::completion;
+use super::{Verbs, sys};
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+use crate::handle::Guard;
+use crate::handle::pin::{self, pin};
+
+/// Room beyond what was asked for: completions that are ours alone (see [`Hw`]).
+const SLACK: u32 = 64;
+
+/// What the device was last asked to notify.
+const NOTHING: u8 = 0;
+const SOLICITED: u8 = 1;
+const EVERYTHING: u8 = 2;
+
+/// A completion queue.
+pub struct Cq {
+    device: Arc<Verbs>,
+    raw: AtomicPtr<sys::Cq>,
+    token: u64,
+    handler: Arc<dyn CqHandler>,
+    /// Polls take the lock.
+    held: AtomicBool,
+    queue: Mutex<Queue>,
+    /// Somebody wants to be notified.
+    wanted: AtomicBool,
+    /// What the device was asked for, and has not told yet.
+    asked: AtomicU8,
+    /// Completions that must not notify are posted to this queue.
+    sorted: AtomicBool,
+    /// Queues of queue pairs that complete here: those of which only solicited completions
+    /// notify, and the others.
+    solicited: AtomicU32,
+    unsolicited: AtomicU32,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Completions taken from the device or made by us, and whether they notify.
+    entries: VecDeque<(Completion, bool)>,
+    /// Holders of [`Hold`].
+    holders: u32,
+}
+
+// SAFETY: libibverbs is thread-safe, and the queue is valid until the drop.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+/// A queue of the device that was exchanged. Dropping it destroys it.
+struct Retired(Arc<Verbs>, *mut sys::Cq);
+
+// SAFETY: libibverbs is thread-safe.
+unsafe impl Send for Retired {}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nobody uses it any more.
+        unsafe { (self.0.adapter.lib.ibv_destroy_cq)(self.1) };
+    }
+}
+
+/// Keeps polls away from the device while it lives.
+pub(super) struct Hold<'a>(&'a Cq);
+
+impl Cq {
+    pub(super) fn new(
+        device: &Arc<Verbs>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        let max = device.attr.max_cqe;
+        if entries > max {
+            return Err(DeviceError::Limit);
+        }
+        let adapter = &device.adapter;
+        let cq = Arc::new_cyclic(|me: &Weak<Cq>| {
+            let token = adapter.enter(Target::Cq(me.clone()));
+            let raw = create(device, entries, token.as_ptr());
+            Cq {
+                device: device.clone(),
+                raw: AtomicPtr::new(raw),
+                token: token.keep(),
+                handler,
+                held: AtomicBool::new(false),
+                queue: Mutex::default(),
+                wanted: AtomicBool::new(false),
+                asked: AtomicU8::new(NOTHING),
+                sorted: AtomicBool::new(false),
+                solicited: AtomicU32::new(0),
+                unsolicited: AtomicU32::new(0),
+            }
+        });
+        if cq.raw().is_null() {
+            return Err(DeviceError::Resources);
+        }
+        Ok(cq)
+    }
+
+    /// The queue of the device.
+    #[inline]
+    pub(super) fn raw(&self) -> *mut sys::Cq {
+        self.raw.load(Ordering::Acquire)
+    }
+
+    /// A queue of a queue pair begins or ceases to complete here.
+    pub(super) fn attach(&self, solicited_only: bool) {
+        // Not while the queue of the device is exchanged.
+        let queue = self.queue.lock();
+        self.users(solicited_only).fetch_add(1, Ordering::Relaxed);
+        drop(queue);
+        if self.wanted.load(Ordering::Relaxed) {
+            self.ask();
+        }
+    }
+
+    pub(super) fn detach(&self, solicited_only: bool) {
+        self.users(solicited_only).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn users(&self, solicited_only: bool) -> &AtomicU32 {
+        if solicited_only {
+            &self.solicited
+        } else {
+            &self.unsolicited
+        }
+    }
+
+    /// A completion that must not notify is about to be posted.
+    #[inline]
+    pub(super) fn sort(&self) {
+        if !self.sorted.load(Ordering::Relaxed) {
+            self.sorted.store(true, Ordering::Relaxed);
+            self.held.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes one completion of the device that is the consumer's.
+    #[inline]
+    fn poll_device(&self, guard: &Guard) -> Option<(Completion, bool)> {
+        let poll = self.device.adapter.ops.poll_cq;
+        loop {
+            let mut wc = MaybeUninit::<sys::Wc>::uninit();
+            // SAFETY: the queue is valid, and there is room for one completion.
+            let n = unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) };
+            if n <= 0 {
+                return None;
+            }
+            // SAFETY: one completion was written.
+            let wc = unsafe { wc.assume_init_ref() };
+            if let Some(completion) = self.translate(wc, guard) {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// What a completion of the device means; `None` if nobody is to hear of it.
+    #[inline]
+    fn translate(&self, wc: &sys::Wc, guard: &Guard) -> Option<(Completion, bool)> {
+        let adapter = &self.device.adapter;
+        if wc.wr_id & SHARED != 0 {
+            let srq = adapter.srqs.get(wc.wr_id, guard)?;
+            let (hw, buffer) = srq.take(slot(wc.wr_id), wc.qp_num, guard);
+            return Some(completion(hw?, &buffer, wc, true));
+        }
+        let hw = adapter.queues.get(wc.wr_id, guard)?;
+        let slot = slot(wc.wr_id);
+        if wc.wr_id & RECEIVE != 0 {
+            return Some(completion(hw, &hw.recv.retire(slot), wc, false));
+        }
+        let posted = hw.send.retire(slot);
+        if wc.status == sys::WC_SUCCESS && posted.silent {
+            hw.finish(slot, &posted, true);
+            return None;
+        }
+        let (mut completion, notifies) = completion(hw, &posted, wc, false);
+        if let Some(op) = hw.finish(slot, &posted, wc.status == sys::WC_SUCCESS) {
+            completion.op = op;
+        }
+        Some((completion, notifies))
+    }
+
+    /// Moves completions of the device to our queue, until that has `enough`.
+    fn fill(&self, queue: &mut Queue, guard: &Guard, enough: impl Fn(&Queue) -> bool) {
+        let poll = self.device.adapter.ops.poll_cq;
+        while !enough(queue) {
+            let mut wc = MaybeUninit::<sys::Wc>::uninit();
+            // SAFETY: the queue is valid, and there is room for one completion.
+            if unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) } <= 0 {
+                return;
+            }
+            // SAFETY: one completion was written.
+            let wc = unsafe { wc.assume_init_ref() };
+            let requests = wc.wr_id & RECEIVE == 0;
+            let hw = self.device.adapter.queues.get(wc.wr_id, guard);
+            if let Some((hw, order)) = hw.and_then(|hw| Some((hw, hw.order.as_ref()?)))
+                && requests
+            {
+                let slot = slot(wc.wr_id);
+                let entry = completion(hw, &hw.send.posted(slot), wc, false);
+                let entries = &mut queue.entries;
+                let mut order = order.lock();
+                order.complete(&hw.send, slot, entry, |entry| entries.push_back(entry));
+            } else if let Some(entry) = self.translate(wc, guard) {
+                queue.entries.push_back(entry);
+            }
+        }
+    }
+
+    #[cold]
+    fn poll_queue(&self, guard: &Guard) -> Option<Completion> {
+        let mut queue = self.queue.lock();
+        self.fill(&mut queue, guard, |queue| !queue.entries.is_empty());
+        let next = queue.entries.pop_front();
+        self.let_go(&queue);
+        next.map(|(completion, _)| completion)
+    }
+
+    /// Polls may go to the device again, if nothing stands against it.
+    fn let_go(&self, queue: &Queue) {
+        let free = queue.holders == 0 && queue.entries.is_empty();
+        if free && !self.sorted.load(Ordering::Relaxed) {
+            self.held.store(false, Ordering::Release);
+        }
+    }
+
+    /// Keeps polls away from the device. The caller is in no read-side section, and holds no
+    /// lock that a poll may wait for.
+    pub(super) fn hold(&self) -> Hold<'_> {
+        let mut queue = self.queue.lock();
+        queue.holders += 1;
+        self.held.store(true, Ordering::Release);
+        drop(queue);
+        // Polls that did not see that are over after this.
+        pin::synchronize();
+        Hold(self)
+    }
+
+    /// Adds a completion that we made.
+    pub(super) fn push(&self, completion: Completion, notifies: bool) {
+        let mut queue = self.queue.lock();
+        queue.entries.push_back((completion, notifies));
+        self.held.store(true, Ordering::Release);
+    }
+
+    /// Removes the completions of the queue pair with this context; gives how many of them are
+    /// of buffers of a shared queue.
+    pub(super) fn purge(&self, context: u64) -> u32 {
+        let mut queue = self.queue.lock();
+        let mut from_srq = 0;
+        queue.entries.retain(|(completion, _)| {
+            let stays = completion.context != context;
+            from_srq += u32::from(!stays && completion.from_srq);
+            stays
+        });
+        self.let_go(&queue);
+        from_srq
+    }
+
+    /// Tells the consumer, if it waits and there is something to tell of.
+    pub(super) fn notify(&self) {
+        let found = self.queue.lock().entries.iter().any(|entry| entry.1);
+        if found && self.wanted.swap(false, Ordering::AcqRel) {
+            self.handler.notify();
+        }
+    }
+
+    /// The device told that something arrived. Called by the service thread.
+    pub(super) fn on_event(&self) {
+        self.asked.store(NOTHING, Ordering::Release);
+        if !self.wanted.load(Ordering::Acquire) {
+            return;
+        }
+        if self.sorted.load(Ordering::Relaxed) {
+            let hold = self.hold();
+            if !hold.collect() {
+                self.ask();
+                // What came before the question is not told.
+                hold.collect();
+            }
+            drop(hold);
+            self.notify();
+        } else if self.wanted.swap(false, Ordering::AcqRel) {
+            self.handler.notify();
+        }
+    }
+
+    pub(super) fn on_overflow(&self) {
+        self.handler.overflow();
+    }
+
+    /// Puts a larger queue of the device in place of one that it cannot resize, as long as no
+    /// queue pair completes there.
+    fn exchange(&self, entries: u32) -> Result<(), DeviceError> {
+        let queue = self.queue.lock();
+        let users =
+            self.users(true).load(Ordering::Relaxed) + self.users(false).load(Ordering::Relaxed);
+        if users > 0 {
+            return Err(DeviceError::Limit);
+        }
+        let token = with_exposed_provenance_mut(self.token as usize);
+        let new = create(&self.device, entries, token);
+        if new.is_null() {
+            return Err(DeviceError::Resources);
+        }
+        let old = Retired(self.device.clone(), self.raw.swap(new, Ordering::AcqRel));
+        self.asked.store(NOTHING, Ordering::Release);
+        drop(queue);
+        // A poll may be looking at it.
+        pin::retire(move || drop(old));
+        if self.wanted.load(Ordering::Acquire) {
+            self.ask();
+        }
+        Ok(())
+    }
+
+    /// Asks the device to tell of the next completion.
+    fn ask(&self) {
+        let solicited = self.solicited.load(Ordering::Relaxed);
+        let what = match self.unsolicited.load(Ordering::Relaxed) {
+            // Nothing can come; whoever begins to complete here has us ask.
+            0 if solicited == 0 => return,
+            0 if !self.device.siw => SOLICITED,
+            _ => EVERYTHING,
+        };
+        // What it was asked before and has not told yet may include this.
+        if self.asked.fetch_max(what, Ordering::AcqRel) >= what {
+            return;
+        }
+        // The queue may be exchanged meanwhile.
+        let _guard = pin();
+        // SAFETY: the queue is valid for the section.
+        unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
+    }
+}
+
+impl Hold<'_> {
+    /// Moves what the device has to our queue. `true` if there is something that notifies.
+    pub fn collect(&self) -> bool {
+        let mut queue = self.0.queue.lock();
+        let guard = pin();
+        self.0.fill(&mut queue, &guard, |_| false);
+        queue.entries.iter().any(|entry| entry.1)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue.lock();
+        queue.holders -= 1;
+        self.0.let_go(&queue);
+    }
+}
+
+impl CompletionQueue for Cq {
+    #[inline]
+    fn poll(&self) -> Option<Completion> {
+        let guard = pin();
+        if self.held.load(Ordering::Acquire) {
+            return self.poll_queue(&guard);
+        }
+        self.poll_device(&guard).map(|(completion, _)| completion)
+    }
+
+    fn arm(&self) {
+        self.device.start_service();
+        self.wanted.store(true, Ordering::Release);
+        self.ask();
+    }
+
+    fn disarm(&self) {
+        self.wanted.store(false, Ordering::Release);
+    }
+
+    fn resize(&self, entries: u32) -> Result<(), DeviceError> {
+        let max = self.device.attr.max_cqe;
+        if entries > max || self.queue.lock().entries.len() > entries as usize {
+            return Err(DeviceError::Limit);
+        }
+        // SAFETY: the queue is valid.
+        let room = unsafe { (*self.raw()).cqe };
+        // What is larger than asked for needs no change, and not every device can make one.
+        let wanted = room_for(&self.device, entries);
+        if room >= wanted {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        match unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw(), wanted) } {
+            0 => Ok(()),
+            _ => self.exchange(entries),
+        }
+    }
+}
+
+/// Entries to ask the device for.
+fn room_for(device: &Verbs, entries: u32) -> c_int {
+    entries.saturating_add(SLACK).min(device.attr.max_cqe) as c_int
+}
+
+/// Makes a queue of the device.
+fn create(device: &Verbs, entries: u32, token: *mut c_void) -> *mut sys::Cq {
+    let adapter = &device.adapter;
+    let entries = room_for(device, entries);
+    // SAFETY: the context and the channel are open.
+    unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp, 0) }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.device.adapter.leave(self.token);
+        let raw = *self.raw.get_mut();
+        if !raw.is_null() {
+            // SAFETY: ours; queue pairs that complete here hold a reference; the service thread
+            // acknowledges an event before it does anything else.
+            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(raw) };
+        }
+    }
+}

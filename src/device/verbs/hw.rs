@@ -1,0 +1,383 @@
+//! A queue pair of the device: made for one connection, gone when the connection has ended.
+//!
+//! Between connections there is a fresh one, to which receives can be posted already. The
+//! consumer's queue pair ([`super::qp`]) stays the same.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::adapter::Target;
+use super::cq::Cq;
+use super::mw::{Bind, Mw};
+use super::order::Order;
+use super::qp::{Parts, Qp};
+use super::ring::{Kind, Posted, Ring};
+use super::service::Job;
+use super::srq::Srq;
+use super::table::Numbered;
+use super::{Pd, Verbs, sys};
+use crate::device::{Completion, DeviceError, QpAttr, WcOp, WcStatus};
+
+/// Payload that is asked to travel in the request itself, in bytes: the device then need not
+/// fetch it.
+const INLINE: u32 = 64;
+
+/// See the module.
+pub(super) struct Hw {
+    pub device: Arc<Verbs>,
+    /// Null once closed. Posts use it under the lock of their queue, everything else under
+    /// `open`.
+    raw: AtomicPtr<sys::Qp>,
+    /// Keeps the queue pair from being closed.
+    open: Mutex<()>,
+    pub qp_num: u32,
+    number: u64,
+    token: u64,
+    /// [`QpAttr::context`].
+    pub context: u64,
+    pub send: Ring,
+    pub recv: Ring,
+    pub send_cq: Option<Arc<Cq>>,
+    pub recv_cq: Option<Arc<Cq>>,
+    pub srq: Option<Arc<Srq>>,
+    pub attr: QpAttr,
+    /// For a device that completes requests in any order.
+    pub order: Option<Mutex<Order>>,
+    /// Bytes that fit into a request.
+    pub inline: u32,
+    /// Stands in for a completion queue that the queue pair does not have.
+    spare_cq: *mut sys::Cq,
+    qp: Weak<Qp>,
+    /// A request has failed, or the device says that the queue pair has.
+    failed: AtomicBool,
+    /// Binds by slot.
+    binds: Mutex<HashMap<u32, Bind>>,
+    /// Windows that were bound here and die with the queue pair.
+    windows: Mutex<Vec<Weak<Mw>>>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: libibverbs is thread-safe, and the objects are valid until `close`.
+unsafe impl Send for Hw {}
+// SAFETY: as above.
+unsafe impl Sync for Hw {}
+
+impl Numbered for Hw {
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+fn resources() -> DeviceError {
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EINVAL) => DeviceError::Limit,
+        _ => DeviceError::Resources,
+    }
+}
+
+impl Hw {
+    /// Makes one, ready for receives.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    pub fn new(
+        device: &Arc<Verbs>,
+        qp: &Weak<Qp>,
+        parts: &Parts,
+        attr: &QpAttr,
+    ) -> Result<Arc<Hw>, DeviceError> {
+        let adapter = &device.adapter;
+        let spare = parts.send_cq.is_none() || parts.recv_cq.is_none();
+        let mut hw = Hw {
+            device: device.clone(),
+            raw: AtomicPtr::default(),
+            open: Mutex::default(),
+            qp_num: 0,
+            number: adapter.queues.reserve().ok_or(DeviceError::Resources)?,
+            token: adapter.enter(Target::Qp(qp.clone())).keep(),
+            context: attr.context,
+            send: Ring::new(parts.send_cq.as_ref().map_or(0, |_| attr.max_send_wr)),
+            recv: Ring::new(match (&parts.recv_cq, &parts.srq) {
+                (Some(_), None) => attr.max_recv_wr,
+                _ => 0,
+            }),
+            send_cq: parts.send_cq.clone(),
+            recv_cq: parts.recv_cq.clone(),
+            srq: parts.srq.clone(),
+            attr: *attr,
+            order: device.siw.then(Mutex::default),
+            inline: 0,
+            spare_cq: null_mut(),
+            qp: qp.clone(),
+            failed: AtomicBool::new(false),
+            binds: Mutex::default(),
+            windows: Mutex::default(),
+            pd: parts.pd.clone(),
+        };
+        hw.attach();
+        if let Err(error) = hw.create(spare) {
+            adapter.queues.release(hw.number);
+            hw.detach();
+            return Err(error);
+        }
+        let hw = Arc::new(hw);
+        adapter.queues.publish(&hw);
+        if let Some(srq) = &hw.srq {
+            srq.attach(&hw);
+        }
+        Ok(hw)
+    }
+
+    fn create(&mut self, spare: bool) -> Result<(), DeviceError> {
+        let adapter = &self.device.adapter;
+        if spare {
+            // SAFETY: the context is open; without a channel nothing is ever told.
+            self.spare_cq =
+                unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, 1, null_mut(), null_mut(), 0) };
+            if self.spare_cq.is_null() {
+                return Err(resources());
+            }
+        }
+        let cq = |cq: &Option<Arc<Cq>>| cq.as_ref().map_or(self.spare_cq, |cq| cq.raw());
+        let mut init = sys::QpInitAttr {
+            qp_context: std::ptr::with_exposed_provenance_mut(self.token as usize),
+            send_cq: cq(&self.send_cq),
+            recv_cq: cq(&self.recv_cq),
+            srq: self.srq.as_ref().map_or(null_mut(), |srq| srq.raw),
+            cap: sys::QpCap {
+                max_send_wr: self.send.limit().max(1),
+                max_recv_wr: if self.srq.is_some() {
+                    0
+                } else {
+                    self.recv.limit().max(1)
+                },
+                max_send_sge: self.attr.max_send_sge.max(1),
+                max_recv_sge: self.attr.max_recv_sge.max(1),
+                max_inline_data: INLINE,
+            },
+            qp_type: sys::QPT_RC,
+            sq_sig_all: 0,
+        };
+        let cap = init.cap;
+        for inline in [INLINE, 0] {
+            init.cap = sys::QpCap {
+                max_inline_data: inline,
+                ..cap
+            };
+            // SAFETY: the protection domain and the queues are valid, and `self` keeps them.
+            let raw = unsafe { (adapter.lib.ibv_create_qp)(self.pd.raw, &mut init) };
+            if !raw.is_null() {
+                *self.raw.get_mut() = raw;
+                // SAFETY: it was just made.
+                self.qp_num = unsafe { (*raw).qp_num };
+                self.inline = init.cap.max_inline_data.min(INLINE);
+                break;
+            }
+        }
+        if self.raw.get_mut().is_null() {
+            return Err(resources());
+        }
+        let mut attr = zeroed_attr(sys::QPS_INIT);
+        attr.port_num = self.device.port;
+        attr.qp_access_flags = (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;
+        let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask)
+            .map_err(|_| DeviceError::Resources)
+    }
+
+    fn attach(&self) {
+        if let Some(cq) = &self.send_cq {
+            cq.attach(false);
+            if self.order.is_some() {
+                cq.sort();
+            }
+        }
+        if let Some(cq) = &self.recv_cq {
+            cq.attach(self.attr.recv_solicited_only);
+        }
+    }
+
+    fn detach(&self) {
+        if let Some(cq) = &self.send_cq {
+            cq.detach(false);
+        }
+        if let Some(cq) = &self.recv_cq {
+            cq.detach(self.attr.recv_solicited_only);
+        }
+    }
+
+    /// The queue pair; null once it is closed.
+    #[inline]
+    pub fn raw(&self) -> *mut sys::Qp {
+        self.raw.load(Ordering::Relaxed)
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// Changes attributes.
+    pub fn modify(&self, attr: &mut sys::QpAttr, mask: i32) -> io::Result<()> {
+        let lib = self.device.adapter.lib;
+        let _open = self.open.lock();
+        let raw = self.raw();
+        if raw.is_null() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        // SAFETY: the queue pair is open and stays so.
+        match unsafe { (lib.ibv_modify_qp)(raw, attr, mask) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Whether the device has given the queue pair up, without being told to.
+    pub fn is_stopped(&self) -> bool {
+        let mut attr = zeroed_attr(sys::QPS_INIT);
+        let mut init = MaybeUninit::zeroed();
+        let lib = self.device.adapter.lib;
+        let _open = self.open.lock();
+        let raw = self.raw();
+        if raw.is_null() {
+            return false;
+        }
+        // SAFETY: the queue pair is open and stays so; the places for the results are valid.
+        let error = unsafe { (lib.ibv_query_qp)(raw, &mut attr, sys::QP_STATE, init.as_mut_ptr()) };
+        error == 0 && attr.qp_state == sys::QPS_ERR
+    }
+
+    /// Everything outstanding is to be flushed.
+    pub fn stop(&self) {
+        let _ = self.modify(&mut zeroed_attr(sys::QPS_ERR), sys::QP_STATE);
+    }
+
+    /// A request has failed; the service thread ends the connection. May be called while
+    /// polling.
+    #[cold]
+    pub fn fail(&self) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.device.adapter.jobs.add(Job::Failed(self.qp.clone()));
+        }
+    }
+
+    /// Whether a request has failed.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Remembers a bind until it completes.
+    pub fn remember(&self, slot: u32, bind: Bind) {
+        let mut windows = self.windows.lock();
+        windows.retain(|mw| mw.strong_count() > 0);
+        windows.push(Arc::downgrade(&bind.window));
+        drop(windows);
+        self.binds.lock().insert(slot, bind);
+    }
+
+    /// Forgets a bind that the device has not taken.
+    pub fn forget(&self, slot: u32) -> Option<Bind> {
+        self.binds.lock().remove(&slot)
+    }
+
+    /// A request has completed. Gives the operation, if it has more to say than its kind.
+    #[inline]
+    pub fn finish(&self, slot: u32, posted: &Posted, success: bool) -> Option<WcOp> {
+        if posted.kind != Kind::Bind {
+            return None;
+        }
+        let bind = self.forget(slot)?;
+        let context = bind.context;
+        bind.finish(success);
+        Some(WcOp::Bind { context })
+    }
+
+    /// Destroys the queue pair. Nobody posts to it any more; completions that are queued are
+    /// not the consumer's any more after this.
+    pub fn close(&self) {
+        let _open = self.open.lock();
+        let raw = self.raw.swap(null_mut(), Ordering::AcqRel);
+        if raw.is_null() {
+            return;
+        }
+        self.device.adapter.leave(self.token);
+        // The device may have bound what it has not told of.
+        for bind in self.binds.lock().values_mut() {
+            bind.give_up();
+        }
+        for window in self.windows.lock().drain(..) {
+            if let Some(window) = window.upgrade() {
+                window.queue_pair_gone(self.number);
+            }
+        }
+        // SAFETY: ours, and nobody uses it any more.
+        unsafe { (self.device.adapter.lib.ibv_destroy_qp)(raw) };
+    }
+
+    /// Ends the account: what is still outstanding is flushed, completions that a driver left
+    /// behind find nobody.
+    pub fn retire(&self, flush: bool) {
+        self.device.adapter.queues.release(self.number);
+        if let Some(srq) = &self.srq {
+            srq.detach(self.qp_num);
+        }
+        self.detach();
+        if flush {
+            self.flush(&self.send, self.send_cq.as_deref());
+            self.flush(&self.recv, self.recv_cq.as_deref());
+        }
+        for (_, bind) in self.binds.lock().drain() {
+            bind.finish(false);
+        }
+    }
+
+    fn flush(&self, ring: &Ring, cq: Option<&Cq>) {
+        let Some(cq) = cq else { return };
+        while let Some((slot, posted)) = ring.oldest() {
+            ring.retire(slot);
+            let order = self.order.as_ref().filter(|_| posted.kind != Kind::Recv);
+            if let Some((completion, notifies)) = order.and_then(|order| order.lock().take(slot)) {
+                cq.push(completion, notifies);
+                continue;
+            }
+            let op = self.finish(slot, &posted, false);
+            cq.push(self.flushed(&posted, op), true);
+        }
+    }
+
+    fn flushed(&self, posted: &Posted, op: Option<WcOp>) -> Completion {
+        Completion {
+            context: self.context,
+            wr_id: posted.wr_id,
+            op: op.unwrap_or(posted.kind.op()),
+            from_srq: false,
+            status: WcStatus::Flushed,
+            byte_len: 0,
+        }
+    }
+}
+
+impl Drop for Hw {
+    fn drop(&mut self) {
+        self.close();
+        self.device.adapter.leave(self.token);
+        if !self.spare_cq.is_null() {
+            // SAFETY: ours, and its queue pair is gone.
+            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(self.spare_cq) };
+        }
+    }
+}
+
+/// Attributes that say nothing but a state.
+pub(super) fn zeroed_attr(state: i32) -> sys::QpAttr {
+    // SAFETY: all zero is valid.
+    let mut attr: sys::QpAttr = unsafe { MaybeUninit::zeroed().assume_init() };
+    attr.qp_state = state;
+    attr
+}

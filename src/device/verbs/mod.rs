@@ -1,0 +1,356 @@
+//! The device for RDMA hardware, and for the kernel's rdma_rxe and siw: rdma-core.
+//!
+//! libibverbs and librdmacm are opened at run time ([`library`]). Connections are made with
+//! rdma_cm; on the wire there is nothing but the consumer's private data, so peers may be any
+//! program on librdmacm.
+//!
+//! ```text
+//! Verbs ── adapter    the open device, its channels, and whom events are for
+//!    │     service    the thread that serves events
+//!    ├ Qp ─── hw      the queue pair of the device, one per connection
+//!    │         ring   what the device does not remember of a request
+//!    ├ Cq   Srq   Pd   Mr   Mw
+//!    └ connect  listen  end       the life of a connection
+//! ```
+
+mod adapter;
+mod address;
+mod connect;
+mod cq;
+mod end;
+mod events;
+mod handshake;
+mod hw;
+mod library;
+mod listen;
+mod mr;
+mod mw;
+mod order;
+pub mod params;
+mod post;
+mod qp;
+mod ring;
+mod service;
+mod spin;
+mod srq;
+pub mod sys;
+mod table;
+mod wc;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use cq::Cq;
+pub use listen::{ConnRequest, Listener};
+pub use mr::{Mr, Pd};
+pub use mw::Mw;
+pub use qp::Qp;
+pub use srq::Srq;
+
+use self::adapter::{Adapter, Place};
+use self::mr::Regions;
+use self::mw::Windows;
+use self::params::Params;
+use super::{
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
+    QpHandler, QpParts, Sge, SrqHandler,
+};
+
+/// Bytes that an InfiniBand connection request has for the consumer (InfiniBand architecture,
+/// 12.6.5 and annex A11).
+const PRIVATE_IB: usize = 56;
+/// Bytes that every iWARP driver of Linux passes on: their lengths are bytes, and four go to the
+/// read depths (RFC 6581).
+const PRIVATE_IWARP: usize = 251;
+/// Bytes of the longest message (InfiniBand architecture, 9.7.7).
+const MAX_MESSAGE: u32 = 1 << 31;
+/// Vendor of the kernel's software RoCE.
+const RXE_VENDOR: u32 = 0xff_ffff;
+/// Vendor of the kernel's software iWARP.
+const SIW_VENDOR: u32 = 0x62_6d74;
+
+/// The device, open.
+pub struct Verbs {
+    adapter: Arc<Adapter>,
+    params: Params,
+    attr: DeviceAttr,
+    address: SocketAddr,
+    /// Port of the RDMA device.
+    port: u8,
+    iwarp: bool,
+    /// The port is a real InfiniBand port, not RoCE.
+    infiniband: bool,
+    /// Memory that RDMA reads fill must be open for remote writes.
+    reads_are_writes: bool,
+    /// The device is made of software: it says of a wrong segment only that something was wrong.
+    vague: bool,
+    /// The kernel's software iWARP: completions of requests come in any order, and a question for
+    /// solicited ones alone is never answered.
+    siw: bool,
+    windows: Windows,
+    max_srq_sge: u32,
+    /// Bytes of private data with whatever we put in front.
+    max_private: usize,
+    regions: Regions,
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        self.adapter.jobs.stop();
+    }
+}
+
+impl Verbs {
+    /// Makes sure that events are served.
+    fn start_service(&self) -> bool {
+        service::start(&self.adapter)
+    }
+
+    /// Checks the segments of a post, where the device does not do so well enough.
+    #[inline]
+    fn check(
+        &self,
+        pd: impl FnOnce() -> Arc<Pd>,
+        sges: &[Sge],
+        need: Access,
+    ) -> Result<(), PostError> {
+        if !self.vague {
+            return Ok(());
+        }
+        self.regions.check(&pd(), sges, need)
+    }
+}
+
+fn attributes(
+    place: &Place,
+    device: &sys::DeviceAttr,
+    port: &sys::PortAttr,
+    address: SocketAddr,
+    windows: Windows,
+) -> DeviceAttr {
+    let count = |n: i32| u32::try_from(n).unwrap_or(0);
+    // A read depth is a byte in rdma_cm, and its highest value has another meaning.
+    let depth = |n: i32| count(n).min(254);
+    let iwarp = place.transport == sys::TRANSPORT_IWARP;
+    let named = |name: &str, value: String| (name.to_owned(), value);
+    let max_sge = count(device.max_sge).min(post::MAX_SEGMENTS as u32);
+    let message = match port.max_msg_sz {
+        0 => MAX_MESSAGE,
+        n => n.min(MAX_MESSAGE),
+    };
+    DeviceAttr {
+        adapter_name: place.device.clone(),
+        vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
+        max_qp: count(device.max_qp),
+        max_qp_wr: count(device.max_qp_wr).min(table::MAX_SLOTS / 2),
+        max_rd_in: depth(device.max_qp_rd_atom),
+        max_rd_out: depth(device.max_qp_init_rd_atom),
+        max_cq: count(device.max_cq),
+        max_cqe: count(device.max_cqe),
+        max_sge,
+        max_read_sge: if iwarp {
+            count(device.max_sge_rd).clamp(1, max_sge.max(1))
+        } else {
+            max_sge
+        },
+        max_mr: count(device.max_mr),
+        max_mr_size: device.max_mr_size,
+        max_pd: count(device.max_pd),
+        max_message_size: message,
+        max_rdma_size: message,
+        max_mw: match windows {
+            Windows::None => 0,
+            _ => count(device.max_mw).max(1),
+        },
+        max_srq: count(device.max_srq),
+        max_srq_wr: count(device.max_srq_wr).min(table::MAX_SLOTS / 2),
+        max_private_data: if iwarp {
+            // A wide qualifier takes its part.
+            (PRIVATE_IWARP - crate::device::soft::wide::LEN) as u32
+        } else {
+            PRIVATE_IB as u32
+        },
+        // 1 is 256 bytes, and each step doubles that.
+        mtu: 128 << port.active_mtu.clamp(1, 5),
+        transport_attr: vec![
+            named(
+                "transport",
+                if iwarp { "iwarp" } else { "infiniband" }.into(),
+            ),
+            named("address", address.ip().to_string()),
+            named("device", place.device.clone()),
+            named("port", place.port.to_string()),
+        ],
+    }
+}
+
+impl Device for Verbs {
+    type Pd = Arc<Pd>;
+    type Mr = Mr;
+    type Mw = Mw;
+    type Cq = Cq;
+    type Srq = Srq;
+    type Qp = Qp;
+    type Listener = Listener;
+    type ConnRequest = ConnRequest;
+
+    const NAME: &'static str = "verbs";
+    const INDEX: usize = 1;
+
+    fn discover() -> Vec<(String, String)> {
+        match adapter::probe() {
+            Ok(probe) => params::discover(&probe),
+            Err(why) => {
+                log::info!(target: crate::log_sink::STATIC_REGISTRY, "builtin:verbs: {why}");
+                Vec::new()
+            }
+        }
+    }
+
+    fn open(params: &str) -> Result<Arc<Self>, String> {
+        let params = Params::parse(params)?;
+        let probe = adapter::probe()?;
+        let (address, place) = params.place(&probe)?;
+        let adapter = Adapter::open(probe, &place.device)?;
+        let (device, port) = adapter.query(place.port)?;
+        let windows = Windows::of(device.device_cap_flags);
+        let iwarp = place.transport == sys::TRANSPORT_IWARP;
+        let siw = iwarp && device.vendor_id == SIW_VENDOR;
+        if !iwarp && place.transport != sys::TRANSPORT_IB {
+            return Err(format!("{} has no reliable connections", place.device));
+        }
+        Ok(Arc::new(Verbs {
+            attr: attributes(&place, &device, &port, address, windows),
+            adapter: Arc::new(adapter),
+            params,
+            address,
+            port: place.port,
+            iwarp,
+            infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
+            vague: siw || device.vendor_id == RXE_VENDOR,
+            siw,
+            reads_are_writes: iwarp && !siw,
+            windows,
+            max_srq_sge: u32::try_from(device.max_srq_sge).unwrap_or(0),
+            max_private: if iwarp { PRIVATE_IWARP } else { PRIVATE_IB },
+            regions: Regions::default(),
+        }))
+    }
+
+    fn attr(&self) -> &DeviceAttr {
+        &self.attr
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    #[inline]
+    fn progress(&self) {}
+
+    fn before_block(&self) {}
+
+    fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, DeviceError> {
+        Pd::new(self)
+    }
+
+    fn reg_mr(
+        self: &Arc<Self>,
+        pd: &Arc<Pd>,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Mr, DeviceError> {
+        Mr::new(self, pd, addr, len, access)
+    }
+
+    fn covers(&self, sge: &Sge) -> bool {
+        self.regions.covers(sge)
+    }
+
+    fn create_cq(
+        self: &Arc<Self>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        Cq::new(self, entries, handler)
+    }
+
+    fn create_srq(
+        self: &Arc<Self>,
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+    ) -> Result<Arc<Srq>, DeviceError> {
+        Srq::new(self, pd, max_wr, max_sge, handler)
+    }
+
+    fn alloc_mw(self: &Arc<Self>, pd: &Arc<Pd>) -> Result<Arc<Mw>, DeviceError> {
+        Mw::new(self, pd)
+    }
+
+    fn post_bind(qp: &Arc<Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError> {
+        mw::post(qp, wr)
+    }
+
+    fn create_qp(
+        self: &Arc<Self>,
+        parts: &QpParts<'_, Self>,
+        attr: &QpAttr,
+        handler: Arc<dyn QpHandler>,
+    ) -> Result<Arc<Qp>, DeviceError> {
+        Qp::new(self, parts, attr, handler)
+    }
+
+    fn modify_qp(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        parts: &QpParts<'_, Self>,
+        attr: &QpAttr,
+    ) -> Result<(), DeviceError> {
+        qp.modify(parts, attr)
+    }
+
+    fn listen(
+        self: &Arc<Self>,
+        qual: u64,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<Listener, DeviceError> {
+        listen::listen(self, qual, backlog, handler)
+    }
+
+    fn listen_any(
+        self: &Arc<Self>,
+        backlog: u32,
+        handler: Arc<dyn ListenHandler<Self>>,
+    ) -> Result<(Listener, u64), DeviceError> {
+        listen::listen_any(self, backlog, handler)
+    }
+
+    fn connect(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        remote: SocketAddr,
+        qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError> {
+        connect::connect(self, qp, remote, qual, timeout, private_data)
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        request: ConnRequest,
+        qp: &Arc<Qp>,
+        private_data: &[u8],
+    ) -> Result<(), DeviceError> {
+        connect::accept(request, qp, private_data)
+    }
+
+    fn reject(self: &Arc<Self>, request: ConnRequest, private_data: &[u8]) {
+        listen::reject(self, request, private_data);
+    }
+}

@@ -1,0 +1,296 @@
+//! Protection domains and memory regions.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::io;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Verbs, sys};
+use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
+
+/// A protection domain.
+pub struct Pd {
+    device: Arc<Verbs>,
+    pub(super) raw: *mut sys::Pd,
+    /// What windows that are closed are bound to.
+    nowhere: OnceLock<Option<Nowhere>>,
+}
+
+// SAFETY: libibverbs is thread-safe, and the domain is valid until the drop.
+unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+
+/// A region that no peer has a use for.
+struct Nowhere {
+    raw: *mut sys::Mr,
+    memory: Box<[u8; Nowhere::LEN]>,
+}
+
+impl Nowhere {
+    const LEN: usize = 4096;
+}
+
+impl Pd {
+    pub(super) fn new(device: &Arc<Verbs>) -> Result<Arc<Pd>, DeviceError> {
+        let adapter = &device.adapter;
+        // SAFETY: the context is open.
+        let raw = unsafe { (adapter.lib.ibv_alloc_pd)(adapter.ctx) };
+        if raw.is_null() {
+            return Err(DeviceError::Resources);
+        }
+        Ok(Arc::new(Pd {
+            device: device.clone(),
+            raw,
+            nowhere: OnceLock::new(),
+        }))
+    }
+
+    /// A region of this domain that is no consumer's, with its range.
+    pub(super) fn nowhere(&self) -> Option<(*mut sys::Mr, u64, u64)> {
+        let make = || {
+            let mut memory = Box::new([0; Nowhere::LEN]);
+            let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND;
+            let start = memory.as_mut_ptr().cast();
+            // SAFETY: the memory is ours and stays until the region is gone.
+            let raw = unsafe {
+                (self.device.adapter.lib.ibv_reg_mr)(self.raw, start, Nowhere::LEN, access)
+            };
+            (!raw.is_null()).then_some(Nowhere { raw, memory })
+        };
+        let nowhere = self.nowhere.get_or_init(make).as_ref()?;
+        let start = nowhere.memory.as_ptr().expose_provenance() as u64;
+        Some((nowhere.raw, start, Nowhere::LEN as u64))
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        let lib = self.device.adapter.lib;
+        if let Some(Some(nowhere)) = self.nowhere.get() {
+            // SAFETY: ours; windows hold a reference to the domain.
+            unsafe { (lib.ibv_dereg_mr)(nowhere.raw) };
+        }
+        // SAFETY: ours; what was made from it holds a reference.
+        unsafe { (lib.ibv_dealloc_pd)(self.raw) };
+    }
+}
+
+/// A memory region.
+pub struct Mr {
+    device: Arc<Verbs>,
+    pub(super) raw: *mut sys::Mr,
+    lkey: u32,
+    rkey: u32,
+    _pd: Arc<Pd>,
+}
+
+// SAFETY: libibverbs is thread-safe, and the region is valid until the drop.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+/// What a local key stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Region {
+    start: u64,
+    len: u64,
+    /// What the consumer asked for.
+    access: Access,
+    /// The protection domain, as a number.
+    pd: usize,
+}
+
+impl Region {
+    fn covers(&self, sge: &Sge) -> bool {
+        let offset = sge.addr.wrapping_sub(self.start);
+        let room = self.len.checked_sub(offset);
+        room.is_some_and(|room| u64::from(sge.len) <= room)
+    }
+}
+
+/// All regions of an IA by local key.
+#[derive(Default)]
+pub(super) struct Regions {
+    map: Mutex<HashMap<u32, Region>>,
+    /// Counts what was taken away.
+    changes: AtomicU64,
+}
+
+/// The region a queue last looked up, and when.
+#[derive(Default)]
+pub(super) struct Seen(Option<(u32, u64, Region)>);
+
+impl Regions {
+    /// Whether the segment lies inside the region of its key.
+    pub fn covers(&self, sge: &Sge) -> bool {
+        let region = self.map.lock().get(&sge.lkey).copied();
+        region.is_some_and(|region| region.covers(sge))
+    }
+
+    /// Checks segments as a good device does, and before they are posted.
+    ///
+    /// # Errors
+    /// What is wrong with the first that is wrong.
+    pub fn check(&self, pd: &Pd, sges: &[Sge], need: Access) -> Result<(), PostError> {
+        let map = self.map.lock();
+        sges.iter().filter(|sge| sge.len > 0).try_for_each(|sge| {
+            let region = map.get(&sge.lkey).ok_or(PostError::Key)?;
+            if region.pd != pd.raw.addr() {
+                Err(PostError::Protection)
+            } else if !region.covers(sge) {
+                Err(PostError::Bounds)
+            } else if !region.access.contains(need) {
+                Err(PostError::Access)
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// Whether our own processor may read the segment in the device's stead.
+    #[inline]
+    pub fn may_read(&self, seen: &mut Seen, pd: &Pd, sge: &Sge) -> bool {
+        let now = self.changes.load(Ordering::Acquire);
+        let region = match seen.0 {
+            Some((lkey, when, region)) if lkey == sge.lkey && when == now => region,
+            _ => match self.look_up(sge.lkey) {
+                Some(region) => {
+                    seen.0 = Some((sge.lkey, now, region));
+                    region
+                }
+                None => return false,
+            },
+        };
+        region.access.contains(Access::LOCAL_READ)
+            && region.pd == pd.raw.addr()
+            && region.covers(sge)
+    }
+
+    #[cold]
+    fn look_up(&self, lkey: u32) -> Option<Region> {
+        self.map.lock().get(&lkey).copied()
+    }
+}
+
+/// The rights to ask the device for.
+fn flags(device: &Verbs, access: Access) -> c_int {
+    let mut flags = 0;
+    let mut set = |on: bool, flag| flags |= if on { flag } else { 0 };
+    // Nothing can be written remotely that cannot be written locally.
+    set(
+        access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+        sys::ACCESS_LOCAL_WRITE,
+    );
+    set(
+        access.contains(Access::REMOTE_WRITE)
+            // Adapters for iWARP receive the data of an RDMA read like that of a write.
+            || (device.reads_are_writes && access.contains(Access::LOCAL_WRITE)),
+        sys::ACCESS_REMOTE_WRITE,
+    );
+    set(
+        access.contains(Access::REMOTE_READ),
+        sys::ACCESS_REMOTE_READ,
+    );
+    set(device.attr.max_mw > 0, sys::ACCESS_MW_BIND);
+    flags
+}
+
+impl Mr {
+    pub(super) fn new(
+        device: &Arc<Verbs>,
+        pd: &Arc<Pd>,
+        addr: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Mr, DeviceError> {
+        if len > device.attr.max_mr_size {
+            return Err(DeviceError::Limit);
+        }
+        let (Ok(start), Ok(size)) = (usize::try_from(addr), usize::try_from(len)) else {
+            return Err(DeviceError::BadMemory);
+        };
+        let flags = flags(device, access);
+        let start = with_exposed_provenance_mut(start);
+        // SAFETY: the domain is valid; the kernel checks the range.
+        let raw = unsafe { (device.adapter.lib.ibv_reg_mr)(pd.raw, start, size, flags) };
+        if raw.is_null() {
+            return Err(match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EFAULT | libc::EINVAL | libc::EACCES | libc::EPERM) => {
+                    DeviceError::BadMemory
+                }
+                _ => DeviceError::Resources,
+            });
+        }
+        // SAFETY: it was just made.
+        let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
+        let region = Region {
+            start: addr,
+            len,
+            access,
+            pd: pd.raw.addr(),
+        };
+        device.regions.map.lock().insert(lkey, region);
+        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        Ok(Mr {
+            device: device.clone(),
+            raw,
+            lkey,
+            rkey: if remote { rkey } else { 0 },
+            _pd: pd.clone(),
+        })
+    }
+}
+
+impl MemoryRegion for Mr {
+    fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    fn rkey(&self) -> u32 {
+        self.rkey
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        let regions = &self.device.regions;
+        regions.map.lock().remove(&self.lkey);
+        regions.changes.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: ours.
+        let error = unsafe { (self.device.adapter.lib.ibv_dereg_mr)(self.raw) };
+        if error != 0 {
+            log::warn!("a memory region cannot be deregistered: error {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_covers_what_lies_inside() {
+        let region = Region {
+            start: 0x1000,
+            len: 0x100,
+            access: Access::LOCAL_READ,
+            pd: 1,
+        };
+        let sge = |addr, len| Sge { addr, len, lkey: 7 };
+        assert!(region.covers(&sge(0x1000, 0x100)));
+        assert!(region.covers(&sge(0x1100, 0)));
+        assert!(!region.covers(&sge(0x1001, 0x100)));
+        assert!(!region.covers(&sge(0xfff, 1)));
+        assert!(!region.covers(&sge(u64::MAX, 1)));
+        let regions = Regions::default();
+        regions.map.lock().insert(7, region);
+        assert!(regions.covers(&sge(0x1010, 1)));
+        assert!(!regions.covers(&Sge::NONE));
+    }
+}

@@ -1,0 +1,114 @@
+//! Completions of requests in the order in which they were posted, for a device that does not
+//! keep it: the kernel's siw completes RDMA reads after sends and writes that were posted later.
+
+use std::collections::HashMap;
+
+use super::ring::Ring;
+use crate::device::{Completion, WcStatus};
+
+/// A completion, and whether it notifies.
+pub(super) type Entry = (Completion, bool);
+
+/// Completions that came before their turn, by slot.
+#[derive(Default)]
+pub(super) struct Order(HashMap<u32, Entry>);
+
+impl Order {
+    /// A request has completed; gives `out` all whose turn it is now.
+    pub fn complete(&mut self, ring: &Ring, slot: u32, entry: Entry, mut out: impl FnMut(Entry)) {
+        if !ring.holds(slot) {
+            return;
+        }
+        self.0.insert(slot, entry);
+        while let Some((slot, posted)) = ring.oldest() {
+            match self.0.remove(&slot) {
+                Some(entry) => {
+                    if !(posted.silent && entry.0.status == WcStatus::Success) {
+                        out(entry);
+                    }
+                }
+                // Nothing comes of it; that something later has completed means that it is done.
+                None if !posted.signal && !self.0.is_empty() => {}
+                None => return,
+            }
+            ring.retire(slot);
+        }
+    }
+
+    /// What came for a slot that is given up.
+    pub fn take(&mut self, slot: u32) -> Option<Entry> {
+        self.0.remove(&slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::{Kind, Posted};
+    use super::*;
+    use crate::device::{WcOp, WrFlags};
+
+    fn post(ring: &Ring, wr_id: u64, flags: WrFlags, signal: bool) -> u32 {
+        let posted = Posted::new(wr_id, 0, Kind::Send, flags);
+        let slot = ring.write(&Posted { signal, ..posted });
+        ring.push();
+        slot
+    }
+
+    fn entry(wr_id: u64, status: WcStatus) -> Entry {
+        let completion = Completion {
+            context: 0,
+            wr_id,
+            op: WcOp::Send,
+            from_srq: false,
+            status,
+            byte_len: 0,
+        };
+        (completion, true)
+    }
+
+    /// What a completion brings.
+    fn complete(order: &mut Order, ring: &Ring, slot: u32, wr_id: u64) -> Vec<u64> {
+        let mut out = Vec::new();
+        let entry = entry(wr_id, WcStatus::Success);
+        order.complete(ring, slot, entry, |e| out.push(e.0.wr_id));
+        out
+    }
+
+    #[test]
+    fn later_ones_wait() {
+        let (ring, mut order) = (Ring::new(4), Order::default());
+        let none = WrFlags::empty();
+        let slots: Vec<u32> = (0..4).map(|i| post(&ring, i, none, true)).collect();
+        assert_eq!(complete(&mut order, &ring, slots[1], 1), []);
+        assert_eq!(complete(&mut order, &ring, slots[3], 3), []);
+        assert_eq!(complete(&mut order, &ring, slots[0], 0), [0, 1]);
+        assert_eq!(ring.len(), 2);
+        assert_eq!(complete(&mut order, &ring, slots[2], 2), [2, 3]);
+        assert_eq!(ring.len(), 0);
+        // One that is not outstanding is not believed.
+        assert_eq!(complete(&mut order, &ring, slots[2], 2), []);
+    }
+
+    #[test]
+    fn those_without_a_completion_are_passed_over() {
+        let (ring, mut order) = (Ring::new(4), Order::default());
+        post(&ring, 0, WrFlags::UNSIGNALED, false);
+        let read = post(&ring, 1, WrFlags::UNSIGNALED, true);
+        post(&ring, 2, WrFlags::UNSIGNALED, false);
+        let last = post(&ring, 3, WrFlags::empty(), true);
+        assert_eq!(complete(&mut order, &ring, last, 3), []);
+        assert_eq!(complete(&mut order, &ring, read, 1), [3]);
+        assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn failures_are_told_in_any_case() {
+        let (ring, mut order) = (Ring::new(2), Order::default());
+        let slot = post(&ring, 7, WrFlags::UNSIGNALED, false);
+        let mut out = Vec::new();
+        let entry = entry(7, WcStatus::Flushed);
+        order.complete(&ring, slot, entry, |e| out.push(e.0.wr_id));
+        assert_eq!(out, [7]);
+        assert!(order.take(slot).is_none());
+    }
+}

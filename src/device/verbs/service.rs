@@ -1,0 +1,308 @@
+//! The thread of an IA that serves what the device and the connection manager tell. It sleeps
+//! while nothing happens.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+
+use super::adapter::{Adapter, Target};
+use super::qp::Qp;
+use super::{connect, listen, sys};
+use crate::device::CmEvent;
+
+/// How often connections that close are looked at.
+const TICK: Duration = Duration::from_micros(500);
+
+/// Work for the thread.
+pub(super) enum Job {
+    /// A request of the queue pair has failed.
+    Failed(Weak<Qp>),
+    /// Its connection ends when the queued requests are done.
+    Closing(Weak<Qp>),
+    /// Its attempt ends at this time.
+    Deadline(Instant, Weak<Qp>, u64),
+}
+
+/// What the thread has to do, and how it is woken.
+pub(super) struct Jobs {
+    wake: OwnedFd,
+    list: Mutex<Vec<Job>>,
+    stop: AtomicBool,
+    started: Mutex<bool>,
+}
+
+impl Jobs {
+    pub fn new() -> Result<Jobs, String> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = rustix::event::eventfd(0, flags).map_err(|e| format!("no eventfd: {e}"))?;
+        Ok(Jobs {
+            wake,
+            list: Mutex::default(),
+            stop: AtomicBool::new(false),
+            started: Mutex::new(false),
+        })
+    }
+
+    /// Hands work to the thread.
+    pub fn add(&self, job: Job) {
+        self.list.lock().push(job);
+        self.wake();
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // Cannot fail but for a counter that is full, which wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Starts the thread, if it does not run.
+pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
+    let mut started = adapter.jobs.started.lock();
+    if !*started {
+        let mut service = Service {
+            adapter: adapter.clone(),
+            closing: Vec::new(),
+            deadlines: BTreeMap::new(),
+            last: 0,
+        };
+        let thread = std::thread::Builder::new().name("dat-verbs".into());
+        let result = thread.spawn(move || service.run());
+        if let Err(error) = &result {
+            log::error!("no thread for an RDMA device: {error}");
+        }
+        *started = result.is_ok();
+    }
+    *started
+}
+
+struct Service {
+    adapter: Arc<Adapter>,
+    closing: Vec<Weak<Qp>>,
+    /// Attempts that are limited, by the time of their end and a number that makes it unique.
+    deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64)>,
+    last: u64,
+}
+
+impl Service {
+    fn run(&mut self) {
+        while !self.adapter.jobs.stop.load(Ordering::Acquire) {
+            let ready = self.sleep();
+            if ready & 1 != 0 {
+                let mut count = [0; 8];
+                let _ = rustix::io::read(&self.adapter.jobs.wake, &mut count);
+            }
+            if ready & 2 != 0 {
+                self.completion_events();
+            }
+            if ready & 4 != 0 {
+                self.device_events();
+            }
+            if ready & 8 != 0 {
+                self.connection_events();
+            }
+            self.jobs();
+            self.expire();
+            self.closing
+                .retain(|qp| qp.upgrade().is_some_and(|qp| !qp.try_close()));
+        }
+    }
+
+    /// Waits for something to do; a bit for each source that has something.
+    fn sleep(&self) -> u32 {
+        let timeout = if self.closing.is_empty() {
+            let next = self.deadlines.keys().next();
+            next.map(|(when, _)| when.saturating_duration_since(Instant::now()))
+        } else {
+            Some(TICK)
+        };
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: t.as_secs().min(3600) as i64,
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        let adapter = &self.adapter;
+        // SAFETY: the adapter is open, and so are its channels and their descriptors.
+        let fds: [c_int; 3] = unsafe {
+            let comp = adapter.comp.cast::<sys::Channel>();
+            [(*comp).fd, (*adapter.ctx).async_fd, (*adapter.cm).fd]
+        };
+        // SAFETY: as above.
+        let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        let all = [adapter.jobs.wake.as_fd(), fds[0], fds[1], fds[2]];
+        let mut polled = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
+            return 0;
+        }
+        let bit = |(i, fd): (usize, &PollFd<'_>)| u32::from(!fd.revents().is_empty()) << i;
+        polled.iter().enumerate().map(bit).sum()
+    }
+
+    fn completion_events(&self) {
+        let lib = self.adapter.lib;
+        loop {
+            let (mut cq, mut context) = (null_mut(), null_mut());
+            // SAFETY: the channel is open; places for the results are valid.
+            if unsafe { (lib.ibv_get_cq_event)(self.adapter.comp, &mut cq, &mut context) } != 0 {
+                return;
+            }
+            // SAFETY: the queue is not destroyed before its events are acknowledged.
+            unsafe { (lib.ibv_ack_cq_events)(cq, 1) };
+            if let Some(Target::Cq(cq)) = self.adapter.target(context)
+                && let Some(cq) = cq.upgrade()
+            {
+                cq.on_event();
+            }
+        }
+    }
+
+    fn device_events(&self) {
+        let lib = self.adapter.lib;
+        loop {
+            let mut event = MaybeUninit::<sys::AsyncEvent>::zeroed();
+            // SAFETY: the context is open, the place for the event valid; all zero is too.
+            let (kind, context) = unsafe {
+                if (lib.ibv_get_async_event)(self.adapter.ctx, event.as_mut_ptr()) != 0 {
+                    return;
+                }
+                let event = event.assume_init_mut();
+                let context = context_of(event);
+                (lib.ibv_ack_async_event)(event);
+                (event.event_type, context)
+            };
+            let target = self.adapter.target(context);
+            self.device_event(kind, target);
+        }
+    }
+
+    fn device_event(&self, kind: c_int, target: Option<Target>) {
+        match (kind, target) {
+            (sys::EVENT_DEVICE_FATAL, _) => {
+                log::error!("an RDMA device has failed");
+                for qp in self.adapter.queue_pairs() {
+                    qp.end(CmEvent::Broken);
+                }
+            }
+            (sys::EVENT_CQ_ERR, Some(Target::Cq(cq))) => {
+                if let Some(cq) = cq.upgrade() {
+                    cq.on_overflow();
+                }
+            }
+            (
+                sys::EVENT_QP_FATAL | sys::EVENT_QP_REQ_ERR | sys::EVENT_QP_ACCESS_ERR,
+                Some(Target::Qp(qp)),
+            ) => {
+                if let Some(qp) = qp.upgrade() {
+                    qp.end(CmEvent::Broken);
+                }
+            }
+            (sys::EVENT_COMM_EST, Some(Target::Qp(qp))) => {
+                if let Some(qp) = qp.upgrade() {
+                    connect::data_came(&qp);
+                }
+            }
+            (sys::EVENT_SRQ_LIMIT_REACHED, Some(Target::Srq(srq))) => {
+                if let Some(srq) = srq.upgrade() {
+                    srq.on_limit();
+                }
+            }
+            (sys::EVENT_SRQ_ERR, _) => log::error!("a shared receive queue has failed"),
+            _ => {}
+        }
+    }
+
+    fn connection_events(&self) {
+        let lib = self.adapter.lib;
+        loop {
+            let mut event = null_mut();
+            // SAFETY: the channel is open, the place for the event valid.
+            if unsafe { (lib.rdma_get_cm_event)(self.adapter.cm, &mut event) } != 0 {
+                return;
+            }
+            // SAFETY: the event and its ids are valid until it is acknowledged.
+            let news = unsafe { connect::News::read(&self.adapter, &*event) };
+            // SAFETY: as above, and nothing of it is used after this.
+            unsafe { (lib.rdma_ack_cm_event)(event) };
+            match news.target.clone() {
+                Some(Target::Conn(qp, attempt)) => {
+                    if let Some(qp) = qp.upgrade() {
+                        connect::on_event(&qp, attempt, news);
+                    }
+                }
+                Some(Target::Listener(listening)) => listen::on_request(&listening, news),
+                Some(Target::Request(pending)) => {
+                    if let Some(pending) = pending.upgrade() {
+                        pending.gone();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn jobs(&mut self) {
+        let jobs = std::mem::take(&mut *self.adapter.jobs.list.lock());
+        for job in jobs {
+            match job {
+                Job::Failed(qp) => {
+                    if let Some(qp) = qp.upgrade() {
+                        qp.end(CmEvent::Broken);
+                    }
+                }
+                Job::Closing(qp) => self.closing.push(qp),
+                Job::Deadline(when, qp, attempt) => {
+                    self.last += 1;
+                    self.deadlines.insert((when, self.last), (qp, attempt));
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while let Some(first) = self.deadlines.first_entry()
+            && first.key().0 <= now
+        {
+            let (qp, attempt) = first.remove();
+            if let Some(qp) = qp.upgrade() {
+                connect::expire(&qp, attempt);
+            }
+        }
+    }
+}
+
+/// The number of the object that an event is about.
+///
+/// # Safety
+/// The event was just read and is not acknowledged.
+unsafe fn context_of(event: &sys::AsyncEvent) -> *mut std::ffi::c_void {
+    let element = event.element;
+    // SAFETY: the element is of the kind that the type says, and valid until the event is
+    // acknowledged.
+    unsafe {
+        match event.event_type {
+            sys::EVENT_CQ_ERR => (*element.cast::<sys::Cq>()).cq_context,
+            sys::EVENT_QP_FATAL
+            | sys::EVENT_QP_REQ_ERR
+            | sys::EVENT_QP_ACCESS_ERR
+            | sys::EVENT_COMM_EST
+            | sys::EVENT_QP_LAST_WQE_REACHED => (*element.cast::<sys::Qp>()).qp_context,
+            sys::EVENT_SRQ_ERR | sys::EVENT_SRQ_LIMIT_REACHED => {
+                (*element.cast::<sys::Srq>()).srq_context
+            }
+            _ => null_mut(),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Shared receive queues.
+
+use std::io;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::adapter::Target;
+use super::hw::Hw;
+use super::post::receive;
+use super::ring::{Kind, Posted};
+use super::spin::Spin;
+use super::table::{Numbered, RECEIVE, SHARED};
+use super::{Pd, Verbs, sys};
+use crate::device::{
+    Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
+};
+use crate::handle::{Guard, Shared};
+
+/// A shared receive queue.
+pub struct Srq {
+    device: Arc<Verbs>,
+    pub(super) raw: *mut sys::Srq,
+    token: u64,
+    max_sge: u32,
+    handler: Arc<dyn SrqHandler>,
+    /// Buffers the device has room for.
+    room: AtomicU32,
+    posted: Arc<Account>,
+    pd: Arc<Pd>,
+}
+
+/// What polls look at; it may outlive the queue for as long as one lasts.
+pub(super) struct Account {
+    number: u64,
+    buffers: Spin<Buffers>,
+    /// The queue pairs, by their numbers in the device.
+    users: Shared<Vec<(u32, Arc<Hw>)>>,
+    /// Changes of `users`, one at a time.
+    changing: Mutex<()>,
+}
+
+/// The consumer's numbers of the buffers, by slot. Buffers complete in any order.
+struct Buffers {
+    wr_ids: Vec<u64>,
+    free: Vec<u32>,
+    used: u32,
+    limit: u32,
+}
+
+// SAFETY: libibverbs is thread-safe, and the queue is valid until the drop.
+unsafe impl Send for Srq {}
+// SAFETY: as above.
+unsafe impl Sync for Srq {}
+
+impl Numbered for Account {
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Buffers {
+    /// A free slot; `None` if the queue is full.
+    fn take(&mut self, wr_id: u64) -> Option<u32> {
+        if self.used >= self.limit {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.wr_ids.push(0);
+            self.wr_ids.len() as u32 - 1
+        });
+        self.wr_ids[slot as usize] = wr_id;
+        self.used += 1;
+        Some(slot)
+    }
+
+    fn give_back(&mut self, slot: u32) -> u64 {
+        self.free.push(slot);
+        self.used -= 1;
+        self.wr_ids[slot as usize]
+    }
+}
+
+impl Srq {
+    pub(super) fn new(
+        device: &Arc<Verbs>,
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+    ) -> Result<Arc<Srq>, DeviceError> {
+        let attr = &device.attr;
+        if attr.max_srq == 0 {
+            return Err(DeviceError::Unsupported);
+        }
+        if max_wr > attr.max_srq_wr || max_sge > device.max_srq_sge {
+            return Err(DeviceError::Limit);
+        }
+        let adapter = &device.adapter;
+        let number = adapter.srqs.reserve().ok_or(DeviceError::Resources)?;
+        let srq = Arc::new_cyclic(|me: &Weak<Srq>| {
+            let token = adapter.enter(Target::Srq(me.clone())).keep();
+            let mut init = sys::SrqInitAttr {
+                srq_context: with_exposed_provenance_mut(token as usize),
+                attr: sys::SrqAttr {
+                    max_wr: max_wr.max(1),
+                    max_sge: max_sge.max(1),
+                    srq_limit: 0,
+                },
+            };
+            // SAFETY: the protection domain is valid, and we keep it.
+            let raw = unsafe { (adapter.lib.ibv_create_srq)(pd.raw, &mut init) };
+            Srq {
+                device: device.clone(),
+                raw,
+                token,
+                max_sge,
+                handler,
+                room: AtomicU32::new(init.attr.max_wr),
+                posted: Arc::new(Account {
+                    number,
+                    buffers: Spin::new(Buffers {
+                        wr_ids: Vec::with_capacity(max_wr as usize),
+                        free: Vec::with_capacity(max_wr as usize),
+                        used: 0,
+                        limit: max_wr,
+                    }),
+                    users: Shared::empty(),
+                    changing: Mutex::default(),
+                }),
+                pd: pd.clone(),
+            }
+        });
+        adapter.srqs.publish(&srq.posted);
+        if srq.raw.is_null() {
+            return Err(DeviceError::Resources);
+        }
+        Ok(srq)
+    }
+
+    /// A queue pair begins to take buffers here.
+    pub(super) fn attach(&self, hw: &Arc<Hw>) {
+        let user = (hw.qp_num, hw.clone());
+        self.posted.change(|users| users.push(user));
+    }
+
+    /// A queue pair takes no more buffers.
+    pub(super) fn detach(&self, qp_num: u32) {
+        self.posted
+            .change(|users| users.retain(|user| user.0 != qp_num));
+    }
+
+    pub(super) fn on_limit(&self) {
+        self.handler.limit();
+    }
+
+    fn modify(&self, attr: &mut sys::SrqAttr, mask: i32) -> io::Result<()> {
+        // SAFETY: the queue is valid.
+        match unsafe { (self.device.adapter.lib.ibv_modify_srq)(self.raw, attr, mask) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+impl Account {
+    fn change(&self, f: impl FnOnce(&mut Vec<(u32, Arc<Hw>)>)) {
+        let _one = self.changing.lock();
+        let users = self.users.get_shared();
+        let mut users = users.map_or_else(Vec::new, |users| users.to_vec());
+        f(&mut users);
+        users.sort_unstable_by_key(|user| user.0);
+        self.users.set(Some(Arc::new(users)));
+    }
+
+    /// A buffer has completed: the queue pair that took it, if it still exists, and what was
+    /// posted.
+    pub(super) fn take<'g>(
+        &self,
+        slot: u32,
+        qp_num: u32,
+        guard: &'g Guard,
+    ) -> (Option<&'g Hw>, Posted) {
+        let wr_id = self.buffers.lock().give_back(slot);
+        let users = self.users.get(guard);
+        let hw = users.and_then(|users| {
+            let at = users.binary_search_by_key(&qp_num, |user| user.0).ok()?;
+            Some(&*users[at].1)
+        });
+        (hw, Posted::new(wr_id, 0, Kind::Recv, WrFlags::empty()))
+    }
+}
+
+impl SharedReceiveQueue for Srq {
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.sges.len() as u32 > self.max_sge {
+            return Err(PostError::TooManySegments);
+        }
+        let pd = || self.pd.clone();
+        self.device.check(pd, wr.sges, Access::LOCAL_WRITE)?;
+        let mut buffers = self.posted.buffers.lock();
+        let slot = buffers.take(wr.wr_id).ok_or(PostError::QueueFull)?;
+        let wr_id = self.posted.number | RECEIVE | SHARED | u64::from(slot);
+        let mut recv = receive(wr_id, wr.sges);
+        let mut bad = null_mut();
+        // SAFETY: the queue is valid; the request and its segments are until the call returns.
+        let error = match unsafe { (*(*self.raw).context).ops.post_srq_recv } {
+            // SAFETY: as above.
+            Some(post) => unsafe { post(self.raw, &mut recv, &mut bad) },
+            None => libc::EOPNOTSUPP,
+        };
+        if error != 0 {
+            buffers.give_back(slot);
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    fn resize(&self, max_wr: u32) -> Result<(), DeviceError> {
+        let mut room = self.room.load(Ordering::Relaxed);
+        if max_wr > self.device.attr.max_srq_wr {
+            return Err(DeviceError::Limit);
+        }
+        // What is larger than asked for needs no change, and not every device can make one.
+        if max_wr > room {
+            let mut attr = sys::SrqAttr {
+                max_wr,
+                max_sge: 0,
+                srq_limit: 0,
+            };
+            self.modify(&mut attr, sys::SRQ_MAX_WR)
+                .map_err(|_| DeviceError::Resources)?;
+            room = attr.max_wr.max(max_wr);
+            self.room.store(room, Ordering::Relaxed);
+        }
+        let mut buffers = self.posted.buffers.lock();
+        if buffers.used > max_wr {
+            return Err(DeviceError::Limit);
+        }
+        buffers.limit = max_wr;
+        Ok(())
+    }
+
+    fn arm_limit(&self, limit: u32) -> Result<(), DeviceError> {
+        self.device.start_service();
+        // The device only looks when it takes a buffer.
+        let below = limit > 0 && self.posted.buffers.lock().used < limit;
+        let mut attr = sys::SrqAttr {
+            max_wr: 0,
+            max_sge: 0,
+            srq_limit: if below { 0 } else { limit },
+        };
+        let done = self.modify(&mut attr, sys::SRQ_LIMIT);
+        if below {
+            self.on_limit();
+            return Ok(());
+        }
+        done.map_err(|_| DeviceError::Unsupported)
+    }
+
+    fn available(&self) -> Option<u32> {
+        // The device does not say; it says what has completed.
+        let users = self.posted.users.get_shared();
+        for (_, hw) in users.iter().flat_map(|users| users.iter()) {
+            if let Some(cq) = &hw.recv_cq {
+                cq.hold().collect();
+                cq.notify();
+            }
+        }
+        Some(self.posted.buffers.lock().used)
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        self.device.adapter.leave(self.token);
+        self.device.adapter.srqs.release(self.posted.number);
+        if !self.raw.is_null() {
+            // SAFETY: ours, and queue pairs that use it hold a reference.
+            unsafe { (self.device.adapter.lib.ibv_destroy_srq)(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,119 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# cases.sh GROUP: the tests of one group, in the machine. The groups are the functions below
+# whose names begin with "group_", with a dash for the underscore; check.sh lists them.
+#
+# LIBDAT: where our libraries are; PROGS: the programs of vm/progs; CTEST: the C suite.
+set -u
+
+# shellcheck source=vm/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=vm/dapl-utils.sh
+. "$here/dapl-utils.sh"
+# shellcheck source=vm/suite.sh
+. "$here/suite.sh"
+
+endings='write-key write-bounds read-key read-bounds long-message close crash
+	server-write-key server-read-key server-long-message server-close server-crash'
+
+# scenarios SERVER CLIENT SCENARIO...
+scenarios() {
+	local scenario
+	for scenario in "${@:3}"; do
+		meet "$1" "$2" "$scenario"
+	done
+}
+
+# every_mode SERVER CLIENT: dtest, and the two ends need not be of one library.
+every_mode() {
+	local mode
+	for mode in '' '-p' '-c' '-u' '-w' '-W -S 1' '-v' '-D -a'; do
+		# shellcheck disable=SC2086 # a list of arguments
+		dtest_case "$@" -b 4096 -B 10 $mode
+	done
+	dtest_case "$@" -b 64 -B 10
+	dtest_case "$@" -b 65536 -B 10
+	dtest_case "$@" -b 1048576 -B 4
+}
+
+# The kernel's iWARP and a librdmacm program on it, against our iWARP over TCP, both ways.
+group_iwarp() {
+	local ends a b bytes
+	for ends in soft:siw+rdma:siw rdma:siw+soft:siw; do
+		a=${ends%+*} b=${ends#*+}
+		# shellcheck disable=SC2086 # a list of names
+		scenarios $a $b transfers $endings reject
+		# As much as siw carries, beside what set-up needs.
+		for bytes in 0 1 251; do
+			meet $a $b close $bytes
+			meet $a $b reject $bytes
+		done
+	done
+	meet none rdma:siw nobody
+	for ends in soft:siw+debian:siw debian:siw+soft:siw; do
+		a=${ends%+*} b=${ends#*+}
+		scenarios $a $b transfers close server-close crash server-crash
+		meet $a $b reject 0
+		dtest_case $a $b -b 4096 -B 10
+		dtest_case $a $b -b 65536 -B 10
+	done
+}
+
+# The machine itself: librdmacm against librdmacm.
+group_base() {
+	# shellcheck disable=SC2086 # a list of names
+	scenarios "rdma:$DEVICE" "rdma:$DEVICE" transfers $endings reject
+	dtest_case "debian:$DEVICE" "debian:$DEVICE" -b 4096 -B 10
+}
+
+# OpenFabrics' provider library, which our registry loads.
+group_loaded() {
+	local end=loaded:$DEVICE
+	# shellcheck disable=SC2086 # a list of names
+	scenarios $end $end transfers
+	every_mode $end $end
+	dtestcm_case $end $end 10
+	dapltest_cases $end $end
+	limits $end
+}
+
+# Both ends ours.
+group_ours() {
+	local end=ours:$DEVICE
+	# shellcheck disable=SC2086 # a list of names
+	scenarios $end $end transfers $endings reject
+	meet none $end nobody
+	every_mode $end $end
+	dtestcm_case $end $end 10
+	dtestcm_case $end $end 50
+	dtestsrq_case $end $end
+	dapltest_cases $end $end
+	limits $end
+}
+
+# One end ours, the other the original, or a program on librdmacm.
+group_mixed() {
+	local ours=ours:$DEVICE other
+	for other in "$ours rdma:$DEVICE" "rdma:$DEVICE $ours"; do
+		# shellcheck disable=SC2086 # lists of names
+		scenarios $other transfers $endings reject
+	done
+	other=debian:$DEVICE
+	scenarios $ours $other transfers close server-close
+	scenarios $other $ours transfers close server-close
+	every_mode $ours $other
+	every_mode $other $ours
+	dtestcm_case $ours $other 10
+	dtestcm_case $other $ours 10
+	dapltest_cases $ours $other
+	dapltest_cases $other $ours
+}
+
+group_suite() {
+	c_suite "$DEVICE"
+}
+
+uses_our_library
+"group_$1"
+plan

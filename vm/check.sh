@@ -1,0 +1,58 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# check.sh [OUT] [GROUP[:DEVICE]]...: runs groups of tests (see cases.sh) in the virtual machine,
+# a machine each, and prints one TAP stream. OUT is where `make libs ctest-bin` has put
+# libraries and C suite, build/release by default. ONLY='dtest*' chooses tests by their names.
+set -u -o pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+out=$here/../build/release
+limit=${VM_TIMEOUT:-1800} # seconds, of one group
+
+if [ $# -gt 0 ] && [ -d "$1/lib" ]; then
+	out=$1
+	shift
+fi
+out=$(realpath "$out")
+groups=("$@")
+[ $# -gt 0 ] || groups=(iwarp:siw base:rxe base:siw loaded:rxe loaded:siw ours:rxe ours:siw
+	mixed:rxe mixed:siw suite:rxe suite:siw)
+
+echo 'TAP version 13'
+if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
+	echo '1..0 # SKIP the machine is made of Debian packages for amd64'
+	exit 0
+fi
+make -s -C "$here/progs" OUT="$out/vm" LIB="$out/lib" >&2 || exit 1
+
+number=0
+bad=0
+for group in "${groups[@]}"; do
+	name=${group%%:*}
+	device=siw
+	case $group in *:*) device=${group#*:} ;; esac
+	echo "# $group"
+	finished=
+	while IFS= read -r line; do
+		case $line in
+		'ok '* | 'not ok '*)
+			number=$((number + 1))
+			verdict=ok
+			case $line in not*) verdict='not ok' && bad=$((bad + 1)) ;; esac
+			echo "$verdict $number - ${line#* - }"
+			;;
+		1..*) finished=1 ;;
+		*) echo "$line" ;;
+		esac
+	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
+		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
+		--env "ONLY=${ONLY:-*}" "$here/cases.sh" "$name")
+	if [ -z "$finished" ]; then
+		number=$((number + 1))
+		bad=$((bad + 1))
+		echo "not ok $number - $group runs to its end"
+	fi
+done
+echo "1..$number"
+[ $bad = 0 ]

@@ -1,0 +1,203 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# For scripts in the machine: runs the two ends of a test, and reports in TAP.
+#
+# An end is WHOSE:DEVICE, with a DEVICE of rxe or siw, which is also the name of the IA, and of
+#   ours     our library, our verbs provider
+#   loaded   our library, with OpenFabrics' provider library in it
+#   debian   OpenFabrics' libraries
+#   soft     our library, our soft provider on the other end of siw's wire
+#   rdma     no DAT at all: the program on librdmacm
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+: "${LIBDAT:=$here/../build/release/lib}"
+logs=/vm/log
+mkdir -p $logs
+number=0
+bad=0
+server= # process id
+complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out|panicked'
+
+# What the devices, or programs that are not ours, can not do: patterns, and why.
+patterns=()
+reasons=()
+while read -r pattern reason; do
+	case $pattern in '' | '#'*) continue ;; esac
+	patterns+=("$pattern")
+	reasons+=("$reason")
+done <"$here/exclude"
+
+# wanted NAME: it is to be run; or says why not.
+wanted() {
+	local i
+	# shellcheck disable=SC2053 # patterns they are
+	[[ $1 == ${ONLY:-*} ]] || return 1
+	for i in "${!patterns[@]}"; do
+		# shellcheck disable=SC2053
+		if [[ $1 == ${patterns[i]} ]]; then
+			number=$((number + 1))
+			echo "ok $number - $1 # SKIP ${reasons[i]}"
+			return 1
+		fi
+	done
+}
+
+# verdict NAME [WHY]: one line of TAP, not ok if there is a WHY, and then with what the ends said.
+verdict() {
+	number=$((number + 1))
+	if [ -z "${2-}" ]; then
+		echo "ok $number - $1"
+		return
+	fi
+	bad=$((bad + 1))
+	sed 's/^/# /' <<<"$2"
+	local end
+	for end in server client; do
+		tail -n 40 $logs/$end 2>/dev/null | sed "s/^/# $end| /"
+	done
+	echo "not ok $number - $1"
+}
+
+# plan: what comes last.
+plan() {
+	echo "1..$number"
+	[ $bad = 0 ]
+}
+
+# address_of END
+address_of() {
+	case $1 in
+	soft:*) echo 10.1.0.2 ;;
+	*:rxe) echo 10.0.0.1 ;;
+	*:siw) echo 10.1.0.1 ;;
+	esac
+}
+
+# run_end END COMMAND...: becomes the command.
+run_end() {
+	local whose=${1%%:*} prefix=()
+	shift
+	case $whose in
+	ours | loaded | soft) export LD_LIBRARY_PATH=$LIBDAT ;;
+	esac
+	case $whose in
+	ours | soft) export DAT_OVERRIDE=$here/conf/$whose.conf ;;
+	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;
+	esac
+	[ "$whose" != soft ] || prefix=(ip netns exec peer)
+	exec "${prefix[@]}" "$@"
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return 1
+		sleep 0.05
+	done
+}
+
+# said END PATTERN
+said() {
+	grep -aqE "$2" "$logs/$1" 2>/dev/null
+}
+
+ready() {
+	said server "$1" || ! kill -0 "$server" 2>/dev/null
+}
+
+# serve SECONDS END PATTERN COMMAND...: starts the server and waits until it says PATTERN.
+serve() {
+	local limit=$1 end=$2 pattern=$3
+	shift 3
+	: >$logs/server
+	# Appended to, because dapltest_client empties it.
+	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >>$logs/server 2>&1 </dev/null &
+	server=$!
+	until_true 30 ready "$pattern"
+}
+
+# call SECONDS END COMMAND...: the client, whose status it returns.
+call() {
+	local limit=$1 end=$2
+	shift 2
+	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >$logs/client 2>&1 </dev/null
+}
+
+gone() {
+	! kill -0 "$server" 2>/dev/null
+}
+
+# served: the status of the server, which gets some seconds to end.
+served() {
+	until_true 30 gone || kill "$server" 2>/dev/null
+	wait "$server"
+}
+
+# ended CLIENT_STATUS SERVER_STATUS: prints what is wrong with how the two ends ended.
+ended() {
+	[ "$1" = 0 ] || echo "client: exit status $1"
+	[ "$2" = 0 ] || echo "server: exit status $2"
+}
+
+# complain CLIENT_STATUS SERVER_STATUS: and with what they said.
+complain() {
+	local end
+	ended "$@"
+	for end in client server; do
+		grep -aE "$complaints" $logs/$end | head -5 | sed "s/^/$end: /"
+	done
+}
+
+# --- vm/progs -------------------------------------------------------------------------------
+
+: "${PROGS:=$LIBDAT/../vm}"
+port=7000
+
+# peer_command END: the program, and its WHERE.
+peer_command() {
+	case $1 in
+	rdma:*) echo "$PROGS/rdma_peer $(address_of "$1")" ;;
+	*) echo "$PROGS/dat_peer ${1#*:}" ;;
+	esac
+}
+
+# meet SERVER CLIENT SCENARIO [BYTES]: both ends of a scenario of vm/progs; a SERVER "none" is
+# not there.
+meet() {
+	local name="${*:3}/$1/$2" status why= end ends='server client' server_end=$1 commands=()
+	wanted "$name" || return 0
+	port=$((port + 1))
+	if [ "$1" = none ]; then
+		ends=client
+		: >$logs/server
+		server_end=$2
+	else
+		read -ra commands <<<"$(peer_command "$1")"
+		serve 40 "$1" listening "${commands[@]}" serve $port "${@:3}"
+	fi
+	read -ra commands <<<"$(peer_command "$2")"
+	call 40 "$2" "${commands[@]}" connect "$(address_of "$server_end")" $port "${@:3}"
+	status=$?
+	[ "$1" = none ] || served
+	why=$(ended $status $?)
+	for end in $ends; do
+		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
+	done
+	verdict "$name" "$why"
+}
+
+# The system may have the original under the same names.
+uses_our_library() {
+	local used
+	used=$(LD_LIBRARY_PATH=$LIBDAT ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+	: >$logs/client
+	: >$logs/server
+	if [ -e "$used" ] && [ "$(readlink -f "$used")" = "$(readlink -f "$LIBDAT/libdat2.so.2")" ]; then
+		verdict 'our library is used'
+	else
+		verdict 'our library is used' "it is $used"
+	fi
+}
