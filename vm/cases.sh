@@ -43,7 +43,7 @@ group_iwarp() {
 	for ends in soft:siw+rdma:siw rdma:siw+soft:siw; do
 		a=${ends%+*} b=${ends#*+}
 		# shellcheck disable=SC2086 # a list of names
-		scenarios $a $b transfers $endings reject
+		scenarios $a $b transfers moving $endings reject
 		# As much as siw carries, beside what set-up needs.
 		for bytes in 0 1 251; do
 			meet $a $b close $bytes
@@ -53,7 +53,7 @@ group_iwarp() {
 	meet none rdma:siw nobody
 	for ends in soft:siw+debian:siw debian:siw+soft:siw; do
 		a=${ends%+*} b=${ends#*+}
-		scenarios $a $b transfers close server-close crash server-crash
+		scenarios $a $b transfers moving close server-close crash server-crash
 		meet $a $b reject 0
 		dtest_case $a $b -b 4096 -B 10
 		dtest_case $a $b -b 65536 -B 10
@@ -63,7 +63,7 @@ group_iwarp() {
 # The machine itself: librdmacm against librdmacm.
 group_base() {
 	# shellcheck disable=SC2086 # a list of names
-	scenarios "rdma:$DEVICE" "rdma:$DEVICE" transfers $endings reject
+	scenarios "rdma:$DEVICE" "rdma:$DEVICE" transfers moving $endings reject
 	dtest_case "debian:$DEVICE" "debian:$DEVICE" -b 4096 -B 10
 }
 
@@ -71,7 +71,7 @@ group_base() {
 group_loaded() {
 	local end=loaded:$DEVICE
 	# shellcheck disable=SC2086 # a list of names
-	scenarios $end $end transfers
+	scenarios $end $end transfers moving
 	every_mode $end $end
 	dtestcm_case $end $end 10
 	dapltest_cases $end $end
@@ -82,7 +82,7 @@ group_loaded() {
 group_ours() {
 	local end=ours:$DEVICE
 	# shellcheck disable=SC2086 # a list of names
-	scenarios $end $end transfers $endings reject
+	scenarios $end $end transfers moving $endings reject
 	meet none $end nobody
 	every_mode $end $end
 	dtestcm_case $end $end 10
@@ -97,11 +97,11 @@ group_mixed() {
 	local ours=ours:$DEVICE other
 	for other in "$ours rdma:$DEVICE" "rdma:$DEVICE $ours"; do
 		# shellcheck disable=SC2086 # lists of names
-		scenarios $other transfers $endings reject
+		scenarios $other transfers moving $endings reject
 	done
 	other=debian:$DEVICE
-	scenarios $ours $other transfers close server-close
-	scenarios $other $ours transfers close server-close
+	scenarios $ours $other transfers moving close server-close
+	scenarios $other $ours transfers moving close server-close
 	every_mode $ours $other
 	every_mode $other $ours
 	dtestcm_case $ours $other 10

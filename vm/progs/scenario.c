@@ -9,7 +9,9 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,6 +315,42 @@ static void transfers(bool active)
 	expect_end(DEPTH);
 }
 
+static atomic_bool racing;
+
+static void *scribble(void *unused)
+{
+	unsigned char value = 0;
+
+	while (atomic_load(&racing))
+		memset(memory + OUTBOX, value++, PART);
+	return unused;
+}
+
+/* The memory changes while the peer reads it and while it is written to the peer: what arrives
+ * may be of any moment, but it arrives. */
+static void moving(bool active)
+{
+	pthread_t thread;
+
+	exchange_windows();
+	atomic_store(&racing, true);
+	if (pthread_create(&thread, NULL, scribble, NULL))
+		die("no thread");
+	for (unsigned n = 0; n < 20; n++) {
+		post_read(memory + SINK + SLOT, 300000, peer.address + OUTBOX, peer.key);
+		post_write(memory + OUTBOX, 300000, peer.address + INBOX, peer.key, false);
+		await(READ, 1);
+		await(WRITE, 1);
+	}
+	tell(1);
+	hear(1);
+	atomic_store(&racing, false);
+	pthread_join(thread, NULL);
+	if (active)
+		disconnect();
+	expect_end(DEPTH);
+}
+
 /* One side asks for what the other has to refuse. */
 static void refused(bool active, enum kind kind, uint64_t offset, uint32_t length,
 		    uint32_t key_change)
@@ -410,6 +448,7 @@ static const struct scenario {
 	void (*run)(bool active);
 } scenarios[] = {
 	{ "transfers", CONNECTION, transfers },
+	{ "moving", CONNECTION, moving },
 	{ "write-key", CONNECTION, write_key },
 	{ "write-bounds", CONNECTION, write_bounds },
 	{ "read-key", CONNECTION, read_key },

@@ -1,11 +1,13 @@
 //! FPDUs on their way to one call of the kernel: headers and trailers of our own, payload where
-//! the consumer has it.
+//! the consumer has it. With a checksum the payload is ours too: the consumer's memory may change
+//! between the checksum and the kernel's copy, which is the program's right (a peer that reads a
+//! counter, say) and must not look like a damaged stream to the peer.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-use crate::device::soft::copy::Cursor;
+use crate::device::soft::copy::{self, Cursor};
 use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::crc::Crc;
 use crate::device::soft::iwarp::fpdu;
@@ -13,6 +15,8 @@ use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 const COPY_MAX: u32 = 1024;
+/// What is copied and then summed at a time: the sum finds it in the nearest cache.
+const STEP: u64 = 16 * 1024;
 
 enum Part {
     /// A range of [`Batch::bytes`].
@@ -56,17 +60,17 @@ impl Batch {
         let mut left = u64::from(len);
         let mut running = crc.then(Crc::new);
         let mut body = start;
-        if len > COPY_MAX {
-            if let Some(crc) = &mut running {
-                crc.update(header);
+        if let Some(crc) = &mut running {
+            crc.update(header);
+            while let Some((at, n)) = payload.take(left.min(STEP)) {
+                left -= n;
+                self.copy(at, n);
+                crc.update(&self.bytes[self.bytes.len() - n as usize..]);
             }
+        } else if len > COPY_MAX {
             self.own(start);
             while let Some((at, n)) = payload.take(left) {
                 left -= n;
-                if let Some(crc) = &mut running {
-                    // SAFETY: registered memory, for as long as the section lasts.
-                    crc.update(unsafe { std::slice::from_raw_parts(at, n as usize) });
-                }
                 let len = n as usize;
                 self.parts.push(Part::Foreign { at, len });
             }
@@ -74,12 +78,7 @@ impl Batch {
         } else {
             while let Some((at, n)) = payload.take(left) {
                 left -= n;
-                // SAFETY: as above.
-                let piece = unsafe { std::slice::from_raw_parts(at, n as usize) };
-                self.bytes.extend_from_slice(piece);
-            }
-            if let Some(crc) = &mut running {
-                crc.update(&self.bytes[start..]);
+                self.copy(at, n);
             }
         }
         let mut trailer = [0; FPDU_TRAILER_MAX];
@@ -87,6 +86,18 @@ impl Batch {
         self.bytes.extend_from_slice(trailer);
         self.own(body);
         self.total += header.len() + len as usize + trailer.len();
+    }
+
+    /// Makes registered memory our own, as it is now.
+    fn copy(&mut self, at: *const u8, n: u64) {
+        let (len, n) = (self.bytes.len(), n as usize);
+        self.bytes.reserve(n);
+        // SAFETY: from registered memory, which it is for as long as the read-side section lasts,
+        // into the room that was made, of which all is initialized then.
+        unsafe {
+            copy::plain(at, self.bytes.as_mut_ptr().add(len), n);
+            self.bytes.set_len(len + n);
+        }
     }
 
     /// Names our own bytes from `start` on.
@@ -142,6 +153,37 @@ impl Batch {
                 out.extend_from_slice(piece);
             }
             at += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Sge;
+
+    #[test]
+    fn what_was_summed_is_sent_whatever_the_memory_does_next() {
+        for len in [100, COPY_MAX as usize + 1, 3 * STEP as usize + 5] {
+            let mut memory = vec![1u8; len];
+            let sge = Sge {
+                addr: memory.as_mut_ptr() as u64,
+                len: len as u32,
+                lkey: 0,
+            };
+            let header = [0x5a; 14];
+            let mut batch = Batch::default();
+            batch.frame(&header, Cursor::new(&[sge]), len as u32, true);
+            memory.fill(2);
+            let mut sent = Vec::new();
+            batch.copy_range(0, batch.len(), &mut sent);
+            assert!(sent[14..14 + len].iter().all(|&byte| byte == 1), "{len}");
+
+            let mut crc = Crc::new();
+            crc.update(&sent[..14 + len]);
+            let mut trailer = [0; FPDU_TRAILER_MAX];
+            let trailer = fpdu::trailer(14 + len, Some(crc), &mut trailer);
+            assert_eq!(&sent[14 + len..], trailer, "{len}");
         }
     }
 }
