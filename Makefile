@@ -42,7 +42,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan ctest ctest-bin dtest install uninstall clean
+.PHONY: all help deps libs demo check loom tsan vm-check ctest ctest-bin dtest dapltest install uninstall clean
 all: libs
 
 help:
@@ -53,12 +53,17 @@ help:
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
+	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
+	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
 	@echo 'make uninstall  remove what make install has put there'
 	@echo 'make clean      remove build/ and target/'
 
 loom:
 	scripts/loom.sh
+
+vm-check: libs ctest-bin
+	vm/check.sh
 
 tsan:
 	scripts/tsan.sh
@@ -112,6 +117,9 @@ ctest-bin: $(C_TESTS:%=$(OUT)/dat/%) $(C_TESTS:%=$(OUT)/dat2/%)
 
 ctest: ctest-bin
 	VALGRIND=$(VALGRIND) scripts/ctest.sh $(OUT) $(TESTS)
+
+dapltest: libs
+	scripts/dapltest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(CASES)
 
 dtest: libs
 	scripts/dtest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(MODES)

@@ -57,7 +57,7 @@ suite ctest-dev "${make[@]}" PROFILE=dev ctest
 suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind "${make[@]}" PROFILE=release VALGRIND=1 ctest
 suite dtest "${make[@]}" PROFILE=release dtest
-suite dapltest scripts/dapltest.sh --lib build/release/lib
+suite dapltest "${make[@]}" PROFILE=release dapltest
 suite demo scripts/demo.sh build/release --quick
 suite install scripts/install-test.sh
 

@@ -136,6 +136,22 @@ impl Qp {
         Ok(())
     }
 
+    /// A read on a queue pair that may have none outstanding: some devices would let it wait
+    /// for ever.
+    #[cold]
+    fn fail_request(&self, posted: &Posted) -> Result<(), PostError> {
+        let hw = self.hw().ok_or(PostError::NotConnected)?;
+        let cq = hw.send_cq.as_ref().ok_or(PostError::QueueFull)?;
+        let failed = Completion {
+            status: WcStatus::LocalQpOperation,
+            ..flushed(hw.context, posted, posted.kind.op())
+        };
+        cq.push(failed, true);
+        cq.notify();
+        hw.fail();
+        Ok(())
+    }
+
     /// The connection has ended: the request is flushed.
     #[cold]
     fn flush_request(&self, posted: &Posted, bind_context: u64) -> Result<(), PostError> {
@@ -216,7 +232,12 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
         flags |= sys::SEND_FENCE;
     }
     let posted = Posted::new(wr.wr_id, len, kind, wr.flags);
-    qp.post_request(posted, 0, |mut ready| {
+    let mut no_depth = false;
+    let result = qp.post_request(posted, 0, |mut ready| {
+        if reads && ready.hw.attr.max_rd_out == 0 {
+            no_depth = true;
+            return libc::EDOM;
+        }
         if sges.len() > ready.hw.attr.max_send_sge as usize {
             return libc::E2BIG;
         }
@@ -237,7 +258,11 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
         }
         // SAFETY: the lock of the queue keeps the queue pair open.
         unsafe { send(ready.hw, &mut send_wr) }
-    })
+    });
+    if no_depth {
+        return qp.fail_request(&posted);
+    }
+    result
 }
 
 /// A read of fewer bytes than its segments hold.
