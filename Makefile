@@ -42,7 +42,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan vm-check ctest ctest-bin dtest dapltest install uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest install uninstall clean
 all: libs
 
 help:
@@ -52,6 +52,7 @@ help:
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make tsan       tests under ThreadSanitizer'
+	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
@@ -61,6 +62,9 @@ help:
 
 loom:
 	scripts/loom.sh
+
+asan:
+	scripts/asan.sh
 
 vm-check: libs ctest-bin
 	vm/check.sh

@@ -31,7 +31,11 @@ pub fn library(soname: &str, node: &str) {
     }
     arg(&format!("-Wl,-soname,{soname}"));
     arg(&format!("-Wl,--version-script={}", script.display()));
-    arg("-Wl,-z,defs");
+    // The runtime of a sanitizer comes with the program.
+    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    if !flags.contains("-Zsanitizer") {
+        arg("-Wl,-z,defs");
+    }
     arg("-Wl,-z,now");
     arg("-Wl,-z,nodelete");
 }

@@ -108,12 +108,13 @@ static void lmr_create__memory_not_there(void)
 {
 	struct rig rig;
 	struct mem mem;
-	char *hole = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			  0);
+	char *hole;
 
+	rig_up(&rig);
+	/* As late as possible: what is mapped next may well go into the hole. */
+	hole = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(hole != MAP_FAILED);
 	REQUIRE(munmap(hole + 4096, 4096) == 0);
-	rig_up(&rig);
 	CHECK(reg(&rig, hole + 4096, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
 	CHECK(reg(&rig, hole + 4095, 2, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
 	CHECK(reg(&rig, NULL, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);

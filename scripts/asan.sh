@@ -1,0 +1,21 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# asan.sh [PROGRAM]...: runs the C test suite under AddressSanitizer, programs and libraries
+# alike. Leaks are valgrind's business (make VALGRIND=1 ctest): what is reachable only through
+# the arena of the handles, which is no heap, would look lost here.
+set -eu
+
+cd "$(dirname "$0")/.."
+host=$(rustc -vV | sed -n 's/^host: //p')
+mkdir -p build/asan
+target=$(realpath build/asan)/target
+
+# -Z flags need a nightly compiler or this; what is built here is not shipped.
+RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_TARGET_DIR=$target \
+	cargo build --locked --target "$host" -p libdat -p libdat2
+# make takes the libraries as they are.
+touch "$target/$host/debug/.libdat-built"
+make --no-print-directory PROFILE=dev OUT=build/asan CARGO_TARGET_DIR="$target/$host" \
+	CFLAGS='-O1 -g -fsanitize=address' libs ctest-bin
+ASAN_OPTIONS=detect_leaks=0 TAP_TIMEOUT=240 scripts/ctest.sh build/asan "$@"
