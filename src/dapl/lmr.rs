@@ -243,6 +243,16 @@ unsafe fn create<A: Abi, D: Device>(
     Ok(())
 }
 
+/// Refuses addresses that do not start at the virtual address, and `arg` for a type there is not.
+pub(super) fn check_va_type(va_type: v2::DAT_VA_TYPE, arg: Subtype) -> Result<()> {
+    match va_type {
+        v2::DAT_VA_TYPE_VA => Ok(()),
+        // The attribute `zb_supported` says that there are none.
+        v2::DAT_VA_TYPE_ZB => Err(Kind::ModelNotSupported.into()),
+        _ => Err(Error::arg(arg)),
+    }
+}
+
 /// `dat_lmr_create` of DAT 1.2.
 ///
 /// # Safety
@@ -309,12 +319,7 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
         registered_address,
     };
     boundary::<A>(|| {
-        match va_type {
-            v2::DAT_VA_TYPE_VA => {}
-            // The attribute `zb_supported` says that there are none.
-            v2::DAT_VA_TYPE_ZB => return Err(Kind::ModelNotSupported.into()),
-            _ => return Err(Error::arg(Subtype::Arg7)),
-        }
+        check_va_type(va_type, Subtype::Arg7)?;
         // SAFETY: the caller's promise.
         unsafe {
             create::<A, D>(

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::abi::{Abi, RmrParam};
 use super::ep::{Ep, REQUEST_FLAGS, flags, post_error};
-use super::lmr::{Lmr, LmrUse};
+use super::lmr::{Lmr, LmrUse, check_va_type};
 use super::object::{
     Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
     tag, unpublish, write_opt,
@@ -278,11 +278,7 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
         } else {
             Some(lookup::<D, Lmr<D>>(lmr_handle)?)
         };
-        match va_type {
-            v2::DAT_VA_TYPE_VA => {}
-            v2::DAT_VA_TYPE_ZB => return Err(Kind::ModelNotSupported.into()),
-            _ => return Err(Error::arg(Subtype::Arg5)),
-        }
+        check_va_type(va_type, Subtype::Arg5)?;
         let new = rmr.bind(
             lmr,
             &Bind {

@@ -44,7 +44,26 @@ macro_rules! common_conversions {
         fn event(event: &Event, evd: DAT_EVD_HANDLE) -> Self::Event {
             use $c::*;
             let (number, data) = match *event {
-                Event::Completion(ref completion) => completion_event(completion),
+                Event::Completion(ref completion) => match completion.op {
+                    WcOp::Bind { context } => (
+                        DAT_RMR_BIND_COMPLETION_EVENT,
+                        DAT_EVENT_DATA {
+                            rmr_completion_event_data: DAT_RMR_BIND_COMPLETION_EVENT_DATA {
+                                rmr_handle: handle(context),
+                                user_cookie: DAT_CONTEXT {
+                                    as_64: completion.wr_id,
+                                },
+                                status: dto_status(completion.status),
+                            },
+                        },
+                    ),
+                    _ => (
+                        DAT_DTO_COMPLETION_EVENT,
+                        DAT_EVENT_DATA {
+                            dto_completion_event_data: dto_completion(completion),
+                        },
+                    ),
+                },
                 Event::Request {
                     sp,
                     local_address,

@@ -57,32 +57,15 @@ fn ep_mask(mask: u64) -> u64 {
     mask & !BEHIND_STATE | (mask & BEHIND_STATE) << 1
 }
 
-fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v1::DAT_EVENT_DATA) {
-    let cookie = DAT_CONTEXT {
-        as_64: completion.wr_id,
-    };
-    let status = dto_status(completion.status);
-    if let WcOp::Bind { context } = completion.op {
-        let data = DAT_RMR_BIND_COMPLETION_EVENT_DATA {
-            rmr_handle: handle(context),
-            user_cookie: cookie,
-            status,
-        };
-        let data = v1::DAT_EVENT_DATA {
-            rmr_completion_event_data: data,
-        };
-        return (DAT_RMR_BIND_COMPLETION_EVENT, data);
-    }
-    let data = v1::DAT_DTO_COMPLETION_EVENT_DATA {
+fn dto_completion(completion: &Completion) -> v1::DAT_DTO_COMPLETION_EVENT_DATA {
+    v1::DAT_DTO_COMPLETION_EVENT_DATA {
         ep_handle: handle(completion.context),
-        user_cookie: cookie,
-        status,
+        user_cookie: DAT_CONTEXT {
+            as_64: completion.wr_id,
+        },
+        status: dto_status(completion.status),
         transfered_length: completion.byte_len.into(),
-    };
-    let data = v1::DAT_EVENT_DATA {
-        dto_completion_event_data: data,
-    };
-    (DAT_DTO_COMPLETION_EVENT, data)
+    }
 }
 
 fn arrival(

@@ -65,37 +65,20 @@ fn ep_mask(mask: u64) -> u64 {
     mask
 }
 
-fn completion_event(completion: &Completion) -> (DAT_EVENT_NUMBER, v2::DAT_EVENT_DATA) {
-    let cookie = DAT_CONTEXT {
-        as_64: completion.wr_id,
-    };
-    let status = dto_status(completion.status);
-    if let WcOp::Bind { context } = completion.op {
-        let data = DAT_RMR_BIND_COMPLETION_EVENT_DATA {
-            rmr_handle: handle(context),
-            user_cookie: cookie,
-            status,
-        };
-        let data = v2::DAT_EVENT_DATA {
-            rmr_completion_event_data: data,
-        };
-        return (DAT_RMR_BIND_COMPLETION_EVENT, data);
-    }
-    let data = v2::DAT_DTO_COMPLETION_EVENT_DATA {
+fn dto_completion(completion: &Completion) -> v2::DAT_DTO_COMPLETION_EVENT_DATA {
+    v2::DAT_DTO_COMPLETION_EVENT_DATA {
         ep_handle: handle(completion.context),
-        user_cookie: cookie,
-        status,
+        user_cookie: DAT_CONTEXT {
+            as_64: completion.wr_id,
+        },
+        status: dto_status(completion.status),
         transfered_length: completion.byte_len,
         operation: operation(completion.op),
         rmr_context: match completion.op {
             WcOp::RecvInvalidate { rkey } => rkey,
             _ => 0,
         },
-    };
-    let data = v2::DAT_EVENT_DATA {
-        dto_completion_event_data: data,
-    };
-    (DAT_DTO_COMPLETION_EVENT, data)
+    }
 }
 
 fn operation(op: WcOp) -> v2::DAT_DTOS {

@@ -297,10 +297,7 @@ impl<D: Device> Ep<D> {
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
         // The order matters for the count of an SRQ: what is queued is counted before it goes.
         if let Some(uses) = &inner.uses {
-            let completed = uses.purge(self.handle());
-            if let Some(srq) = &uses.srq {
-                srq.retire(completed);
-            }
+            uses.purge(self.handle(), 0);
         }
         qp.reset();
         inner.private_data = None;

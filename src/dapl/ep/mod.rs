@@ -113,12 +113,15 @@ impl<D: Device> Uses<D> {
         })
     }
 
-    /// Removes what is left of an endpoint from its EVDs; gives how many completions of
-    /// buffers of an SRQ that were.
-    fn purge(&self, ep: Handle) -> usize {
+    /// Removes what is left of an endpoint from its EVDs. Its SRQ counts the buffers among the
+    /// completions that went, and the `lost` ones, as retired.
+    fn purge(&self, ep: Handle, lost: usize) {
         let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
         let evds = evds.into_iter().flatten();
-        evds.map(|evd| evd.evd.purge(ep)).sum()
+        let completed: usize = evds.map(|evd| evd.evd.purge(ep)).sum();
+        if let Some(srq) = &self.srq {
+            srq.retire(completed + lost);
+        }
     }
 }
 
@@ -426,11 +429,7 @@ impl<D: Device> Ep<D> {
         self.config.set(None);
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         if let Some(uses) = &uses {
-            // What had gone on to the EVD already.
-            let completed = uses.purge(self.handle());
-            if let Some(srq) = &uses.srq {
-                srq.retire(completed + lost);
-            }
+            uses.purge(self.handle(), lost);
         }
     }
 }
