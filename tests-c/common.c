@@ -442,3 +442,17 @@ unsigned long long now_us(void)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (unsigned long long)t.tv_sec * 1000000u + (unsigned long long)t.tv_nsec / 1000u;
 }
+
+DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
+{
+	DAT_LMR_TRIPLET none = { 0 };
+
+	return dat_ep_post_recv(ep, 0, &none, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value, DAT_COMPLETION_FLAGS flags)
+{
+	DAT_LMR_TRIPLET none = { 0 };
+
+	return dat_ep_post_send(ep, 0, &none, cookie(value), flags);
+}

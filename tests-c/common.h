@@ -161,4 +161,8 @@ void pause_us(unsigned long us);
 /* Microseconds of the monotonic clock. */
 unsigned long long now_us(void);
 
+/* Each posts one operation without a segment. */
+DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value);
+DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value, DAT_COMPLETION_FLAGS flags);
+
 #endif

@@ -5,7 +5,6 @@
 static struct rig a, b;
 static DAT_EP_HANDLE ep_a, ep_b;
 static DAT_CONN_QUAL qualifier;
-static const DAT_LMR_TRIPLET none;
 
 static void up(void)
 {
@@ -26,20 +25,6 @@ static void up_connected(void)
 {
 	up();
 	connect_eps(&a, ep_a, &b, ep_b);
-}
-
-static DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET iov = none;
-
-	return dat_ep_post_recv(ep, 0, &iov, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
-}
-
-static DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value, DAT_COMPLETION_FLAGS flags)
-{
-	DAT_LMR_TRIPLET iov = none;
-
-	return dat_ep_post_send(ep, 0, &iov, cookie(value), flags);
 }
 
 static void ep_disconnect__unconnected(void)

@@ -151,13 +151,6 @@ static void lost(void)
 	EXPECT_NOTHING(rig.connect_evd);
 }
 
-static DAT_RETURN recv_nothing(DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET none = { 0 };
-
-	return dat_ep_post_recv(ep, 0, &none, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
-}
-
 static void peer__messages_both_ways(void)
 {
 	enum { OFFSET = 500000 };
@@ -209,7 +202,7 @@ static void peer__ends(void)
 	struct peer peer = start_peer("idle", NULL);
 
 	prepare();
-	OK(recv_nothing(5));
+	OK(recv_nothing(ep, 5));
 	connect_to(&peer);
 	end_peer(&peer);
 	lost();
@@ -223,7 +216,7 @@ static void peer__killed(void)
 
 	prepare();
 	for (DAT_UINT64 i = 0; i < 4; i++)
-		OK(recv_nothing(i));
+		OK(recv_nothing(ep, i));
 	connect_to(&peer);
 	kill_peer(&peer);
 	lost();
@@ -341,7 +334,7 @@ static void peer__client_killed(void)
 	prepare();
 	listen_any(&rig, &qualifier);
 	snprintf(text, sizeof text, "%" PRIu64, (uint64_t)qualifier);
-	OK(recv_nothing(3));
+	OK(recv_nothing(ep, 3));
 	peer = start_peer("connect", text);
 	OK(dat_cr_accept(await_request(&rig), ep, 0, NULL));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);

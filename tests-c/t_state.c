@@ -39,20 +39,6 @@ static void up_connected(void)
 	connect_eps(&a, ep_a, &b, ep_b);
 }
 
-static DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET none = { 0 };
-
-	return dat_ep_post_recv(ep, 0, &none, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
-}
-
-static DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)
-{
-	DAT_LMR_TRIPLET none = { 0 };
-
-	return dat_ep_post_send(ep, 0, &none, cookie(value), DAT_COMPLETION_DEFAULT_FLAG);
-}
-
 /* --- what a state allows -------------------------------------------------------------------- */
 
 enum { CONNECT = 1, DISCONNECT = 2, RESET = 4, REQUESTS = 8, RESERVE = 16, FREE = 32, MODIFY = 64,
@@ -99,7 +85,8 @@ static void check_state(DAT_EP_HANDLE ep, DAT_EP_STATE state, DAT_RETURN subtype
 	if (!(allowed & RESET))
 		CHECK_CODE(dat_ep_reset(ep), DAT_INVALID_STATE, subtype);
 	if (!(allowed & REQUESTS)) {
-		CHECK_CODE(send_nothing(ep, 1), DAT_INVALID_STATE, subtype);
+		CHECK_CODE(send_nothing(ep, 1, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_STATE,
+			   subtype);
 		CHECK_CODE(dat_ep_post_rdma_write(ep, 1, &local, cookie(1), &remote,
 						  DAT_COMPLETION_DEFAULT_FLAG),
 			   DAT_INVALID_STATE, subtype);
@@ -162,7 +149,7 @@ static void ep_state__disconnected(void)
 static void up_draining(void)
 {
 	up_connected();
-	OK(send_nothing(ep_a, 5));
+	OK(send_nothing(ep_a, 5, DAT_COMPLETION_DEFAULT_FLAG));
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECT_PENDING);
 }
