@@ -21,6 +21,7 @@ pub mod params;
 mod port;
 mod qp;
 mod queue;
+mod scratch;
 mod side;
 mod socket;
 mod srq;

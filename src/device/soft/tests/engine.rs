@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Weak;
 
-use super::raw::Raw;
+use super::raw::{Raw, connected, initiate, rtr};
 use super::*;
 
 /// What a device leaves when the last reference to it is gone: nothing.
@@ -115,4 +115,27 @@ fn a_queue_that_is_disarmed_does_not_notify() {
         assert_eq!(b.received_as(), (1, WcStatus::Success));
         assert_eq!(b.recv_calls.notified.load(Ordering::SeqCst), 0);
     });
+}
+
+/// A peer ends its first connection when its others are up. There are more of them than are
+/// served in one round.
+#[test]
+fn an_end_is_told_after_what_came_before_it() {
+    for _ in 0..5 {
+        let (first, a) = connected();
+        let mut others: Vec<(Raw, End)> = (0..200)
+            .map(|_| {
+                let b = End::new(&a.device, attr());
+                (initiate(&b, 2), b)
+            })
+            .collect();
+        let pause = a.device.engine.pause();
+        drop(first);
+        others.iter_mut().for_each(|(raw, _)| raw.send(&rtr()));
+        drop(pause);
+        assert_eq!(a.event(), CmEvent::Disconnected);
+        for (_, b) in &others {
+            assert_eq!(b.events.try_recv(), Ok(established(b"")));
+        }
+    }
 }
