@@ -160,6 +160,7 @@ fn accept_tcp(
     };
     let private_data = wide::wrap(Word::Own, asked.qual, private_data);
     let attempt = qp.begin(addrs)?;
+    let handshake = asked.watch.handshakes().begin();
     let answer = asked
         .frame()
         .map(|frame| frame.answer(&local, &private_data));
@@ -176,7 +177,8 @@ fn accept_tcp(
             return Ok(false);
         }
     };
-    qp.attach(attempt, asked.watch, &agreed, false, Box::default(), up);
+    let told = (Box::default(), handshake);
+    qp.attach(attempt, asked.watch, &agreed, false, told, up);
     Ok(true)
 }
 

@@ -165,7 +165,8 @@ impl Dial {
             Step::Wait | Step::Next => {}
             Step::Failed(event) => qp.give_up(self.attempt, event, up),
             Step::Done(watch, agreed, private_data) => {
-                qp.attach(self.attempt, watch, &agreed, true, private_data, up);
+                let told = (private_data, watch.handshakes().begin());
+                qp.attach(self.attempt, watch, &agreed, true, told, up);
             }
         }
     }

@@ -7,9 +7,6 @@
 //! moment instead, and only serves if nobody else has by then. A consumer that is about to
 //! block ends that at once ([`Engine::before_block`]). Without traffic the thread sleeps in the
 //! kernel for as long as it takes.
-//!
-//! Sockets are served in any order, but what ends is told last: see
-//! [`scratch`](super::scratch).
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -19,11 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
-use super::scratch::BATCH;
-pub(super) use super::scratch::Scratch;
+use super::handshakes::Handshakes;
 use super::upcall::Upcalls;
 pub(super) use super::watch::{Timer, Watch};
 use crate::device::DeviceError;
@@ -32,10 +28,31 @@ pub(super) use rustix::event::epoll::EventFlags;
 
 /// How long the thread leaves sockets to consumers that poll.
 const NAP: Duration = Duration::from_millis(1);
+/// Bytes of the buffer that all sockets are read into.
+pub(super) const RX: usize = 512 * 1024;
+/// Sockets served in one round.
+const BATCH: usize = 64;
+
 /// Something that owns a watched socket.
 pub(super) trait Source: Send + Sync {
     /// The socket is ready. Called under the engine lock, never in two threads at once.
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls);
+}
+
+/// What serving needs and all sockets share.
+#[derive(Default)]
+pub(super) struct Scratch {
+    rx: Vec<u8>,
+}
+
+impl Scratch {
+    /// Memory for received bytes, there from the first use on.
+    pub fn rx(&mut self) -> &mut [u8] {
+        if self.rx.is_empty() {
+            self.rx = vec![0; RX];
+        }
+        &mut self.rx
+    }
 }
 
 pub(super) type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
@@ -78,10 +95,6 @@ impl Sources {
         self.slot(token)?.1.replace(source)
     }
 
-    fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
     pub(super) fn remove(&mut self, token: u64) -> Option<Arc<dyn Source>> {
         let slot = self.slot(token)?;
         slot.0 = slot.0.wrapping_add(1);
@@ -101,8 +114,6 @@ pub(super) struct Inner {
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
     pub(super) streams: AtomicUsize,
-    /// Rounds whose upcalls are being made.
-    telling: AtomicUsize,
     /// Counts polls, to show that there are some.
     polls: AtomicU32,
     /// A consumer blocks: the thread has to serve.
@@ -111,6 +122,7 @@ pub(super) struct Inner {
     nap: Mutex<()>,
     nap_end: Condvar,
     stop: AtomicBool,
+    pub(super) handshakes: Arc<Handshakes>,
 }
 
 /// See the module.
@@ -129,13 +141,13 @@ impl Engine {
             timers: Mutex::default(),
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
-            telling: AtomicUsize::new(0),
             polls: AtomicU32::new(0),
             blocked: AtomicBool::new(false),
             napping: AtomicBool::new(false),
             nap: Mutex::new(()),
             nap_end: Condvar::new(),
             stop: AtomicBool::new(false),
+            handshakes: Arc::default(),
         };
         Ok(Engine {
             inner: Arc::new(inner),
@@ -186,8 +198,10 @@ impl Engine {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
-        if let Some(scratch) = inner.work.try_lock() {
-            inner.serve(scratch);
+        if let Some(mut scratch) = inner.work.try_lock() {
+            let up = inner.serve(&mut scratch);
+            drop(scratch);
+            up.run();
         }
     }
 
@@ -309,7 +323,10 @@ impl Inner {
             if left_to_pollers {
                 self.nap();
             } else {
-                self.serve(self.work.lock());
+                let mut scratch = self.work.lock();
+                let up = self.serve(&mut scratch);
+                drop(scratch);
+                up.run();
             }
         }
     }
@@ -364,30 +381,23 @@ impl Inner {
     }
 
     /// One round over the sockets that are ready.
-    fn serve(&self, mut scratch: MutexGuard<'_, Scratch>) {
+    fn serve(&self, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); BATCH];
         let zero = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        scratch.begin(self.telling.load(Ordering::Acquire) == 0);
         let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&zero)) else {
-            return;
+            return up;
         };
-        for event in &mut *ready {
+        for event in ready {
             let token = event.data.u64();
             let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
             if let Some(source) = source {
-                source.ready(event.flags, &mut scratch, &mut up);
+                source.ready(event.flags, scratch, &mut up);
             }
         }
-        scratch.end(ready.len(), self.sources.lock().len());
-        if !up.is_empty() {
-            self.telling.fetch_add(1, Ordering::Relaxed);
-            drop(scratch);
-            up.run();
-            self.telling.fetch_sub(1, Ordering::Release);
-        }
+        up
     }
 }

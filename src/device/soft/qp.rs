@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::Soft;
 use super::dial::Dial;
 use super::engine::{Timer, Watch};
+use super::handshakes::Handshake;
 use super::iwarp::mpa::Agreed;
 use super::side::{Identity, Phase, Side};
 use super::socket;
@@ -202,8 +203,8 @@ impl Qp {
         p.addrs = Some((addrs.1, addrs.0));
         a.ord = a.id.attr.max_rd_out.min(p.id.attr.max_rd_in);
         p.ord = p.id.attr.max_rd_out.min(a.id.attr.max_rd_in);
-        a.establish(private_data.into(), up);
-        p.establish(Box::default(), up);
+        a.establish(private_data.into(), None, up);
+        p.establish(Box::default(), None, up);
         true
     }
 
@@ -258,7 +259,7 @@ impl Qp {
         watch: Watch,
         agreed: &Agreed,
         initiator: bool,
-        private_data: Box<[u8]>,
+        (private_data, handshake): (Box<[u8]>, Handshake),
         up: &mut Upcalls,
     ) {
         let pending = self.with(|v| {
@@ -274,7 +275,7 @@ impl Qp {
             Stream::new(watch, self, agreed, initiator, first).start(
                 v.me,
                 v.link,
-                private_data,
+                (private_data, handshake),
                 v.guard,
                 up,
             );

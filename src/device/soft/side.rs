@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::cq::Cq;
+use super::handshakes::Handshake;
 use super::keys;
 use super::mw::Bind;
 use super::qp::Qp;
@@ -413,8 +414,13 @@ impl Side {
     }
 
     /// Data flows from now on.
-    pub fn establish(&mut self, private_data: Box<[u8]>, up: &mut Upcalls) {
+    pub fn establish(
+        &mut self,
+        private_data: Box<[u8]>,
+        handshake: Option<Handshake>,
+        up: &mut Upcalls,
+    ) {
         self.phase = Phase::Connected;
-        up.event(&self.id.events, CmEvent::Established { private_data });
+        up.established(&self.id.events, private_data, handshake);
     }
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::cq::Cq;
+use super::handshakes::Handshake;
 use super::listen::{ConnRequest, Listening};
 use super::srq::Srq;
 use crate::device::{CmEvent, QpHandler};
 
 /// What is to be told about a queue pair.
 enum Event {
-    Connection(CmEvent),
+    /// With what waits for it to be told.
+    Connection(CmEvent, Option<Handshake>),
     SoftWatermark,
 }
 
@@ -68,7 +70,10 @@ impl Events {
         while let Some(event) = state.queue.pop_front() {
             drop(state);
             match event {
-                Event::Connection(event) => self.handler.connection(event),
+                Event::Connection(event, handshake) => {
+                    self.handler.connection(event);
+                    drop(handshake);
+                }
                 Event::SoftWatermark => self.handler.soft_watermark(),
             }
             state = self.state.lock();
@@ -106,7 +111,18 @@ impl Upcalls {
     }
 
     pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
-        events.push(Event::Connection(event));
+        events.push(Event::Connection(event, None));
+        add(&mut self.events, events);
+    }
+
+    pub(super) fn established(
+        &mut self,
+        events: &Arc<Events>,
+        private_data: Box<[u8]>,
+        handshake: Option<Handshake>,
+    ) {
+        let event = CmEvent::Established { private_data };
+        events.push(Event::Connection(event, handshake));
         add(&mut self.events, events);
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::engine::{EventFlags, Inner, Source, Task};
+use super::handshakes::Handshakes;
 use super::upcall::Upcalls;
 use crate::device::DeviceError;
 
@@ -75,6 +76,11 @@ impl Watch {
         task: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> Timer {
         Timer::new(&self.inner, delay, Box::new(task))
+    }
+
+    /// The connections of the engine that are coming up.
+    pub fn handshakes(&self) -> &Arc<Handshakes> {
+        &self.inner.handshakes
     }
 
     /// Counts the socket as one that is worth polling for.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use self::rx::Rx;
 use self::tx::Tx;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
+use super::handshakes::{Handshake, Seen};
 use super::iwarp::fpdu::{self, Control, Header, Tagged};
 use super::iwarp::mpa::{Agreed, Rtr};
 use super::iwarp::rdmap::ReadRequest;
@@ -32,6 +33,8 @@ use crate::handle::Guard;
 const COURTESY: Duration = Duration::from_secs(5);
 /// How long the peer may take with the ready-to-receive message after an accept.
 const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How soon an end that waits for its turn is looked at again.
+const TURN: Duration = Duration::from_micros(500);
 /// How long the consumer may take to post a receive for a message of a peer that has ended.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -70,10 +73,13 @@ pub(super) struct Stream {
     /// The message with which the initiator begins.
     rtr: Option<Rtr>,
     /// We accepted, and the connection is not established before that message has come.
-    waits: bool,
+    waits: Option<Handshake>,
     tx: Tx,
     rx: Rx,
     timer: Option<Timer>,
+    /// The end of the peer's stream was seen, and waits for its turn.
+    end: Option<Seen>,
+    again: Option<Timer>,
 }
 
 impl Stream {
@@ -86,11 +92,13 @@ impl Stream {
             crc: agreed.crc,
             ird: agreed.ird,
             rtr: agreed.rtr,
-            waits: false,
+            waits: None,
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
             tx: Tx::new(first, initiator),
             rx: Rx::new(),
             timer: None,
+            end: None,
+            again: None,
         }
     }
 
@@ -99,7 +107,7 @@ impl Stream {
         mut self,
         me: &mut Side,
         link: &mut Link,
-        private_data: Box<[u8]>,
+        (private_data, handshake): (Box<[u8]>, Handshake),
         guard: &Guard,
         up: &mut Upcalls,
     ) {
@@ -110,9 +118,9 @@ impl Stream {
             self.ready_to_receive();
         }
         if initiator || self.rtr.is_none() {
-            me.establish(private_data, up);
+            me.establish(private_data, Some(handshake), up);
         } else {
-            self.waits = true;
+            self.waits = Some(handshake);
             self.limit(me, HANDSHAKE);
         }
         *link = Link::Tcp(Box::new(self));
@@ -158,10 +166,9 @@ impl Stream {
     fn begin(&mut self, me: &mut Side, up: &mut Upcalls) {
         self.rx.begun = true;
         self.tx.open = true;
-        if self.waits {
-            self.waits = false;
+        if let Some(handshake) = self.waits.take() {
             self.timer = None;
-            me.establish(Box::default(), up);
+            me.establish(Box::default(), Some(handshake), up);
         }
     }
 
@@ -183,18 +190,43 @@ impl Stream {
         }));
     }
 
+    /// Whether the end of the peer's stream takes effect; otherwise it is looked at again.
+    fn is_over(&mut self, me: &Side) -> bool {
+        // Not up itself: nobody waits for this end, and others wait for this beginning.
+        if self.waits.is_some() {
+            return true;
+        }
+        let handshakes = self.watch.handshakes();
+        let seen = self.end.get_or_insert_with(|| handshakes.seen());
+        if handshakes.is_over(seen) {
+            return true;
+        }
+        let (qp, attempt) = (self.qp.clone(), me.attempt);
+        self.again = Some(self.watch.timer(TURN, move |up| {
+            if let Some(qp) = qp.upgrade() {
+                qp.with(|v| {
+                    if v.me.attempt == attempt {
+                        service(v.me, v.link, v.guard, up, |_, _| Ok(()));
+                    }
+                });
+            }
+        }));
+        false
+    }
+
     /// Draws the conclusions from what has changed.
     fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
         if self.rx.ended {
             if self.rx.is_torn() || self.tx.lost {
                 return Err(Down::Lost);
             }
-            if !self.rx.is_waiting() {
+            if self.rx.is_waiting() {
+                // Messages were delivered, but for the receives.
+                self.tx.closed = true;
+                self.limit(me, LATE);
+            } else if self.is_over(me) {
                 return Err(Down::Closed);
             }
-            // Messages were delivered, but for the receives.
-            self.tx.closed = true;
-            self.limit(me, LATE);
         } else if self.rx.paused && self.rx.hung_up {
             self.limit(me, LATE);
         }
@@ -313,7 +345,7 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
             (CmEvent::Broken, None)
         }
     };
-    let event = if stream.waits {
+    let event = if stream.waits.is_some() {
         CmEvent::AcceptError
     } else {
         event

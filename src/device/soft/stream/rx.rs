@@ -8,14 +8,13 @@ use rustix::net::RecvFlags;
 use super::tx::{Response, sink};
 use super::{Down, Stream, wire_fault};
 use crate::device::soft::copy::{self, Cursor};
-use crate::device::soft::engine::EventFlags;
+use crate::device::soft::engine::{EventFlags, RX, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::keys::{self, Fault};
-use crate::device::soft::scratch::{RX, Scratch, Seen};
 use crate::device::soft::side::{Side, Supply};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, WcStatus};
@@ -49,8 +48,6 @@ pub(super) struct Rx {
     pub paused: bool,
     /// Something has been received.
     pub begun: bool,
-    /// Nothing more comes, as was seen and not acted upon.
-    end: Option<Seen>,
     /// The peer has said that nothing more comes.
     pub ended: bool,
     /// It has, as was seen while paused: there may be more to read before that.
@@ -77,7 +74,6 @@ impl Rx {
             stash_bytes: 0,
             paused: false,
             begun: false,
-            end: None,
             ended: false,
             hung_up: false,
             answered: 0,
@@ -105,19 +101,18 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
+        let buffer = scratch.rx();
         for _ in 0..TURNS {
             if self.rx.paused || self.rx.ended {
                 return Ok(());
             }
             // Less than an FPDU, so there is room.
             let kept = self.rx.carry.len();
-            let buffer = scratch.rx();
             let space = &mut buffer[kept..kept + READ];
             let full = space.len();
             let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
-                    let seen = self.rx.end.get_or_insert_with(|| scratch.seen());
-                    self.rx.ended = scratch.is_last(seen);
+                    self.rx.ended = true;
                     return Ok(());
                 }
                 Ok((_, n)) => n,
