@@ -265,7 +265,7 @@ static void ep_connect__within_one_ia(void)
 static void ep_connect__private_data_stays_until_reset(void)
 {
 	DAT_CONNECTION_EVENT_DATA event;
-	char data[64];
+	char data[48];
 
 	up();
 	fill(data, sizeof data, 3);
@@ -356,7 +356,7 @@ static void ep_dup_connect__private_data_and_rejection(void)
 	DAT_EP_HANDLE other;
 	DAT_CR_HANDLE cr;
 	DAT_CR_PARAM param;
-	char data[64];
+	char data[48];
 
 	up();
 	other = make_ep(&a, NULL);

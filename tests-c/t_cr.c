@@ -57,7 +57,7 @@ static void cr_query__private_data_and_address(void)
 {
 	DAT_CR_HANDLE cr;
 	DAT_CR_PARAM param;
-	char data[64];
+	char data[48];
 
 	up();
 	fill(data, sizeof data, 5);
@@ -100,7 +100,7 @@ static void cr_query__largest_private_data(void)
 
 	up();
 	most = a.provider.max_private_data_size;
-	REQUIRE(most >= 64);
+	REQUIRE(most >= 48);
 	REQUIRE(most < (DAT_COUNT)sizeof data);
 	fill(data, (size_t)most, 11);
 	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, most + 1, data,
@@ -171,7 +171,7 @@ static void cr_accept__private_data_of_the_request_passed_on(void)
 	DAT_CR_HANDLE cr;
 	DAT_CR_PARAM param;
 	DAT_CONNECTION_EVENT_DATA event;
-	char data[64];
+	char data[48];
 
 	up();
 	fill(data, sizeof data, 8);
@@ -283,7 +283,7 @@ static void cr_reject__private_data(void)
 {
 	DAT_CR_HANDLE cr;
 	DAT_CONNECTION_EVENT_DATA event;
-	char data[64];
+	char data[48];
 
 	up();
 	fill(data, sizeof data, 9);

@@ -322,10 +322,10 @@ static void ia_close__keeps_no_descriptors(void)
 		pair_up(&pair, NULL);
 		pair_down(&pair);
 	}
-	/* What a connection needed may go a moment after the call. */
-	for (int i = 0; i < 100 && open_descriptors() != before; i++)
+	/* What a connection needed may go a moment after the call: that of the first, too. */
+	for (int i = 0; i < 100 && open_descriptors() > before; i++)
 		pause_us(20000);
-	CHECK_EQ(open_descriptors(), before);
+	CHECK(open_descriptors() <= before);
 }
 
 /* --- dat_ia_query -------------------------------------------------------------------------- */
@@ -374,7 +374,8 @@ static void ia_query__provider_attributes(void)
 	CHECK(memchr(attr.provider_name, 0, sizeof attr.provider_name) != NULL);
 	CHECK_EQ(attr.dapl_version_major, DX_MAJOR);
 	CHECK_EQ(attr.dapl_version_minor, DX_MINOR);
-	CHECK(attr.max_private_data_size >= 64);
+	/* The connection manager of InfiniBand leaves a consumer 56 bytes. */
+	CHECK(attr.max_private_data_size >= 56);
 	CHECK(attr.optimal_buffer_alignment > 0);
 	CHECK(attr.optimal_buffer_alignment <= DAT_OPTIMAL_ALIGNMENT);
 	CHECK(DAT_OPTIMAL_ALIGNMENT % attr.optimal_buffer_alignment == 0);

@@ -139,6 +139,8 @@ pub trait CompletionQueue: Send + Sync {
     fn arm(&self);
     /// Takes an unused arming back.
     fn disarm(&self);
+    /// How many completions it holds: at least what was asked for.
+    fn capacity(&self) -> u32;
     /// Changes the capacity.
     ///
     /// # Errors

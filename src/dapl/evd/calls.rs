@@ -291,7 +291,8 @@ impl<D: Device> Evd<D> {
             cq.resize(qlen)
                 .map_err(|_| Error::from(Kind::InvalidState))?;
         }
-        state.qlen = qlen as usize;
+        let held = self.cq.as_ref().map_or(qlen, |cq| cq.capacity());
+        state.qlen = held as usize;
         Ok(())
     }
 

@@ -196,7 +196,8 @@ impl<D: Device> CqHandler for Upcall<D> {
 }
 
 impl<D: Device> Evd<D> {
-    /// Makes an EVD; see `dat_evd_create`.
+    /// Makes an EVD; see `dat_evd_create`. It holds as many events as its completion queue has
+    /// room for, which may be more than `qlen`.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a length below 1 or flags that do not exist,
@@ -224,13 +225,14 @@ impl<D: Device> Evd<D> {
         if let Some(cno) = &cno {
             cno.attach(ia)?;
         }
+        let held = cq.as_ref().map_or(qlen, |cq| cq.capacity()) as usize;
         let evd = Arc::new(Evd {
             base: Base::new(ia.clone()),
             flags,
             cq,
             state: Mutex::new(State {
                 queue: VecDeque::new(),
-                qlen: qlen as usize,
+                qlen: held,
                 enabled: true,
                 waitable: true,
                 waiter: false,

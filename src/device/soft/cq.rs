@@ -113,6 +113,10 @@ impl CompletionQueue for Cq {
         self.ring.lock().armed = false;
     }
 
+    fn capacity(&self) -> u32 {
+        self.ring.lock().capacity as u32
+    }
+
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
         let mut ring = self.ring.lock();
         let capacity = entries as usize;

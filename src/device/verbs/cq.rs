@@ -390,6 +390,12 @@ impl CompletionQueue for Cq {
         self.wanted.store(false, Ordering::Release);
     }
 
+    fn capacity(&self) -> u32 {
+        let _guard = pin();
+        // SAFETY: the queue is valid for the section.
+        unsafe { (*self.raw()).cqe }.max(1) as u32
+    }
+
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
         let max = self.device.attr.max_cqe;
         if entries > max || self.queue.lock().entries.len() > entries as usize {
