@@ -388,14 +388,15 @@ static void stress__post_and_take(void)
 	messages = rounds(MESSAGES);
 	rig_up(&a);
 	rig_up(&b);
+	/* Room for all: whether events are taken in time is not the point. Not every device can
+	 * resize a queue that is in use. */
+	OK(dat_evd_resize(a.request_evd, REQUESTS));
+	OK(dat_evd_resize(b.recv_evd, REQUESTS));
 	ep_a = make_ep(&a, NULL);
 	ep_b = make_ep(&b, NULL);
 	connect_eps(&a, ep_a, &b, ep_b);
 	mem_a = make_mem(&a, 1 << 16, DAT_MEM_PRIV_ALL_FLAG);
 	mem_b = make_mem(&b, 1 << 16, DAT_MEM_PRIV_ALL_FLAG);
-	/* Room for all: whether events are taken in time is not the point. */
-	OK(dat_evd_resize(a.request_evd, REQUESTS));
-	OK(dat_evd_resize(b.recv_evd, REQUESTS));
 	in_threads(post_and_take);
 	while ((request_count < (SENDERS + 2) * messages || receive_count < SENDERS * messages) &&
 	       now_us() < end) {

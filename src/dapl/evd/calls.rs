@@ -7,9 +7,9 @@ use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::cno::{Cno, timeout};
 use crate::dapl::ia::lookup_ia;
-use crate::dapl::object::{boundary, check_mask, lookup, lookup_opt, non_null};
+use crate::dapl::object::{boundary, check_mask, device_error, lookup, lookup_opt, non_null};
 use crate::dapl::types::{Event, Opaque};
-use crate::device::{CompletionQueue, Device};
+use crate::device::{CompletionQueue, Device, DeviceError};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, pin};
 
@@ -288,8 +288,10 @@ impl<D: Device> Evd<D> {
             return Err(Kind::InvalidState.into());
         }
         if let Some(cq) = &self.cq {
-            cq.resize(qlen)
-                .map_err(|_| Error::from(Kind::InvalidState))?;
+            cq.resize(qlen).map_err(|e| match e {
+                DeviceError::Limit => Kind::InvalidState.into(),
+                e => device_error(e, Subtype::ResourceTevd),
+            })?;
         }
         let held = self.cq.as_ref().map_or(qlen, |cq| cq.capacity());
         state.qlen = held as usize;

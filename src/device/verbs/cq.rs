@@ -314,7 +314,7 @@ impl Cq {
         let users =
             self.users(true).load(Ordering::Relaxed) + self.users(false).load(Ordering::Relaxed);
         if users > 0 {
-            return Err(DeviceError::Limit);
+            return Err(DeviceError::Resources);
         }
         let token = with_exposed_provenance_mut(self.token as usize);
         let new = create(&self.device, entries, token);

@@ -55,6 +55,7 @@ libraries! {
         ibv_ack_cq_events(*mut Cq, c_uint);
         ibv_create_srq(*mut Pd, *mut SrqInitAttr) -> *mut Srq;
         ibv_modify_srq(*mut Srq, *mut SrqAttr, c_int) -> c_int;
+        ibv_query_srq(*mut Srq, *mut SrqAttr) -> c_int;
         ibv_destroy_srq(*mut Srq) -> c_int;
         ibv_create_qp(*mut Pd, *mut QpInitAttr) -> *mut Qp;
         ibv_modify_qp(*mut Qp, *mut QpAttr, c_int) -> c_int;

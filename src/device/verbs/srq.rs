@@ -233,7 +233,13 @@ impl SharedReceiveQueue for Srq {
             };
             self.modify(&mut attr, sys::SRQ_MAX_WR)
                 .map_err(|_| DeviceError::Resources)?;
-            room = attr.max_wr.max(max_wr);
+            // siw says yes and does nothing.
+            // SAFETY: the queue is valid, and there is room for its attributes.
+            let known = unsafe { (self.device.adapter.lib.ibv_query_srq)(self.raw, &mut attr) };
+            if known != 0 || attr.max_wr < max_wr {
+                return Err(DeviceError::Resources);
+            }
+            room = attr.max_wr;
             self.room.store(room, Ordering::Relaxed);
         }
         let mut buffers = self.posted.buffers.lock();
