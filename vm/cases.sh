@@ -79,6 +79,14 @@ group_loaded() {
 	dtestcm_case $end $end 10
 	dapltest_cases $end $end
 	limits $end
+	[ "$DEVICE" = rxe ] || return
+	# libdaploscm, which finds its peers over sockets; and an entry whose library is not there,
+	# before one of the same name.
+	every_mode loaded:scm-rxe loaded:scm-rxe
+	dapltest_cases loaded:scm-rxe loaded:scm-rxe
+	dtest_case loaded:late-rxe loaded:late-rxe -b 4096 -B 10
+	# libdaploucm among them: on RoCE its own dtest finds no peer, so it is opened and used alone.
+	many_case loaded:rxe rxe scm-rxe ucm-rxe late-rxe soft siw
 }
 
 # Both ends ours.

@@ -3,7 +3,8 @@
 #
 # For scripts in the machine: runs the two ends of a test, and reports in TAP.
 #
-# An end is WHOSE:DEVICE, with a DEVICE of rxe or siw, which is also the name of the IA, and of
+# An end is WHOSE:DEVICE, with a DEVICE of rxe or siw (or another name of conf/ that ends so),
+# which is also the name of the IA, and of
 #   ours     our library, our verbs provider
 #   loaded   our library, with OpenFabrics' provider library in it
 #   debian   OpenFabrics' libraries
@@ -70,7 +71,7 @@ plan() {
 address_of() {
 	case $1 in
 	soft:* | plain:*) echo 10.1.0.2 ;;
-	*:rxe) echo 10.0.0.1 ;;
+	*:*rxe) echo 10.0.0.1 ;;
 	*:siw) echo 10.1.0.1 ;;
 	esac
 }
@@ -189,6 +190,18 @@ meet() {
 	for end in $ends; do
 		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
 	done
+	verdict "$name" "$why"
+}
+
+# many_case END IA...: all these IAs in one process.
+many_case() {
+	local name="many/$1" status why
+	wanted "$name" || return 0
+	: >$logs/server
+	call 40 "$1" "$PROGS/dat_many" "${@:2}"
+	status=$?
+	why=$(ended $status 0)
+	said client PASSED || why+=$'\nclient: does not say PASSED'
 	verdict "$name" "$why"
 }
 

@@ -19,6 +19,7 @@ static DAT_CR_HANDLE request;
 static DAT_EP_HANDLE ep;
 static DAT_LMR_CONTEXT context;
 static DAT_IA_ATTR limits;
+static DAT_PROVIDER_ATTR provider;
 static struct sockaddr_storage remote;
 static uint16_t remote_port;
 static bool over;
@@ -45,7 +46,8 @@ static DAT_EVD_HANDLE make_evd(DAT_EVD_FLAGS flags)
 void open_device(const char *where)
 {
 	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)where, 8, &async_evd, &ia));
-	OK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &limits, DAT_PROVIDER_FIELD_NONE, NULL));
+	OK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &limits, DAT_PROVIDER_FIELD_ALL,
+			&provider));
 	OK(dat_pz_create(ia, &pz));
 	dto_evd = make_evd(DAT_EVD_DTO_FLAG);
 	connection_evd = make_evd(DAT_EVD_CONNECTION_FLAG);
@@ -190,6 +192,11 @@ enum answer connect_endpoint(const void *private_data, size_t length, void *answ
 void disconnect(void)
 {
 	OK(dat_ep_disconnect(ep, DAT_CLOSE_ABRUPT_FLAG));
+}
+
+bool flushes_all(void)
+{
+	return strncmp(provider.provider_name, "libdat", 6) == 0;
 }
 
 bool disconnected(int milliseconds)

@@ -59,6 +59,9 @@ bool next_completion(struct completion *completion, int milliseconds);
 void disconnect(void);
 /* Waits until it has ended. */
 bool disconnected(int milliseconds);
+/* Whether the library sees to it that every receive comes back. siw loses one that is posted in
+ * the moment in which the connection ends. */
+bool flushes_all(void);
 void close_device(void);
 
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

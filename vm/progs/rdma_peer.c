@@ -152,6 +152,11 @@ void disconnect(void)
 		over = true;
 }
 
+bool flushes_all(void)
+{
+	return id->verbs->device->transport_type != IBV_TRANSPORT_IWARP;
+}
+
 bool disconnected(int milliseconds)
 {
 	int64_t end = now_ms() + milliseconds;

@@ -20,12 +20,7 @@ pub(super) fn completion(
     let status = if wc.status == sys::WC_SUCCESS {
         WcStatus::Success
     } else {
-        let status = match wc.status {
-            // rxe tells the responder, too, what it tells the requester of a message that does
-            // not fit.
-            sys::WC_REM_INV_REQ_ERR if received => WcStatus::LocalLength,
-            status => failure(status),
-        };
+        let status = failure(wc.status);
         if status != WcStatus::Flushed {
             hw.fail();
         }
