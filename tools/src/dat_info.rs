@@ -7,6 +7,7 @@
 //! take the other listing with it.
 
 mod library;
+mod loader;
 mod table;
 
 use std::env;
@@ -121,7 +122,7 @@ fn list(setup: &Setup) -> io::Result<bool> {
     let (title, rows) = match library {
         Ok(library) => (library.path(), opened(&library, &reports, version)),
         Err(why) => (
-            format!("cannot load {}: {why}", library::soname(setup.version)),
+            format!("cannot load {}: {why}", loader::soname(setup.version)),
             reports.iter().map(unopened).collect(),
         ),
     };

@@ -1,23 +1,21 @@
 //! `libdat.so.1` and `libdat2.so.2` as a C program sees them: opened at run time, used through
 //! their exported functions.
 
-use std::env;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, c_void};
 use std::mem::{MaybeUninit, transmute};
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 
 use dat_core::abi::common::{
     DAT_BOOLEAN, DAT_CLOSE_ABRUPT_FLAG, DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_FALSE,
-    DAT_IA_ADDRESS_PTR, DAT_IA_HANDLE, DAT_NAME_MAX_LENGTH, DAT_NAME_PTR, DAT_PROVIDER_INFO,
-    DAT_RETURN, DAT_SUCCESS, DAT_TRUE, DAT_UINT32,
+    DAT_IA_HANDLE, DAT_NAME_MAX_LENGTH, DAT_NAME_PTR, DAT_PROVIDER_INFO, DAT_RETURN, DAT_SUCCESS,
+    DAT_TRUE, DAT_UINT32,
 };
 use dat_core::abi::{v1, v2};
 use dat_core::error::Version;
 use dat_core::registry::key::Key;
 use dat_core::strerror;
+
+use crate::loader;
 
 type ListProviders =
     unsafe extern "C" fn(DAT_COUNT, *mut DAT_COUNT, *mut *mut DAT_PROVIDER_INFO) -> DAT_RETURN;
@@ -60,27 +58,11 @@ impl Library {
     ///
     /// What the loader says.
     pub fn open(version: Version) -> Result<Library, String> {
-        let mut said = String::new();
-        for path in candidates(version) {
-            let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
-                continue;
-            };
-            // SAFETY: a C string; constructors of a DAT library do nothing dangerous.
-            let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-            match NonNull::new(handle) {
-                Some(handle) => return Library::bind(version, handle),
-                None => said = last_error(),
-            }
-        }
-        Err(said)
+        Library::bind(version, loader::open(version)?)
     }
 
     fn bind(version: Version, handle: NonNull<c_void>) -> Result<Library, String> {
-        let symbol = |name: &CStr| {
-            // SAFETY: an open handle and a C string.
-            let symbol = unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) };
-            NonNull::new(symbol).ok_or_else(last_error)
-        };
+        let symbol = |name: &CStr| loader::symbol(handle, name);
         // SAFETY: the functions of a DAT library have these types under these names.
         unsafe {
             Ok(Library {
@@ -103,7 +85,7 @@ impl Library {
         // SAFETY: zeroed, and filled if found.
         let name = unsafe { (*info.as_ptr()).dli_fname };
         if found == 0 || name.is_null() {
-            return soname(self.version).to_owned();
+            return loader::soname(self.version).to_owned();
         }
         // SAFETY: not NULL, so the name of the file, which lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) };
@@ -177,7 +159,7 @@ impl Library {
             }
         };
         // SAFETY: the address of an open IA.
-        Ok(unsafe { address_text(address) })
+        Ok(unsafe { loader::address_text(address) })
     }
 
     fn check(&self, call: &str, code: DAT_RETURN) -> Result<(), String> {
@@ -192,108 +174,5 @@ impl Library {
             }
             Err(_) => format!("{call}: code {code:#x}"),
         })
-    }
-}
-
-/// The name of a version's library for the loader.
-pub fn soname(version: Version) -> &'static str {
-    match version {
-        Version::V1 => "libdat.so.1",
-        Version::V2 => "libdat2.so.2",
-    }
-}
-
-/// Where the library may be: beside this program as it was built, in the tree that it is
-/// installed in, in the loader's search path.
-fn candidates(version: Version) -> Vec<PathBuf> {
-    let name = soname(version);
-    let built = name.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let mut paths = Vec::new();
-    if let Ok(program) = env::current_exe()
-        && let Some(directory) = program.parent()
-    {
-        paths.push(directory.join(built));
-        if let Some(prefix) = directory.parent() {
-            let multiarch = format!("lib/{}-linux-gnu", env::consts::ARCH);
-            for lib in ["lib", "lib64", &multiarch] {
-                paths.push(prefix.join(lib).join(name));
-            }
-        }
-    }
-    paths.push(name.into());
-    paths
-}
-
-/// An address as text, without a port; `None` if there is none or it is of another family.
-///
-/// # Safety
-///
-/// `address` is NULL or a socket address of its family's size.
-unsafe fn address_text(address: DAT_IA_ADDRESS_PTR) -> Option<String> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: not NULL; every socket address begins with its family.
-    match i32::from(unsafe { (*address).sa_family }) {
-        libc::AF_INET => {
-            // SAFETY: of this family, so of this type; it may be aligned as bytes are.
-            let address = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).to_string())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).to_string())
-        }
-        _ => None,
-    }
-}
-
-/// What the loader says of the last failure.
-fn last_error() -> String {
-    // SAFETY: no preconditions.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "the loader gives no reason".to_owned();
-    }
-    // SAFETY: not NULL, so a C string until the next call of this thread.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_as_text() {
-        // SAFETY: zero bytes are a value of the type.
-        let mut v4: libc::sockaddr_in = unsafe { MaybeUninit::zeroed().assume_init() };
-        v4.sin_family = libc::AF_INET as libc::sa_family_t;
-        v4.sin_addr.s_addr = u32::from(Ipv4Addr::new(192, 0, 2, 7)).to_be();
-        // SAFETY: zero bytes are a value of the type.
-        let mut v6: libc::sockaddr_in6 = unsafe { MaybeUninit::zeroed().assume_init() };
-        v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-        v6.sin6_addr.s6_addr = Ipv6Addr::LOCALHOST.octets();
-        // SAFETY: locals of their family's type, or NULL.
-        unsafe {
-            let text = address_text(ptr::from_mut(&mut v4).cast());
-            assert_eq!(text.as_deref(), Some("192.0.2.7"));
-            let text = address_text(ptr::from_mut(&mut v6).cast());
-            assert_eq!(text.as_deref(), Some("::1"));
-            v4.sin_family = libc::AF_UNIX as libc::sa_family_t;
-            assert_eq!(address_text(ptr::from_mut(&mut v4).cast()), None);
-            assert_eq!(address_text(ptr::null_mut()), None);
-        }
-    }
-
-    #[test]
-    fn the_library_beside_the_program_comes_first() {
-        let first = |version| candidates(version)[0].file_name().unwrap().to_owned();
-        assert_eq!(first(Version::V1), "libdat.so");
-        assert_eq!(first(Version::V2), "libdat2.so");
-        let last = candidates(Version::V2).pop().unwrap();
-        assert_eq!(last.to_str(), Some("libdat2.so.2"));
     }
 }
