@@ -24,7 +24,7 @@ REPEAT     ?= 1
 # The file names behind the SONAMEs libdat.so.1 and libdat2.so.2.
 LIB1 := libdat.so.1.0.2
 LIB2 := libdat2.so.2.0.0
-TOOLS := dat-info
+TOOLS := dat-info dat-perf
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 
 OUT    := build/$(PROFILE)

@@ -79,9 +79,12 @@ check libdat2_soname_link links_to libdat2.so.2 libdat2.so.2.0.0
 check consumer_of_dat consumer dat 1
 check consumer_of_dat2 consumer dat2 2
 check dat_info env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-info"
+check dat_perf env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-perf" --loopback \
+	--time 0.01 -s 8,4K --verify
 check example_configuration test -f "$dest/usr/share/doc/libdat/dat.conf.example"
 check man_page_of_dat_conf test -f "$dest/usr/share/man/man5/dat.conf.5"
 check man_page_of_dat_info test -f "$dest/usr/share/man/man1/dat-info.1"
+check man_page_of_dat_perf test -f "$dest/usr/share/man/man1/dat-perf.1"
 check uninstall "${make[@]}" uninstall
 leftover() {
 	[ "$(find "$dest" ! -type d)" = "$dest/etc/dat.conf" ] || {

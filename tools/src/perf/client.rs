@@ -1,0 +1,225 @@
+//! The end that measures, and the order of things that it has in common with the loopback.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use dat_core::abi::common::*;
+
+use super::failure::{Result, error};
+use super::ia::{Address, Ia};
+use super::inbox::{Inbox, Slots};
+use super::options::Options;
+use super::order::{Hello, Note, Op, Order, Test};
+use super::plan::{self, Item, Plan};
+use super::report::{Report, Row};
+use super::run::{self, Outcome, Pace};
+use super::samples;
+use super::side::{Queue, Side};
+
+/// How long a connection may take to come up.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Carries an order out.
+pub trait Runner {
+    /// Measures once.
+    fn run(&mut self, order: &Order, pace: Pace) -> Result<Outcome>;
+}
+
+/// Measures all of a plan.
+pub fn measure(
+    options: &Options,
+    plan: &Plan,
+    runner: &mut impl Runner,
+    trips: fn(&Order) -> u32,
+    report: &mut Report,
+) -> Result<()> {
+    for item in &plan.items {
+        let row = measure_item(options, item, runner, trips)?;
+        report.add(row);
+    }
+    Ok(())
+}
+
+fn measure_item(
+    options: &Options,
+    item: &Item,
+    runner: &mut impl Runner,
+    trips: fn(&Order) -> u32,
+) -> Result<Row> {
+    let endpoints = u64::from(options.endpoints);
+    let warm_up = plan::order(options, item, plan::warm_up(options, item));
+    let warm = runner.run(&warm_up, plan::pace(options, 1))?;
+    let warm_total = warm_up.count * endpoints;
+    let each = match item.test {
+        // One slow operation of a few says little about the next ones.
+        Test::Latency => Duration::from_secs_f64(warm.times.latency(warm_total, 1).p50 / 1e6),
+        _ => warm.times.total.div_f64(warm_total as f64),
+    };
+    let order = plan::order(options, item, plan::count(options, each));
+    let pace = plan::pace(options, samples::group(each));
+    let Outcome { times, bad } = runner.run(&order, pace)?;
+    let total = order.count * endpoints;
+    let bad = bad + warm.bad;
+    if bad > 0 {
+        let (test, op) = (item.test.name(), item.op.name());
+        return error(format!(
+            "{bad} messages were wrong ({test}, {op}, {} bytes)",
+            item.size
+        ));
+    }
+    let seconds = times.total.as_secs_f64();
+    let group = times.group;
+    Ok(Row {
+        item: *item,
+        count: total,
+        seconds,
+        group: (item.test == Test::Latency).then_some(group),
+        latency: (item.test == Test::Latency).then(|| times.latency(total, trips(&order))),
+    })
+}
+
+/// The client of a server.
+pub struct Client {
+    side: Side,
+}
+
+impl Client {
+    /// Connects to the server.
+    ///
+    /// # Errors
+    ///
+    /// If there is no server, or it refuses.
+    pub fn connect(ia: &Rc<Ia>, options: &Options, plan: &Plan, host: &str) -> Result<Client> {
+        let address = Address::resolve(host)?;
+        let hello = hello(options, plan);
+        let mut side = Side::new(ia, &hello, options.wait)?;
+        side.expect_note()?;
+        for index in 0..hello.endpoints {
+            let mut private = side.introduce(&Hello { index, ..hello }).encode();
+            connect(
+                &side,
+                index.into(),
+                &address,
+                options.qualifier,
+                &mut private,
+            )?;
+            let answer = side.ia.connected(side.connect_evd, CONNECT);
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(super::failure::Failure::Error(why)) => {
+                    return error(format!("{host}, qualifier {}: {why}", options.qualifier));
+                }
+                Err(other) => return Err(other),
+            };
+            match Hello::decode(&answer) {
+                Some(server) => {
+                    side.peer.base = server.base;
+                    side.peer.key = server.key;
+                }
+                None => {
+                    return error(format!(
+                        "what listens on {host} is no dat-perf of this version"
+                    ));
+                }
+            }
+        }
+        Ok(Client { side })
+    }
+
+    /// Ends the session.
+    pub fn close(mut self) -> Result<()> {
+        self.side.tell(&Note::Bye)?;
+        self.side.disconnect();
+        Ok(())
+    }
+
+    fn expect(&mut self, wanted: fn(Note) -> Option<u64>) -> Result<u64> {
+        let note = self.side.told()?;
+        match wanted(note) {
+            Some(value) => Ok(value),
+            None => error(format!("the server has answered out of turn: {note:?}")),
+        }
+    }
+}
+
+/// What the session needs.
+pub fn hello(options: &Options, plan: &Plan) -> Hello {
+    let since_epoch = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Hello {
+        index: 0,
+        endpoints: options.endpoints,
+        window: plan.window,
+        session: (since_epoch.as_nanos() as u64) ^ u64::from(std::process::id()) << 48,
+        area: plan.area as u64,
+        base: 0,
+        key: 0,
+    }
+}
+
+/// Asks for a connection of an endpoint.
+pub fn connect(
+    side: &Side,
+    ep: usize,
+    address: &Address,
+    qualifier: u64,
+    private: &mut [u8],
+) -> Result<()> {
+    // SAFETY: an endpoint of ours, an address and private data that outlive the call.
+    let code = unsafe {
+        (side.ia.api.ep_connect)(
+            side.ep(ep),
+            address.as_ptr(),
+            qualifier,
+            CONNECT.as_micros() as DAT_TIMEOUT,
+            private.len() as DAT_COUNT,
+            private.as_mut_ptr().cast(),
+            DAT_QOS_BEST_EFFORT,
+            DAT_CONNECT_DEFAULT_FLAG,
+        )
+    };
+    side.ia.api.check("dat_ep_connect", code)
+}
+
+impl Runner for Client {
+    fn run(&mut self, order: &Order, pace: Pace) -> Result<Outcome> {
+        let expected = match (order.test, order.op) {
+            (Test::Latency, Op::Send) => order.count,
+            (_, Op::Send) => run::credits(order),
+            _ => 0,
+        };
+        // The receive of "ready" is posted already, so it goes first.
+        run::furnish(&mut self.side, order, false);
+        let slots = Slots::new(order);
+        let mut inbox = Inbox::open(&self.side, slots, order.size, expected, run::depth(order))?;
+        self.side.tell(&Note::Order(*order))?;
+        self.expect(|note| (note == Note::Ready).then_some(0))?;
+        let side = &mut self.side;
+        let mut outcome = match (order.test, order.op) {
+            (Test::Latency, Op::Send) => run::ping(side, order, &mut inbox, pace)?,
+            (Test::Latency, Op::WritePoll) => run::write_poll(side, order, false, pace)?,
+            (Test::Latency, _) => run::one_sided(side, order, pace)?,
+            _ => run::stream(side, order, &mut inbox, pace)?,
+        };
+        if order.passive {
+            let bell = side.map.bell();
+            side.bytes(bell, 8).fill(1);
+            side.write(0, bell, bell, 8, 0)?;
+            side.take(Queue::Request)?;
+        }
+        side.tell(&Note::Finish)?;
+        outcome.bad += self.expect(|note| match note {
+            Note::Done(bad) => Some(bad),
+            _ => None,
+        })?;
+        self.side.expect_note()?;
+        Ok(outcome)
+    }
+}
+
+/// How many times the latency an operation takes: half a round trip is what counts.
+pub fn trips(order: &Order) -> u32 {
+    match order.op.two_sided() {
+        true => 2,
+        false => 1,
+    }
+}

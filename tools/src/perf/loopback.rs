@@ -1,0 +1,176 @@
+//! Both ends in one process and one thread: what the library itself costs.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::client::{Runner, connect, hello};
+use super::failure::{Result, error};
+use super::ia::{Address, Ia};
+use super::idle::Idle;
+use super::inbox::{Inbox, Slots};
+use super::options::Options;
+use super::order::{Hello, Op, Order, Test};
+use super::pattern;
+use super::plan::Plan;
+use super::run::{self, Outcome, Pace};
+use super::samples::Stopwatch;
+use super::server::Server;
+use super::side::{Queue, Side};
+
+/// How long a connection may take to come up.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The two ends.
+pub struct Loopback {
+    here: Side,
+    there: Side,
+}
+
+impl Loopback {
+    /// Connects the two ends.
+    pub fn connect(ia: &Rc<Ia>, options: &Options, plan: &Plan) -> Result<Loopback> {
+        let listener = Options {
+            qualifier: 0,
+            ..options.clone()
+        };
+        let server = Server::new(ia, &listener)?;
+        let (hello, address) = (hello(options, plan), Address::of(ia)?);
+        let mut here = Side::new(ia, &hello, options.wait)?;
+        let mut there = Side::new(ia, &hello, options.wait)?;
+        let (ours, theirs) = (here.introduce(&hello), there.introduce(&hello));
+        for index in 0..hello.endpoints {
+            let mut private = Hello { index, ..ours }.encode();
+            let qualifier = server.qualifier;
+            connect(&here, index.into(), &address, qualifier, &mut private)?;
+            server.take_in(&there, index.into(), &hello)?;
+            let answer = ia.connected(here.connect_evd, CONNECT)?;
+            if Hello::decode(&answer) != Some(theirs) {
+                return error("somebody else has answered");
+            }
+        }
+        (here.peer.base, here.peer.key) = (theirs.base, theirs.key);
+        (there.peer.base, there.peer.key) = (ours.base, ours.key);
+        Ok(Loopback { here, there })
+    }
+
+    /// A send, its receive, both completions.
+    fn send_one(&mut self, order: &Order, inbox: &mut Inbox, ep: usize, n: u64) -> Result<u64> {
+        let (here, there) = (&mut self.here, &mut self.there);
+        run::prepare(here, order, Slots::new(order), false, ep, n);
+        let at = here.map.source() + Slots::new(order).offset(ep, n);
+        here.send(ep, at, order.size, ep as u64)?;
+        let received = there.take(Queue::Recv)?;
+        let (at, number) = inbox.arrival(there, received.cookie as usize)?;
+        let mut bad = u64::from(received.length != order.size);
+        if order.verify {
+            bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
+        }
+        here.take(Queue::Request)?;
+        inbox.repost(there, ep)?;
+        Ok(bad)
+    }
+
+    /// An RDMA write that is seen in memory.
+    fn write_one(&mut self, order: &Order, turn: u64) -> Result<()> {
+        let (here, there) = (&mut self.here, &self.there);
+        let last = order.size as usize - 8;
+        let (source, landing) = (here.map.source(), here.map.landing());
+        here.word(source + last)
+            .store(turn, std::sync::atomic::Ordering::Relaxed);
+        here.write(0, source, landing, order.size, 0)?;
+        let mut idle = Idle::default();
+        let arrived = there.word(landing + last);
+        while arrived.load(std::sync::atomic::Ordering::Acquire) != turn {
+            idle.look_around(here)?;
+        }
+        here.take(Queue::Request).map(drop)
+    }
+
+    fn latency(&mut self, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
+        match order.op {
+            Op::Write | Op::Read => return run::one_sided(&mut self.here, order, pace),
+            Op::Send | Op::WritePoll => {}
+        }
+        let endpoints = self.here.endpoints();
+        let (mut bad, mut turn) = (0, 0);
+        let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
+        for number in 0..order.count {
+            for ep in 0..endpoints {
+                turn += 1;
+                if !pace.pause.is_zero() {
+                    watch.without(|| std::thread::sleep(pace.pause));
+                }
+                match order.op {
+                    Op::Send => bad += self.send_one(order, inbox, ep, number)?,
+                    _ => self.write_one(order, turn)?,
+                }
+                watch.lap();
+            }
+        }
+        let times = watch.stop();
+        Ok(Outcome { times, bad })
+    }
+
+    /// Windows of sends, each received before the next begins.
+    fn stream(&mut self, order: &Order, inbox: &mut Inbox) -> Result<Outcome> {
+        let slots = Slots::new(order);
+        let (here, there) = (&mut self.here, &mut self.there);
+        let window = u64::from(order.window);
+        let mut bad = 0;
+        let watch = Stopwatch::start(u64::MAX, 0);
+        for first in (0..order.count).step_by(order.window as usize) {
+            for ep in 0..here.endpoints() {
+                for number in first..first + window {
+                    run::prepare(here, order, slots, false, ep, number);
+                    let at = here.map.source() + slots.offset(ep, number);
+                    here.send(ep, at, order.size, ep as u64)?;
+                }
+                for _ in 0..window {
+                    let received = there.take(Queue::Recv)?;
+                    let (at, number) = inbox.arrival(there, received.cookie as usize)?;
+                    bad += u64::from(received.length != order.size);
+                    if order.verify {
+                        bad += run::wrong(there, order, at, pattern::seed(false, ep, number));
+                    }
+                    inbox.repost(there, ep)?;
+                }
+                for _ in 0..window {
+                    here.take(Queue::Request)?;
+                }
+            }
+        }
+        let times = watch.stop();
+        Ok(Outcome { times, bad })
+    }
+}
+
+impl Runner for Loopback {
+    fn run(&mut self, order: &Order, pace: Pace) -> Result<Outcome> {
+        let expected = match order.op {
+            Op::Send => order.count,
+            _ => 0,
+        };
+        run::furnish(&mut self.here, order, false);
+        run::furnish(&mut self.there, order, true);
+        let slots = Slots::new(order);
+        let there = &self.there;
+        let mut inbox = Inbox::data(there, slots, order.size, expected, run::depth(order))?;
+        let mut outcome = match (order.test, order.op) {
+            (Test::Latency, _) => self.latency(order, &mut inbox, pace)?,
+            (_, Op::Send) => self.stream(order, &mut inbox)?,
+            _ => {
+                let mut none = Inbox::data(&self.here, slots, order.size, 0, 0)?;
+                run::stream(&mut self.here, order, &mut none, pace)?
+            }
+        };
+        if order.op == Op::Write {
+            outcome.bad += run::check_written(&mut self.there, order);
+        }
+        Ok(outcome)
+    }
+}
+
+/// An operation is one way.
+pub fn trips(_order: &Order) -> u32 {
+    1
+}

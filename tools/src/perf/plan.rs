@@ -1,0 +1,197 @@
+//! Which measurements a run consists of.
+
+use std::time::Duration;
+
+use super::failure::{Result, error};
+use super::inbox::Slots;
+use super::options::Options;
+use super::order::{Op, Order, Test};
+use super::run::Pace;
+
+/// Bytes that a warm-up moves at most, so that it ends soon with large operations.
+const WARM_BYTES: u64 = 64 << 20;
+/// The most operations that are measured at once.
+const COUNT_MAX: u64 = 50_000_000;
+/// The most memory of an end, in bytes.
+const MEMORY_MAX: usize = 4 << 30;
+
+/// A measurement of the plan, without its counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// What is measured.
+    pub test: Test,
+    /// How the data moves.
+    pub op: Op,
+    /// Bytes of an operation.
+    pub size: u32,
+}
+
+/// All that is to be measured.
+pub struct Plan {
+    /// The measurements, in their order.
+    pub items: Vec<Item>,
+    /// Bytes of an area of memory that is enough for each.
+    pub area: usize,
+    /// The largest window.
+    pub window: u16,
+}
+
+/// Sizes unless some are asked for.
+const SIZES: [u32; 8] = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+impl Plan {
+    /// What the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// If nothing is left of it, or it would take too much memory.
+    pub fn new(options: &Options, limit: u32) -> Result<Plan> {
+        let mut items = Vec::new();
+        for &test in &options.test {
+            for &op in &options.op {
+                let sizes = match (&options.size, test) {
+                    (Some(sizes), _) => sizes.0.as_slice(),
+                    (None, Test::Rate) => &SIZES[..1],
+                    (None, _) => &SIZES,
+                };
+                for &size in sizes {
+                    // Only a dialogue can be polled for in memory, by its last whole word.
+                    let in_memory = op == Op::WritePoll;
+                    if in_memory && (test != Test::Latency || !size.is_multiple_of(8)) {
+                        continue;
+                    }
+                    items.push(Item { test, op, size });
+                }
+            }
+        }
+        if items.is_empty() {
+            return error(
+                "nothing to measure: write-poll is a latency of sizes that are multiples of 8",
+            );
+        }
+        if let Some(item) = items.iter().find(|item| item.size > limit) {
+            return error(format!(
+                "{} bytes are more than this IA moves at once ({limit})",
+                item.size
+            ));
+        }
+        let orders = items.iter().map(|item| order(options, item, 1));
+        let area = orders.map(|order| Slots::new(&order).area(options.endpoints.into()));
+        let area = area.max().unwrap_or(0).max(4096);
+        if area > MEMORY_MAX / 3 {
+            return error(
+                "this takes too much memory: a smaller window or fewer endpoints, please",
+            );
+        }
+        Ok(Plan {
+            items,
+            area,
+            window: options.window,
+        })
+    }
+}
+
+/// The order for an item.
+pub fn order(options: &Options, item: &Item, count: u64) -> Order {
+    let window = match item.test {
+        Test::Latency => 1,
+        _ => u32::from(options.window),
+    };
+    let window64 = u64::from(window);
+    Order {
+        test: item.test,
+        op: item.op,
+        verify: options.verify,
+        passive: options.passive && !item.op.two_sided(),
+        wait: options.wait,
+        size: item.size,
+        window,
+        // Whole windows: the receiver of a stream acknowledges each.
+        count: count.div_ceil(window64) * window64,
+    }
+}
+
+/// Operations of each endpoint to warm up with.
+pub fn warm_up(options: &Options, item: &Item) -> u64 {
+    let bytes = (WARM_BYTES / u64::from(item.size).max(1)).max(8);
+    let endpoints = u64::from(options.endpoints);
+    let pauses = match options.pause {
+        0 => u64::MAX,
+        pause => (100_000 / pause).max(4),
+    };
+    (options.warm_up.min(bytes).min(pauses) / endpoints).max(2)
+}
+
+/// Operations of each endpoint to measure, if one takes `each`.
+pub fn count(options: &Options, each: Duration) -> u64 {
+    let endpoints = u64::from(options.endpoints);
+    if let Some(count) = options.count {
+        return (count / endpoints).max(1);
+    }
+    let each = each.as_secs_f64() + options.pause as f64 / 1e6;
+    let count = (options.time / each.max(1e-9)).round();
+    ((count as u64).clamp(16, COUNT_MAX) / endpoints).max(1)
+}
+
+/// How the loop goes.
+pub fn pace(options: &Options, group: u64) -> Pace {
+    Pace {
+        group: if options.pause > 0 { 1 } else { group },
+        pause: Duration::from_micros(options.pause),
+        burst: u32::from(options.burst.unwrap_or(options.window / 2).max(1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn options(arguments: &[&str]) -> Options {
+        let given = ["dat-perf", "--loopback"].iter().chain(arguments);
+        Options::try_parse_from(given).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_left_out() {
+        let all = ["-t", "latency,rate", "-o", "send,write-poll", "-s", "4,8"];
+        let plan = Plan::new(&options(&all), u32::MAX).unwrap();
+        let names: Vec<_> = plan
+            .items
+            .iter()
+            .map(|item| (item.test.name(), item.op.name(), item.size))
+            .collect();
+        let expected = [
+            ("latency", "send", 4),
+            ("latency", "send", 8),
+            ("latency", "write-poll", 8),
+            ("rate", "send", 4),
+            ("rate", "send", 8),
+        ];
+        assert_eq!(names, expected);
+        let nothing = ["-t", "rate", "-o", "write-poll"];
+        assert!(Plan::new(&options(&nothing), u32::MAX).is_err());
+        assert!(Plan::new(&options(&["-s", "8K"]), 4096).is_err());
+    }
+
+    #[test]
+    fn counts_are_whole_windows() {
+        let options = options(&["-w", "64"]);
+        let item = |test| Item {
+            test,
+            op: Op::Send,
+            size: 8,
+        };
+        assert_eq!(order(&options, &item(Test::Rate), 65).count, 128);
+        assert_eq!(order(&options, &item(Test::Latency), 65).count, 65);
+    }
+
+    #[test]
+    fn a_measurement_takes_the_time_that_is_asked_for() {
+        let timed = options(&["--time", "2"]);
+        assert_eq!(count(&timed, Duration::from_micros(10)), 200_000);
+        assert_eq!(count(&timed, Duration::from_secs(10)), 16);
+        let many = options(&["--count", "1000", "--endpoints", "10"]);
+        assert_eq!(count(&many, Duration::ZERO), 100);
+    }
+}

@@ -1,0 +1,202 @@
+//! What was measured, as a table for people or as JSON for programs.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::options::Options;
+use super::plan::Item;
+use super::samples::Latency;
+
+/// A measurement that has been made.
+pub struct Row {
+    /// What was measured.
+    pub item: Item,
+    /// Operations, all endpoints together.
+    pub count: u64,
+    /// How long they took.
+    pub seconds: f64,
+    /// Operations that were timed together, if each was.
+    pub group: Option<u64>,
+    /// Their latencies, if they were one at a time.
+    pub latency: Option<Latency>,
+}
+
+/// Prints what was measured.
+pub struct Report {
+    json: bool,
+    head: Value,
+    rows: Vec<Value>,
+    started: bool,
+}
+
+const HEADS: &str = "test       op             size       count     \
+                     mean      p50      p99    p99.9        MB/s     Mmsg/s";
+
+impl Report {
+    /// Of a run with these options.
+    pub fn new(options: &Options) -> Report {
+        let mode = match options.loopback {
+            true => "loopback",
+            false => "client",
+        };
+        Report {
+            json: options.json,
+            head: json!({
+                "program": "dat-perf",
+                "version": env!("CARGO_PKG_VERSION"),
+                "mode": mode,
+                "ia": options.ia,
+                "endpoints": options.endpoints,
+                "window": options.window,
+                "wait": options.wait,
+                "passive": options.passive,
+                "pause_us": options.pause,
+                "verified": options.verify,
+            }),
+            rows: Vec::new(),
+            started: false,
+        }
+    }
+
+    /// Adds a row, and shows it at once if people read it.
+    pub fn add(&mut self, row: Row) {
+        if self.json {
+            self.rows.push(as_json(&row));
+            return;
+        }
+        if !self.started {
+            self.started = true;
+            print(&format!("{:40}      latency [us]\n{HEADS}\n", ""));
+        }
+        print(&as_text(&row));
+    }
+
+    /// The end: the JSON object, if that is wanted.
+    pub fn finish(self) {
+        if self.json {
+            let mut all = self.head;
+            all["results"] = Value::Array(self.rows);
+            print(&format!("{all:#}\n"));
+        }
+    }
+}
+
+/// Writes to standard output. That it is closed is the reader's right.
+fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn per_second(row: &Row) -> f64 {
+    row.count as f64 / row.seconds.max(1e-12)
+}
+
+fn as_json(row: &Row) -> Value {
+    let rate = per_second(row);
+    let mut value = json!({
+        "test": row.item.test.name(),
+        "op": row.item.op.name(),
+        "size": row.item.size,
+        "count": row.count,
+        "seconds": row.seconds,
+    });
+    if let Some(latency) = &row.latency {
+        value["latency_us"] = json!({
+            "mean": latency.mean,
+            "min": latency.min,
+            "p50": latency.p50,
+            "p99": latency.p99,
+            "p99.9": latency.p999,
+            "max": latency.max,
+        });
+        value["operations_per_sample"] = row.group.into();
+    } else {
+        value["bytes_per_second"] = json!(rate * f64::from(row.item.size));
+        value["messages_per_second"] = json!(rate);
+    }
+    value
+}
+
+/// A size as people write it.
+fn size_text(size: u32) -> String {
+    match size {
+        size if size.is_multiple_of(1 << 20) => format!("{}M", size >> 20),
+        size if size.is_multiple_of(1 << 10) => format!("{}K", size >> 10),
+        size => size.to_string(),
+    }
+}
+
+fn as_text(row: &Row) -> String {
+    let item = &row.item;
+    let mut line = format!(
+        "{:<10} {:<10} {:>8} {:>11}",
+        item.test.name(),
+        item.op.name(),
+        size_text(item.size),
+        row.count
+    );
+    match &row.latency {
+        Some(l) => {
+            for value in [l.mean, l.p50, l.p99, l.p999] {
+                line.push_str(&format!(" {value:>8.3}"));
+            }
+        }
+        None => {
+            let rate = per_second(row) / 1e6;
+            let bandwidth = rate * f64::from(item.size);
+            line.push_str(&format!("{:36} {bandwidth:>11.1} {rate:>10.4}", ""));
+        }
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::order::{Op, Test};
+
+    fn row(latency: Option<Latency>) -> Row {
+        Row {
+            item: Item {
+                test: Test::Latency,
+                op: Op::Send,
+                size: 4096,
+            },
+            count: 1000,
+            seconds: 0.5,
+            group: Some(1),
+            latency,
+        }
+    }
+
+    #[test]
+    fn a_latency() {
+        let latency = Latency {
+            p50: 1.25,
+            ..Latency::default()
+        };
+        let text = as_text(&row(Some(latency)));
+        assert!(
+            text.starts_with("latency    send             4K        1000"),
+            "{text}"
+        );
+        assert!(text.contains(" 1.250 "), "{text}");
+        assert_eq!(as_json(&row(Some(latency)))["latency_us"]["p50"], 1.25);
+    }
+
+    #[test]
+    fn a_bandwidth() {
+        let value = as_json(&row(None));
+        assert_eq!(value["bytes_per_second"], 4096.0 * 2000.0);
+        assert_eq!(value["messages_per_second"], 2000.0);
+        assert!(as_text(&row(None)).ends_with("        8.2     0.0020\n"));
+    }
+
+    #[test]
+    fn sizes_for_people() {
+        let texts = [1, 1024, 1000, 4 << 20].map(size_text);
+        assert_eq!(texts, ["1", "1K", "1000", "4M"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! `dat-perf` as a user runs it, with the libraries of this tree: on the soft provider, in one
+//! process and in two.
+
+#[allow(dead_code)] // other tests need the rest of it
+#[path = "../../tests/common/libs.rs"]
+mod libs;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Every operation, quickly, with all data checked.
+const ALL: [&str; 8] = ["-s", "1,8,100,64K", "-n", "50", "--warm-up", "4", "-w", "8"];
+
+/// A command with a configuration that has the soft provider on the loopback interface.
+fn dat_perf(test: &str) -> Command {
+    for profile in libs::profiles() {
+        libs::directory(profile);
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dat-perf"));
+    command.env("DAT_OVERRIDE", config(test));
+    command
+}
+
+fn config(test: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dat-perf-{test}.conf"));
+    fs::write(
+        &path,
+        "soft u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n\
+         tcp  u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1 path=tcp\" \"\"\n",
+    )
+    .unwrap();
+    path
+}
+
+/// The rows of a JSON report.
+fn results(output: &Output) -> Vec<Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["program"], "dat-perf");
+    report["results"].as_array().unwrap().clone()
+}
+
+/// Whether a report has all that [`ALL`] asks for.
+fn complete(rows: &[Value]) {
+    // Three tests with three operations, and write-poll, which needs whole words.
+    assert_eq!(rows.len(), 4 * 3 + 2 + 4 * 3 + 3 * 4);
+    for row in rows {
+        let figure = match row["test"].as_str() {
+            Some("latency") => &row["latency_us"]["p99.9"],
+            _ => &row["messages_per_second"],
+        };
+        assert!(figure.as_f64().is_some_and(|value| value > 0.0), "{row}");
+    }
+}
+
+/// A server that is killed at the end of its test, unless it has ended.
+struct Server(Child, String);
+
+impl Server {
+    fn start(test: &str, arguments: &[&str]) -> Server {
+        let mut command = dat_perf(test);
+        command.args(["--server", "-q", "0"]).args(arguments);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let first = lines.next().unwrap().unwrap();
+        // Its later words go where ours go.
+        thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .for_each(|line| eprintln!("{line}"))
+        });
+        let qualifier = first.rsplit(' ').next().unwrap().to_owned();
+        assert!(first.contains("(127.0.0.1)"), "{first}");
+        Server(child, qualifier)
+    }
+
+    fn client(&self, test: &str, arguments: &[&str]) -> Command {
+        let mut command = dat_perf(test);
+        command.args(["--client", "127.0.0.1", "-q", &self.1]);
+        command.args(arguments);
+        command
+    }
+
+    /// Waits for the end of a server that serves one client.
+    fn end(mut self) {
+        for _ in 0..200 {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return assert!(status.success());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the server has not ended");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_process() {
+    for ia in ["soft", "tcp"] {
+        let mut command = dat_perf("one");
+        command.args(["--loopback", "--verify", "--json", "-i", ia]);
+        complete(&results(&command.args(ALL).output().unwrap()));
+    }
+}
+
+#[test]
+fn two_processes() {
+    for ia in ["soft", "tcp"] {
+        let server = Server::start("two", &["--once", "-i", ia]);
+        let mut client = server.client("two", &["--verify", "--json", "-i", ia]);
+        complete(&results(&client.args(ALL).output().unwrap()));
+        server.end();
+    }
+}
+
+#[test]
+fn many_endpoints_and_waiting() {
+    let server = Server::start("many", &[]);
+    for extra in [
+        &["--wait"][..],
+        &["--passive"],
+        &["--wait", "--pause", "100"],
+    ] {
+        let mut client = server.client("many", &["-e", "5", "--verify", "--json"]);
+        let output = client.args(ALL).args(extra).output().unwrap();
+        complete(&results(&output));
+    }
+}
+
+#[test]
+fn a_table_without_json() {
+    let mut command = dat_perf("table");
+    command.args(["--loopback", "-t", "latency", "-o", "send", "-s", "4K"]);
+    let output = command.args(["-n", "10"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.starts_with("latency    send             4K          10 "),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_interrupt_ends_the_client_and_not_the_server() {
+    let server = Server::start("interrupt", &[]);
+    let mut long = server.client("interrupt", &["--time", "60"]);
+    let mut client = long.stdout(Stdio::null()).spawn().unwrap();
+    thread::sleep(Duration::from_millis(500));
+    // SAFETY: a child of ours that has not been waited for.
+    unsafe { libc::kill(client.id() as libc::pid_t, libc::SIGINT) };
+    assert_eq!(client.wait().unwrap().code(), Some(130));
+    let mut next = server.client("interrupt", &["--json", "-n", "5", "-s", "8"]);
+    assert!(!results(&next.output().unwrap()).is_empty());
+}
+
+#[test]
+fn mistakes_have_a_message_and_a_status() {
+    let said = |arguments: &[&str], status| {
+        let output = dat_perf("mistakes").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = said(&["--loopback", "-i", "nobody"], 1);
+    assert!(
+        text.starts_with("dat-perf: no interface adapter is called \"nobody\""),
+        "{text}"
+    );
+    // Nobody listens on the port of "discard".
+    let text = said(&["--client", "127.0.0.1", "-q", "9"], 1);
+    assert!(
+        text.contains("127.0.0.1, qualifier 9: no connection: connection refused"),
+        "{text}"
+    );
+    let text = said(&["--loopback", "-t", "rate", "-o", "write-poll"], 1);
+    assert!(text.contains("nothing to measure"), "{text}");
+    for wrong in [
+        &[][..],
+        &["--server", "--loopback"],
+        &["--loopback", "-s", "0"],
+    ] {
+        said(wrong, 2);
+    }
+}
