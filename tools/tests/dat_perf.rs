@@ -132,7 +132,7 @@ fn many_endpoints_and_waiting() {
     for extra in [
         &["--wait"][..],
         &["--passive"],
-        &["--wait", "--pause", "100"],
+        &["--wait=server", "--pause", "100"],
     ] {
         let mut client = server.client("many", &["-e", "5", "--verify", "--json"]);
         let output = client.args(ALL).args(extra).output().unwrap();

@@ -8,7 +8,7 @@ use dat_core::abi::common::*;
 use super::failure::{Result, error};
 use super::ia::{Address, Ia};
 use super::inbox::{Inbox, Slots};
-use super::options::Options;
+use super::options::{Options, Wait};
 use super::order::{Hello, Note, Op, Order, Test};
 use super::plan::{self, Item, Plan};
 use super::report::{Report, Row};
@@ -92,7 +92,7 @@ impl Client {
     pub fn connect(ia: &Rc<Ia>, options: &Options, plan: &Plan, host: &str) -> Result<Client> {
         let address = Address::resolve(host)?;
         let hello = hello(options, plan);
-        let mut side = Side::new(ia, &hello, options.wait)?;
+        let mut side = Side::new(ia, &hello, options.wait == Some(Wait::Both))?;
         side.expect_note()?;
         for index in 0..hello.endpoints {
             let mut private = side.introduce(&Hello { index, ..hello }).encode();

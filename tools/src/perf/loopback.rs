@@ -35,8 +35,8 @@ impl Loopback {
         };
         let server = Server::new(ia, &listener)?;
         let (hello, address) = (hello(options, plan), Address::of(ia)?);
-        let mut here = Side::new(ia, &hello, options.wait)?;
-        let mut there = Side::new(ia, &hello, options.wait)?;
+        let mut here = Side::new(ia, &hello, options.wait.is_some())?;
+        let mut there = Side::new(ia, &hello, options.wait.is_some())?;
         let (ours, theirs) = (here.introduce(&hello), there.introduce(&hello));
         for index in 0..hello.endpoints {
             let mut private = Hello { index, ..ours }.encode();

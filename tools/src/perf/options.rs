@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use clap::{ArgGroup, Parser};
+use clap::{ArgGroup, Parser, ValueEnum};
 
 use super::order::{Op, Test};
 
@@ -75,9 +75,11 @@ pub struct Options {
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=16384))]
     pub endpoints: u16,
-    /// Wait for completions (dat_evd_wait) and do not poll (dat_evd_dequeue)
-    #[arg(long)]
-    pub wait: bool,
+    /// Wait for completions (dat_evd_wait) and do not poll (dat_evd_dequeue): at both ends, or at
+    /// the server alone
+    #[arg(long, value_name = "WHO", num_args = 0..=1, require_equals = true,
+          default_missing_value = "both")]
+    pub wait: Option<Wait>,
     /// RDMA: the server makes no call while the client measures
     #[arg(long)]
     pub passive: bool,
@@ -90,6 +92,15 @@ pub struct Options {
     /// Print one JSON object and no table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Which end waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Wait {
+    /// Both ends
+    Both,
+    /// The server alone
+    Server,
 }
 
 /// Sizes of operations.

@@ -103,7 +103,7 @@ pub fn order(options: &Options, item: &Item, count: u64) -> Order {
         op: item.op,
         verify: options.verify,
         passive: options.passive && !item.op.two_sided(),
-        wait: options.wait,
+        wait: options.wait.is_some(),
         size: item.size,
         window,
         // Whole windows: the receiver of a stream acknowledges each.

@@ -49,7 +49,7 @@ impl Report {
                 "ia": options.ia,
                 "endpoints": options.endpoints,
                 "window": options.window,
-                "wait": options.wait,
+                "wait": options.wait.map(|wait| format!("{wait:?}").to_lowercase()),
                 "passive": options.passive,
                 "pause_us": options.pause,
                 "verified": options.verify,
