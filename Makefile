@@ -20,6 +20,9 @@ CARGO      ?= cargo
 CC         ?= cc
 CFLAGS     ?= -O2 -g
 REPEAT     ?= 1
+# make bench: how often everything is measured, and what (nothing: all).
+ROUNDS     ?= 5
+ONLY       ?=
 
 # The file names behind the SONAMEs libdat.so.1 and libdat2.so.2.
 LIB1 := libdat.so.1.0.2
@@ -42,7 +45,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest install uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest bench install uninstall clean
 all: libs
 
 help:
@@ -55,6 +58,7 @@ help:
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
+	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
 	@echo 'make uninstall  remove what make install has put there'
@@ -127,6 +131,12 @@ dapltest: libs
 
 dtest: libs
 	scripts/dtest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(MODES)
+
+# Not with PROFILE=dev: those figures mean nothing.
+bench:
+	scripts/deps.sh bench
+	@$(MAKE) --no-print-directory PROFILE=release libs
+	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh $(or $(CARGO_TARGET_DIR),target)/release
 
 demo:
 	scripts/deps.sh build

@@ -18,6 +18,12 @@ count() {
 	/^ok / && !/# SKIP/ { passed++ }
 	/^not ok / { failed++ }
 	/^test result:/ { passed += $4; failed += $6 }
+	# Python says how many there were, and then how many of them were bad.
+	/^Ran [0-9]+ tests? in / { passed += $2 }
+	/^FAILED \(/ {
+		split($0, parts, /[^0-9]+/)
+		for (i in parts) { passed -= parts[i]; failed += parts[i] }
+	}
 	END { print passed + 0, failed + 0 }' "$1"
 }
 
@@ -43,13 +49,14 @@ suite() {
 		"$name" "$passed" "$failed" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy rust loom build ctest-dev ctest ctest-valgrind dtest dapltest demo install}
+wanted=${*:-fmt clippy rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo install}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 # The proofs that need Debian's dtest must not be passed over here.
 suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
+suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
 suite loom scripts/loom.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 # Overflow and debug assertions are in the dev build only.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# deps.sh build|check: installs the Debian packages (and Rust components) that are missing.
+# deps.sh build|check|bench: installs the Debian packages (and Rust components) that are missing.
 # Says what it installs; does nothing, and needs no network, when nothing is missing.
 set -eu
 
@@ -9,12 +9,15 @@ set -eu
 build='gcc libc6-dev make lld'
 # What the tests need on top. dapl2-utils brings dtest, and with libdapl2 the original
 # libdat2.so.2, which the tests never load: they name our directory and check with ldd.
-check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils'
+check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3'
+# What libdat is measured beside, and what drives it.
+bench='ucx-utils libfabric-bin iproute2 util-linux python3'
 
 case "${1-}" in
 build) wanted=$build ;;
 check) wanted="$build $check" ;;
-*) echo "usage: $0 build|check" >&2; exit 2 ;;
+bench) wanted="$build $bench" ;;
+*) echo "usage: $0 build|check|bench" >&2; exit 2 ;;
 esac
 
 if command -v dpkg-query >/dev/null; then

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# bench.sh TOOLS: runs the benchmark (bench/main.py) with the dat-perf of a directory, in a
+# network namespace of its own, where TCP uses cubic: large streams over the loopback interface
+# are halved by bbr, and all programs are to have the same.
+#
+# ROUNDS=5   how often everything is measured
+# ONLY=      targets, or the beginnings of their names: ONLY="shm tcp.send"
+# SVG=       the plot; docs/bench.svg only if everything is measured
+set -eu
+
+cd "$(dirname "$0")/.."
+tools=$(realpath "${1:?usage: bench.sh TOOLS}")
+only=${ONLY-}
+svg=${SVG-}
+export PYTHONDONTWRITEBYTECODE=1
+mkdir -p build/bench
+if [ -z "$svg" ]; then
+	svg=docs/bench.svg
+	[ -z "$only" ] || svg=build/bench/bench.svg
+fi
+[ -e "$tools/libdat2.so" ] || {
+	echo "bench: no libdat2.so beside dat-perf in $tools" >&2
+	exit 2
+}
+
+run=(python3 scripts/bench/main.py --tools "$tools" --rounds "${ROUNDS:-5}" --only "$only"
+	--json build/bench/bench.json --svg "$svg")
+
+# The route says it for both ends of a connection, and unlike the sysctl it also may where
+# cubic is not among the algorithms that every user may choose.
+# shellcheck disable=SC2016 # for the inner shell
+inside='ip link set lo up &&
+ip route replace table local local 127.0.0.1 dev lo proto kernel scope host src 127.0.0.1 congctl cubic'
+flags=(--net)
+[ "$(id -u)" = 0 ] || flags=(--map-root-user --net)
+if unshare "${flags[@]}" sh -c "$inside" 2>/dev/null; then
+	exec unshare "${flags[@]}" sh -c "$inside"' && exec "$@"' sh "${run[@]}" --congestion cubic
+fi
+echo 'bench: no network namespace of our own: TCP as the system has it' >&2
+exec "${run[@]}"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The results for people, a line for each target, and for programs."""
+
+import dataclasses
+import json
+import platform
+import shutil
+import subprocess
+import time
+
+
+def figure(value):
+    """A number with three digits that say something."""
+    if value is None:
+        return "-"
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def aim(target):
+    near, far = target.aim.get("near"), target.aim.get("far")
+    if near is None:
+        return "-"
+    return figure(near) if near == far else f"{figure(near)}/{figure(far)}"
+
+
+def lines_of(result):
+    """One line for each placement that was met."""
+    target = result.target
+    rows = []
+    for c in result.comparisons or [None]:
+        row = [target.key, target.label, target.unit, aim(target)]
+        if c is None:
+            rows.append(row + ["-", "-", "-", "-", "-", "-", result.verdict])
+            continue
+        place = "-" if target.one_processor else c.place
+        mine = f"{figure(c.ours.median)} ({figure(c.ours.best)})"
+        other = f"{c.other_name} {figure(c.other.value)}" if c.other else "none"
+        if c.ratio is None:
+            times = "-"
+        else:
+            spread = f" [{figure(c.spread[0])}-{figure(c.spread[1])}]" if c.spread else ""
+            times = f"{figure(c.ratio)}{spread}"
+        verdict = "reached" if c.reached else "missed"
+        rows.append(row + [place, mine, other, times, figure(c.needed), verdict])
+    for row in rows[1:]:
+        row[0] = row[1] = row[2] = row[3] = ""
+    return rows
+
+
+HEADS = (
+    "target", "what", "unit", "aim", "cores", "libdat median (best)", "best other, or limit",
+    "times as good", "needed", "",
+)
+
+
+def table(results):
+    rows = [list(HEADS)] + [row for result in results for row in lines_of(result)]
+    # A missing placement makes a row shorter.
+    width = max(len(row) for row in rows)
+    for row in rows:
+        row[-1:-1] = [""] * (width - len(row))
+    widths = [max(len(row[i]) for row in rows) for i in range(width)]
+    text = [
+        "  ".join(cell.ljust(size) for cell, size in zip(row, widths)).rstrip() for row in rows
+    ]
+    notes = [f"{r.target.key}: {r.note}" for r in results if r.note]
+    return "\n".join(text + notes)
+
+
+def machine():
+    """What the figures depend on."""
+    model = ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            model = next((l.split(":", 1)[1].strip() for l in info if "model name" in l), "")
+    except OSError:
+        pass
+    return {"processor": model, "kernel": platform.release().split("-")[0], "versions": versions()}
+
+
+def versions():
+    found = {}
+    if shutil.which("dpkg-query"):
+        for package in ("ucx-utils", "libfabric-bin"):
+            done = subprocess.run(
+                ["dpkg-query", "-W", "-f=${Version}", package],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            found[package] = done.stdout or None
+    return found
+
+
+def as_json(results, samples, about):
+    return {
+        "format": 1,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "about": about,
+        "results": [
+            {
+                "target": r.target.key,
+                "what": r.target.label,
+                "unit": r.target.unit,
+                "aim": r.target.aim,
+                "verdict": r.verdict,
+                "note": r.note,
+                "comparisons": [dataclasses.asdict(c) for c in r.comparisons],
+            }
+            for r in results
+        ],
+        "samples": [dataclasses.asdict(s) for s in samples],
+    }
+
+
+def write_json(path, *arguments):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(as_json(*arguments), file, indent=1)
+        file.write("\n")

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tests of what needs no other program: python3 -m unittest discover scripts/bench."""
+
+import json
+import unittest
+import xml.etree.ElementTree as xml
+
+import main
+import plot
+import report
+from model import Sample, Source, Target, judge, place_of, ratio
+from programs import Failed, dat_figure, parse_dat, parse_fi, parse_ucx, ucx_figure
+from targets import TARGETS
+
+UCX = """\
+iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+100000,0.470,7.087,11.376,1.08,0.67,141113,87908
+"""
+FI = """\
+bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+64      5k      =5k      625k        0.00s    202.15       0.32       3.16
+"""
+DAT = {"test": "latency", "size": 4096, "latency_us": {"p50": 0.5}}
+
+
+class Reading(unittest.TestCase):
+    def test_ucx(self):
+        row = parse_ucx("+--- a box\n" + UCX)
+        self.assertEqual(ucx_figure(row, "us", 8), 0.470)
+        self.assertEqual(ucx_figure(row, "us", 8, trips=2), 0.940)
+        self.assertEqual(ucx_figure(row, "M/s", 8), 0.087908)
+        self.assertAlmostEqual(ucx_figure(row, "GB/s", 1000), 0.087908)
+        self.assertAlmostEqual(ucx_figure(row, "GB/s", 940, trips=2), 1.0)
+
+    def test_fabric(self):
+        self.assertEqual(parse_fi(FI), 0.32)
+
+    def test_dat(self):
+        row = parse_dat(json.dumps({"results": [DAT]}))
+        self.assertEqual(dat_figure(row, "us"), 0.5)
+        self.assertEqual(dat_figure(row, "GB/s"), 8.192)
+        stream = {"test": "rate", "bytes_per_second": 8e9, "messages_per_second": 1e9}
+        self.assertEqual(dat_figure(stream, "GB/s"), 8)
+        self.assertEqual(dat_figure(stream, "M/s"), 1000)
+        self.assertEqual(dat_figure(stream, "us"), 0.001)
+
+    def test_what_is_no_output(self):
+        for parse in (parse_ucx, parse_fi, parse_dat):
+            for text in ("", "nothing\n", UCX.splitlines()[0], FI.splitlines()[0], "{}", "[1]"):
+                with self.assertRaises(Failed):
+                    parse(text)
+        with self.assertRaises(Failed):
+            parse_ucx(UCX.replace("0.470", "x"))
+
+
+def target(unit="us", others=("peer",), needed=1.0, **more):
+    return Target(
+        "shm.x",
+        "something",
+        unit,
+        Source("libdat", None),
+        tuple(Source(name, None) for name in others),
+        {"near": needed, "far": needed},
+        {},
+        **more,
+    )
+
+
+def samples(source, values, place="near"):
+    return [Sample("shm.x", source, n, value, place) for n, value in enumerate(values)]
+
+
+class Verdicts(unittest.TestCase):
+    def test_places(self):
+        self.assertEqual(place_of(30, 60), "near")
+        self.assertEqual(place_of(200, 260), "far")
+        self.assertEqual(place_of(30, 260), "mixed")
+        self.assertEqual(place_of(None, 30), "unknown")
+
+    def test_ratios(self):
+        self.assertEqual(ratio(2, 4, higher=False), 2)
+        self.assertEqual(ratio(2, 4, higher=True), 0.5)
+
+    def test_like_is_compared_with_like(self):
+        taken = samples("libdat", [1, 1, 9]) + samples("libdat", [4], "far")
+        taken += samples("peer", [2, 2, 2]) + samples("peer", [2], "far")
+        result = judge(target(), taken)
+        self.assertEqual([c.place for c in result.comparisons], ["near", "far"])
+        self.assertEqual([c.ratio for c in result.comparisons], [2, 0.5])
+        self.assertEqual([c.reached for c in result.comparisons], [True, False])
+        self.assertEqual(result.verdict, "missed")
+        self.assertEqual(judge(target(needed=0.5), taken).verdict, "reached")
+
+    def test_without_two_alike_all_are_compared(self):
+        taken = samples("libdat", [1], "near") + samples("peer", [3], "far")
+        (only,) = judge(target(), taken).comparisons
+        self.assertEqual((only.place, only.ratio), ("any", 3))
+
+    def test_the_best_other_one_counts(self):
+        taken = samples("libdat", [10]) + samples("a", [5]) + samples("b", [8])
+        higher = judge(target("GB/s", ("a", "b")), taken).comparisons[0]
+        self.assertEqual((higher.other_name, higher.ratio), ("b", 1.25))
+        lower = judge(target("us", ("a", "b")), taken).comparisons[0]
+        self.assertEqual((lower.other_name, lower.ratio), ("a", 0.5))
+
+    def test_of_means_the_best_counts(self):
+        means = Source("peer", None, of_means=True)
+        plain = target()
+        changed = Target(**{**plain.__dict__, "others": (means,)})
+        taken = samples("libdat", [2, 2, 2]) + samples("peer", [50, 4, 90])
+        self.assertEqual(judge(changed, taken).comparisons[0].ratio, 2)
+        self.assertEqual(judge(plain, taken).comparisons[0].ratio, 25)
+
+    def test_what_failed_is_missed_and_said(self):
+        bad = Sample("shm.x", "libdat", 0, None, "near", (), "no connection")
+        result = judge(target(), [bad] + samples("peer", [1]))
+        self.assertEqual((result.verdict, result.note), ("missed", "libdat: no connection"))
+        alone = judge(target(), samples("libdat", [1]))
+        self.assertEqual(alone.verdict, "missed")
+
+
+class Output(unittest.TestCase):
+    def results(self):
+        taken = samples("libdat", [1, 1.2]) + samples("libdat", [400], "far")
+        return [judge(target(), taken + samples("peer", [2, 2]) + samples("peer", [5], "far"))]
+
+    def test_table(self):
+        lines = report.table(self.results()).splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertIn("1.10 (1.00)", lines[1])
+        self.assertTrue(lines[1].endswith("reached"), lines[1])
+        self.assertTrue(lines[2].endswith("missed"), lines[2])
+        nothing = judge(target(), [])
+        self.assertIn("missed", report.table([nothing]))
+
+    def test_figures(self):
+        self.assertEqual([report.figure(v) for v in (0.0304, 1.5, 12.34, 250.4, None)],
+                         ["0.030", "1.50", "12.3", "250", "-"])
+
+    def test_json(self):
+        taken = samples("libdat", [1])
+        text = json.dumps(report.as_json(self.results(), taken, {"rounds": 1}))
+        self.assertEqual(json.loads(text)["results"][0]["verdict"], "missed")
+
+    def test_svg_is_xml(self):
+        nothing = judge(target(), [])
+        picture = plot.svg(self.results() + [nothing], "a <machine> & more")
+        self.assertTrue(xml.fromstring(picture).tag.endswith("svg"))
+        self.assertEqual(plot.x_of(1), plot.LEFT + plot.WIDTH / 2)
+        self.assertEqual(plot.x_of(1e9), plot.LEFT + plot.WIDTH)
+
+
+class Choice(unittest.TestCase):
+    def test_all_by_default(self):
+        self.assertEqual(main.chosen(""), TARGETS)
+
+    def test_by_the_beginning_of_a_name(self):
+        keys = [t.key for t in main.chosen("tcp.send, loopback")]
+        self.assertIn("tcp.send.64", keys)
+        self.assertIn("loopback.send.8", keys)
+        self.assertFalse(any(key.startswith("shm") for key in keys))
+        # A whole name, not every name that begins with it.
+        self.assertEqual(len(main.chosen("shm.send.64")), 1)
+        with self.assertRaises(SystemExit):
+            main.chosen("nothing")
+
+    def test_keys_are_unique(self):
+        keys = [t.key for t in TARGETS]
+        self.assertEqual(len(keys), len(set(keys)))
+
+
+if __name__ == "__main__":
+    unittest.main()
