@@ -21,7 +21,7 @@ CC         ?= cc
 CFLAGS     ?= -O2 -g
 REPEAT     ?= 1
 # make bench: how often everything is measured, and what (nothing: all).
-ROUNDS     ?= 5
+ROUNDS     ?= 7
 ONLY       ?=
 
 # The file names behind the SONAMEs libdat.so.1 and libdat2.so.2.

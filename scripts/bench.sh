@@ -5,7 +5,7 @@
 # network namespace of its own, where TCP uses cubic: large streams over the loopback interface
 # are halved by bbr, and all programs are to have the same.
 #
-# ROUNDS=5   how often everything is measured
+# ROUNDS=7   how often everything is measured
 # ONLY=      targets, or the beginnings of their names: ONLY="shm tcp.send"
 # SVG=       the plot; docs/bench.svg only if everything is measured
 set -eu
@@ -25,7 +25,7 @@ fi
 	exit 2
 }
 
-run=(python3 scripts/bench/main.py --tools "$tools" --rounds "${ROUNDS:-5}" --only "$only"
+run=(python3 scripts/bench/main.py --tools "$tools" --rounds "${ROUNDS:-7}" --only "$only"
 	--json build/bench/bench.json --svg "$svg")
 
 # The route says it for both ends of a connection, and unlike the sysctl it also may where

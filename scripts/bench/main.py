@@ -28,21 +28,19 @@ class Progress:
 
     def step(self, what):
         self.done += 1
-        if os.environ.get("BENCH_VERBOSE"):
-            print(f"{time.monotonic() - self.start:6.1f} s  {what}", file=sys.stderr)
         if not self.shown:
             return
-        width = 30
+        width = 20
         full = self.done * width // self.total
         spent = time.monotonic() - self.start
         left = spent / self.done * (self.total - self.done)
         bar = "#" * full + "." * (width - full)
-        sys.stderr.write(f"\r[{bar}] {self.done}/{self.total}, {left:3.0f} s left  {what:<40.40}")
+        sys.stderr.write(f"\r[{bar}] {self.done}/{self.total}, {left:3.0f} s left  {what:.30}\033[K")
         sys.stderr.flush()
 
     def end(self):
         if self.shown:
-            sys.stderr.write("\r" + " " * 100 + "\r")
+            sys.stderr.write("\r\033[K")
             sys.stderr.flush()
 
 
@@ -90,7 +88,7 @@ def chosen(only):
 def options():
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
     parser.add_argument("--tools", required=True, help="directory of dat-perf and bench-probe")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=float, default=600, help="seconds of all rounds")
     parser.add_argument("--only", default="", help="targets, or the beginnings of their names")
     parser.add_argument("--json", required=True, help="file to write")

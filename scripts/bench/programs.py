@@ -214,11 +214,11 @@ def iterations(size, fast, stream=False):
     return times * max(100, (256 << 20 if fast else 128 << 20) // size)
 
 
-def ucx(unit, test, size, tls, loopback=False, extra=()):
+def ucx(unit, test, size, tls, loopback=False, extra=(), number=None):
     """ucx_perftest; with itself its latency is half of a message, so it counts twice."""
 
     def run(context):
-        count = iterations(size, tls != "tcp", test.endswith("_bw"))
+        count = number or iterations(size, tls != "tcp", test.endswith("_bw"))
         what = ["-t", test, "-s", str(size), "-n", str(count), "-w", str(count // 10)]
         what += ["-f", "-v", *extra]
         env = context.environment({"UCX_TLS": tls, "UCX_NET_DEVICES": "lo"})

@@ -194,7 +194,8 @@ TARGETS = (
         ours(dat("us", "latency", "read", 8, "bench-tcp")),
         (
             Source("two trips", dat("us", "latency", "send", 8, "bench-tcp", factor=2)),
-            Source("UCX tcp", ucx("us", "ucp_get", 8, "tcp", extra=("-O", "1")), False),
+            # Each of these takes a millisecond.
+            Source("UCX tcp", ucx("us", "ucp_get", 8, "tcp", extra=("-O", "1"), number=100), False),
         ),
         both(1 / 1.1),
         {},
