@@ -158,6 +158,8 @@ def main():
         "places": counts,
     }
     print(report.table(results))
+    if any(c.verdict == "open" for r in results for c in r.comparisons):
+        print("open: not every other program has met the processors this way; more ROUNDS help")
     print(
         f"\n{reached} of {len(results)} targets reached; {rounds} rounds in "
         f"{about['seconds']} s; samples: {counts}; load {load:.1f}; "

@@ -116,7 +116,14 @@ class Comparison:
     ratio: float | None
     spread: tuple | None
     needed: float
-    reached: bool
+    # Whether everything that decides was met in this placement.
+    complete: bool
+
+    @property
+    def verdict(self):
+        if self.ratio is None or not self.complete:
+            return "open"
+        return "reached" if self.ratio >= self.needed else "missed"
 
 
 @dataclass
@@ -129,17 +136,22 @@ class Result:
     note: str
 
 
-def compare(target, place, samples):
+def compare(target, place, samples, everywhere):
     """Compares in one placement; None if we have no figure in it."""
     higher = target.higher_is_better
     ours = summarise(target.ours, samples, higher)
     if ours is None:
         return None
-    found = []
+    found, complete = [], True
     for source in target.others:
-        summary = summarise(source, samples, higher) if source.decides else None
+        if not source.decides:
+            continue
+        summary = summarise(source, samples, higher)
         if summary is not None:
             found.append((source.name, summary))
+        elif summarise(source, everywhere, higher) is not None:
+            # It runs, but was not met here, and might be the best.
+            complete = False
     needed = target.needed["near" if place != "far" else "far"]
     if not found:
         return Comparison(place, ours, None, None, None, None, needed, False)
@@ -150,9 +162,9 @@ def compare(target, place, samples):
         for r in ours.by_round
         if r in other.by_round
     ]
-    reached = ratio(ours.value, other.value, higher)
+    times = ratio(ours.value, other.value, higher)
     spread = (min(pairs), max(pairs)) if pairs else None
-    return Comparison(place, ours, name, other, reached, spread, needed, reached >= needed)
+    return Comparison(place, ours, name, other, times, spread, needed, complete)
 
 
 def judge(target, samples):
@@ -161,19 +173,20 @@ def judge(target, samples):
     comparisons = []
     if not target.one_processor:
         for place in PLACES:
-            comparison = compare(target, place, [s for s in mine if s.place == place])
+            here = [s for s in mine if s.place == place]
+            comparison = compare(target, place, here, mine)
             if comparison is not None:
                 comparisons.append(comparison)
-    if not any(c.other for c in comparisons):
+    if all(c.verdict == "open" for c in comparisons):
         # No two samples alike: then all of them, which is said.
-        comparison = compare(target, "any", mine)
+        comparison = compare(target, "any", mine, mine)
         comparisons = [comparison] if comparison else []
     errors = sorted({f"{s.source}: {s.error}" for s in mine if s.error})
     note = "; ".join(errors)
-    judged = [c for c in comparisons if c.other]
+    verdicts = [c.verdict for c in comparisons if c.verdict != "open"]
     if not comparisons:
         return Result(target, [], "missed", note or "no figure of ours")
-    if not judged:
+    if not verdicts:
         return Result(target, comparisons, "missed", note or "nothing to compare with")
-    verdict = "reached" if all(c.reached for c in judged) else "missed"
+    verdict = "missed" if "missed" in verdicts else "reached"
     return Result(target, comparisons, verdict, note)

@@ -44,7 +44,7 @@ def bars(results):
     y = TOP
     parts = []
     for result in results:
-        drawn = [c for c in result.comparisons if c.ratio is not None]
+        drawn = [c for c in result.comparisons if c.verdict != "open"]
         height = ROW * max(1, len(drawn))
         group = result.target.key.split(".")[0]
         label = f"{group}: {result.target.label}"
@@ -60,8 +60,7 @@ def bars(results):
             parts.append(
                 f'<path d="M{mark:.1f} {y} v{ROW}" stroke="#b3261e" stroke-width="2"/>'
             )
-            sign = "reached" if comparison.reached else "missed"
-            words = f"{comparison.ratio:.2g}, {sign}"
+            words = f"{comparison.ratio:.2g}, {comparison.verdict}"
             parts.append(text(LEFT + WIDTH + 8, y + 14, words, size=11))
             y += ROW
         if not drawn:

@@ -44,8 +44,7 @@ def lines_of(result):
         else:
             spread = f" [{figure(c.spread[0])}-{figure(c.spread[1])}]" if c.spread else ""
             times = f"{figure(c.ratio)}{spread}"
-        verdict = "reached" if c.reached else "missed"
-        rows.append(row + [place, mine, other, times, figure(c.needed), verdict])
+        rows.append(row + [place, mine, other, times, figure(c.needed), c.verdict])
     for row in rows[1:]:
         row[0] = row[1] = row[2] = row[3] = ""
     return rows
@@ -110,7 +109,9 @@ def as_json(results, samples, about):
                 "aim": r.target.aim,
                 "verdict": r.verdict,
                 "note": r.note,
-                "comparisons": [dataclasses.asdict(c) for c in r.comparisons],
+                "comparisons": [
+                    dict(dataclasses.asdict(c), verdict=c.verdict) for c in r.comparisons
+                ],
             }
             for r in results
         ],

@@ -87,7 +87,7 @@ class Verdicts(unittest.TestCase):
         result = judge(target(), taken)
         self.assertEqual([c.place for c in result.comparisons], ["near", "far"])
         self.assertEqual([c.ratio for c in result.comparisons], [2, 0.5])
-        self.assertEqual([c.reached for c in result.comparisons], [True, False])
+        self.assertEqual([c.verdict for c in result.comparisons], ["reached", "missed"])
         self.assertEqual(result.verdict, "missed")
         self.assertEqual(judge(target(needed=0.5), taken).verdict, "reached")
 
@@ -95,6 +95,16 @@ class Verdicts(unittest.TestCase):
         taken = samples("libdat", [1], "near") + samples("peer", [3], "far")
         (only,) = judge(target(), taken).comparisons
         self.assertEqual((only.place, only.ratio), ("any", 3))
+
+    def test_a_placement_without_the_best_other_one_is_open(self):
+        taken = samples("libdat", [4]) + samples("a", [2]) + samples("b", [9])
+        taken += samples("libdat", [4], "far") + samples("b", [9], "far")
+        two = target(others=("a", "b", "never"), needed=0.5)
+        result = judge(two, taken)
+        self.assertEqual([c.verdict for c in result.comparisons], ["reached", "open"])
+        self.assertEqual(result.verdict, "reached")
+        only_far = judge(two, [s for s in taken if s.source != "a"]).comparisons
+        self.assertEqual([c.verdict for c in only_far], ["reached", "reached"])
 
     def test_the_best_other_one_counts(self):
         taken = samples("libdat", [10]) + samples("a", [5]) + samples("b", [8])
