@@ -313,6 +313,27 @@ static void psp_create_any__no_qualifier_left(void)
 	rig_down(&rig);
 }
 
+/* A port serves for a connection to each of several destinations. */
+static void ep_connect__more_than_there_are_ports(void)
+{
+	const DAT_CONN_QUAL qualifier[] = { 30001, 30002 };
+	DAT_PSP_HANDLE psp[2];
+
+	if (!two_ports())
+		tap_skip("no network namespace for this user");
+	rig_up(&rig);
+	for (int i = 0; i < 2; i++)
+		OK(dat_psp_create(rig.ia, qualifier[i], rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
+				  &psp[i]));
+	for (int i = 0; i < 4; i++) {
+		OK(try_connect(make_ep(&rig, NULL), &rig, qualifier[i % 2], SOON));
+		OK(dat_cr_accept(await_request(&rig), make_ep(&rig, NULL), 0, NULL));
+		for (int end = 0; end < 2; end++)
+			EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	}
+	rig_down(&rig);
+}
+
 static const struct tap_test tests[] = {
 	T(pz_create, as_many_as_there_are),
 	T(evd_create, as_many_as_there_are),
@@ -326,6 +347,7 @@ static const struct tap_test tests[] = {
 	T(ep_connect, no_descriptors),
 	T(ep_dup_connect, no_descriptors),
 	T(psp_create_any, no_qualifier_left),
+	T(ep_connect, more_than_there_are_ports),
 	TAP_END,
 };
 

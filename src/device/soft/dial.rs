@@ -243,7 +243,7 @@ impl Dial {
         socket::tune(&fd, &self.device.params);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
-            rustix::net::bind(&fd, &own)?;
+            socket::bind_address(&fd, own)?;
         }
         match rustix::net::connect(&fd, &target) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
@@ -259,7 +259,8 @@ impl Dial {
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
                 Step::Failed(CmEvent::Unreachable)
             }
-            Errno::CONNREFUSED => self.go_on(state),
+            // Nobody is there, or all our ports are taken for the moment.
+            Errno::CONNREFUSED | Errno::ADDRINUSE => self.go_on(state),
             _ => self.next_port(state),
         }
     }

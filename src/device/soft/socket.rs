@@ -1,7 +1,7 @@
 //! TCP sockets: making them, and the options that all connections have.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -37,6 +37,25 @@ pub(super) fn tune(fd: impl AsFd, params: &Params) {
     {
         log::warn!("congestion control {name}: {error}");
     }
+}
+
+/// Gives a socket that is going to connect its address. The port comes with the destination, and
+/// serves for others as well: one that were taken now would be nobody else's, and stay so for a
+/// minute after the end.
+pub(super) fn bind_address(fd: &OwnedFd, mut address: SocketAddr) -> Result<(), Errno> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option is an int, which lives during the call. A system without it takes a port.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        );
+    }
+    address.set_port(0);
+    rustix::net::bind(fd, &address)
 }
 
 /// The local address of a socket.
