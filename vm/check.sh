@@ -3,7 +3,8 @@
 #
 # check.sh [OUT] [GROUP[:DEVICE]]...: runs groups of tests (see cases.sh) in the virtual machine,
 # a machine each, and prints one TAP stream. OUT is where `make libs ctest-bin` has put
-# libraries and C suite, build/release by default. ONLY='dtest*' chooses tests by their names.
+# libraries and C suite, build/release by default. ONLY='dtest*' chooses tests by their names,
+# ABIS=dat2 the version of the API that the C suite runs on.
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -47,7 +48,7 @@ for group in "${groups[@]}"; do
 		esac
 	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
 		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
-		--env "ONLY=${ONLY:-*}" "$here/cases.sh" "$name")
+		--env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" "$here/cases.sh" "$name")
 	if [ -z "$finished" ]; then
 		number=$((number + 1))
 		bad=$((bad + 1))

@@ -5,13 +5,13 @@
 
 : "${CTEST:=$LIBDAT/..}"
 
-# c_suite DEVICE: every program, on either version of the API.
+# c_suite DEVICE: every program, on either version of the API; ABIS names another choice.
 c_suite() {
 	local abi program name log=$logs/client status planned ran line verdict why
 	: >$logs/server
 	# Emulation is slow, and so is a host with other things to do.
 	export TAP_TIMEOUT=${TAP_TIMEOUT:-60}
-	for abi in dat dat2; do
+	for abi in ${ABIS:-dat dat2}; do
 		for program in "$CTEST/$abi"/t_*; do
 			[ -x "$program" ] || continue
 			name=$abi/$1/$(basename "$program")
