@@ -20,7 +20,7 @@ CARGO      ?= cargo
 CC         ?= cc
 CFLAGS     ?= -O2 -g
 REPEAT     ?= 1
-# make bench: how often everything is measured, and what (nothing: all).
+# make bench and bench-verbs: how often everything is measured, and what (nothing: all).
 ROUNDS     ?= 7
 ONLY       ?=
 
@@ -45,7 +45,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest bench install uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest bench bench-verbs bench-verbs-bin install uninstall clean
 all: libs
 
 help:
@@ -60,6 +60,7 @@ help:
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
+	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
 	@echo 'make uninstall  remove what make install has put there'
 	@echo 'make clean      remove build/ and target/'
@@ -146,6 +147,34 @@ demo:
 check:
 	scripts/deps.sh check
 	scripts/check.sh
+
+# --- the cost on top of verbs --------------------------------------------------------------
+
+# rdma-core's libraries for a device that does nothing, and the programs that run on them.
+BENCH := $(OUT)/bench-verbs
+STANDIN_FLAGS = $(C_FLAGS) $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^)
+
+$(BENCH)/lib/libibverbs.so.1: benches/verbs/standin_verbs.c benches/verbs/libibverbs.map
+	@mkdir -p $(@D)
+	$(CC) $(STANDIN_FLAGS) -o $@ $<
+
+$(BENCH)/lib/librdmacm.so.1: benches/verbs/standin_cm.c benches/verbs/librdmacm.map $(BENCH)/lib/libibverbs.so.1
+	$(CC) $(STANDIN_FLAGS) -o $@ $(filter-out %.map,$^)
+
+$(BENCH)/overhead_raw: benches/verbs/overhead_raw.c benches/verbs/measure.h $(BENCH)/lib/libibverbs.so.1
+	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< $(BENCH)/lib/libibverbs.so.1
+
+# The library finds a function of the program's own (-rdynamic).
+$(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/measure.h $(C_HEADERS) | $(OUT)/lib/libdat2.so
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) $(CFLAGS) -rdynamic -o $@ $< -L$(OUT)/lib -ldat2
+
+bench-verbs-bin: libs $(BENCH)/lib/librdmacm.so.1 $(BENCH)/overhead_raw $(BENCH)/overhead_dat
+
+bench-verbs:
+	scripts/deps.sh bench
+	@$(MAKE) --no-print-directory bench-verbs-bin
+	scripts/bench-verbs.sh $(OUT) $(ROUNDS)
 
 # --- installation --------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils
 # What libdat is measured beside, and what drives it.
 bench='ucx-utils libfabric-bin iproute2 util-linux python3'
 
+# What the comparison with the original library needs on top of a build.
+bench='valgrind libibverbs-dev librdmacm-dev libdapl2'
+
 case "${1-}" in
 build) wanted=$build ;;
 check) wanted="$build $check" ;;
