@@ -4,7 +4,7 @@
 
 #[cfg(not(loom))]
 mod platform {
-    pub use parking_lot::Mutex;
+    pub use parking_lot::{Mutex, MutexGuard};
     pub use std::sync::atomic;
 
     /// A static and nothing more.
@@ -35,7 +35,7 @@ mod platform {
 
 #[cfg(loom)]
 mod platform {
-    pub use loom::sync::atomic;
+    pub use loom::sync::{MutexGuard, atomic};
 
     /// A thread's own value, which begins anew with each execution of a model.
     macro_rules! local_static {
@@ -63,7 +63,7 @@ mod platform {
         }
 
         /// Waits for the lock.
-        pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0
                 .lock()
                 .expect("no thread of a model goes on after a panic")

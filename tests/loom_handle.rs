@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as StdUsize, Ordering::Relaxed as Plain};
 
-use dat_core::handle::{self, Object, Shared, pin};
+use dat_core::handle::{self, Biased, Object, Shared, pin};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicPtr, Ordering};
 use loom::thread;
@@ -261,5 +261,28 @@ fn a_replaced_reference_lives_as_long_as_the_sections_that_found_it() {
         drop(cell);
         free_the_rest();
         assert_eq!(drops.load(Plain), 3);
+    });
+}
+
+/// A lock that has become a thread's own is taken away while that thread takes it again: one of
+/// them at a time has the value, and each sees what the other did.
+#[test]
+fn a_lock_is_taken_away_from_its_owner() {
+    model(|| {
+        let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
+        let add = |lock: &Biased<UnsafeCell<u32>>| {
+            // SAFETY: loom sees to it that nobody else is there.
+            lock.lock().with_mut(|v| unsafe { *v += 1 });
+        };
+        // It takes one time in a model to own it.
+        add(&lock);
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || add(&lock))
+        };
+        add(&lock);
+        other.join().unwrap();
+        // SAFETY: as above.
+        lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
     });
 }

@@ -2,8 +2,8 @@
 //!
 //! A handle is the address of a 16-byte slot in a range of addresses that is reserved once.
 //! Slots are handed out in order and never again, so the address is its own generation: a
-//! stale handle is the address of an empty slot, for ever. A check is a range test, an
-//! alignment test and one load. The first word of a slot is the provider table, because other
+//! stale handle is the address of an empty slot, for ever. A check is one test of range and
+//! alignment and one load. The first word of a slot is the provider table, because other
 //! vendors' libdat and the macros of `udat_redirection.h` follow a handle to find it.
 //!
 //! Pages whose slots have all been given out and emptied go back to the kernel; they then read
@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use super::memory::{self, CHUNK, PAGE};
-use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{Mutex, shared_static};
 
 /// A slot. The tag in the low bits of `object` tells the type of what it points to.
@@ -25,12 +25,18 @@ pub(super) struct Slot {
     pub object: AtomicPtr<c_void>,
 }
 
-/// Stands in the first slot of each page, which is no handle.
+/// Stands in the first slot of each page, which is no handle. Read as a slot it is an empty one:
+/// it has no table, and no tag where the object would be.
 #[repr(C, align(16))]
 pub(super) struct PageHeader {
-    /// Slots of this page that are in use.
-    pub live: AtomicU32,
+    /// Null.
+    pub table: AtomicPtr<c_void>,
+    /// Slots of this page that are in use, in steps of [`LIVE`].
+    pub live: AtomicUsize,
 }
+
+/// Leaves the tag 0.
+const LIVE: usize = super::TAG_MASK + 1;
 
 const SLOT: usize = 16;
 // loom's atomics are larger; they lie elsewhere.
@@ -40,7 +46,8 @@ const _: () = assert!(size_of::<Slot>() == SLOT && size_of::<PageHeader>() <= SL
 shared_static! {
     /// Address of the first page, 0 before the first handle.
     static BASE: AtomicUsize = AtomicUsize::new(0);
-    /// Bytes from [`BASE`] in which slots have been handed out. Set after the slot is filled.
+    /// Slots from [`BASE`] on that have been handed out, page headers among them. Set after the
+    /// slot is filled.
     static USED: AtomicUsize = AtomicUsize::new(0);
     /// Bytes reserved from [`BASE`] on, 0 before the first handle.
     static RESERVED: AtomicUsize = AtomicUsize::new(0);
@@ -56,20 +63,39 @@ struct Growth {
     next: usize,
 }
 
-/// The slot of a handle, if the handle is an address that this arena has handed out. The slot
-/// may be empty.
-#[inline]
-pub(super) fn slot(handle: *mut c_void) -> Option<&'static Slot> {
+/// Whether the handle is an address that this arena has handed out, or that of a page header.
+#[inline(always)]
+fn is_slot(handle: *mut c_void) -> bool {
     // In this order: USED is 0 until BASE is set, so nothing passes before, small numbers
     // neither.
     let used = USED.load(Ordering::Acquire);
     let offset = handle.addr().wrapping_sub(BASE.load(Ordering::Relaxed));
-    if offset >= used || !offset.is_multiple_of(SLOT) || offset.is_multiple_of(PAGE) {
+    // The number of the slot; what lies between slots becomes a large number.
+    offset.rotate_right(SLOT.trailing_zeros()) < used
+}
+
+/// The slot of a handle, if [`is_slot`]. May be empty.
+#[inline(always)]
+fn slot(handle: *mut c_void) -> Option<&'static Slot> {
+    if !is_slot(handle) {
         return None;
     }
-    // SAFETY: below USED, so committed; the base is aligned to pages, so the tests hold for the
-    // address too.
+    // SAFETY: below USED, so committed; the base is aligned to pages, so the address is aligned
+    // as the offset is.
     Some(unsafe { memory::slot(handle.addr()) })
+}
+
+/// The object in the slot of a handle, with its tag; null if the slot is empty, `None` if the
+/// arena has not handed out the handle.
+#[inline(always)]
+pub(super) fn object(handle: *mut c_void) -> Option<*mut c_void> {
+    slot(handle).map(|slot| slot.object.load(Ordering::Acquire))
+}
+
+/// The provider table in the slot of a handle, as [`object`].
+#[inline(always)]
+pub(super) fn table(handle: *mut c_void) -> Option<*mut c_void> {
+    slot(handle).map(|slot| slot.table.load(Ordering::Acquire))
 }
 
 /// Whether the address lies in the reservation.
@@ -99,10 +125,10 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     let address = BASE.load(Ordering::Relaxed) + offset;
     // SAFETY: committed, aligned, handed out to nobody else.
     let slot = unsafe { memory::slot(address) };
-    page_header(address).live.fetch_add(1, Ordering::Relaxed);
+    page_header(address).live.fetch_add(LIVE, Ordering::Relaxed);
     slot.object.store(object, Ordering::Relaxed);
     slot.table.store(table, Ordering::Release);
-    USED.store(offset + SLOT, Ordering::Release);
+    USED.store(offset / SLOT + 1, Ordering::Release);
     Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
@@ -120,7 +146,7 @@ pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
     }
     slot.table.store(null_mut(), Ordering::Release);
     let address = handle.addr();
-    if page_header(address).live.fetch_sub(1, Ordering::AcqRel) == 1 {
+    if page_header(address).live.fetch_sub(LIVE, Ordering::AcqRel) == LIVE {
         give_back(address);
     }
     true

@@ -65,7 +65,7 @@ pub unsafe fn discard(page: usize) {
 /// The slot at an address.
 ///
 /// # Safety
-/// The address is committed, a multiple of the size of a slot, and no page header's.
+/// The address is committed and a multiple of the size of a slot.
 #[inline]
 pub unsafe fn slot(address: usize) -> &'static Slot {
     // SAFETY: mapped for ever and aligned, says the caller; `Slot` consists of atomics for which
@@ -78,6 +78,6 @@ pub unsafe fn slot(address: usize) -> &'static Slot {
 /// # Safety
 /// The page is committed.
 pub unsafe fn header(page: usize) -> &'static PageHeader {
-    // SAFETY: the first bytes of a page are never a slot; else as for [`slot`].
+    // SAFETY: as for [`slot`].
     unsafe { &*std::ptr::with_exposed_provenance(page) }
 }

@@ -3,7 +3,7 @@
 //! promises that its `unsafe` functions ask for in the name of `memory.rs`.
 
 use super::arena::{PageHeader, Slot};
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::shared_static;
 use std::ptr::null_mut;
 
@@ -25,7 +25,8 @@ fn empty() -> Place {
             object: AtomicPtr::new(null_mut()),
         },
         header: PageHeader {
-            live: AtomicU32::new(0),
+            table: AtomicPtr::new(null_mut()),
+            live: AtomicUsize::new(0),
         },
     }
 }
@@ -58,7 +59,6 @@ pub unsafe fn discard(page: usize) {
 }
 
 pub unsafe fn slot(address: usize) -> &'static Slot {
-    assert!(address % PAGE != 0);
     &place(address).slot
 }
 

@@ -13,6 +13,7 @@
 //! and ends its section.
 
 mod arena;
+mod biased;
 #[cfg_attr(loom, path = "memory_model.rs")]
 mod memory;
 pub mod pin;
@@ -21,7 +22,7 @@ mod shared;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::sync::atomic::Ordering;
+pub use biased::{Biased, Held};
 pub use pin::Guard;
 pub use shared::Shared;
 
@@ -59,14 +60,23 @@ pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_
 
 /// The object of a handle, if the handle is one of ours, still valid, and of this type.
 #[inline]
-pub fn get<T: Object>(handle: *mut c_void, _guard: &Guard) -> Option<&T> {
-    let object = arena::slot(handle)?.object.load(Ordering::Acquire);
-    if object.addr() & TAG_MASK != T::TAG {
-        return None;
+pub fn get<T: Object>(handle: *mut c_void, guard: &Guard) -> Option<&T> {
+    get_or(handle, guard, ()).ok()
+}
+
+/// The same with an error of the caller's. On the fast path: the test for the error is the check
+/// of the handle itself, where that of an `Option` is one more.
+#[inline(always)]
+pub fn get_or<T: Object, E>(handle: *mut c_void, _guard: &Guard, error: E) -> Result<&T, E> {
+    match arena::object(handle) {
+        Some(object) if object.addr() & TAG_MASK == T::TAG => {
+            let object = object.map_addr(|a| a - T::TAG).cast::<T>();
+            // SAFETY: the tag says that `insert::<T>` put it there. `remove` defers the drop until
+            // the section of `_guard`, which began before the load, has ended.
+            Ok(unsafe { &*object })
+        }
+        _ => Err(error),
     }
-    // SAFETY: the tag says that `insert::<T>` put it there. `remove` defers the drop until the
-    // section of `_guard`, which began before the load, has ended.
-    Some(unsafe { &*object.map_addr(|a| a & !TAG_MASK).cast::<T>() })
 }
 
 /// A reference that outlives the section, for calls that block or store the object.
@@ -108,14 +118,14 @@ pub fn remove<T: Object>(handle: *mut c_void, object: &T) -> bool {
 
 /// The tag of the object of a valid handle.
 pub fn tag_of(handle: *mut c_void) -> Option<usize> {
-    let object = arena::slot(handle)?.object.load(Ordering::Acquire);
-    (!object.is_null()).then(|| object.addr() & TAG_MASK)
+    let object = arena::object(handle)?;
+    Some(object.addr() & TAG_MASK).filter(|tag| *tag != 0)
 }
 
 /// The provider table of a handle, if it is one of ours and valid.
 #[inline]
 pub fn table_of(handle: *mut c_void) -> Option<*const c_void> {
-    let table = arena::slot(handle)?.table.load(Ordering::Acquire);
+    let table = arena::table(handle)?;
     (!table.is_null()).then_some(table.cast_const())
 }
 

@@ -27,10 +27,10 @@ struct Record {
     taken: AtomicBool,
     /// Sections nest; only the owning thread looks at this.
     depth: Cell<u32>,
-    /// The owning thread retired something inside its section.
+    /// The owning thread retired something inside its section, or put something off.
+    busy_at_end: Cell<bool>,
+    /// It retired something.
     collect_at_end: Cell<bool>,
-    /// The owning thread put something off inside its section.
-    deferred_at_end: Cell<bool>,
     /// What it put off. Here, and not a thread-local: those with a destructor are gone while
     /// the last destructors of a thread run.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
@@ -65,11 +65,80 @@ struct Retired {
 }
 
 local_static! {
-    /// The record of this thread, null before its first section. Without a destructor, so that
-    /// access to it is one load.
-    static RECORD: Cell<*const Record> = Cell::new(std::ptr::null());
     /// Gives the record back at the end of the thread.
     static GIVE_BACK: GiveBack = GiveBack(Cell::new(None));
+}
+
+/// The record of this thread, null before its first section. There is no destructor: it can be
+/// used until the thread is gone.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(loom), not(miri)))]
+mod own {
+    use super::Record;
+    use std::arch::{asm, global_asm};
+
+    // A thread-local variable of a shared library costs a call each time, since the library may
+    // be loaded late. These eight bytes fit into what the C library reserves for libraries that
+    // are (the model "initial exec"), and are two loads away.
+    global_asm!(
+        ".pushsection .tbss.libdat_record,\"awT\",@nobits",
+        ".p2align 3",
+        ".globl libdat_record",
+        ".hidden libdat_record",
+        ".type libdat_record,@object",
+        ".size libdat_record,8",
+        "libdat_record:",
+        ".zero 8",
+        ".popsection",
+    );
+
+    #[inline(always)]
+    pub fn get() -> *const Record {
+        let record;
+        // SAFETY: reads the variable above.
+        unsafe {
+            asm!(
+                "mov {record}, qword ptr [rip + libdat_record@GOTTPOFF]",
+                "mov {record}, qword ptr fs:[{record}]",
+                record = out(reg) record,
+                options(nostack, readonly, preserves_flags),
+            );
+        }
+        record
+    }
+
+    pub fn set(record: *const Record) {
+        // SAFETY: writes the variable above, which nobody else does.
+        unsafe {
+            asm!(
+                "mov {place}, qword ptr [rip + libdat_record@GOTTPOFF]",
+                "mov qword ptr fs:[{place}], {record}",
+                place = out(reg) _,
+                record = in(reg) record,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(loom), not(miri))))]
+mod own {
+    use super::Record;
+    use crate::sync::local_static;
+    use std::cell::Cell;
+
+    local_static! {
+        static RECORD: Cell<*const Record> = Cell::new(std::ptr::null());
+    }
+
+    #[inline]
+    pub fn get() -> *const Record {
+        RECORD.with(Cell::get)
+    }
+
+    pub fn set(record: *const Record) {
+        // Late in the life of a thread there may be none; then it does not matter.
+        let _ = RECORD.try_with(|own| own.set(record));
+    }
 }
 
 struct GiveBack(Cell<Option<&'static Record>>);
@@ -78,7 +147,7 @@ impl Drop for GiveBack {
     fn drop(&mut self) {
         if let Some(record) = self.0.get() {
             // Destructors that run after this one may begin a section again.
-            let _ = RECORD.try_with(|own| own.set(std::ptr::null()));
+            own::set(std::ptr::null());
             record.taken.store(false, Ordering::Release);
         }
     }
@@ -87,8 +156,57 @@ impl Drop for GiveBack {
 /// The record of this thread if it is inside a section.
 fn own_section() -> Option<&'static Record> {
     // SAFETY: records live as long as the process.
-    let record = unsafe { RECORD.with(Cell::get).as_ref() }?;
+    let record = unsafe { own::get().as_ref() }?;
     (record.depth.get() != 0).then_some(record)
+}
+
+/// The running thread.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    record: &'static Record,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Thread {
+    /// A number that no other living thread has, and that is not 0.
+    #[inline]
+    pub fn id(self) -> usize {
+        std::ptr::from_ref(self.record).addr()
+    }
+}
+
+/// The running thread.
+#[inline]
+pub fn thread() -> Thread {
+    let record = own::get();
+    let record = if record.is_null() {
+        new_record()
+    } else {
+        // SAFETY: records live as long as the process.
+        unsafe { &*record }
+    };
+    Thread {
+        record,
+        _not_send: PhantomData,
+    }
+}
+
+/// What the thread did before is seen by whoever runs [`heavy_barrier`], or the thread sees
+/// afterwards what that one did before. For those that need no fence: see [`fences_needed`].
+#[inline]
+pub(super) fn light_barrier() {
+    if cfg!(loom) {
+        fence(Ordering::SeqCst);
+    } else {
+        // The processor may still order a store behind later loads; the barrier that the other
+        // side asks the kernel for makes up for it.
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+/// Whether [`light_barrier`] is not enough.
+pub(super) fn fences_needed() -> bool {
+    !cfg!(loom) && FENCE_READERS.load(Ordering::Relaxed)
 }
 
 /// A running section. Not `Send`: it marks the thread that began it.
@@ -100,13 +218,7 @@ pub struct Guard {
 /// Begins a section. It may be nested; blocking inside one delays every free, so do not.
 #[inline]
 pub fn pin() -> Guard {
-    let record = RECORD.with(Cell::get);
-    let record = if record.is_null() {
-        new_record()
-    } else {
-        // SAFETY: records live as long as the process.
-        unsafe { &*record }
-    };
+    let record = thread().record;
     let depth = record.depth.get();
     record.depth.set(depth + 1);
     if depth == 0 {
@@ -118,14 +230,23 @@ pub fn pin() -> Guard {
         if FENCE_READERS.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
         } else {
-            // The processor may still order the store behind later loads; the barrier that the
-            // freeing side asks the kernel for makes up for it.
-            compiler_fence(Ordering::SeqCst);
+            light_barrier();
         }
     }
     Guard {
         record,
         _not_send: PhantomData,
+    }
+}
+
+impl Guard {
+    /// The thread whose section it is.
+    #[inline]
+    pub fn thread(&self) -> Thread {
+        Thread {
+            record: self.record,
+            _not_send: PhantomData,
+        }
     }
 }
 
@@ -136,13 +257,8 @@ impl Drop for Guard {
         self.record.depth.set(depth);
         if depth == 0 {
             self.record.active.store(0, Ordering::Release);
-            if self.record.collect_at_end.get() {
-                self.record.collect_at_end.set(false);
-                collect();
-            }
-            if self.record.deferred_at_end.get() {
-                self.record.deferred_at_end.set(false);
-                run_deferred(self.record);
+            if self.record.busy_at_end.get() {
+                at_end(self.record);
             }
         }
     }
@@ -167,8 +283,8 @@ fn new_record() -> &'static Record {
                 active: AtomicU64::new(0),
                 taken: AtomicBool::new(true),
                 depth: Cell::new(0),
+                busy_at_end: Cell::new(false),
                 collect_at_end: Cell::new(false),
-                deferred_at_end: Cell::new(false),
                 deferred: RefCell::new(Vec::new()),
             }));
             records.push(record);
@@ -176,7 +292,7 @@ fn new_record() -> &'static Record {
         }
     };
     drop(records);
-    RECORD.with(|own| own.set(record));
+    own::set(record);
     // Late in the life of a thread its destructors have run already; then the record simply
     // stays taken.
     let _ = GIVE_BACK.try_with(|owner| owner.0.set(Some(record)));
@@ -196,8 +312,9 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// After this every section either is seen by the caller or sees what the caller did before.
-fn heavy_barrier() {
+/// After this every section, and whoever runs [`light_barrier`], either is seen by the caller or
+/// sees what the caller did before.
+pub(super) fn heavy_barrier() {
     fence(Ordering::SeqCst);
     if FENCE_READERS.load(Ordering::Relaxed)
         || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
@@ -217,7 +334,7 @@ fn oldest_section() -> u64 {
     let records = RECORDS.lock();
     let pid = std::process::id();
     if OWNER.swap(pid, Ordering::Relaxed) != pid {
-        let own = RECORD.with(Cell::get);
+        let own = own::get();
         for record in records.iter().filter(|r| !std::ptr::eq(**r, own)) {
             record.active.store(0, Ordering::Relaxed);
         }
@@ -255,7 +372,10 @@ pub fn retire(free: impl FnOnce() + Send + 'static) {
         free: Box::new(free),
     });
     match own_section() {
-        Some(record) => record.collect_at_end.set(true),
+        Some(record) => {
+            record.collect_at_end.set(true);
+            record.busy_at_end.set(true);
+        }
         None => collect(),
     }
 }
@@ -266,14 +386,20 @@ pub fn outside(f: impl FnOnce() + 'static) {
     match own_section() {
         Some(record) => {
             record.deferred.borrow_mut().push(Box::new(f));
-            record.deferred_at_end.set(true);
+            record.busy_at_end.set(true);
         }
         None => f(),
     }
 }
 
+/// What was left to the end of a section.
 #[cold]
-fn run_deferred(record: &Record) {
+#[inline(never)]
+fn at_end(record: &Record) {
+    record.busy_at_end.set(false);
+    if record.collect_at_end.replace(false) {
+        collect();
+    }
     for f in record.deferred.take() {
         f();
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 static TABLE: u64 = 0x1234;
 
