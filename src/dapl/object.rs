@@ -9,8 +9,9 @@ use super::ia::Ia;
 use super::types::Handle;
 use crate::abi::common::*;
 use crate::device::{Device, DeviceError};
+use crate::entry::Errno;
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Object};
+use crate::handle::{self, Guard, Object, pin};
 
 /// Kinds of objects, with the numbers of `DAT_HANDLE_TYPE`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -122,15 +123,29 @@ pub fn lookup_opt<D: Device, T: DatObject<D>>(
     }
 }
 
-/// The boundary to C: no panic crosses it and an error becomes a code. `errno` is the business
-/// of the entry points of the library.
+/// The boundary to C: no panic crosses it, an error becomes a code, and `errno` stays as it was.
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
-    match catch_unwind(AssertUnwindSafe(f)) {
+    let errno = Errno::save();
+    let code = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => error.code(A::VERSION),
         Err(_) => Error::from(Kind::InternalError).code(A::VERSION),
-    }
+    };
+    errno.restore();
+    code
+}
+
+/// [`boundary`] for a call that looks handles up, in a section.
+#[inline]
+pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let guard = pin::pin();
+        let result = f(&guard);
+        // One end of the section for all the ends of the call.
+        drop(guard);
+        result
+    })
 }
 
 /// Writes an OUT argument that may be NULL.

@@ -7,8 +7,8 @@
 //!
 //! * is bound to the version node of its library (`dat_ep_create@@DAT_2.0`);
 //! * keeps `errno` as it was ([`guard`]);
-//! * turns a panic into `DAT_INTERNAL_ERROR`. This costs no instruction on the way to a provider;
-//!   the provider's functions have a boundary of their own, since other libraries call them too;
+//! * turns a panic into `DAT_INTERNAL_ERROR`. Our own provider's functions see to both
+//!   themselves, since other libraries call them too: the way to them is a check and a jump;
 //! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
 pub mod extension;
@@ -120,14 +120,14 @@ pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
 }
 
 /// The calling thread's `errno` and where it lives; found once, as that costs the most.
-struct Errno {
+pub(crate) struct Errno {
     place: *mut c_int,
     value: c_int,
 }
 
 impl Errno {
     #[inline]
-    fn save() -> Self {
+    pub fn save() -> Self {
         // SAFETY: no preconditions.
         let place = unsafe { libc::__errno_location() };
         // SAFETY: the thread's own `errno`.
@@ -136,7 +136,7 @@ impl Errno {
     }
 
     #[inline]
-    fn restore(self) {
+    pub fn restore(self) {
         // SAFETY: still the same thread, so still its `errno`.
         unsafe { *self.place = self.value };
     }
@@ -204,21 +204,37 @@ macro_rules! dispatch {
         /// it, which is what the man page says.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
-            $crate::entry::guard($crate::error::Version::$version, || {
-                // SAFETY: the caller's promise.
-                let target = unsafe {
-                    $crate::entry::resolve::<DAT_PROVIDER>(
-                        $handle,
-                        $crate::error::Subtype::$subtype,
-                    )
-                }?;
-                // SAFETY: `resolve` gives a table of this version, which lives at least as long
-                // as the IA of the handle is open.
-                let function = unsafe { (*target.table).$slot }
-                    .ok_or($crate::entry::EMPTY_SLOT)?;
-                // SAFETY: the arguments are those of the function by the type of the slot.
-                Ok(unsafe { function(target.handle $(, $arg)*) })
-            })
+            // What is not ours, or nothing at all. Apart, so that the way to our own provider,
+            // which keeps `errno` and its panics to itself, is a check and a jump.
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn other($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
+                $crate::entry::guard($crate::error::Version::$version, || {
+                    // SAFETY: the caller's promise.
+                    let target = unsafe {
+                        $crate::entry::resolve::<DAT_PROVIDER>(
+                            $handle,
+                            $crate::error::Subtype::$subtype,
+                        )
+                    }?;
+                    // SAFETY: `resolve` gives a table of this version, which lives at least as
+                    // long as the IA of the handle is open.
+                    let function = unsafe { (*target.table).$slot }
+                        .ok_or($crate::entry::EMPTY_SLOT)?;
+                    // SAFETY: the arguments are those of the function by the type of the slot.
+                    Ok(unsafe { function(target.handle $(, $arg)*) })
+                })
+            }
+            if let Some(table) = $crate::handle::table_of($handle) {
+                // SAFETY: one of our handles leads to a table of this version that lives as long
+                // as the process.
+                if let Some(function) = unsafe { (*table.cast::<DAT_PROVIDER>()).$slot } {
+                    // SAFETY: the arguments are those of the function by the type of the slot.
+                    return unsafe { function($handle $(, $arg)*) };
+                }
+            }
+            // SAFETY: as for this function.
+            unsafe { other($handle $(, $arg)*) }
         }
     )*};
 }
