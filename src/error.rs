@@ -250,6 +250,14 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether it says that there is no event.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.kind == Kind::QueueEmpty
+    }
+}
+
 impl From<Kind> for Error {
     fn from(kind: Kind) -> Self {
         Error::new(kind, Subtype::None)

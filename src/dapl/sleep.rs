@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
+use crate::handle::Held;
+
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
@@ -17,6 +19,24 @@ pub enum Wake {
     TimedOut,
     /// A signal handler ran.
     Interrupted,
+}
+
+/// A lock that is held, and can be let go for a while.
+pub trait Unlock {
+    /// Lets go of the lock while `f` runs.
+    fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R;
+}
+
+impl<T> Unlock for MutexGuard<'_, T> {
+    fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        MutexGuard::unlocked(self, f)
+    }
+}
+
+impl<T> Unlock for Held<'_, T> {
+    fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        Held::unlocked(self, f)
+    }
 }
 
 /// Threads sleep here until somebody notifies them. Both sides hold the same lock while they
@@ -32,10 +52,10 @@ pub struct Sleepers {
 impl Sleepers {
     /// Lets go of the lock, sleeps, and takes the lock again. A notification that came after
     /// the lock was let go is not missed.
-    pub fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Option<Instant>) -> Wake {
+    pub fn sleep(&self, lock: &mut impl Unlock, deadline: Option<Instant>) -> Wake {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sleeping.fetch_add(1, Ordering::Relaxed);
-        let wake = MutexGuard::unlocked(guard, || self.block(sequence, deadline));
+        let wake = lock.unlocked(|| self.block(sequence, deadline));
         self.sleeping.fetch_sub(1, Ordering::Relaxed);
         wake
     }

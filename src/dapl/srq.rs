@@ -259,12 +259,13 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
         let guard = pin::pin();
         let srq: &Srq<D> =
             handle::get(srq_handle, &guard).ok_or(Error::handle(Subtype::HandleSrq))?;
+        let mut segments = Segments::new();
         // SAFETY: the caller's promise.
-        let segments = unsafe { Segments::read::<A>(num_segments, local_iov) }?;
+        let (sges, _) = unsafe { segments.read::<A>(num_segments, local_iov) }?;
         let wr = RecvWr {
             // SAFETY: every bit pattern is a valid integer.
             wr_id: unsafe { user_cookie.as_64 },
-            sges: segments.as_slice(),
+            sges,
             flags: WrFlags::empty(),
         };
         // Counted first: the buffer may come back before the post returns.

@@ -197,6 +197,7 @@ pub fn access(privileges: DAT_MEM_PRIV_FLAGS, arg: Subtype) -> Result<Access> {
 }
 
 /// The `DAT_DTO_COMPLETION_STATUS` of a completion.
+#[inline]
 pub fn dto_status(status: WcStatus) -> DAT_DTO_COMPLETION_STATUS {
     match status {
         WcStatus::Success => DAT_DTO_SUCCESS,

@@ -17,11 +17,15 @@ pub mod soft;
 mod types;
 pub mod verbs;
 
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use types::*;
+
+use crate::handle::Guard;
+use crate::handle::pin::pin;
 
 /// When an armed completion queue calls its handler: see [`CompletionQueue::arm`].
 ///
@@ -132,8 +136,17 @@ pub trait SharedReceiveQueue: Send + Sync {
 
 /// A completion queue.
 pub trait CompletionQueue: Send + Sync {
+    /// Takes the oldest completion, in a section of the caller's. It is made in the place that
+    /// the caller has for it: moving it costs as much as the rest.
+    fn poll_in<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<&'a mut Completion>;
     /// Takes the oldest completion.
-    fn poll(&self) -> Option<Completion>;
+    fn poll(&self) -> Option<Completion> {
+        self.poll_in(&mut MaybeUninit::uninit(), &pin()).copied()
+    }
     /// Asks for one [`CqHandler::notify`] at the next notifying completion. Completions that
     /// are queued already do not count: poll once more after arming.
     fn arm(&self);
@@ -150,19 +163,33 @@ pub trait CompletionQueue: Send + Sync {
 
 /// A queue pair and its connection.
 pub trait QueuePair: Send + Sync {
-    /// Queues a request.
+    /// Queues a request, in a section of the caller's.
     ///
     /// After the connection has ended the request is taken and completes as
     /// [`WcStatus::Flushed`].
     ///
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
-    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError>;
-    /// Queues a receive buffer, in any state; flushed at once after the connection has ended.
+    fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError>;
+    /// The same in a section of its own.
+    ///
+    /// # Errors
+    /// As above.
+    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.post_send_in(wr, &pin())
+    }
+    /// Queues a receive buffer, in a section of the caller's; in any state; flushed at once after the connection has ended.
     ///
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
-    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError>;
+    fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError>;
+    /// The same in a section of its own.
+    ///
+    /// # Errors
+    /// As above.
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.post_recv_in(wr, &pin())
+    }
     /// Ends the connection or its establishment. Graceful: after the requests that are queued.
     /// Abrupt: outstanding requests are flushed. [`CmEvent::Disconnected`] follows, also when
     /// establishment is given up; nothing follows if there was neither.
@@ -238,6 +265,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
+    /// Whether [`Device::progress`] does anything.
+    const PROGRESSES: bool;
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
     /// at once. Called when a poll found nothing.
     fn progress(&self);

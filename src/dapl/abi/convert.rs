@@ -40,30 +40,43 @@ macro_rules! common_conversions {
             })
         }
 
-        #[inline]
-        fn event(event: &Event, evd: DAT_EVD_HANDLE) -> Self::Event {
+        #[inline(always)]
+        fn completion(
+            completion: &Completion,
+            evd: DAT_EVD_HANDLE,
+            out: &mut MaybeUninit<Self::Event>,
+        ) {
+            use $c::*;
+            let out = out.as_mut_ptr();
+            // What the event does not have stays as it was.
+            // SAFETY: members of a structure there is room for; a union is written as a whole or
+            // through raw pointers.
+            unsafe {
+                (*out).evd_handle = evd;
+                if let WcOp::Bind { context } = completion.op {
+                    (*out).event_number = DAT_RMR_BIND_COMPLETION_EVENT;
+                    (*out).event_data.rmr_completion_event_data =
+                        DAT_RMR_BIND_COMPLETION_EVENT_DATA {
+                            rmr_handle: handle(context),
+                            user_cookie: DAT_CONTEXT {
+                                as_64: completion.wr_id,
+                            },
+                            status: dto_status(completion.status),
+                        };
+                } else {
+                    (*out).event_number = DAT_DTO_COMPLETION_EVENT;
+                    dto_completion(
+                        completion,
+                        &raw mut (*out).event_data.dto_completion_event_data,
+                    );
+                }
+            }
+        }
+
+        fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>) {
             use $c::*;
             let (number, data) = match *event {
-                Event::Completion(ref completion) => match completion.op {
-                    WcOp::Bind { context } => (
-                        DAT_RMR_BIND_COMPLETION_EVENT,
-                        DAT_EVENT_DATA {
-                            rmr_completion_event_data: DAT_RMR_BIND_COMPLETION_EVENT_DATA {
-                                rmr_handle: handle(context),
-                                user_cookie: DAT_CONTEXT {
-                                    as_64: completion.wr_id,
-                                },
-                                status: dto_status(completion.status),
-                            },
-                        },
-                    ),
-                    _ => (
-                        DAT_DTO_COMPLETION_EVENT,
-                        DAT_EVENT_DATA {
-                            dto_completion_event_data: dto_completion(completion),
-                        },
-                    ),
-                },
+                Event::Completion(ref completion) => return Self::completion(completion, evd, out),
                 Event::Request {
                     sp,
                     local_address,
@@ -111,11 +124,10 @@ macro_rules! common_conversions {
                 ),
             };
             // SAFETY: a C structure of integers, pointers and unions of them: zero is valid.
-            let mut out: DAT_EVENT = unsafe { std::mem::zeroed() };
+            let out = out.write(unsafe { std::mem::zeroed() });
             out.event_number = number;
             out.evd_handle = evd;
             out.event_data = data;
-            out
         }
 
         fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID) {

@@ -6,17 +6,19 @@ mod v1;
 mod v2;
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 
 use super::ep::EpChange;
 use super::types::{EpAttr, Event};
 use crate::abi::common::*;
-use crate::device::{Device, Remote, Sge};
+use crate::device::{Completion, Device, Remote, Sge};
 use crate::error::{Result, Version};
 
 pub use v1::V1;
 pub use v2::V2;
 
 /// A handle that travelled as a number.
+#[inline]
 fn handle(context: u64) -> DAT_HANDLE {
     std::ptr::with_exposed_provenance_mut(context as usize)
 }
@@ -132,8 +134,10 @@ pub trait Abi: Send + Sync + 'static {
     fn sge(triplet: &Self::LmrTriplet) -> Result<Sge>;
     /// A remote range and its length.
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
-    /// The event as C sees it. `evd` is the EVD it is taken from.
-    fn event(event: &Event, evd: DAT_EVD_HANDLE) -> Self::Event;
+    /// Writes the event as C sees it. `evd` is the EVD it is taken from.
+    fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
+    /// The same for a completion.
+    fn completion(completion: &Completion, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
     /// Number and pointer of an event that `dat_evd_post_se` was given.
     fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID);
     /// Reads endpoint attributes.

@@ -1,6 +1,7 @@
 //! DAT 1.2: `libdat.so.1`.
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, provider_table, version_part};
@@ -57,14 +58,16 @@ fn ep_mask(mask: u64) -> u64 {
     mask & !BEHIND_STATE | (mask & BEHIND_STATE) << 1
 }
 
-fn dto_completion(completion: &Completion) -> v1::DAT_DTO_COMPLETION_EVENT_DATA {
-    v1::DAT_DTO_COMPLETION_EVENT_DATA {
-        ep_handle: handle(completion.context),
-        user_cookie: DAT_CONTEXT {
-            as_64: completion.wr_id,
-        },
-        status: dto_status(completion.status),
-        transfered_length: completion.byte_len.into(),
+/// # Safety
+/// There is room at `out`.
+#[inline(always)]
+unsafe fn dto_completion(completion: &Completion, out: *mut v1::DAT_DTO_COMPLETION_EVENT_DATA) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*out).ep_handle = handle(completion.context);
+        (*out).user_cookie.as_64 = completion.wr_id;
+        (*out).status = dto_status(completion.status);
+        (*out).transfered_length = completion.byte_len.into();
     }
 }
 

@@ -1,6 +1,7 @@
 //! DAT 2.0: `libdat2.so.2`.
 
 use std::ffi::c_char;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, provider_table, version_part};
@@ -65,22 +66,36 @@ fn ep_mask(mask: u64) -> u64 {
     mask
 }
 
-fn dto_completion(completion: &Completion) -> v2::DAT_DTO_COMPLETION_EVENT_DATA {
-    v2::DAT_DTO_COMPLETION_EVENT_DATA {
-        ep_handle: handle(completion.context),
-        user_cookie: DAT_CONTEXT {
-            as_64: completion.wr_id,
-        },
-        status: dto_status(completion.status),
-        transfered_length: completion.byte_len,
-        operation: operation(completion.op),
-        rmr_context: match completion.op {
-            WcOp::RecvInvalidate { rkey } => rkey,
-            _ => 0,
-        },
+/// # Safety
+/// There is room at `out`.
+#[inline(always)]
+unsafe fn dto_completion(completion: &Completion, out: *mut v2::DAT_DTO_COMPLETION_EVENT_DATA) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*out).ep_handle = handle(completion.context);
+        (*out).user_cookie.as_64 = completion.wr_id;
+        (*out).status = dto_status(completion.status);
+        (*out).transfered_length = completion.byte_len;
+        (*out).operation = operation(completion.op);
+        (*out).rmr_context = 0;
+        if let WcOp::RecvInvalidate { rkey } = completion.op {
+            invalidated(out, rkey);
+        }
     }
 }
 
+/// Apart: what is rare is not to become part of a jump table for all operations.
+///
+/// # Safety
+/// There is room at `out`.
+#[cold]
+#[inline(never)]
+unsafe fn invalidated(out: *mut v2::DAT_DTO_COMPLETION_EVENT_DATA, rkey: DAT_RMR_CONTEXT) {
+    // SAFETY: the caller's promise.
+    unsafe { (*out).rmr_context = rkey };
+}
+
+#[inline(always)]
 fn operation(op: WcOp) -> v2::DAT_DTOS {
     match op {
         WcOp::Send => v2::DAT_DTO_SEND,

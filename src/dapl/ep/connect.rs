@@ -17,6 +17,8 @@ use crate::device::{CmEvent, Device, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 
 /// The subtype of `DAT_INVALID_STATE` that names a state.
+#[cold]
+#[inline(never)]
 pub(super) fn state_error(state: DAT_EP_STATE) -> Error {
     Error::state(match state {
         DAT_EP_STATE_UNCONNECTED => Subtype::StateEpUnconnected,

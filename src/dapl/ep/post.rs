@@ -10,10 +10,10 @@ use super::connect::state_error;
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::object::{boundary, non_null};
+use crate::dapl::object::{non_null, section};
 use crate::device::{Device, PostError, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard, pin};
+use crate::handle::{self, Guard};
 
 /// Segments a post can have: no device of ours takes more.
 const MAX_SEGMENTS: usize = 64;
@@ -23,22 +23,26 @@ pub(in crate::dapl) const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_S
     | DAT_COMPLETION_UNSIGNALLED_FLAG
     | DAT_COMPLETION_BARRIER_FENCE_FLAG;
 
-/// The local segments of a post.
-pub(in crate::dapl) struct Segments {
-    sges: [MaybeUninit<Sge>; MAX_SEGMENTS],
-    count: usize,
-    /// Bytes in all of them.
-    total: u64,
-}
+/// Room for the local segments of a post. Left as it is but for what is used: most posts have
+/// one segment. It stays where it is: it is too large to be passed on.
+pub(in crate::dapl) struct Segments([MaybeUninit<Sge>; MAX_SEGMENTS]);
 
 impl Segments {
+    #[inline]
+    pub(in crate::dapl) fn new() -> Segments {
+        Segments([const { MaybeUninit::uninit() }; MAX_SEGMENTS])
+    }
+
+    /// The segments, and the bytes in all of them.
+    ///
     /// # Safety
     /// `iov` is NULL or points to `count` triplets if `count` is positive.
     #[inline]
     pub(in crate::dapl) unsafe fn read<A: Abi>(
+        &mut self,
         count: DAT_COUNT,
         iov: *const A::LmrTriplet,
-    ) -> Result<Segments> {
+    ) -> Result<(&[Sge], u64)> {
         let count = usize::try_from(count)
             .ok()
             .filter(|n| *n <= MAX_SEGMENTS)
@@ -46,21 +50,22 @@ impl Segments {
         if count > 0 {
             non_null(iov, Subtype::Arg3)?;
         }
-        // Left as it is but for what is used: most posts have one segment.
-        let mut sges = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
         let mut total = 0;
-        for (i, sge) in sges.iter_mut().enumerate().take(count) {
+        // Nearly always; and a loop for more is long.
+        if count == 1 {
+            // SAFETY: the caller's promise.
+            let segment = A::sge(unsafe { &*iov })?;
+            let segment = &*self.0[0].write(segment);
+            return Ok((std::slice::from_ref(segment), segment.len.into()));
+        }
+        for (i, sge) in self.0.iter_mut().enumerate().take(count) {
             // SAFETY: the caller's promise.
             let segment = A::sge(unsafe { &*iov.add(i) })?;
             total += u64::from(segment.len);
             sge.write(segment);
         }
-        Ok(Segments { sges, count, total })
-    }
-
-    pub(in crate::dapl) fn as_slice(&self) -> &[Sge] {
-        // SAFETY: `read` has written the first `count`.
-        unsafe { self.sges[..self.count].assume_init_ref() }
+        // SAFETY: the first `count` were just written.
+        Ok((unsafe { self.0[..count].assume_init_ref() }, total))
     }
 }
 
@@ -97,6 +102,8 @@ pub(in crate::dapl) fn flags(
 }
 
 /// What a refused post means: `read` says whether the local memory would have been read.
+#[cold]
+#[inline(never)]
 pub(in crate::dapl) fn post_error(error: PostError, read: bool) -> Error {
     let (privilege, protection) = if read {
         (Subtype::PrivilegesRead, Subtype::ProtectionRead)
@@ -144,20 +151,21 @@ impl<D: Device> Ep<D> {
 
 /// # Safety
 /// `iov` is NULL or points to `count` triplets if `count` is positive.
-#[inline]
+#[inline(always)]
 unsafe fn post_request<A: Abi, D: Device>(
+    guard: &Guard,
     ep_handle: DAT_EP_HANDLE,
     (count, iov): (DAT_COUNT, *const A::LmrTriplet),
     user_cookie: DAT_DTO_COOKIE,
     (completion_flags, allowed, flags_arg): (DAT_COMPLETION_FLAGS, DAT_COMPLETION_FLAGS, Subtype),
-    op: impl FnOnce(&Segments) -> Result<SendOp>,
+    op: impl FnOnce(u64) -> Result<SendOp>,
 ) -> Result<()> {
-    let guard = pin::pin();
-    let ep: &Ep<D> = handle::get(ep_handle, &guard).ok_or(Error::handle(Subtype::HandleEp))?;
+    let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+    let mut segments = Segments::new();
     // SAFETY: the caller's promise.
-    let segments = unsafe { Segments::read::<A>(count, iov) }?;
-    let op = op(&segments)?;
-    let (config, qp) = ep.config(&guard)?;
+    let (sges, total) = unsafe { segments.read::<A>(count, iov) }?;
+    let op = op(total)?;
+    let (config, qp) = ep.config(guard)?;
     let configured = config.attr.request_completion_flags;
     let flags = flags(completion_flags, allowed, configured, flags_arg)?;
     ep.check_request_state()?;
@@ -165,11 +173,12 @@ unsafe fn post_request<A: Abi, D: Device>(
         // SAFETY: every bit pattern is a valid integer.
         wr_id: unsafe { user_cookie.as_64 },
         op,
-        sges: segments.as_slice(),
+        sges,
         flags,
     };
     let reads = !matches!(op, SendOp::RdmaRead { .. });
-    qp.post_send(&wr).map_err(|e| post_error(e, reads))
+    qp.post_send_in(&wr, guard)
+        .map_err(|e| post_error(e, reads))
 }
 
 /// `dat_ep_post_send`.
@@ -184,10 +193,11 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-    boundary::<A>(|| {
+    section::<A>(|guard| {
         // SAFETY: the caller's promise.
         unsafe {
             post_request::<A, D>(
+                guard,
                 ep_handle,
                 (num_segments, local_iov),
                 user_cookie,
@@ -217,10 +227,11 @@ pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
         DAT_FALSE => SendOp::Send,
         _ => SendOp::SendInvalidate { rkey: rmr_context },
     };
-    boundary::<A>(|| {
+    section::<A>(|guard| {
         // SAFETY: the caller's promise.
         unsafe {
             post_request::<A, D>(
+                guard,
                 ep_handle,
                 (num_segments, local_iov),
                 user_cookie,
@@ -244,12 +255,12 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
     remote_iov: *const A::RmrTriplet,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
-        let op = |segments: &Segments| {
+    section::<A>(|guard| {
+        let op = |total: u64| {
             non_null(remote_iov, Subtype::Arg5)?;
             // SAFETY: not NULL.
             let (remote, room) = A::remote(unsafe { &*remote_iov });
-            if room < segments.total {
+            if room < total {
                 return Err(Kind::LengthError.into());
             }
             Ok(SendOp::RdmaWrite(remote))
@@ -257,6 +268,7 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
         // SAFETY: the caller's promise.
         unsafe {
             post_request::<A, D>(
+                guard,
                 ep_handle,
                 (num_segments, local_iov),
                 user_cookie,
@@ -280,19 +292,20 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     remote_iov: *const A::RmrTriplet,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
-        let op = |segments: &Segments| {
+    section::<A>(|guard| {
+        let op = |total: u64| {
             non_null(remote_iov, Subtype::Arg5)?;
             // SAFETY: not NULL.
             let (remote, length) = A::remote(unsafe { &*remote_iov });
             match u32::try_from(length) {
-                Ok(len) if length <= segments.total => Ok(SendOp::RdmaRead { remote, len }),
+                Ok(len) if length <= total => Ok(SendOp::RdmaRead { remote, len }),
                 _ => Err(Kind::LengthError.into()),
             }
         };
         // SAFETY: the caller's promise.
         unsafe {
             post_request::<A, D>(
+                guard,
                 ep_handle,
                 (num_segments, local_iov),
                 user_cookie,
@@ -314,12 +327,12 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
-        let guard = pin::pin();
-        let ep: &Ep<D> = handle::get(ep_handle, &guard).ok_or(Error::handle(Subtype::HandleEp))?;
+    section::<A>(|guard| {
+        let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        let mut segments = Segments::new();
         // SAFETY: the caller's promise.
-        let segments = unsafe { Segments::read::<A>(num_segments, local_iov) }?;
-        let (config, qp) = ep.config(&guard)?;
+        let (sges, _) = unsafe { segments.read::<A>(num_segments, local_iov) }?;
+        let (config, qp) = ep.config(guard)?;
         if config.has_srq {
             return Err(Error::state(Subtype::StateSrqInUse));
         }
@@ -332,9 +345,10 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
         let wr = RecvWr {
             // SAFETY: every bit pattern is a valid integer.
             wr_id: unsafe { user_cookie.as_64 },
-            sges: segments.as_slice(),
+            sges,
             flags,
         };
-        qp.post_recv(&wr).map_err(|e| post_error(e, false))
+        qp.post_recv_in(&wr, guard)
+            .map_err(|e| post_error(e, false))
     })
 }

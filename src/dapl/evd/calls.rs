@@ -1,5 +1,6 @@
 //! The C functions of EVDs.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::Evd;
@@ -11,7 +12,7 @@ use crate::dapl::object::{boundary, check_mask, device_error, lookup, lookup_opt
 use crate::dapl::types::{Event, Opaque};
 use crate::device::{CompletionQueue, Device, DeviceError};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, pin};
+use crate::handle::{self, Guard, pin};
 
 /// `dat_evd_create`.
 ///
@@ -141,17 +142,30 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
     n_more_events: *mut DAT_COUNT,
 ) -> DAT_RETURN {
     boundary::<A>(|| {
-        let evd: Arc<Evd<D>> = lookup(evd_handle)?;
+        // SAFETY: not NULL, see below; `MaybeUninit` asks for nothing but the memory.
+        let out = || unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
+        // SAFETY: not NULL, see below.
+        let tell_more = |more: usize| unsafe {
+            n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX));
+        };
+        let guard = pin::pin();
+        let evd = look_up::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg4)?;
         non_null(n_more_events, Subtype::Arg5)?;
+        let mut place = MaybeUninit::uninit();
+        if let Some((taken, more)) = evd.wait_ready(threshold, &mut place, &guard) {
+            drop(guard);
+            tell_more(more);
+            Evd::<D>::account(taken);
+            A::completion(taken, evd_handle, out());
+            return Ok(());
+        }
+        // Nobody's free is to wait for us.
+        let evd = handle::share(evd);
+        drop(guard);
         let (result, more) = evd.wait(timeout(wait), threshold);
-        // SAFETY: not NULL.
-        unsafe { n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX)) };
-        let taken = result?;
-        evd.account(&taken);
-        let taken = A::event(&taken, evd_handle);
-        // SAFETY: not NULL.
-        unsafe { event.write(taken) };
+        tell_more(more);
+        write_event::<A, D>(&result?, evd_handle, out());
         Ok(())
     })
 }
@@ -165,23 +179,40 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     event: *mut A::Event,
 ) -> DAT_RETURN {
     boundary::<A>(|| {
-        let invalid = Error::handle(Subtype::HandleEvdRequest);
         let guard = pin::pin();
-        let evd: &Evd<D> = handle::get(evd_handle, &guard).ok_or(invalid)?;
+        let evd = look_up::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg2)?;
-        let mut taken = evd.dequeue()?;
-        if taken.is_none() {
-            // The device may call back, and the consumer's code may do anything.
-            let evd = handle::share(evd);
+        // SAFETY: not NULL; `MaybeUninit` asks for nothing but the memory.
+        let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
+        let result = evd.dequeue::<A>(evd_handle, out, &guard);
+        if !D::PROGRESSES || !result.is_err_and(Error::is_empty) {
             drop(guard);
-            evd.base.ia.device.progress();
-            taken = evd.dequeue()?;
+            return result;
         }
-        let taken = A::event(&taken.ok_or(Error::from(Kind::QueueEmpty))?, evd_handle);
-        // SAFETY: not NULL.
-        unsafe { event.write(taken) };
-        Ok(())
+        // The device may call back, and the consumer's code may do anything.
+        let evd = handle::share(evd);
+        drop(guard);
+        evd.base.ia.device.progress();
+        evd.dequeue::<A>(evd_handle, out, &pin::pin())
     })
+}
+
+/// The EVD of a handle.
+#[inline]
+fn look_up<D: Device>(handle: DAT_EVD_HANDLE, guard: &Guard) -> Result<&Evd<D>> {
+    handle::get_or(handle, guard, Error::handle(Subtype::HandleEvdRequest))
+}
+
+/// Gives an event to the consumer.
+fn write_event<A: Abi, D: Device>(
+    event: &Event,
+    evd: DAT_EVD_HANDLE,
+    out: &mut MaybeUninit<A::Event>,
+) {
+    if let Event::Completion(completion) = event {
+        Evd::<D>::account(completion);
+    }
+    A::event(event, evd, out);
 }
 
 /// `dat_evd_post_se`.
@@ -283,7 +314,7 @@ impl<D: Device> Evd<D> {
     fn resize(&self, qlen: DAT_COUNT) -> Result<()> {
         let qlen = Self::check_length(&self.base.ia, qlen)?.ok_or(Error::arg(Subtype::Arg2))?;
         let mut state = self.state.lock();
-        self.drain(&mut state);
+        self.drain(&mut state, &pin::pin());
         if state.queue.len() > qlen as usize {
             return Err(Kind::InvalidState.into());
         }
@@ -299,21 +330,49 @@ impl<D: Device> Evd<D> {
     }
 
     /// Takes the oldest event, if no thread waits for it.
-    #[inline]
-    fn dequeue(&self) -> Result<Option<Event>> {
-        let mut state = self.state.lock();
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` for an EVD that has a waiter or has lost an event; `DAT_QUEUE_EMPTY`.
+    #[inline(always)]
+    fn dequeue<A: Abi>(
+        &self,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+        guard: &Guard,
+    ) -> Result<()> {
+        let mut state = self.state.lock_as(guard.thread());
         if state.waiter {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        let taken = self.take(&mut state);
-        if taken.is_none() && state.overflowed {
-            return Err(Kind::InvalidState.into());
+        if !state.queue.is_empty() {
+            let event = state.queue.pop_front();
+            drop(state);
+            // Most events never were in the queue.
+            return Self::deliver::<A>(event, handle, out);
         }
+        let Some(cq) = &self.cq else {
+            return Err(state.nothing());
+        };
+        let mut place = MaybeUninit::uninit();
+        let Some(completion) = cq.poll_in(&mut place, guard) else {
+            return Err(state.nothing());
+        };
         drop(state);
-        if let Some(event) = &taken {
-            self.account(event);
-        }
-        Ok(taken)
+        Self::account(completion);
+        A::completion(completion, handle, out);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver<A: Abi>(
+        event: Option<Event>,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+    ) -> Result<()> {
+        let event = event.ok_or(Error::from(Kind::QueueEmpty))?;
+        write_event::<A, D>(&event, handle, out);
+        Ok(())
     }
 
     fn post_software(&self, event: Event) -> Result<()> {

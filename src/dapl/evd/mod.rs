@@ -11,9 +11,8 @@ mod wait;
 pub use calls::*;
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use super::cno::Cno;
 use super::ep::Ep;
@@ -22,9 +21,10 @@ use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unp
 use super::sleep::Sleepers;
 use super::types::{Event, Handle};
 use crate::abi::common::*;
-use crate::device::{CompletionQueue, CqHandler, Device};
+use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::Object;
+use crate::handle::pin::pin;
+use crate::handle::{Biased, Guard, Held, Object};
 
 /// All streams an EVD can be made for.
 const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
@@ -93,7 +93,7 @@ pub struct Evd<D: Device> {
     flags: DAT_EVD_FLAGS,
     /// The device's completion queue, if the EVD is made for completions.
     cq: Option<Arc<D::Cq>>,
-    state: Mutex<State<D>>,
+    state: Biased<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
     wake: Sleepers,
 }
@@ -122,6 +122,14 @@ struct State<D: Device> {
 }
 
 impl<D: Device> State<D> {
+    /// Why no event could be taken.
+    fn nothing(&self) -> Error {
+        match self.overflowed {
+            true => Kind::InvalidState.into(),
+            false => Kind::QueueEmpty.into(),
+        }
+    }
+
     fn attach(&mut self, stream: Stream) -> Result<()> {
         let conflict = match stream.control() {
             Some(control) => {
@@ -230,7 +238,7 @@ impl<D: Device> Evd<D> {
             base: Base::new(ia.clone()),
             flags,
             cq,
-            state: Mutex::new(State {
+            state: Biased::new(State {
                 queue: VecDeque::new(),
                 qlen: held,
                 enabled: true,
@@ -336,7 +344,7 @@ impl<D: Device> Evd<D> {
 
     /// Appends an event behind the completions that came before it; `false` if there is no room.
     fn enqueue(&self, state: &mut State<D>, event: Event) -> bool {
-        self.drain(state);
+        self.drain(state, &pin());
         if state.queue.len() >= state.qlen {
             return false;
         }
@@ -345,30 +353,22 @@ impl<D: Device> Evd<D> {
     }
 
     /// Moves completions from the device's queue to ours.
-    fn drain(&self, state: &mut State<D>) {
+    fn drain(&self, state: &mut State<D>, guard: &Guard) {
         if let Some(cq) = &self.cq {
             while state.queue.len() < state.qlen {
-                let Some(completion) = cq.poll() else { break };
-                state.queue.push_back(Event::Completion(completion));
+                let mut place = MaybeUninit::uninit();
+                let Some(completion) = cq.poll_in(&mut place, guard) else {
+                    break;
+                };
+                state.queue.push_back(Event::Completion(*completion));
             }
         }
     }
 
-    /// Takes the oldest event.
-    #[inline]
-    fn take(&self, state: &mut State<D>) -> Option<Event> {
-        if let Some(event) = state.queue.pop_front() {
-            return Some(event);
-        }
-        self.cq.as_ref()?.poll().map(Event::Completion)
-    }
-
     /// Counts what leaves the EVD for good: an SRQ wants to know of its buffers.
     #[inline]
-    fn account(&self, event: &Event) {
-        if let Event::Completion(completion) = event
-            && completion.from_srq
-        {
+    fn account(completion: &Completion) {
+        if completion.from_srq {
             Ep::<D>::retire_srq_buffer(completion.context);
         }
     }
@@ -382,7 +382,7 @@ impl<D: Device> Evd<D> {
     }
 
     /// Triggers the CNO unless a waiter has the EVD or it is disabled.
-    fn trigger(&self, state: MutexGuard<'_, State<D>>) {
+    fn trigger(&self, state: Held<'_, State<D>>) {
         if state.waiter || !state.enabled {
             return;
         }

@@ -1,19 +1,43 @@
 //! `dat_evd_wait`: one thread at a time waits for a number of events, then takes the first.
 
+use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
 use super::{Evd, State};
 use crate::abi::common::*;
 use crate::dapl::sleep::Wake;
 use crate::dapl::types::Event;
-use crate::device::Device;
+use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::Guard;
+use crate::handle::pin::pin;
 
 /// How long a waiter looks for events itself before it goes to sleep: what a sleep and the
 /// wake-up from it cost.
 const SPIN: Duration = Duration::from_micros(30);
 
 impl<D: Device> Evd<D> {
+    /// The short way of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
+    /// and the number of those that are left.
+    #[inline(always)]
+    pub(super) fn wait_ready<'a>(
+        &self,
+        threshold: DAT_COUNT,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<(&'a Completion, usize)> {
+        let mut state = self.state.lock_as(guard.thread());
+        let short = threshold == 1 && state.waitable && !state.waiter && !state.dead;
+        if !short || !state.queue.is_empty() {
+            return None;
+        }
+        let cq = self.cq.as_ref()?;
+        let first = cq.poll_in(place, guard)?;
+        // The others are moved, to be counted.
+        self.drain(&mut state, guard);
+        Some((first, state.queue.len()))
+    }
+
     /// Waits until `threshold` events are queued and takes the first. The number says how many
     /// events are left; with a timeout it is how many there were.
     ///
@@ -32,7 +56,7 @@ impl<D: Device> Evd<D> {
             Ok(threshold) => threshold,
             Err(error) => return (Err(error), 0),
         };
-        if let Some(event) = self.ready(&mut state, threshold) {
+        if let Some(event) = self.ready(&mut state, threshold, &pin()) {
             return (Ok(event), state.queue.len());
         }
         state.waiter = true;
@@ -82,8 +106,8 @@ impl<D: Device> Evd<D> {
     }
 
     /// The first event, if `threshold` of them are queued.
-    fn ready(&self, state: &mut State<D>, threshold: usize) -> Option<Event> {
-        self.drain(state);
+    fn ready(&self, state: &mut State<D>, threshold: usize, guard: &Guard) -> Option<Event> {
+        self.drain(state, guard);
         if state.queue.len() < threshold {
             return None;
         }
@@ -98,7 +122,7 @@ impl<D: Device> Evd<D> {
         loop {
             device.progress();
             let mut state = self.state.lock();
-            if let Some(event) = self.ready(&mut state, threshold) {
+            if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Some(event);
             }
             if state.dead || !state.waitable || Instant::now() >= end {
@@ -116,7 +140,7 @@ impl<D: Device> Evd<D> {
             state.signalled = false;
             self.arm(&state);
             // What came before the arming does not signal.
-            if let Some(event) = self.ready(&mut state, threshold) {
+            if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Ok(event);
             }
             if state.dead {

@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -8,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::upcall::Upcalls;
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+use crate::handle::Guard;
 
 /// Entries of one queue.
 pub(super) const MAX_CQE: u32 = 1 << 20;
@@ -95,14 +97,19 @@ impl Drop for Cq {
 
 impl CompletionQueue for Cq {
     #[inline]
-    fn poll(&self) -> Option<Completion> {
+    fn poll_in<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        _guard: &Guard,
+    ) -> Option<&'a mut Completion> {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut ring = self.ring.lock();
         let completion = ring.entries.pop_front();
         self.len.store(ring.entries.len(), Ordering::Release);
-        completion
+        drop(ring);
+        completion.map(|completion| place.write(completion))
     }
 
     fn arm(&self) {

@@ -170,6 +170,7 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
+    const PROGRESSES: bool = true;
 
     fn discover() -> Vec<(String, String)> {
         vec![(Self::NAME.into(), String::new())]

@@ -23,8 +23,8 @@ use super::stream::{self, Stream};
 use super::upcall::{Events, Upcalls};
 use super::view::{Link, Pending, View};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
-use crate::handle::Shared;
 use crate::handle::pin::pin;
+use crate::handle::{Guard, Shared};
 
 /// What the lock of a lane guards.
 #[derive(Default)]
@@ -306,7 +306,7 @@ fn dispose(link: Link) {
 
 impl QueuePair for Qp {
     #[inline]
-    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+    fn post_send_in(&self, wr: &SendWr<'_>, _guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
         let result = self.with(|v| v.post_send(wr, &mut up));
         up.run();
@@ -314,7 +314,7 @@ impl QueuePair for Qp {
     }
 
     #[inline]
-    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+    fn post_recv_in(&self, wr: &RecvWr<'_>, _guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
         let result = self.with(|v| v.post_recv(wr, &mut up));
         up.run();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::adapter::Target;
+use super::adapter::{Ops, Target};
 use super::table::{RECEIVE, SHARED, slot};
 use super::wc::completion;
 use super::{Verbs, sys};
@@ -34,6 +34,8 @@ const EVERYTHING: u8 = 2;
 /// A completion queue.
 pub struct Cq {
     device: Arc<Verbs>,
+    /// Those of the device, within reach.
+    ops: Ops,
     raw: AtomicPtr<sys::Cq>,
     token: u64,
     handler: Arc<dyn CqHandler>,
@@ -97,6 +99,7 @@ impl Cq {
             let raw = create(device, entries, token.as_ptr());
             Cq {
                 device: device.clone(),
+                ops: adapter.ops,
                 raw: AtomicPtr::new(raw),
                 token: token.keep(),
                 handler,
@@ -153,54 +156,80 @@ impl Cq {
         }
     }
 
-    /// Takes one completion of the device that is the consumer's.
-    #[inline]
-    fn poll_device(&self, guard: &Guard) -> Option<(Completion, bool)> {
-        let poll = self.device.adapter.ops.poll_cq;
+    /// Takes one completion of the device that is the consumer's; the flag as in
+    /// [`completion`].
+    #[inline(always)]
+    fn poll_device<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<(&'a mut Completion, bool)> {
         loop {
             let mut wc = MaybeUninit::<sys::Wc>::uninit();
             // SAFETY: the queue is valid, and there is room for one completion.
-            let n = unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) };
+            let n = unsafe { (self.ops.poll_cq)(self.raw(), 1, wc.as_mut_ptr()) };
             if n <= 0 {
                 return None;
             }
             // SAFETY: one completion was written.
             let wc = unsafe { wc.assume_init_ref() };
-            if let Some(completion) = self.translate(wc, guard) {
-                return Some(completion);
+            if let Some(notifies) = self.translate(wc, place, guard) {
+                // SAFETY: `translate` has written it.
+                return Some((unsafe { place.assume_init_mut() }, notifies));
             }
         }
     }
 
-    /// What a completion of the device means; `None` if nobody is to hear of it.
-    #[inline]
-    fn translate(&self, wc: &sys::Wc, guard: &Guard) -> Option<(Completion, bool)> {
+    /// Writes what a completion of the device means, and says whether it notifies; `None` if
+    /// nobody is to hear of it.
+    #[inline(always)]
+    fn translate(
+        &self,
+        wc: &sys::Wc,
+        place: &mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<bool> {
         let adapter = &self.device.adapter;
         if wc.wr_id & SHARED != 0 {
-            let srq = adapter.srqs.get(wc.wr_id, guard)?;
-            let (hw, buffer) = srq.take(slot(wc.wr_id), wc.qp_num, guard);
-            return Some(completion(hw?, &buffer, wc, true));
+            return self.translate_shared(wc, place, guard);
         }
         let hw = adapter.queues.get(wc.wr_id, guard)?;
         let slot = slot(wc.wr_id);
         if wc.wr_id & RECEIVE != 0 {
-            return Some(completion(hw, &hw.recv.retire(slot), wc, false));
+            return Some(completion(hw, &hw.recv.retire(slot), wc, false, place).1);
         }
         let posted = hw.send.retire(slot);
-        if wc.status == sys::WC_SUCCESS && posted.silent {
+        let success = wc.status == sys::WC_SUCCESS;
+        if posted.is_plain() {
+            return Some(completion(hw, &posted, wc, false, place).1);
+        }
+        if success && posted.silent() {
             hw.finish(slot, &posted, true);
             return None;
         }
-        let (mut completion, notifies) = completion(hw, &posted, wc, false);
-        if let Some(op) = hw.finish(slot, &posted, wc.status == sys::WC_SUCCESS) {
+        let (completion, notifies) = completion(hw, &posted, wc, false, place);
+        if let Some(op) = hw.finish(slot, &posted, success) {
             completion.op = op;
         }
-        Some((completion, notifies))
+        Some(notifies)
+    }
+
+    /// [`Cq::translate`] for a receive from a shared queue.
+    #[inline(never)]
+    fn translate_shared(
+        &self,
+        wc: &sys::Wc,
+        place: &mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<bool> {
+        let srq = self.device.adapter.srqs.get(wc.wr_id, guard)?;
+        let (hw, buffer) = srq.take(slot(wc.wr_id), wc.qp_num, guard);
+        Some(completion(hw?, &buffer, wc, true, place).1)
     }
 
     /// Moves completions of the device to our queue, until that has `enough`.
     fn fill(&self, queue: &mut Queue, guard: &Guard, enough: impl Fn(&Queue) -> bool) {
-        let poll = self.device.adapter.ops.poll_cq;
+        let poll = self.ops.poll_cq;
         while !enough(queue) {
             let mut wc = MaybeUninit::<sys::Wc>::uninit();
             // SAFETY: the queue is valid, and there is room for one completion.
@@ -215,17 +244,26 @@ impl Cq {
                 && requests
             {
                 let slot = slot(wc.wr_id);
-                let entry = completion(hw, &hw.send.posted(slot), wc, false);
+                let mut place = MaybeUninit::uninit();
+                let posted = hw.send.posted(slot);
+                let (made, notifies) = completion(hw, &posted, wc, false, &mut place);
+                let entry = (*made, notifies);
                 let entries = &mut queue.entries;
                 let mut order = order.lock();
                 order.complete(&hw.send, slot, entry, |entry| entries.push_back(entry));
-            } else if let Some(entry) = self.translate(wc, guard) {
-                queue.entries.push_back(entry);
+            } else {
+                let mut place = MaybeUninit::uninit();
+                if let Some(notifies) = self.translate(wc, &mut place, guard) {
+                    // SAFETY: `translate` has written it.
+                    let completion = unsafe { place.assume_init() };
+                    queue.entries.push_back((completion, notifies));
+                }
             }
         }
     }
 
     #[cold]
+    #[inline(never)]
     fn poll_queue(&self, guard: &Guard) -> Option<Completion> {
         let mut queue = self.queue.lock();
         self.fill(&mut queue, guard, |queue| !queue.entries.is_empty());
@@ -348,7 +386,7 @@ impl Cq {
         // The queue may be exchanged meanwhile.
         let _guard = pin();
         // SAFETY: the queue is valid for the section.
-        unsafe { (self.device.adapter.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
+        unsafe { (self.ops.req_notify_cq)(self.raw(), (what == SOLICITED).into()) };
     }
 }
 
@@ -371,13 +409,19 @@ impl Drop for Hold<'_> {
 }
 
 impl CompletionQueue for Cq {
-    #[inline]
-    fn poll(&self) -> Option<Completion> {
-        let guard = pin();
+    #[inline(always)]
+    fn poll_in<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<&'a mut Completion> {
         if self.held.load(Ordering::Acquire) {
-            return self.poll_queue(&guard);
+            return self
+                .poll_queue(guard)
+                .map(|completion| place.write(completion));
         }
-        self.poll_device(&guard).map(|(completion, _)| completion)
+        self.poll_device(place, guard)
+            .map(|(completion, _)| completion)
     }
 
     fn arm(&self) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::adapter::Target;
+use super::adapter::{Ops, Target};
 use super::cq::Cq;
 use super::mw::{Bind, Mw};
 use super::order::Order;
@@ -31,6 +31,8 @@ const INLINE: u32 = 64;
 /// See the module.
 pub(super) struct Hw {
     pub device: Arc<Verbs>,
+    /// Those of the device, within reach.
+    pub ops: Ops,
     /// Null once closed. Posts use it under the lock of their queue, everything else under
     /// `open`.
     raw: AtomicPtr<sys::Qp>,
@@ -69,6 +71,7 @@ unsafe impl Send for Hw {}
 unsafe impl Sync for Hw {}
 
 impl Numbered for Hw {
+    #[inline]
     fn number(&self) -> u64 {
         self.number
     }
@@ -96,6 +99,7 @@ impl Hw {
         let spare = parts.send_cq.is_none() || parts.recv_cq.is_none();
         let mut hw = Hw {
             device: device.clone(),
+            ops: adapter.ops,
             raw: AtomicPtr::default(),
             open: Mutex::default(),
             qp_num: 0,
@@ -219,6 +223,7 @@ impl Hw {
     }
 
     /// Its protection domain.
+    #[inline]
     pub fn pd(&self) -> &Pd {
         &self.pd
     }
@@ -289,7 +294,7 @@ impl Hw {
     /// A request has completed. Gives the operation, if it has more to say than its kind.
     #[inline]
     pub fn finish(&self, slot: u32, posted: &Posted, success: bool) -> Option<WcOp> {
-        if posted.kind != Kind::Bind {
+        if posted.kind() != Kind::Bind {
             return None;
         }
         let bind = self.forget(slot)?;
@@ -341,7 +346,7 @@ impl Hw {
         let Some(cq) = cq else { return };
         while let Some((slot, posted)) = ring.oldest() {
             ring.retire(slot);
-            let order = self.order.as_ref().filter(|_| posted.kind != Kind::Recv);
+            let order = self.order.as_ref().filter(|_| posted.kind() != Kind::Recv);
             if let Some((completion, notifies)) = order.and_then(|order| order.lock().take(slot)) {
                 cq.push(completion, notifies);
                 continue;
@@ -355,7 +360,7 @@ impl Hw {
         Completion {
             context: self.context,
             wr_id: posted.wr_id,
-            op: op.unwrap_or(posted.kind.op()),
+            op: op.unwrap_or(posted.kind().op()),
             from_srq: false,
             status: WcStatus::Flushed,
             byte_len: 0,

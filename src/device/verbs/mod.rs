@@ -31,7 +31,6 @@ mod post;
 mod qp;
 mod ring;
 mod service;
-mod spin;
 mod srq;
 pub mod sys;
 mod table;
@@ -108,7 +107,7 @@ impl Verbs {
     }
 
     /// Checks the segments of a post, where the device does not do so well enough.
-    #[inline]
+    #[inline(always)]
     fn check(
         &self,
         pd: impl FnOnce() -> Arc<Pd>,
@@ -197,6 +196,7 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
+    const PROGRESSES: bool = false;
 
     fn discover() -> Vec<(String, String)> {
         match adapter::probe() {

@@ -107,6 +107,7 @@ pub(super) struct Region {
 }
 
 impl Region {
+    #[inline]
     fn covers(&self, sge: &Sge) -> bool {
         let offset = sge.addr.wrapping_sub(self.start);
         let room = self.len.checked_sub(offset);
@@ -122,9 +123,23 @@ pub(super) struct Regions {
     changes: AtomicU64,
 }
 
-/// The region a queue last looked up, and when.
+/// What a queue last looked up, and when: a range that our own processor may read. Empty at
+/// first.
 #[derive(Default)]
-pub(super) struct Seen(Option<(u32, u64, Region)>);
+pub(super) struct Seen {
+    lkey: u32,
+    when: u64,
+    start: u64,
+    len: u64,
+}
+
+impl Seen {
+    #[inline]
+    fn covers(&self, sge: &Sge) -> bool {
+        let offset = sge.addr.wrapping_sub(self.start);
+        offset <= self.len && u64::from(sge.len) <= self.len - offset
+    }
+}
 
 impl Regions {
     /// Whether the segment lies inside the region of its key.
@@ -154,27 +169,32 @@ impl Regions {
     }
 
     /// Whether our own processor may read the segment in the device's stead.
-    #[inline]
+    #[inline(always)]
     pub fn may_read(&self, seen: &mut Seen, pd: &Pd, sge: &Sge) -> bool {
         let now = self.changes.load(Ordering::Acquire);
-        let region = match seen.0 {
-            Some((lkey, when, region)) if lkey == sge.lkey && when == now => region,
-            _ => match self.look_up(sge.lkey) {
-                Some(region) => {
-                    seen.0 = Some((sge.lkey, now, region));
-                    region
-                }
-                None => return false,
-            },
-        };
-        region.access.contains(Access::LOCAL_READ)
-            && region.pd == pd.raw.addr()
-            && region.covers(sge)
+        if seen.lkey == sge.lkey && seen.when == now && seen.covers(sge) {
+            return true;
+        }
+        self.look_up(seen, now, pd, sge)
     }
 
     #[cold]
-    fn look_up(&self, lkey: u32) -> Option<Region> {
-        self.map.lock().get(&lkey).copied()
+    #[inline(never)]
+    fn look_up(&self, seen: &mut Seen, now: u64, pd: &Pd, sge: &Sge) -> bool {
+        let region = self.map.lock().get(&sge.lkey).copied();
+        let readable = |region: &Region| {
+            region.access.contains(Access::LOCAL_READ) && region.pd == pd.raw.addr()
+        };
+        let Some(region) = region.filter(readable) else {
+            return false;
+        };
+        *seen = Seen {
+            lkey: sge.lkey,
+            when: now,
+            start: region.start,
+            len: region.len,
+        };
+        seen.covers(sge)
     }
 }
 

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::mr::Pd;
-use super::post::{Ready, request, send as send_request};
+use super::post::{Ready, Request, send as send_request};
 use super::qp::Qp;
 use super::ring::{Kind, Posted};
 use super::table::Numbered;
 use super::{Verbs, sys};
 use crate::device::{Access, BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
+use crate::handle::pin::pin;
 
 /// Which windows a device has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,16 +215,16 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     qp.post_request(
         posted,
         bind.context,
+        &pin(),
         |Ready {
              hw, slot, wr_id, ..
          }| {
             fresh.on = hw.number();
             bind.fresh = Some(fresh);
             hw.remember(slot, bind);
-            let mut send = request(wr_id, sys::WR_BIND_MW, flags, &[]);
-            send.mw = mw;
-            send.mw_rkey = key;
-            send.bind_info = info;
+            let mut send = Request::new();
+            send.fill(wr_id, sys::WR_BIND_MW, flags, &[]);
+            send.bind(mw, key, info);
             // SAFETY: the queue pair is open, and window and region are valid.
             let error = unsafe { send_request(hw, &mut send) };
             if error != 0 {
@@ -257,6 +258,7 @@ fn post_type1(
     qp.post_request(
         posted,
         bind.context,
+        &pin(),
         |Ready {
              hw, slot, wr_id, ..
          }| {

@@ -23,12 +23,12 @@ impl Order {
         while let Some((slot, posted)) = ring.oldest() {
             match self.0.remove(&slot) {
                 Some(entry) => {
-                    if !(posted.silent && entry.0.status == WcStatus::Success) {
+                    if !(posted.silent() && entry.0.status == WcStatus::Success) {
                         out(entry);
                     }
                 }
                 // Nothing comes of it; that something later has completed means that it is done.
-                None if !posted.signal && !self.0.is_empty() => {}
+                None if !posted.signal() && !self.0.is_empty() => {}
                 None => return,
             }
             ring.retire(slot);
@@ -49,9 +49,7 @@ mod tests {
 
     fn post(ring: &Ring, wr_id: u64, flags: WrFlags, signal: bool) -> u32 {
         let posted = Posted::new(wr_id, 0, Kind::Send, flags);
-        let slot = ring.write(&Posted { signal, ..posted });
-        ring.push();
-        slot
+        ring.push(posted.with_signal(signal)).unwrap()
     }
 
     fn entry(wr_id: u64, status: WcStatus) -> Entry {

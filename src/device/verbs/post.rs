@@ -3,17 +3,19 @@
 //! Keys, bounds and rights are the device's business; an error there comes as a completion.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use super::hw::Hw;
 use super::mr::Seen;
-use super::qp::{Early, Qp};
+use super::qp::{Early, Qp, Sq};
 use super::ring::{Kind, Posted};
 use super::sys;
 use super::table::{Numbered, RECEIVE};
 use crate::device::{
-    Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
+    Access, Completion, PostError, RecvWr, Remote, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
 };
+use crate::handle::{Guard, Held};
 
 /// Segments a request can have: no device of ours says that it takes more.
 pub(super) const MAX_SEGMENTS: usize = 64;
@@ -23,50 +25,79 @@ pub(super) struct Ready<'a> {
     pub hw: &'a Hw,
     pub slot: u32,
     pub wr_id: u64,
-    /// The device is to report its success.
-    pub signal: bool,
-    pub seen: &'a mut Seen,
 }
 
-/// A request for the driver, without what only some of them have.
-#[inline]
-pub(super) fn request(wr_id: u64, opcode: c_int, send_flags: u32, sges: &[Sge]) -> sys::SendWr {
-    sys::SendWr {
-        wr_id,
-        next: null_mut(),
-        sg_list: sges.as_ptr(),
-        num_sge: sges.len() as c_int,
-        opcode,
-        send_flags,
-        invalidate_rkey: 0,
-        remote_addr: 0,
-        rkey: 0,
-        _atomic: [0; 2],
-        _xrc: 0,
-        mw: null_mut(),
-        mw_rkey: 0,
-        bind_info: sys::MwBindInfo {
-            mr: null_mut(),
-            addr: 0,
-            length: 0,
-            access: 0,
-        },
+/// A request for the driver. It is long, and an operation has few of its members: the others are
+/// left as they are, as programs in C leave them.
+pub(super) struct Request(MaybeUninit<sys::SendWr>);
+
+impl Request {
+    /// Nothing yet.
+    #[inline(always)]
+    pub fn new() -> Request {
+        Request(MaybeUninit::uninit())
+    }
+
+    /// What all operations have.
+    #[inline(always)]
+    pub fn fill(&mut self, wr_id: u64, opcode: c_int, send_flags: u32, sges: &[Sge]) {
+        let wr = self.0.as_mut_ptr();
+        // SAFETY: members of a structure that is ours.
+        unsafe {
+            (*wr).wr_id = wr_id;
+            (*wr).next = null_mut();
+            (*wr).sg_list = sges.as_ptr();
+            (*wr).num_sge = sges.len() as c_int;
+            (*wr).opcode = opcode;
+            (*wr).send_flags = send_flags;
+        }
+    }
+
+    /// The remote side of an RDMA operation.
+    #[inline]
+    pub fn remote(&mut self, remote: Remote) {
+        let wr = self.0.as_mut_ptr();
+        // SAFETY: members of a structure that is ours.
+        unsafe {
+            (*wr).remote_addr = remote.addr;
+            (*wr).rkey = remote.rkey;
+        }
+    }
+
+    /// The key that a send invalidates.
+    #[inline]
+    pub fn invalidate(&mut self, rkey: u32) {
+        // SAFETY: a member of a structure that is ours.
+        unsafe { (*self.0.as_mut_ptr()).invalidate_rkey = rkey };
+    }
+
+    /// What a memory window is bound to, and the key it gets.
+    pub fn bind(&mut self, mw: *mut sys::Mw, key: u32, info: sys::MwBindInfo) {
+        let wr = self.0.as_mut_ptr();
+        // SAFETY: members of a structure that is ours.
+        unsafe {
+            (*wr).mw = mw;
+            (*wr).mw_rkey = key;
+            (*wr).bind_info = info;
+        }
     }
 }
 
 /// Gives a request to the driver.
 ///
 /// # Safety
-/// The queue pair is open, and what the request points to is valid during the call.
+/// The queue pair is open, the request has what its operation needs, and what it points to is
+/// valid during the call.
 #[inline]
-pub(super) unsafe fn send(hw: &Hw, wr: &mut sys::SendWr) -> c_int {
+pub(super) unsafe fn send(hw: &Hw, wr: &mut Request) -> c_int {
     let mut bad = null_mut();
     // SAFETY: the caller's promise.
-    unsafe { (hw.device.adapter.ops.post_send)(hw.raw(), wr, &mut bad) }
+    unsafe { (hw.ops.post_send)(hw.raw(), wr.0.as_mut_ptr(), &mut bad) }
 }
 
 /// Why the driver did not take a request.
 #[cold]
+#[inline(never)]
 fn refused(error: c_int) -> PostError {
     match error.abs() {
         libc::EINVAL => PostError::Length,
@@ -87,64 +118,96 @@ fn flushed(context: u64, posted: &Posted, op: WcOp) -> Completion {
     }
 }
 
+impl Sq {
+    /// The queue pair of the device, if requests can be posted to it.
+    #[inline(always)]
+    fn open(&self) -> Option<&Hw> {
+        self.hw.as_deref().filter(|_| self.up)
+    }
+
+    /// Whether the device is to report the success of the next request. Those without a
+    /// completion leave its queue with the next that has one: there must be one before the queue
+    /// is full.
+    #[inline(always)]
+    fn signals(&self, hw: &Hw, posted: &Posted) -> bool {
+        !posted.silent()
+            || self.run >= hw.send.limit() / 2
+            || (posted.kind() == Kind::Read && hw.order.is_some())
+    }
+
+    /// A request was posted.
+    #[inline(always)]
+    fn posted(&mut self, signal: bool) {
+        self.run = if signal { 0 } else { self.run + 1 };
+    }
+}
+
+/// Enters a request; the lock of the queue is held.
+#[inline(always)]
+fn enqueue(hw: &Hw, posted: Posted, signal: bool) -> Result<u32, PostError> {
+    if posted.quiet()
+        && let Some(cq) = &hw.send_cq
+    {
+        cq.sort();
+    }
+    let slot = hw.send.push(posted.with_signal(signal));
+    slot.ok_or(PostError::QueueFull)
+}
+
 impl Qp {
     /// Finds a place for a request and has `f` give it to the driver.
-    #[inline]
     pub(super) fn post_request(
         &self,
-        mut posted: Posted,
+        posted: Posted,
         bind_context: u64,
+        guard: &Guard,
         f: impl FnOnce(Ready<'_>) -> c_int,
     ) -> Result<(), PostError> {
-        let mut held = self.sq.lock();
-        let sq = &mut *held;
-        let Some(hw) = sq.hw.as_ref().filter(|_| sq.up) else {
-            if !sq.ended {
-                return Err(PostError::NotConnected);
-            }
-            drop(held);
-            return self.flush_request(&posted, bind_context);
+        let mut held = self.sq.lock_as(guard.thread());
+        let Some(hw) = held.open() else {
+            return self.not_open(held, &posted, bind_context);
         };
-        if hw.send.is_full() {
-            return Err(PostError::QueueFull);
-        }
-        if posted.quiet
-            && let Some(cq) = &hw.send_cq
-        {
-            cq.sort();
-        }
-        // Requests without a completion leave the queue of the device with the next that has
-        // one: there must be one before the queue is full.
-        let signal = !posted.silent
-            || sq.run >= hw.send.limit() / 2
-            || (posted.kind == Kind::Read && hw.order.is_some());
-        posted.signal = signal;
-        let slot = hw.send.write(&posted);
-        hw.send.push();
+        let signal = held.signals(hw, &posted);
+        let slot = enqueue(hw, posted, signal)?;
         let error = f(Ready {
             hw,
             slot,
             wr_id: hw.number() | u64::from(slot),
-            signal,
-            seen: &mut sq.seen,
         });
         if error != 0 {
             hw.send.pop();
             return Err(refused(error));
         }
-        sq.run = if signal { 0 } else { sq.run + 1 };
+        held.posted(signal);
         Ok(())
+    }
+
+    /// There is no connection: the request is flushed if there was one.
+    #[cold]
+    #[inline(never)]
+    fn not_open(
+        &self,
+        held: Held<'_, Sq>,
+        posted: &Posted,
+        bind_context: u64,
+    ) -> Result<(), PostError> {
+        if !held.ended {
+            return Err(PostError::NotConnected);
+        }
+        drop(held);
+        self.flush_request(posted, bind_context)
     }
 
     /// A read on a queue pair that may have none outstanding: some devices would let it wait
     /// for ever.
     #[cold]
+    #[inline(never)]
     fn fail_request(&self, posted: &Posted) -> Result<(), PostError> {
         let hw = self.hw().ok_or(PostError::NotConnected)?;
         let cq = hw.send_cq.as_ref().ok_or(PostError::QueueFull)?;
         let failed = Completion {
             status: WcStatus::LocalQpOperation,
-            ..flushed(hw.context, posted, posted.kind.op())
+            ..flushed(hw.context, posted, posted.kind().op())
         };
         cq.push(failed, true);
         cq.notify();
@@ -160,7 +223,7 @@ impl Qp {
             (parts.0.send_cq.clone(), parts.1.context)
         };
         let cq = cq.ok_or(PostError::QueueFull)?;
-        let op = match posted.kind {
+        let op = match posted.kind() {
             Kind::Bind => WcOp::Bind {
                 context: bind_context,
             },
@@ -175,37 +238,42 @@ impl Qp {
 /// The bytes of all segments.
 #[inline]
 fn total(sges: &[Sge]) -> u64 {
-    sges.iter().map(|sge| u64::from(sge.len)).sum()
+    match sges {
+        // Nearly always; and a loop for more is long.
+        [one] => one.len.into(),
+        _ => sges.iter().map(|sge| u64::from(sge.len)).sum(),
+    }
 }
 
 /// Whether all segments may be copied into the request by our own processor.
-#[inline]
-fn can_inline(ready: &mut Ready<'_>, len: u32, sges: &[Sge]) -> bool {
-    let regions = &ready.hw.device.regions;
-    len <= ready.hw.inline
-        && sges
-            .iter()
-            .all(|sge| sge.len == 0 || regions.may_read(ready.seen, ready.hw.pd(), sge))
+#[inline(always)]
+fn can_inline(hw: &Hw, seen: &mut Seen, len: u32, sges: &[Sge]) -> bool {
+    let regions = &hw.device.regions;
+    if len > hw.inline {
+        return false;
+    }
+    for sge in sges {
+        if sge.len > 0 && !regions.may_read(seen, hw.pd(), sge) {
+            return false;
+        }
+    }
+    true
 }
 
-/// See [`QueuePair::post_send`](crate::device::QueuePair::post_send).
-#[inline]
-pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
+/// See [`QueuePair::post_send_in`](crate::device::QueuePair::post_send_in).
+#[inline(always)]
+pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
     let device = &*qp.device;
     let reads = matches!(wr.op, SendOp::RdmaRead { .. });
-    let most = if reads {
-        device.attr.max_read_sge
-    } else {
-        device.attr.max_sge
-    };
-    if wr.sges.len() > most as usize {
+    // Those of the queue pair are checked below; these may be fewer.
+    if reads && wr.sges.len() > device.attr.max_read_sge as usize {
         return Err(PostError::TooManySegments);
     }
     let posted = total(wr.sges);
     match wr.op {
         SendOp::RdmaRead { len, .. } if u64::from(len) > posted => return Err(PostError::Length),
         SendOp::RdmaRead { len, .. } if u64::from(len) < posted => {
-            return post_short_read(qp, wr, len);
+            return post_short_read(qp, wr, len, guard);
         }
         _ if posted > u64::from(device.attr.max_message_size) => return Err(PostError::Length),
         _ => {}
@@ -232,46 +300,54 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>) -> Result<(), PostError> {
         flags |= sys::SEND_FENCE;
     }
     let posted = Posted::new(wr.wr_id, len, kind, wr.flags);
-    let mut no_depth = false;
-    let result = qp.post_request(posted, 0, |mut ready| {
-        if reads && ready.hw.attr.max_rd_out == 0 {
-            no_depth = true;
-            return libc::EDOM;
+    let mut held = qp.sq.lock_as(guard.thread());
+    let sq = &mut *held;
+    // Not through `Sq::open`: what was seen of regions is changed meanwhile.
+    let Some(hw) = sq.hw.as_deref().filter(|_| sq.up) else {
+        if wr.sges.len() > device.attr.max_sge as usize {
+            return Err(PostError::TooManySegments);
         }
-        if sges.len() > ready.hw.attr.max_send_sge as usize {
-            return libc::E2BIG;
-        }
-        if ready.signal {
-            flags |= sys::SEND_SIGNALED;
-        }
-        if !reads && can_inline(&mut ready, len, sges) {
-            flags |= sys::SEND_INLINE;
-        }
-        let mut send_wr = request(ready.wr_id, opcode, flags, sges);
-        match wr.op {
-            SendOp::Send => {}
-            SendOp::SendInvalidate { rkey } => send_wr.invalidate_rkey = rkey,
-            SendOp::RdmaWrite(remote) | SendOp::RdmaRead { remote, .. } => {
-                send_wr.remote_addr = remote.addr;
-                send_wr.rkey = remote.rkey;
-            }
-        }
-        // SAFETY: the lock of the queue keeps the queue pair open.
-        unsafe { send(ready.hw, &mut send_wr) }
-    });
-    if no_depth {
+        return qp.not_open(held, &posted, 0);
+    };
+    if reads && hw.attr.max_rd_out == 0 {
+        drop(held);
         return qp.fail_request(&posted);
     }
-    result
+    if sges.len() > hw.attr.max_send_sge as usize {
+        return Err(PostError::TooManySegments);
+    }
+    let signal = sq.signals(hw, &posted);
+    if signal {
+        flags |= sys::SEND_SIGNALED;
+    }
+    if !reads && can_inline(hw, &mut sq.seen, len, sges) {
+        flags |= sys::SEND_INLINE;
+    }
+    let slot = enqueue(hw, posted, signal)?;
+    let mut send_wr = Request::new();
+    send_wr.fill(hw.number() | u64::from(slot), opcode, flags, sges);
+    match wr.op {
+        SendOp::Send => {}
+        SendOp::SendInvalidate { rkey } => send_wr.invalidate(rkey),
+        SendOp::RdmaWrite(remote) | SendOp::RdmaRead { remote, .. } => send_wr.remote(remote),
+    }
+    // SAFETY: the lock of the queue keeps the queue pair open; the request is complete.
+    let error = unsafe { send(hw, &mut send_wr) };
+    if error != 0 {
+        hw.send.pop();
+        return Err(refused(error));
+    }
+    sq.posted(signal);
+    Ok(())
 }
 
 /// A read of fewer bytes than its segments hold.
 #[cold]
 #[inline(never)]
-fn post_short_read(qp: &Qp, wr: &SendWr<'_>, len: u32) -> Result<(), PostError> {
+fn post_short_read(qp: &Qp, wr: &SendWr<'_>, len: u32, guard: &Guard) -> Result<(), PostError> {
     let mut cut = [Sge::NONE; MAX_SEGMENTS];
     let sges = shorten(wr.sges, len, &mut cut);
-    post_send(qp, &SendWr { sges, ..*wr })
+    post_send(qp, &SendWr { sges, ..*wr }, guard)
 }
 
 /// The first `len` bytes of the segments.
@@ -292,11 +368,11 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
     &out[..count]
 }
 
-/// See [`QueuePair::post_recv`](crate::device::QueuePair::post_recv).
-#[inline]
-pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
+/// See [`QueuePair::post_recv_in`](crate::device::QueuePair::post_recv_in).
+#[inline(always)]
+pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
     qp.device.check(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
-    let mut held = qp.rq.lock();
+    let mut held = qp.rq.lock_as(guard.thread());
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {
         if !rq.ended {
@@ -331,27 +407,25 @@ pub(super) fn receive(wr_id: u64, sges: &[Sge]) -> sys::RecvWr {
 }
 
 /// Posts a receive to the device; the lock of the queue is held.
-#[inline]
+#[inline(always)]
 pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
-    if hw.recv.is_full() {
-        return Err(PostError::QueueFull);
-    }
     if wr.sges.len() > hw.attr.max_recv_sge as usize {
         return Err(PostError::TooManySegments);
     }
     let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
-    if posted.quiet
+    if posted.quiet()
         && let Some(cq) = &hw.recv_cq
     {
         cq.sort();
     }
-    let slot = hw.recv.write(&posted);
-    hw.recv.push();
+    let Some(slot) = hw.recv.push(posted) else {
+        return Err(PostError::QueueFull);
+    };
     let mut recv = receive(hw.number() | RECEIVE | u64::from(slot), wr.sges);
     let mut bad = null_mut();
     // SAFETY: the lock of the queue keeps the queue pair open; the request is valid during the
     // call.
-    let error = unsafe { (hw.device.adapter.ops.post_recv)(hw.raw(), &mut recv, &mut bad) };
+    let error = unsafe { (hw.ops.post_recv)(hw.raw(), &mut recv, &mut bad) };
     if error != 0 {
         hw.recv.pop();
         return Err(refused(error));

@@ -11,12 +11,12 @@ use super::cq::Cq;
 use super::events::Events;
 use super::hw::Hw;
 use super::mr::{Pd, Seen};
-use super::spin::Spin;
 use super::srq::Srq;
 use super::{Verbs, end, post};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
+use crate::handle::{Biased, Guard};
 
 /// What a queue pair is put together from.
 #[derive(Clone)]
@@ -105,8 +105,8 @@ pub struct Qp {
     pub(super) events: Events,
     pub(super) parts: Mutex<(Parts, QpAttr)>,
     pub(super) state: Mutex<State>,
-    pub(super) sq: Spin<Sq>,
-    pub(super) rq: Spin<Rq>,
+    pub(super) sq: Biased<Sq>,
+    pub(super) rq: Biased<Rq>,
 }
 
 impl Qp {
@@ -132,14 +132,14 @@ impl Qp {
                 local_end: false,
                 told: None,
             }),
-            sq: Spin::new(Sq {
+            sq: Biased::new(Sq {
                 hw: None,
                 up: false,
                 ended: false,
                 run: 0,
                 seen: Seen::default(),
             }),
-            rq: Spin::new(Rq {
+            rq: Biased::new(Rq {
                 hw: None,
                 ended: false,
                 early: Some(Vec::new()),
@@ -177,6 +177,7 @@ impl Qp {
         sq.up = false;
         sq.ended = false;
         sq.run = 0;
+        sq.seen = Seen::default();
         rq.hw = Some(hw.clone());
         rq.ended = false;
         rq.early = Some(Vec::new());
@@ -260,14 +261,14 @@ fn check(device: &Verbs, attr: &QpAttr) -> Result<(), DeviceError> {
 }
 
 impl QueuePair for Qp {
-    #[inline]
-    fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        post::post_send(self, wr)
+    #[inline(always)]
+    fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
+        post::post_send(self, wr, guard)
     }
 
-    #[inline]
-    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        post::post_recv(self, wr)
+    #[inline(always)]
+    fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
+        post::post_recv(self, wr, guard)
     }
 
     fn disconnect(&self, graceful: bool) {

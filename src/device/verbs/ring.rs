@@ -15,16 +15,8 @@ use crate::device::{WcOp, WrFlags};
 pub(super) struct Posted {
     /// The consumer's number.
     pub wr_id: u64,
-    /// Bytes of all segments.
-    pub len: u32,
-    /// Which operation.
-    pub kind: Kind,
-    /// Its success is not reported.
-    pub silent: bool,
-    /// Its success does not notify.
-    pub quiet: bool,
-    /// The device reports its success.
-    pub signal: bool,
+    /// Bind 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
+    info: u64,
 }
 
 /// Which operation a slot is of.
@@ -40,6 +32,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// As in completions; those of binds have a context besides.
+    #[inline]
     pub fn op(self) -> WcOp {
         match self {
             Kind::Send => WcOp::Send,
@@ -52,39 +45,74 @@ impl Kind {
 }
 
 impl Posted {
+    const FLAGS: u32 = 40;
+    const SIGNAL: u64 = 1 << 48;
+    /// A bind, or silent.
+    const SPECIAL: u64 = Self::BIND | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
+    const BIND: u64 = 1 << 49;
+
+    #[inline]
     pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> Posted {
+        let bind = if kind == Kind::Bind { Self::BIND } else { 0 };
+        let flags = u64::from(flags.bits()) << Self::FLAGS;
         Posted {
             wr_id,
-            len,
-            kind,
-            silent: flags.contains(WrFlags::UNSIGNALED),
-            quiet: flags.contains(WrFlags::QUIET),
-            signal: true,
+            info: u64::from(len) | (kind as u64) << 32 | flags | bind,
         }
     }
 
-    fn pack(&self) -> u64 {
-        let flags = u64::from(self.silent) << 40
-            | u64::from(self.quiet) << 41
-            | u64::from(self.signal) << 42;
-        u64::from(self.len) | (self.kind as u64) << 32 | flags
+    /// Bytes of all segments.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.info as u32
     }
 
-    fn unpack(wr_id: u64, info: u64) -> Posted {
-        Posted {
-            wr_id,
-            len: info as u32,
-            kind: match (info >> 32) as u8 {
-                0 => Kind::Send,
-                1 => Kind::Write,
-                2 => Kind::Read,
-                3 => Kind::Bind,
-                _ => Kind::Recv,
-            },
-            silent: info >> 40 & 1 != 0,
-            quiet: info >> 41 & 1 != 0,
-            signal: info >> 42 & 1 != 0,
+    /// Which operation.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        match (self.info >> 32) as u8 {
+            0 => Kind::Send,
+            1 => Kind::Write,
+            2 => Kind::Read,
+            3 => Kind::Bind,
+            _ => Kind::Recv,
         }
+    }
+
+    #[inline]
+    fn has(&self, flag: WrFlags) -> bool {
+        self.info & u64::from(flag.bits()) << Self::FLAGS != 0
+    }
+
+    /// Neither silent nor a bind: its completion is the consumer's, and no other.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.info & Self::SPECIAL == 0
+    }
+
+    /// Its success is not reported.
+    #[inline]
+    pub fn silent(&self) -> bool {
+        self.has(WrFlags::UNSIGNALED)
+    }
+
+    /// Its success does not notify.
+    #[inline]
+    pub fn quiet(&self) -> bool {
+        self.has(WrFlags::QUIET)
+    }
+
+    /// The device reports its success.
+    #[inline]
+    pub fn signal(&self) -> bool {
+        self.info & Self::SIGNAL != 0
+    }
+
+    /// The same, of which the device reports the success if `signal` says so.
+    #[inline]
+    pub fn with_signal(self, signal: bool) -> Posted {
+        let info = self.info | if signal { Self::SIGNAL } else { 0 };
+        Posted { info, ..self }
     }
 }
 
@@ -117,11 +145,19 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn mask(&self) -> u32 {
         self.slots.len() as u32 - 1
     }
 
+    #[inline]
+    fn place(&self, slot: u32) -> &Slot {
+        // SAFETY: the number of slots is a power of two, so the mask leaves the number of one.
+        unsafe { self.slots.get_unchecked((slot & self.mask()) as usize) }
+    }
+
     /// Requests at a time.
+    #[inline]
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -133,28 +169,21 @@ impl Ring {
         self.tail.load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    #[inline]
-    pub fn is_full(&self) -> bool {
-        self.len() >= self.limit
-    }
-
-    /// Writes the next slot and gives its number; the lock of the queue is held and there is
-    /// room. It counts from [`Ring::push`] on.
-    #[inline]
-    pub fn write(&self, posted: &Posted) -> u32 {
-        let slot = self.tail.load(Ordering::Relaxed) & self.mask();
-        let place = &self.slots[slot as usize];
-        place.wr_id.store(posted.wr_id, Ordering::Relaxed);
-        place.info.store(posted.pack(), Ordering::Relaxed);
-        slot
-    }
-
-    /// Takes the slot just written into account. Before the device gets the request, since it
-    /// may complete at once; [`Ring::pop`] takes it back.
-    #[inline]
-    pub fn push(&self) {
+    /// Writes the next slot, and takes it into account: before the device gets the request,
+    /// since it may complete at once; [`Ring::pop`] takes it back. Gives the number of the slot,
+    /// `None` if there is no room. The lock of the queue is held.
+    #[inline(always)]
+    pub fn push(&self, posted: Posted) -> Option<u32> {
         let tail = self.tail.load(Ordering::Relaxed);
+        if tail.wrapping_sub(self.head.load(Ordering::Acquire)) >= self.limit {
+            return None;
+        }
+        let slot = tail & self.mask();
+        let place = self.place(slot);
+        place.wr_id.store(posted.wr_id, Ordering::Relaxed);
+        place.info.store(posted.info, Ordering::Relaxed);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        Some(slot)
     }
 
     /// The device has not taken the request.
@@ -168,14 +197,15 @@ impl Ring {
     pub fn posted(&self, slot: u32) -> Posted {
         // What was written before the push is seen after this.
         let _ = self.tail.load(Ordering::Acquire);
-        let place = &self.slots[(slot & self.mask()) as usize];
-        Posted::unpack(
-            place.wr_id.load(Ordering::Relaxed),
-            place.info.load(Ordering::Relaxed),
-        )
+        let place = self.place(slot);
+        Posted {
+            wr_id: place.wr_id.load(Ordering::Relaxed),
+            info: place.info.load(Ordering::Relaxed),
+        }
     }
 
     /// How many slots are older than this one.
+    #[inline]
     fn before(&self, slot: u32) -> u32 {
         let head = self.head.load(Ordering::Relaxed);
         slot.wrapping_sub(head) & self.mask()
@@ -187,11 +217,11 @@ impl Ring {
     }
 
     /// Retires a slot, and those before it.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&self, slot: u32) -> Posted {
         let posted = self.posted(slot);
         let head = self.head.load(Ordering::Relaxed);
-        let passed = self.before(slot);
+        let passed = slot.wrapping_sub(head) & self.mask();
         self.head
             .store(head.wrapping_add(passed + 1), Ordering::Release);
         posted
@@ -220,14 +250,9 @@ mod tests {
         let ring = Ring::new(3);
         for round in 0..10 {
             let slots: Vec<_> = (0..3)
-                .map(|i| {
-                    assert!(!ring.is_full());
-                    let slot = ring.write(&posted(round * 10 + i));
-                    ring.push();
-                    slot
-                })
+                .map(|i| ring.push(posted(round * 10 + i)).unwrap())
                 .collect();
-            assert!(ring.is_full());
+            assert_eq!(ring.push(posted(0)), None);
             assert_eq!(ring.retire(slots[1]), posted(round * 10 + 1));
             assert_eq!(ring.len(), 1);
             assert!(!ring.holds(slots[1]) && ring.holds(slots[2]));
@@ -240,13 +265,11 @@ mod tests {
     #[test]
     fn what_is_taken_back_does_not_count() {
         let ring = Ring::new(1);
-        ring.write(&posted(1));
-        ring.push();
+        ring.push(posted(1)).unwrap();
         ring.pop();
         assert_eq!(ring.len(), 0);
         let silent = Posted::new(2, u32::MAX, Kind::Recv, WrFlags::UNSIGNALED);
-        let slot = ring.write(&silent);
-        ring.push();
+        let slot = ring.push(silent).unwrap();
         assert_eq!(ring.retire(slot), silent);
     }
 }

@@ -12,12 +12,12 @@ use super::adapter::Target;
 use super::hw::Hw;
 use super::post::receive;
 use super::ring::{Kind, Posted};
-use super::spin::Spin;
 use super::table::{Numbered, RECEIVE, SHARED};
 use super::{Pd, Verbs, sys};
 use crate::device::{
     Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
 };
+use crate::handle::Biased;
 use crate::handle::{Guard, Shared};
 
 /// A shared receive queue.
@@ -36,7 +36,7 @@ pub struct Srq {
 /// What polls look at; it may outlive the queue for as long as one lasts.
 pub(super) struct Account {
     number: u64,
-    buffers: Spin<Buffers>,
+    buffers: Biased<Buffers>,
     /// The queue pairs, by their numbers in the device.
     users: Shared<Vec<(u32, Arc<Hw>)>>,
     /// Changes of `users`, one at a time.
@@ -122,7 +122,7 @@ impl Srq {
                 room: AtomicU32::new(init.attr.max_wr),
                 posted: Arc::new(Account {
                     number,
-                    buffers: Spin::new(Buffers {
+                    buffers: Biased::new(Buffers {
                         wr_ids: Vec::with_capacity(max_wr as usize),
                         free: Vec::with_capacity(max_wr as usize),
                         used: 0,

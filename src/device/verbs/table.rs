@@ -34,7 +34,7 @@ pub(super) trait Numbered: Send + Sync + 'static {
 
 /// See the module.
 pub(super) struct Table<T: Numbered> {
-    chunks: [OnceLock<Box<[Shared<T>]>>; 1 << (INDEX_BITS as usize - 9)],
+    chunks: [OnceLock<Box<[Shared<T>; CHUNK]>>; 1 << (INDEX_BITS as usize - 9)],
     free: Mutex<Free>,
 }
 
@@ -53,6 +53,7 @@ pub(super) fn slot(wr_id: u64) -> u32 {
     wr_id as u32 & (MAX_SLOTS - 1)
 }
 
+#[inline]
 fn index(number: u64) -> usize {
     (number >> (SLOT_BITS + GENERATION_BITS)) as usize & ((1 << INDEX_BITS) - 1)
 }
@@ -83,7 +84,7 @@ impl<T: Numbered> Table<T> {
     fn entry(&self, number: u64) -> &Shared<T> {
         let index = index(number);
         let chunk = self.chunks[index / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| Shared::empty()).collect());
+            .get_or_init(|| Box::new(std::array::from_fn(|_| Shared::empty())));
         &chunk[index % CHUNK]
     }
 
@@ -99,7 +100,7 @@ impl<T: Numbered> Table<T> {
     }
 
     /// The object a `wr_id` belongs to, if it is still known.
-    #[inline]
+    #[inline(always)]
     pub fn get<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g T> {
         let number = wr_id & !(RECEIVE | SHARED | u64::from(MAX_SLOTS - 1));
         let index = index(number);

@@ -1,6 +1,7 @@
 //! Completions of the device in our terms.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use super::hw::Hw;
 use super::ring::Posted;
@@ -8,44 +9,40 @@ use super::sys;
 use super::table::RECEIVE;
 use crate::device::{Completion, WcOp, WcStatus};
 
-/// A completion in our terms, and whether it notifies.
-#[inline]
-pub(super) fn completion(
+/// Makes a completion in our terms, and says whether it notifies.
+#[inline(always)]
+pub(super) fn completion<'a>(
     hw: &Hw,
     posted: &Posted,
     wc: &sys::Wc,
     from_srq: bool,
-) -> (Completion, bool) {
+    place: &'a mut MaybeUninit<Completion>,
+) -> (&'a mut Completion, bool) {
     let received = wc.wr_id & RECEIVE != 0;
-    let status = if wc.status == sys::WC_SUCCESS {
-        WcStatus::Success
-    } else {
-        let status = failure(wc.status);
-        if status != WcStatus::Flushed {
-            hw.fail();
-        }
-        status
-    };
-    let success = status == WcStatus::Success;
-    let op = if received && success && wc.wc_flags & sys::WC_WITH_INV != 0 {
-        WcOp::RecvInvalidate {
-            rkey: wc.invalidated_rkey,
-        }
-    } else {
-        posted.kind.op()
-    };
-    let completion = Completion {
+    let success = wc.status == sys::WC_SUCCESS;
+    let out = place.write(Completion {
         context: hw.context,
         wr_id: posted.wr_id,
-        op,
+        op: posted.kind().op(),
         from_srq,
-        status,
-        byte_len: if received { wc.byte_len } else { posted.len },
-    };
-    (completion, !posted.quiet || !success)
+        status: WcStatus::Success,
+        byte_len: if received { wc.byte_len } else { posted.len() },
+    });
+    if !success {
+        out.status = failure(wc.status);
+        if out.status != WcStatus::Flushed {
+            hw.fail();
+        }
+    } else if received && wc.wc_flags & sys::WC_WITH_INV != 0 {
+        out.op = WcOp::RecvInvalidate {
+            rkey: wc.invalidated_rkey,
+        };
+    }
+    (out, !posted.quiet() || !success)
 }
 
 #[cold]
+#[inline(never)]
 fn failure(status: c_int) -> WcStatus {
     match status {
         sys::WC_LOC_LEN_ERR => WcStatus::LocalLength,
