@@ -123,9 +123,17 @@ static int poll_cq(struct ibv_cq *ibcq, int count, struct ibv_wc *wc)
 	struct cq *cq = (struct cq *)ibcq;
 	int n = 0;
 
-	while (n < count && cq->head != __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE)) {
-		wc[n++] = cq->ring[cq->head & cq->mask];
-		cq->head++;
+	/* Member by member, as drivers do: a copy of the whole would wait for the members that
+	 * complete() has just written. */
+	for (; n < count && cq->head != __atomic_load_n(&cq->tail, __ATOMIC_ACQUIRE); n++) {
+		const volatile struct ibv_wc *from = &cq->ring[cq->head++ & cq->mask];
+
+		wc[n].wr_id = from->wr_id;
+		wc[n].status = from->status;
+		wc[n].opcode = from->opcode;
+		wc[n].byte_len = from->byte_len;
+		wc[n].qp_num = from->qp_num;
+		wc[n].wc_flags = from->wc_flags;
 	}
 	return n;
 }

@@ -37,7 +37,6 @@ impl Segments {
     ///
     /// # Safety
     /// `iov` is NULL or points to `count` triplets if `count` is positive.
-    #[inline]
     pub(in crate::dapl) unsafe fn read<A: Abi>(
         &mut self,
         count: DAT_COUNT,
@@ -51,13 +50,6 @@ impl Segments {
             non_null(iov, Subtype::Arg3)?;
         }
         let mut total = 0;
-        // Nearly always; and a loop for more is long.
-        if count == 1 {
-            // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*iov })?;
-            let segment = &*self.0[0].write(segment);
-            return Ok((std::slice::from_ref(segment), segment.len.into()));
-        }
         for (i, sge) in self.0.iter_mut().enumerate().take(count) {
             // SAFETY: the caller's promise.
             let segment = A::sge(unsafe { &*iov.add(i) })?;
@@ -149,6 +141,60 @@ impl<D: Device> Ep<D> {
     }
 }
 
+/// What a request has besides its segments.
+struct Request<F> {
+    user_cookie: DAT_DTO_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+    /// The flags that there are, and the argument they come in.
+    allowed: (DAT_COMPLETION_FLAGS, Subtype),
+    /// The operation, for so many bytes.
+    op: F,
+}
+
+impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
+    #[inline(always)]
+    fn post<D: Device>(self, ep: &Ep<D>, guard: &Guard, sges: &[Sge], total: u64) -> Result<()> {
+        let op = (self.op)(total)?;
+        let (config, qp) = ep.config(guard)?;
+        let configured = config.attr.request_completion_flags;
+        let flags = flags(
+            self.completion_flags,
+            self.allowed.0,
+            configured,
+            self.allowed.1,
+        )?;
+        ep.check_request_state()?;
+        let wr = SendWr {
+            // SAFETY: every bit pattern is a valid integer.
+            wr_id: unsafe { self.user_cookie.as_64 },
+            op,
+            sges,
+            flags,
+        };
+        let reads = !matches!(op, SendOp::RdmaRead { .. });
+        qp.post_send_in(&wr, guard)
+            .map_err(|e| post_error(e, reads))
+    }
+
+    /// With any number of segments.
+    ///
+    /// # Safety
+    /// As [`post_request`].
+    #[inline(never)]
+    unsafe fn post_segments<A: Abi, D: Device>(
+        self,
+        ep: &Ep<D>,
+        guard: &Guard,
+        count: DAT_COUNT,
+        iov: *const A::LmrTriplet,
+    ) -> Result<()> {
+        let mut segments = Segments::new();
+        // SAFETY: the caller's promise.
+        let (sges, total) = unsafe { segments.read::<A>(count, iov) }?;
+        self.post(ep, guard, sges, total)
+    }
+}
+
 /// # Safety
 /// `iov` is NULL or points to `count` triplets if `count` is positive.
 #[inline(always)]
@@ -156,29 +202,17 @@ unsafe fn post_request<A: Abi, D: Device>(
     guard: &Guard,
     ep_handle: DAT_EP_HANDLE,
     (count, iov): (DAT_COUNT, *const A::LmrTriplet),
-    user_cookie: DAT_DTO_COOKIE,
-    (completion_flags, allowed, flags_arg): (DAT_COMPLETION_FLAGS, DAT_COMPLETION_FLAGS, Subtype),
-    op: impl FnOnce(u64) -> Result<SendOp>,
+    request: Request<impl FnOnce(u64) -> Result<SendOp>>,
 ) -> Result<()> {
     let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
-    let mut segments = Segments::new();
+    // Nearly always. Code for one segment has no loops.
+    if count == 1 && !iov.is_null() {
+        // SAFETY: the caller's promise.
+        let segment = A::sge(unsafe { &*iov })?;
+        return request.post(ep, guard, &[segment], segment.len.into());
+    }
     // SAFETY: the caller's promise.
-    let (sges, total) = unsafe { segments.read::<A>(count, iov) }?;
-    let op = op(total)?;
-    let (config, qp) = ep.config(guard)?;
-    let configured = config.attr.request_completion_flags;
-    let flags = flags(completion_flags, allowed, configured, flags_arg)?;
-    ep.check_request_state()?;
-    let wr = SendWr {
-        // SAFETY: every bit pattern is a valid integer.
-        wr_id: unsafe { user_cookie.as_64 },
-        op,
-        sges,
-        flags,
-    };
-    let reads = !matches!(op, SendOp::RdmaRead { .. });
-    qp.post_send_in(&wr, guard)
-        .map_err(|e| post_error(e, reads))
+    unsafe { request.post_segments::<A, D>(ep, guard, count, iov) }
 }
 
 /// `dat_ep_post_send`.
@@ -200,9 +234,12 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
-                user_cookie,
-                (completion_flags, allowed, Subtype::Arg5),
-                |_| Ok(SendOp::Send),
+                Request {
+                    user_cookie,
+                    completion_flags,
+                    allowed: (allowed, Subtype::Arg5),
+                    op: |_| Ok(SendOp::Send),
+                },
             )
         }
     })
@@ -234,9 +271,12 @@ pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
-                user_cookie,
-                (completion_flags, allowed, Subtype::Arg5),
-                |_| Ok(op),
+                Request {
+                    user_cookie,
+                    completion_flags,
+                    allowed: (allowed, Subtype::Arg5),
+                    op: |_| Ok(op),
+                },
             )
         }
     })
@@ -271,9 +311,12 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
-                user_cookie,
-                (completion_flags, REQUEST_FLAGS, Subtype::Arg6),
-                op,
+                Request {
+                    user_cookie,
+                    completion_flags,
+                    allowed: (REQUEST_FLAGS, Subtype::Arg6),
+                    op,
+                },
             )
         }
     })
@@ -308,9 +351,12 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
-                user_cookie,
-                (completion_flags, REQUEST_FLAGS, Subtype::Arg6),
-                op,
+                Request {
+                    user_cookie,
+                    completion_flags,
+                    allowed: (REQUEST_FLAGS, Subtype::Arg6),
+                    op,
+                },
             )
         }
     })
@@ -329,26 +375,40 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     section::<A>(|guard| {
         let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        let post = |sges: &[Sge]| {
+            // SAFETY: every bit pattern is a valid integer.
+            let wr_id = unsafe { user_cookie.as_64 };
+            post_receive(ep, guard, sges, wr_id, completion_flags)
+        };
+        if num_segments == 1 && !local_iov.is_null() {
+            // SAFETY: the caller's promise.
+            return post(&[A::sge(unsafe { &*local_iov })?]);
+        }
         let mut segments = Segments::new();
         // SAFETY: the caller's promise.
         let (sges, _) = unsafe { segments.read::<A>(num_segments, local_iov) }?;
-        let (config, qp) = ep.config(guard)?;
-        if config.has_srq {
-            return Err(Error::state(Subtype::StateSrqInUse));
-        }
-        let flags = flags(
-            completion_flags,
-            DAT_COMPLETION_UNSIGNALLED_FLAG,
-            config.attr.recv_completion_flags,
-            Subtype::Arg5,
-        )?;
-        let wr = RecvWr {
-            // SAFETY: every bit pattern is a valid integer.
-            wr_id: unsafe { user_cookie.as_64 },
-            sges,
-            flags,
-        };
-        qp.post_recv_in(&wr, guard)
-            .map_err(|e| post_error(e, false))
+        post(sges)
     })
+}
+
+#[inline]
+fn post_receive<D: Device>(
+    ep: &Ep<D>,
+    guard: &Guard,
+    sges: &[Sge],
+    wr_id: u64,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> Result<()> {
+    let (config, qp) = ep.config(guard)?;
+    if config.has_srq {
+        return Err(Error::state(Subtype::StateSrqInUse));
+    }
+    let flags = flags(
+        completion_flags,
+        DAT_COMPLETION_UNSIGNALLED_FLAG,
+        config.attr.recv_completion_flags,
+        Subtype::Arg5,
+    )?;
+    qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
+        .map_err(|e| post_error(e, false))
 }

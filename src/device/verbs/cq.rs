@@ -16,7 +16,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::adapter::{Ops, Target};
-use super::table::{RECEIVE, SHARED, slot};
+use super::hw::Hw;
+use super::table::{Near, RECEIVE, SHARED, slot};
 use super::wc::completion;
 use super::{Verbs, sys};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
@@ -37,6 +38,8 @@ pub struct Cq {
     /// Those of the device, within reach.
     ops: Ops,
     raw: AtomicPtr<sys::Cq>,
+    /// The queue pair of the last completion.
+    near: Near<Hw>,
     token: u64,
     handler: Arc<dyn CqHandler>,
     /// Polls take the lock.
@@ -101,6 +104,7 @@ impl Cq {
                 device: device.clone(),
                 ops: adapter.ops,
                 raw: AtomicPtr::new(raw),
+                near: Near::new(),
                 token: token.keep(),
                 handler,
                 held: AtomicBool::new(false),
@@ -193,7 +197,7 @@ impl Cq {
         if wc.wr_id & SHARED != 0 {
             return self.translate_shared(wc, place, guard);
         }
-        let hw = adapter.queues.get(wc.wr_id, guard)?;
+        let hw = adapter.queues.get_near(wc.wr_id, &self.near, guard)?;
         let slot = slot(wc.wr_id);
         if wc.wr_id & RECEIVE != 0 {
             return Some(completion(hw, &hw.recv.retire(slot), wc, false, place).1);

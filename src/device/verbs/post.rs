@@ -122,7 +122,10 @@ impl Sq {
     /// The queue pair of the device, if requests can be posted to it.
     #[inline(always)]
     fn open(&self) -> Option<&Hw> {
-        self.hw.as_deref().filter(|_| self.up)
+        match &self.hw {
+            Some(hw) if self.up => Some(hw),
+            _ => None,
+        }
     }
 
     /// Whether the device is to report the success of the next request. Those without a
@@ -165,7 +168,7 @@ impl Qp {
     ) -> Result<(), PostError> {
         let mut held = self.sq.lock_as(guard.thread());
         let Some(hw) = held.open() else {
-            return self.not_open(held, &posted, bind_context);
+            return self.not_open(held, posted, bind_context);
         };
         let signal = held.signals(hw, &posted);
         let slot = enqueue(hw, posted, signal)?;
@@ -188,26 +191,26 @@ impl Qp {
     fn not_open(
         &self,
         held: Held<'_, Sq>,
-        posted: &Posted,
+        posted: Posted,
         bind_context: u64,
     ) -> Result<(), PostError> {
         if !held.ended {
             return Err(PostError::NotConnected);
         }
         drop(held);
-        self.flush_request(posted, bind_context)
+        self.flush_request(&posted, bind_context)
     }
 
     /// A read on a queue pair that may have none outstanding: some devices would let it wait
     /// for ever.
     #[cold]
     #[inline(never)]
-    fn fail_request(&self, posted: &Posted) -> Result<(), PostError> {
+    fn fail_request(&self, posted: Posted) -> Result<(), PostError> {
         let hw = self.hw().ok_or(PostError::NotConnected)?;
         let cq = hw.send_cq.as_ref().ok_or(PostError::QueueFull)?;
         let failed = Completion {
             status: WcStatus::LocalQpOperation,
-            ..flushed(hw.context, posted, posted.kind().op())
+            ..flushed(hw.context, &posted, posted.kind().op())
         };
         cq.push(failed, true);
         cq.notify();
@@ -303,15 +306,16 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     let mut held = qp.sq.lock_as(guard.thread());
     let sq = &mut *held;
     // Not through `Sq::open`: what was seen of regions is changed meanwhile.
-    let Some(hw) = sq.hw.as_deref().filter(|_| sq.up) else {
-        if wr.sges.len() > device.attr.max_sge as usize {
+    let hw = match &sq.hw {
+        Some(hw) if sq.up => &**hw,
+        _ if wr.sges.len() > device.attr.max_sge as usize => {
             return Err(PostError::TooManySegments);
         }
-        return qp.not_open(held, &posted, 0);
+        _ => return qp.not_open(held, posted, 0),
     };
     if reads && hw.attr.max_rd_out == 0 {
         drop(held);
-        return qp.fail_request(&posted);
+        return qp.fail_request(posted);
     }
     if sges.len() > hw.attr.max_send_sge as usize {
         return Err(PostError::TooManySegments);

@@ -8,6 +8,7 @@
 //! its generation has gone round, so a completion that a driver left behind for a queue that is
 //! gone finds nobody.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -100,13 +101,51 @@ impl<T: Numbered> Table<T> {
     }
 
     /// The object a `wr_id` belongs to, if it is still known.
-    #[inline(always)]
+    #[inline]
     pub fn get<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g T> {
-        let number = wr_id & !(RECEIVE | SHARED | u64::from(MAX_SLOTS - 1));
+        let number = number(wr_id);
         let index = index(number);
         let object = self.chunks[index / CHUNK].get()?[index % CHUNK].get(guard)?;
         (object.number() == number).then_some(object)
     }
+
+    /// The same, for a caller that mostly asks for the same object: it begins at the place where
+    /// that was last. The way there does not depend on the `wr_id`, which was just written.
+    #[inline(always)]
+    pub fn get_near<'g>(&self, wr_id: u64, near: &Near<T>, guard: &'g Guard) -> Option<&'g T> {
+        // SAFETY: null, or a place in a chunk of this table. Chunks live as long as the table.
+        let place = unsafe { near.0.load(Ordering::Relaxed).as_ref() };
+        if let Some(object) = place.and_then(|place| place.get(guard))
+            && object.number() == number(wr_id)
+        {
+            return Some(object);
+        }
+        self.get_far(wr_id, near, guard)
+    }
+
+    #[inline(never)]
+    fn get_far<'g>(&self, wr_id: u64, near: &Near<T>, guard: &'g Guard) -> Option<&'g T> {
+        let index = index(number(wr_id));
+        let place = &self.chunks[index / CHUNK].get()?[index % CHUNK];
+        near.0
+            .store(std::ptr::from_ref(place).cast_mut(), Ordering::Relaxed);
+        self.get(wr_id, guard)
+    }
+}
+
+/// Where [`Table::get_near`] begins. For one table alone, which lives longer.
+pub(super) struct Near<T: Numbered>(AtomicPtr<Shared<T>>);
+
+impl<T: Numbered> Near<T> {
+    pub fn new() -> Self {
+        Near(AtomicPtr::default())
+    }
+}
+
+/// The number in a `wr_id`.
+#[inline]
+fn number(wr_id: u64) -> u64 {
+    wr_id & !(RECEIVE | SHARED | u64::from(MAX_SLOTS - 1))
 }
 
 #[cfg(test)]
@@ -130,16 +169,24 @@ mod tests {
         table.publish(&first);
         table.publish(&second);
         let guard = pin();
+        let near = Near::new();
+        for number in [first.0, first.0, second.0, first.0] {
+            let found = table.get_near(number | 3, &near, &guard).unwrap();
+            assert_eq!(found.0, number);
+        }
         let found = table.get(first.0 | 7 | RECEIVE, &guard).unwrap();
         assert!(std::ptr::eq(found, &*first));
         assert_eq!(slot(first.0 | 7 | RECEIVE), 7);
         table.release(first.0);
         assert!(table.get(first.0, &guard).is_none());
+        assert!(table.get_near(first.0, &near, &guard).is_none());
         // The index is used again, the number is not.
         let third = Arc::new(Thing(table.reserve().unwrap()));
         table.publish(&third);
         assert_eq!(index(third.0), index(first.0));
         assert!(table.get(first.0, &guard).is_none());
+        assert!(table.get_near(first.0, &near, &guard).is_none());
         assert!(table.get(third.0 | SHARED, &guard).is_some());
+        assert!(table.get_near(third.0, &near, &guard).is_some());
     }
 }
