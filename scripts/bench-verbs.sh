@@ -49,12 +49,14 @@ run() {
 	LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$work/$which.conf "${prefix[@]}" "$bench/$program" "$@"
 }
 
-# Which library is it?
-has() {
-	run "$1" ldd -- | grep "$2" >"$work/ldd" && grep -q "$3" "$work/ldd"
+# uses ours|original: does the program find our library?
+uses() {
+	run "$1" ldd -- | grep -qF "$out/lib/libdat2"
 }
-has ours libdat2 "$out/lib/" && ! has original libdat2 "$out/lib/" ||
-	{ echo 'bench-verbs: not the libraries that were meant' >&2; exit 1; }
+if ! uses ours || uses original; then
+	echo 'bench-verbs: not the libraries that were meant' >&2
+	exit 1
+fi
 
 for _ in $(seq "$rounds"); do
 	for which in raw ours original; do
@@ -67,7 +69,7 @@ for operation in $operations; do
 	for which in raw ours original; do
 		for n in $count $((2 * count)); do
 			run $which valgrind --tool=callgrind --callgrind-out-file=/dev/null -- \
-				"$operation" $n >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+				"$operation" "$n" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 			awk -v key="$which $operation" '/Collected/ { print key, $NF }' "$work/log"
 		done
 	done
@@ -116,7 +118,7 @@ END {
 		ours = added("ours", o)
 		printf "%-24s %8.1f %14.1f %16.1f %8d  %-8s %5.0f %6.0f %9.0f\n", title[o],
 			median(raw, seen["raw", o]), ours, added("original", o), target[o],
-			ours <= target[o] + 0 ? "reached" : "missed", instructions["raw", o],
+			sprintf("%.1f", ours) + 0 <= target[o] + 0 ? "reached" : "missed", instructions["raw", o],
 			instructions["ours", o] - instructions["raw", o],
 			instructions["original", o] - instructions["raw", o]
 	}
