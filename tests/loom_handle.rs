@@ -286,3 +286,25 @@ fn a_lock_is_taken_away_from_its_owner() {
         lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
     });
 }
+
+/// The owner may be anywhere in taking the lock while others have it so often that it could
+/// become theirs.
+#[test]
+fn a_lock_that_was_taken_away_is_taken_often() {
+    model(|| {
+        let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
+        let add = |lock: &Biased<UnsafeCell<u32>>| {
+            // SAFETY: loom sees to it that nobody else is there.
+            lock.lock().with_mut(|v| unsafe { *v += 1 });
+        };
+        add(&lock);
+        let other = {
+            let lock = lock.clone();
+            thread::spawn(move || (0..3).for_each(|_| add(&lock)))
+        };
+        add(&lock);
+        other.join().unwrap();
+        // SAFETY: as above.
+        lock.lock().with(|v| assert_eq!(unsafe { *v }, 5));
+    });
+}

@@ -5,8 +5,9 @@
 //! thread's: it marks itself busy, without a fence, and looks whether the lock is still its own.
 //! Any other thread takes the lock away first: it says so, has the kernel run a barrier in every
 //! thread, and waits until the owner is not busy. After that the lock is an ordinary mutex, until
-//! some thread has again taken it many times in a row; each time it is taken away that takes
-//! twice as many.
+//! that same thread has again taken it many times in a row; each time it is taken away that takes
+//! twice as many. It never becomes another thread's: the first may have been stopped after it saw
+//! that the lock was its own, and would then undo the mark of its successor.
 //!
 //! The barrier is that of [`pin`], and so are its costs: microseconds, where a mutex costs two
 //! atomic operations each time. Where there is no such barrier the lock stays a mutex.
@@ -43,6 +44,8 @@ struct Bias {
     /// How many times in a row.
     run: u32,
     patience: u32,
+    /// The thread that was the owner once, and nobody else can be; 0 if nobody was.
+    only: usize,
 }
 
 // SAFETY: one thread at a time gets at the value.
@@ -69,6 +72,7 @@ impl<T> Biased<T> {
                 last: 0,
                 run: 0,
                 patience: PATIENCE,
+                only: 0,
             }),
             value: UnsafeCell::new(value),
         }
@@ -160,8 +164,10 @@ impl<T> Held<'_, T> {
 
 impl<T> Biased<T> {
     #[inline(never)]
-    fn release_shared(&self, bias: MutexGuard<'_, Bias>) {
-        if bias.run >= bias.patience && !pin::fences_needed() {
+    fn release_shared(&self, mut bias: MutexGuard<'_, Bias>) {
+        let may = bias.only == 0 || bias.only == bias.last;
+        if bias.run >= bias.patience && may && !pin::fences_needed() {
+            bias.only = bias.last;
             // From the next time on; the lock of the rest is still held.
             self.owner.store(bias.last, Ordering::Relaxed);
         }
