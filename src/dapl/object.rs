@@ -213,3 +213,34 @@ pub fn device_error(error: DeviceError, resource: Subtype) -> Error {
         DeviceError::Unsupported => Kind::ModelNotSupported.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dapl::abi::{V1, V2};
+
+    fn errno() -> &'static mut i32 {
+        // SAFETY: this thread's own `errno`; used for one read or write at a time.
+        unsafe { &mut *libc::__errno_location() }
+    }
+
+    #[test]
+    fn the_boundary_keeps_errno_and_panics() {
+        *errno() = libc::EXDEV;
+        let code = boundary::<V2>(|| {
+            *errno() = libc::EDOM;
+            Ok(())
+        });
+        assert_eq!((code, *errno()), (DAT_SUCCESS, libc::EXDEV));
+        let code = section::<V2>(|_| {
+            *errno() = libc::EDOM;
+            Err(Error::arg(Subtype::Arg1))
+        });
+        assert_eq!((code, *errno()), (0x8006_0025, libc::EXDEV));
+        let code = boundary::<V1>(|| {
+            *errno() = libc::EDOM;
+            panic!("expected by this test")
+        });
+        assert_eq!((code, *errno()), (0x8004_0000, libc::EXDEV));
+    }
+}
