@@ -6,8 +6,8 @@
 # membarrier.
 #
 # The standard library that comes with the compiler is not instrumented. What it orders by a
-# fence or by itself alone (the drop of the last Arc, Once, LazyLock, the channels of the test
-# runner) looks like a race; where that happens in the tests of the handles it is suppressed.
+# fence or by itself alone (the drop of the last Arc, the ends of threads, Once, LazyLock, the
+# channels of the test runner) looks like a race; where that happens in the tests of the handles it is suppressed.
 # In other tests, look whether such a thing stands between the two accesses before you believe.
 set -eu
 
@@ -21,10 +21,12 @@ race:std::sync::mpmc::
 race:test::run_test
 race:^<alloc::sync::Arc<core::sync::atomic::Atomic
 race:^<alloc::sync::Arc<std::sync::
+race:std::thread::lifecycle::
+race:std::thread::current::drop_current
 END
 
-# In the stress test also: memory that the last of several Arcs gives back, what a OnceLock or
-# LazyLock was initialised with, and the ends of threads.
+# In the stress test also: memory that the last of several Arcs gives back, and what a OnceLock or
+# LazyLock was initialised with.
 {
 	cat "$target/suppressions"
 	cat <<'END'
@@ -32,8 +34,6 @@ race:^<alloc::sync::Weak<*, &alloc::alloc::Global> as core::ops::drop::Drop>::dr
 race:^<alloc::sync::Weak<dat_core::dapl::psp::Psp<*>>::upgrade
 race:std::sync::once_lock::OnceLock
 race:std::sync::lazy_lock::LazyLock
-race:std::thread::lifecycle::
-race:std::thread::current::drop_current
 END
 } >"$target/suppressions-stress"
 
