@@ -7,9 +7,25 @@
 limit=60 # seconds, of one end
 
 # dtest_case SERVER CLIENT ARGUMENTS...
+#
+# dtest posts the receives of its ping-pong after the message that lets the other end begin. Other
+# devices wait for a receive; siw ends the connection. Then, and only then, it is run again.
 dtest_case() {
-	local name="dtest${3:+ ${*:3}}/$1/$2" status why end
+	local name="dtest${3:+ ${*:3}}/$1/$2" why tries=5
 	wanted "$name" || return 0
+	while
+		why=$(dtest_once "$@")
+		[ -n "$why" ] && [ $((tries -= 1)) -gt 0 ] && [[ "$1 $2" == *:*siw* ]] &&
+			grep -aq 'do_ping_pong_msg' $logs/server && said server 'recv event: len=0 cookie=0'
+	do
+		echo "# $name: the first message came before its receive; again"
+	done
+	verdict "$name" "$why"
+}
+
+# dtest_once SERVER CLIENT ARGUMENTS...: prints what went wrong.
+dtest_once() {
+	local status why end
 	serve $limit "$1" 'waiting for client' dtest -P "${1#*:}" "${@:3}"
 	call $limit "$2" dtest -P "${2#*:}" -h "$(address_of "$1")" "${@:3}"
 	status=$?
@@ -18,7 +34,7 @@ dtest_case() {
 	for end in server client; do
 		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
 	done
-	verdict "$name" "$why"
+	echo "$why"
 }
 
 # dtestcm_case SERVER CLIENT COUNT
