@@ -67,10 +67,9 @@ suite dtest "${make[@]}" PROFILE=release dtest
 suite dapltest "${make[@]}" PROFILE=release dapltest
 suite demo scripts/demo.sh build/release --quick
 suite install scripts/install-test.sh
-# Emulation takes its time: what `make vm-check` runs on top is the machine's devices against
-# each other, OpenFabrics' library on siw, and the C suite on 1.2, whose rules are the same.
-suite vm env ABIS=dat2 vm/check.sh build/release iwarp:siw ours:rxe ours:siw mixed:rxe loaded:rxe \
-	suite:rxe suite:siw
+# Emulation takes its time, and devices and programs of others have races of their own: `make
+# vm-check` runs more, see vm/README.md.
+suite vm env ABIS=dat2 vm/check.sh build/release iwarp:siw ours:rxe suite:rxe suite:siw
 
 echo '=== summary'
 printf '%s' "$summary"
