@@ -69,7 +69,7 @@ suite demo scripts/demo.sh build/release --quick
 suite install scripts/install-test.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make
 # vm-check` runs more, see vm/README.md.
-suite vm env ABIS=dat2 vm/check.sh build/release iwarp:siw ours:rxe suite:rxe suite:siw
+suite vm env ABIS=dat2 vm/check.sh build/release iwarp:siw ours:rxe suite:rxe
 
 echo '=== summary'
 printf '%s' "$summary"
