@@ -264,11 +264,10 @@ fn a_replaced_reference_lives_as_long_as_the_sections_that_found_it() {
     });
 }
 
-/// A lock that has become a thread's own is taken away while that thread takes it again: one of
-/// them at a time has the value, and each sees what the other did.
-#[test]
-fn a_lock_is_taken_away_from_its_owner() {
-    model(|| {
+/// A lock has become a thread's own, and another thread takes it away, `times` times, while the
+/// first takes it again: one of them at a time has the value, and each sees what the other did.
+fn taken_away(times: u32) {
+    model(move || {
         let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
         let add = |lock: &Biased<UnsafeCell<u32>>| {
             // SAFETY: loom sees to it that nobody else is there.
@@ -278,33 +277,23 @@ fn a_lock_is_taken_away_from_its_owner() {
         add(&lock);
         let other = {
             let lock = lock.clone();
-            thread::spawn(move || add(&lock))
+            thread::spawn(move || (0..times).for_each(|_| add(&lock)))
         };
         add(&lock);
         other.join().unwrap();
         // SAFETY: as above.
-        lock.lock().with(|v| assert_eq!(unsafe { *v }, 3));
+        lock.lock().with(|v| assert_eq!(unsafe { *v }, 2 + times));
     });
 }
 
-/// The owner may be anywhere in taking the lock while others have it so often that it could
-/// become theirs.
+#[test]
+fn a_lock_is_taken_away_from_its_owner() {
+    taken_away(1);
+}
+
+/// The owner may be anywhere in taking the lock while the other has it so often that it could
+/// become the other's.
 #[test]
 fn a_lock_that_was_taken_away_is_taken_often() {
-    model(|| {
-        let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
-        let add = |lock: &Biased<UnsafeCell<u32>>| {
-            // SAFETY: loom sees to it that nobody else is there.
-            lock.lock().with_mut(|v| unsafe { *v += 1 });
-        };
-        add(&lock);
-        let other = {
-            let lock = lock.clone();
-            thread::spawn(move || (0..3).for_each(|_| add(&lock)))
-        };
-        add(&lock);
-        other.join().unwrap();
-        // SAFETY: as above.
-        lock.lock().with(|v| assert_eq!(unsafe { *v }, 5));
-    });
+    taken_away(3);
 }
