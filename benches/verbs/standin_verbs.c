@@ -519,6 +519,14 @@ int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 	return mask & IBV_SRQ_MAX_WR ? ENOSYS : 0;
 }
 
+/* Asked only after a change of the length, which there is not. */
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	(void)srq;
+	(void)attr;
+	return ENOSYS;
+}
+
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
 	free(((struct srq *)srq)->receives.wr_id);
