@@ -154,9 +154,9 @@ check:
 BENCH := $(OUT)/bench-verbs
 STANDIN_FLAGS = $(C_FLAGS) $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) -Wl,--version-script=$(filter %.map,$^)
 
-$(BENCH)/lib/libibverbs.so.1: benches/verbs/standin_verbs.c benches/verbs/libibverbs.map
+$(BENCH)/lib/libibverbs.so.1: benches/verbs/standin_verbs.c benches/verbs/standin_qp.c benches/verbs/standin.h benches/verbs/libibverbs.map
 	@mkdir -p $(@D)
-	$(CC) $(STANDIN_FLAGS) -o $@ $<
+	$(CC) $(STANDIN_FLAGS) -o $@ $(filter %.c,$^)
 
 $(BENCH)/lib/librdmacm.so.1: benches/verbs/standin_cm.c benches/verbs/librdmacm.map $(BENCH)/lib/libibverbs.so.1
 	$(CC) $(STANDIN_FLAGS) -o $@ $(filter-out %.map,$^)

@@ -7,62 +7,20 @@
  * A queue pair knows its peer, in the same process, by the number that it gets on the way to
  * RTR. A send takes the peer's oldest receive; without one the send is lost.
  *
- * One thread at a time posts and polls.
+ * One thread at a time posts and polls. Queue pairs and what is posted to them are in
+ * standin_qp.c.
  */
+#include "standin.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <infiniband/verbs.h>
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #undef ibv_query_port
 #undef ibv_reg_mr
-
-/* A channel or a context is read at one end of a pipe; we write at the other. */
-struct channel {
-	struct ibv_comp_channel base;
-	int write_end;
-};
-
-struct context {
-	struct ibv_context base;
-	int async_write_end;
-};
-
-struct cq {
-	struct ibv_cq base;
-	uint32_t head, tail, mask;
-	bool armed;
-	struct ibv_wc *ring;
-};
-
-/* Receives that wait for a message: what their completion says. */
-struct receives {
-	uint32_t head, tail, mask;
-	uint64_t *wr_id;
-};
-
-struct srq {
-	struct ibv_srq base;
-	struct receives receives;
-};
-
-struct qp {
-	struct ibv_qp base;
-	struct qp *peer;
-	struct receives own, *receives;
-	struct ibv_qp_cap cap;
-	bool signal_all;
-};
-
-enum { MAX_QP = 1 << 12 };
-static struct qp *qps[MAX_QP];
-static uint32_t last_qp = 1;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct ibv_device device = {
 	.node_type = IBV_NODE_CA,
@@ -71,15 +29,6 @@ static struct ibv_device device = {
 	.dev_name = "uverbs0",
 };
 
-static uint32_t power_of_two(uint32_t at_least)
-{
-	uint32_t n = 1;
-
-	while (n < at_least)
-		n *= 2;
-	return n;
-}
-
 static uint32_t next_key(void)
 {
 	static _Atomic uint32_t key = 1;
@@ -87,9 +36,7 @@ static uint32_t next_key(void)
 	return ++key << 8;
 }
 
-/* --- the fast path ------------------------------------------------------------------------ */
-
-static void tell(struct cq *cq)
+void standin_tell(struct cq *cq)
 {
 	cq->armed = false;
 	if (cq->base.channel) {
@@ -99,23 +46,6 @@ static void tell(struct cq *cq)
 		if (write(channel->write_end, &which, sizeof which) < 0)
 			abort();
 	}
-}
-
-static inline void complete(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_status status,
-			    enum ibv_wc_opcode opcode, uint32_t length, uint32_t qp_num)
-{
-	struct cq *cq = (struct cq *)ibcq;
-	struct ibv_wc *wc = &cq->ring[cq->tail & cq->mask];
-
-	wc->wr_id = wr_id;
-	wc->status = status;
-	wc->opcode = opcode;
-	wc->byte_len = length;
-	wc->qp_num = qp_num;
-	wc->wc_flags = 0;
-	__atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
-	if (__builtin_expect(cq->armed, 0))
-		tell(cq);
 }
 
 static int poll_cq(struct ibv_cq *ibcq, int count, struct ibv_wc *wc)
@@ -143,92 +73,6 @@ static int req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	(void)solicited_only;
 	((struct cq *)ibcq)->armed = true;
 	return 0;
-}
-
-static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
-{
-	switch (opcode) {
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-		return IBV_WC_RDMA_WRITE;
-	case IBV_WR_RDMA_READ:
-		return IBV_WC_RDMA_READ;
-	case IBV_WR_BIND_MW:
-		return IBV_WC_BIND_MW;
-	default:
-		return IBV_WC_SEND;
-	}
-}
-
-static int post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
-{
-	struct qp *qp = (struct qp *)ibqp;
-	enum ibv_wc_status status = IBV_WC_SUCCESS;
-
-	if (__builtin_expect(ibqp->state != IBV_QPS_RTS, 0)) {
-		if (ibqp->state != IBV_QPS_ERR) {
-			*bad = wr;
-			return EINVAL;
-		}
-		status = IBV_WC_WR_FLUSH_ERR;
-	}
-	for (; wr; wr = wr->next) {
-		enum ibv_wc_opcode opcode = opcode_of(wr->opcode);
-		uint32_t length = 0;
-
-		for (int i = 0; i < wr->num_sge; i++)
-			length += wr->sg_list[i].length;
-		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS) {
-			struct receives *to = qp->peer->receives;
-
-			if (to->head != to->tail) {
-				uint64_t wr_id = to->wr_id[to->head++ & to->mask];
-
-				complete(qp->peer->base.recv_cq, wr_id, status, IBV_WC_RECV,
-					 length, qp->peer->base.qp_num);
-			}
-		}
-		if (wr->send_flags & IBV_SEND_SIGNALED || qp->signal_all ||
-		    status != IBV_WC_SUCCESS)
-			complete(ibqp->send_cq, wr->wr_id, status, opcode, length, ibqp->qp_num);
-	}
-	return 0;
-}
-
-static int receive(struct receives *to, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	for (; wr; wr = wr->next) {
-		if (to->tail - to->head > to->mask) {
-			*bad = wr;
-			return ENOMEM;
-		}
-		to->wr_id[to->tail++ & to->mask] = wr->wr_id;
-	}
-	return 0;
-}
-
-static void flush(struct qp *qp)
-{
-	struct receives *r = &qp->own;
-
-	while (r->head != r->tail)
-		complete(qp->base.recv_cq, r->wr_id[r->head++ & r->mask], IBV_WC_WR_FLUSH_ERR,
-			 IBV_WC_RECV, 0, qp->base.qp_num);
-}
-
-static int post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	struct qp *qp = (struct qp *)ibqp;
-	int error = receive(&qp->own, wr, bad);
-
-	if (__builtin_expect(ibqp->state == IBV_QPS_ERR, 0))
-		flush(qp);
-	return error;
-}
-
-static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	return receive(&((struct srq *)srq)->receives, wr, bad);
 }
 
 /* --- the device --------------------------------------------------------------------------- */
@@ -276,9 +120,9 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 	context->base.num_comp_vectors = 1;
 	context->base.ops.poll_cq = poll_cq;
 	context->base.ops.req_notify_cq = req_notify_cq;
-	context->base.ops.post_send = post_send;
-	context->base.ops.post_recv = post_recv;
-	context->base.ops.post_srq_recv = post_srq_recv;
+	context->base.ops.post_send = standin_post_send;
+	context->base.ops.post_recv = standin_post_recv;
+	context->base.ops.post_srq_recv = standin_post_srq_recv;
 	return &context->base;
 }
 
@@ -486,126 +330,5 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	free(((struct cq *)cq)->ring);
 	free(cq);
-	return 0;
-}
-
-static bool make_room(struct receives *receives, uint32_t count)
-{
-	uint32_t size = power_of_two(count);
-
-	receives->mask = size - 1;
-	receives->wr_id = calloc(size, sizeof *receives->wr_id);
-	return receives->wr_id;
-}
-
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	struct srq *srq = calloc(1, sizeof *srq);
-
-	if (!srq || !make_room(&srq->receives, attr->attr.max_wr)) {
-		free(srq);
-		return NULL;
-	}
-	srq->base.context = pd->context;
-	srq->base.srq_context = attr->srq_context;
-	srq->base.pd = pd;
-	return &srq->base;
-}
-
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	(void)srq;
-	(void)attr;
-	return mask & IBV_SRQ_MAX_WR ? ENOSYS : 0;
-}
-
-/* Asked only after a change of the length, which there is not. */
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	(void)srq;
-	(void)attr;
-	return ENOSYS;
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	free(((struct srq *)srq)->receives.wr_id);
-	free(srq);
-	return 0;
-}
-
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-	struct qp *qp = calloc(1, sizeof *qp);
-
-	if (!qp || !make_room(&qp->own, attr->cap.max_recv_wr)) {
-		free(qp);
-		return NULL;
-	}
-	qp->base.context = pd->context;
-	qp->base.qp_context = attr->qp_context;
-	qp->base.pd = pd;
-	qp->base.send_cq = attr->send_cq;
-	qp->base.recv_cq = attr->recv_cq;
-	qp->base.srq = attr->srq;
-	qp->base.state = IBV_QPS_RESET;
-	qp->base.qp_type = attr->qp_type;
-	qp->receives = attr->srq ? &((struct srq *)attr->srq)->receives : &qp->own;
-	qp->cap = attr->cap;
-	qp->signal_all = attr->sq_sig_all;
-	pthread_mutex_lock(&lock);
-	do
-		last_qp = last_qp % (MAX_QP - 1) + 1;
-	while (qps[last_qp]);
-	qp->base.qp_num = last_qp;
-	qps[last_qp] = qp;
-	pthread_mutex_unlock(&lock);
-	return &qp->base;
-}
-
-int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
-{
-	struct qp *qp = (struct qp *)ibqp;
-
-	if (mask & IBV_QP_DEST_QPN) {
-		if (attr->dest_qp_num >= MAX_QP || !qps[attr->dest_qp_num])
-			return EINVAL;
-		qp->peer = qps[attr->dest_qp_num];
-	}
-	if (mask & IBV_QP_STATE) {
-		if (attr->qp_state == IBV_QPS_RTS && !qp->peer)
-			return EINVAL;
-		ibqp->state = attr->qp_state;
-		if (attr->qp_state == IBV_QPS_ERR)
-			flush(qp);
-	}
-	return 0;
-}
-
-int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
-		 struct ibv_qp_init_attr *init)
-{
-	(void)mask;
-	memset(attr, 0, sizeof *attr);
-	memset(init, 0, sizeof *init);
-	attr->qp_state = attr->cur_qp_state = qp->state;
-	attr->cap = init->cap = ((struct qp *)qp)->cap;
-	return 0;
-}
-
-int ibv_destroy_qp(struct ibv_qp *ibqp)
-{
-	struct qp *qp = (struct qp *)ibqp;
-
-	pthread_mutex_lock(&lock);
-	qps[ibqp->qp_num] = NULL;
-	for (int i = 0; i < MAX_QP; i++)
-		if (qps[i] && qps[i]->peer == qp) {
-			qps[i]->peer = NULL;
-			qps[i]->base.state = IBV_QPS_ERR;
-		}
-	pthread_mutex_unlock(&lock);
-	free(qp->own.wr_id);
-	free(qp);
 	return 0;
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What the files of the stand-in for libibverbs.so.1 share. See standin_verbs.c. */
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MAX_QP = 1 << 12 };
+
+/* A channel or a context is read at one end of a pipe; we write at the other. */
+struct channel {
+	struct ibv_comp_channel base;
+	int write_end;
+};
+
+struct context {
+	struct ibv_context base;
+	int async_write_end;
+};
+
+struct cq {
+	struct ibv_cq base;
+	uint32_t head, tail, mask;
+	bool armed;
+	struct ibv_wc *ring;
+};
+
+/* Receives that wait for a message: what their completion says. */
+struct receives {
+	uint32_t head, tail, mask;
+	uint64_t *wr_id;
+};
+
+struct srq {
+	struct ibv_srq base;
+	struct receives receives;
+};
+
+struct qp {
+	struct ibv_qp base;
+	struct qp *peer;
+	struct receives own, *receives;
+	struct ibv_qp_cap cap;
+	bool signal_all;
+};
+
+/* Wakes whoever waits on the channel of an armed queue. */
+void standin_tell(struct cq *cq);
+
+/* The operations of a context that post. */
+int standin_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int standin_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int standin_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+static inline uint32_t power_of_two(uint32_t at_least)
+{
+	uint32_t n = 1;
+
+	while (n < at_least)
+		n *= 2;
+	return n;
+}
+
+static inline void complete(struct ibv_cq *ibcq, uint64_t wr_id, enum ibv_wc_status status,
+			    enum ibv_wc_opcode opcode, uint32_t length, uint32_t qp_num)
+{
+	struct cq *cq = (struct cq *)ibcq;
+	struct ibv_wc *wc = &cq->ring[cq->tail & cq->mask];
+
+	wc->wr_id = wr_id;
+	wc->status = status;
+	wc->opcode = opcode;
+	wc->byte_len = length;
+	wc->qp_num = qp_num;
+	wc->wc_flags = 0;
+	__atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELEASE);
+	if (__builtin_expect(cq->armed, 0))
+		standin_tell(cq);
+}
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Queue pairs and shared receive queues of the stand-in. See standin_verbs.c. */
+#include "standin.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct qp *qps[MAX_QP];
+static uint32_t last_qp = 1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* --- posts -------------------------------------------------------------------------------- */
+
+static enum ibv_wc_opcode opcode_of(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct qp *qp = (struct qp *)ibqp;
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+
+	if (__builtin_expect(ibqp->state != IBV_QPS_RTS, 0)) {
+		if (ibqp->state != IBV_QPS_ERR) {
+			*bad = wr;
+			return EINVAL;
+		}
+		status = IBV_WC_WR_FLUSH_ERR;
+	}
+	for (; wr; wr = wr->next) {
+		enum ibv_wc_opcode opcode = opcode_of(wr->opcode);
+		uint32_t length = 0;
+
+		for (int i = 0; i < wr->num_sge; i++)
+			length += wr->sg_list[i].length;
+		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS) {
+			struct receives *to = qp->peer->receives;
+
+			if (to->head != to->tail) {
+				uint64_t wr_id = to->wr_id[to->head++ & to->mask];
+
+				complete(qp->peer->base.recv_cq, wr_id, status, IBV_WC_RECV,
+					 length, qp->peer->base.qp_num);
+			}
+		}
+		if (wr->send_flags & IBV_SEND_SIGNALED || qp->signal_all ||
+		    status != IBV_WC_SUCCESS)
+			complete(ibqp->send_cq, wr->wr_id, status, opcode, length, ibqp->qp_num);
+	}
+	return 0;
+}
+
+static int receive(struct receives *to, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	for (; wr; wr = wr->next) {
+		if (to->tail - to->head > to->mask) {
+			*bad = wr;
+			return ENOMEM;
+		}
+		to->wr_id[to->tail++ & to->mask] = wr->wr_id;
+	}
+	return 0;
+}
+
+static void flush(struct qp *qp)
+{
+	struct receives *r = &qp->own;
+
+	while (r->head != r->tail)
+		complete(qp->base.recv_cq, r->wr_id[r->head++ & r->mask], IBV_WC_WR_FLUSH_ERR,
+			 IBV_WC_RECV, 0, qp->base.qp_num);
+}
+
+int standin_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct qp *qp = (struct qp *)ibqp;
+	int error = receive(&qp->own, wr, bad);
+
+	if (__builtin_expect(ibqp->state == IBV_QPS_ERR, 0))
+		flush(qp);
+	return error;
+}
+
+int standin_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return receive(&((struct srq *)srq)->receives, wr, bad);
+}
+
+/* --- objects ------------------------------------------------------------------------------ */
+
+static bool make_room(struct receives *receives, uint32_t count)
+{
+	uint32_t size = power_of_two(count);
+
+	receives->mask = size - 1;
+	receives->wr_id = calloc(size, sizeof *receives->wr_id);
+	return receives->wr_id;
+}
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct srq *srq = calloc(1, sizeof *srq);
+
+	if (!srq || !make_room(&srq->receives, attr->attr.max_wr)) {
+		free(srq);
+		return NULL;
+	}
+	srq->base.context = pd->context;
+	srq->base.srq_context = attr->srq_context;
+	srq->base.pd = pd;
+	return &srq->base;
+}
+
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	(void)srq;
+	(void)attr;
+	return mask & IBV_SRQ_MAX_WR ? ENOSYS : 0;
+}
+
+/* Asked only after a change of the length, which there is not. */
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	(void)srq;
+	(void)attr;
+	return ENOSYS;
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	free(((struct srq *)srq)->receives.wr_id);
+	free(srq);
+	return 0;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct qp *qp = calloc(1, sizeof *qp);
+
+	if (!qp || !make_room(&qp->own, attr->cap.max_recv_wr)) {
+		free(qp);
+		return NULL;
+	}
+	qp->base.context = pd->context;
+	qp->base.qp_context = attr->qp_context;
+	qp->base.pd = pd;
+	qp->base.send_cq = attr->send_cq;
+	qp->base.recv_cq = attr->recv_cq;
+	qp->base.srq = attr->srq;
+	qp->base.state = IBV_QPS_RESET;
+	qp->base.qp_type = attr->qp_type;
+	qp->receives = attr->srq ? &((struct srq *)attr->srq)->receives : &qp->own;
+	qp->cap = attr->cap;
+	qp->signal_all = attr->sq_sig_all;
+	pthread_mutex_lock(&lock);
+	do
+		last_qp = last_qp % (MAX_QP - 1) + 1;
+	while (qps[last_qp]);
+	qp->base.qp_num = last_qp;
+	qps[last_qp] = qp;
+	pthread_mutex_unlock(&lock);
+	return &qp->base;
+}
+
+int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *qp = (struct qp *)ibqp;
+
+	if (mask & IBV_QP_DEST_QPN) {
+		if (attr->dest_qp_num >= MAX_QP || !qps[attr->dest_qp_num])
+			return EINVAL;
+		qp->peer = qps[attr->dest_qp_num];
+	}
+	if (mask & IBV_QP_STATE) {
+		if (attr->qp_state == IBV_QPS_RTS && !qp->peer)
+			return EINVAL;
+		ibqp->state = attr->qp_state;
+		if (attr->qp_state == IBV_QPS_ERR)
+			flush(qp);
+	}
+	return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+		 struct ibv_qp_init_attr *init)
+{
+	(void)mask;
+	memset(attr, 0, sizeof *attr);
+	memset(init, 0, sizeof *init);
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->cap = init->cap = ((struct qp *)qp)->cap;
+	return 0;
+}
+
+int ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct qp *qp = (struct qp *)ibqp;
+
+	pthread_mutex_lock(&lock);
+	qps[ibqp->qp_num] = NULL;
+	for (int i = 0; i < MAX_QP; i++)
+		if (qps[i] && qps[i]->peer == qp) {
+			qps[i]->peer = NULL;
+			qps[i]->base.state = IBV_QPS_ERR;
+		}
+	pthread_mutex_unlock(&lock);
+	free(qp->own.wr_id);
+	free(qp);
+	return 0;
+}
