@@ -266,16 +266,24 @@ static void notify__unsignalled_receive(void)
 	down();
 }
 
-static void notify__errors_where_only_solicited_receives_do(void)
+/* A receive of 8 bytes where only solicited ones notify, and the CNO. */
+static DAT_CNO_HANDLE up_solicited(void)
 {
 	DAT_EP_ATTR attr = usual_attr();
 	DAT_CNO_HANDLE cno;
-	DAT_EVD_HANDLE from;
 
 	attr.recv_completion_flags = SOLICITED;
 	up_with(&attr);
 	cno = watch_receives();
 	OK(b_receives(0, 8, 1));
+	return cno;
+}
+
+static void notify__errors_where_only_solicited_receives_do(void)
+{
+	DAT_CNO_HANDLE cno = up_solicited();
+	DAT_EVD_HANDLE from;
+
 	OK(a_sends(0, 9, 2, DEFAULT));
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == p.b.recv_evd);
@@ -285,14 +293,9 @@ static void notify__errors_where_only_solicited_receives_do(void)
 
 static void notify__flushes_where_only_solicited_receives_do(void)
 {
-	DAT_EP_ATTR attr = usual_attr();
-	DAT_CNO_HANDLE cno;
+	DAT_CNO_HANDLE cno = up_solicited();
 	DAT_EVD_HANDLE from;
 
-	attr.recv_completion_flags = SOLICITED;
-	up_with(&attr);
-	cno = watch_receives();
-	OK(b_receives(0, 8, 1));
 	OK(dat_ep_disconnect(p.ep_a, DAT_CLOSE_ABRUPT_FLAG));
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == p.b.recv_evd);
