@@ -33,7 +33,7 @@ done
 patterns=("${@:-*}")
 export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/dat.conf
 
-devices=${DEVICES:-soft soft-tcp}
+devices=${DEVICES:-soft soft-shm soft-tcp}
 limit=${DAPLTEST_TIMEOUT:-60} # seconds, of one client
 complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out'
 logs=$(mktemp -d)
@@ -249,9 +249,11 @@ same_descriptors() {
 	[ "$now" = "$1" ] || echo "the server had $1 file descriptors, now $now"
 }
 
-# established N: at least so many TCP connections are on this host, both ends counted.
+# established N: at least so many connections are on this host, both ends counted: over TCP, or
+# local sockets, of which only one end has a name.
 established() {
-	[ "$(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "01"' | wc -l)" -ge "$1" ]
+	[ $(($(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "01"' | wc -l) + \
+		2 * $(awk '$6 == "03" && $8 ~ /^@libdat\//' /proc/net/unix | wc -l))) -ge "$1" ]
 }
 
 small=(-i 20 client SR 1024 1 server SR 1024 1)

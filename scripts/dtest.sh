@@ -13,6 +13,7 @@ lib=$root/build/release/lib
 repeat=1
 one=
 port=15828 # dtest's own TCP connection, on which the two ends exchange addresses
+device=${DEVICE:-soft} # an interface adapter of tests-c/dat.conf
 limit=${DTEST_TIMEOUT:-300} # generous: -D moves 8 GiB and looks at every byte
 
 while [ $# -gt 0 ]; do
@@ -43,7 +44,7 @@ run_one() {
 		[ $tries -le 900 ] || { echo "port $port is in use"; return; }
 		sleep 0.1
 	done
-	timeout -k 5 "$limit" stdbuf -oL dtest -P soft "$@" >"$server_log" 2>&1 </dev/null &
+	timeout -k 5 "$limit" stdbuf -oL dtest -P "$device" "$@" >"$server_log" 2>&1 </dev/null &
 	server=$!
 	trap 'kill $server 2>/dev/null' EXIT
 	tries=0
@@ -57,7 +58,7 @@ run_one() {
 		fi
 		sleep 0.05
 	done
-	timeout -k 5 "$limit" stdbuf -oL dtest -P soft -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
+	timeout -k 5 "$limit" stdbuf -oL dtest -P "$device" -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
 	client_status=$?
 	# The server ends with the client; if the client failed it may wait for ever.
 	tries=0

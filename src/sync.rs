@@ -1,11 +1,34 @@
 //! What the lock-free parts share between threads: std's atomics and plain statics, or loom's
-//! when the crate is built with `--cfg loom` for the models in `tests/loom_handle.rs`. The
+//! when the crate is built with `--cfg loom` for the models in `tests/loom_*.rs`. The
 //! models so run the code that ships.
 
 #[cfg(not(loom))]
 mod platform {
     pub use parking_lot::{Mutex, MutexGuard};
     pub use std::sync::atomic;
+
+    /// Memory that is touched by one thread at a time, as a protocol sees to.
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// With a first value.
+        pub const fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// To be read.
+        #[inline]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// To be written.
+        #[inline]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
 
     /// A static and nothing more.
     macro_rules! shared_static {
@@ -35,6 +58,7 @@ mod platform {
 
 #[cfg(loom)]
 mod platform {
+    pub use loom::cell::UnsafeCell;
     pub use loom::sync::{MutexGuard, atomic};
 
     /// A thread's own value, which begins anew with each execution of a model.

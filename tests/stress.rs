@@ -244,9 +244,13 @@ impl Rig {
     }
 }
 
-/// Runs a test over both paths, each with IA names of its own.
-fn over_both(test: &str, run: impl Fn(Rig, Rig)) {
-    for (path, params) in [("soft", c"lo"), ("tcp", c"lo path=tcp")] {
+/// Runs a test over all paths, each with IA names of its own.
+fn over_all(test: &str, run: impl Fn(Rig, Rig)) {
+    for (path, params) in [
+        ("soft", c"lo"),
+        ("shm", c"lo path=shm"),
+        ("tcp", c"lo path=tcp"),
+    ] {
         let name = CString::new(format!("{test}-{path}")).expect("no zero in it");
         run(Rig::new(&name, params), Rig::new(&name, params));
     }
@@ -254,7 +258,7 @@ fn over_both(test: &str, run: impl Fn(Rig, Rig)) {
 
 #[test]
 fn create_use_and_free() {
-    over_both("objects", |rig, other| {
+    over_all("objects", |rig, other| {
         let zones: [AtomicPtr<_>; SLOTS] = Default::default();
         let regions: [AtomicPtr<_>; SLOTS] = Default::default();
         let eps: [AtomicPtr<_>; SLOTS] = Default::default();
@@ -298,7 +302,7 @@ fn create_use_and_free() {
 
 #[test]
 fn post_and_take() {
-    over_both("posts", |a, b| {
+    over_all("posts", |a, b| {
         let (ep_a, ep_b) = (a.ep().expect("made"), b.ep().expect("made"));
         assert_eq!(a.connect_to(ep_a, &b, b.listen()), DAT_SUCCESS);
         let request = b.wait(b.requests, 10_000_000).expect("it arrives");
@@ -345,7 +349,7 @@ fn post_and_take() {
 
 #[test]
 fn connect_and_break() {
-    over_both("connections", |a, b| {
+    over_all("connections", |a, b| {
         let qual = b.listen();
         let eps = |rig: &Rig| -> [AtomicPtr<_>; SLOTS] {
             std::array::from_fn(|_| AtomicPtr::new(rig.ep().expect("made")))
@@ -375,7 +379,7 @@ fn connect_and_break() {
 
 #[test]
 fn close_while_others_work() {
-    over_both("close", |rig, other| {
+    over_all("close", |rig, other| {
         let qual = rig.listen();
         in_threads(|number, _| {
             for round in 0..ROUNDS {

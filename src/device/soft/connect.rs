@@ -11,6 +11,7 @@ use super::listen::{self, ConnRequest, Listening, Origin};
 use super::params::{Path, is_own_address};
 use super::port::{self, Asked};
 use super::qp::Qp;
+use super::shm::Opened;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
@@ -161,6 +162,8 @@ fn accept_tcp(
     let private_data = wide::wrap(Word::Own, asked.qual, private_data);
     let attempt = qp.begin(addrs)?;
     let handshake = asked.watch.handshakes().begin();
+    let pd = qp.with(|v| v.me.id.pd);
+    let wire = asked.wire.clone().map(|wire| Opened::new(wire, pd));
     let answer = asked
         .frame()
         .map(|frame| frame.answer(&local, &private_data));
@@ -178,7 +181,7 @@ fn accept_tcp(
         }
     };
     let told = (Box::default(), handshake);
-    qp.attach(attempt, asked.watch, &agreed, false, told, up);
+    qp.attach(attempt, asked.watch, &agreed, wire, false, told, up);
     Ok(true)
 }
 

@@ -174,6 +174,42 @@ pub unsafe fn gather_tail_last(mut from: Cursor<'_>, mut to: *mut u8, len: u64) 
     }
 }
 
+/// Copies `len` bytes to segments that hold at least as much.
+///
+/// # Safety
+/// The bytes are readable, the segments writable.
+#[inline]
+pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
+    let mut left = len as u64;
+    while let Some((dst, n)) = to.take(left) {
+        // SAFETY: not more than either has.
+        unsafe {
+            plain(from, dst, n as usize);
+            from = from.add(n as usize);
+        }
+        left -= n;
+    }
+}
+
+/// Copies `len` bytes from segments that hold at least as much to one range, in any order.
+/// Gives where the rest begins.
+///
+/// # Safety
+/// The segments are readable, the range is writable.
+#[inline]
+pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
+    let mut left = len as u64;
+    while let Some((src, n)) = from.take(left) {
+        // SAFETY: not more than either has.
+        unsafe {
+            plain(src, to, n as usize);
+            to = to.add(n as usize);
+        }
+        left -= n;
+    }
+    from
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

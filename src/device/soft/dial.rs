@@ -14,7 +14,9 @@ use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr};
 use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use super::listen;
+use super::params::{Path, is_own_address};
 use super::qp::Qp;
+use super::shm::{self, Ends, Offer, Opened, Wire};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -37,21 +39,24 @@ pub(super) struct Dial {
     qual: u64,
     private_data: Box<[u8]>,
     local: Local,
+    routes: &'static [Route],
     /// Until when it is tried again if nobody listens.
     patience: Instant,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Ports to try, the next one last.
-    ports: Vec<u16>,
+    /// What to try, the next one last.
+    tries: Vec<Try>,
     /// Somebody listened on a port, but not for us: that is an answer.
     answered: bool,
     /// Before the next try of all ports.
     pause: Duration,
     timer: Option<Timer>,
     /// The one that is tried.
-    port: u16,
+    current: Try,
+    /// What is shared with a responder of this host, once it is there.
+    wire: Option<Arc<Wire>>,
     /// For the first attempt.
     socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
@@ -64,6 +69,8 @@ enum Stage {
     Start,
     /// TCP is connecting.
     Connecting(Watch),
+    /// A process of this host is to say whether it can be reached through shared memory.
+    Meeting(Watch, Offer),
     /// The request is being sent, as far as the number says.
     Asking(Watch, Vec<u8>, usize),
     /// The reply is being received.
@@ -81,11 +88,24 @@ enum Step {
     Done(Watch, Agreed, Box<[u8]>),
 }
 
-/// The ports behind a qualifier, the first one last.
-fn all_ports(qual: u64) -> Vec<u16> {
-    let mut ports: Vec<u16> = listen::candidates(qual).collect();
-    ports.reverse();
-    ports
+/// How a responder is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Route {
+    /// Through a local socket, with shared memory.
+    Shm,
+    Tcp,
+}
+
+type Try = (Route, u16);
+
+/// The ways to whoever has a qualifier, the first one last.
+fn all_tries(qual: u64, routes: &[Route]) -> Vec<Try> {
+    let ports = listen::candidates(qual);
+    let mut tries: Vec<Try> = ports
+        .flat_map(|port| routes.iter().map(move |route| (*route, port)))
+        .collect();
+    tries.reverse();
+    tries
 }
 
 impl Dial {
@@ -117,7 +137,13 @@ impl Dial {
         let attr = qp.attr();
         // Whoever gives it less time than that shall still learn that nobody listens.
         let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
+        let routes: &[Route] = match device.params.path {
+            Path::Shm if is_own_address(target.ip()) => &[Route::Shm],
+            _ => &[Route::Tcp],
+        };
+        let tries = all_tries(qual, routes);
         Arc::new(Dial {
+            routes,
             qp: Arc::downgrade(qp),
             attempt,
             target,
@@ -132,11 +158,12 @@ impl Dial {
             device,
             patience: Instant::now() + grace,
             state: Mutex::new(State {
-                ports: all_ports(qual),
+                tries,
                 answered: false,
                 pause: FIRST_PAUSE,
                 timer: None,
-                port: 0,
+                current: (Route::Tcp, 0),
+                wire: None,
                 socket,
                 revision: 2,
                 stage: Stage::Start,
@@ -156,6 +183,7 @@ impl Dial {
         if !matches!(step, Step::Wait) {
             state.stage = Stage::Over;
         }
+        let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
         // The queue pair may cancel us in return.
         drop(state);
         let Some(qp) = self.qp.upgrade() else {
@@ -166,7 +194,8 @@ impl Dial {
             Step::Failed(event) => qp.give_up(self.attempt, event, up),
             Step::Done(watch, agreed, private_data) => {
                 let told = (private_data, watch.handshakes().begin());
-                qp.attach(self.attempt, watch, &agreed, true, told, up);
+                let wire = wire.map(|wire| Opened::new(wire, qp.with(|v| v.me.id.pd)));
+                qp.attach(self.attempt, watch, &agreed, wire, true, told, up);
             }
         }
     }
@@ -185,6 +214,7 @@ impl Dial {
             Stage::Over => Step::Wait,
             Stage::Start => self.call(state),
             Stage::Connecting(watch) => self.connected(state, watch),
+            Stage::Meeting(watch, offer) => self.meet(state, watch, offer),
             Stage::Asking(watch, frame, sent) => self.ask(state, watch, frame, sent),
             Stage::Listening(watch, reply) => self.hear(state, watch, reply),
         }
@@ -198,14 +228,14 @@ impl Dial {
 
     /// To the next port, if there is one; otherwise all of them again, if nobody was there.
     fn go_on(self: &Arc<Self>, state: &mut State) -> Step {
-        if !state.ports.is_empty() {
+        if !state.tries.is_empty() {
             state.stage = Stage::Start;
             return Step::Next;
         }
         if state.answered || Instant::now() + state.pause > self.patience {
             return Step::Failed(CmEvent::NonPeerRejected);
         }
-        state.ports = all_ports(self.qual);
+        state.tries = all_tries(self.qual, self.routes);
         state.stage = Stage::Start;
         let again = Arc::downgrade(self);
         state.timer = Some(self.device.engine.timer(state.pause, move |up| {
@@ -218,12 +248,24 @@ impl Dial {
     }
 
     fn call(self: &Arc<Self>, state: &mut State) -> Step {
-        let Some(port) = state.ports.pop() else {
+        let Some(current) = state.tries.pop() else {
             return Step::Failed(CmEvent::NonPeerRejected);
         };
-        state.port = port;
+        state.current = current;
+        state.wire = None;
+        let (route, port) = current;
         let mut target = self.target;
         target.set_port(port);
+        if route == Route::Shm {
+            return match self.call_kin(target) {
+                Ok((watch, offer)) => {
+                    state.stage = Stage::Meeting(watch, offer);
+                    Step::Wait
+                }
+                // As if nobody listened.
+                Err(_) => self.go_on(state),
+            };
+        }
         let fd = match self.open(target, state.socket.take()) {
             Ok(fd) => fd,
             Err(error) => return self.no_connection(state, error),
@@ -233,6 +275,35 @@ impl Dial {
             Err(_) => return Step::Failed(CmEvent::NonPeerRejected),
         }
         Step::Wait
+    }
+
+    fn call_kin(self: &Arc<Self>, target: SocketAddr) -> Result<(Watch, Offer), Errno> {
+        let fd = shm::call(target)?;
+        let params = &self.device.params;
+        let source = if params.bound {
+            params.address.ip()
+        } else {
+            target.ip()
+        };
+        let offer = Offer::send(&fd, &Ends { source, target })?;
+        let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
+        Ok((watch.map_err(|_| Errno::NOMEM)?, offer))
+    }
+
+    fn meet(self: &Arc<Self>, state: &mut State, watch: Watch, offer: Offer) -> Step {
+        match offer.answered(&watch) {
+            Ok(wire) => {
+                state.wire = Some(wire);
+                // This is who has the port. Its answer counts, whatever it is.
+                state.tries.retain(|(_, port)| *port != state.current.1);
+                self.request(state, watch)
+            }
+            Err((Errno::AGAIN, offer)) => {
+                state.stage = Stage::Meeting(watch, offer);
+                Step::Wait
+            }
+            Err(_) => self.go_on(state),
+        }
     }
 
     fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
@@ -265,7 +336,7 @@ impl Dial {
         }
     }
 
-    fn connected(self: &Arc<Self>, state: &mut State, mut watch: Watch) -> Step {
+    fn connected(self: &Arc<Self>, state: &mut State, watch: Watch) -> Step {
         match sockopt::socket_error(&watch) {
             Ok(Ok(())) => {}
             Ok(Err(error)) | Err(error) => return self.no_connection(state, error),
@@ -276,6 +347,10 @@ impl Dial {
             (Some(local), Some(remote)) if local != remote => {}
             _ => return self.go_on(state),
         }
+        self.request(state, watch)
+    }
+
+    fn request(self: &Arc<Self>, state: &mut State, mut watch: Watch) -> Step {
         let request = self.local.request(state.revision, &self.private_data);
         let mut frame = [0; FRAME_MAX];
         let Ok(frame) = request.encode(&mut frame) else {
@@ -352,7 +427,7 @@ impl Dial {
             Err(Failure::Rejected) => Step::Failed(CmEvent::PeerRejected { private_data }),
             Err(Failure::Revision1) => {
                 state.revision = 1;
-                state.ports.push(state.port);
+                state.tries.push(state.current);
                 self.next_port(state)
             }
             Err(Failure::Error(error)) => {

@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::handshakes::Handshakes;
+use super::polled::PolledSet;
 use super::upcall::Upcalls;
 pub(super) use super::watch::{Timer, Watch};
 use crate::device::DeviceError;
@@ -114,6 +115,8 @@ pub(super) struct Inner {
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
     pub(super) streams: AtomicUsize,
+    /// Connections that are looked at without the kernel.
+    pub(super) polled: PolledSet,
     /// Counts polls, to show that there are some.
     polls: AtomicU32,
     /// A consumer blocks: the thread has to serve.
@@ -141,6 +144,7 @@ impl Engine {
             timers: Mutex::default(),
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
+            polled: PolledSet::default(),
             polls: AtomicU32::new(0),
             blocked: AtomicBool::new(false),
             napping: AtomicBool::new(false),
@@ -191,9 +195,13 @@ impl Engine {
         self.thread.lock().is_some()
     }
 
-    /// Serves sockets if nobody does.
+    /// Serves sockets if nobody does, and what is looked at without them.
+    #[inline]
     pub fn progress(&self) {
         let inner = &*self.inner;
+        if inner.polled.look() {
+            inner.wake();
+        }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -208,6 +216,7 @@ impl Engine {
     /// From now on the thread serves.
     pub fn before_block(&self) {
         let inner = &*self.inner;
+        inner.polled.sleep();
         inner.blocked.store(true, Ordering::SeqCst);
         if inner.napping.load(Ordering::SeqCst) {
             let _nap = inner.nap.lock();
@@ -311,8 +320,20 @@ impl Drop for Engine {
 impl Inner {
     fn run(&self) {
         let mut seen = self.polls.load(Ordering::Relaxed);
+        let mut looks = 0;
+        let mut tick = None;
         while !self.stop.load(Ordering::SeqCst) {
-            let timeout = self.run_timers();
+            let mut timeout = self.run_timers();
+            if self.polled.is_ticking() {
+                let now = Instant::now();
+                let at = *tick.get_or_insert(now + NAP);
+                if now >= at {
+                    self.polled.tick(&mut looks);
+                    tick = None;
+                    continue;
+                }
+                timeout = Some(timeout.unwrap_or(NAP).min(at - now));
+            }
             if !self.sleep(timeout) {
                 continue;
             }

@@ -8,11 +8,12 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{LazyLock, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::shm::published;
+use super::slot::{Contents, INDEX_MASK, Slot, index};
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
 use crate::handle::pin;
@@ -22,14 +23,13 @@ pub(super) const MAX_MR: u32 = SLOTS / 2;
 const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 10;
 const SEGMENTS: usize = 1 << 11;
-const SLOTS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
+pub(super) const SLOTS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
 /// Slots that rest before the first of them is used again.
 const RESTING: usize = 1024;
-const INDEX_MASK: u32 = 0x00ff_ffff;
 
 /// Why a key does not open a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub enum Fault {
     /// No such key.
     Key,
     /// The range is not inside the region.
@@ -51,44 +51,6 @@ impl From<Fault> for PostError {
     }
 }
 
-/// A region or a window. The other fields are those of `key` while a section sees it there:
-/// they are written before the key is published, and again only after all sections that saw it
-/// ended.
-#[derive(Default)]
-struct Slot {
-    /// The key that is valid, or 0.
-    key: AtomicU32,
-    access: AtomicU32,
-    pd: AtomicU32,
-    /// The key of the region that a window is bound to; 0 in a region.
-    region: AtomicU32,
-    addr: AtomicU64,
-    len: AtomicU64,
-    /// Tells this use of the slot from all others: keys come back, numbers do not.
-    life: AtomicU64,
-    /// The life of that region.
-    region_life: AtomicU64,
-}
-
-impl Slot {
-    #[inline]
-    fn contains(&self, addr: u64, len: u64) -> bool {
-        let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
-        let room = self.len.load(Ordering::Relaxed).checked_sub(offset);
-        room.is_some_and(|room| len <= room)
-    }
-
-    /// False for a window whose region is gone.
-    #[inline]
-    fn is_backed(&self) -> bool {
-        let key = self.region.load(Ordering::Relaxed);
-        key == 0 || {
-            let life = self.region_life.load(Ordering::Relaxed);
-            Region { key, life }.slot().is_some()
-        }
-    }
-}
-
 /// A region, as a window refers to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
@@ -99,7 +61,7 @@ pub(super) struct Region {
 impl Region {
     fn slot(self) -> Option<&'static Slot> {
         let slot = TABLE.slot(self.key)?;
-        (slot.life.load(Ordering::Relaxed) == self.life).then_some(slot)
+        (slot.life() == self.life).then_some(slot)
     }
 
     /// Takes a key into use; `None` if none is left.
@@ -162,7 +124,7 @@ pub(super) struct Opening {
 
 impl Table {
     fn index(&self, key: u32) -> u32 {
-        (key >> 8).wrapping_sub(*self.salt) & INDEX_MASK
+        index(key, *self.salt)
     }
 
     /// The slot that a key names, valid or not.
@@ -176,7 +138,7 @@ impl Table {
     #[inline]
     fn slot(&self, key: u32) -> Option<&Slot> {
         let slot = self.place(key)?;
-        (key != 0 && slot.key.load(Ordering::Acquire) == key).then_some(slot)
+        slot.is(key).then_some(slot)
     }
 
     /// Takes a slot, whose key opens nothing before [`Table::publish`].
@@ -198,28 +160,34 @@ impl Table {
         let segment = self.segments[(index >> SEGMENT_BITS) as usize]
             .get_or_init(|| (0..SEGMENT_LEN).map(|_| Slot::default()).collect());
         let slot = &segment[(index % SEGMENT_LEN) as usize];
-        let (region, region_life) = opening.region.map_or((0, 0), |r| (r.key, r.life));
-        slot.pd.store(opening.pd, Ordering::Relaxed);
-        slot.addr.store(opening.addr, Ordering::Relaxed);
-        slot.len.store(opening.len, Ordering::Relaxed);
-        slot.access.store(opening.access.bits(), Ordering::Relaxed);
-        slot.life.store(life, Ordering::Relaxed);
-        slot.region.store(region, Ordering::Relaxed);
-        slot.region_life.store(region_life, Ordering::Relaxed);
+        slot.fill(&Contents {
+            pd: opening.pd,
+            addr: opening.addr,
+            len: opening.len,
+            access: opening.access,
+            life,
+            region: opening.region.map_or((0, 0), |r| (r.key, r.life)),
+        });
         Some(Region { key, life })
     }
 
     fn publish(&self, key: u32) {
         if let Some(slot) = self.place(key) {
-            slot.key.store(key, Ordering::Release);
+            published::open(self.index(key), key, slot);
         }
     }
 
-    /// No section that begins from now on sees the key.
+    /// No section that begins from now on sees the key, and no peer of this host uses it.
     fn revoke(&self, key: u32) {
         if let Some(slot) = self.slot(key) {
-            slot.key.store(0, Ordering::Release);
+            published::shut(self.index(key), slot);
         }
+    }
+
+    /// All slots that ever had a key.
+    fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let segments = self.segments.iter().map_while(OnceLock::get);
+        (0..).zip(segments.flatten())
     }
 
     /// Gives the slot of a key back that no section sees.
@@ -287,28 +255,24 @@ pub(super) fn check(
         return Ok(());
     }
     let slot = TABLE.slot(key).ok_or(Fault::Key)?;
-    if slot.pd.load(Ordering::Relaxed) != pd {
-        return Err(Fault::Domain);
-    }
-    if !slot.contains(addr, len) {
-        return Err(Fault::Bounds);
-    }
-    if !Access::from_bits_truncate(slot.access.load(Ordering::Relaxed)).contains(need) {
-        return Err(Fault::Access);
-    }
-    if !slot.is_backed() {
-        return Err(Fault::Key);
-    }
-    Ok(())
+    slot.check(pd, addr, len, need, |key| TABLE.slot(key))
+}
+
+/// Calls `f` for every slot that ever had a key, with its number.
+pub(super) fn each(f: impl FnMut((u32, &Slot))) {
+    TABLE.slots().for_each(f);
+}
+
+/// What a table is addressed with: see [`index`].
+pub(super) fn salt() -> u32 {
+    *TABLE.salt
 }
 
 /// Whether the range is inside the region of the key, of whatever protection domain.
 pub(super) fn covers(sge: &Sge) -> bool {
     let _guard = pin::pin();
     let slot = TABLE.slot(sge.lkey);
-    slot.is_some_and(|slot| {
-        slot.region.load(Ordering::Relaxed) == 0 && slot.contains(sge.addr, sge.len.into())
-    })
+    slot.is_some_and(|slot| slot.is_region() && slot.contains(sge.addr, sge.len.into()))
 }
 
 /// [`check`] for every segment of a list.
@@ -321,12 +285,11 @@ pub(super) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
 /// Takes remote access from a region or a window, in the name of a peer.
 pub(super) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault> {
     let slot = TABLE.slot(key).ok_or(Fault::Key)?;
-    if slot.pd.load(Ordering::Relaxed) != pd {
+    if slot.pd() != pd {
         return Err(Fault::Domain);
     }
-    let remote = (Access::REMOTE_READ | Access::REMOTE_WRITE).bits();
-    let before = slot.access.fetch_and(!remote, Ordering::AcqRel);
-    if before & remote == 0 {
+    let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    if !published::restrict(TABLE.index(key), slot, remote).intersects(remote) {
         return Err(Fault::Access);
     }
     Ok(())

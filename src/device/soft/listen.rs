@@ -15,8 +15,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::Soft;
+use super::params::Path;
 use super::port::{Asked, Port};
 use super::qp::Qp;
+use super::shm;
 use super::socket;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 
@@ -263,13 +265,23 @@ fn open_port(
             result => result?,
         }
     };
+    let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
+    let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
+    let port = bound.port();
+    // Before anybody can connect, so that all of this host take the same path. Somebody else may
+    // have the name; then there is TCP.
+    let door = match device.params.path {
+        Path::Shm => {
+            let own = device.params.bound.then(|| device.params.address.ip());
+            shm::listen(own, port).ok()
+        }
+        Path::Auto | Path::Tcp => None,
+    };
     // Connections are taken at once, and it is their requests that wait for the consumer. A
     // short queue in the kernel would only make connectors wait that come at the same time.
     let backlog = backlog.clamp(1024, 65536) as i32;
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
-    let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
-    let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
-    Ok((bound.port(), Port::new(device, socket, bound.port())?))
+    Ok((port, Port::new(device, socket, door, port)?))
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {

@@ -1,6 +1,7 @@
 //! The device that needs no hardware.
 //!
 //! * within a process one copy in the poster's thread moves the data ([`loopback`]);
+//! * to another process of the host it can go through shared memory ([`shm`]);
 //! * to any other peer it is iWARP over TCP ([`iwarp`] is the wire, [`engine`] serves the
 //!   sockets).
 //!
@@ -9,20 +10,24 @@
 mod connect;
 mod copy;
 mod cq;
+mod delivery;
 mod dial;
 mod engine;
 mod handshakes;
 pub mod iwarp;
-mod keys;
+pub mod keys;
 pub(in crate::device) mod listen;
 mod loopback;
 mod mr;
 mod mw;
 pub mod params;
+mod polled;
 mod port;
 mod qp;
 mod queue;
+pub mod shm;
 mod side;
+pub mod slot;
 mod socket;
 mod srq;
 mod stream;

@@ -32,9 +32,9 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "path",
-        values: "auto|tcp",
+        values: "auto|shm|tcp",
         default: "auto",
-        help: "How peers are reached: the shortest way, or TCP even within one process.",
+        help: "How peers of this host are reached: the shortest way, or in any case through shared memory, or over TCP.",
     },
     Key {
         name: "congestion",
@@ -49,6 +49,8 @@ pub const KEYS: &[Key] = &[
 pub(super) enum Path {
     /// Within the process where possible, otherwise over TCP.
     Auto,
+    /// Through shared memory where the peer is on this host, otherwise over TCP.
+    Shm,
     /// Always over TCP.
     Tcp,
 }
@@ -82,6 +84,7 @@ impl Params {
                 Some(("crc", "on")) => crc = true,
                 Some(("crc", "off")) => crc = false,
                 Some(("path", "auto")) => path = Path::Auto,
+                Some(("path", "shm")) => path = Path::Shm,
                 Some(("path", "tcp")) => path = Path::Tcp,
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
@@ -260,7 +263,7 @@ mod tests {
             ("lo lo", "unexpected"),
             ("lo 0 0", "unexpected"),
             ("crc=maybe", "on|off"),
-            ("path=", "auto|tcp"),
+            ("path=", "auto|shm|tcp"),
             ("congestion=", "NAME"),
             ("speed=9", "known: crc"),
         ] {

@@ -15,6 +15,7 @@ use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
 use super::listen::{ConnRequest, Listening, Origin, is_wide};
+use super::shm::{self, Wire};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -41,13 +42,21 @@ pub(super) struct Port {
 #[derive(Default)]
 struct State {
     watch: Option<Watch>,
+    /// Where processes of this host ask that share memory with us.
+    door: Option<Watch>,
     rest: Option<Timer>,
+    door_rest: Option<Timer>,
     greetings: VecDeque<Arc<Greeting>>,
 }
 
 impl Port {
-    /// Serves a socket that listens.
-    pub fn new(device: &Arc<Soft>, socket: OwnedFd, number: u16) -> Result<Arc<Port>, DeviceError> {
+    /// Serves a socket that listens, and a local one if there is one.
+    pub fn new(
+        device: &Arc<Soft>,
+        socket: OwnedFd,
+        door: Option<OwnedFd>,
+        number: u16,
+    ) -> Result<Arc<Port>, DeviceError> {
         let port = Arc::new(Port {
             number,
             device: Arc::downgrade(device),
@@ -58,6 +67,10 @@ impl Port {
         let mut state = port.state.lock();
         let source = port.clone();
         state.watch = Some(device.engine.watch(socket, EventFlags::IN, source)?);
+        if let Some(door) = door {
+            let source = Arc::new(Door(Arc::downgrade(&port)));
+            state.door = Some(device.engine.watch(door, EventFlags::IN, source)?);
+        }
         drop(state);
         Ok(port)
     }
@@ -85,9 +98,20 @@ impl Port {
             Err(_) => return Ok(true),
         };
         socket::tune(&fd, &device.params);
-        let (Some(local), Some(remote)) = (socket::local(&fd), socket::remote(&fd)) else {
-            return Ok(true);
-        };
+        if let (Some(local), Some(remote)) = (socket::local(&fd), socket::remote(&fd)) {
+            self.greet(device, state, fd, Some((local, remote)));
+        }
+        Ok(true)
+    }
+
+    /// Hears what a connection wants. Those of this host say themselves between whom it is.
+    fn greet(
+        self: &Arc<Self>,
+        device: &Arc<Soft>,
+        state: &mut State,
+        fd: OwnedFd,
+        ends: Option<(SocketAddr, SocketAddr)>,
+    ) {
         while let Some(oldest) = state.greetings.front()
             && (state.greetings.len() >= GREETINGS || oldest.is_over())
         {
@@ -96,14 +120,12 @@ impl Port {
         }
         let greeting = Arc::new(Greeting {
             port: Arc::downgrade(self),
-            local,
-            remote,
             state: Mutex::new(None),
         });
         let mut hello = greeting.state.lock();
         let source = greeting.clone();
         let Ok(watch) = device.engine.watch(fd, EventFlags::IN, source) else {
-            return Ok(true);
+            return;
         };
         let weak = Arc::downgrade(&greeting);
         let timer = watch.timer(PATIENCE, move |_| {
@@ -113,13 +135,64 @@ impl Port {
         });
         *hello = Some(Hello {
             watch,
+            ends,
+            wire: None,
             request: Vec::new(),
             _timer: timer,
         });
         drop(hello);
         state.greetings.push_back(greeting);
-        Ok(true)
     }
+}
+
+/// What the engine knows of the local socket of a port.
+struct Door(Weak<Port>);
+
+impl Source for Door {
+    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, _up: &mut Upcalls) {
+        let Some(port) = self.0.upgrade() else {
+            return;
+        };
+        let Some(device) = port.device.upgrade() else {
+            return;
+        };
+        let mut state = port.state.lock();
+        for _ in 0..TURNS {
+            let Some(door) = &state.door else {
+                return;
+            };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(door, flags) {
+                Ok(fd) if shm::is_kin(&fd) => port.greet(&device, &mut state, fd, None),
+                // Whoever is refused goes over TCP.
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    state.door_rest = rest(&mut state.door, &port, |state| &mut state.door);
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Leaves connections in the queue of the kernel for a while: there are no descriptors for them.
+fn rest(
+    watch: &mut Option<Watch>,
+    port: &Arc<Port>,
+    which: fn(&mut State) -> &mut Option<Watch>,
+) -> Option<Timer> {
+    let watch = watch.as_mut()?;
+    let _ = watch.set(EventFlags::empty());
+    let weak = Arc::downgrade(port);
+    Some(watch.timer(REST, move |_| {
+        if let Some(port) = weak.upgrade()
+            && let Some(watch) = which(&mut port.state.lock())
+        {
+            let _ = watch.set(EventFlags::IN);
+        }
+    }))
 }
 
 impl Source for Port {
@@ -133,19 +206,7 @@ impl Source for Port {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => {
-                    // The connection stays in the queue of the kernel until there is room.
-                    if let Some(watch) = &mut state.watch {
-                        let _ = watch.set(EventFlags::empty());
-                        let weak = Arc::downgrade(&self);
-                        let timer = watch.timer(REST, move |_| {
-                            if let Some(port) = weak.upgrade()
-                                && let Some(watch) = &mut port.state.lock().watch
-                            {
-                                let _ = watch.set(EventFlags::IN);
-                            }
-                        });
-                        state.rest = Some(timer);
-                    }
+                    state.rest = rest(&mut state.watch, &self, |state| &mut state.watch);
                     break;
                 }
             }
@@ -157,13 +218,15 @@ impl Source for Port {
 /// A connection that has not said what it wants.
 struct Greeting {
     port: Weak<Port>,
-    local: SocketAddr,
-    remote: SocketAddr,
     state: Mutex<Option<Hello>>,
 }
 
 struct Hello {
     watch: Watch,
+    /// Local and remote address, once they are known.
+    ends: Option<(SocketAddr, SocketAddr)>,
+    /// What is shared with a process of this host.
+    wire: Option<Arc<Wire>>,
     request: Vec<u8>,
     _timer: Timer,
 }
@@ -181,8 +244,15 @@ impl Greeting {
     /// Hands the request to the listener it is for.
     fn complete(&self, hello: Hello, up: &mut Upcalls) {
         let Hello {
-            mut watch, request, ..
+            mut watch,
+            request,
+            wire,
+            ends,
+            ..
         } = hello;
+        let Some((local, remote)) = ends else {
+            return;
+        };
         let Ok(Parsed::Frame(frame, _)) = mpa::parse(Kind::Request, &request) else {
             return;
         };
@@ -217,9 +287,10 @@ impl Greeting {
                 watch,
                 request: request.clone(),
                 qual,
+                wire,
             })),
-            local: self.local,
-            remote: self.remote,
+            local,
+            remote,
         };
         up.request(listening, request);
     }
@@ -231,6 +302,21 @@ impl Source for Greeting {
         let Some(hello) = &mut *state else {
             return;
         };
+        if hello.ends.is_none() {
+            match shm::answer(&hello.watch) {
+                Ok((wire, ends)) => {
+                    hello.wire = Some(wire);
+                    hello.ends = Some((ends.target, SocketAddr::new(ends.source, 0)));
+                }
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    let hello = state.take();
+                    drop(state);
+                    drop(hello);
+                    return;
+                }
+            }
+        }
         loop {
             let missing = match mpa::parse(Kind::Request, &hello.request) {
                 Ok(Parsed::Frame(..)) => {
@@ -269,6 +355,8 @@ pub(super) struct Asked {
     /// The frame as it came.
     request: Vec<u8>,
     pub qual: u64,
+    /// What is shared with a process of this host.
+    pub wire: Option<Arc<Wire>>,
 }
 
 impl Asked {

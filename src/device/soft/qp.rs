@@ -16,6 +16,7 @@ use super::dial::Dial;
 use super::engine::{Timer, Watch};
 use super::handshakes::Handshake;
 use super::iwarp::mpa::Agreed;
+use super::shm::{Opened, Pipe};
 use super::side::{Identity, Phase, Side};
 use super::socket;
 use super::srq::Turn;
@@ -252,14 +253,17 @@ impl Qp {
         drop(over);
     }
 
-    /// An attempt has led to a TCP connection.
+    /// An attempt has led to a connection: through shared memory if there is a wire, otherwise
+    /// over TCP.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn attach(
         self: &Arc<Self>,
         attempt: u64,
         watch: Watch,
         agreed: &Agreed,
+        wire: Option<Opened>,
         initiator: bool,
-        (private_data, handshake): (Box<[u8]>, Handshake),
+        told: (Box<[u8]>, Handshake),
         up: &mut Upcalls,
     ) {
         let pending = self.with(|v| {
@@ -271,14 +275,14 @@ impl Qp {
                 v.me.addrs = Some((local, remote));
             }
             v.me.ord = u32::from(agreed.ord);
+            if let Some(wire) = wire {
+                let pipe = Pipe::new(watch, wire, self);
+                pipe.start(initiator, v.me, v.link, told, v.guard, up);
+                return pending;
+            }
             let first = v.me.sq.tail();
-            Stream::new(watch, self, agreed, initiator, first).start(
-                v.me,
-                v.link,
-                (private_data, handshake),
-                v.guard,
-                up,
-            );
+            Stream::new(watch, self, agreed, initiator, first)
+                .start(v.me, v.link, told, v.guard, up);
             pending
         });
         drop(pending);

@@ -8,6 +8,7 @@ use super::engine::Timer;
 use super::loopback::{self, Outcome};
 use super::mw::Bind;
 use super::queue::{Op, Request};
+use super::shm::{self, Pipe};
 use super::side::{Phase, Side};
 use super::stream::{self, Stream};
 use super::upcall::Upcalls;
@@ -24,6 +25,8 @@ pub(super) enum Link {
     Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
     /// The other side of the lane is the peer.
     Loop,
+    /// A connection through shared memory.
+    Shm(Box<Pipe>),
     /// A TCP connection.
     Tcp(Box<Stream>),
 }
@@ -78,7 +81,17 @@ impl View<'_> {
                 Outcome::Wait => {}
             }
         }
-        me.sq.push(request, wr.sges)?;
+        if me.phase == Phase::Connected
+            && me.sq.is_empty()
+            && shm::execute(me, self.link, &request, &wr.op, wr.sges, up)
+        {
+            return Ok(());
+        }
+        if let Err(error) = me.sq.push(request, wr.sges) {
+            shm::tear(me, self.link, up);
+            return Err(error);
+        }
+        shm::posted_send(me, self.link, self.guard, up);
         stream::posted_send(me, self.link, self.guard, up);
         Ok(())
     }
@@ -105,6 +118,7 @@ impl View<'_> {
         {
             loopback::pump(peer, me, self.guard, up);
         }
+        shm::posted_recv(me, self.link, self.guard, up);
         stream::posted_recv(me, self.link, self.guard, up);
     }
 
@@ -133,6 +147,7 @@ impl View<'_> {
         {
             loopback::pump(me, peer, self.guard, up);
         }
+        shm::posted_send(me, self.link, self.guard, up);
         stream::posted_send(me, self.link, self.guard, up);
         Ok(key)
     }
@@ -148,6 +163,7 @@ impl View<'_> {
                 if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
                     loopback::pump(me, peer, self.guard, up);
                 }
+                shm::posted_send(me, self.link, self.guard, up);
                 stream::service(me, self.link, self.guard, up, |_, _| Ok(()));
             }
             return Link::None;

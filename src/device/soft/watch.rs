@@ -9,6 +9,7 @@ use rustix::event::epoll;
 
 use super::engine::{EventFlags, Inner, Source, Task};
 use super::handshakes::Handshakes;
+use super::polled::PolledSet;
 use super::upcall::Upcalls;
 use crate::device::DeviceError;
 
@@ -81,6 +82,11 @@ impl Watch {
     /// The connections of the engine that are coming up.
     pub fn handshakes(&self) -> &Arc<Handshakes> {
         &self.inner.handshakes
+    }
+
+    /// What is looked at without the kernel.
+    pub fn polled(&self) -> &PolledSet {
+        &self.inner.polled
     }
 
     /// Counts the socket as one that is worth polling for.

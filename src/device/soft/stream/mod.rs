@@ -30,13 +30,13 @@ use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 
 /// How long the peer may take to end its stream after we ended ours.
-const COURTESY: Duration = Duration::from_secs(5);
+pub(super) const COURTESY: Duration = Duration::from_secs(5);
 /// How long the peer may take with the ready-to-receive message after an accept.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How soon an end that waits for its turn is looked at again.
-const TURN: Duration = Duration::from_micros(500);
+pub(super) const TURN: Duration = Duration::from_micros(500);
 /// How long the consumer may take to post a receive for a message of a peer that has ended.
-const LATE: Duration = Duration::from_secs(1);
+pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// Why a connection ends.
 pub(super) enum Down {

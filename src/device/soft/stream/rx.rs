@@ -8,6 +8,7 @@ use rustix::net::RecvFlags;
 use super::tx::{Response, sink};
 use super::{Down, Stream, wire_fault};
 use crate::device::soft::copy::{self, Cursor};
+use crate::device::soft::delivery::{self, Part, Undelivered};
 use crate::device::soft::engine::{EventFlags, RX, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
@@ -317,7 +318,7 @@ impl Stream {
         }
         let target = Cursor::at(sges, u64::from(self.rx.answered));
         // SAFETY: registered, for as long as the section lasts, and long enough.
-        unsafe { scatter(payload, target) };
+        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) };
         if !last {
             self.rx.answered = end as u32;
             return Ok(());
@@ -347,14 +348,6 @@ impl Stream {
     }
 }
 
-/// Where a segment of a message belongs.
-struct Part {
-    offset: u32,
-    last: bool,
-    solicited: bool,
-    invalidate: Option<u32>,
-}
-
 /// Whether the message that comes next has a receive.
 fn is_supplied(me: &mut Side, up: &mut Upcalls) -> Result<bool, Down> {
     match me.supply(up) {
@@ -372,54 +365,18 @@ fn deliver(
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Result<(), Down> {
-    let Some((receive, sges)) = me.rq.front() else {
-        return Err(Down::Protocol(WireError::DDP_NO_BUFFER, None));
-    };
-    let receive = *receive;
-    let end = u64::from(part.offset) + payload.len() as u64;
-    let failed = if end > receive.len {
-        Some((WcStatus::LocalLength, WireError::DDP_TOO_LONG))
-    } else if me.check_receive(sges, guard).is_err() {
-        Some((WcStatus::LocalProtection, WireError::DDP_CATASTROPHIC))
-    } else {
-        None
-    };
-    if let Some((status, error)) = failed {
-        me.fail_recv(status, up);
-        return Err(Down::Protocol(error, None));
-    }
-    let target = Cursor::at(sges, u64::from(part.offset));
-    // SAFETY: registered, for as long as the section lasts, and long enough.
-    unsafe { scatter(payload, target) };
-    if part.last {
-        if let Some(rkey) = part.invalidate {
-            keys::invalidate(rkey, me.id.pd, guard)
-                .map_err(|_| Down::Protocol(WireError::RDMAP_CANNOT_INVALIDATE, None))?;
-        }
-        me.rq.pop();
-        me.complete_recv(
-            &receive,
-            WcStatus::Success,
-            end as u32,
-            part.solicited,
-            part.invalidate,
-            up,
-        );
-    }
-    Ok(())
-}
-
-/// Copies to segments that hold at least as much.
-///
-/// # Safety
-/// The segments are writable.
-unsafe fn scatter(mut payload: &[u8], mut target: Cursor<'_>) {
-    while let Some((to, n)) = target.take(payload.len() as u64) {
-        let (piece, rest) = payload.split_at(n as usize);
-        // SAFETY: the caller's promise.
-        unsafe { copy::plain(piece.as_ptr(), to, piece.len()) };
-        payload = rest;
-    }
+    // SAFETY: the payload is there.
+    unsafe { delivery::deliver(part, payload.as_ptr(), payload.len(), me, guard, up) }.map_err(
+        |why| {
+            let error = match why {
+                Undelivered::NoReceive => WireError::DDP_NO_BUFFER,
+                Undelivered::TooLong => WireError::DDP_TOO_LONG,
+                Undelivered::Memory => WireError::DDP_CATASTROPHIC,
+                Undelivered::Key => WireError::RDMAP_CANNOT_INVALIDATE,
+            };
+            Down::Protocol(error, None)
+        },
+    )
 }
 
 /// A segment of an RDMA write.

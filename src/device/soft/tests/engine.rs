@@ -20,7 +20,7 @@ fn nothing_stays_behind() {
         a.post(1, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
         drop((a, b));
     });
-    for params in ["127.0.0.1", "127.0.0.1 path=tcp"] {
+    for params in ["127.0.0.1", "127.0.0.1 path=shm", "127.0.0.1 path=tcp"] {
         let Net {
             active, passive, ..
         } = Net::new(params);

@@ -5,6 +5,7 @@ mod connections;
 mod data;
 mod engine;
 mod failures;
+mod kin;
 mod peers;
 mod raw;
 mod shared;
@@ -25,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Parameters of all paths that a test can take.
 const PATHS: &[&str] = &[
     "127.0.0.1",
+    "127.0.0.1 path=shm",
     "127.0.0.1 path=tcp",
     "127.0.0.1 path=tcp crc=off",
     "::1 path=tcp",
@@ -54,7 +56,7 @@ impl Net {
         Net {
             active: Soft::open(params).unwrap(),
             passive: Soft::open(params).unwrap(),
-            loopback: !params.contains("path=tcp"),
+            loopback: !params.contains("path="),
         }
     }
 

@@ -1,0 +1,154 @@
+//! What a message through shared memory costs in instructions of ours: both ends in one thread,
+//! so that no cache line travels. Two processes are measured by `dat-perf`.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+use dat_core::device::soft::{ConnRequest, Cq, Mr, Pd, Qp, Soft};
+use dat_core::device::*;
+use divan::Bencher;
+
+fn main() {
+    divan::main();
+}
+
+struct Quiet;
+
+impl CqHandler for Quiet {
+    fn notify(&self) {}
+    fn overflow(&self) {}
+}
+
+struct Events(Sender<CmEvent>);
+
+impl QpHandler for Events {
+    fn connection(&self, event: CmEvent) {
+        let _ = self.0.send(event);
+    }
+    fn soft_watermark(&self) {}
+}
+
+struct Requests(Sender<ConnRequest>);
+
+impl ListenHandler<Soft> for Requests {
+    fn request(&self, request: ConnRequest) {
+        let _ = self.0.send(request);
+    }
+}
+
+struct End {
+    _pd: Pd,
+    cq: Arc<Cq>,
+    qp: Arc<Qp>,
+    mr: Mr,
+    buffer: &'static [u8],
+    events: std::sync::mpsc::Receiver<CmEvent>,
+}
+
+impl End {
+    fn new(device: &Arc<Soft>) -> End {
+        let pd = device.alloc_pd().unwrap();
+        let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
+        let (tx, events) = channel();
+        let parts = QpParts {
+            pd: &pd,
+            send_cq: Some(&cq),
+            recv_cq: Some(&cq),
+            srq: None,
+        };
+        let attr = QpAttr {
+            context: 1,
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_rd_in: 4,
+            max_rd_out: 4,
+            recv_solicited_only: false,
+        };
+        let qp = device
+            .create_qp(&parts, &attr, Arc::new(Events(tx)))
+            .unwrap();
+        let buffer: &[u8] = vec![0u8; 1 << 20].leak();
+        let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
+        let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();
+        End {
+            _pd: pd,
+            cq,
+            qp,
+            mr,
+            buffer,
+            events,
+        }
+    }
+
+    fn sge(&self, len: u32) -> Sge {
+        Sge {
+            addr: self.buffer.as_ptr() as u64,
+            len,
+            lkey: self.mr.lkey(),
+        }
+    }
+
+    fn post(&self, op: SendOp, len: u32) {
+        let (sges, flags) = (&[self.sge(len)][..], WrFlags::empty());
+        let wr_id = 2;
+        let wr = SendWr {
+            wr_id,
+            op,
+            sges,
+            flags,
+        };
+        self.qp.post_send(&wr).unwrap();
+    }
+
+    fn completion(&self, device: &Soft) {
+        while self.cq.poll().is_none() {
+            device.progress();
+        }
+    }
+}
+
+fn pair() -> (Arc<Soft>, End, End) {
+    let device = Soft::open("127.0.0.1 path=shm").unwrap();
+    let (tx, requests) = channel();
+    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (a, b) = (End::new(&device), End::new(&device));
+    let to = device.address();
+    device.connect(&a.qp, to, qual, None, b"").unwrap();
+    device.accept(requests.recv().unwrap(), &b.qp, b"").unwrap();
+    for end in [&a, &b] {
+        let event = end.events.recv().unwrap();
+        assert!(matches!(event, CmEvent::Established { .. }));
+    }
+    (device, a, b)
+}
+
+#[divan::bench(args = [8, 64, 4096, 65536])]
+fn send_receive_and_both_completions(bencher: Bencher, len: u32) {
+    let (device, a, b) = pair();
+    bencher.bench_local(|| {
+        let (sges, flags) = (&[b.sge(len)][..], WrFlags::empty());
+        let wr_id = 1;
+        b.qp.post_recv(&RecvWr { wr_id, sges, flags }).unwrap();
+        a.post(SendOp::Send, len);
+        a.completion(&device);
+        b.completion(&device);
+    });
+}
+
+#[divan::bench(args = [8, 4096, 1 << 20])]
+fn write(bencher: Bencher, len: u32) {
+    let (device, a, b) = pair();
+    let (addr, rkey) = (b.buffer.as_ptr() as u64, b.mr.rkey());
+    bencher.bench_local(|| {
+        a.post(SendOp::RdmaWrite(Remote { addr, rkey }), len);
+        a.completion(&device);
+    });
+}
+
+#[divan::bench]
+fn a_look_at_two_idle_ends(bencher: Bencher) {
+    let (device, _a, _b) = pair();
+    bencher.bench_local(|| device.progress());
+}

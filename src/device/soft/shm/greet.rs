@@ -1,0 +1,216 @@
+//! How two processes of a host find each other: a name in the abstract socket namespace for
+//! every port that is listened on, and two messages before the frames that TCP has as well.
+//!
+//! ```text
+//! initiator                                    responder
+//! who it is, the memory, its keys     ------>  may it be reached?
+//! may it be reached?                  <------  who it is, its keys
+//! request                             ------>  (iwarp::mpa, as over TCP)
+//! ```
+//!
+//! Names are those of the network namespace, as ports are. A process of another user that took
+//! the name is found out by its credentials, and then it is as if nobody had it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::peer::{Peer, Probe};
+use super::published;
+use super::wire::{Blank, Wire};
+use crate::device::soft::keys;
+
+/// Changes with anything that two processes have to agree on.
+const MAGIC: [u8; 8] = *b"libdat.1";
+
+/// What both sides say first.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+struct Hello {
+    magic: [u8; 8],
+    probe_at: u64,
+    probe: u64,
+    salt: u32,
+    /// Of the connection as the initiator sees it.
+    port: u32,
+    source: [u8; 16],
+    target: [u8; 16],
+}
+
+const HELLO: usize = size_of::<Hello>();
+
+/// The two ends of a connection, as the initiator sees them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::device::soft) struct Ends {
+    pub source: IpAddr,
+    pub target: SocketAddr,
+}
+
+fn plain(bytes: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(bytes).to_canonical()
+}
+
+fn mapped(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The name for a port; on all addresses if `None`.
+fn name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
+    let address = address.map_or("*".into(), |ip| ip.to_canonical().to_string());
+    SocketAddrUnix::new_abstract_name(format!("libdat/{port}@{address}").as_bytes())
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// A socket that hears those of this host who want the port.
+pub(in crate::device::soft) fn listen(
+    address: Option<IpAddr>,
+    port: u16,
+) -> Result<OwnedFd, Errno> {
+    let socket = socket()?;
+    rustix::net::bind(&socket, &name(address, port)?)?;
+    rustix::net::listen(&socket, 1024)?;
+    Ok(socket)
+}
+
+/// A socket to whoever listens on the port, if it is a process of the same user.
+pub(in crate::device::soft) fn call(target: SocketAddr) -> Result<OwnedFd, Errno> {
+    for address in [Some(target.ip()), None] {
+        let socket = socket()?;
+        match rustix::net::connect(&socket, &name(address, target.port())?) {
+            Ok(()) if is_kin(&socket) => return Ok(socket),
+            Ok(()) | Err(Errno::CONNREFUSED) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::CONNREFUSED)
+}
+
+/// Whether the process at the other end is one of the same user.
+pub(in crate::device::soft) fn is_kin(socket: impl AsFd) -> bool {
+    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+/// What the initiator keeps between the two messages.
+pub(in crate::device::soft) struct Offer(Blank);
+
+impl Offer {
+    /// Sends the first message.
+    pub fn send(socket: impl AsFd, ends: &Ends) -> Result<Offer, Errno> {
+        let (memory, blank) = Blank::create()?;
+        let keys = published::file().ok_or(Errno::NOMEM)?;
+        send(socket, &hello(Some(ends)), &[memory.as_fd(), keys.as_fd()])?;
+        Ok(Offer(blank))
+    }
+
+    /// Takes the answer; [`Errno::AGAIN`] while there is none.
+    pub fn answered(self, socket: impl AsFd) -> Result<Arc<Wire>, (Errno, Offer)> {
+        let met = receive(&socket).and_then(|(hello, fds)| {
+            let [keys] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| Errno::PROTO)?;
+            meet(&socket, &hello, &keys)
+        });
+        match met {
+            Ok(peer) => Ok(self.0.with(peer, 0)),
+            Err(error) => Err((error, self)),
+        }
+    }
+}
+
+/// Takes the first message and answers it; [`Errno::AGAIN`] while there is none. An error is
+/// the end: the initiator goes another way.
+pub(in crate::device::soft) fn answer(socket: impl AsFd) -> Result<(Arc<Wire>, Ends), Errno> {
+    let (theirs, fds) = receive(&socket)?;
+    let [memory, keys] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Errno::PROTO)?;
+    let blank = Blank::open(&memory)?;
+    let peer = meet(&socket, &theirs, &keys)?;
+    let keys = published::file().ok_or(Errno::NOMEM)?;
+    send(&socket, &hello(None), &[keys.as_fd()])?;
+    let port = u16::try_from(theirs.port).map_err(|_| Errno::PROTO)?;
+    let ends = Ends {
+        source: plain(theirs.source),
+        target: SocketAddr::new(plain(theirs.target), port),
+    };
+    Ok((blank.with(peer, 1), ends))
+}
+
+fn hello(ends: Option<&Ends>) -> Hello {
+    let probe = Probe::own();
+    Hello {
+        magic: MAGIC,
+        probe_at: probe.at,
+        probe: probe.number,
+        salt: keys::salt(),
+        port: ends.map_or(0, |e| e.target.port().into()),
+        source: ends.map_or([0; 16], |e| mapped(e.source)),
+        target: ends.map_or([0; 16], |e| mapped(e.target.ip())),
+    }
+}
+
+fn meet(socket: impl AsFd, hello: &Hello, keys: &OwnedFd) -> Result<Arc<Peer>, Errno> {
+    let probe = Probe {
+        at: hello.probe_at,
+        number: hello.probe,
+    };
+    Peer::meet(
+        sockopt::socket_peercred(socket)?.pid,
+        probe,
+        hello.salt,
+        keys,
+    )
+}
+
+fn send(
+    socket: impl AsFd,
+    hello: &Hello,
+    fds: &[std::os::fd::BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let iov = [IoSlice::new(hello.as_bytes())];
+    match rustix::net::sendmsg(socket, &iov, &mut control, flags)? {
+        HELLO => Ok(()),
+        _ => Err(Errno::PROTO),
+    }
+}
+
+fn receive(socket: impl AsFd) -> Result<(Hello, Vec<OwnedFd>), Errno> {
+    let mut bytes = [0; HELLO];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut iov = [IoSliceMut::new(&mut bytes)];
+    let n = match rustix::net::recvmsg(socket, &mut iov, &mut control, flags) {
+        Err(Errno::INTR) => return Err(Errno::AGAIN),
+        result => result?.bytes,
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let hello = Hello::read_from_bytes(&bytes).map_err(|_| Errno::PROTO)?;
+    if n != HELLO || hello.magic != MAGIC {
+        return Err(Errno::PROTO);
+    }
+    Ok((hello, fds))
+}

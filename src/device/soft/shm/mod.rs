@@ -1,0 +1,67 @@
+//! Two processes of one host: rings in memory that both have mapped, and the kernel's copy
+//! between them.
+//!
+//! # Finding each other
+//!
+//! Whoever listens on a port also listens on a name in the abstract socket namespace that says
+//! the port ([`greet`]). The initiator tries the name first. Over the local socket the two show
+//! the kernel's word for who they are, pass the files of their shared memory, and try out
+//! whether they may reach each other's memory. Then come the request and the reply that TCP has
+//! as well, so private data, rejects, timeouts and qualifiers are what they are there. Where one
+//! of these steps fails (another user, another container, an older kernel) there is TCP. What
+//! goes over TCP is plain iWARP in any case.
+//!
+//! # Messages
+//!
+//! Each direction has a ring of cells and one of bytes ([`ring`]). A short message is one cache
+//! line; a long one is cut into chunks that the receiver takes while the sender copies the next.
+//! The receiver copies straight into the posted buffer, and takes nothing while there is none:
+//! then the rings fill up and the sender waits, which is all the flow control there is. A send
+//! is complete when it is in the rings, as over TCP, where it is in the socket.
+//!
+//! # One-sided operations
+//!
+//! The initiator moves the data itself, with `process_vm_readv` and `process_vm_writev`
+//! ([`peer`]); the target's program need not run. The target publishes its keys in shared
+//! memory ([`published`], the same slots as in its own table), and the initiator judges by them.
+//! How a key is taken away while somebody may be copying is the matter of [`table`].
+//!
+//! # Waiting
+//!
+//! A side that sleeps says so in its bell ([`bell`]) and looks once more; whoever has
+//! something for it sees that and writes a byte to the local socket, which wakes the engine of
+//! the device. While a consumer polls there are no bells: it looks at the rings itself
+//! ([`polled`](super::polled)).
+//!
+//! # Ends
+//!
+//! A side that ends the connection says how in its half of the shared memory, then ends the
+//! stream of the local socket. The peer uses what is left in the ring, then looks at the word. A
+//! process that dies ends the stream without a word: the connection is broken.
+//!
+//! # What is not trusted
+//!
+//! Everything in shared memory is the other side's to change. It is read once and judged; the
+//! worst that a wrong value does is to end the connection. The files are sealed, so that memory
+//! does not vanish under us. A peer that may be reached is one of the same user that could
+//! write to our memory anyway: the keys keep it from mistakes, as those of a device do.
+
+pub mod bell;
+mod data;
+mod greet;
+mod line;
+mod memory;
+mod opened;
+mod peer;
+mod pipe;
+pub(in crate::device::soft) mod published;
+pub mod ring;
+pub mod table;
+mod wire;
+
+pub(in crate::device::soft) use greet::{Ends, Offer, answer, call, is_kin, listen};
+pub(in crate::device::soft) use opened::Opened;
+pub(in crate::device::soft) use pipe::{Pipe, execute, posted_recv, posted_send, tear};
+#[cfg(test)]
+pub(in crate::device::soft) use wire::State;
+pub(in crate::device::soft) use wire::Wire;

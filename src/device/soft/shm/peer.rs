@@ -1,0 +1,273 @@
+//! Another process of this host, and the way into its memory.
+//!
+//! The kernel decides whether there is one (`ptrace_may_access`): the same user, no container
+//! in between, no security module against it. It is tried out while the connection is made, on
+//! a number that the peer has told over its socket, so that a process identifier which means
+//! somebody else in our namespace is found out, too.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use super::memory::Memory;
+use super::published::TABLE_LEN;
+use super::table::Table;
+use crate::device::soft::copy::Cursor;
+use crate::device::soft::slot::Slot;
+
+/// How much at the end of a write becomes visible after all the rest.
+const TAIL: u64 = 16;
+/// Segments of ours in one call.
+const PIECES: usize = 64;
+
+/// Where a number of ours is, and the number: see the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Probe {
+    pub at: u64,
+    pub number: u64,
+}
+
+/// That number, and the process whose it is: a child has one of its own.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+static NUMBER_OF: Mutex<u32> = Mutex::new(0);
+
+impl Probe {
+    /// Ours.
+    pub fn own() -> Probe {
+        let mut of = NUMBER_OF.lock();
+        let pid = std::process::id();
+        if *of != pid {
+            // A child has the random state of its parent.
+            let seed = (pid, std::time::SystemTime::now());
+            NUMBER.store(RandomState::new().hash_one(seed), Ordering::SeqCst);
+            *of = pid;
+        }
+        Probe {
+            at: NUMBER.as_ptr() as u64,
+            number: NUMBER.load(Ordering::SeqCst),
+        }
+    }
+}
+
+/// Why a copy was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The peer is no more, or the kernel does not let us in any longer.
+    Gone,
+    /// Memory is not there, on either side.
+    Memory,
+}
+
+/// A copy into the memory of a peer, or out of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Write,
+    Read,
+}
+
+/// See the module.
+pub(super) struct Peer {
+    pid: Pid,
+    /// Readable when the process has ended.
+    end: OwnedFd,
+    gone: AtomicBool,
+    /// When it was last looked at: a process identifier goes to another process some time.
+    looked: AtomicI64,
+    table: Memory,
+    salt: u32,
+}
+
+/// By identifier and number of the probe.
+type Peers = HashMap<(i32, u64), Weak<Peer>>;
+
+/// Processes that we have connections with.
+static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
+
+impl Peer {
+    /// The process `pid`, if it lets us in. `table` is the file with its keys.
+    pub fn meet(pid: Pid, probe: Probe, salt: u32, table: &OwnedFd) -> Result<Arc<Peer>, Errno> {
+        let mut all = PEERS.lock();
+        all.retain(|_, peer| peer.strong_count() > 0);
+        let name = (pid.as_raw_nonzero().get(), probe.number);
+        let known = all.get(&name).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|peer| peer.salt == salt) {
+            return Ok(known);
+        }
+        let peer = Peer {
+            pid,
+            end: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
+            gone: AtomicBool::new(false),
+            looked: AtomicI64::new(0),
+            table: Memory::open(table, TABLE_LEN, false)?,
+            salt,
+        };
+        let mut number = [0u8; 8];
+        let mut local = libc::iovec {
+            iov_base: number.as_mut_ptr().cast(),
+            iov_len: number.len(),
+        };
+        let mut remote = libc::iovec {
+            iov_base: probe.at as *mut libc::c_void,
+            iov_len: number.len(),
+        };
+        let way = Way::Read;
+        let n = peer.call(
+            way,
+            std::slice::from_mut(&mut local),
+            std::slice::from_mut(&mut remote),
+        )?;
+        // After the descriptor was made, so that it names the process that was asked.
+        if n != number.len() || u64::from_ne_bytes(number) != probe.number || peer.is_gone() {
+            return Err(Errno::SRCH);
+        }
+        let peer = Arc::new(peer);
+        all.insert(name, Arc::downgrade(&peer));
+        Ok(peer)
+    }
+
+    /// Its keys.
+    #[inline]
+    pub fn table(&self) -> Table<'_> {
+        Table {
+            // SAFETY: slots are made of atomics, which are only read here.
+            slots: unsafe { self.table.as_slice::<Slot>() },
+            salt: self.salt,
+        }
+    }
+
+    /// Whether it has ended, with all its threads.
+    pub fn is_gone(&self) -> bool {
+        if self.gone.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut fds = [PollFd::from_borrowed_fd(self.end.as_fd(), PollFlags::IN)];
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let gone = matches!(poll(&mut fds, Some(&zero)), Ok(1));
+        if gone {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        gone
+    }
+
+    /// Whether the process identifier still means the process. It is not given to another
+    /// before all others have been; so it is enough to look every few milliseconds.
+    fn is_there(&self) -> bool {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let now = now
+            .tv_sec
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(now.tv_nsec);
+        if self.looked.load(Ordering::Relaxed) == now {
+            return !self.gone.load(Ordering::Relaxed);
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        !self.is_gone()
+    }
+
+    fn call(
+        &self,
+        way: Way,
+        local: &mut [libc::iovec],
+        remote: &mut [libc::iovec],
+    ) -> Result<usize, Errno> {
+        let call = match way {
+            Way::Write => libc::process_vm_writev,
+            Way::Read => libc::process_vm_readv,
+        };
+        let (local_len, remote_len) = (local.len() as _, remote.len() as _);
+        // SAFETY: the local ranges are memory of ours that may be read, or written; whether the
+        // remote ones may is for the kernel to say.
+        let n = unsafe {
+            call(
+                self.pid.as_raw_nonzero().get(),
+                local.as_ptr(),
+                local_len,
+                remote.as_ptr(),
+                remote_len,
+                0,
+            )
+        };
+        usize::try_from(n).map_err(|_| {
+            let error = std::io::Error::last_os_error();
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    }
+
+    /// Copies `len` bytes. The last ones of a write become visible last: programs wait for an
+    /// RDMA write by looking at its end.
+    ///
+    /// # Safety
+    /// The local segments are registered memory of at least that length, which may be read for
+    /// a write and written for a read.
+    pub unsafe fn copy(
+        &self,
+        way: Way,
+        mut local: Cursor<'_>,
+        mut remote: u64,
+        len: u64,
+    ) -> Result<(), Failure> {
+        if !self.is_there() {
+            return Err(Failure::Gone);
+        }
+        let mut left = len;
+        while left > 0 {
+            let mut ahead = local;
+            let mut pieces = [const {
+                libc::iovec {
+                    iov_base: std::ptr::null_mut(),
+                    iov_len: 0,
+                }
+            }; PIECES];
+            let mut count = 0;
+            let mut bytes = 0;
+            while count < PIECES
+                && let Some((at, n)) = ahead.take(left - bytes)
+            {
+                pieces[count] = libc::iovec {
+                    iov_base: at.cast(),
+                    iov_len: n as usize,
+                };
+                count += 1;
+                bytes += n;
+            }
+            let tail = if way == Way::Write && bytes == left {
+                bytes.min(TAIL)
+            } else {
+                0
+            };
+            let part = |at: u64, len: u64| libc::iovec {
+                iov_base: at as *mut libc::c_void,
+                iov_len: len as usize,
+            };
+            let mut target = [
+                part(remote, bytes - tail),
+                part(remote.wrapping_add(bytes - tail), tail),
+            ];
+            // An empty range costs the kernel as much as any.
+            let (first, end) = (usize::from(tail == bytes), 1 + usize::from(tail > 0));
+            let target = &mut target[first..end];
+            let n = match self.call(way, &mut pieces[..count], target) {
+                Ok(n) if n > 0 => n as u64,
+                Err(Errno::SRCH | Errno::PERM) => return Err(Failure::Gone),
+                _ => return Err(Failure::Memory),
+            };
+            let mut done = n;
+            while let Some((_, n)) = local.take(done) {
+                done -= n;
+            }
+            remote = remote.wrapping_add(n);
+            left -= n;
+        }
+        Ok(())
+    }
+}

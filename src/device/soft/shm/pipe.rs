@@ -1,0 +1,421 @@
+//! A connection through shared memory that carries data: what lies between the send and receive
+//! queues of a queue pair and the rings.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use super::bell::Wants;
+use super::line::Line;
+use super::opened::Opened;
+use super::ring::{Consumer, Producer, Violation};
+use super::wire::{Half, NOTHING, State};
+use crate::device::soft::engine::{EventFlags, Timer, Watch};
+use crate::device::soft::handshakes::{Handshake, Seen};
+use crate::device::soft::loopback::Outcome;
+use crate::device::soft::polled::Polled;
+use crate::device::soft::qp::Qp;
+use crate::device::soft::queue::Request;
+use crate::device::soft::side::{Phase, Side};
+use crate::device::soft::stream::{COURTESY, HANDSHAKE, LATE, TURN};
+use crate::device::soft::upcall::Upcalls;
+use crate::device::soft::view::Link;
+use crate::device::{CmEvent, SendOp, Sge, WcStatus};
+use crate::handle::Guard;
+
+/// Why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::device::soft) enum Down {
+    /// The peer ended it in order.
+    Closed,
+    /// The peer broke it, or died.
+    Lost,
+    /// The peer violated the protocol, or its message found no good receive.
+    Fault,
+    /// Our oldest request failed.
+    Request(WcStatus),
+}
+
+impl From<Violation> for Down {
+    fn from(_: Violation) -> Self {
+        Down::Fault
+    }
+}
+
+/// What a message waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    Cell,
+    /// Room for a chunk of so many bytes.
+    Bytes(usize),
+}
+
+/// See the module.
+pub(in crate::device::soft) struct Pipe {
+    pub(super) wire: Opened,
+    /// The socket over which the connection was made. Now a byte on it wakes the peer, and its
+    /// end is the end of the connection.
+    watch: Watch,
+    line: Arc<Line>,
+    /// We accepted, and the connection is not established before the first byte has come.
+    waits: Option<Handshake>,
+    /// A consumer polls; otherwise the peer is to wake us.
+    awake: bool,
+    pub(super) tx: Tx,
+    pub(super) rx: Rx,
+    /// The peer has nothing more to say.
+    ended: bool,
+    /// We have nothing more to say.
+    closed: bool,
+    timer: Option<Timer>,
+    /// The end of the connection was seen, and waits for its turn.
+    end: Option<Seen>,
+    again: Option<Timer>,
+}
+
+/// The sending half.
+#[derive(Default)]
+pub(super) struct Tx {
+    pub producer: Producer,
+    /// Bytes of the oldest request that are in the ring.
+    pub sent: u32,
+    /// The key that it takes away is.
+    pub announced: bool,
+    /// It waits.
+    pub need: Option<Need>,
+    /// Counts visits to the peer's memory.
+    pub visits: u64,
+}
+
+/// The receiving half.
+#[derive(Default)]
+pub(super) struct Rx {
+    pub consumer: Consumer,
+    /// Bytes that have come of the message.
+    pub offset: u32,
+    /// The key that it takes away.
+    pub invalidate: Option<u32>,
+    /// It has no receive.
+    pub starved: bool,
+}
+
+impl Pipe {
+    /// For a connection that was agreed on.
+    pub fn new(watch: Watch, wire: Opened, qp: &Arc<Qp>) -> Pipe {
+        let line = Line {
+            qp: Arc::downgrade(qp),
+            wire: wire.wire().clone(),
+        };
+        Pipe {
+            wire,
+            watch,
+            line: Arc::new(line),
+            waits: None,
+            awake: false,
+            tx: Tx::default(),
+            rx: Rx::default(),
+            ended: false,
+            closed: false,
+            timer: None,
+            end: None,
+            again: None,
+        }
+    }
+
+    /// Puts it to work. `me` is connecting.
+    pub fn start(
+        mut self,
+        initiator: bool,
+        me: &mut Side,
+        link: &mut Link,
+        (private_data, handshake): (Box<[u8]>, Handshake),
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) {
+        self.watch.redirect(self.line.clone());
+        if initiator {
+            self.ring();
+            me.establish(private_data, Some(handshake), up);
+        } else {
+            self.waits = Some(handshake);
+            self.limit(me, HANDSHAKE);
+        }
+        self.awake = self.watch.polled().add(self.line.clone());
+        *link = Link::Shm(Box::new(self));
+        service(me, link, guard, up, |pipe, _| {
+            pipe.watch.set(EventFlags::IN).map_err(|_| Down::Lost)
+        });
+    }
+
+    pub(super) fn ours(&self) -> &Half {
+        self.wire.ours()
+    }
+
+    pub(super) fn theirs(&self) -> &Half {
+        self.wire.theirs()
+    }
+
+    /// Wakes the peer. A socket that is full does already; one that is closed need not.
+    fn ring(&self) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::send(&self.watch, &[1], flags);
+    }
+
+    /// Wakes the peer if it sleeps and wants to know.
+    #[inline]
+    pub(super) fn tell(&self, what: Wants) {
+        if self.theirs().bell.is_due(what) {
+            self.ring();
+        }
+    }
+
+    /// Ends the connection after a while, unless it has gone on by then.
+    fn limit(&mut self, me: &Side, delay: Duration) {
+        if self.timer.is_some() {
+            return;
+        }
+        let (qp, attempt) = (self.line.qp.clone(), me.attempt);
+        self.timer = Some(self.watch.timer(delay, move |up| {
+            let Some(qp) = qp.upgrade() else {
+                return;
+            };
+            qp.with(|v| {
+                if v.me.attempt == attempt && matches!(v.link, Link::Shm(_)) {
+                    take_down(v.me, v.link, Down::Closed, up);
+                }
+            });
+        }));
+    }
+
+    /// Whether the end of the connection takes effect; otherwise it is looked at again.
+    fn is_over(&mut self, me: &Side) -> bool {
+        // Not up itself: nobody waits for this end, and others wait for this beginning.
+        if self.waits.is_some() {
+            return true;
+        }
+        let handshakes = self.watch.handshakes();
+        let seen = self.end.get_or_insert_with(|| handshakes.seen());
+        if handshakes.is_over(seen) {
+            return true;
+        }
+        let (qp, attempt) = (self.line.qp.clone(), me.attempt);
+        self.again = Some(self.watch.timer(TURN, move |up| {
+            if let Some(qp) = qp.upgrade() {
+                qp.with(|v| {
+                    if v.me.attempt == attempt {
+                        service(v.me, v.link, v.guard, up, |_, _| Ok(()));
+                    }
+                });
+            }
+        }));
+        false
+    }
+
+    /// Does all that can be done, and goes to sleep if no consumer polls.
+    fn run(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> Result<(), Down> {
+        loop {
+            if self.waits.is_none() {
+                self.drain(me, guard, up)?;
+                if !self.closed {
+                    self.pump(me, guard, up)?;
+                }
+            }
+            self.settle(me)?;
+            if self.awake {
+                return Ok(());
+            }
+            let mut wants = Wants::CELLS;
+            wants.set(Wants::ROOM, self.tx.need.is_some());
+            self.ours().bell.arm(wants);
+            if !self.has_work()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether something came while we went to sleep.
+    fn has_work(&mut self) -> Result<bool, Down> {
+        if self.waits.is_some() {
+            return Ok(false);
+        }
+        let came = !self.rx.starved && self.rx.consumer.peek(self.wire.incoming())?.is_some();
+        Ok(came || !self.closed && self.tx.has_room(&self.wire)?)
+    }
+
+    /// Draws the conclusions from what has changed.
+    fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
+        if self.wire.given_up.load(Ordering::Relaxed) {
+            return Err(Down::Lost);
+        }
+        if self.ended {
+            let in_order = self.theirs().state() == State::Closed;
+            if in_order && self.rx.starved {
+                // Messages were delivered, but for the receives.
+                self.closed = true;
+                self.limit(me, LATE);
+            } else if self.is_over(me) {
+                return Err(if in_order { Down::Closed } else { Down::Lost });
+            }
+        }
+        let finished = me.phase == Phase::Closing && me.close_at == Some(me.sq.head());
+        if finished && !self.closed {
+            self.closed = true;
+            self.ours().set_state(State::Closed);
+            let _ = rustix::net::shutdown(&self.watch, Shutdown::Write);
+            self.limit(me, COURTESY);
+        }
+        let next = if self.rx.starved || self.waits.is_some() {
+            NOTHING
+        } else {
+            self.rx.consumer.next()
+        };
+        self.wire.next.store(next, Ordering::Relaxed);
+        let blocked = self.tx.need.is_some();
+        self.wire.blocked.store(blocked, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A consumer polls from now on, or does not any more.
+    pub(super) fn rouse(&mut self, awake: bool) {
+        self.awake = awake;
+        if awake {
+            self.ours().bell.disarm();
+        }
+    }
+
+    /// The socket is ready: somebody rang, or it has ended.
+    pub(super) fn ready(&mut self, me: &mut Side, up: &mut Upcalls) -> Result<(), Down> {
+        match rustix::net::recv(&self.watch, &mut [0u8; 256], RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Ok((_, n)) if n > 0 => {
+                if let Some(handshake) = self.waits.take() {
+                    self.timer = None;
+                    me.establish(Box::default(), Some(handshake), up);
+                }
+                Ok(())
+            }
+            // A socket that was closed with bells unread says so as an error.
+            _ => {
+                self.ended = true;
+                self.watch.set(EventFlags::empty()).map_err(|_| Down::Lost)
+            }
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let line: Arc<dyn Polled> = self.line.clone();
+        self.watch.polled().remove(&line);
+    }
+}
+
+/// Works on the pipe of `link`, then does what can be done, and ends the connection if that is
+/// how it goes.
+pub(in crate::device::soft) fn service(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+    work: impl FnOnce(&mut Pipe, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
+) {
+    let Link::Shm(pipe) = link else {
+        return;
+    };
+    let result = work(pipe, (me, up)).and_then(|()| pipe.run(me, guard, up));
+    if let Err(down) = result {
+        take_down(me, link, down, up);
+    }
+}
+
+/// Executes a request that was just posted and is the only one. False if it has to be queued:
+/// it is not, or not wholly, executed.
+#[inline]
+pub(in crate::device::soft) fn execute(
+    me: &mut Side,
+    link: &mut Link,
+    request: &Request,
+    op: &SendOp,
+    sges: &[Sge],
+    up: &mut Upcalls,
+) -> bool {
+    let Link::Shm(pipe) = link else {
+        return false;
+    };
+    if pipe.closed {
+        return false;
+    }
+    match pipe.execute(me, request, op, sges) {
+        Ok(Outcome::Done) => {
+            me.complete(request, WcStatus::Success, up);
+            true
+        }
+        Ok(Outcome::Failed(status)) => {
+            me.complete(request, status, up);
+            take_down(me, link, Down::Fault, up);
+            true
+        }
+        // Whatever it was shows once more.
+        Ok(Outcome::Wait) | Err(_) => false,
+    }
+}
+
+/// A request that was executed in part cannot be queued: there is no way on.
+#[cold]
+pub(in crate::device::soft) fn tear(me: &mut Side, link: &mut Link, up: &mut Upcalls) {
+    if matches!(link, Link::Shm(pipe) if pipe.tx.sent > 0 || pipe.tx.announced) {
+        take_down(me, link, Down::Fault, up);
+    }
+}
+
+/// A request was posted, or a graceful end.
+pub(in crate::device::soft) fn posted_send(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+) {
+    service(me, link, guard, up, |_, _| Ok(()));
+}
+
+/// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.
+pub(in crate::device::soft) fn posted_recv(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+) {
+    if matches!(link, Link::Shm(pipe) if pipe.rx.starved) {
+        service(me, link, guard, up, |pipe, _| {
+            if pipe.ended {
+                pipe.timer = None;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Ends the connection.
+fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
+    let Link::Shm(pipe) = std::mem::take(link) else {
+        return;
+    };
+    let (event, state) = match down {
+        Down::Closed => (CmEvent::Disconnected, State::Closed),
+        Down::Lost | Down::Fault => (CmEvent::Broken, State::Broken),
+        Down::Request(status) => {
+            me.fail_request(me.sq.head(), status, up);
+            (CmEvent::Broken, State::Broken)
+        }
+    };
+    let event = if pipe.waits.is_some() {
+        CmEvent::AcceptError
+    } else {
+        event
+    };
+    me.end(event, up);
+    pipe.ours().set_state(state);
+}

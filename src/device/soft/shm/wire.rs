@@ -1,0 +1,179 @@
+//! What two connected processes share: two rings and a few words of each side.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+use super::bell::Bell;
+use super::memory::Memory;
+use super::peer::Peer;
+use super::ring::Ring;
+use super::table::Visits;
+
+/// Where a side is in the life of a connection. What it says last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(in crate::device::soft) enum State {
+    /// Not connected yet.
+    Fresh = 0,
+    /// Its memory may be reached.
+    Open = 1,
+    /// It has ended the connection in order.
+    Closed = 2,
+    /// It has ended the connection because something was wrong.
+    Broken = 3,
+}
+
+/// The words of one side; it alone writes them, but for the bell.
+#[repr(C, align(128))]
+pub(in crate::device::soft) struct Half {
+    state: AtomicU32,
+    /// The protection domain of its queue pair.
+    pd: AtomicU32,
+    pub bell: Bell,
+    /// Its visits to the other side's memory.
+    pub visits: Visits,
+}
+
+impl Half {
+    /// What the side says of itself. Something else than a state is as good as broken.
+    #[inline]
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::SeqCst) {
+            0 => State::Fresh,
+            1 => State::Open,
+            2 => State::Closed,
+            _ => State::Broken,
+        }
+    }
+
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u32, Ordering::SeqCst);
+    }
+
+    pub fn pd(&self) -> u32 {
+        self.pd.load(Ordering::Relaxed)
+    }
+
+    pub fn set_pd(&self, pd: u32) {
+        self.pd.store(pd, Ordering::Relaxed);
+    }
+}
+
+/// The shared memory of a connection. All zero is the beginning.
+#[repr(C)]
+struct Shared {
+    halves: [Half; 2],
+    /// Each is filled by the side of its number.
+    rings: [Ring; 2],
+}
+
+const LEN: usize = size_of::<Shared>().next_multiple_of(4096);
+
+/// One end of it.
+pub(in crate::device::soft) struct Wire {
+    memory: Memory,
+    /// 0 who connects, 1 who accepts.
+    side: usize,
+    peer: Arc<Peer>,
+    /// The cell that is waited for, or [`NOTHING`], for a look without the lock of the queue
+    /// pair.
+    pub next: AtomicU64,
+    /// A request waits for room, likewise.
+    pub blocked: AtomicBool,
+    /// The peer has been in our memory for longer than anybody waits.
+    pub given_up: AtomicBool,
+}
+
+/// No cell.
+pub(super) const NOTHING: u64 = u64::MAX;
+
+/// The memory of a connection whose peer is not known yet.
+pub(super) struct Blank(Memory);
+
+impl Blank {
+    /// Makes the memory, and the file to be given to the peer.
+    pub fn create() -> Result<(OwnedFd, Blank), Errno> {
+        let (fd, memory) = Memory::create(c"libdat-wire", LEN, true)?;
+        Ok((fd, Blank(memory)))
+    }
+
+    /// Of the file that a peer has given.
+    pub fn open(fd: &OwnedFd) -> Result<Blank, Errno> {
+        Memory::open(fd, LEN, true).map(Blank)
+    }
+
+    /// Puts the end together.
+    pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<Wire> {
+        Arc::new(Wire {
+            memory: self.0,
+            side,
+            peer,
+            next: AtomicU64::new(NOTHING),
+            blocked: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+        })
+    }
+}
+
+#[cfg(test)]
+impl Wire {
+    /// Overwrites all that is shared: with noise, or with noise in which some words are right.
+    pub fn scribble(&self, seed: u64) {
+        // SAFETY: atomics, over the same memory.
+        let words = unsafe { self.memory.as_slice::<AtomicU64>() };
+        let mut state = seed;
+        for (i, word) in words.iter().enumerate() {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let noise = state >> 20 ^ state;
+            let small = (noise & 0xff) << 48 | (noise >> 8 & 3) << 32 | 1;
+            word.store(
+                match seed % 4 {
+                    // A first cell, with kinds and lengths at random.
+                    0 if i % 8 == 0 => small & 0x03ff_ffff_ffff_ffff,
+                    1 if i % 8 == 0 => noise & 0x0303_ffff_0000_0000 | 1,
+                    2 => noise & 0x3f,
+                    _ => noise,
+                },
+                Ordering::Relaxed,
+            );
+        }
+        // A visit that does not end is a matter of its own.
+        for half in &self.shared().halves {
+            drop(half.visits.enter(&mut 0));
+        }
+    }
+}
+
+impl Wire {
+    fn shared(&self) -> &Shared {
+        // SAFETY: made of atomics and cells, and mapped to be written.
+        unsafe { self.memory.as_ref() }
+    }
+
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    pub fn ours(&self) -> &Half {
+        &self.shared().halves[self.side]
+    }
+
+    pub fn theirs(&self) -> &Half {
+        &self.shared().halves[1 - self.side]
+    }
+
+    /// The ring that we fill.
+    pub(super) fn out(&self) -> &Ring {
+        &self.shared().rings[self.side]
+    }
+
+    /// The ring that the peer fills.
+    pub(super) fn incoming(&self) -> &Ring {
+        &self.shared().rings[1 - self.side]
+    }
+}

@@ -1,0 +1,283 @@
+//! Peers of this host that share memory with us, and do with it what they like.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::raw::{self, LOCAL, Raw};
+use super::*;
+use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
+use crate::device::soft::shm::{self, Ends, Offer, State, Wire};
+
+/// Such a peer, as the initiator.
+struct Kin {
+    socket: OwnedFd,
+    wire: Arc<Wire>,
+}
+
+/// Repeats what would block.
+fn patiently<T>(mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match f() {
+            Err(Errno::AGAIN) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn target(qual: u64) -> SocketAddr {
+    SocketAddr::new([127, 0, 0, 1].into(), qual as u16)
+}
+
+impl Kin {
+    fn meet(qual: u64) -> Kin {
+        let socket = shm::call(target(qual)).unwrap();
+        let ends = Ends {
+            source: target(qual).ip(),
+            target: target(qual),
+        };
+        let mut offer = Some(Offer::send(&socket, &ends).unwrap());
+        let wire = patiently(|| {
+            let answered = offer.take().unwrap().answered(&socket);
+            answered.map_err(|(error, again)| {
+                offer = Some(again);
+                error
+            })
+        });
+        let wire = wire.unwrap();
+        Kin { socket, wire }
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // Whoever it is said to may have gone.
+        let _ = rustix::net::send(&self.socket, bytes, flags);
+    }
+
+    /// Waits for the end of the stream.
+    fn heard_the_end(&self) -> bool {
+        let mut bytes = [0; 256];
+        let read = || rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
+        let mut read = read;
+        loop {
+            match patiently(&mut read) {
+                Ok((_, 0)) | Err(Errno::CONNRESET) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// A peer made by hand that `b` has accepted.
+fn initiate(b: &End) -> Kin {
+    let device = &b.device;
+    let (server, qual) = Server::any(device);
+    let kin = Kin::meet(qual);
+    let mut bytes = [0; FRAME_MAX];
+    kin.say(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
+    device.accept(server.next(), &b.qp, b"").unwrap();
+    let mut reply = [0; FRAME_MAX];
+    let (_, n) =
+        patiently(|| rustix::net::recv(&kin.socket, &mut reply, RecvFlags::DONTWAIT)).unwrap();
+    assert!(matches!(
+        mpa::parse(Kind::Reply, &reply[..n]),
+        Ok(Parsed::Frame(frame, _)) if !frame.reject
+    ));
+    kin.wire.ours().set_state(State::Open);
+    kin
+}
+
+/// A peer made by hand that is connected to an end of ours.
+fn connected(device: &Arc<Soft>) -> (Kin, End) {
+    let b = End::new(device, attr());
+    let kin = initiate(&b);
+    b.no_event();
+    kin.say(b"!");
+    assert_eq!(b.event(), established(b""));
+    (kin, b)
+}
+
+fn device() -> Arc<Soft> {
+    Soft::open("127.0.0.1 path=shm").unwrap()
+}
+
+fn over(b: &End) {
+    let event = b.event();
+    assert!(
+        matches!(event, CmEvent::Broken | CmEvent::Disconnected),
+        "{event:?}"
+    );
+    assert_eq!((b.qp.send_outstanding(), b.qp.recv_outstanding()), (0, 0));
+}
+
+/// Whatever is in the memory, the connection goes on or ends, and everything that was posted
+/// completes.
+#[test]
+fn garbage_in_the_memory() {
+    let device = device();
+    for seed in 0..100u64 {
+        let (kin, b) = connected(&device);
+        for i in 0..8 {
+            b.recv(i, &[b.sge(0, 1000)]).unwrap();
+        }
+        kin.wire.scribble(seed);
+        kin.say(b"!");
+        let remote = Remote { addr: 1, rkey: 1 };
+        for op in [
+            SendOp::Send,
+            SendOp::RdmaWrite(remote),
+            SendOp::RdmaRead { remote, len: 8 },
+        ] {
+            // The connection may be over already.
+            let _ = b.post(9, op, &[b.sge(0, 100_000)]);
+        }
+        device.progress();
+        device.before_block();
+        if seed % 2 == 0 {
+            drop(kin);
+        } else {
+            b.qp.disconnect(false);
+        }
+        over(&b);
+    }
+}
+
+#[test]
+fn bells_without_end() {
+    let device = device();
+    let (kin, b) = connected(&device);
+    b.recv(1, &[]).unwrap();
+    for _ in 0..20_000 {
+        kin.say(&[0; 100]);
+    }
+    assert_eq!(b.qp.recv_outstanding(), 1);
+    // Others are served meanwhile.
+    let (c, d) = Net {
+        active: device.clone(),
+        passive: device.clone(),
+        loopback: false,
+    }
+    .pair();
+    d.recv(1, &[]).unwrap();
+    c.post(1, SendOp::Send, &[]).unwrap();
+    assert_eq!(d.received_as(), (1, WcStatus::Success));
+    drop(kin);
+    over(&b);
+}
+
+/// A peer that says that it is in our memory, and stays there.
+#[test]
+fn a_visit_without_end() {
+    let device = device();
+    let (kin, mut b) = connected(&device);
+    let mut count = 0;
+    let wire = kin.wire.clone();
+    let visit = wire.ours().visits.enter(&mut count);
+    let begun = Instant::now();
+    b.mr = None;
+    assert!(begun.elapsed() < PATIENCE);
+    // The connection pays for it, and nothing waits again.
+    device.before_block();
+    device.progress();
+    over(&b);
+    drop(visit);
+    assert!(kin.heard_the_end());
+}
+
+/// Those who come to the door and then do something else.
+#[test]
+fn strangers() {
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    // Says nothing, and leaves.
+    drop(shm::call(target(qual)).unwrap());
+    // Says something else.
+    let socket = shm::call(target(qual)).unwrap();
+    let kin = Kin::meet(qual);
+    rustix::net::send(&socket, &[7; 500], SendFlags::NOSIGNAL).unwrap();
+    let mut rest = [0; 16];
+    let read = patiently(|| rustix::net::recv(&socket, &mut rest, RecvFlags::DONTWAIT));
+    assert!(matches!(read, Ok((_, 0)) | Err(Errno::CONNRESET)));
+    // Meets us, and then does not speak our language.
+    kin.say(b"GET / HTTP/1.0\r\n\r\n");
+    assert!(kin.heard_the_end());
+    assert!(server.requests.try_recv().is_err());
+    let (_kin, b) = connected(&device);
+    b.qp.disconnect(true);
+    assert!(_kin.heard_the_end());
+}
+
+/// A peer that breaks off before it is established.
+#[test]
+fn accepted_and_gone() {
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    let kin = Kin::meet(qual);
+    let mut bytes = [0; FRAME_MAX];
+    kin.say(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
+    let b = End::new(&device, attr());
+    b.recv(1, &[]).unwrap();
+    device.accept(server.next(), &b.qp, b"").unwrap();
+    drop(kin);
+    assert_eq!(b.event(), CmEvent::AcceptError);
+    assert_eq!(b.received_as(), (1, WcStatus::Flushed));
+}
+
+/// As over TCP: whoever ends its first connection when its others are up, over either path, is
+/// told to have done it in that order.
+#[test]
+fn an_end_is_told_after_what_came_before_it() {
+    let device = device();
+    for state in [State::Closed, State::Broken] {
+        let (first, a) = connected(&device);
+        let ends = |n| (0..n).map(|_| End::new(&device, attr()));
+        let kin: Vec<(Kin, End)> = ends(50).map(|b| (initiate(&b), b)).collect();
+        let mut raw: Vec<(Raw, End)> = ends(50).map(|b| (raw::initiate(&b, 2), b)).collect();
+        let pause = device.engine.pause();
+        first.wire.ours().set_state(state);
+        drop(first);
+        kin.iter().for_each(|(kin, _)| kin.say(b"!"));
+        raw.iter_mut().for_each(|(raw, _)| raw.send(&raw::rtr()));
+        drop(pause);
+        assert_eq!(
+            a.event(),
+            match state {
+                State::Closed => CmEvent::Disconnected,
+                _ => CmEvent::Broken,
+            }
+        );
+        let others = kin.iter().map(|(_, b)| b).chain(raw.iter().map(|(_, b)| b));
+        for b in others {
+            assert_eq!(b.events.try_recv(), Ok(established(b"")));
+        }
+    }
+}
+
+/// The end of a connection over TCP waits for one through shared memory.
+#[test]
+fn an_end_over_tcp_is_told_after_what_came_before_it() {
+    let device = device();
+    let a = End::new(&device, attr());
+    let mut first = raw::initiate(&a, 2);
+    first.send(&raw::rtr());
+    assert_eq!(a.event(), established(b""));
+    let others: Vec<(Kin, End)> = (0..100)
+        .map(|_| {
+            let b = End::new(&device, attr());
+            (initiate(&b), b)
+        })
+        .collect();
+    let pause = device.engine.pause();
+    drop(first);
+    others.iter().for_each(|(kin, _)| kin.say(b"!"));
+    drop(pause);
+    assert_eq!(a.event(), CmEvent::Disconnected);
+    for (_, b) in &others {
+        assert_eq!(b.events.try_recv(), Ok(established(b"")));
+    }
+}

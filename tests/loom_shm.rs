@@ -1,0 +1,266 @@
+//! Models of what two processes share, under loom: every interleaving of the two sides, within
+//! a bound of preemptions, and every value that the memory model lets a load see. They run the
+//! code that ships; see `scripts/loom.sh`.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use dat_core::device::Access;
+use dat_core::device::soft::shm::bell::{Bell, Wants};
+use dat_core::device::soft::shm::ring::{BODY, Consumer, Kind, Marks, Producer, Ring};
+use dat_core::device::soft::shm::table::{Table, Visits};
+use dat_core::device::soft::slot::{Contents, Slot};
+use loom::cell::UnsafeCell;
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(f);
+}
+
+/// Both rings of one direction, and the bells of both sides.
+struct Shared {
+    ring: Box<Ring>,
+    producer: Bell,
+    consumer: Bell,
+    /// The sockets that wake a side.
+    wake_producer: Socket,
+    wake_consumer: Socket,
+}
+
+impl Shared {
+    fn new() -> Arc<Shared> {
+        Arc::new(Shared {
+            ring: Ring::new(),
+            producer: Bell::new(),
+            consumer: Bell::new(),
+            wake_producer: Socket::default(),
+            wake_consumer: Socket::default(),
+        })
+    }
+}
+
+/// The socket that wakes a side: bytes in it, and the kernel that waits for one.
+#[derive(Default)]
+struct Socket {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Socket {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    fn sleep(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// As a pipe fills cells, and sleeps when there is no room.
+fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
+    let mut p = Producer::default();
+    for (kind, byte) in payloads {
+        let has_room = |p: &mut Producer| {
+            p.has_cell(&shared.ring).unwrap()
+                && (*kind != Kind::Bulk || p.chunk(&shared.ring, BODY + 1).unwrap() > 0)
+        };
+        while !has_room(&mut p) {
+            shared.producer.arm(Wants::CELLS | Wants::ROOM);
+            if has_room(&mut p) {
+                break;
+            }
+            shared.wake_producer.sleep();
+        }
+        let len = if *kind == Kind::Bulk { BODY + 1 } else { 1 };
+        p.push(&shared.ring, *kind, Marks::LAST, len, |to| {
+            // SAFETY: there is room for it.
+            unsafe { to.write(*byte) };
+        });
+        if shared.consumer.is_due(Wants::CELLS) {
+            shared.wake_consumer.ring();
+        }
+    }
+}
+
+/// As a pipe empties them, and sleeps when there are none.
+fn consume(shared: &Shared, payloads: &[(Kind, u8)]) {
+    let mut c = Consumer::default();
+    for (kind, byte) in payloads {
+        let piece = loop {
+            if let Some(piece) = c.peek(&shared.ring).unwrap() {
+                break piece;
+            }
+            shared.consumer.arm(Wants::CELLS);
+            if let Some(piece) = c.peek(&shared.ring).unwrap() {
+                break piece;
+            }
+            shared.wake_consumer.sleep();
+        };
+        // SAFETY: the piece has at least a byte.
+        let got = c.payload(&shared.ring, &piece, |from| unsafe { from.read() });
+        assert_eq!((piece.kind, got), (*kind, *byte));
+        c.advance(&piece);
+        if c.publish(&shared.ring) && shared.producer.is_due(Wants::ROOM) {
+            shared.wake_producer.ring();
+        }
+    }
+}
+
+fn transfer(payloads: &'static [(Kind, u8)]) {
+    model(move || {
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || produce(&shared, payloads))
+        };
+        consume(&shared, payloads);
+        other.join().unwrap();
+    });
+}
+
+/// A model ring has two cells: the third message waits for room. loom ends the model if a side
+/// sleeps for ever, or touches a payload that the other side has.
+#[test]
+fn short_messages_arrive_and_nobody_sleeps_for_ever() {
+    transfer(&[(Kind::Inline, 1), (Kind::Inline, 2), (Kind::Inline, 3)]);
+}
+
+/// A model ring has two blocks of bytes.
+#[test]
+fn long_messages_arrive_and_nobody_sleeps_for_ever() {
+    transfer(&[(Kind::Bulk, 1), (Kind::Bulk, 2), (Kind::Bulk, 3)]);
+}
+
+/// A side that polls takes its arming back.
+#[test]
+fn a_side_that_wakes_up_by_itself() {
+    model(|| {
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || produce(&shared, &[(Kind::Inline, 1), (Kind::Inline, 2)]))
+        };
+        shared.consumer.arm(Wants::CELLS);
+        shared.consumer.disarm();
+        consume(&shared, &[(Kind::Inline, 1), (Kind::Inline, 2)]);
+        other.join().unwrap();
+    });
+}
+
+const KEY: u32 = 0x0000_0001;
+const PD: u32 = 7;
+const ADDR: u64 = 4096;
+
+/// A target: a table of one key, the memory behind it, and the word of the initiator.
+struct Target {
+    slots: Vec<Slot>,
+    memory: UnsafeCell<u32>,
+    visits: Visits,
+}
+
+// SAFETY: that it is used as if it were is what the models check.
+unsafe impl Sync for Target {}
+// SAFETY: as above.
+unsafe impl Send for Target {}
+
+fn contents(pd: u32) -> Contents {
+    Contents {
+        pd,
+        addr: ADDR,
+        len: 100,
+        access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+        life: 1,
+        region: (0, 0),
+    }
+}
+
+impl Target {
+    fn new() -> Arc<Target> {
+        let slot = Slot::default();
+        slot.fill(&contents(PD));
+        slot.set_key(KEY);
+        Arc::new(Target {
+            slots: vec![slot],
+            memory: UnsafeCell::new(0),
+            visits: Visits::new(),
+        })
+    }
+
+    /// A visit of the initiator: true if it was let in.
+    fn visit(&self, count: &mut u64, pd: u32) -> bool {
+        let visit = self.visits.enter(count);
+        let table = Table {
+            slots: &self.slots,
+            salt: 0,
+        };
+        let open = table.check(&visit, KEY, pd, ADDR, 8, Access::REMOTE_WRITE);
+        if open.is_ok() {
+            // SAFETY: loom sees to it that nobody else is there.
+            self.memory.with_mut(|m| unsafe { *m += 1 });
+        }
+        open.is_ok()
+    }
+
+    /// The owner waits for the visit that may not know yet.
+    fn wait(&self) {
+        if let Some(number) = self.visits.seen() {
+            while self.visits.is_inside(number) {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Once a key is gone, the memory is its owner's alone.
+#[test]
+fn nobody_is_inside_when_a_key_is_gone() {
+    model(|| {
+        let target = Target::new();
+        let initiator = {
+            let target = target.clone();
+            thread::spawn(move || {
+                let mut count = 0;
+                while target.visit(&mut count, PD) && count < 4 {}
+            })
+        };
+        target.slots[0].set_key(0);
+        target.wait();
+        // SAFETY: loom sees to it that nobody else is there.
+        target.memory.with_mut(|m| unsafe { *m = 0xdead });
+        initiator.join().unwrap();
+    });
+}
+
+/// The slot gets another life: a visit judges by one of them, not by a mixture.
+#[test]
+fn a_slot_that_is_used_again() {
+    model(|| {
+        let target = Target::new();
+        let initiator = {
+            let target = target.clone();
+            thread::spawn(move || {
+                let mut count = 0;
+                (0..2).for_each(|_| _ = target.visit(&mut count, PD));
+            })
+        };
+        let slot = &target.slots[0];
+        slot.set_key(0);
+        target.wait();
+        // SAFETY: loom sees to it that nobody else is there.
+        target.memory.with_mut(|m| unsafe { *m = 0xdead });
+        // The same key, for another domain: the initiator has no business there.
+        slot.fill(&contents(PD + 1));
+        slot.set_key(KEY);
+        // SAFETY: as above, for good.
+        target.memory.with_mut(|m| unsafe { *m = 0xbeef });
+        initiator.join().unwrap();
+    });
+}
