@@ -280,6 +280,8 @@ fn the_parameter_decides() {
     let _alone = alone();
     assert!(shares("127.0.0.1 path=shm", "127.0.0.1 path=shm", |_| ()));
     assert!(shares("path=shm", "path=shm", |_| ()));
+    assert!(shares("127.0.0.1", "127.0.0.1", |_| ()));
+    assert!(shares("127.0.0.1 path=shm", "127.0.0.1", |_| ()));
     assert!(!shares("127.0.0.1 path=tcp", "127.0.0.1 path=shm", |_| ()));
     assert!(!shares("127.0.0.1", "127.0.0.1 path=tcp", |_| ()));
 }

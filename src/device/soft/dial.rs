@@ -138,8 +138,10 @@ impl Dial {
         // Whoever gives it less time than that shall still learn that nobody listens.
         let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
         let routes: &[Route] = match device.params.path {
-            Path::Shm if is_own_address(target.ip()) => &[Route::Shm],
-            _ => &[Route::Tcp],
+            Path::Tcp => &[Route::Tcp],
+            _ if !is_own_address(target.ip()) => &[Route::Tcp],
+            Path::Auto => &[Route::Shm, Route::Tcp],
+            Path::Shm => &[Route::Shm],
         };
         let tries = all_tries(qual, routes);
         Arc::new(Dial {

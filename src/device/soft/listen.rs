@@ -271,11 +271,11 @@ fn open_port(
     // Before anybody can connect, so that all of this host take the same path. Somebody else may
     // have the name; then there is TCP.
     let door = match device.params.path {
-        Path::Shm => {
+        Path::Auto | Path::Shm => {
             let own = device.params.bound.then(|| device.params.address.ip());
             shm::listen(own, port).ok()
         }
-        Path::Auto | Path::Tcp => None,
+        Path::Tcp => None,
     };
     // Connections are taken at once, and it is their requests that wait for the consumer. A
     // short queue in the kernel would only make connectors wait that come at the same time.
