@@ -11,11 +11,14 @@
 //!   themselves, since other libraries call them too: the way to them is a check and a jump;
 //! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
+mod errno;
 pub mod extension;
 mod list;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub(crate) use errno::Errno;
 
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::{handle, registry};
@@ -117,29 +120,6 @@ pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
     };
     errno.restore();
     code
-}
-
-/// The calling thread's `errno` and where it lives; found once, as that costs the most.
-pub(crate) struct Errno {
-    place: *mut c_int,
-    value: c_int,
-}
-
-impl Errno {
-    #[inline]
-    pub fn save() -> Self {
-        // SAFETY: no preconditions.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: the thread's own `errno`.
-        let value = unsafe { *place };
-        Errno { place, value }
-    }
-
-    #[inline]
-    pub fn restore(self) {
-        // SAFETY: still the same thread, so still its `errno`.
-        unsafe { *self.place = self.value };
-    }
 }
 
 /// Binds an exported function to the version node of its library.

@@ -1,3 +1,4 @@
+use std::ffi::c_int;
 use std::io;
 use std::ptr::{from_mut, null_mut, without_provenance_mut};
 use std::sync::Arc;

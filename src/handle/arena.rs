@@ -44,17 +44,25 @@ const SLOT: usize = 16;
 const _: () = assert!(size_of::<Slot>() == SLOT && size_of::<PageHeader>() <= SLOT);
 
 shared_static! {
-    /// Address of the first page, 0 before the first handle.
-    static BASE: AtomicUsize = AtomicUsize::new(0);
-    /// Slots from [`BASE`] on that have been handed out, page headers among them. Set after the
-    /// slot is filled.
-    static USED: AtomicUsize = AtomicUsize::new(0);
-    /// Bytes reserved from [`BASE`] on, 0 before the first handle.
+    static SLOTS: Slots = Slots {
+        base: AtomicUsize::new(0),
+        used: AtomicUsize::new(0),
+    };
+    /// Bytes reserved, 0 before the first handle.
     static RESERVED: AtomicUsize = AtomicUsize::new(0);
     static GROWTH: Mutex<Growth> = Mutex::new(Growth {
         committed: 0,
         next: 0,
     });
+}
+
+/// Side by side: every call looks at both.
+struct Slots {
+    /// Address of the first page, 0 before the first handle.
+    base: AtomicUsize,
+    /// Slots from there on that have been handed out, page headers among them. Set after the
+    /// slot is filled.
+    used: AtomicUsize,
 }
 
 struct Growth {
@@ -66,42 +74,48 @@ struct Growth {
 /// Whether the handle is an address that this arena has handed out, or that of a page header.
 #[inline(always)]
 fn is_slot(handle: *mut c_void) -> bool {
-    // In this order: USED is 0 until BASE is set, so nothing passes before, small numbers
+    // In this order: `used` is 0 until `base` is set, so nothing passes before, small numbers
     // neither.
-    let used = USED.load(Ordering::Acquire);
-    let offset = handle.addr().wrapping_sub(BASE.load(Ordering::Relaxed));
+    let used = SLOTS.used.load(Ordering::Acquire);
+    let offset = handle
+        .addr()
+        .wrapping_sub(SLOTS.base.load(Ordering::Relaxed));
     // The number of the slot; what lies between slots becomes a large number.
     offset.rotate_right(SLOT.trailing_zeros()) < used
 }
 
-/// The slot of a handle, if [`is_slot`]. May be empty.
+/// What `f` makes of the slot of a handle, if [`is_slot`]. May be empty.
 #[inline(always)]
-fn slot(handle: *mut c_void) -> Option<&'static Slot> {
+fn with_slot<R>(handle: *mut c_void, f: impl FnOnce(&'static Slot) -> R) -> Option<R> {
+    // Not an `Option` of the slot, which would be looked at once more.
     if !is_slot(handle) {
         return None;
     }
-    // SAFETY: below USED, so committed; the base is aligned to pages, so the address is aligned
+    // SAFETY: below `used`, so committed; the base is aligned to pages, so the address is aligned
     // as the offset is.
-    Some(unsafe { memory::slot(handle.addr()) })
+    Some(f(unsafe { memory::slot(handle.addr()) }))
 }
 
 /// The object in the slot of a handle, with its tag; null if the slot is empty, `None` if the
 /// arena has not handed out the handle.
 #[inline(always)]
 pub(super) fn object(handle: *mut c_void) -> Option<*mut c_void> {
-    slot(handle).map(|slot| slot.object.load(Ordering::Acquire))
+    with_slot(handle, |slot| slot.object.load(Ordering::Acquire))
 }
 
 /// The provider table in the slot of a handle, as [`object`].
 #[inline(always)]
 pub(super) fn table(handle: *mut c_void) -> Option<*mut c_void> {
-    slot(handle).map(|slot| slot.table.load(Ordering::Acquire))
+    with_slot(handle, |slot| slot.table.load(Ordering::Acquire))
 }
 
 /// Whether the address lies in the reservation.
 pub(super) fn in_range(handle: *mut c_void) -> bool {
     let reserved = RESERVED.load(Ordering::Acquire);
-    handle.addr().wrapping_sub(BASE.load(Ordering::Relaxed)) < reserved
+    handle
+        .addr()
+        .wrapping_sub(SLOTS.base.load(Ordering::Relaxed))
+        < reserved
 }
 
 /// Fills a new slot and gives its address: the handle. `None` when address space or memory is
@@ -111,7 +125,7 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     let mut growth = GROWTH.lock();
     if RESERVED.load(Ordering::Relaxed) == 0 {
         let (base, size) = memory::reserve()?;
-        BASE.store(base, Ordering::Relaxed);
+        SLOTS.base.store(base, Ordering::Relaxed);
         RESERVED.store(size, Ordering::Release);
     }
     if growth.next.is_multiple_of(PAGE) {
@@ -122,19 +136,19 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
         growth.commit()?;
     }
     growth.next += SLOT;
-    let address = BASE.load(Ordering::Relaxed) + offset;
+    let address = SLOTS.base.load(Ordering::Relaxed) + offset;
     // SAFETY: committed, aligned, handed out to nobody else.
     let slot = unsafe { memory::slot(address) };
     page_header(address).live.fetch_add(LIVE, Ordering::Relaxed);
     slot.object.store(object, Ordering::Relaxed);
     slot.table.store(table, Ordering::Release);
-    USED.store(offset / SLOT + 1, Ordering::Release);
+    SLOTS.used.store(offset / SLOT + 1, Ordering::Release);
     Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
 /// Empties the slot if it still holds `object`. `false` if somebody else was faster.
 pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
-    let Some(slot) = slot(handle) else {
+    let Some(slot) = with_slot(handle, |slot| slot) else {
         return false;
     };
     if slot
@@ -165,7 +179,7 @@ fn page_header(address: usize) -> &'static PageHeader {
 fn give_back(address: usize) {
     let growth = GROWTH.lock();
     let page = page_of(address);
-    let full = page + PAGE - BASE.load(Ordering::Relaxed) <= growth.next;
+    let full = page + PAGE - SLOTS.base.load(Ordering::Relaxed) <= growth.next;
     if full && page_header(address).live.load(Ordering::Acquire) == 0 {
         // SAFETY: all slots in it are empty for good, and zero says the same.
         unsafe { memory::discard(page) };
@@ -178,7 +192,7 @@ impl Growth {
             return None;
         }
         // SAFETY: inside the reservation.
-        if !unsafe { memory::commit(BASE.load(Ordering::Relaxed) + self.committed) } {
+        if !unsafe { memory::commit(SLOTS.base.load(Ordering::Relaxed) + self.committed) } {
             return None;
         }
         self.committed += CHUNK;

@@ -44,8 +44,10 @@ struct Record {
 unsafe impl Sync for Record {}
 
 shared_static! {
-    /// Epochs count the things that were taken away. It starts at 1 because 0 means "no section".
-    static EPOCH: AtomicU64 = AtomicU64::new(1);
+    static READERS: Readers = Readers {
+        epoch: AtomicU64::new(1),
+        fence: AtomicBool::new(true),
+    };
     /// All records ever made.
     static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
     /// Process that owns [`RECORDS`]: in a forked child the other threads are gone, their marks
@@ -53,8 +55,14 @@ shared_static! {
     static OWNER: AtomicU32 = AtomicU32::new(0);
     /// What waits for sections to end.
     static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
-    /// Readers need a fence of their own: `membarrier` is not available.
-    static FENCE_READERS: AtomicBool = AtomicBool::new(true);
+}
+
+/// What the beginning of a section looks at.
+struct Readers {
+    /// Counts the things that were taken away. It starts at 1 because 0 means "no section".
+    epoch: AtomicU64,
+    /// They need a fence of their own: `membarrier` is not available.
+    fence: AtomicBool,
 }
 
 /// How often [`collect`] looks again for sections that are about to end before it leaves what
@@ -136,7 +144,7 @@ pub(super) fn light_barrier() {
 
 /// Whether [`light_barrier`] is not enough.
 pub(super) fn fences_needed() -> bool {
-    !cfg!(loom) && FENCE_READERS.load(Ordering::Relaxed)
+    !cfg!(loom) && READERS.fence.load(Ordering::Relaxed)
 }
 
 /// A running section. Not `Send`: it marks the thread that began it.
@@ -156,8 +164,8 @@ pub fn pin() -> Guard {
         // section sees that the one before it has ended. Both are free on x86.
         record
             .active
-            .store(EPOCH.load(Ordering::Acquire), Ordering::Release);
-        if FENCE_READERS.load(Ordering::Relaxed) {
+            .store(READERS.epoch.load(Ordering::Acquire), Ordering::Release);
+        if READERS.fence.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
         } else {
             light_barrier();
@@ -198,7 +206,9 @@ impl Drop for Guard {
 fn new_record() -> &'static Record {
     let mut records = RECORDS.lock();
     if records.is_empty() {
-        FENCE_READERS.store(!register_membarrier(), Ordering::SeqCst);
+        READERS
+            .fence
+            .store(!register_membarrier(), Ordering::SeqCst);
         OWNER.store(std::process::id(), Ordering::Relaxed);
     }
     let free = records.iter().find(|r| {
@@ -246,7 +256,7 @@ fn membarrier(command: libc::c_int) -> bool {
 /// sees what the caller did before.
 pub(super) fn heavy_barrier() {
     fence(Ordering::SeqCst);
-    if FENCE_READERS.load(Ordering::Relaxed)
+    if READERS.fence.load(Ordering::Relaxed)
         || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
         // In a forked child: the registration is not inherited by all kernels.
         || (register_membarrier() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED))
@@ -255,7 +265,7 @@ pub(super) fn heavy_barrier() {
     }
     // A system call filter was set up since. Readers use fences from now on; what those did who
     // have not noticed leaves their store buffers long before the sleep is over.
-    FENCE_READERS.store(true, Ordering::SeqCst);
+    READERS.fence.store(true, Ordering::SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
@@ -284,7 +294,7 @@ fn oldest_section() -> u64 {
 /// Inside a section of the same thread, which would wait for itself.
 pub fn synchronize() {
     assert!(own_section().is_none(), "synchronize() inside a section");
-    let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
+    let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
     heavy_barrier();
     let mut rounds = 0u32;
     while oldest_section() <= epoch {
@@ -296,7 +306,7 @@ pub fn synchronize() {
 /// Runs `free` once every section that is running now has ended: at once if none is or those
 /// that are end soon, otherwise in the next thread that retires something.
 pub fn retire(free: impl FnOnce() + Send + 'static) {
-    let epoch = EPOCH.fetch_add(1, Ordering::SeqCst);
+    let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
     GARBAGE.lock().push(Retired {
         epoch,
         free: Box::new(free),
@@ -340,7 +350,7 @@ fn at_end(record: &Record) {
 fn collect() {
     // Read before the barrier: what other threads retire after it may be in sight of sections
     // that the barrier did not see.
-    let limit = EPOCH.load(Ordering::SeqCst);
+    let limit = READERS.epoch.load(Ordering::SeqCst);
     heavy_barrier();
     for round in 0..PATIENCE {
         if free_before(oldest_section().min(limit), limit) {
