@@ -265,8 +265,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
-    /// Whether [`Device::progress`] does anything.
-    const PROGRESSES: bool;
+    /// Whether [`Device::progress`] has anything to look at.
+    fn progresses(&self) -> bool;
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
     /// at once. Called when a poll found nothing.
     fn progress(&self);

@@ -185,7 +185,7 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
         // SAFETY: not NULL; `MaybeUninit` asks for nothing but the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
         let result = evd.dequeue::<A>(evd_handle, out, &guard);
-        if !D::PROGRESSES || !result.is_err_and(Error::is_empty) {
+        if !result.is_err_and(Error::is_empty) || !evd.base.ia.device.progresses() {
             drop(guard);
             return result;
         }

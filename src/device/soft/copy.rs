@@ -16,6 +16,17 @@ const TAIL: usize = 16;
 /// Both ranges are `len` bytes of memory that may be read, and written, respectively.
 #[inline]
 pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
+    // Not worth a call for one or two words, the most usual messages.
+    if (8..=16).contains(&len) {
+        // SAFETY: the caller's promise: the two words are in the ranges and cover them.
+        unsafe {
+            let first = from.cast::<u64>().read_unaligned();
+            let last = from.add(len - 8).cast::<u64>().read_unaligned();
+            to.cast::<u64>().write_unaligned(first);
+            to.add(len - 8).cast::<u64>().write_unaligned(last);
+        }
+        return;
+    }
     // SAFETY: the caller's promise; `copy` allows overlap.
     unsafe { std::ptr::copy(from, to, len) }
 }
@@ -27,6 +38,14 @@ pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
 /// As [`plain`].
 #[inline]
 pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) {
+    if len == 8 && to.cast::<u64>().is_aligned() {
+        // SAFETY: the word is all of both ranges. Others who touch the memory are outside of Rust.
+        unsafe {
+            let word = from.cast::<u64>().read_unaligned();
+            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
+        }
+        return;
+    }
     let tail_len = len.min(TAIL);
     let bulk = len - tail_len;
     let mut tail = [0u8; TAIL];

@@ -5,11 +5,9 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 use super::upcall::Upcalls;
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
-use crate::handle::Guard;
+use crate::handle::{Biased, Guard};
 
 /// Entries of one queue.
 pub(super) const MAX_CQE: u32 = 1 << 20;
@@ -22,7 +20,7 @@ struct Ring {
 
 /// A completion queue.
 pub struct Cq {
-    ring: Mutex<Ring>,
+    ring: Biased<Ring>,
     /// Length of the ring, for a look without the lock.
     len: AtomicUsize,
     handler: Arc<dyn CqHandler>,
@@ -38,7 +36,7 @@ impl Cq {
         count: Arc<AtomicU32>,
     ) -> Result<Arc<Cq>, DeviceError> {
         let cq = Cq {
-            ring: Mutex::new(Ring {
+            ring: Biased::new(Ring {
                 entries: VecDeque::new(),
                 capacity: 0,
                 armed: false,
@@ -53,7 +51,7 @@ impl Cq {
 
     /// Queues a completion. `notifies` says whether it is one that the consumer wants to be
     /// woken for; whom to tell goes to `up`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(self: &Arc<Self>, completion: Completion, notifies: bool, up: &mut Upcalls) {
         let mut ring = self.ring.lock();
         if ring.entries.len() >= ring.capacity {
@@ -100,12 +98,12 @@ impl CompletionQueue for Cq {
     fn poll_in<'a>(
         &self,
         place: &'a mut MaybeUninit<Completion>,
-        _guard: &Guard,
+        guard: &Guard,
     ) -> Option<&'a mut Completion> {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut ring = self.ring.lock();
+        let mut ring = self.ring.lock_as(guard.thread());
         let completion = ring.entries.pop_front();
         self.len.store(ring.entries.len(), Ordering::Release);
         drop(ring);

@@ -195,6 +195,12 @@ impl Engine {
         self.thread.lock().is_some()
     }
 
+    /// Whether there is anything to serve for a consumer that polls.
+    #[inline]
+    pub fn progresses(&self) -> bool {
+        !self.inner.polled.is_empty() || self.inner.streams.load(Ordering::Relaxed) != 0
+    }
+
     /// Serves sockets if nobody does, and what is looked at without them.
     #[inline]
     pub fn progress(&self) {

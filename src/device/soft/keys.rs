@@ -8,7 +8,8 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{LazyLock, OnceLock};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
@@ -94,22 +95,25 @@ struct Free {
     lives: u64,
 }
 
+type Segment = [Slot; SEGMENT_LEN as usize];
+
 struct Table {
-    segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
+    /// Null, or made once and there for ever.
+    segments: [AtomicPtr<Segment>; SEGMENTS],
     free: Mutex<Free>,
     /// What is added to an index in a key: keys are not the same in every process, so that one
-    /// of another process, or of an earlier run, opens nothing here.
-    salt: LazyLock<u32>,
+    /// of another process, or of an earlier run, opens nothing here. 0 before the first key.
+    salt: AtomicU32,
 }
 
 static TABLE: Table = Table {
-    segments: [const { OnceLock::new() }; SEGMENTS],
+    segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
     free: Mutex::new(Free {
         used: VecDeque::new(),
         fresh: 0,
         lives: 0,
     }),
-    salt: LazyLock::new(|| RandomState::new().hash_one(0u8) as u32),
+    salt: AtomicU32::new(0),
 };
 
 /// What a key opens.
@@ -123,15 +127,36 @@ pub(super) struct Opening {
 }
 
 impl Table {
+    #[inline]
     fn index(&self, key: u32) -> u32 {
-        index(key, *self.salt)
+        index(key, self.salt.load(Ordering::Relaxed))
+    }
+
+    fn salt(&self) -> u32 {
+        self.salt_in(&self.free.lock())
+    }
+
+    /// Chosen once, under the lock.
+    fn salt_in(&self, _free: &Free) -> u32 {
+        if self.salt.load(Ordering::Relaxed) == 0 {
+            let salt = RandomState::new().hash_one(0u8) as u32;
+            self.salt.store(salt.max(1), Ordering::Relaxed);
+        }
+        self.salt.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn segment(&self, number: usize) -> Option<&Segment> {
+        let segment = self.segments.get(number)?.load(Ordering::Acquire);
+        // SAFETY: null, or a segment that lives as long as the process.
+        unsafe { segment.as_ref() }
     }
 
     /// The slot that a key names, valid or not.
     #[inline]
     fn place(&self, key: u32) -> Option<&Slot> {
         let index = self.index(key);
-        let segment = self.segments.get((index >> SEGMENT_BITS) as usize)?.get()?;
+        let segment = self.segment((index >> SEGMENT_BITS) as usize)?;
         Some(&segment[(index % SEGMENT_LEN) as usize])
     }
 
@@ -144,6 +169,7 @@ impl Table {
     /// Takes a slot, whose key opens nothing before [`Table::publish`].
     fn reserve(&self, opening: &Opening) -> Option<Region> {
         let mut free = self.free.lock();
+        let salt = self.salt_in(&free);
         let (index, generation) = if free.used.len() < RESTING && free.fresh < SLOTS {
             let index = free.fresh;
             free.fresh += 1;
@@ -153,12 +179,20 @@ impl Table {
         };
         free.lives += 1;
         let life = free.lives;
+        let number = (index >> SEGMENT_BITS) as usize;
+        let segment = self.segment(number).unwrap_or_else(|| {
+            let segment: Box<[Slot]> = (0..SEGMENT_LEN).map(|_| Slot::default()).collect();
+            let Ok(segment) = <Box<Segment>>::try_from(segment) else {
+                unreachable!("it has just been made as long");
+            };
+            let segment = Box::leak(segment);
+            self.segments[number].store(segment, Ordering::Release);
+            segment
+        });
         drop(free);
         // 1 to 255: a key is never 0.
         let generation = generation % u8::MAX + 1;
-        let key = (index.wrapping_add(*self.salt) & INDEX_MASK) << 8 | u32::from(generation);
-        let segment = self.segments[(index >> SEGMENT_BITS) as usize]
-            .get_or_init(|| (0..SEGMENT_LEN).map(|_| Slot::default()).collect());
+        let key = (index.wrapping_add(salt) & INDEX_MASK) << 8 | u32::from(generation);
         let slot = &segment[(index % SEGMENT_LEN) as usize];
         slot.fill(&Contents {
             pd: opening.pd,
@@ -186,7 +220,7 @@ impl Table {
 
     /// All slots that ever had a key.
     fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        let segments = self.segments.iter().map_while(OnceLock::get);
+        let segments = (0..SEGMENTS).map_while(|number| self.segment(number));
         (0..).zip(segments.flatten())
     }
 
@@ -263,9 +297,9 @@ pub(super) fn each(f: impl FnMut((u32, &Slot))) {
     TABLE.slots().for_each(f);
 }
 
-/// What a table is addressed with: see [`index`].
+/// What the table is addressed with: see [`index`].
 pub(super) fn salt() -> u32 {
-    *TABLE.salt
+    TABLE.salt()
 }
 
 /// Whether the range is inside the region of the key, of whatever protection domain.

@@ -2,7 +2,7 @@
 
 use super::copy::{self, Cursor};
 use super::keys;
-use super::queue::{Op, Request};
+use super::queue::{Op, Transfer};
 use super::side::{Side, Supply, local_access};
 use super::upcall::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
@@ -25,20 +25,18 @@ pub(super) enum Outcome {
 pub(super) fn execute(
     me: &Side,
     peer: &mut Side,
-    request: &Request,
-    op: &SendOp,
-    sges: &[Sge],
+    transfer: &Transfer<'_>,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Outcome {
-    let len = u64::from(request.len);
-    let local = Cursor::new(sges);
+    let len = u64::from(transfer.len);
+    let local = Cursor::new(transfer.sges);
     let remote = |peer: &Side, addr, rkey, need| {
         keys::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
     };
-    match *op {
-        SendOp::Send => send(peer, request, sges, None, guard, up),
-        SendOp::SendInvalidate { rkey } => send(peer, request, sges, Some(rkey), guard, up),
+    match *transfer.op {
+        SendOp::Send => send(peer, transfer, None, guard, up),
+        SendOp::SendInvalidate { rkey } => send(peer, transfer, Some(rkey), guard, up),
         SendOp::RdmaWrite(to) => {
             if !remote(peer, to.addr, to.rkey, Access::REMOTE_WRITE) {
                 return Outcome::Failed(WcStatus::RemoteAccess);
@@ -54,7 +52,7 @@ pub(super) fn execute(
             }
             let source = [Sge {
                 addr: from.addr,
-                len: request.len,
+                len: transfer.len,
                 lkey: from.rkey,
             }];
             // SAFETY: as above.
@@ -67,8 +65,7 @@ pub(super) fn execute(
 #[inline]
 fn send(
     peer: &mut Side,
-    request: &Request,
-    sges: &[Sge],
+    transfer: &Transfer<'_>,
     invalidate: Option<u32>,
     guard: &Guard,
     up: &mut Upcalls,
@@ -82,7 +79,7 @@ fn send(
         return Outcome::Wait;
     };
     let receive = *receive;
-    let failed = if u64::from(request.len) > receive.len {
+    let failed = if u64::from(transfer.len) > receive.len {
         Some(WcStatus::LocalLength)
     } else if peer.check_receive(target, guard).is_err() {
         Some(WcStatus::LocalProtection)
@@ -100,17 +97,17 @@ fn send(
     // long as the message.
     unsafe {
         copy::segments(
-            Cursor::new(sges),
+            Cursor::new(transfer.sges),
             Cursor::new(target),
-            u64::from(request.len),
+            u64::from(transfer.len),
         );
     }
     peer.rq.pop();
-    let solicited = request.flags.contains(WrFlags::SOLICITED);
+    let solicited = transfer.flags.contains(WrFlags::SOLICITED);
     peer.complete_recv(
         &receive,
         WcStatus::Success,
-        request.len,
+        transfer.len,
         solicited,
         invalidate,
         up,
@@ -118,15 +115,8 @@ fn send(
     Outcome::Done
 }
 
-/// A request of `me` failed: the connection is broken.
-pub(super) fn fail(
-    me: &mut Side,
-    peer: &mut Side,
-    request: &Request,
-    status: WcStatus,
-    up: &mut Upcalls,
-) {
-    me.complete(request, status, up);
+/// A request of `me` has failed: the connection is broken.
+pub(super) fn fail(me: &mut Side, peer: &mut Side, up: &mut Upcalls) {
     me.end(CmEvent::Broken, up);
     peer.end(CmEvent::Broken, up);
 }
@@ -147,7 +137,7 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
                 if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                     Outcome::Failed(WcStatus::LocalProtection)
                 } else {
-                    execute(me, peer, &request, op, sges, guard, up)
+                    execute(me, peer, &request.transfer(op, sges), guard, up)
                 }
             }
         };
@@ -159,7 +149,8 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
             }
             Outcome::Failed(status) => {
                 me.sq.pop();
-                fail(me, peer, &request, status, up);
+                me.complete(&request, status, up);
+                fail(me, peer, up);
             }
         }
     }

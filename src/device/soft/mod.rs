@@ -175,7 +175,10 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
-    const PROGRESSES: bool = true;
+    #[inline]
+    fn progresses(&self) -> bool {
+        self.engine.progresses()
+    }
 
     fn discover() -> Vec<(String, String)> {
         vec![(Self::NAME.into(), String::new())]

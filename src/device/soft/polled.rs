@@ -90,10 +90,16 @@ impl PolledSet {
         up.run();
     }
 
+    /// Whether there is nothing to look at.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
     /// A consumer polls. True if the thread has to be woken, to see when that ends.
     #[inline]
     pub fn look(&self) -> bool {
-        if self.len.load(Ordering::Relaxed) == 0 {
+        if self.is_empty() {
             return false;
         }
         // Not more than one of several threads need count.

@@ -25,7 +25,7 @@ use super::upcall::{Events, Upcalls};
 use super::view::{Link, Pending, View};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
 use crate::handle::pin::pin;
-use crate::handle::{Guard, Shared};
+use crate::handle::{Biased, Guard, Shared};
 
 /// What the lock of a lane guards.
 #[derive(Default)]
@@ -35,9 +35,17 @@ pub(super) struct LaneState {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct Lane {
-    state: Mutex<LaneState>,
+    state: Biased<LaneState>,
+}
+
+impl Lane {
+    /// Empty.
+    fn new() -> Lane {
+        Lane {
+            state: Biased::new(LaneState::default()),
+        }
+    }
 }
 
 /// Where a queue pair sits.
@@ -64,7 +72,7 @@ impl Qp {
                 events: id.events.clone(),
                 seat: Shared::empty(),
             };
-            let lane = Lane::default();
+            let lane = Lane::new();
             lane.state.lock().sides[0] = Some(Box::new(Side::new(Arc::new(id), me.clone())));
             qp.seat.set(Some(Arc::new(Seat {
                 lane: Arc::new(lane),
@@ -111,12 +119,17 @@ impl Qp {
     /// Runs `f` under the lock.
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut View<'_>) -> R) -> R {
+        self.with_in(&pin(), f)
+    }
+
+    /// The same inside a section.
+    #[inline]
+    fn with_in<R>(&self, guard: &Guard, f: impl FnOnce(&mut View<'_>) -> R) -> R {
         loop {
-            let guard = pin();
-            let Some(seat) = self.seat.get(&guard) else {
+            let Some(seat) = self.seat.get(guard) else {
                 unreachable!("a queue pair has a seat from its creation on");
             };
-            let mut state = seat.lane.state.lock();
+            let mut state = seat.lane.state.lock_as(guard.thread());
             let LaneState { sides, link } = &mut *state;
             let [a, b] = sides;
             let (me, peer) = if seat.index == 0 { (a, b) } else { (b, a) };
@@ -126,7 +139,7 @@ impl Qp {
                     me,
                     peer: peer.as_deref_mut(),
                     link,
-                    guard: &guard,
+                    guard,
                 });
             }
         }
@@ -168,7 +181,7 @@ impl Qp {
 
     /// Moves to a lane of its own.
     fn leave(&self) {
-        let lane = Arc::new(Lane::default());
+        let lane = Arc::new(Lane::new());
         let mut state = lane.state.lock();
         self.take_seat(&lane, &mut state, 0, |_| true);
     }
@@ -184,7 +197,7 @@ impl Qp {
         up: &mut Upcalls,
     ) -> bool {
         let _pairing = PAIRING.lock();
-        let lane = Arc::new(Lane::default());
+        let lane = Arc::new(Lane::new());
         let mut state = lane.state.lock();
         let waits = |s: &Side| s.phase == Phase::Connecting && s.attempt == attempt;
         let free = |s: &Side| matches!(s.phase, Phase::Idle | Phase::Ended);
@@ -310,17 +323,17 @@ fn dispose(link: Link) {
 
 impl QueuePair for Qp {
     #[inline]
-    fn post_send_in(&self, wr: &SendWr<'_>, _guard: &Guard) -> Result<(), PostError> {
+    fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
-        let result = self.with(|v| v.post_send(wr, &mut up));
+        let result = self.with_in(guard, |v| v.post_send(wr, &mut up));
         up.run();
         result
     }
 
     #[inline]
-    fn post_recv_in(&self, wr: &RecvWr<'_>, _guard: &Guard) -> Result<(), PostError> {
+    fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
-        let result = self.with(|v| v.post_recv(wr, &mut up));
+        let result = self.with_in(guard, |v| v.post_recv(wr, &mut up));
         up.run();
         result
     }

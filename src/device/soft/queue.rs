@@ -26,6 +26,39 @@ pub(super) struct Request {
     pub done: bool,
 }
 
+/// What executing a transfer needs to know of its request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer<'a> {
+    pub op: &'a SendOp,
+    pub sges: &'a [Sge],
+    pub flags: WrFlags,
+    /// Bytes that go out, or that a read brings.
+    pub len: u32,
+}
+
+impl Request {
+    /// Of a transfer that has to be queued.
+    pub fn of(wr_id: u64, transfer: &Transfer<'_>) -> Request {
+        Request {
+            wr_id,
+            op: Op::Transfer(*transfer.op),
+            flags: transfer.flags,
+            len: transfer.len,
+            done: false,
+        }
+    }
+
+    /// Of a request that was queued: `op` is its own.
+    pub fn transfer<'a>(&self, op: &'a SendOp, sges: &'a [Sge]) -> Transfer<'a> {
+        Transfer {
+            op,
+            sges,
+            flags: self.flags,
+            len: self.len,
+        }
+    }
+}
+
 /// A receive, without its segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
@@ -119,7 +152,11 @@ impl<T: Copy> Ring<T> {
         }
         let index = self.index(self.tail);
         self.entries[index] = (entry, sges.len() as u32);
-        self.sges[index * self.stride..][..sges.len()].copy_from_slice(sges);
+        let place = &mut self.sges[index * self.stride..][..sges.len()];
+        // Not worth a call for so few bytes, and there are seldom more.
+        for (to, from) in place.iter_mut().zip(sges) {
+            *to = *from;
+        }
         self.tail += 1;
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::handshakes::Handshake;
 use super::keys;
 use super::mw::Bind;
 use super::qp::Qp;
-use super::queue::{Op, Receive, Request, Ring};
+use super::queue::{Op, Receive, Request, Ring, Transfer};
 use super::srq::{Srq, Turn};
 use super::upcall::{Events, Upcalls};
 use crate::device::{
@@ -106,12 +106,11 @@ pub(super) struct Side {
 }
 
 /// The operation in a completion.
-fn wc_op(op: &Op) -> WcOp {
-    match *op {
-        Op::Transfer(SendOp::Send | SendOp::SendInvalidate { .. }) => WcOp::Send,
-        Op::Transfer(SendOp::RdmaWrite(_)) => WcOp::RdmaWrite,
-        Op::Transfer(SendOp::RdmaRead { .. }) => WcOp::RdmaRead,
-        Op::Bind { context } => WcOp::Bind { context },
+fn wc_op(op: &SendOp) -> WcOp {
+    match op {
+        SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
+        SendOp::RdmaWrite(_) => WcOp::RdmaWrite,
+        SendOp::RdmaRead { .. } => WcOp::RdmaRead,
     }
 }
 
@@ -165,9 +164,9 @@ impl Side {
         Ok(())
     }
 
-    /// The request of `wr`, if it may be queued.
+    /// The bytes of `wr`, if it may be executed or queued.
     #[inline]
-    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<Request, PostError> {
+    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<u32, PostError> {
         self.admit_request()?;
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
@@ -184,13 +183,7 @@ impl Side {
         if len > u64::from(MAX_MESSAGE) {
             return Err(PostError::Length);
         }
-        Ok(Request {
-            wr_id: wr.wr_id,
-            op: Op::Transfer(wr.op),
-            flags: wr.flags,
-            len: len as u32,
-            done: false,
-        })
+        Ok(len as u32)
     }
 
     /// The receive of `wr`, if it may be queued.
@@ -287,23 +280,52 @@ impl Side {
         Ok(())
     }
 
-    /// Completes a request.
-    #[inline]
+    /// Completes a request that was queued.
     pub fn complete(&self, request: &Request, status: WcStatus, up: &mut Upcalls) {
+        let op = match &request.op {
+            Op::Transfer(op) => wc_op(op),
+            Op::Bind { context } => WcOp::Bind { context: *context },
+        };
+        self.complete_as(op, request.wr_id, request.flags, request.len, status, up);
+    }
+
+    /// Completes a transfer that was not.
+    #[inline]
+    pub fn complete_transfer(
+        &self,
+        wr_id: u64,
+        transfer: &Transfer<'_>,
+        status: WcStatus,
+        up: &mut Upcalls,
+    ) {
+        let op = wc_op(transfer.op);
+        self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
+    }
+
+    #[inline]
+    fn complete_as(
+        &self,
+        op: WcOp,
+        wr_id: u64,
+        flags: WrFlags,
+        byte_len: u32,
+        status: WcStatus,
+        up: &mut Upcalls,
+    ) {
         let success = status == WcStatus::Success;
-        if success && request.flags.contains(WrFlags::UNSIGNALED) {
+        if success && flags.contains(WrFlags::UNSIGNALED) {
             return;
         }
         if let Some(cq) = &self.id.send_cq {
             let completion = Completion {
                 context: self.id.attr.context,
-                wr_id: request.wr_id,
-                op: wc_op(&request.op),
+                wr_id,
+                op,
                 from_srq: false,
                 status,
-                byte_len: request.len,
+                byte_len,
             };
-            let notifies = !success || !request.flags.contains(WrFlags::QUIET);
+            let notifies = !success || !flags.contains(WrFlags::QUIET);
             cq.push(completion, notifies, up);
         }
     }

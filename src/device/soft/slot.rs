@@ -145,10 +145,18 @@ impl Slot {
         if !Access::from_bits_truncate(self.access.load(Ordering::Relaxed)).contains(need) {
             return Err(Fault::Access);
         }
-        // A window whose region is gone opens nothing.
-        let region = self.region.load(Ordering::Relaxed);
+        if self.is_region() {
+            return Ok(());
+        }
+        self.check_window(lookup)
+    }
+
+    /// A window whose region is gone opens nothing. Apart, to keep the rest short.
+    #[inline(never)]
+    fn check_window<'a>(&self, lookup: impl FnOnce(u32) -> Option<&'a Slot>) -> Result<(), Fault> {
         let life = self.region_life.load(Ordering::Relaxed);
-        if region != 0 && lookup(region).is_none_or(|slot| slot.life() != life) {
+        let region = lookup(self.region.load(Ordering::Relaxed));
+        if region.is_none_or(|slot| slot.life() != life) {
             return Err(Fault::Key);
         }
         Ok(())

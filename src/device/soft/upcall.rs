@@ -82,10 +82,13 @@ impl Events {
     }
 }
 
-/// What is to be called.
+/// What is to be called. Mostly nothing: then there is only a null pointer to look at.
 #[derive(Default)]
 #[must_use]
-pub(super) struct Upcalls {
+pub(super) struct Upcalls(Option<Box<Calls>>);
+
+#[derive(Default)]
+struct Calls {
     notify: Vec<Arc<Cq>>,
     overflow: Vec<Arc<Cq>>,
     events: Vec<Arc<Events>>,
@@ -101,18 +104,23 @@ fn add<T>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
 
 impl Upcalls {
     #[cold]
+    fn calls(&mut self) -> &mut Calls {
+        self.0.get_or_insert_default()
+    }
+
+    #[cold]
     pub(super) fn notify(&mut self, cq: &Arc<Cq>) {
-        add(&mut self.notify, cq);
+        add(&mut self.calls().notify, cq);
     }
 
     #[cold]
     pub(super) fn overflow(&mut self, cq: &Arc<Cq>) {
-        add(&mut self.overflow, cq);
+        add(&mut self.calls().overflow, cq);
     }
 
     pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
         events.push(Event::Connection(event, None));
-        add(&mut self.events, events);
+        add(&mut self.calls().events, events);
     }
 
     pub(super) fn established(
@@ -123,42 +131,37 @@ impl Upcalls {
     ) {
         let event = CmEvent::Established { private_data };
         events.push(Event::Connection(event, handshake));
-        add(&mut self.events, events);
+        add(&mut self.calls().events, events);
     }
 
     #[cold]
     pub(super) fn soft_watermark(&mut self, events: &Arc<Events>) {
         events.push(Event::SoftWatermark);
-        add(&mut self.events, events);
+        add(&mut self.calls().events, events);
     }
 
     #[cold]
     pub(super) fn limit(&mut self, srq: &Arc<Srq>) {
-        add(&mut self.limits, srq);
+        add(&mut self.calls().limits, srq);
     }
 
     pub(super) fn request(&mut self, listening: Arc<Listening>, request: ConnRequest) {
-        self.requests.push((listening, request));
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.notify.is_empty()
-            && self.overflow.is_empty()
-            && self.events.is_empty()
-            && self.limits.is_empty()
-            && self.requests.is_empty()
+        self.calls().requests.push((listening, request));
     }
 
     /// Makes the calls. The caller holds no lock and is in no read-side section.
     #[inline]
     pub(super) fn run(self) {
-        if !self.is_empty() {
-            self.run_all();
+        if let Some(calls) = self.0 {
+            calls.run();
         }
     }
+}
 
+impl Calls {
     #[cold]
-    fn run_all(self) {
+    #[inline(never)]
+    fn run(self) {
         // Completions come before the event that ends their connection, so their queues do.
         self.overflow.iter().for_each(|cq| cq.handler().overflow());
         self.notify.iter().for_each(|cq| cq.handler().notify());

@@ -7,7 +7,7 @@ use super::dial::Dial;
 use super::engine::Timer;
 use super::loopback::{self, Outcome};
 use super::mw::Bind;
-use super::queue::{Op, Request};
+use super::queue::{Op, Request, Transfer};
 use super::shm::{self, Pipe};
 use super::side::{Phase, Side};
 use super::stream::{self, Stream};
@@ -60,22 +60,28 @@ impl View<'_> {
     #[inline]
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
-        let request = me.admit_send(wr, self.guard)?;
+        let transfer = Transfer {
+            op: &wr.op,
+            sges: wr.sges,
+            flags: wr.flags,
+            len: me.admit_send(wr, self.guard)?,
+        };
         if me.phase == Phase::Ended {
-            me.complete(&request, WcStatus::Flushed, up);
+            me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
             return Ok(());
         }
         if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
             && me.phase == Phase::Connected
             && me.sq.is_empty()
         {
-            match loopback::execute(me, peer, &request, &wr.op, wr.sges, self.guard, up) {
+            match loopback::execute(me, peer, &transfer, self.guard, up) {
                 Outcome::Done => {
-                    me.complete(&request, WcStatus::Success, up);
+                    me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, up);
                     return Ok(());
                 }
                 Outcome::Failed(status) => {
-                    loopback::fail(me, peer, &request, status, up);
+                    me.complete_transfer(wr.wr_id, &transfer, status, up);
+                    loopback::fail(me, peer, up);
                     return Ok(());
                 }
                 Outcome::Wait => {}
@@ -83,11 +89,11 @@ impl View<'_> {
         }
         if me.phase == Phase::Connected
             && me.sq.is_empty()
-            && shm::execute(me, self.link, &request, &wr.op, wr.sges, up)
+            && shm::execute(me, self.link, wr.wr_id, &transfer, up)
         {
             return Ok(());
         }
-        if let Err(error) = me.sq.push(request, wr.sges) {
+        if let Err(error) = me.sq.push(Request::of(wr.wr_id, &transfer), wr.sges) {
             shm::tear(me, self.link, up);
             return Err(error);
         }
@@ -113,13 +119,16 @@ impl View<'_> {
     #[inline]
     pub fn receives_came(&mut self, up: &mut Upcalls) {
         let me = &mut *self.me;
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && !peer.sq.is_empty()
-        {
-            loopback::pump(peer, me, self.guard, up);
+        match self.link {
+            Link::None | Link::Pending(_) => {}
+            Link::Loop => {
+                if let Some(peer) = self.peer.as_deref_mut().filter(|p| !p.sq.is_empty()) {
+                    loopback::pump(peer, me, self.guard, up);
+                }
+            }
+            Link::Shm(_) => shm::posted_recv(me, self.link, self.guard, up),
+            Link::Tcp(_) => stream::posted_recv(me, self.link, self.guard, up),
         }
-        shm::posted_recv(me, self.link, self.guard, up);
-        stream::posted_recv(me, self.link, self.guard, up);
     }
 
     pub fn post_bind(&mut self, wr: &BindWr<'_, Soft>, up: &mut Upcalls) -> Result<u32, PostError> {

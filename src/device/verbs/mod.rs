@@ -196,7 +196,10 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
-    const PROGRESSES: bool = false;
+    #[inline]
+    fn progresses(&self) -> bool {
+        false
+    }
 
     fn discover() -> Vec<(String, String)> {
         match adapter::probe() {

@@ -9,7 +9,7 @@ use crate::device::soft::copy::{self, Cursor};
 use crate::device::soft::delivery::{self, Part};
 use crate::device::soft::keys;
 use crate::device::soft::loopback::Outcome;
-use crate::device::soft::queue::{Op, Request};
+use crate::device::soft::queue::{Op, Transfer};
 use crate::device::soft::side::{Side, Supply, local_access};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
@@ -37,30 +37,24 @@ impl Pipe {
     pub(in crate::device::soft) fn execute(
         &mut self,
         me: &Side,
-        request: &Request,
-        op: &SendOp,
-        sges: &[Sge],
+        transfer: &Transfer<'_>,
     ) -> Result<Outcome, Down> {
+        let Transfer { op, sges, len, .. } = *transfer;
         match *op {
-            SendOp::Send => self.send(request, sges, None),
-            SendOp::SendInvalidate { rkey } => self.send(request, sges, Some(rkey)),
-            SendOp::RdmaWrite(to) => self.reach(Way::Write, to, request.len, sges),
+            SendOp::Send => self.send(transfer, None),
+            SendOp::SendInvalidate { rkey } => self.send(transfer, Some(rkey)),
+            SendOp::RdmaWrite(to) => self.reach(Way::Write, to, len, sges),
             SendOp::RdmaRead { .. } if me.ord == 0 => {
                 Ok(Outcome::Failed(WcStatus::LocalQpOperation))
             }
-            SendOp::RdmaRead { remote, .. } => self.reach(Way::Read, remote, request.len, sges),
+            SendOp::RdmaRead { remote, .. } => self.reach(Way::Read, remote, len, sges),
         }
     }
 
     #[inline]
-    fn send(
-        &mut self,
-        request: &Request,
-        sges: &[Sge],
-        invalidate: Option<u32>,
-    ) -> Result<Outcome, Down> {
+    fn send(&mut self, transfer: &Transfer<'_>, invalidate: Option<u32>) -> Result<Outcome, Down> {
         let begun = (self.tx.sent, self.tx.announced);
-        let done = self.fill(request, sges, invalidate)?;
+        let done = self.fill(transfer, invalidate)?;
         if done || begun != (self.tx.sent, self.tx.announced) {
             self.tell(Wants::CELLS);
         }
@@ -75,14 +69,12 @@ impl Pipe {
 
     /// Fills cells; true if that was the message.
     #[inline]
-    fn fill(
-        &mut self,
-        request: &Request,
-        sges: &[Sge],
-        invalidate: Option<u32>,
-    ) -> Result<bool, Down> {
+    fn fill(&mut self, transfer: &Transfer<'_>, invalidate: Option<u32>) -> Result<bool, Down> {
         let mut marks = Marks::empty();
-        marks.set(Marks::SOLICITED, request.flags.contains(WrFlags::SOLICITED));
+        marks.set(
+            Marks::SOLICITED,
+            transfer.flags.contains(WrFlags::SOLICITED),
+        );
         if let Some(rkey) = invalidate
             && !self.tx.announced
         {
@@ -105,7 +97,7 @@ impl Pipe {
                 tx.need = Some(Need::Cell);
                 return Ok(false);
             }
-            let left = (request.len - tx.sent) as usize;
+            let left = (transfer.len - tx.sent) as usize;
             let (kind, n) = if left <= BODY {
                 (Kind::Inline, left)
             } else {
@@ -117,7 +109,7 @@ impl Pipe {
             }
             let last = n == left;
             marks.set(Marks::LAST, last);
-            let from = Cursor::at(sges, u64::from(tx.sent));
+            let from = Cursor::at(transfer.sges, u64::from(tx.sent));
             tx.producer.push(ring, kind, marks, n, |to| {
                 // SAFETY: from registered memory, for as long as the section lasts, into room
                 // that was asked for.
@@ -189,7 +181,7 @@ impl Pipe {
                     if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         Outcome::Failed(WcStatus::LocalProtection)
                     } else {
-                        self.execute(me, &request, op, sges)?
+                        self.execute(me, &request.transfer(op, sges))?
                     }
                 }
             };

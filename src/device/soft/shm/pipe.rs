@@ -18,12 +18,12 @@ use crate::device::soft::handshakes::{Handshake, Seen};
 use crate::device::soft::loopback::Outcome;
 use crate::device::soft::polled::Polled;
 use crate::device::soft::qp::Qp;
-use crate::device::soft::queue::Request;
+use crate::device::soft::queue::Transfer;
 use crate::device::soft::side::{Phase, Side};
 use crate::device::soft::stream::{COURTESY, HANDSHAKE, LATE, TURN};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::Link;
-use crate::device::{CmEvent, SendOp, Sge, WcStatus};
+use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 
 /// Why a connection ends.
@@ -337,9 +337,8 @@ pub(in crate::device::soft) fn service(
 pub(in crate::device::soft) fn execute(
     me: &mut Side,
     link: &mut Link,
-    request: &Request,
-    op: &SendOp,
-    sges: &[Sge],
+    wr_id: u64,
+    transfer: &Transfer<'_>,
     up: &mut Upcalls,
 ) -> bool {
     let Link::Shm(pipe) = link else {
@@ -348,13 +347,13 @@ pub(in crate::device::soft) fn execute(
     if pipe.closed {
         return false;
     }
-    match pipe.execute(me, request, op, sges) {
+    match pipe.execute(me, transfer) {
         Ok(Outcome::Done) => {
-            me.complete(request, WcStatus::Success, up);
+            me.complete_transfer(wr_id, transfer, WcStatus::Success, up);
             true
         }
         Ok(Outcome::Failed(status)) => {
-            me.complete(request, status, up);
+            me.complete_transfer(wr_id, transfer, status, up);
             take_down(me, link, Down::Fault, up);
             true
         }
