@@ -90,6 +90,10 @@ static unsigned char *slot(unsigned n)
  * before the completion of our last message was there. */
 static unsigned flushed_early;
 
+/* A receive that failed before then, for the same reason; and whether there was one. */
+static struct completion failed;
+static bool failed_early;
+
 static void one_completion(void)
 {
 	static const char *const name[] = { "send", "receive", "write", "read" };
@@ -101,6 +105,14 @@ static void one_completion(void)
 		flushed_early++;
 		return;
 	}
+	if (got.kind == RECEIVE && got.outcome == FAILED && !failed_early) {
+		failed = got;
+		failed_early = true;
+		return;
+	}
+	/* It takes what the peer has got already with it. */
+	if (got.kind == SEND && got.outcome == FLUSHED && failed_early)
+		got.outcome = DONE;
 	if (got.outcome != DONE)
 		die("a %s is %s", name[got.kind], got.outcome == FLUSHED ? "flushed" : "refused");
 	if (got.kind == RECEIVE)
@@ -277,6 +289,8 @@ static void expect_end(unsigned receives)
 
 	if (!disconnected(PATIENCE))
 		die("the connection does not end");
+	if (failed_early)
+		die("a receive is refused");
 	receives -= flushed_early;
 	while (receives > 0 && next_completion(&got, PATIENCE)) {
 		if (got.kind == RECEIVE && got.outcome == FLUSHED)
@@ -413,8 +427,12 @@ static void long_message(bool active)
 		expect_refusal(SEND, true);
 		return;
 	}
-	if (!next_completion(&got, PATIENCE))
+	if (failed_early) {
+		got = failed;
+		failed_early = false;
+	} else if (!next_completion(&got, PATIENCE)) {
 		die("no completion");
+	}
 	if (got.kind != RECEIVE || got.outcome == DONE)
 		die("completion of kind %d, outcome %d", got.kind, got.outcome);
 	expect_end(DEPTH - 1);
