@@ -26,8 +26,8 @@ static DAT_IA_HANDLE ia;
 static DAT_PZ_HANDLE pz;
 static DAT_EVD_HANDLE connect_evd, cr_evd, send_evd, recv_evd;
 static DAT_EP_HANDLE active, passive;
-static DAT_LMR_TRIPLET local;
-static DAT_RMR_TRIPLET remote;
+static DAT_LMR_CONTEXT local_key;
+static DAT_RMR_CONTEXT remote_key;
 static _Alignas(4096) char memory[MEMORY];
 
 /* The C library's function, for this process: the kernel's connection manager, without which a
@@ -80,10 +80,7 @@ static void register_memory(void)
 	DAT_VADDR address;
 
 	OK(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, MEMORY, pz, DAT_MEM_PRIV_ALL_FLAG,
-			  DAT_VA_TYPE_VA, &lmr, &local.lmr_context, &remote.rmr_context, &size,
-			  &address));
-	local.virtual_address = remote.virtual_address = (uintptr_t)memory;
-	local.segment_length = remote.segment_length = SIZE;
+			  DAT_VA_TYPE_VA, &lmr, &local_key, &remote_key, &size, &address));
 }
 
 static DAT_EVENT await(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
@@ -145,8 +142,24 @@ static void take(DAT_EVD_HANDLE evd, DAT_UINT64 number)
 	check_event(&event, number);
 }
 
+/* As programs do: filled just before it is posted. */
+static DAT_LMR_TRIPLET segment(void)
+{
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (uintptr_t)memory,
+		.segment_length = SIZE,
+		.lmr_context = local_key,
+	};
+}
+
 static void post_write(DAT_UINT64 number)
 {
+	DAT_LMR_TRIPLET local = segment();
+	DAT_RMR_TRIPLET remote = {
+		.virtual_address = (uintptr_t)memory,
+		.segment_length = SIZE,
+		.rmr_context = remote_key,
+	};
 	DAT_DTO_COOKIE cookie = { .as_64 = number };
 
 	OK(dat_ep_post_rdma_write(active, 1, &local, cookie, &remote,
@@ -164,10 +177,11 @@ static void run_write(long n)
 static void run_send(long n)
 {
 	for (long i = 0; i < n; i++) {
+		DAT_LMR_TRIPLET into = segment(), from = segment();
 		DAT_DTO_COOKIE cookie = { .as_64 = i };
 
-		OK(dat_ep_post_recv(passive, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG));
-		OK(dat_ep_post_send(active, 1, &local, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+		OK(dat_ep_post_recv(passive, 1, &into, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+		OK(dat_ep_post_send(active, 1, &from, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 		take(send_evd, i);
 		take(recv_evd, i);
 	}
