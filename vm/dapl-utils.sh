@@ -134,7 +134,7 @@ limits() {
 		call $limit "$1" dapltest -T L -D "${1#*:}" -m 50 "limit_$what" ||
 			why="exit status $?"
 		# That the next one fails is what it is after.
-		why+=$(grep -aE "$complaints" $logs/client | grep -v '^LimitTest: dat_.* fails' | head -5)
+		why+=$(grep -aE "$complaints" $logs/client | grep -vE '^(LimitTest: dat_.* fails|libdat: )' | head -5)
 		said client '^LimitTest: ' || why+=$'\nno result'
 		verdict "$name" "$why"
 	done

@@ -32,7 +32,13 @@ pub(super) struct Dial {
     ports: Vec<u16>,
     private_data: Vec<u8>,
     timeout: Duration,
+    /// How often another port of ours may be tried.
+    again: u8,
 }
+
+/// Times that the connection manager may choose a port of ours which the network stack cannot
+/// give: it counts its own ports only.
+const AGAIN: u8 = 5;
 
 /// What an event of the connection manager says.
 pub(super) struct News {
@@ -153,6 +159,7 @@ pub(super) fn connect(
         ports,
         private_data,
         timeout: timeout.unwrap_or(RESOLVE).min(RESOLVE),
+        again: AGAIN,
     });
     match dial(qp, attempt) {
         Ok(_) => {}
@@ -258,6 +265,11 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
     };
     let active = qp.state.lock().dial.is_some();
     let connecting = phase == Phase::Connecting;
+    log::info!(
+        "connection manager: event {}, status {}, {phase:?}",
+        news.kind,
+        news.status
+    );
     match news.kind {
         sys::CM_ADDR_RESOLVED if connecting => resolve_route(qp, attempt, &id),
         sys::CM_ROUTE_RESOLVED if connecting => ask(qp, attempt, &id),
@@ -329,6 +341,7 @@ fn ask(qp: &Qp, attempt: u64, id: &CmId) {
     if let Err(error) = result {
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
+            Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp) => next_port(qp, attempt),
             Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
                 qp.end_attempt(attempt, CmEvent::Unreachable);
             }
@@ -338,6 +351,21 @@ fn ask(qp: &Qp, attempt: u64, id: &CmId) {
             }
         }
     }
+}
+
+/// The peer's port that was tried last is to be tried once more; `false` if that was often
+/// enough.
+fn same_port(qp: &Qp) -> bool {
+    let mut state = qp.state.lock();
+    let Some((_, remote)) = state.addrs else {
+        return false;
+    };
+    let Some(dial) = state.dial.as_mut().filter(|dial| dial.again > 0) else {
+        return false;
+    };
+    dial.again -= 1;
+    dial.ports.push(remote.port());
+    true
 }
 
 /// Nobody listens at a port; a wide qualifier may be at another.
