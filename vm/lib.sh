@@ -155,7 +155,7 @@ complain() {
 	ended "$@"
 	for end in client server; do
 		# What our library says of itself is for the reader of a failure.
-		grep -av '^libdat: ' $logs/$end | grep -E "$complaints" | head -5 | sed "s/^/$end: /"
+		grep -av '^libdat: ' $logs/$end | grep -aE "$complaints" | head -5 | sed "s/^/$end: /"
 	done
 }
 

@@ -365,18 +365,21 @@ impl Side {
         if event.event_number != DAT_DTO_COMPLETION_EVENT {
             return error(format!("event {:#x} on a DTO EVD", event.event_number));
         }
+        // Member by member, as C programs do: a copy of the whole waits for what the library has
+        // just written.
         // SAFETY: the event says that this is its payload; each member of a cookie is a number.
-        let (dto, cookie) = unsafe {
-            let dto = event.event_data.dto_completion_event_data;
-            (dto, dto.user_cookie.as_64)
+        let (status, cookie, length) = unsafe {
+            let dto = &raw const event.event_data.dto_completion_event_data;
+            (
+                (&raw const (*dto).status).read_volatile(),
+                (&raw const (*dto).user_cookie.as_64).read_volatile(),
+                (&raw const (*dto).transfered_length).read_volatile(),
+            )
         };
-        if dto.status != DAT_DTO_SUCCESS {
-            return self.failed(dto.status);
+        if status != DAT_DTO_SUCCESS {
+            return self.failed(status);
         }
-        Ok(Completion {
-            cookie,
-            length: dto.transfered_length,
-        })
+        Ok(Completion { cookie, length })
     }
 
     #[cold]
