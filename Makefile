@@ -38,14 +38,14 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common transfer
+C_SHARED := tap common transfer traffic left
 C_DEMO := dat_demo demo
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin dtest dapltest bench bench-verbs bench-verbs-bin install uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install uninstall clean
 all: libs
 
 help:
@@ -53,6 +53,7 @@ help:
 	@echo 'make demo       install what is missing, build, and run a C client and server'
 	@echo 'make check      install what is missing and run every test'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
+	@echo 'make kill       kill -9 of either side of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make asan       the C test suite under AddressSanitizer'
@@ -126,6 +127,11 @@ ctest-bin: $(C_TESTS:%=$(OUT)/dat/%) $(C_TESTS:%=$(OUT)/dat2/%)
 
 ctest: ctest-bin
 	VALGRIND=$(VALGRIND) scripts/ctest.sh $(OUT) $(TESTS)
+
+# Killed a thousand times, over shared memory and over TCP.
+kill: ctest-bin
+	KILL_ROUNDS=$(or $(KILL_ROUNDS),1000) TAP_TIMEOUT=1200 LIMIT=1300 \
+		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-tcp)' scripts/ctest.sh $(OUT) t_kill
 
 dapltest: libs
 	scripts/dapltest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(CASES)

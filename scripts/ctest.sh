@@ -4,7 +4,8 @@
 # ctest.sh OUT [PROGRAM]...: runs the C test programs OUT/dat/t_* (DAT 1.2) and OUT/dat2/t_*
 # (DAT 2.0) on the libraries in OUT/lib, over each path of the soft provider, and prints one
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
-# which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp". Exit status 0 if nothing failed.
+# which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp", LIMIT how many seconds a program may
+# take. Exit status 0 if nothing failed.
 set -u
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,12 +20,12 @@ logs=$out/log
 mkdir -p "$logs"
 
 export LD_LIBRARY_PATH=$out/lib DAT_OVERRIDE=$root/tests-c/dat.conf
-limit=300
+limit=${LIMIT:-300}
 tool=()
 how=
 if [ -n "${VALGRIND-}" ]; then
 	how=valgrind/
-	limit=1500
+	limit=${LIMIT:-1500}
 	# Each version and each path once; what they have in common is slow enough.
 	runs=${RUNS:-dat:soft-tcp dat2:soft}
 	export TAP_TIMEOUT=240

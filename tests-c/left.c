@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "left.h"
+
+#include "common.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void count_heap(char **argv)
+{
+	const char *name = "GLIBC_TUNABLES";
+
+	if (getenv(name))
+		return;
+	setenv(name, "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0", 1);
+	execv(argv[0], argv);
+}
+
+static unsigned entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	unsigned count = 0;
+
+	REQUIRE(dir != NULL);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+struct having what_is(void)
+{
+	struct having h = { 0 };
+	struct mallinfo2 heap;
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "r");
+
+	REQUIRE(maps != NULL);
+	while (fgets(line, sizeof line, maps)) {
+		h.mappings++;
+		h.shared += strstr(line, "memfd:libdat") != NULL;
+	}
+	fclose(maps);
+	h.descriptors = entries("/proc/self/fd");
+	h.threads = entries("/proc/self/task");
+	heap = mallinfo2();
+	h.bytes = heap.uordblks + heap.hblkhd;
+	return h;
+}
+
+void nothing_left(const struct having *before, size_t growth)
+{
+	unsigned long long end = now_us() + SOON;
+	struct having h = what_is();
+
+	/* A thread that was joined may take a moment to go. */
+	while ((h.descriptors != before->descriptors || h.threads != before->threads ||
+		h.shared != before->shared) &&
+	       now_us() < end) {
+		pause_us(1000);
+		h = what_is();
+	}
+	printf("# now: %u descriptors, %u threads, %u shared mappings of %u, %zu bytes\n",
+	       h.descriptors, h.threads, h.shared, h.mappings, h.bytes);
+	printf("# was: %u descriptors, %u threads, %u shared mappings of %u, %zu bytes\n",
+	       before->descriptors, before->threads, before->shared, before->mappings,
+	       before->bytes);
+	CHECK_EQ(h.descriptors, before->descriptors);
+	CHECK_EQ(h.threads, before->threads);
+	CHECK_EQ(h.shared, before->shared);
+	/* Neighbours may have become one, or two. */
+	CHECK(h.mappings <= before->mappings + 4);
+	CHECK(h.bytes <= before->bytes + growth);
+}
