@@ -425,6 +425,7 @@ impl Inner {
                 source.ready(event.flags, scratch, &mut up);
             }
         }
+        self.polled.served(&mut up);
         up
     }
 }

@@ -5,89 +5,203 @@
 //! sleep, and the thread does so when there was no poll for a while. A peer wakes the thread of
 //! those that sleep. The thread itself never looks at connections on the chance that something
 //! has come.
+//!
+//! A look at each of a few connections is cheaper than marks, which cost the peers a locked
+//! instruction and both sides a cache line more. Of many connections peers mark those that have
+//! something ([`board`](super::shm::board)): then a look, and a sleep, cost what they do with
+//! one. A peer that spoils the marks of others delays them: the thread goes through all
+//! connections bit by bit while consumers poll, and once more before it leaves them alone.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::shm::board::{BITS, WORDS};
+use super::shm::{Board, Slot};
 use super::upcall::Upcalls;
-use crate::handle::{Shared, pin::pin};
+use crate::handle::{Guard, Shared, pin::pin};
 
-/// Connections that consumers look at. Others sleep all the time: a look costs a cache line.
-const MOST: usize = 64;
+/// Connections that are looked at one by one.
+const FEW: usize = 16;
+/// Connections of a board. Others sleep all the time.
+const MOST: usize = WORDS * CHUNK;
+/// Connections that share a word of marks.
+const CHUNK: usize = BITS as usize;
+
+/// How a connection hears of its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Manner {
+    /// The peer wakes the thread.
+    Asleep,
+    /// Consumers look at it.
+    Seen,
+    /// The peer marks it.
+    Marked(Slot),
+}
 
 /// Something to look at.
 pub(super) trait Polled: Send + Sync {
     /// Serves it if something has come.
     fn poll(&self, up: &mut Upcalls);
-    /// It is looked at from now on, or not any more.
-    fn rouse(&self, awake: bool, up: &mut Upcalls);
+    /// Serves it.
+    fn serve(&self, up: &mut Upcalls);
+    /// It hears of its peer like that from now on.
+    fn set_manner(&self, manner: Manner, up: &mut Upcalls);
 }
+
+type Line = Arc<dyn Polled>;
+/// Those of a word of marks, by their bits.
+type Chunk = [Option<Line>; CHUNK];
 
 /// See the module.
 pub(super) struct PolledSet {
-    list: Shared<Vec<Arc<dyn Polled>>>,
-    /// Guards changes of the list.
+    /// By their places.
+    chunks: [Shared<Chunk>; WORDS],
+    /// All of them, if they are few.
+    few: Shared<Vec<Line>>,
+    /// Guards changes of who is there. Taken with the lock of a queue pair held.
     change: Mutex<()>,
     len: AtomicUsize,
+    /// Chunks that are in use.
+    words: AtomicUsize,
+    /// Guards changes of what follows. Queue pairs are locked with it held.
+    turn: Mutex<()>,
+    /// They are marked.
+    many: AtomicBool,
+    board: OnceLock<Option<Board>>,
     /// They have been made so last.
     awake: AtomicBool,
     /// Counts polls.
     looks: AtomicU32,
     /// The thread looks whether there are polls.
     ticking: AtomicBool,
+    /// The chunk that the thread goes through next.
+    next: AtomicUsize,
 }
 
 impl Default for PolledSet {
     fn default() -> Self {
         PolledSet {
-            list: Shared::empty(),
+            chunks: std::array::from_fn(|_| Shared::empty()),
+            few: Shared::empty(),
             change: Mutex::new(()),
             len: AtomicUsize::new(0),
+            words: AtomicUsize::new(0),
+            turn: Mutex::new(()),
+            many: AtomicBool::new(false),
+            board: OnceLock::new(),
             awake: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             ticking: AtomicBool::new(false),
+            next: AtomicUsize::new(0),
         }
     }
 }
 
+/// Whether so many are to be marked, who are marked now or not.
+#[inline]
+fn is_many(len: usize, now: bool) -> bool {
+    len > if now { FEW / 2 } else { FEW }
+}
+
+/// Where there is room in a chunk, or how much of it is used.
+fn position(chunk: Option<&Chunk>, f: impl Fn(&Option<Line>) -> bool) -> Option<usize> {
+    match chunk {
+        Some(chunk) => chunk.iter().position(f),
+        None => f(&None).then_some(0),
+    }
+}
+
 impl PolledSet {
-    /// Looks at one more. True if it is to be awake: whoever puts the others to sleep from now
-    /// on does so with this one.
-    pub fn add(&self, polled: Arc<dyn Polled>) -> bool {
-        let mut added = false;
-        self.change(|list| {
-            added = list.len() < MOST;
-            if added {
-                list.push(polled);
-            }
-        });
-        added && self.awake.load(Ordering::SeqCst)
-    }
-
-    pub fn remove(&self, polled: &Arc<dyn Polled>) {
-        self.change(|list| list.retain(|other| !Arc::ptr_eq(other, polled)));
-    }
-
-    fn change(&self, f: impl FnOnce(&mut Vec<Arc<dyn Polled>>)) {
+    /// Looks at one more. Gives how it is to hear of its peer: whoever changes that for the
+    /// others from now on does so for this one.
+    pub fn add(&self, line: Line) -> Manner {
         let _change = self.change.lock();
-        let mut list = self.snapshot();
-        f(&mut list);
-        self.len.store(list.len(), Ordering::SeqCst);
-        self.list.set(Some(Arc::new(list)));
-    }
-
-    fn snapshot(&self) -> Vec<Arc<dyn Polled>> {
-        self.list.get(&pin()).cloned().unwrap_or_default()
-    }
-
-    fn rouse(&self, awake: bool) {
-        let mut up = Upcalls::default();
-        for polled in self.snapshot() {
-            polled.rouse(awake, &mut up);
+        let len = self.len.load(Ordering::Relaxed);
+        if len >= MOST || len >= FEW && self.board().is_none() {
+            return Manner::Asleep;
         }
-        up.run();
+        let guard = pin();
+        let places = self.chunks.iter().map(|chunk| chunk.get(&guard));
+        let mut free = places.enumerate().filter_map(|(word, chunk)| {
+            let bit = position(chunk, Option::is_none)?;
+            Some((word, bit))
+        });
+        let Some((word, bit)) = free.next() else {
+            return Manner::Asleep;
+        };
+        drop(guard);
+        self.put(word, bit, Some(line));
+        self.count(len + 1);
+        self.manner(word * CHUNK + bit)
+    }
+
+    pub fn remove(&self, line: &Line) {
+        let _change = self.change.lock();
+        let guard = pin();
+        let mut chunks = self.chunks.iter().enumerate();
+        let found = chunks.find_map(|(word, chunk)| {
+            let is_it = |other: &Option<Line>| matches!(other, Some(o) if Arc::ptr_eq(o, line));
+            Some((word, position(chunk.get(&guard), is_it)?))
+        });
+        drop(guard);
+        if let Some((word, bit)) = found {
+            self.put(word, bit, None);
+            self.count(self.len.load(Ordering::Relaxed) - 1);
+        }
+    }
+
+    fn put(&self, word: usize, bit: usize, line: Option<Line>) {
+        let old = self.chunks[word].get_shared();
+        let mut chunk = old.map_or_else(|| [const { None }; CHUNK], |old| (*old).clone());
+        chunk[bit] = line;
+        let used = chunk.iter().any(Option::is_some);
+        self.chunks[word].set(used.then(|| Arc::new(chunk)));
+    }
+
+    /// Takes note of how many there are.
+    fn count(&self, len: usize) {
+        let guard = pin();
+        let last = self.chunks.iter().rposition(|c| c.get(&guard).is_some());
+        let words = last.map_or(0, |word| word + 1);
+        drop(guard);
+        self.words.store(words, Ordering::SeqCst);
+        let few = (len <= FEW).then(|| Arc::new(self.all().into_iter().map(|(_, l)| l).collect()));
+        self.few.set(few);
+        self.len.store(len, Ordering::SeqCst);
+    }
+
+    /// All of them, with their places.
+    fn all(&self) -> Vec<(usize, Line)> {
+        let guard = pin();
+        let chunks = self.chunks.iter().map(|chunk| chunk.get(&guard));
+        let lines = chunks.enumerate().flat_map(|(word, chunk)| {
+            let lines = chunk.into_iter().flatten().enumerate();
+            lines.filter_map(move |(bit, line)| Some((word * CHUNK + bit, line.clone()?)))
+        });
+        lines.collect()
+    }
+
+    fn board(&self) -> Option<&Board> {
+        self.board.get_or_init(Board::take).as_ref()
+    }
+
+    fn marked(&self) -> Option<&Board> {
+        if self.many.load(Ordering::SeqCst) {
+            self.board()
+        } else {
+            None
+        }
+    }
+
+    /// How the one at that place hears of its peer.
+    fn manner(&self, place: usize) -> Manner {
+        match self.marked() {
+            Some(board) => Manner::Marked(board.slot(place as u32)),
+            None if self.awake.load(Ordering::SeqCst) => Manner::Seen,
+            None => Manner::Asleep,
+        }
     }
 
     /// Whether there is nothing to look at.
@@ -99,29 +213,96 @@ impl PolledSet {
     /// A consumer polls. True if the thread has to be woken, to see when that ends.
     #[inline]
     pub fn look(&self) -> bool {
-        if self.is_empty() {
+        let len = self.len.load(Ordering::Relaxed);
+        if len == 0 {
             return false;
         }
         // Not more than one of several threads need count.
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
+        let many = self.many.load(Ordering::Relaxed);
+        if is_many(len, many) != many {
+            self.adapt();
+        }
         let mut up = Upcalls::default();
         let guard = pin();
-        if let Some(list) = self.list.get(&guard) {
-            list.iter().for_each(|polled| polled.poll(&mut up));
+        if let Some(board) = self.marked() {
+            self.take_marks(board, &guard, &mut up);
+        } else if let Some(few) = self.few.get(&guard) {
+            few.iter().for_each(|line| line.poll(&mut up));
         }
         drop(guard);
         up.run();
         if self.awake.load(Ordering::Relaxed) {
             return false;
         }
-        self.rouse_all()
+        self.wake()
+    }
+
+    /// Serves those that are marked.
+    #[inline]
+    fn take_marks(&self, board: &Board, guard: &Guard, up: &mut Upcalls) {
+        for word in 0..self.words.load(Ordering::Relaxed) {
+            let mut marks = board.marks().take(word);
+            if marks == 0 {
+                continue;
+            }
+            let Some(chunk) = self.chunks[word].get(guard) else {
+                continue;
+            };
+            while marks != 0 {
+                if let Some(line) = &chunk[marks.trailing_zeros() as usize] {
+                    // Without a look before: it may be about to wait for what has come.
+                    line.serve(up);
+                }
+                marks &= marks - 1;
+            }
+        }
+    }
+
+    /// Changes between few and many.
+    #[cold]
+    fn adapt(&self) {
+        let mut up = Upcalls::default();
+        let turn = self.turn.lock();
+        let many = self.many.load(Ordering::SeqCst);
+        let wanted = is_many(self.len.load(Ordering::SeqCst), many);
+        if wanted != many {
+            let change = self.change.lock();
+            self.many.store(wanted, Ordering::SeqCst);
+            drop(change);
+            self.tell(&mut up);
+        }
+        drop(turn);
+        up.run();
+    }
+
+    /// Sees to it that all hear of their peers as they should, and have looked since. The
+    /// caller has the turn.
+    fn tell(&self, up: &mut Upcalls) {
+        let awake = self.awake.load(Ordering::SeqCst);
+        if let Some(board) = self.board.get().and_then(Option::as_ref) {
+            match awake {
+                true => board.said().wake(),
+                false => board.said().sleep(),
+            }
+        }
+        for (place, line) in self.all() {
+            line.set_manner(self.manner(place), up);
+        }
     }
 
     #[cold]
-    fn rouse_all(&self) -> bool {
+    fn wake(&self) -> bool {
+        let mut up = Upcalls::default();
+        let turn = self.turn.lock();
         self.awake.store(true, Ordering::SeqCst);
-        self.rouse(true);
+        match self.marked() {
+            Some(board) => board.said().wake(),
+            None => self.tell(&mut up),
+        }
+        drop(turn);
+        up.run();
         fence(Ordering::SeqCst);
         // Either the thread has seen our look, or we see that it does not tick.
         !self.ticking.swap(true, Ordering::SeqCst)
@@ -129,8 +310,44 @@ impl PolledSet {
 
     /// A consumer is about to block.
     pub fn sleep(&self) {
+        if !self.awake.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut up = Upcalls::default();
+        let turn = self.turn.lock();
         if self.awake.swap(false, Ordering::SeqCst) {
-            self.rouse(false);
+            self.fall_asleep(&mut up);
+        }
+        drop(turn);
+        up.run();
+    }
+
+    /// From now on peers wake the thread. The caller has the turn.
+    fn fall_asleep(&self, up: &mut Upcalls) {
+        match self.marked() {
+            Some(board) => {
+                board.said().sleep();
+                self.take_marks(board, &pin(), up);
+            }
+            None => self.tell(up),
+        }
+    }
+
+    /// Sockets were served, perhaps because a peer rang: it does so once in a sleep, so that
+    /// another sleep begins.
+    #[inline]
+    pub fn served(&self, up: &mut Upcalls) {
+        if self.many.load(Ordering::Relaxed) {
+            self.sleep_on(up);
+        }
+    }
+
+    #[cold]
+    fn sleep_on(&self, up: &mut Upcalls) {
+        let _turn = self.turn.lock();
+        if !self.awake.load(Ordering::SeqCst) {
+            self.fall_asleep(up);
+            self.ticking.store(true, Ordering::SeqCst);
         }
     }
 
@@ -143,13 +360,34 @@ impl PolledSet {
     pub fn tick(&self, seen: &mut u32) {
         self.ticking.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        let mut up = Upcalls::default();
         let looks = self.looks.load(Ordering::SeqCst);
         if looks != *seen {
             *seen = looks;
             self.ticking.store(true, Ordering::SeqCst);
-            return;
+            if self.many.load(Ordering::Relaxed) {
+                let words = self.words.load(Ordering::Relaxed).max(1);
+                let word = self.next.fetch_add(1, Ordering::Relaxed) % words;
+                self.go_through(word, &mut up);
+            }
+        } else {
+            let turn = self.turn.lock();
+            self.awake.store(false, Ordering::SeqCst);
+            self.fall_asleep(&mut up);
+            drop(turn);
+            if self.many.load(Ordering::Relaxed) {
+                let words = 0..self.words.load(Ordering::Relaxed);
+                words.for_each(|word| self.go_through(word, &mut up));
+            }
         }
-        self.awake.store(false, Ordering::SeqCst);
-        self.rouse(false);
+        up.run();
+    }
+
+    /// Looks whether marks of a chunk were lost.
+    fn go_through(&self, word: usize, up: &mut Upcalls) {
+        let guard = pin();
+        if let Some(chunk) = self.chunks[word].get(&guard) {
+            chunk.iter().flatten().for_each(|line| line.poll(up));
+        }
     }
 }

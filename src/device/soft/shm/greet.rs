@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! initiator                                    responder
-//! who it is, the memory, its keys     ------>  may it be reached?
-//! may it be reached?                  <------  who it is, its keys
+//! who it is, memory, keys, boards     ------>  may it be reached?
+//! may it be reached?                  <------  who it is, keys, boards
 //! request                             ------>  (iwarp::mpa, as over TCP)
 //! ```
 //!
@@ -24,13 +24,14 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::boards;
 use super::peer::{Peer, Probe};
 use super::published;
 use super::wire::{Blank, Wire};
 use crate::device::soft::keys;
 
 /// Changes with anything that two processes have to agree on.
-const MAGIC: [u8; 8] = *b"libdat.1";
+const MAGIC: [u8; 8] = *b"libdat.2";
 
 /// What both sides say first.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
@@ -114,15 +115,17 @@ impl Offer {
     pub fn send(socket: impl AsFd, ends: &Ends) -> Result<Offer, Errno> {
         let (memory, blank) = Blank::create()?;
         let keys = published::file().ok_or(Errno::NOMEM)?;
-        send(socket, &hello(Some(ends)), &[memory.as_fd(), keys.as_fd()])?;
+        let boards = boards::file().ok_or(Errno::NOMEM)?;
+        let files = [memory.as_fd(), keys.as_fd(), boards.as_fd()];
+        send(socket, &hello(Some(ends)), &files)?;
         Ok(Offer(blank))
     }
 
     /// Takes the answer; [`Errno::AGAIN`] while there is none.
     pub fn answered(self, socket: impl AsFd) -> Result<Arc<Wire>, (Errno, Offer)> {
         let met = receive(&socket).and_then(|(hello, fds)| {
-            let [keys] = <[OwnedFd; 1]>::try_from(fds).map_err(|_| Errno::PROTO)?;
-            meet(&socket, &hello, &keys)
+            let files = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Errno::PROTO)?;
+            meet(&socket, &hello, &files)
         });
         match met {
             Ok(peer) => Ok(self.0.with(peer, 0)),
@@ -135,11 +138,12 @@ impl Offer {
 /// the end: the initiator goes another way.
 pub(in crate::device::soft) fn answer(socket: impl AsFd) -> Result<(Arc<Wire>, Ends), Errno> {
     let (theirs, fds) = receive(&socket)?;
-    let [memory, keys] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Errno::PROTO)?;
+    let [memory, keys, boards] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| Errno::PROTO)?;
     let blank = Blank::open(&memory)?;
-    let peer = meet(&socket, &theirs, &keys)?;
+    let peer = meet(&socket, &theirs, &[keys, boards])?;
     let keys = published::file().ok_or(Errno::NOMEM)?;
-    send(&socket, &hello(None), &[keys.as_fd()])?;
+    let boards = boards::file().ok_or(Errno::NOMEM)?;
+    send(&socket, &hello(None), &[keys.as_fd(), boards.as_fd()])?;
     let port = u16::try_from(theirs.port).map_err(|_| Errno::PROTO)?;
     let ends = Ends {
         source: plain(theirs.source),
@@ -161,7 +165,8 @@ fn hello(ends: Option<&Ends>) -> Hello {
     }
 }
 
-fn meet(socket: impl AsFd, hello: &Hello, keys: &OwnedFd) -> Result<Arc<Peer>, Errno> {
+/// `files` are the one with its keys and the one with its boards.
+fn meet(socket: impl AsFd, hello: &Hello, files: &[OwnedFd; 2]) -> Result<Arc<Peer>, Errno> {
     let probe = Probe {
         at: hello.probe_at,
         number: hello.probe,
@@ -170,7 +175,7 @@ fn meet(socket: impl AsFd, hello: &Hello, keys: &OwnedFd) -> Result<Arc<Peer>, E
         sockopt::socket_peercred(socket)?.pid,
         probe,
         hello.salt,
-        keys,
+        files,
     )
 }
 
@@ -179,7 +184,7 @@ fn send(
     hello: &Hello,
     fds: &[std::os::fd::BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
@@ -194,7 +199,7 @@ fn send(
 
 fn receive(socket: impl AsFd) -> Result<(Hello, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; HELLO];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut iov = [IoSliceMut::new(&mut bytes)];

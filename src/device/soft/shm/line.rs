@@ -8,7 +8,7 @@ use super::pipe::{Down, Pipe, service};
 use super::ring::Consumer;
 use super::wire::{NOTHING, Wire};
 use crate::device::soft::engine::{EventFlags, Scratch, Source};
-use crate::device::soft::polled::Polled;
+use crate::device::soft::polled::{Manner, Polled};
 use crate::device::soft::qp::Qp;
 use crate::device::soft::side::Side;
 use crate::device::soft::upcall::Upcalls;
@@ -49,13 +49,17 @@ impl Polled for Line {
         let next = self.wire.next.load(Ordering::Relaxed);
         let came = next != NOTHING && Consumer::is_full(self.wire.incoming(), next);
         if came || self.wire.blocked.load(Ordering::Relaxed) {
-            self.service(up, |_, _| Ok(()));
+            self.serve(up);
         }
     }
 
-    fn rouse(&self, awake: bool, up: &mut Upcalls) {
+    fn serve(&self, up: &mut Upcalls) {
+        self.service(up, |_, _| Ok(()));
+    }
+
+    fn set_manner(&self, manner: Manner, up: &mut Upcalls) {
         self.service(up, |pipe, _| {
-            pipe.rouse(awake);
+            pipe.set_manner(manner);
             Ok(())
         });
     }

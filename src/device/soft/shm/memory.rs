@@ -1,6 +1,7 @@
 //! Memory that two processes share: a file without a name, which goes with its last user.
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -36,20 +37,31 @@ impl Memory {
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
         }
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        let memory = Self::map(&fd, len, true)?;
+        let memory = Self::map(&fd, 0..len, true)?;
         Ok((fd, memory))
     }
 
     /// Maps a file that a peer has made, if it is one as [`Memory::create`] makes them.
     pub fn open(fd: impl AsFd, len: usize, writable: bool) -> Result<Memory, Errno> {
+        Self::open_part(fd, len, 0..len, writable)
+    }
+
+    /// Maps whole pages of such a file.
+    pub fn open_part(
+        fd: impl AsFd,
+        len: usize,
+        part: Range<usize>,
+        writable: bool,
+    ) -> Result<Memory, Errno> {
         let seals = rustix::fs::fcntl_get_seals(&fd)?;
         if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(&fd)?.st_size != len as i64 {
             return Err(Errno::INVAL);
         }
-        Self::map(&fd, len, writable)
+        Self::map(&fd, part, writable)
     }
 
-    fn map(fd: impl AsFd, len: usize, writable: bool) -> Result<Memory, Errno> {
+    fn map(fd: impl AsFd, part: Range<usize>, writable: bool) -> Result<Memory, Errno> {
+        let len = part.len();
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
         // SAFETY: a new mapping at an address that the kernel chooses.
@@ -60,7 +72,7 @@ impl Memory {
                 protection,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 fd,
-                0,
+                part.start as u64,
             )
         }?;
         let at = NonNull::new(at.cast()).ok_or(Errno::INVAL)?;

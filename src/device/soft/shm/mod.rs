@@ -31,7 +31,8 @@
 //! A side that sleeps says so in its bell ([`bell`]) and looks once more; whoever has
 //! something for it sees that and writes a byte to the local socket, which wakes the engine of
 //! the device. While a consumer polls there are no bells: it looks at the rings itself
-//! ([`polled`](super::polled)).
+//! ([`polled`](super::polled)). Who has many connections has them marked on a [`board`] and looks
+//! at that.
 //!
 //! # Ends
 //!
@@ -47,6 +48,8 @@
 //! write to our memory anyway: the keys keep it from mistakes, as those of a device do.
 
 pub mod bell;
+pub mod board;
+mod boards;
 mod data;
 mod greet;
 mod line;
@@ -59,6 +62,9 @@ pub mod ring;
 pub mod table;
 mod wire;
 
+#[cfg(test)]
+pub(in crate::device::soft) use boards::spoil;
+pub(in crate::device::soft) use boards::{Board, Slot};
 pub(in crate::device::soft) use greet::{Ends, Offer, answer, call, is_kin, listen};
 pub(in crate::device::soft) use opened::Opened;
 pub(in crate::device::soft) use pipe::{Pipe, execute, posted_recv, posted_send, tear};

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
+use super::boards::Theirs;
 use super::memory::Memory;
 use super::published::TABLE_LEN;
 use super::table::Table;
@@ -82,6 +83,7 @@ pub(super) struct Peer {
     looked: AtomicI64,
     table: Memory,
     salt: u32,
+    boards: Theirs,
 }
 
 /// By identifier and number of the probe.
@@ -91,8 +93,13 @@ type Peers = HashMap<(i32, u64), Weak<Peer>>;
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
 impl Peer {
-    /// The process `pid`, if it lets us in. `table` is the file with its keys.
-    pub fn meet(pid: Pid, probe: Probe, salt: u32, table: &OwnedFd) -> Result<Arc<Peer>, Errno> {
+    /// The process `pid`, if it lets us in. The files are those with its keys and its boards.
+    pub fn meet(
+        pid: Pid,
+        probe: Probe,
+        salt: u32,
+        [table, boards]: &[OwnedFd; 2],
+    ) -> Result<Arc<Peer>, Errno> {
         let mut all = PEERS.lock();
         all.retain(|_, peer| peer.strong_count() > 0);
         let name = (pid.as_raw_nonzero().get(), probe.number);
@@ -107,6 +114,7 @@ impl Peer {
             looked: AtomicI64::new(0),
             table: Memory::open(table, TABLE_LEN, false)?,
             salt,
+            boards: Theirs::open(boards)?,
         };
         let mut number = [0u8; 8];
         let mut local = libc::iovec {
@@ -140,6 +148,12 @@ impl Peer {
             slots: unsafe { self.table.as_slice::<Slot>() },
             salt: self.salt,
         }
+    }
+
+    /// Its boards.
+    #[inline]
+    pub fn boards(&self) -> &Theirs {
+        &self.boards
     }
 
     /// Whether it has ended, with all its threads.

@@ -1,6 +1,7 @@
 //! A connection through shared memory that carries data: what lies between the send and receive
 //! queues of a queue pair and the rings.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use super::bell::Wants;
+use super::boards::Slot;
 use super::line::Line;
 use super::opened::Opened;
 use super::ring::{Consumer, Producer, Violation};
@@ -16,7 +18,7 @@ use super::wire::{Half, NOTHING, State};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::handshakes::{Handshake, Seen};
 use crate::device::soft::loopback::Outcome;
-use crate::device::soft::polled::Polled;
+use crate::device::soft::polled::{Manner, Polled};
 use crate::device::soft::qp::Qp;
 use crate::device::soft::queue::Transfer;
 use crate::device::soft::side::{Phase, Side};
@@ -62,8 +64,10 @@ pub(in crate::device::soft) struct Pipe {
     line: Arc<Line>,
     /// We accepted, and the connection is not established before the first byte has come.
     waits: Option<Handshake>,
-    /// A consumer polls; otherwise the peer is to wake us.
-    awake: bool,
+    /// How we hear of the peer.
+    manner: Manner,
+    /// The sleep of the peer in which we have rung.
+    rung: Cell<u32>,
     pub(super) tx: Tx,
     pub(super) rx: Rx,
     /// The peer has nothing more to say.
@@ -114,7 +118,8 @@ impl Pipe {
             watch,
             line: Arc::new(line),
             waits: None,
-            awake: false,
+            manner: Manner::Asleep,
+            rung: Cell::new(0),
             tx: Tx::default(),
             rx: Rx::default(),
             ended: false,
@@ -143,7 +148,8 @@ impl Pipe {
             self.waits = Some(handshake);
             self.limit(me, HANDSHAKE);
         }
-        self.awake = self.watch.polled().add(self.line.clone());
+        let manner = self.watch.polled().add(self.line.clone());
+        self.set_manner(manner);
         *link = Link::Shm(Box::new(self));
         service(me, link, guard, up, |pipe, _| {
             pipe.watch.set(EventFlags::IN).map_err(|_| Down::Lost)
@@ -168,6 +174,13 @@ impl Pipe {
     #[inline]
     pub(super) fn tell(&self, what: Wants) {
         if self.theirs().bell.is_due(what) {
+            self.ring();
+        }
+        let slot = self.theirs().slot();
+        if slot != Slot::NONE
+            && let Some(sleep) = self.wire.peer().boards().mark(slot)
+            && self.rung.replace(sleep) != sleep
+        {
             self.ring();
         }
     }
@@ -224,7 +237,7 @@ impl Pipe {
                 }
             }
             self.settle(me)?;
-            if self.awake {
+            if self.manner != Manner::Asleep {
                 return Ok(());
             }
             let mut wants = Wants::CELLS;
@@ -278,10 +291,17 @@ impl Pipe {
         Ok(())
     }
 
-    /// A consumer polls from now on, or does not any more.
-    pub(super) fn rouse(&mut self, awake: bool) {
-        self.awake = awake;
-        if awake {
+    /// What the peer does from now on when it has something. Look at the rings after this.
+    pub(super) fn set_manner(&mut self, manner: Manner) {
+        let slot = match manner {
+            Manner::Marked(slot) => slot,
+            Manner::Asleep | Manner::Seen => Slot::NONE,
+        };
+        if slot != self.ours().slot() {
+            self.ours().set_slot(slot);
+        }
+        self.manner = manner;
+        if manner != Manner::Asleep {
             self.ours().bell.disarm();
         }
     }

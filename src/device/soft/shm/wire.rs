@@ -2,11 +2,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
 
 use super::bell::Bell;
+use super::boards::Slot;
 use super::memory::Memory;
 use super::peer::Peer;
 use super::ring::Ring;
@@ -32,6 +33,8 @@ pub(in crate::device::soft) struct Half {
     state: AtomicU32,
     /// The protection domain of its queue pair.
     pd: AtomicU32,
+    /// Where it wants to be marked.
+    slot: AtomicU32,
     pub bell: Bell,
     /// Its visits to the other side's memory.
     pub visits: Visits,
@@ -59,6 +62,18 @@ impl Half {
 
     pub fn set_pd(&self, pd: u32) {
         self.pd.store(pd, Ordering::Relaxed);
+    }
+
+    /// Where the other side is to mark, after a barrier, that it has done something.
+    #[inline]
+    pub fn slot(&self) -> Slot {
+        Slot(self.slot.load(Ordering::Acquire))
+    }
+
+    /// What was done before and not marked is to be looked at after this.
+    pub fn set_slot(&self, slot: Slot) {
+        self.slot.swap(slot.0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -6,6 +6,7 @@ mod data;
 mod engine;
 mod failures;
 mod kin;
+mod many;
 mod peers;
 mod raw;
 mod shared;
