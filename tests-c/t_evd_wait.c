@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static DAT_IA_HANDLE ia;
 static DAT_EVD_HANDLE evd;
@@ -281,6 +283,57 @@ static void evd_wait__interrupted_by_a_signal(void)
 	down();
 }
 
+/* A debugger or the shell stops the program and lets it go on. */
+static void evd_wait__goes_on_after_a_stop(void)
+{
+	struct waiter w;
+	pid_t parent = getpid(), child;
+
+	up();
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	pause_us(20000);
+	child = fork();
+	REQUIRE(child >= 0);
+	if (child == 0) {
+		for (int i = 0; i < 3; i++) {
+			kill(parent, SIGSTOP);
+			pause_us(20000);
+			kill(parent, SIGCONT);
+			pause_us(20000);
+		}
+		_exit(0);
+	}
+	REQUIRE(waitpid(child, NULL, 0) == child);
+	CHECK(pthread_tryjoin_np(w.thread, NULL) != 0);
+	post(1);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	down();
+}
+
+/* As with system calls, the handler may ask for that if there is no timeout. */
+static void evd_wait__goes_on_after_a_handler(void)
+{
+	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+	struct waiter w;
+
+	up();
+	REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	for (int i = 0; i < 5; i++) {
+		pause_us(10000);
+		CHECK(pthread_kill(w.thread, SIGUSR1) == 0);
+	}
+	pause_us(10000);
+	CHECK(pthread_tryjoin_np(w.thread, NULL) != 0);
+	post(1);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	down();
+}
+
 enum { EVENTS = 2000 };
 
 static void *poster(void *arg)
@@ -329,6 +382,8 @@ static const struct tap_test tests[] = {
 	T(evd_wait, released_by_set_unwaitable),
 	T(evd_wait, on_a_disabled_evd),
 	T(evd_wait, interrupted_by_a_signal),
+	T(evd_wait, goes_on_after_a_stop),
+	T(evd_wait, goes_on_after_a_handler),
 	T(evd_wait, each_event_once_and_in_order),
 	TAP_END,
 };

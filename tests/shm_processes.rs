@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -169,8 +170,15 @@ fn server() {
     assert_eq!(got.status, WcStatus::Success);
     end.post(SendOp::Send, got.byte_len);
     assert_eq!(end.completion().status, WcStatus::Success);
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
+    let word = AtomicU32::new(0);
+    std::thread::scope(|s| {
+        // A consumer that blocks until the end.
+        s.spawn(|| while device.block(&word, 0, None) != Some(Wake::Woken) {});
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        word.store(1, Ordering::SeqCst);
+        device.unblock(&word);
+    });
 }
 
 struct Server {
@@ -268,6 +276,19 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// How often the threads of a process have been switched to.
+fn switches(process: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let counts = status.lines().filter(|l| l.contains("ctxt_switches"));
+        counts
+            .map(|l| l.rsplit('\t').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    tasks.map(of).sum()
+}
+
 /// The tests count what the whole process shares: one at a time.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -284,6 +305,25 @@ fn the_parameter_decides() {
     assert!(shares("127.0.0.1 path=shm", "127.0.0.1", |_| ()));
     assert!(!shares("127.0.0.1 path=tcp", "127.0.0.1 path=shm", |_| ()));
     assert!(!shares("127.0.0.1", "127.0.0.1 path=tcp", |_| ()));
+}
+
+/// A process that waits costs nothing, once there were no polls for a while.
+#[test]
+fn nothing_happens_while_nothing_happens() {
+    let _alone = alone();
+    for path in ["path=shm", "path=tcp"] {
+        let params = format!("127.0.0.1 {path}");
+        let device = Soft::open(&params).unwrap();
+        let server = Server::start(&params, |_| ());
+        let end = server.connect(&device);
+        let process = server.child.id();
+        std::thread::sleep(Duration::from_millis(200));
+        let before = switches(process);
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(switches(process) - before, 0, "{path}");
+        server.end();
+        end.qp.destroy();
+    }
 }
 
 /// Where the kernel says no there is TCP, and the programs notice nothing.

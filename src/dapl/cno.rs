@@ -114,7 +114,7 @@ impl<D: Device> Cno<D> {
         for _ in 0..state.waiters {
             state.triggered.push_back(Handle::NULL);
         }
-        self.wake.notify_all();
+        self.wake.notify_all(&*self.base.ia.device);
         let agent = state.agent;
         drop(state);
         agent.call(Handle::NULL);
@@ -128,7 +128,7 @@ impl<D: Device> Cno<D> {
             state.triggered.push_back(evd);
         }
         if state.waiters > 0 {
-            self.wake.notify_one();
+            self.wake.notify_one(&*self.base.ia.device);
         }
         let agent = state.agent;
         drop(state);
@@ -139,8 +139,10 @@ impl<D: Device> Cno<D> {
     fn wait(&self, timeout: Option<Duration>) -> Result<Handle> {
         let deadline = timeout.map(|t| Instant::now() + t);
         let device = &self.base.ia.device;
-        // What has arrived but waits to be looked at may trigger us.
-        device.progress();
+        if timeout == Some(Duration::ZERO) {
+            // What has arrived but waits to be looked at may trigger us.
+            device.progress();
+        }
         let mut state = self.state.lock();
         if state.dead {
             return Err(Error::handle(Subtype::HandleCno));
@@ -152,9 +154,6 @@ impl<D: Device> Cno<D> {
             return Err(Kind::QueueEmpty.into());
         }
         state.waiters += 1;
-        drop(state);
-        device.before_block();
-        let mut state = self.state.lock();
         let evd = loop {
             if let Some(evd) = state.triggered.pop_front() {
                 break Ok(evd);
@@ -162,7 +161,7 @@ impl<D: Device> Cno<D> {
             if state.dead {
                 break Ok(Handle::NULL);
             }
-            let wake = self.wake.sleep(&mut state, deadline);
+            let wake = self.wake.sleep(&**device, &mut state, deadline);
             if state.triggered.is_empty() && !state.dead {
                 match wake {
                     Wake::Woken => {}
@@ -194,7 +193,7 @@ impl<D: Device> Cno<D> {
         let mut state = self.state.lock();
         state.dead = true;
         state.triggered.clear();
-        self.wake.notify_all();
+        self.wake.notify_all(&*self.base.ia.device);
         let agent = state.agent;
         drop(state);
         agent.call(Handle::NULL);

@@ -1,4 +1,4 @@
-//! Where threads block: a futex behind a lock.
+//! Where threads block: in the device, which may serve itself there, or on a futex.
 //!
 //! A condition variable of the standard kind hides signals from its caller; the API wants to
 //! report them (`DAT_INTERRUPTED_CALL`).
@@ -8,18 +8,9 @@ use std::time::Instant;
 
 use parking_lot::MutexGuard;
 
+use crate::device::Device;
+pub use crate::device::Wake;
 use crate::handle::Held;
-
-/// How a sleep ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wake {
-    /// Woken, or for no reason: look again.
-    Woken,
-    /// The deadline passed.
-    TimedOut,
-    /// A signal handler ran.
-    Interrupted,
-}
 
 /// A lock that is held, and can be let go for a while.
 pub trait Unlock {
@@ -45,19 +36,30 @@ impl<T> Unlock for Held<'_, T> {
 pub struct Sleepers {
     /// Changes with every notification.
     sequence: AtomicU32,
-    /// Threads that sleep or are about to.
+    /// Threads that sleep on it or are about to, other than in the device.
     sleeping: AtomicU32,
 }
 
 impl Sleepers {
     /// Lets go of the lock, sleeps, and takes the lock again. A notification that came after
     /// the lock was let go is not missed.
-    pub fn sleep(&self, lock: &mut impl Unlock, deadline: Option<Instant>) -> Wake {
+    pub fn sleep(
+        &self,
+        device: &impl Device,
+        lock: &mut impl Unlock,
+        deadline: Option<Instant>,
+    ) -> Wake {
         let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sleeping.fetch_add(1, Ordering::Relaxed);
-        let wake = lock.unlocked(|| self.block(sequence, deadline));
-        self.sleeping.fetch_sub(1, Ordering::Relaxed);
-        wake
+        lock.unlocked(|| {
+            if let Some(wake) = device.block(&self.sequence, sequence, deadline) {
+                return wake;
+            }
+            // Before the kernel compares the sequence; the notifier does it the other way round.
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
+            let wake = self.block(sequence, deadline);
+            self.sleeping.fetch_sub(1, Ordering::Relaxed);
+            wake
+        })
     }
 
     fn block(&self, sequence: u32, deadline: Option<Instant>) -> Wake {
@@ -89,18 +91,20 @@ impl Sleepers {
     }
 
     /// Wakes one sleeper. The lock is held, so that nobody is between deciding and sleeping.
-    pub fn notify_one(&self) {
-        self.notify(1);
+    pub fn notify_one(&self, device: &impl Device) {
+        self.notify(device, 1);
     }
 
     /// Wakes all sleepers. The lock is held.
-    pub fn notify_all(&self) {
-        self.notify(i32::MAX);
+    pub fn notify_all(&self, device: &impl Device) {
+        self.notify(device, i32::MAX);
     }
 
-    fn notify(&self, count: i32) {
-        self.sequence.fetch_add(1, Ordering::Relaxed);
-        if self.sleeping.load(Ordering::Relaxed) == 0 {
+    fn notify(&self, device: &impl Device, count: i32) {
+        self.sequence.fetch_add(1, Ordering::SeqCst);
+        // One that serves in this very thread sees it without being woken.
+        let woken = device.unblock(&self.sequence);
+        if (woken && count == 1) || self.sleeping.load(Ordering::SeqCst) == 0 {
             return;
         }
         // SAFETY: the futex lives during the call.
@@ -118,36 +122,56 @@ impl Sleepers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::soft::Soft;
     use parking_lot::Mutex;
-    use std::sync::Arc;
     use std::time::Duration;
 
+    /// One of them sleeps in the device.
     #[test]
-    fn a_notified_thread_wakes() {
-        let shared = Arc::new((Mutex::new(false), Sleepers::default()));
-        let other = shared.clone();
-        let thread = std::thread::spawn(move || {
-            let mut ready = other.0.lock();
-            while !*ready {
-                assert_ne!(other.1.sleep(&mut ready, None), Wake::TimedOut);
-            }
-        });
-        std::thread::sleep(Duration::from_millis(5));
-        let mut ready = shared.0.lock();
-        *ready = true;
-        shared.1.notify_all();
-        drop(ready);
-        thread.join().unwrap();
+    fn notified_threads_wake() {
+        const SLEEPERS: u32 = 3;
+        let device = Soft::open("127.0.0.1").unwrap();
+        let shared = (Mutex::new(0), Sleepers::default());
+        let (tokens, sleepers) = &shared;
+        for one_by_one in [true, false] {
+            std::thread::scope(|s| {
+                for _ in 0..SLEEPERS {
+                    s.spawn(|| {
+                        let mut tokens = tokens.lock();
+                        while *tokens == 0 {
+                            let wake = sleepers.sleep(&*device, &mut tokens, None);
+                            assert_ne!(wake, Wake::TimedOut);
+                        }
+                        *tokens -= 1;
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                let mut tokens = tokens.lock();
+                *tokens = SLEEPERS;
+                if one_by_one {
+                    (0..SLEEPERS).for_each(|_| sleepers.notify_one(&*device));
+                } else {
+                    sleepers.notify_all(&*device);
+                }
+            });
+        }
     }
 
     #[test]
     fn a_deadline_ends_the_sleep() {
-        let lock = Mutex::new(());
-        let start = Instant::now();
-        let deadline = start + Duration::from_millis(20);
+        let device = Soft::open("127.0.0.1").unwrap();
         let sleepers = Sleepers::default();
-        let mut guard = lock.lock();
-        while sleepers.sleep(&mut guard, Some(deadline)) != Wake::TimedOut {}
-        assert!(start.elapsed() >= Duration::from_millis(20));
+        let sleep = || {
+            let lock = Mutex::new(());
+            let start = Instant::now();
+            let deadline = start + Duration::from_millis(20);
+            let mut guard = lock.lock();
+            while sleepers.sleep(&*device, &mut guard, Some(deadline)) != Wake::TimedOut {}
+            assert!(start.elapsed() >= Duration::from_millis(20));
+        };
+        std::thread::scope(|s| {
+            s.spawn(sleep);
+            s.spawn(sleep);
+        });
     }
 }

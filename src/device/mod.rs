@@ -20,7 +20,8 @@ pub mod verbs;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
 
 pub use types::*;
 
@@ -228,6 +229,17 @@ pub struct QpParts<'a, D: Device> {
     pub srq: Option<&'a Arc<D::Srq>>,
 }
 
+/// How a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Woken, or for no reason: look again.
+    Woken,
+    /// The deadline passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
 /// A device that is open.
 pub trait Device: Sized + Send + Sync + 'static {
     /// Protection domain; dropping it frees it.
@@ -270,8 +282,17 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
     /// at once. Called when a poll found nothing.
     fn progress(&self);
-    /// A consumer is about to block: from now on the device serves itself.
-    fn before_block(&self);
+    /// How long a consumer that waits looks for events itself before it blocks, if that is worth
+    /// while; a consumer that does not look at all need not call [`Device::progress`] before it
+    /// blocks.
+    fn spin(&self) -> Duration;
+    /// A consumer blocks, until `word` is not `value` any more: from now on the device serves
+    /// itself. It may do so in this thread, and then returns when that is over. `None` if the
+    /// thread is to sleep in another way.
+    fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake>;
+    /// Wakes the thread that is in [`Device::block`] for this word, which has been changed. False
+    /// if there is none, or it was woken before.
+    fn unblock(&self, word: &AtomicU32) -> bool;
 
     /// Makes a protection domain.
     ///

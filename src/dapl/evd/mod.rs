@@ -6,6 +6,7 @@
 //! there go first, so that the order of arrival is kept over all streams of the EVD.
 
 mod calls;
+mod eagerness;
 mod wait;
 
 pub use calls::*;
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
 
+use self::eagerness::Eagerness;
 use super::cno::Cno;
 use super::ep::Ep;
 use super::ia::Ia;
@@ -96,6 +98,8 @@ pub struct Evd<D: Device> {
     state: Biased<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
     wake: Sleepers,
+    /// Whether it looks for events itself before it sleeps.
+    eagerness: Eagerness,
 }
 
 struct State<D: Device> {
@@ -254,6 +258,7 @@ impl<D: Device> Evd<D> {
                 dead: false,
             }),
             wake: Sleepers::default(),
+            eagerness: Eagerness::default(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
         evd.arm(&evd.state.lock());
@@ -377,7 +382,7 @@ impl<D: Device> Evd<D> {
     fn signal(&self, state: &mut State<D>) {
         if state.waiter {
             state.signalled = true;
-            self.wake.notify_one();
+            self.wake.notify_one(&*self.base.ia.device);
         }
     }
 

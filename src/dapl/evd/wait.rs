@@ -12,10 +12,6 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
-/// How long a waiter looks for events itself before it goes to sleep: what a sleep and the
-/// wake-up from it cost.
-const SPIN: Duration = Duration::from_micros(30);
-
 impl<D: Device> Evd<D> {
     /// The short way of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
     /// and the number of those that are left.
@@ -63,18 +59,34 @@ impl<D: Device> Evd<D> {
         state.signalled = false;
         let controlled = state.control != 0;
         drop(state);
-        let deadline = timeout.map(|t| Instant::now() + t);
-        let found = if controlled {
-            // Only notifications end the wait, and looking ourselves would not tell which
-            // events those are.
-            self.base.ia.device.progress();
+        let begun = Instant::now();
+        let deadline = timeout.map(|t| begun + t);
+        let device = &self.base.ia.device;
+        // Where consumers control notification it alone ends the wait, and looking ourselves
+        // would not tell which events those are.
+        let spin = if controlled {
+            Duration::ZERO
+        } else {
+            self.eagerness.spin(device.spin())
+        };
+        let found = if spin.is_zero() {
+            if timeout == Some(Duration::ZERO) {
+                device.progress();
+            }
             None
         } else {
-            self.spin(threshold, deadline)
+            self.spin(threshold, begun + timeout.map_or(spin, |t| t.min(spin)))
         };
         let result = match found {
-            Some(event) => Ok(event),
-            None => self.sleep(threshold, deadline),
+            Some(event) => {
+                self.eagerness.was_right();
+                Ok(event)
+            }
+            None => {
+                let result = self.sleep(threshold, deadline);
+                self.eagerness.slept(spin, device.spin(), begun.elapsed());
+                result
+            }
         };
         let mut state = self.state.lock();
         state.waiter = false;
@@ -115,10 +127,8 @@ impl<D: Device> Evd<D> {
     }
 
     /// Looks for events in this thread for a short while.
-    fn spin(&self, threshold: usize, deadline: Option<Instant>) -> Option<Event> {
+    fn spin(&self, threshold: usize, end: Instant) -> Option<Event> {
         let device = &self.base.ia.device;
-        let start = Instant::now();
-        let end = deadline.map_or(start + SPIN, |d| d.min(start + SPIN));
         loop {
             device.progress();
             let mut state = self.state.lock();
@@ -134,7 +144,7 @@ impl<D: Device> Evd<D> {
     }
 
     fn sleep(&self, threshold: usize, deadline: Option<Instant>) -> Result<Event> {
-        let mut blocked = false;
+        let device = &*self.base.ia.device;
         let mut state = self.state.lock();
         loop {
             state.signalled = false;
@@ -152,15 +162,8 @@ impl<D: Device> Evd<D> {
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Err(Kind::TimeoutExpired.into());
             }
-            if !blocked {
-                // The device may call back from here.
-                drop(state);
-                self.base.ia.device.before_block();
-                blocked = true;
-                state = self.state.lock();
-            }
             while !state.signalled {
-                match self.wake.sleep(&mut state, deadline) {
+                match self.wake.sleep(device, &mut state, deadline) {
                     Wake::Woken => {}
                     Wake::TimedOut => break,
                     Wake::Interrupted if state.signalled => break,

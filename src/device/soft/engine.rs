@@ -2,37 +2,46 @@
 //! consumer does.
 //!
 //! Whoever holds the engine lock serves sockets; others stay away. A consumer that polls serves
-//! in its own thread ([`Engine::progress`]). The thread of the engine then keeps out of the
-//! way: woken by a socket, and seeing that there were polls since it last looked, it naps for a
-//! moment instead, and only serves if nobody else has by then. A consumer that is about to
-//! block ends that at once ([`Engine::before_block`]). Without traffic the thread sleeps in the
-//! kernel for as long as it takes.
+//! in its own thread ([`Engine::progress`]), and so does one that blocks
+//! ([`Engine::block`](super::lead)). The thread of the engine is for the times in between. Woken
+//! by a socket, and seeing that there were polls since it last looked, it steps aside for as
+//! long as they go on. Without traffic it sleeps in the kernel for as long as it takes.
+//!
+//! An established connection is watched for edges, so that the kernel wakes one thread for what
+//! comes and not another when that one has looked. Whoever takes an edge has to serve it.
 
-use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::handshakes::Handshakes;
+use super::lead::Eventfd;
 use super::polled::PolledSet;
+use super::seat::{Bell, Seat};
+pub(super) use super::timers::Timer;
+use super::timers::Timers;
 use super::upcall::Upcalls;
-pub(super) use super::watch::{Timer, Watch};
+pub(super) use super::watch::Watch;
 use crate::device::DeviceError;
 
 pub(super) use rustix::event::epoll::EventFlags;
 
-/// How long the thread leaves sockets to consumers that poll.
-const NAP: Duration = Duration::from_millis(1);
+/// How long the thread leaves sockets to consumers before it looks whether they still serve.
+pub(super) const NAP: Duration = Duration::from_millis(1);
 /// Bytes of the buffer that all sockets are read into.
 pub(super) const RX: usize = 512 * 1024;
 /// Sockets served in one round.
 const BATCH: usize = 64;
+/// Events that are not of a source: the bell of the seat, and the clock of the timers.
+const BELL: u64 = u64::MAX;
+const CLOCK: u64 = u64::MAX - 1;
 
 /// Something that owns a watched socket.
 pub(super) trait Source: Send + Sync {
@@ -56,12 +65,38 @@ impl Scratch {
     }
 }
 
-pub(super) type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
+/// Events that were taken from the epoll instance, and are to be served.
+pub(super) struct Batch {
+    events: [MaybeUninit<epoll::Event>; BATCH],
+    len: usize,
+}
 
-#[derive(Default)]
-pub(super) struct Timers {
-    pub(super) queue: BTreeMap<(Instant, u64), Task>,
-    pub(super) next: u64,
+impl Batch {
+    pub fn new() -> Batch {
+        Batch {
+            events: [const { MaybeUninit::uninit() }; BATCH],
+            len: 0,
+        }
+    }
+
+    /// Takes those that are there, or waits for some.
+    pub fn fill(&mut self, epoll: &OwnedFd, timeout: Option<&Timespec>) -> Result<(), Errno> {
+        self.len = 0;
+        let (ready, _) = epoll::wait(epoll, &mut self.events, timeout)?;
+        self.len = ready.len();
+        Ok(())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &epoll::Event> {
+        // SAFETY: so many were written.
+        self.events[..self.len]
+            .iter()
+            .map(|event| unsafe { event.assume_init_ref() })
+    }
+
+    fn contains(&self, token: u64) -> bool {
+        self.iter().any(|event| event.data.u64() == token)
+    }
 }
 
 #[derive(Default)]
@@ -107,21 +142,25 @@ impl Sources {
 
 pub(super) struct Inner {
     pub(super) epoll: OwnedFd,
-    /// Wakes the thread, and only the thread: consumers do not look at it.
-    wake: OwnedFd,
+    /// The place of the consumer that serves while it blocks.
+    pub(super) seat: Seat<Eventfd>,
+    /// Counts consumers that have found it taken.
+    pub(super) guests: AtomicU32,
     pub(super) sources: Mutex<Sources>,
-    pub(super) timers: Mutex<Timers>,
+    pub(super) timers: Timers,
     /// The engine lock.
     work: Mutex<Scratch>,
     /// Connections; without any there is nothing to poll for.
     pub(super) streams: AtomicUsize,
     /// Connections that are looked at without the kernel.
     pub(super) polled: PolledSet,
+    /// A timer is set that looks whether there are looks; how many there were the last time.
+    ticking: AtomicBool,
+    looks: Mutex<u32>,
     /// Counts polls, to show that there are some.
-    polls: AtomicU32,
-    /// A consumer blocks: the thread has to serve.
-    blocked: AtomicBool,
-    napping: AtomicBool,
+    pub(super) polls: AtomicU32,
+    /// The thread is elsewhere than in the epoll instance.
+    pub(super) away: AtomicBool,
     nap: Mutex<()>,
     nap_end: Condvar,
     stop: AtomicBool,
@@ -130,7 +169,7 @@ pub(super) struct Inner {
 
 /// See the module.
 pub(super) struct Engine {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -139,20 +178,26 @@ impl Engine {
     pub fn new() -> std::io::Result<Engine> {
         let inner = Inner {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            seat: Seat::new(Eventfd::new()?),
+            guests: AtomicU32::new(0),
             sources: Mutex::default(),
-            timers: Mutex::default(),
+            timers: Timers::new()?,
             work: Mutex::default(),
             streams: AtomicUsize::new(0),
             polled: PolledSet::default(),
+            ticking: AtomicBool::new(false),
+            looks: Mutex::new(0),
             polls: AtomicU32::new(0),
-            blocked: AtomicBool::new(false),
-            napping: AtomicBool::new(false),
+            away: AtomicBool::new(false),
             nap: Mutex::new(()),
             nap_end: Condvar::new(),
             stop: AtomicBool::new(false),
             handshakes: Arc::default(),
         };
+        let data = epoll::EventData::new_u64;
+        let edges = EventFlags::IN | EventFlags::ET;
+        epoll::add(&inner.epoll, inner.seat.bell(), data(BELL), EventFlags::IN)?;
+        epoll::add(&inner.epoll, inner.timers.clock(), data(CLOCK), edges)?;
         Ok(Engine {
             inner: Arc::new(inner),
             thread: Mutex::new(None),
@@ -204,29 +249,25 @@ impl Engine {
     /// Serves sockets if nobody does, and what is looked at without them.
     #[inline]
     pub fn progress(&self) {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         if inner.polled.look() {
-            inner.wake();
+            inner.tick();
         }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
         if let Some(mut scratch) = inner.work.try_lock() {
-            let up = inner.serve(&mut scratch);
-            drop(scratch);
-            up.run();
-        }
-    }
-
-    /// From now on the thread serves.
-    pub fn before_block(&self) {
-        let inner = &*self.inner;
-        inner.polled.sleep();
-        inner.blocked.store(true, Ordering::SeqCst);
-        if inner.napping.load(Ordering::SeqCst) {
-            let _nap = inner.nap.lock();
-            inner.nap_end.notify_one();
+            let mut batch = Batch::new();
+            let zero = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            if batch.fill(&inner.epoll, Some(&zero)).is_ok() {
+                let up = inner.work(&batch, &mut scratch);
+                drop(scratch);
+                inner.finish(&batch, up);
+            }
         }
     }
 
@@ -308,8 +349,10 @@ fn without_signals<R>(f: impl FnOnce() -> R) -> R {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.inner.stop.store(true, Ordering::SeqCst);
-        self.before_block();
-        self.inner.wake();
+        drop(self.inner.nap.lock());
+        self.inner.nap_end.notify_one();
+        // There is no leader any more that would take it back.
+        self.inner.seat.bell().ring();
         if let Some(thread) = self.thread.get_mut().take() {
             // An upcall may have dropped the device: the thread then ends by itself.
             if thread.thread().id() != std::thread::current().id() {
@@ -318,107 +361,57 @@ impl Drop for Engine {
         }
         // Sockets and timers that nobody waits for any more may refer back to the engine.
         let sources = std::mem::take(&mut *self.inner.sources.lock());
-        let timers = std::mem::take(&mut *self.inner.timers.lock());
-        drop((sources, timers));
+        drop(sources);
+        self.inner.timers.clear();
     }
 }
 
 impl Inner {
     fn run(&self) {
         let mut seen = self.polls.load(Ordering::Relaxed);
-        let mut looks = 0;
-        let mut tick = None;
+        let mut batch = Batch::new();
         while !self.stop.load(Ordering::SeqCst) {
-            let mut timeout = self.run_timers();
-            if self.polled.is_ticking() {
-                let now = Instant::now();
-                let at = *tick.get_or_insert(now + NAP);
-                if now >= at {
-                    self.polled.tick(&mut looks);
-                    tick = None;
-                    continue;
-                }
-                timeout = Some(timeout.unwrap_or(NAP).min(at - now));
-            }
-            if !self.sleep(timeout) {
+            self.away.store(false, Ordering::Relaxed);
+            let taken = batch.fill(&self.epoll, None);
+            self.away.store(true, Ordering::Relaxed);
+            if taken.is_err() {
                 continue;
             }
-            let polls = self.polls.load(Ordering::Relaxed);
-            let blocked = self.blocked.swap(false, Ordering::SeqCst);
-            let left_to_pollers = polls != seen && !blocked;
-            seen = polls;
-            if left_to_pollers {
+            self.serve(&batch);
+            // A leader that was called takes its bell back, as soon as it has a processor.
+            let mut aside = batch.contains(BELL);
+            loop {
+                let polls = self.polls.load(Ordering::Relaxed);
+                aside |= polls != seen;
+                seen = polls;
+                if !aside {
+                    break;
+                }
                 self.nap();
-            } else {
-                let mut scratch = self.work.lock();
-                let up = self.serve(&mut scratch);
-                drop(scratch);
-                up.run();
+                aside = false;
             }
         }
-    }
-
-    /// Sleeps until something is to do; true if that is a socket.
-    fn sleep(&self, timeout: Option<Duration>) -> bool {
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: t.as_secs() as i64,
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
-        let mut fds = [
-            PollFd::new(&self.epoll, PollFlags::IN),
-            PollFd::new(&self.wake, PollFlags::IN),
-        ];
-        // An error is an interruption by a signal: look again.
-        let _ = poll(&mut fds, timeout.as_ref());
-        if fds[1].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-        }
-        fds[0].revents().contains(PollFlags::IN)
+        self.away.store(false, Ordering::Relaxed);
     }
 
     fn nap(&self) {
         let mut nap = self.nap.lock();
-        self.napping.store(true, Ordering::SeqCst);
-        if !self.blocked.load(Ordering::SeqCst) {
+        if !self.stop.load(Ordering::SeqCst) {
             self.nap_end.wait_for(&mut nap, NAP);
         }
-        self.napping.store(false, Ordering::SeqCst);
     }
 
-    pub(super) fn wake(&self) {
-        // Fails only when the counter is full: then the thread is awake.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    /// Serves what was taken.
+    pub(super) fn serve(&self, batch: &Batch) {
+        let mut scratch = self.work.lock();
+        let up = self.work(batch, &mut scratch);
+        drop(scratch);
+        self.finish(batch, up);
     }
 
-    /// Runs what is due; returns the time until the next.
-    fn run_timers(&self) -> Option<Duration> {
-        loop {
-            let mut timers = self.timers.lock();
-            let first = timers.queue.first_entry()?;
-            let now = Instant::now();
-            if first.key().0 > now {
-                return Some(first.key().0 - now);
-            }
-            let task = first.remove();
-            drop(timers);
-            let mut up = Upcalls::default();
-            task(&mut up);
-            up.run();
-        }
-    }
-
-    /// One round over the sockets that are ready.
-    fn serve(&self, scratch: &mut Scratch) -> Upcalls {
+    fn work(&self, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
-        let mut events = [MaybeUninit::<epoll::Event>::uninit(); BATCH];
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut events, Some(&zero)) else {
-            return up;
-        };
-        for event in ready {
+        for event in batch.iter() {
             let token = event.data.u64();
             let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
             if let Some(source) = source {
@@ -427,5 +420,33 @@ impl Inner {
         }
         self.polled.served(&mut up);
         up
+    }
+
+    /// Without the engine lock.
+    fn finish(&self, batch: &Batch, up: Upcalls) {
+        up.run();
+        if batch.contains(CLOCK) {
+            self.timers.run();
+        }
+    }
+
+    /// Looks in a while whether consumers still poll.
+    #[cold]
+    fn tick(self: &Arc<Self>) {
+        if self.ticking.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let inner = Arc::downgrade(self);
+        let task = move |_: &mut Upcalls| {
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            inner.ticking.store(false, Ordering::SeqCst);
+            inner.polled.tick(&mut inner.looks.lock());
+            if inner.polled.is_ticking() {
+                inner.tick();
+            }
+        };
+        self.timers.add(NAP, Box::new(task));
     }
 }

@@ -16,6 +16,7 @@ mod engine;
 mod handshakes;
 pub mod iwarp;
 pub mod keys;
+mod lead;
 pub(in crate::device) mod listen;
 mod loopback;
 mod mr;
@@ -25,12 +26,14 @@ mod polled;
 mod port;
 mod qp;
 mod queue;
+pub mod seat;
 pub mod shm;
 mod side;
 pub mod slot;
 mod socket;
 mod srq;
 mod stream;
+mod timers;
 mod upcall;
 mod view;
 mod watch;
@@ -42,7 +45,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use cq::Cq;
 pub use listen::{ConnRequest, Listener};
@@ -57,7 +60,7 @@ use self::side::Identity;
 use self::upcall::Events;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
-    QpHandler, QpParts, Sge, SrqHandler,
+    QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
 
 const MAX_QP: u32 = 1 << 16;
@@ -66,6 +69,8 @@ const MAX_PD: u32 = 1 << 16;
 const MAX_WR: u32 = 1 << 16;
 const MAX_SGE: u32 = 64;
 const MAX_RD: u32 = 128;
+/// How long a waiting consumer looks for events before it blocks, in microseconds.
+const SPIN: u64 = 30;
 /// The largest that InfiniBand has a name for: our packets are those of TCP.
 const MTU: u32 = 4096;
 
@@ -91,6 +96,8 @@ fn count(counter: &AtomicU32, max: u32) -> Result<(), DeviceError> {
 /// The device, open.
 pub struct Soft {
     params: Params,
+    /// How long consumers that wait look for events themselves.
+    spin: Duration,
     attr: DeviceAttr,
     counts: Counts,
     engine: Engine,
@@ -141,6 +148,12 @@ fn attributes(params: &Params) -> DeviceAttr {
     }
 }
 
+/// What a sleep and the wake-up from it cost, if a peer can run while a consumer looks.
+fn default_spin() -> Duration {
+    let cpus = rustix::thread::sched_getaffinity(None).map_or(2, |cpus| cpus.count());
+    Duration::from_micros(if cpus > 1 { SPIN } else { 0 })
+}
+
 /// What a queue pair is made of.
 fn identity(
     parts: &QpParts<'_, Soft>,
@@ -189,6 +202,7 @@ impl Device for Soft {
         let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
         Ok(Arc::new(Soft {
             attr: attributes(&params),
+            spin: params.spin.unwrap_or_else(default_spin),
             params,
             counts: Counts::default(),
             engine,
@@ -209,8 +223,16 @@ impl Device for Soft {
         self.engine.progress();
     }
 
-    fn before_block(&self) {
-        self.engine.before_block();
+    fn spin(&self) -> Duration {
+        self.spin
+    }
+
+    fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
+        self.engine.block(word, value, deadline)
+    }
+
+    fn unblock(&self, word: &AtomicU32) -> bool {
+        self.engine.unblock(word)
     }
 
     fn alloc_pd(self: &Arc<Self>) -> Result<Pd, DeviceError> {

@@ -8,6 +8,10 @@
 //! providers have a port number there (`"eth0 0"`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+/// The longest spin, in microseconds.
+const MAX_SPIN: u64 = 1000;
 
 /// A parameter that an entry may set.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +46,12 @@ pub const KEYS: &[Key] = &[
         default: "that of the system",
         help: "Congestion control algorithm of TCP connections, such as cubic.",
     },
+    Key {
+        name: "spin",
+        values: "0 to 1000",
+        default: "30, and 0 in a process with one processor",
+        help: "Microseconds for which a consumer that waits looks for events before it sleeps, if that has been worth while.",
+    },
 ];
 
 /// How peers are reached.
@@ -68,6 +78,8 @@ pub(super) struct Params {
     pub path: Path,
     /// Congestion control algorithm, if not the system's.
     pub congestion: Option<String>,
+    /// How long consumers that wait look for events themselves, if it is given.
+    pub spin: Option<Duration>,
 }
 
 impl Params {
@@ -76,7 +88,7 @@ impl Params {
     /// # Errors
     /// What is wrong with it, for the log.
     pub fn parse(text: &str) -> Result<Params, String> {
-        let (mut crc, mut path, mut congestion) = (true, Path::Auto, None);
+        let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
         let mut name = None;
         let mut port = None;
         for word in text.split_whitespace() {
@@ -89,6 +101,10 @@ impl Params {
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
                 }
+                Some(("spin", value)) => match value.parse() {
+                    Ok(micros @ 0..=MAX_SPIN) => spin = Some(Duration::from_micros(micros)),
+                    _ => return Err(wrong_key("spin", value)),
+                },
                 Some((key, value)) => return Err(wrong_key(key, value)),
                 None if name.is_none() => name = Some(word),
                 None if port.is_none() && word.parse::<u32>().is_ok() => port = Some(word),
@@ -105,6 +121,7 @@ impl Params {
             crc,
             path,
             congestion,
+            spin,
         })
     }
 }
@@ -246,6 +263,9 @@ mod tests {
         assert_eq!(p.address, "127.0.0.1:0".parse().unwrap());
         assert_eq!(p.path, Path::Tcp);
         assert_eq!(p.congestion.as_deref(), Some("cubic"));
+        assert_eq!(p.spin, None);
+        let p = Params::parse("lo spin=50").unwrap();
+        assert_eq!(p.spin, Some(Duration::from_micros(50)));
     }
 
     #[test]
@@ -265,6 +285,8 @@ mod tests {
             ("crc=maybe", "on|off"),
             ("path=", "auto|shm|tcp"),
             ("congestion=", "NAME"),
+            ("spin=", "0 to 1000"),
+            ("spin=1001", "0 to 1000"),
             ("speed=9", "known: crc"),
         ] {
             let error = Params::parse(text).unwrap_err();

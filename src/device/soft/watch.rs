@@ -1,15 +1,16 @@
-//! What the engine is asked to look after: sockets and timers.
+//! The sockets that the engine is asked to look after.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::epoll;
 
-use super::engine::{EventFlags, Inner, Source, Task};
+use super::engine::{EventFlags, Inner, Source};
 use super::handshakes::Handshakes;
 use super::polled::PolledSet;
+use super::timers::Timer;
 use super::upcall::Upcalls;
 use crate::device::DeviceError;
 
@@ -51,10 +52,23 @@ impl Watch {
         if self.events == events {
             return Ok(());
         }
+        self.tell(events)
+    }
+
+    /// Those who are told of edges are told again of what is there.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn again(&mut self) -> Result<(), DeviceError> {
+        self.tell(self.events)
+    }
+
+    fn tell(&mut self, events: EventFlags) -> Result<(), DeviceError> {
         let data = epoll::EventData::new_u64(self.token);
         let epoll_fd = &self.inner.epoll;
         let done = match (self.added, events.is_empty()) {
-            (_, true) => epoll::delete(epoll_fd, &self.fd),
+            (false, true) => Ok(()),
+            (true, true) => epoll::delete(epoll_fd, &self.fd),
             (false, _) => epoll::add(epoll_fd, &self.fd, data, events),
             (true, _) => epoll::modify(epoll_fd, &self.fd, data, events),
         };
@@ -114,44 +128,5 @@ impl Drop for Watch {
         }
         let source = self.inner.sources.lock().remove(self.token);
         drop(source);
-    }
-}
-
-/// A timer that was set. Dropping it stops it.
-pub(super) struct Timer {
-    inner: Arc<Inner>,
-    key: (Instant, u64),
-}
-
-impl Timer {
-    pub(super) fn new(inner: &Arc<Inner>, delay: Duration, task: Task) -> Timer {
-        let now = Instant::now();
-        // An instant that cannot be expressed is never.
-        let at = now
-            .checked_add(delay)
-            .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
-        let mut timers = inner.timers.lock();
-        let key = (at, timers.next);
-        timers.next += 1;
-        timers.queue.insert(key, task);
-        let first = timers
-            .queue
-            .first_key_value()
-            .is_some_and(|(k, _)| *k == key);
-        drop(timers);
-        if first {
-            inner.wake();
-        }
-        Timer {
-            inner: inner.clone(),
-            key,
-        }
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        let task = self.inner.timers.lock().queue.remove(&self.key);
-        drop(task);
     }
 }

@@ -38,7 +38,8 @@ mod wc;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
 
 pub use cq::Cq;
 pub use listen::{ConnRequest, Listener};
@@ -53,7 +54,7 @@ use self::mw::Windows;
 use self::params::Params;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
-    QpHandler, QpParts, Sge, SrqHandler,
+    QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
 
 /// Bytes that an InfiniBand connection request has for the consumer (InfiniBand architecture,
@@ -64,6 +65,9 @@ const PRIVATE_IB: usize = 56;
 const PRIVATE_IWARP: usize = 251;
 /// Bytes of the longest message (InfiniBand architecture, 9.7.7).
 const MAX_MESSAGE: u32 = 1 << 31;
+/// How long a waiting consumer looks for completions before it blocks: what a sleep and the
+/// wake-up from it cost.
+const SPIN: Duration = Duration::from_micros(30);
 /// Vendor of the kernel's software RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
 /// Vendor of the kernel's software iWARP.
@@ -252,7 +256,17 @@ impl Device for Verbs {
     #[inline]
     fn progress(&self) {}
 
-    fn before_block(&self) {}
+    fn spin(&self) -> Duration {
+        SPIN
+    }
+
+    fn block(&self, _word: &AtomicU32, _value: u32, _deadline: Option<Instant>) -> Option<Wake> {
+        None
+    }
+
+    fn unblock(&self, _word: &AtomicU32) -> bool {
+        false
+    }
 
     fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, DeviceError> {
         Pd::new(self)

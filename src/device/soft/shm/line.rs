@@ -38,8 +38,8 @@ impl Line {
 }
 
 impl Source for Line {
-    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
-        self.service(up, |pipe, (me, up)| pipe.ready(me, up));
+    fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        self.service(up, |pipe, (me, up)| pipe.ready(events, me, up));
     }
 }
 

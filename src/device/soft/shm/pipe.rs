@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::bell::Wants;
 use super::boards::Slot;
@@ -27,6 +27,11 @@ use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::Link;
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
+
+/// A byte in a socket takes less room than that.
+const BYTE_ROOM: usize = 4096;
+/// The most bytes that are left unread.
+const MOST_UNREAD: u32 = 64;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +73,10 @@ pub(in crate::device::soft) struct Pipe {
     manner: Manner,
     /// The sleep of the peer in which we have rung.
     rung: Cell<u32>,
+    /// Times that the peer rang and the bytes were left unread, and how many there may be before
+    /// the socket is full.
+    unread: u32,
+    patience: u32,
     pub(super) tx: Tx,
     pub(super) rx: Rx,
     /// The peer has nothing more to say.
@@ -113,7 +122,10 @@ impl Pipe {
             qp: Arc::downgrade(qp),
             wire: wire.wire().clone(),
         };
+        let room = sockopt::socket_send_buffer_size(&watch).unwrap_or(0);
         Pipe {
+            patience: ((room / BYTE_ROOM) as u32).min(MOST_UNREAD),
+            unread: 0,
             wire,
             watch,
             line: Arc::new(line),
@@ -152,7 +164,8 @@ impl Pipe {
         self.set_manner(manner);
         *link = Link::Shm(Box::new(self));
         service(me, link, guard, up, |pipe, _| {
-            pipe.watch.set(EventFlags::IN).map_err(|_| Down::Lost)
+            let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+            pipe.watch.set(events).map_err(|_| Down::Lost)
         });
     }
 
@@ -307,20 +320,38 @@ impl Pipe {
     }
 
     /// The socket is ready: somebody rang, or it has ended.
-    pub(super) fn ready(&mut self, me: &mut Side, up: &mut Upcalls) -> Result<(), Down> {
-        match rustix::net::recv(&self.watch, &mut [0u8; 256], RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Ok((_, n)) if n > 0 => {
-                if let Some(handshake) = self.waits.take() {
-                    self.timer = None;
-                    me.establish(Box::default(), Some(handshake), up);
+    pub(super) fn ready(
+        &mut self,
+        events: EventFlags,
+        me: &mut Side,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        // That it rang is all there is to a byte; the watch tells of the next one in any case.
+        if self.waits.is_none() && !ends && self.unread < self.patience {
+            self.unread += 1;
+            return Ok(());
+        }
+        self.unread = 0;
+        let mut bytes = [0u8; 256];
+        loop {
+            match rustix::net::recv(&self.watch, &mut bytes, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Ok((_, n)) if n > 0 => {
+                    if let Some(handshake) = self.waits.take() {
+                        self.timer = None;
+                        me.establish(Box::default(), Some(handshake), up);
+                    }
+                    if n < bytes.len() && !ends {
+                        return Ok(());
+                    }
                 }
-                Ok(())
-            }
-            // A socket that was closed with bells unread says so as an error.
-            _ => {
-                self.ended = true;
-                self.watch.set(EventFlags::empty()).map_err(|_| Down::Lost)
+                // A socket that was closed with bells unread says so as an error.
+                _ => {
+                    self.ended = true;
+                    return self.watch.set(EventFlags::empty()).map_err(|_| Down::Lost);
+                }
             }
         }
     }

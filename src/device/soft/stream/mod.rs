@@ -237,7 +237,12 @@ impl Stream {
             self.limit(me, COURTESY);
         }
         let events = self.interest();
-        self.watch.set(events).map_err(|_| Down::Lost)
+        let watched = if std::mem::take(&mut self.rx.more) {
+            self.watch.set(events).and_then(|()| self.watch.again())
+        } else {
+            self.watch.set(events)
+        };
+        watched.map_err(|_| Down::Lost)
     }
 
     /// The socket is ready.
@@ -256,7 +261,8 @@ impl Stream {
             self.rx.hung_up |= events.intersects(EventFlags::RDHUP | EventFlags::HUP);
             return Ok(());
         }
-        self.receive(me, scratch, guard, up)
+        let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        self.receive(ends, me, scratch, guard, up)
     }
 
     /// Which of our requests a Terminate of the peer is about.

@@ -53,6 +53,8 @@ pub(super) struct Rx {
     pub ended: bool,
     /// It has, as was seen while paused: there may be more to read before that.
     pub hung_up: bool,
+    /// There may be more to read than was read in one turn.
+    pub more: bool,
     /// Bytes that have come of the answer to our oldest read.
     answered: u32,
     /// Answers to expect that are not to reads of the consumer.
@@ -77,6 +79,7 @@ impl Rx {
             begun: false,
             ended: false,
             hung_up: false,
+            more: false,
             answered: 0,
             uncounted: 0,
         }
@@ -94,9 +97,10 @@ impl Rx {
 }
 
 impl Stream {
-    /// Reads the socket and uses what came.
+    /// Reads the socket and uses what came, up to the end of the stream if it `ends`.
     pub(super) fn receive(
         &mut self,
+        ends: bool,
         me: &mut Side,
         scratch: &mut Scratch,
         guard: &Guard,
@@ -117,17 +121,19 @@ impl Stream {
                     return Ok(());
                 }
                 Ok((_, n)) => n,
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
                 Err(_) => return Err(Down::Lost),
             };
             buffer[..kept].copy_from_slice(&self.rx.carry);
             let bytes = &buffer[..kept + n];
             let used = self.process(bytes, me, guard, up)?;
             self.keep(&bytes[used..]);
-            if n < full {
+            if n < full && !ends {
                 return Ok(());
             }
         }
+        self.rx.more = true;
         Ok(())
     }
 
@@ -339,10 +345,12 @@ impl Stream {
         } else if self.rx.paused {
             EventFlags::RDHUP
         } else {
-            EventFlags::IN
+            EventFlags::IN | EventFlags::RDHUP
         };
         if self.tx.blocked && !self.tx.closed {
             events |= EventFlags::OUT;
+        } else if !self.rx.paused && !self.rx.ended {
+            events |= EventFlags::ET;
         }
         events
     }

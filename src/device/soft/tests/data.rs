@@ -337,7 +337,7 @@ fn a_key_can_be_invalidated() {
 #[test]
 fn completion_queues_have_an_end() {
     let device = Soft::open("127.0.0.1").unwrap();
-    let calls = Arc::<Calls>::default();
+    let calls = Calls::new(&device);
     let cq = device.create_cq(2, calls.clone()).unwrap();
     assert!(device.create_cq(u32::MAX, calls.clone()).is_err());
     let (tx, events) = channel();

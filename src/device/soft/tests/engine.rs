@@ -56,7 +56,14 @@ fn a_device_that_did_nothing_has_no_thread() {
     let device = Soft::open("127.0.0.1").unwrap();
     let end = End::new(&device, attr());
     device.progress();
-    device.before_block();
+    doze(&device);
+    let start = Instant::now();
+    let word = AtomicU32::new(0);
+    for wait in [0, 300, 1300].map(Duration::from_micros) {
+        let wake = device.block(&word, 0, Some(Instant::now() + wait));
+        assert_eq!(wake, Some(Wake::TimedOut));
+    }
+    assert!(start.elapsed() >= Duration::from_micros(1600));
     assert!(!device.engine.is_started());
     drop(end);
     closes(device);
@@ -95,9 +102,17 @@ fn a_consumer_that_blocks_is_woken() {
             b.recv(1, &[]).unwrap();
             b.recv_cq.arm();
             assert_eq!(b.recv_cq.poll(), None);
-            b.device.before_block();
-            a.post(1, SendOp::Send, &[]).unwrap();
-            until(|| b.recv_calls.notified.load(Ordering::SeqCst) == round);
+            if round % 2 == 0 {
+                // Somebody else serves.
+                doze(&b.device);
+                a.post(1, SendOp::Send, &[]).unwrap();
+                until(|| b.recv_calls.notified.load(Ordering::SeqCst) == round);
+            } else {
+                std::thread::scope(|s| {
+                    s.spawn(|| block(&b.device, &b.recv_calls.notified, round - 1));
+                    a.post(1, SendOp::Send, &[]).unwrap();
+                });
+            }
             assert_eq!(b.recv_cq.poll().unwrap().status, WcStatus::Success);
             assert_eq!(a.sent_as(), (1, WcStatus::Success));
         }

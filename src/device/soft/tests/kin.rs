@@ -137,7 +137,7 @@ fn garbage_in_the_memory() {
             let _ = b.post(9, op, &[b.sge(0, 100_000)]);
         }
         device.progress();
-        device.before_block();
+        doze(&device);
         if seed % 2 == 0 {
             drop(kin);
         } else {
@@ -182,7 +182,7 @@ fn a_visit_without_end() {
     b.mr = None;
     assert!(begun.elapsed() < PATIENCE);
     // The connection pays for it, and nothing waits again.
-    device.before_block();
+    doze(&device);
     device.progress();
     over(&b);
     drop(visit);

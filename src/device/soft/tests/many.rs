@@ -33,7 +33,7 @@ fn round(pairs: &[(End, End)], number: u64, take: impl Fn(&End) -> Completion) {
 
 /// As a consumer that blocks: the thread serves.
 fn blocked(end: &End) -> Completion {
-    end.device.before_block();
+    super::doze(&end.device);
     let mut got = None;
     let end_of_patience = Instant::now() + PATIENCE;
     while got.is_none() {

@@ -1,5 +1,6 @@
 //! Tests of the device through its trait: every rule over every path.
 
+mod blocking;
 mod chaos;
 mod connections;
 mod data;
@@ -13,9 +14,9 @@ mod shared;
 mod windows;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft, Srq};
@@ -142,16 +143,29 @@ impl Server {
     }
 }
 
-/// Counts the calls of a completion queue.
-#[derive(Default)]
+/// Counts the calls of a completion queue, and wakes who blocks until there is another one.
 struct Calls {
+    device: Weak<Soft>,
     notified: AtomicU32,
     overflows: AtomicU32,
+}
+
+impl Calls {
+    fn new(device: &Arc<Soft>) -> Arc<Calls> {
+        Arc::new(Calls {
+            device: Arc::downgrade(device),
+            notified: AtomicU32::new(0),
+            overflows: AtomicU32::new(0),
+        })
+    }
 }
 
 impl CqHandler for Calls {
     fn notify(&self) {
         self.notified.fetch_add(1, Ordering::SeqCst);
+        if let Some(device) = self.device.upgrade() {
+            device.unblock(&self.notified);
+        }
     }
 
     fn overflow(&self) {
@@ -202,7 +216,7 @@ impl End {
         let context = u64::from(CONTEXT.fetch_add(1, Ordering::Relaxed));
         let attr = QpAttr { context, ..attr };
         let pd = device.alloc_pd().unwrap();
-        let (send_calls, recv_calls) = (Arc::<Calls>::default(), Arc::<Calls>::default());
+        let (send_calls, recv_calls) = (Calls::new(device), Calls::new(device));
         let send_cq = device.create_cq(1000, send_calls.clone()).unwrap();
         let recv_cq = device.create_cq(1000, recv_calls.clone()).unwrap();
         let (tx, events) = channel();
@@ -355,6 +369,24 @@ fn wait(device: &Arc<Soft>, cq: &Arc<Cq>) -> Completion {
         device.progress();
         assert!(Instant::now() < end, "no completion");
         std::thread::yield_now();
+    }
+}
+
+/// A consumer blocks for a moment: from now on the device serves itself.
+fn doze(device: &Soft) {
+    let there = AtomicU32::new(1);
+    let wake = device.block(&there, 0, None);
+    assert!(matches!(wake, None | Some(Wake::Woken)));
+}
+
+/// Blocks until `word` is not `value` any more, however the device wants it.
+fn block(device: &Soft, word: &AtomicU32, value: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    while word.load(Ordering::SeqCst) == value {
+        match device.block(word, value, Some(deadline)) {
+            Some(wake) => assert_eq!(wake, Wake::Woken),
+            None => until(|| word.load(Ordering::SeqCst) != value),
+        }
     }
 }
 
