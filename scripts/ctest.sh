@@ -15,7 +15,7 @@ fi
 
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
 shift
-runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:soft-tcp}
+runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:soft-shared dat2:soft-tcp}
 logs=$out/log
 mkdir -p "$logs"
 

@@ -9,7 +9,7 @@ use dat_core::device::Access;
 use dat_core::device::soft::shm::bell::{Bell, Wants};
 use dat_core::device::soft::shm::ring::{BODY, Consumer, Kind, Marks, Producer, Ring};
 use dat_core::device::soft::shm::table::{Table, Visits};
-use dat_core::device::soft::slot::{Contents, Slot};
+use dat_core::device::soft::slot::{Contents, Run, Slot};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -179,6 +179,7 @@ fn contents(pd: u32) -> Contents {
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
         life: 1,
         region: (0, 0),
+        run: Run::default(),
     }
 }
 

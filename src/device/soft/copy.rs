@@ -113,14 +113,17 @@ impl<'a> Cursor<'a> {
     /// `skip` bytes behind the start.
     pub fn at(sges: &'a [Sge], skip: u64) -> Self {
         let mut cursor = Self::new(sges);
-        let mut left = skip;
-        while left > 0 {
-            let Some((_, n)) = cursor.take(left) else {
-                break;
-            };
+        cursor.advance(skip);
+        cursor
+    }
+
+    /// Moves `n` bytes on.
+    #[inline]
+    pub fn advance(&mut self, n: u64) {
+        let mut left = n;
+        while let Some((_, n)) = self.take(left) {
             left -= n;
         }
-        cursor
     }
 
     /// The next contiguous piece, of at most `max` bytes, and moves behind it; `None` at the

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::shm::published;
-use super::slot::{Contents, INDEX_MASK, Slot, index};
+use super::slot::{Contents, INDEX_MASK, Run, Slot, index};
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
 use crate::handle::pin;
@@ -79,6 +79,11 @@ impl Region {
         TABLE.release(self.key);
     }
 
+    /// What peers may map of it.
+    pub fn run(self) -> Run {
+        self.slot().map(Slot::run).unwrap_or_default()
+    }
+
     /// Whether the region is still registered.
     pub fn is_alive(self, _guard: &Guard) -> bool {
         self.slot().is_some()
@@ -124,6 +129,8 @@ pub(super) struct Opening {
     pub access: Access,
     /// Of a window: the region behind it.
     pub region: Option<Region>,
+    /// What peers may map of it.
+    pub run: Run,
 }
 
 impl Table {
@@ -201,6 +208,7 @@ impl Table {
             access: opening.access,
             life,
             region: opening.region.map_or((0, 0), |r| (r.key, r.life)),
+            run: opening.run,
         });
         Some(Region { key, life })
     }

@@ -200,6 +200,11 @@ impl Device for Soft {
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
         let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
+        if params.shares_memory()
+            && let Err(why) = shm::share::enable()
+        {
+            log::error!("memory=shared is without effect: {why}");
+        }
         Ok(Arc::new(Soft {
             attr: attributes(&params),
             spin: params.spin.unwrap_or_else(default_spin),
@@ -251,7 +256,7 @@ impl Device for Soft {
         len: u64,
         access: Access,
     ) -> Result<Mr, DeviceError> {
-        Mr::new(pd.id, addr, len, access)
+        Mr::new(pd.id, addr, len, access, self.params.shares_memory())
     }
 
     fn covers(&self, sge: &Sge) -> bool {

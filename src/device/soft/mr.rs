@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use super::keys::{Opening, Region};
+use super::shm::share;
+use super::slot::Run;
 use crate::device::{Access, DeviceError, MemoryRegion};
 
 /// Bytes of one region: all of user space.
@@ -12,10 +14,19 @@ pub(super) const MAX_MR_SIZE: u64 = 1 << 47;
 pub struct Mr {
     region: Region,
     remote: bool,
+    addr: u64,
+    len: u64,
 }
 
 impl Mr {
-    pub(super) fn new(pd: u32, addr: u64, len: u64, access: Access) -> Result<Mr, DeviceError> {
+    /// With `shared`, peers of the host may map what can be mapped of the memory.
+    pub(super) fn new(
+        pd: u32,
+        addr: u64,
+        len: u64,
+        access: Access,
+        shared: bool,
+    ) -> Result<Mr, DeviceError> {
         if len > MAX_MR_SIZE {
             return Err(DeviceError::Limit);
         }
@@ -23,17 +34,29 @@ impl Mr {
             return Err(DeviceError::BadMemory);
         }
         probe(addr, len, access)?;
-        let opening = Opening {
-            pd,
+        let register = |run| {
+            Region::register(&Opening {
+                pd,
+                addr,
+                len,
+                access,
+                region: None,
+                run,
+            })
+        };
+        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let region = if shared && remote {
+            share::share(addr, len, register)
+        } else {
+            let region = register(Run::default());
+            share::moves_are_over();
+            region
+        };
+        Ok(Mr {
+            region: region.ok_or(DeviceError::Resources)?,
+            remote,
             addr,
             len,
-            access,
-            region: None,
-        };
-        let region = Region::register(&opening).ok_or(DeviceError::Resources)?;
-        Ok(Mr {
-            region,
-            remote: access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE),
         })
     }
 
@@ -46,6 +69,7 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         self.region.deregister();
+        share::settle(self.addr, self.len);
     }
 }
 
@@ -114,7 +138,7 @@ mod tests {
 
     fn region(buf: &mut [u8], pd: u32, access: Access) -> Result<Mr, DeviceError> {
         let addr = buf.as_mut_ptr() as u64;
-        Mr::new(pd, addr, buf.len() as u64, access)
+        Mr::new(pd, addr, buf.len() as u64, access, false)
     }
 
     #[test]
@@ -186,13 +210,13 @@ mod tests {
         unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
         let at = map as u64;
         let make = |off: usize, len: usize, access| {
-            Mr::new(1, at + off as u64, len as u64, access).map(|_| ())
+            Mr::new(1, at + off as u64, len as u64, access, false).map(|_| ())
         };
         assert_eq!(make(0, 2 * page, Access::LOCAL_READ), Ok(()));
         let bad = Err(DeviceError::BadMemory);
         assert_eq!(make(0, 2 * page + 1, Access::LOCAL_READ), bad);
         assert_eq!(make(2 * page, 1, Access::LOCAL_READ), bad);
-        if Mr::new(1, 8, 8, Access::LOCAL_READ).is_ok() {
+        if Mr::new(1, 8, 8, Access::LOCAL_READ, false).is_ok() {
             panic!("page zero was taken");
         }
         // Only kernels that populate can tell; the test machines do.

@@ -78,6 +78,7 @@ impl Bind {
                     len: wr.len,
                     access: wr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
                     region: Some(region),
+                    run: region.run(),
                 });
                 Some((reserved.ok_or(PostError::QueueFull)?, region))
             }

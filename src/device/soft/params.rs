@@ -41,6 +41,12 @@ pub const KEYS: &[Key] = &[
         help: "How peers of this host are reached: the shortest way, or in any case through shared memory, or over TCP.",
     },
     Key {
+        name: "memory",
+        values: "private|shared",
+        default: "private",
+        help: "Whether registered memory moves to where peers of this host can map it.",
+    },
+    Key {
         name: "congestion",
         values: "NAME",
         default: "that of the system",
@@ -65,6 +71,15 @@ pub(super) enum Path {
     Tcp,
 }
 
+/// Where registered memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Memory {
+    /// Where it was.
+    Private,
+    /// Where peers of the host can map it: see [`share`](super::shm::share).
+    Shared,
+}
+
 /// The parameters of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Params {
@@ -76,6 +91,8 @@ pub(super) struct Params {
     pub crc: bool,
     /// How peers are reached.
     pub path: Path,
+    /// Where registered memory is.
+    pub memory: Memory,
     /// Congestion control algorithm, if not the system's.
     pub congestion: Option<String>,
     /// How long consumers that wait look for events themselves, if it is given.
@@ -83,12 +100,18 @@ pub(super) struct Params {
 }
 
 impl Params {
+    /// Whether peers may map registered memory.
+    pub fn shares_memory(&self) -> bool {
+        self.memory == Memory::Shared && self.path != Path::Tcp
+    }
+
     /// Reads the field.
     ///
     /// # Errors
     /// What is wrong with it, for the log.
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
+        let mut memory = Memory::Private;
         let mut name = None;
         let mut port = None;
         for word in text.split_whitespace() {
@@ -98,6 +121,8 @@ impl Params {
                 Some(("path", "auto")) => path = Path::Auto,
                 Some(("path", "shm")) => path = Path::Shm,
                 Some(("path", "tcp")) => path = Path::Tcp,
+                Some(("memory", "private")) => memory = Memory::Private,
+                Some(("memory", "shared")) => memory = Memory::Shared,
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
                 }
@@ -120,6 +145,7 @@ impl Params {
             bound: name.is_some(),
             crc,
             path,
+            memory,
             congestion,
             spin,
         })
@@ -259,9 +285,9 @@ mod tests {
             Params::parse("::1").unwrap().address,
             "[::1]:0".parse().unwrap()
         );
-        let p = Params::parse("lo 0 path=tcp congestion=cubic").unwrap();
+        let p = Params::parse("lo 0 path=tcp congestion=cubic memory=shared").unwrap();
         assert_eq!(p.address, "127.0.0.1:0".parse().unwrap());
-        assert_eq!(p.path, Path::Tcp);
+        assert_eq!((p.path, p.memory), (Path::Tcp, Memory::Shared));
         assert_eq!(p.congestion.as_deref(), Some("cubic"));
         assert_eq!(p.spin, None);
         let p = Params::parse("lo spin=50").unwrap();
@@ -271,7 +297,7 @@ mod tests {
     #[test]
     fn nothing_is_enough() {
         let p = Params::parse("").unwrap();
-        assert!(!p.bound && p.crc);
+        assert!(!p.bound && p.crc && p.memory == Memory::Private);
         assert_eq!(p.address.port(), 0);
         assert!(is_own_address(p.address.ip()));
     }
@@ -284,6 +310,7 @@ mod tests {
             ("lo 0 0", "unexpected"),
             ("crc=maybe", "on|off"),
             ("path=", "auto|shm|tcp"),
+            ("memory=mine", "private|shared"),
             ("congestion=", "NAME"),
             ("spin=", "0 to 1000"),
             ("spin=1001", "0 to 1000"),

@@ -34,6 +34,19 @@ pub struct Slot {
     life: AtomicU64,
     /// The life of that region.
     region_life: AtomicU64,
+    /// The part that peers may map.
+    run_start: AtomicU64,
+    run_end: AtomicU64,
+}
+
+/// A part of a region whose bytes are in a file that peers may map, each at the offset that is
+/// its address: see [`shm`](super::shm).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Run {
+    /// Its first byte.
+    pub start: u64,
+    /// Behind its last one; not above the start if there is none.
+    pub end: u64,
 }
 
 /// What a slot is filled with.
@@ -51,6 +64,8 @@ pub struct Contents {
     pub life: u64,
     /// Of a window: key and life of the region behind it; zeros in a region.
     pub region: (u32, u64),
+    /// What peers may map of it.
+    pub run: Run,
 }
 
 impl Slot {
@@ -63,6 +78,8 @@ impl Slot {
         self.life.store(contents.life, Ordering::Relaxed);
         self.region.store(contents.region.0, Ordering::Relaxed);
         self.region_life.store(contents.region.1, Ordering::Relaxed);
+        self.run_start.store(contents.run.start, Ordering::Relaxed);
+        self.run_end.store(contents.run.end, Ordering::Relaxed);
     }
 
     /// What it is filled with, as the owner of the table sees it.
@@ -77,6 +94,16 @@ impl Slot {
                 self.region.load(Ordering::Relaxed),
                 self.region_life.load(Ordering::Relaxed),
             ),
+            run: self.run(),
+        }
+    }
+
+    /// What peers may map of it.
+    #[inline]
+    pub fn run(&self) -> Run {
+        Run {
+            start: self.run_start.load(Ordering::Relaxed),
+            end: self.run_end.load(Ordering::Relaxed),
         }
     }
 

@@ -145,12 +145,12 @@ impl Pipe {
                 return Ok(Outcome::Wait);
             }
             let table = peer.table();
-            if table.check(&visit, remote.rkey, pd, addr, n, need).is_err() {
+            let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
-            }
+            };
             // SAFETY: the local segments are registered, for as long as the section lasts, and
             // hold `len` bytes.
-            let copied = unsafe { peer.copy(way, Cursor::at(sges, done), addr, n) };
+            let copied = unsafe { peer.copy(way, Cursor::at(sges, done), addr, n, run) };
             match copied {
                 Ok(()) => done += n,
                 Err(Failure::Memory) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),

@@ -3,10 +3,13 @@
 //!
 //! ```text
 //! initiator                                    responder
-//! who it is, memory, keys, boards     ------>  may it be reached?
-//! may it be reached?                  <------  who it is, keys, boards
+//! who it is, the rings, its files     ------>  may it be reached?
+//! may it be reached?                  <------  who it is, its files
 //! request                             ------>  (iwarp::mpa, as over TCP)
 //! ```
+//!
+//! The files of a process are its keys ([`published`]) and, if it keeps registered memory in one,
+//! that ([`share`]).
 //!
 //! Names are those of the network namespace, as ports are. A process of another user that took
 //! the name is found out by its credentials, and then it is as if nobody had it.
@@ -27,6 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::boards;
 use super::peer::{Peer, Probe};
 use super::published;
+use super::share;
 use super::wire::{Blank, Wire};
 use crate::device::soft::keys;
 
@@ -48,6 +52,8 @@ struct Hello {
 }
 
 const HELLO: usize = size_of::<Hello>();
+/// Files that go with it, at most.
+const FILES: usize = 4;
 
 /// The two ends of a connection, as the initiator sees them.
 #[derive(Clone, Copy, Debug)]
@@ -116,17 +122,20 @@ impl Offer {
         let (memory, blank) = Blank::create()?;
         let keys = published::file().ok_or(Errno::NOMEM)?;
         let boards = boards::file().ok_or(Errno::NOMEM)?;
-        let files = [memory.as_fd(), keys.as_fd(), boards.as_fd()];
+        let share = share::file();
+        let files = [
+            Some(&memory),
+            Some(&*keys),
+            Some(&*boards),
+            share.as_deref(),
+        ];
         send(socket, &hello(Some(ends)), &files)?;
         Ok(Offer(blank))
     }
 
     /// Takes the answer; [`Errno::AGAIN`] while there is none.
     pub fn answered(self, socket: impl AsFd) -> Result<Arc<Wire>, (Errno, Offer)> {
-        let met = receive(&socket).and_then(|(hello, fds)| {
-            let files = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Errno::PROTO)?;
-            meet(&socket, &hello, &files)
-        });
+        let met = receive(&socket).and_then(|(hello, fds)| meet(&socket, &hello, fds.into_iter()));
         match met {
             Ok(peer) => Ok(self.0.with(peer, 0)),
             Err(error) => Err((error, self)),
@@ -138,12 +147,17 @@ impl Offer {
 /// the end: the initiator goes another way.
 pub(in crate::device::soft) fn answer(socket: impl AsFd) -> Result<(Arc<Wire>, Ends), Errno> {
     let (theirs, fds) = receive(&socket)?;
-    let [memory, keys, boards] = <[OwnedFd; 3]>::try_from(fds).map_err(|_| Errno::PROTO)?;
-    let blank = Blank::open(&memory)?;
-    let peer = meet(&socket, &theirs, &[keys, boards])?;
+    let mut fds = fds.into_iter();
+    let blank = Blank::open(&fds.next().ok_or(Errno::PROTO)?)?;
+    let peer = meet(&socket, &theirs, fds)?;
     let keys = published::file().ok_or(Errno::NOMEM)?;
     let boards = boards::file().ok_or(Errno::NOMEM)?;
-    send(&socket, &hello(None), &[keys.as_fd(), boards.as_fd()])?;
+    let share = share::file();
+    send(
+        &socket,
+        &hello(None),
+        &[Some(&*keys), Some(&*boards), share.as_deref()],
+    )?;
     let port = u16::try_from(theirs.port).map_err(|_| Errno::PROTO)?;
     let ends = Ends {
         source: plain(theirs.source),
@@ -165,28 +179,34 @@ fn hello(ends: Option<&Ends>) -> Hello {
     }
 }
 
-/// `files` are the one with its keys and the one with its boards.
-fn meet(socket: impl AsFd, hello: &Hello, files: &[OwnedFd; 2]) -> Result<Arc<Peer>, Errno> {
+/// `files` are its keys, its boards and, if it has it, the file with its registered memory.
+fn meet(
+    socket: impl AsFd,
+    hello: &Hello,
+    mut files: impl Iterator<Item = OwnedFd>,
+) -> Result<Arc<Peer>, Errno> {
+    let mut file = || files.next().ok_or(Errno::PROTO);
+    let known = [file()?, file()?];
     let probe = Probe {
         at: hello.probe_at,
         number: hello.probe,
     };
-    Peer::meet(
-        sockopt::socket_peercred(socket)?.pid,
-        probe,
-        hello.salt,
-        files,
-    )
+    let pid = sockopt::socket_peercred(socket)?.pid;
+    let peer = Peer::meet(pid, probe, hello.salt, &known)?;
+    if let Some(memory) = files.next() {
+        peer.show(memory)?;
+    }
+    match files.next() {
+        None => Ok(peer),
+        Some(_) => Err(Errno::PROTO),
+    }
 }
 
-fn send(
-    socket: impl AsFd,
-    hello: &Hello,
-    fds: &[std::os::fd::BorrowedFd<'_>],
-) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+fn send(socket: impl AsFd, hello: &Hello, files: &[Option<&OwnedFd>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+    let fds: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
+    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(Errno::INVAL);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -199,7 +219,7 @@ fn send(
 
 fn receive(socket: impl AsFd) -> Result<(Hello, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; HELLO];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut iov = [IoSliceMut::new(&mut bytes)];

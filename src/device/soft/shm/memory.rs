@@ -25,18 +25,33 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
+/// Makes a file of zeros whose size is fixed. Only what is touched uses memory.
+pub(super) fn file(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create(name, flags)?;
+    rustix::fs::ftruncate(&fd, len)?;
+    rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+    Ok(fd)
+}
+
+/// Whether a file of a peer is one as [`file`] makes them.
+pub(super) fn check(fd: impl AsFd, len: u64) -> Result<(), Errno> {
+    let seals = rustix::fs::fcntl_get_seals(&fd)?;
+    if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(&fd)?.st_size != len as i64 {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
 impl Memory {
     /// Makes a file of zeros. With `present` it has all its memory at once: what is missing
     /// later, when the memory of the machine is used up, would kill who touches it.
     /// The name is for those who look at the maps of the process.
     pub fn create(name: &CStr, len: usize, present: bool) -> Result<(OwnedFd, Memory), Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(name, flags)?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let fd = file(name, len as u64)?;
         if present {
             rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
         }
-        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
         let memory = Self::map(&fd, 0..len, true)?;
         Ok((fd, memory))
     }
@@ -53,10 +68,7 @@ impl Memory {
         part: Range<usize>,
         writable: bool,
     ) -> Result<Memory, Errno> {
-        let seals = rustix::fs::fcntl_get_seals(&fd)?;
-        if !seals.contains(SealFlags::SHRINK) || rustix::fs::fstat(&fd)?.st_size != len as i64 {
-            return Err(Errno::INVAL);
-        }
+        check(&fd, len as u64)?;
         Self::map(&fd, part, writable)
     }
 

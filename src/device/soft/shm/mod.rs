@@ -24,7 +24,9 @@
 //! The initiator moves the data itself, with `process_vm_readv` and `process_vm_writev`
 //! ([`peer`]); the target's program need not run. The target publishes its keys in shared
 //! memory ([`published`], the same slots as in its own table), and the initiator judges by them.
-//! How a key is taken away while somebody may be copying is the matter of [`table`].
+//! How a key is taken away while somebody may be copying is the matter of [`table`]. If the
+//! target keeps its registered memory in a file ([`share`]), the initiator has that mapped
+//! ([`mirror`]), and copies by itself.
 //!
 //! # Waiting
 //!
@@ -54,11 +56,13 @@ mod data;
 mod greet;
 mod line;
 mod memory;
+mod mirror;
 mod opened;
 mod peer;
 mod pipe;
 pub(in crate::device::soft) mod published;
 pub mod ring;
+pub(in crate::device::soft) mod share;
 pub mod table;
 mod wire;
 

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,10 +18,11 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::boards::Theirs;
 use super::memory::Memory;
+use super::mirror::Mirror;
 use super::published::TABLE_LEN;
 use super::table::Table;
-use crate::device::soft::copy::Cursor;
-use crate::device::soft::slot::Slot;
+use crate::device::soft::copy::{self, Cursor};
+use crate::device::soft::slot::{Run, Slot};
 
 /// How much at the end of a write becomes visible after all the rest.
 const TAIL: u64 = 16;
@@ -84,6 +85,8 @@ pub(super) struct Peer {
     table: Memory,
     salt: u32,
     boards: Theirs,
+    /// Its registered memory, if it is in a file.
+    mirror: OnceLock<Mirror>,
 }
 
 /// By identifier and number of the probe.
@@ -115,6 +118,7 @@ impl Peer {
             table: Memory::open(table, TABLE_LEN, false)?,
             salt,
             boards: Theirs::open(boards)?,
+            mirror: OnceLock::new(),
         };
         let mut number = [0u8; 8];
         let mut local = libc::iovec {
@@ -138,6 +142,15 @@ impl Peer {
         let peer = Arc::new(peer);
         all.insert(name, Arc::downgrade(&peer));
         Ok(peer)
+    }
+
+    /// It has given the file with its registered memory. One that is known has it already, or
+    /// has made it since.
+    pub fn show(&self, memory: OwnedFd) -> Result<(), Errno> {
+        if self.mirror.get().is_none() {
+            let _ = self.mirror.set(Mirror::open(memory)?);
+        }
+        Ok(())
     }
 
     /// Its keys.
@@ -217,22 +230,71 @@ impl Peer {
         })
     }
 
-    /// Copies `len` bytes. The last ones of a write become visible last: programs wait for an
-    /// RDMA write by looking at its end.
+    /// Copies `len` bytes, of which those in `run` are in the file of the peer. The last ones of
+    /// a write become visible last: programs wait for an RDMA write by looking at its end.
     ///
     /// # Safety
     /// The local segments are registered memory of at least that length, which may be read for
     /// a write and written for a read.
+    #[inline]
     pub unsafe fn copy(
         &self,
         way: Way,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
+        run: Run,
     ) -> Result<(), Failure> {
         if !self.is_there() {
             return Err(Failure::Gone);
         }
+        let mirror = self.mirror.get().filter(|_| run.start < run.end);
+        let mut left = len;
+        while left > 0 {
+            let last_of = |end: u64| left.min(end - remote);
+            let (at, n) = match mirror {
+                Some(_) if remote < run.start => (None, last_of(run.start)),
+                Some(mirror) if remote < run.end => match mirror.at(remote) {
+                    Some((at, room)) => (Some(at), last_of(run.end).min(room)),
+                    None => (None, left),
+                },
+                _ => (None, left),
+            };
+            let is_end = n == left;
+            match at {
+                // SAFETY: the bytes are in the file, and we may copy from or to the segments.
+                Some(at) => unsafe {
+                    match way {
+                        Way::Write if is_end => copy::gather_tail_last(local, at, n),
+                        Way::Write => _ = copy::gather(local, at, n as usize),
+                        Way::Read => copy::scatter(at, n as usize, local),
+                    }
+                },
+                // SAFETY: the caller's promise.
+                None => unsafe { self.transfer(way, local, remote, n, is_end) }?,
+            }
+            // What comes behind becomes visible later.
+            fence(Ordering::Release);
+            local.advance(n);
+            remote = remote.wrapping_add(n);
+            left -= n;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel copy `len` bytes; with `is_end` the last ones of a write become visible
+    /// last.
+    ///
+    /// # Safety
+    /// As [`Peer::copy`].
+    unsafe fn transfer(
+        &self,
+        way: Way,
+        mut local: Cursor<'_>,
+        mut remote: u64,
+        len: u64,
+        is_end: bool,
+    ) -> Result<(), Failure> {
         let mut left = len;
         while left > 0 {
             let mut ahead = local;
@@ -254,7 +316,7 @@ impl Peer {
                 count += 1;
                 bytes += n;
             }
-            let tail = if way == Way::Write && bytes == left {
+            let tail = if is_end && way == Way::Write && bytes == left {
                 bytes.min(TAIL)
             } else {
                 0
@@ -275,10 +337,7 @@ impl Peer {
                 Err(Errno::SRCH | Errno::PERM) => return Err(Failure::Gone),
                 _ => return Err(Failure::Memory),
             };
-            let mut done = n;
-            while let Some((_, n)) = local.take(done) {
-                done -= n;
-            }
+            local.advance(n);
             remote = remote.wrapping_add(n);
             left -= n;
         }

@@ -10,7 +10,7 @@
 
 use crate::device::Access;
 use crate::device::soft::keys::Fault;
-use crate::device::soft::slot::{Slot, index};
+use crate::device::soft::slot::{Run, Slot, index};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The word of an initiator: the number of its visit, odd inside.
@@ -80,7 +80,8 @@ impl<'a> Table<'a> {
         slot.is(key).then_some(slot)
     }
 
-    /// Whether `key` opens the range for `need`. What is true stays true during the visit.
+    /// Whether `key` opens the range for `need`, and what of the region may be mapped. What is
+    /// true stays true during the visit.
     ///
     /// # Errors
     /// Why not.
@@ -93,8 +94,9 @@ impl<'a> Table<'a> {
         addr: u64,
         len: u64,
         need: Access,
-    ) -> Result<(), Fault> {
+    ) -> Result<Run, Fault> {
         let slot = self.slot(key).ok_or(Fault::Key)?;
-        slot.check(pd, addr, len, need, |key| self.slot(key))
+        slot.check(pd, addr, len, need, |key| self.slot(key))?;
+        Ok(slot.run())
     }
 }

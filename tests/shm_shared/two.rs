@@ -1,0 +1,199 @@
+//! Two processes. The test program starts itself again as the target.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use dat_core::device::*;
+
+use super::ends::*;
+use super::places::random;
+use super::{alone, is_possible};
+
+const ROLE: &str = "LIBDAT_TEST_TARGET";
+const LEN: usize = 300_000;
+const AT: usize = 1000;
+
+/// The target: says where it is, and then does nothing but what it is told over its standard
+/// input: to tell its bytes, to take its key away.
+#[test]
+fn target() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let device = device();
+    let port = Port::new(&device);
+    let memory = Memory::new(1 << 20);
+    println!("\nqual {}", port.qual);
+    let end = port.accept(&device);
+    let mut mr = Some(end.register(memory.addr() + AT as u64, LEN));
+    let rkey = mr.as_ref().unwrap().rkey();
+    println!("{} {rkey}", memory.addr() + AT as u64);
+    for line in std::io::stdin().lines() {
+        match line.unwrap().as_str() {
+            "sum" => println!("{}", sum(&memory.get(0, memory.len()))),
+            "shut" => {
+                drop(mr.take());
+                println!("shut");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(1, |sum, b| {
+        (sum ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+struct Target {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    remote: Remote,
+}
+
+impl Target {
+    fn start() -> (Target, End) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "two::target", "--nocapture", "--test-threads=1"])
+            .env(ROLE, "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut target = Target {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            remote: Remote { addr: 0, rkey: 0 },
+        };
+        let qual = loop {
+            if let Some(qual) = target.hear().strip_prefix("qual ") {
+                break qual.parse().unwrap();
+            }
+        };
+        let end = End::new(&device());
+        end.connect(qual);
+        let line = target.hear();
+        let (addr, rkey) = line.split_once(' ').unwrap();
+        target.remote = Remote {
+            addr: addr.parse().unwrap(),
+            rkey: rkey.parse().unwrap(),
+        };
+        (target, end)
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        assert!(
+            self.output.read_line(&mut line).unwrap() > 0,
+            "it is silent"
+        );
+        line.trim_end().to_string()
+    }
+
+    fn ask(&mut self, what: &str) -> String {
+        writeln!(self.input, "{what}").unwrap();
+        self.hear()
+    }
+}
+
+#[test]
+fn a_passive_target() {
+    let _alone = alone();
+    let (mut target, end) = Target::start();
+    let mut model = vec![0u8; 1 << 20];
+    let mut state = 5;
+    for round in 0..500 {
+        let size = 1 + random(&mut state) % if round % 10 == 0 { LEN } else { 9000 };
+        let offset = random(&mut state) % (LEN - size + 1);
+        let bytes: Vec<u8> = (0..size).map(|i| (i * 13 + round) as u8).collect();
+        let mut remote = target.remote;
+        remote.addr += offset as u64;
+        assert_eq!(end.write(&bytes, remote), WcStatus::Success);
+        model[AT + offset..AT + offset + size].copy_from_slice(&bytes);
+        assert!(end.read(remote, size) == bytes);
+        if round % 50 == 0 {
+            assert_eq!(target.ask("sum"), sum(&model).to_string());
+        }
+    }
+    assert_eq!(target.ask("sum"), sum(&model).to_string());
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert_eq!(mapped.contains("memfd:libdat-memory"), is_possible());
+    // It takes the key away, and keeps the data.
+    assert_eq!(target.ask("shut"), "shut");
+    assert_eq!(end.write(&[1], target.remote), WcStatus::RemoteAccess);
+    assert_eq!(target.ask("sum"), sum(&model).to_string());
+    drop(target.input);
+    assert!(target.child.wait().unwrap().success());
+}
+
+/// It is killed while we write to it: we learn that, and nothing else happens to us.
+#[test]
+fn a_target_that_is_killed() {
+    let _alone = alone();
+    for round in 0..5 {
+        let (mut target, end) = Target::start();
+        assert_eq!(end.write(&vec![7; LEN], target.remote), WcStatus::Success);
+        let remote = target.remote;
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(round));
+            target.child.kill().unwrap();
+            target.child.wait().unwrap();
+        });
+        let bytes = vec![8; LEN];
+        while end.write(&bytes, remote) == WcStatus::Success {}
+        killer.join().unwrap();
+        assert!(matches!(
+            end.event(),
+            CmEvent::Disconnected | CmEvent::Broken
+        ));
+        end.qp.destroy();
+    }
+}
+
+/// Without the right to let threads wait inside of the kernel nothing moves, and all works.
+#[test]
+fn an_ordinary_user() {
+    // SAFETY: always works.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["places::", "--test-threads=1"])
+        .uid(65534)
+        .gid(65534)
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// A limit on the size of files must not end the process.
+#[test]
+fn limited_files() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "two::opens_an_adapter", "--test-threads=1"]);
+    // SAFETY: a system call that may be made between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit {
+                rlim_cur: 1 << 30,
+                rlim_max: 1 << 30,
+            };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            Ok(())
+        })
+    };
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn opens_an_adapter() {
+    let _alone = alone();
+    let (a, b) = pair();
+    let memory = Memory::new(8 * page());
+    let mr = b.register(memory.addr(), memory.len());
+    let (addr, rkey) = (memory.addr(), mr.rkey());
+    assert_eq!(a.write(&[1; 99], Remote { addr, rkey }), WcStatus::Success);
+}
