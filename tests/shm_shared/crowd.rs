@@ -198,39 +198,6 @@ fn churn_around(end: &End, memory: &Memory, stop: &AtomicBool) {
     stop.store(true, Ordering::Release);
 }
 
-/// Once a region is gone, nobody writes to it, however fast he was.
-#[test]
-fn a_key_that_is_gone() {
-    let _alone = alone();
-    let memory = Memory::new(4 * page());
-    for round in 0..60u64 {
-        let (a, b) = pair();
-        let mr = b.register(memory.addr(), memory.len());
-        let (addr, rkey) = (memory.addr(), mr.rkey());
-        let begun = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let initiator = scope.spawn(|| {
-                let bytes = vec![1; memory.len()];
-                while a.write(&bytes, Remote { addr, rkey }) == WcStatus::Success {
-                    begun.store(true, Ordering::Release);
-                }
-                assert!(begun.load(Ordering::Acquire));
-            });
-            while !begun.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
-            thread::sleep(Duration::from_micros(round * 7));
-            drop(mr);
-            memory.put(0, &vec![2; memory.len()]);
-            let end = Instant::now() + Duration::from_millis(5);
-            while Instant::now() < end || !initiator.is_finished() {
-                assert!(memory.get(0, memory.len()).iter().all(|b| *b == 2));
-            }
-        });
-    }
-    assert_eq!(file_size(), 0);
-}
-
 /// Signal handlers of the thread that registers may use the memory.
 #[test]
 fn signals_of_the_thread_itself() {

@@ -127,6 +127,40 @@ fn overlapping_registrations() {
     assert_eq!(file_size(), 0);
 }
 
+/// As long as the kernel may copy to a page for a peer, because of a region that has not all of
+/// it, or is not of such an adapter, the page does not move back.
+#[test]
+fn pages_that_others_reach_stay() {
+    let _alone = alone();
+    let (_, b) = pair();
+    let p = page();
+    let memory = Memory::new(4 * p);
+    let plain = Soft::open("127.0.0.1 path=shm").unwrap();
+    let shared = || {
+        (0..4)
+            .map(|n| is_shared(memory.addr() + (n * p) as u64))
+            .collect::<Vec<_>>()
+    };
+    let yes = is_possible();
+    for early in [true, false] {
+        let part = || b.register(memory.addr() + (p + p / 2) as u64, p);
+        let other = || {
+            let at = memory.addr() + (3 * p + 8) as u64;
+            plain.reg_mr(&b.pd, at, 8, Access::all()).unwrap()
+        };
+        let before = early.then(|| (part(), other()));
+        let whole = b.register(memory.addr(), memory.len());
+        assert_eq!(shared(), [yes; 4]);
+        let (part, other) = before.unwrap_or_else(|| (part(), other()));
+        drop(whole);
+        assert_eq!(shared(), [false, yes, yes, yes]);
+        drop(part);
+        assert_eq!(shared(), [false, false, false, yes]);
+        drop(other);
+        assert_eq!(shared(), [false; 4]);
+    }
+}
+
 /// After the registration it is memory like any other: what the program gives back is zero when
 /// it comes again. Allocators rely on it.
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_core::device::*;
 
@@ -11,11 +12,12 @@ use super::places::random;
 use super::{alone, is_possible};
 
 const ROLE: &str = "LIBDAT_TEST_TARGET";
-const LEN: usize = 300_000;
+const LEN: usize = 1_000_000;
 const AT: usize = 1000;
 
 /// The target: says where it is, and then does nothing but what it is told over its standard
-/// input: to tell its bytes, to take its key away.
+/// input: to tell its bytes, to take its key away. It has registered the memory twice, so that it
+/// stays where it is then.
 #[test]
 fn target() {
     if std::env::var_os(ROLE).is_none() {
@@ -26,6 +28,7 @@ fn target() {
     let memory = Memory::new(1 << 20);
     println!("\nqual {}", port.qual);
     let end = port.accept(&device);
+    let _other = end.register(memory.addr() + AT as u64, LEN);
     let mut mr = Some(end.register(memory.addr() + AT as u64, LEN));
     let rkey = mr.as_ref().unwrap().rkey();
     println!("{} {rkey}", memory.addr() + AT as u64);
@@ -34,7 +37,10 @@ fn target() {
             "sum" => println!("{}", sum(&memory.get(0, memory.len()))),
             "shut" => {
                 drop(mr.take());
-                println!("shut");
+                // Where a copy that goes on would come to last.
+                memory.put(AT + LEN - 8, &[2; 8]);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                println!("{:?}", memory.get(AT + LEN - 8, 8));
             }
             other => panic!("{other}"),
         }
@@ -123,11 +129,38 @@ fn a_passive_target() {
     let mapped = std::fs::read_to_string("/proc/self/maps").unwrap();
     assert_eq!(mapped.contains("memfd:libdat-memory"), is_possible());
     // It takes the key away, and keeps the data.
-    assert_eq!(target.ask("shut"), "shut");
+    assert_eq!(target.ask("shut"), format!("{:?}", [2; 8]));
+    model[AT + LEN - 8..AT + LEN].fill(2);
     assert_eq!(end.write(&[1], target.remote), WcStatus::RemoteAccess);
     assert_eq!(target.ask("sum"), sum(&model).to_string());
     drop(target.input);
     assert!(target.child.wait().unwrap().success());
+}
+
+/// Once a region is gone, nobody writes to it, however fast he was.
+#[test]
+fn a_key_that_is_gone() {
+    let _alone = alone();
+    for round in 0..10 {
+        let (mut target, end) = Target::start();
+        let remote = target.remote;
+        let writes = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let initiator = scope.spawn(|| {
+                let bytes = vec![1; LEN];
+                while end.write(&bytes, remote) == WcStatus::Success {
+                    writes.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            while writes.load(Ordering::Relaxed) <= round {
+                assert!(!initiator.is_finished());
+                std::thread::yield_now();
+            }
+            assert_eq!(target.ask("shut"), format!("{:?}", [2; 8]));
+        });
+        drop(target.input);
+        assert!(target.child.wait().unwrap().success());
+    }
 }
 
 /// It is killed while we write to it: we learn that, and nothing else happens to us.
