@@ -110,7 +110,11 @@ impl End {
 }
 
 fn pair() -> (Arc<Soft>, End, End) {
-    let device = Soft::open("127.0.0.1 path=shm").unwrap();
+    pair_with("path=shm")
+}
+
+fn pair_with(params: &str) -> (Arc<Soft>, End, End) {
+    let device = Soft::open(&format!("127.0.0.1 {params}")).unwrap();
     let (tx, requests) = channel();
     let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
     let (a, b) = (End::new(&device), End::new(&device));
@@ -145,6 +149,40 @@ fn write(bencher: Bencher, len: u32) {
         a.post(SendOp::RdmaWrite(Remote { addr, rkey }), len);
         a.completion(&device);
     });
+}
+
+/// Into whole pages of a peer that lets its memory be mapped.
+#[divan::bench(args = [8, 4096, 1 << 19])]
+fn write_to_shared_memory(bencher: Bencher, len: u32) {
+    let (device, a, b) = pair_with("path=shm memory=shared");
+    let (addr, rkey) = (
+        (b.buffer.as_ptr() as u64).next_multiple_of(4096),
+        b.mr.rkey(),
+    );
+    bencher.bench_local(|| {
+        a.post(SendOp::RdmaWrite(Remote { addr, rkey }), len);
+        a.completion(&device);
+    });
+}
+
+fn register(bencher: Bencher, params: &str, len: usize) {
+    let device = Soft::open(&format!("127.0.0.1 {params}")).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    let buffer = vec![1u8; len + 4096];
+    let addr = (buffer.as_ptr() as u64).next_multiple_of(4096);
+    bencher.bench_local(|| device.reg_mr(&pd, addr, len as u64, Access::all()).unwrap());
+}
+
+/// To and fro: the drop of the region is part of it.
+#[divan::bench(args = [4096, 1 << 20, 64 << 20])]
+fn registration(bencher: Bencher, len: usize) {
+    register(bencher, "path=shm", len);
+}
+
+/// The same with the memory moving.
+#[divan::bench(args = [4096, 1 << 20, 64 << 20])]
+fn registration_of_shared_memory(bencher: Bencher, len: usize) {
+    register(bencher, "path=shm memory=shared", len);
 }
 
 #[divan::bench]

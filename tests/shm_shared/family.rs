@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use dat_core::device::*;
 
@@ -122,21 +121,17 @@ fn forks_and_moves_at_once() {
                 count += 1;
             }
         });
-        let begun = Instant::now();
-        let mut forks = 0;
-        while begun.elapsed() < Duration::from_secs(2) {
+        for _ in 0..25 {
             let status = child(fork, || {
                 let good = all_are(&memory, half, half, 42);
                 fill(&memory, 0, memory.len(), 1);
                 good
             });
             assert_eq!(status, 0);
-            forks += 1;
         }
         stop.store(true, Ordering::Release);
         mover.join().unwrap();
         counter.join().unwrap();
-        assert!(forks > 5);
     });
     assert!(all_are(&memory, half, half, 42));
 }
