@@ -378,17 +378,17 @@ impl Inner {
                 continue;
             }
             self.serve(&batch);
-            // A leader that was called takes its bell back, as soon as it has a processor.
-            let mut aside = batch.contains(BELL);
+            if batch.contains(BELL) {
+                // The leader that it rings for needs a processor to hush it.
+                self.nap();
+            }
+            // Consumers that poll serve.
             loop {
                 let polls = self.polls.load(Ordering::Relaxed);
-                aside |= polls != seen;
-                seen = polls;
-                if !aside {
+                if std::mem::replace(&mut seen, polls) == polls {
                     break;
                 }
                 self.nap();
-                aside = false;
             }
         }
         self.away.store(false, Ordering::Relaxed);

@@ -148,10 +148,13 @@ fn attributes(params: &Params) -> DeviceAttr {
     }
 }
 
-/// What a sleep and the wake-up from it cost, if a peer can run while a consumer looks.
+/// What a sleep and the wake-up from it cost, if a peer can run while a consumer looks. A
+/// process that is tied to one processor may have its peer on another one; if it has not, it
+/// looks in vain, and soon hardly ever.
 fn default_spin() -> Duration {
-    let cpus = rustix::thread::sched_getaffinity(None).map_or(2, |cpus| cpus.count());
-    Duration::from_micros(if cpus > 1 { SPIN } else { 0 })
+    // SAFETY: reads a number of the system.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    Duration::from_micros(if processors > 1 { SPIN } else { 0 })
 }
 
 /// What a queue pair is made of.

@@ -55,7 +55,7 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "spin",
         values: "0 to 1000",
-        default: "30, and 0 in a process with one processor",
+        default: "30, and 0 on a machine with one processor",
         help: "Microseconds for which a consumer that waits looks for events before it sleeps, if that has been worth while.",
     },
 ];
