@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{Timespec, epoll};
@@ -27,6 +27,7 @@ use super::polled::PolledSet;
 use super::seat::{Bell, Seat};
 pub(super) use super::timers::Timer;
 use super::timers::Timers;
+use super::unsent::{MOMENT, Unsent};
 use super::upcall::Upcalls;
 pub(super) use super::watch::Watch;
 use crate::device::DeviceError;
@@ -157,6 +158,9 @@ pub(super) struct Inner {
     /// A timer is set that looks whether there are looks; how many there were the last time.
     ticking: AtomicBool,
     looks: Mutex<u32>,
+    /// Connections that have gathered requests, and whether a timer is set to look at them.
+    pub(super) unsent: Unsent,
+    unsent_looks: AtomicBool,
     /// Counts polls, to show that there are some.
     pub(super) polls: AtomicU32,
     /// The thread is elsewhere than in the epoll instance.
@@ -187,6 +191,8 @@ impl Engine {
             polled: PolledSet::default(),
             ticking: AtomicBool::new(false),
             looks: Mutex::new(0),
+            unsent: Unsent::default(),
+            unsent_looks: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             away: AtomicBool::new(false),
             nap: Mutex::new(()),
@@ -257,6 +263,7 @@ impl Engine {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
+        inner.unsent.send();
         if let Some(mut scratch) = inner.work.try_lock() {
             let mut batch = Batch::new();
             let zero = Timespec {
@@ -395,9 +402,16 @@ impl Inner {
     }
 
     fn nap(&self) {
-        let mut nap = self.nap.lock();
-        if !self.stop.load(Ordering::SeqCst) {
-            self.nap_end.wait_for(&mut nap, NAP);
+        let end = Instant::now() + NAP;
+        loop {
+            self.unsent.tick();
+            let mut nap = self.nap.lock();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let next = self.unsent.due().map_or(left, |due| due.min(left));
+            self.nap_end.wait_for(&mut nap, next);
         }
     }
 
@@ -428,6 +442,36 @@ impl Inner {
         if batch.contains(CLOCK) {
             self.timers.run();
         }
+    }
+
+    /// Requests were gathered: somebody is to look at them from now on. That is the thread,
+    /// even if it naps, or whoever else is woken by the clock.
+    #[cold]
+    pub(super) fn wake_for_unsent(self: &Arc<Self>) {
+        if !self.unsent_looks.swap(true, Ordering::SeqCst) {
+            self.look_for_unsent(MOMENT);
+        }
+        drop(self.nap.lock());
+        self.nap_end.notify_one();
+    }
+
+    fn look_for_unsent(self: &Arc<Self>, delay: Duration) {
+        let inner = Arc::downgrade(self);
+        let task = move |_: &mut Upcalls| {
+            let Some(inner) = inner.upgrade() else {
+                return;
+            };
+            let next = inner.unsent.tick().or_else(|| {
+                inner.unsent_looks.store(false, Ordering::SeqCst);
+                // Some may have come since, and have seen that we look.
+                let due = inner.unsent.due()?;
+                (!inner.unsent_looks.swap(true, Ordering::SeqCst)).then_some(due)
+            });
+            if let Some(next) = next {
+                inner.look_for_unsent(next);
+            }
+        };
+        self.timers.add(delay, Box::new(task));
     }
 
     /// Looks in a while whether consumers still poll.

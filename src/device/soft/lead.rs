@@ -60,6 +60,7 @@ impl Engine {
     /// other one leads; `None` if the consumer is to sleep in its own way.
     pub fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
         let inner = &*self.inner;
+        inner.unsent.send();
         // From now on peers wake us.
         inner.polled.sleep();
         let Some(leader) = inner.seat.take() else {

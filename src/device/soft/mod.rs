@@ -34,6 +34,7 @@ mod socket;
 mod srq;
 mod stream;
 mod timers;
+mod unsent;
 mod upcall;
 mod view;
 mod watch;

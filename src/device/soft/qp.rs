@@ -359,6 +359,7 @@ impl QueuePair for Qp {
         let mut up = Upcalls::default();
         let (link, taken) = self.with(|v| {
             let taken = v.me.id.srq.as_ref().map_or(0, |_| v.me.rq.len());
+            stream::send_gathered(v.me, v.link, v.guard, &mut up);
             v.me.clear(Phase::Gone);
             (v.detach(&mut up), taken)
         });

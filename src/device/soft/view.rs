@@ -177,6 +177,8 @@ impl View<'_> {
             }
             return Link::None;
         }
+        // What was posted is on its way as if it had never been gathered.
+        stream::send_gathered(me, self.link, self.guard, up);
         me.end(CmEvent::Disconnected, up);
         self.detach(up)
     }

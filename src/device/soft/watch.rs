@@ -11,6 +11,7 @@ use super::engine::{EventFlags, Inner, Source};
 use super::handshakes::Handshakes;
 use super::polled::PolledSet;
 use super::timers::Timer;
+use super::unsent::Gatherer;
 use super::upcall::Upcalls;
 use crate::device::DeviceError;
 
@@ -101,6 +102,13 @@ impl Watch {
     /// What is looked at without the kernel.
     pub fn polled(&self) -> &PolledSet {
         &self.inner.polled
+    }
+
+    /// Somebody is to send soon what was gathered; not to be called again before.
+    pub fn sends_later(&self, gatherer: Arc<dyn Gatherer>, now: Instant) {
+        if self.inner.unsent.add(gatherer, now) {
+            self.inner.wake_for_unsent();
+        }
     }
 
     /// Counts the socket as one that is worth polling for.

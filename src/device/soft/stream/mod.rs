@@ -2,13 +2,15 @@
 //! queue pair and a socket.
 
 mod batch;
+mod gather;
 pub(super) mod linger;
 mod rx;
 mod tx;
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::gather::{Gather, Verdict};
 use self::rx::Rx;
 use self::tx::Tx;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
@@ -23,7 +25,9 @@ use super::iwarp::wire::{
 };
 use super::keys::Fault;
 use super::qp::Qp;
+use super::queue::Op;
 use super::side::{Phase, Side};
+use super::unsent::Gatherer;
 use super::upcall::Upcalls;
 use super::view::Link;
 use crate::device::{CmEvent, WcStatus};
@@ -67,6 +71,7 @@ fn wire_fault(fault: Fault) -> WireError {
 pub(super) struct Stream {
     watch: Watch,
     qp: Weak<Qp>,
+    line: Arc<Line>,
     crc: bool,
     /// Reads of the peer that may wait for answers.
     ird: u16,
@@ -75,6 +80,9 @@ pub(super) struct Stream {
     /// We accepted, and the connection is not established before that message has come.
     waits: Option<Handshake>,
     tx: Tx,
+    gather: Gather,
+    /// The engine is to come back for what was gathered.
+    listed: bool,
     rx: Rx,
     timer: Option<Timer>,
     /// The end of the peer's stream was seen, and waits for its turn.
@@ -89,12 +97,15 @@ impl Stream {
         Stream {
             watch,
             qp: Arc::downgrade(qp),
+            line: Arc::new(Line(Arc::downgrade(qp))),
             crc: agreed.crc,
             ird: agreed.ird,
             rtr: agreed.rtr,
             waits: None,
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
             tx: Tx::new(first, initiator),
+            gather: Gather::default(),
+            listed: false,
             rx: Rx::new(),
             timer: None,
             end: None,
@@ -112,7 +123,7 @@ impl Stream {
         up: &mut Upcalls,
     ) {
         let initiator = self.tx.open;
-        self.watch.redirect(Arc::new(Line(self.qp.clone())));
+        self.watch.redirect(self.line.clone());
         self.watch.count_as_stream();
         if initiator {
             self.ready_to_receive();
@@ -265,6 +276,31 @@ impl Stream {
         self.receive(ends, me, scratch, guard, up)
     }
 
+    /// Whether a request that was posted is sent later.
+    fn gathers(&mut self, me: &Side) -> bool {
+        let newest = me.sq.tail().wrapping_sub(1);
+        let len = match me.sq.get(newest) {
+            Some((request, _)) if matches!(request.op, Op::Transfer(_)) => request.len,
+            // Binds are quick, but wait for all before them.
+            _ => return false,
+        };
+        if me.phase != Phase::Connected || !self.tx.open {
+            return false;
+        }
+        match self.gather.posted(len, Instant::now) {
+            Verdict::Send => return false,
+            Verdict::Join => {}
+            Verdict::Begin(now) => {
+                if !self.listed {
+                    self.listed = true;
+                    self.watch.sends_later(self.line.clone(), now);
+                }
+            }
+        }
+        // There is always room for another one, unless the socket is full.
+        !me.sq.is_full()
+    }
+
     /// Which of our requests a Terminate of the peer is about.
     fn blame(&self, terminate: &Terminate) -> Option<(u64, WcStatus)> {
         let error = terminate.error;
@@ -306,7 +342,11 @@ pub(super) fn service(
     let result = work(stream, (me, up))
         .and_then(|()| {
             let Stream { tx, watch, crc, .. } = &mut **stream;
-            tx.transmit(me, watch, *crc, guard, up)
+            tx.transmit(me, watch, *crc, guard, up)?;
+            if stream.gather.waits() {
+                stream.gather.sent(Instant::now());
+            }
+            Ok(())
         })
         .and_then(|()| stream.settle(me));
     if let Err(down) = result {
@@ -317,7 +357,22 @@ pub(super) fn service(
 /// A request was posted.
 pub(super) fn posted_send(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
     // A full socket says when it has room again.
-    if matches!(link, Link::Tcp(stream) if !stream.tx.blocked) {
+    let Link::Tcp(stream) = link else {
+        return;
+    };
+    if stream.tx.blocked || stream.gathers(me) {
+        return;
+    }
+    let alone = !stream.gather.waits();
+    service(me, link, guard, up, |_, _| Ok(()));
+    if alone && let Link::Tcp(stream) = link {
+        stream.gather.sent(Instant::now());
+    }
+}
+
+/// Nothing is gathered any longer.
+pub(super) fn send_gathered(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    if matches!(link, Link::Tcp(stream) if stream.gather.waits()) {
         service(me, link, guard, up, |_, _| Ok(()));
     }
 }
@@ -386,6 +441,19 @@ impl Source for Line {
                 service(v.me, v.link, v.guard, up, |stream, (me, up)| {
                     stream.ready(events, me, scratch, v.guard, up)
                 });
+            });
+        }
+    }
+}
+
+impl Gatherer for Line {
+    fn send_gathered(&self, up: &mut Upcalls) {
+        if let Some(qp) = self.0.upgrade() {
+            qp.with(|v| {
+                if let Link::Tcp(stream) = &mut *v.link {
+                    stream.listed = false;
+                    send_gathered(v.me, v.link, v.guard, up);
+                }
             });
         }
     }

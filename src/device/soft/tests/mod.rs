@@ -1,6 +1,7 @@
 //! Tests of the device through its trait: every rule over every path.
 
 mod blocking;
+mod bursts;
 mod chaos;
 mod connections;
 mod data;

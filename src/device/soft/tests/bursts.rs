@@ -1,0 +1,114 @@
+//! Requests that are posted one right behind the other, and what their consumer does next.
+
+use super::*;
+
+const BURST: u64 = 12;
+
+fn receives(b: &End) {
+    for n in 0..BURST {
+        b.recv(n, &[b.sge(8 * n as usize, 8)]).unwrap();
+    }
+}
+
+fn burst(a: &End, round: u64) {
+    for n in 0..BURST {
+        let at = 8 * n as usize;
+        a.fill(at, &(round * 100 + n).to_ne_bytes());
+        a.post(n, SendOp::Send, &[a.sge(at, 8)]).unwrap();
+    }
+}
+
+fn arrives(b: &End, round: u64) {
+    for n in 0..BURST {
+        assert_eq!(b.received_as(), (n, WcStatus::Success));
+        let at = 8 * n as usize;
+        assert_eq!(b.bytes(at, 8), (round * 100 + n).to_ne_bytes());
+    }
+}
+
+fn completes(a: &End) {
+    for n in 0..BURST {
+        assert_eq!(a.sent_as(), (n, WcStatus::Success));
+    }
+    a.idle();
+}
+
+#[test]
+fn a_burst_of_a_consumer_that_makes_no_call_arrives() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        for round in 0..50 {
+            receives(&b);
+            burst(&a, round);
+            arrives(&b, round);
+            // After a pause, and right away.
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            completes(&a);
+        }
+    });
+}
+
+#[test]
+fn what_was_written_before_a_burst_of_flags_is_there_before_them() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        for round in 1..=50u64 {
+            for n in 0..8usize {
+                let (data, flag) = (64 * n, 64 * n + 32);
+                a.fill(data, &round.to_ne_bytes());
+                a.fill(flag, &round.to_ne_bytes());
+                for (wr_id, at) in [(1, data), (2, flag)] {
+                    let op = SendOp::RdmaWrite(b.remote(at));
+                    a.post(wr_id, op, &[a.sge(at, 8)]).unwrap();
+                }
+            }
+            let last = 64 * 7 + 32;
+            until(|| b.bytes(last, 8) == round.to_ne_bytes());
+            for n in 0..8usize {
+                assert_eq!(b.bytes(64 * n, 8), round.to_ne_bytes());
+            }
+            for _ in 0..8 {
+                assert_eq!(a.sent_as(), (1, WcStatus::Success));
+                assert_eq!(a.sent_as(), (2, WcStatus::Success));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_end_without_grace_comes_after_what_was_posted() {
+    over_all_paths(|net| {
+        for ends in [
+            |a: &End| a.qp.disconnect(false),
+            |a: &End| {
+                a.qp.destroy();
+            },
+        ] {
+            let (a, b) = net.pair();
+            receives(&b);
+            burst(&a, 1);
+            ends(&a);
+            arrives(&b, 1);
+            assert_eq!(b.event(), CmEvent::Disconnected);
+        }
+    });
+}
+
+#[test]
+fn a_send_queue_of_two_is_never_full_for_long() {
+    over_all_paths(|net| {
+        let few = QpAttr {
+            max_send_wr: 2,
+            ..attr()
+        };
+        let (a, b) = net.pair_with(few, attr());
+        for _ in 0..20 {
+            receives(&b);
+            burst(&a, 0);
+            arrives(&b, 0);
+            completes(&a);
+        }
+    });
+}
