@@ -15,8 +15,6 @@ use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 const COPY_MAX: u32 = 1024;
-/// What is copied and then summed at a time: the sum finds it in the nearest cache.
-const STEP: u64 = 16 * 1024;
 
 enum Part {
     /// A range of [`Batch::bytes`].
@@ -62,10 +60,13 @@ impl Batch {
         let mut body = start;
         if let Some(crc) = &mut running {
             crc.update(header);
-            while let Some((at, n)) = payload.take(left.min(STEP)) {
+            while let Some((at, n)) = payload.take(left) {
                 left -= n;
-                self.copy(at, n);
-                crc.update(&self.bytes[self.bytes.len() - n as usize..]);
+                self.grow(n, |to, n| {
+                    // SAFETY: from registered memory, which it is for as long as the read-side
+                    // section lasts, into room of ours.
+                    unsafe { crc.copy(at, to, n) };
+                });
             }
         } else if len > COPY_MAX {
             self.own(start);
@@ -90,12 +91,20 @@ impl Batch {
 
     /// Makes registered memory our own, as it is now.
     fn copy(&mut self, at: *const u8, n: u64) {
+        self.grow(n, |to, n| {
+            // SAFETY: from registered memory, which it is for as long as the read-side section
+            // lasts, into room of ours.
+            unsafe { copy::plain(at, to, n) };
+        });
+    }
+
+    /// Adds bytes of our own, all of which `fill` writes.
+    fn grow(&mut self, n: u64, fill: impl FnOnce(*mut u8, usize)) {
         let (len, n) = (self.bytes.len(), n as usize);
         self.bytes.reserve(n);
-        // SAFETY: from registered memory, which it is for as long as the read-side section lasts,
-        // into the room that was made, of which all is initialized then.
+        // SAFETY: there is room, and all of it is initialized when it counts.
         unsafe {
-            copy::plain(at, self.bytes.as_mut_ptr().add(len), n);
+            fill(self.bytes.as_mut_ptr().add(len), n);
             self.bytes.set_len(len + n);
         }
     }
@@ -164,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_summed_is_sent_whatever_the_memory_does_next() {
-        for len in [100, COPY_MAX as usize + 1, 3 * STEP as usize + 5] {
+        for len in [100, COPY_MAX as usize + 1, 50_000] {
             let mut memory = vec![1u8; len];
             let sge = Sge {
                 addr: memory.as_mut_ptr() as u64,

@@ -107,33 +107,49 @@ impl Stream {
         up: &mut Upcalls,
     ) -> Result<(), Down> {
         let buffer = scratch.rx();
+        // Less than an FPDU, so there is room.
+        let mut kept = self.rx.carry.len();
+        let mut loaded = false;
+        let mut more = true;
         for _ in 0..TURNS {
             if self.rx.paused || self.rx.ended {
-                return Ok(());
+                more = false;
+                break;
             }
-            // Less than an FPDU, so there is room.
-            let kept = self.rx.carry.len();
             let space = &mut buffer[kept..kept + READ];
             let full = space.len();
             let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     self.rx.ended = true;
-                    return Ok(());
+                    more = false;
+                    break;
                 }
                 Ok((_, n)) => n,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
                 Err(Errno::INTR) => continue,
                 Err(_) => return Err(Down::Lost),
             };
-            buffer[..kept].copy_from_slice(&self.rx.carry);
-            let bytes = &buffer[..kept + n];
-            let used = self.process(bytes, me, guard, up)?;
-            self.keep(&bytes[used..]);
+            if !loaded {
+                buffer[..kept].copy_from_slice(&self.rx.carry);
+                self.rx.carry.clear();
+                loaded = true;
+            }
+            let end = kept + n;
+            let used = self.process(&buffer[..end], me, guard, up)?;
+            buffer.copy_within(used..end, 0);
+            kept = end - used;
             if n < full && !ends {
-                return Ok(());
+                more = false;
+                break;
             }
         }
-        self.rx.more = true;
+        if loaded {
+            self.keep(&buffer[..kept]);
+        }
+        self.rx.more |= more;
         Ok(())
     }
 
