@@ -1,9 +1,10 @@
 //! Connections whose requests were gathered, so that one call to the kernel takes many.
 //!
-//! Whoever polls, or is about to wait, sends what was gathered before anything else. A consumer
-//! that stays away leaves it to the thread of the engine. That looks at a steady pace while
-//! requests are being gathered, and sends what was there when it last looked: so a request
-//! waits for two of these moments at most, and a consumer that is at it is left alone.
+//! Whoever polls, or is about to wait, sends what was gathered before anything else. Who posts to
+//! one connection after the other sends for the oldest of them. A consumer that stays away
+//! leaves it to the thread of the engine. That looks at a steady pace while requests are being
+//! gathered, and sends what was there when it last looked: so a request waits for two of these
+//! moments at most, and a consumer that is at it is left alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,11 +16,14 @@ use super::upcall::Upcalls;
 
 /// The pace of the thread.
 pub(super) const MOMENT: Duration = Duration::from_micros(150);
+/// Connections that gather at a time. A consumer that has gone on to others has probably
+/// finished with the first.
+const MOST: usize = 4;
 
 /// Something that has gathered requests.
 pub(super) trait Gatherer: Send + Sync {
-    /// Sends them. It is not in the list any more.
-    fn send_gathered(&self, up: &mut Upcalls);
+    /// Sends them. It is not in the list any more. `late` says that no consumer came by.
+    fn send_gathered(&self, late: bool, up: &mut Upcalls);
 }
 
 #[derive(Default)]
@@ -43,10 +47,13 @@ pub(super) struct Unsent {
 }
 
 impl Unsent {
-    /// Adds one that is not in the list. True if the thread has to be told that it is to look
-    /// from now on.
-    pub fn add(&self, gatherer: Arc<dyn Gatherer>, now: Instant) -> bool {
+    /// Adds one that is not in the list; `up` gets one that has to leave it. True if the thread
+    /// has to be told that it is to look from now on.
+    pub fn add(&self, gatherer: Arc<dyn Gatherer>, now: Instant, up: &mut Upcalls) -> bool {
         let mut state = self.state.lock();
+        if state.list.len() >= MOST {
+            up.send(state.list.remove(0).1);
+        }
         let round = state.round;
         state.list.push((round, gatherer));
         state.came = true;
@@ -76,7 +83,7 @@ impl Unsent {
             };
             self.len.store(state.list.len(), Ordering::Release);
             drop(state);
-            gatherer.send_gathered(&mut up);
+            gatherer.send_gathered(false, &mut up);
         }
         up.run();
     }
@@ -106,7 +113,7 @@ impl Unsent {
         if !old.is_empty() {
             let mut up = Upcalls::default();
             for (_, gatherer) in old {
-                gatherer.send_gathered(&mut up);
+                gatherer.send_gathered(true, &mut up);
             }
             up.run();
         }
@@ -128,7 +135,7 @@ mod tests {
     }
 
     impl Gatherer for Count {
-        fn send_gathered(&self, _up: &mut Upcalls) {
+        fn send_gathered(&self, _late: bool, _up: &mut Upcalls) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -141,13 +148,20 @@ mod tests {
         unsent.tick()
     }
 
+    fn add(unsent: &Unsent, count: &Arc<Count>) -> bool {
+        let mut up = Upcalls::default();
+        let begins = unsent.add(count.clone(), Instant::now(), &mut up);
+        up.run();
+        begins
+    }
+
     #[test]
     fn a_poll_sends_each_once() {
         let unsent = Unsent::default();
         let counts: [Arc<Count>; 3] = Default::default();
         for (i, count) in counts.iter().enumerate() {
             // The thread is told once.
-            assert_eq!(unsent.add(count.clone(), Instant::now()), i == 0);
+            assert_eq!(add(&unsent, count), i == 0);
         }
         unsent.send();
         unsent.send();
@@ -155,19 +169,30 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_makes_room() {
+        let unsent = Unsent::default();
+        let counts: [Arc<Count>; MOST + 2] = Default::default();
+        for count in &counts {
+            add(&unsent, count);
+        }
+        let sent = counts.each_ref().map(|count| count.sent());
+        assert!(sent[..2].iter().all(|n| *n == 1));
+        assert!(sent[2..].iter().all(|n| *n == 0));
+    }
+
+    #[test]
     fn the_thread_sends_what_has_waited_for_a_round_and_then_stops_to_look() {
         let unsent = Unsent::default();
         assert_eq!(unsent.tick(), None);
         let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
-        assert!(unsent.add(first.clone(), Instant::now()));
+        assert!(add(&unsent, &first));
         assert!(look(&unsent).is_some());
         assert_eq!(first.sent(), 0);
-        assert!(!unsent.add(second.clone(), Instant::now()));
+        assert!(!add(&unsent, &second));
         assert!(look(&unsent).is_some());
         assert_eq!((first.sent(), second.sent()), (1, 0));
-        assert!(look(&unsent).is_some() || second.sent() == 1);
         while look(&unsent).is_some() {}
         assert_eq!((first.sent(), second.sent()), (1, 1));
-        assert!(unsent.add(first, Instant::now()));
+        assert!(add(&unsent, &first));
     }
 }

@@ -9,6 +9,7 @@ use super::cq::Cq;
 use super::handshakes::Handshake;
 use super::listen::{ConnRequest, Listening};
 use super::srq::Srq;
+use super::unsent::Gatherer;
 use crate::device::{CmEvent, QpHandler};
 
 /// What is to be told about a queue pair.
@@ -94,6 +95,7 @@ struct Calls {
     events: Vec<Arc<Events>>,
     limits: Vec<Arc<Srq>>,
     requests: Vec<(Arc<Listening>, ConnRequest)>,
+    send: Option<Arc<dyn Gatherer>>,
 }
 
 fn add<T>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
@@ -113,9 +115,10 @@ impl Upcalls {
         add(&mut self.calls().notify, cq);
     }
 
+    /// Each completion that is lost is told of, however many are queued at once.
     #[cold]
     pub(super) fn overflow(&mut self, cq: &Arc<Cq>) {
-        add(&mut self.calls().overflow, cq);
+        self.calls().overflow.push(cq.clone());
     }
 
     pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
@@ -149,6 +152,12 @@ impl Upcalls {
         self.calls().requests.push((listening, request));
     }
 
+    /// Another connection is to send what it has gathered, which takes its lock.
+    #[cold]
+    pub(super) fn send(&mut self, gatherer: Arc<dyn Gatherer>) {
+        self.calls().send = Some(gatherer);
+    }
+
     /// Makes the calls. The caller holds no lock and is in no read-side section.
     #[inline]
     pub(super) fn run(self) {
@@ -169,6 +178,11 @@ impl Calls {
         self.events.iter().for_each(|e| e.hand_over());
         for (listening, request) in self.requests {
             listening.hand_over(request);
+        }
+        if let Some(gatherer) = self.send {
+            let mut up = Upcalls::default();
+            gatherer.send_gathered(false, &mut up);
+            up.run();
         }
     }
 }

@@ -105,8 +105,8 @@ impl Watch {
     }
 
     /// Somebody is to send soon what was gathered; not to be called again before.
-    pub fn sends_later(&self, gatherer: Arc<dyn Gatherer>, now: Instant) {
-        if self.inner.unsent.add(gatherer, now) {
+    pub fn sends_later(&self, gatherer: Arc<dyn Gatherer>, now: Instant, up: &mut Upcalls) {
+        if self.inner.unsent.add(gatherer, now, up) {
             self.inner.wake_for_unsent();
         }
     }

@@ -10,8 +10,8 @@
 //!   memory and make no call.
 //! * Of what still follows, requests are gathered. They are sent when there are enough of them,
 //!   when the send queue is full, when something of the connection is sent anyway, and when a
-//!   consumer polls and finds nothing, or is about to wait. After that a burst that follows soon
-//!   is gathered from its first request on.
+//!   consumer polls and finds nothing, or is about to wait, or posts to many other connections.
+//!   After that a burst that follows soon is gathered from its first request on.
 //! * If no consumer comes by, the thread of the engine sends them after a moment
 //!   ([`unsent`](crate::device::soft::unsent)). Then the guess was wrong: many of the next
 //!   requests are sent at once, twice as many each time.
@@ -25,7 +25,7 @@ const FIRST: u32 = 2;
 /// A post so soon after a sending goes on with a burst.
 const CLOSE: Duration = Duration::from_micros(2);
 /// The same when what was sent was gathered: the consumer has had completions to look at.
-const STEADY: Duration = Duration::from_micros(20);
+const STEADY: Duration = Duration::from_micros(200);
 /// Gathered requests that are sent without waiting for more.
 const MOST: u32 = 64;
 /// Their bytes.
@@ -117,16 +117,26 @@ impl Gather {
         if !self.steady {
             self.run = 0;
         }
-        let waited = self.since.map_or(Duration::ZERO, |since| now - since);
-        if waited >= MOMENT {
-            self.penalty = (self.penalty * 2).clamp(*OWED.start(), *OWED.end());
-            self.owed = self.penalty;
-            self.run = 0;
-        } else if self.steady {
+        if self.steady {
             self.penalty /= 2;
         }
         self.count = 0;
         self.bytes = 0;
+    }
+
+    /// Whether requests have waited for long.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let since = self.since.filter(|_| self.waits());
+        since.is_some_and(|since| now - since >= MOMENT)
+    }
+
+    /// What was sent was late, as no consumer came by.
+    pub fn was_late(&mut self) {
+        // Each time it was sent it was halved.
+        self.penalty = (self.penalty * 4).clamp(*OWED.start(), *OWED.end());
+        self.owed = self.penalty;
+        self.run = 0;
+        self.steady = false;
     }
 }
 
@@ -232,8 +242,11 @@ mod tests {
         let mut expected = FIRST;
         for round in 0..12 {
             assert_eq!(case.burst(), expected);
+            case.post(8);
             case.wait(MOMENT);
+            assert!(case.gather.is_late(case.now));
             case.poll();
+            case.gather.was_late();
             expected = FIRST + (OWED.start() << round).min(*OWED.end());
         }
         // And shorter again when that was once only.

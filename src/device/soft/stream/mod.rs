@@ -277,7 +277,7 @@ impl Stream {
     }
 
     /// Whether a request that was posted is sent later.
-    fn gathers(&mut self, me: &Side) -> bool {
+    fn gathers(&mut self, me: &Side, up: &mut Upcalls) -> bool {
         let newest = me.sq.tail().wrapping_sub(1);
         let len = match me.sq.get(newest) {
             Some((request, _)) if matches!(request.op, Op::Transfer(_)) => request.len,
@@ -293,7 +293,7 @@ impl Stream {
             Verdict::Begin(now) => {
                 if !self.listed {
                     self.listed = true;
-                    self.watch.sends_later(self.line.clone(), now);
+                    self.watch.sends_later(self.line.clone(), now, up);
                 }
             }
         }
@@ -360,7 +360,7 @@ pub(super) fn posted_send(me: &mut Side, link: &mut Link, guard: &Guard, up: &mu
     let Link::Tcp(stream) = link else {
         return;
     };
-    if stream.tx.blocked || stream.gathers(me) {
+    if stream.tx.blocked || stream.gathers(me, up) {
         return;
     }
     let alone = !stream.gather.waits();
@@ -447,14 +447,20 @@ impl Source for Line {
 }
 
 impl Gatherer for Line {
-    fn send_gathered(&self, up: &mut Upcalls) {
-        if let Some(qp) = self.0.upgrade() {
-            qp.with(|v| {
-                if let Link::Tcp(stream) = &mut *v.link {
-                    stream.listed = false;
-                    send_gathered(v.me, v.link, v.guard, up);
-                }
-            });
-        }
+    fn send_gathered(&self, late: bool, up: &mut Upcalls) {
+        let Some(qp) = self.0.upgrade() else {
+            return;
+        };
+        qp.with(|v| {
+            let Link::Tcp(stream) = &mut *v.link else {
+                return;
+            };
+            stream.listed = false;
+            let late = late && stream.gather.is_late(Instant::now());
+            send_gathered(v.me, v.link, v.guard, up);
+            if late && let Link::Tcp(stream) = &mut *v.link {
+                stream.gather.was_late();
+            }
+        });
     }
 }
