@@ -66,12 +66,12 @@ fn nobody_answers() {
         let (server, qual) = Server::any(&net.passive);
         let a = End::new(&net.active, attr());
         let to = net.passive.address();
-        let limit = Some(Duration::from_millis(30));
+        let limit = Some(Duration::from_millis(250));
         let begun = Instant::now();
         net.active.connect(&a.qp, to, qual, limit, b"").unwrap();
         let late = server.next();
         assert_eq!(a.event(), CmEvent::TimedOut);
-        assert!(begun.elapsed() >= Duration::from_millis(30));
+        assert!(begun.elapsed() >= Duration::from_millis(250));
         // The answer comes too late.
         let b = End::new(&net.passive, attr());
         until_gone(net, late, &b);
