@@ -374,7 +374,7 @@ impl Drop for Engine {
 }
 
 impl Inner {
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         let mut seen = self.polls.load(Ordering::Relaxed);
         let mut batch = Batch::new();
         while !self.stop.load(Ordering::SeqCst) {
@@ -416,14 +416,14 @@ impl Inner {
     }
 
     /// Serves what was taken.
-    pub(super) fn serve(&self, batch: &Batch) {
+    pub(super) fn serve(self: &Arc<Self>, batch: &Batch) {
         let mut scratch = self.work.lock();
         let up = self.work(batch, &mut scratch);
         drop(scratch);
         self.finish(batch, up);
     }
 
-    fn work(&self, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
+    fn work(self: &Arc<Self>, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
         for event in batch.iter() {
             let token = event.data.u64();
@@ -432,7 +432,9 @@ impl Inner {
                 source.ready(event.flags, scratch, &mut up);
             }
         }
-        self.polled.served(&mut up);
+        if self.polled.served(&mut up) {
+            self.tick();
+        }
         up
     }
 

@@ -59,7 +59,7 @@ impl Engine {
     /// A consumer blocks until `word` is not `value` any more. In this thread, serving, if no
     /// other one leads; `None` if the consumer is to sleep in its own way.
     pub fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         inner.unsent.send();
         // From now on peers wake us.
         inner.polled.sleep();

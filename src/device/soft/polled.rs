@@ -334,21 +334,20 @@ impl PolledSet {
     }
 
     /// Sockets were served, perhaps because a peer rang: it does so once in a sleep, so that
-    /// another sleep begins.
+    /// another sleep begins. True if [`PolledSet::tick`] has to be seen to, as for a look.
     #[inline]
-    pub fn served(&self, up: &mut Upcalls) {
-        if self.many.load(Ordering::Relaxed) {
-            self.sleep_on(up);
-        }
+    pub fn served(&self, up: &mut Upcalls) -> bool {
+        self.many.load(Ordering::Relaxed) && self.sleep_on(up)
     }
 
     #[cold]
-    fn sleep_on(&self, up: &mut Upcalls) {
+    fn sleep_on(&self, up: &mut Upcalls) -> bool {
         let _turn = self.turn.lock();
-        if !self.awake.load(Ordering::SeqCst) {
-            self.fall_asleep(up);
-            self.ticking.store(true, Ordering::SeqCst);
+        if self.awake.load(Ordering::SeqCst) {
+            return false;
         }
+        self.fall_asleep(up);
+        !self.ticking.swap(true, Ordering::SeqCst)
     }
 
     /// Whether the thread is to call [`PolledSet::tick`] from time to time.
