@@ -1,39 +1,19 @@
 //! What a message through shared memory costs in instructions of ours: both ends in one thread,
 //! so that no cache line travels. Two processes are measured by `dat-perf`.
 
+#[path = "../tests/common/soft.rs"]
+mod soft;
+
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 
 use dat_core::device::soft::{ConnRequest, Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 use divan::Bencher;
+use soft::{Quiet, Requests, queue_pair};
 
 fn main() {
     divan::main();
-}
-
-struct Quiet;
-
-impl CqHandler for Quiet {
-    fn notify(&self) {}
-    fn overflow(&self) {}
-}
-
-struct Events(Sender<CmEvent>);
-
-impl QpHandler for Events {
-    fn connection(&self, event: CmEvent) {
-        let _ = self.0.send(event);
-    }
-    fn soft_watermark(&self) {}
-}
-
-struct Requests(Sender<ConnRequest>);
-
-impl ListenHandler<Soft> for Requests {
-    fn request(&self, request: ConnRequest) {
-        let _ = self.0.send(request);
-    }
 }
 
 struct End {
@@ -49,26 +29,7 @@ impl End {
     fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (tx, events) = channel();
-        let parts = QpParts {
-            pd: &pd,
-            send_cq: Some(&cq),
-            recv_cq: Some(&cq),
-            srq: None,
-        };
-        let attr = QpAttr {
-            context: 1,
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_rd_in: 4,
-            max_rd_out: 4,
-            recv_solicited_only: false,
-        };
-        let qp = device
-            .create_qp(&parts, &attr, Arc::new(Events(tx)))
-            .unwrap();
+        let (qp, events) = queue_pair(device, &pd, &cq, 1);
         let buffer: &[u8] = vec![0u8; 1 << 20].leak();
         let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
         let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();

@@ -1,44 +1,25 @@
 //! Which path two processes of one host take, and what the other notices when one dies. The
 //! test program starts itself again as the server.
 
+#[path = "common/soft.rs"]
+mod soft;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use dat_core::device::soft::{ConnRequest, Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 
+use soft::{Quiet, Requests, queue_pair};
+
 const PATIENCE: Duration = Duration::from_secs(20);
 const ROLE: &str = "LIBDAT_TEST_SERVER";
-
-struct Quiet;
-
-impl CqHandler for Quiet {
-    fn notify(&self) {}
-    fn overflow(&self) {}
-}
-
-struct Events(Sender<CmEvent>);
-
-impl QpHandler for Events {
-    fn connection(&self, event: CmEvent) {
-        let _ = self.0.send(event);
-    }
-    fn soft_watermark(&self) {}
-}
-
-struct Requests(Sender<ConnRequest>);
-
-impl ListenHandler<Soft> for Requests {
-    fn request(&self, request: ConnRequest) {
-        let _ = self.0.send(request);
-    }
-}
 
 /// A queue pair with a buffer.
 struct End {
@@ -55,26 +36,7 @@ impl End {
     fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (tx, events) = channel();
-        let parts = QpParts {
-            pd: &pd,
-            send_cq: Some(&cq),
-            recv_cq: Some(&cq),
-            srq: None,
-        };
-        let attr = QpAttr {
-            context: 1,
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_rd_in: 4,
-            max_rd_out: 4,
-            recv_solicited_only: false,
-        };
-        let qp = device
-            .create_qp(&parts, &attr, Arc::new(Events(tx)))
-            .unwrap();
+        let (qp, events) = queue_pair(device, &pd, &cq, 1);
         let buffer = vec![0u8; 1 << 20].leak();
         let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
         let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();

@@ -1,41 +1,19 @@
 //! Connected ends, and memory for them.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dat_core::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 
+use crate::soft::{Quiet, Requests, queue_pair};
+
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn page() -> usize {
     rustix::param::page_size()
-}
-
-struct Quiet;
-
-impl CqHandler for Quiet {
-    fn notify(&self) {}
-    fn overflow(&self) {}
-}
-
-struct Events(Sender<CmEvent>);
-
-impl QpHandler for Events {
-    fn connection(&self, event: CmEvent) {
-        let _ = self.0.send(event);
-    }
-    fn soft_watermark(&self) {}
-}
-
-struct Requests(Sender<ConnRequest>);
-
-impl ListenHandler<Soft> for Requests {
-    fn request(&self, request: ConnRequest) {
-        let _ = self.0.send(request);
-    }
 }
 
 /// A queue pair with memory for what it sends and reads, which stays private.
@@ -53,26 +31,7 @@ impl End {
     pub fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (tx, events) = channel();
-        let parts = QpParts {
-            pd: &pd,
-            send_cq: Some(&cq),
-            recv_cq: Some(&cq),
-            srq: None,
-        };
-        let attr = QpAttr {
-            context: 1,
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            max_send_sge: 4,
-            max_recv_sge: 1,
-            max_rd_in: 4,
-            max_rd_out: 4,
-            recv_solicited_only: false,
-        };
-        let qp = device
-            .create_qp(&parts, &attr, Arc::new(Events(tx)))
-            .unwrap();
+        let (qp, events) = queue_pair(device, &pd, &cq, 4);
         let buffer = Memory::new(1 << 20);
         let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
         let (at, len) = (buffer.addr(), buffer.len() as u64);

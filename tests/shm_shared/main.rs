@@ -9,6 +9,8 @@ mod ends;
 mod family;
 mod held;
 mod places;
+#[path = "../common/soft.rs"]
+mod soft;
 mod two;
 
 use std::sync::{LazyLock, Mutex, MutexGuard};

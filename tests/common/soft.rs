@@ -1,0 +1,64 @@
+//! What programs on the soft device need to have queue pairs: handlers that pass on what they
+//! are told, and a queue pair with one completion queue.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use dat_core::device::soft::{ConnRequest, Cq, Pd, Qp, Soft};
+use dat_core::device::*;
+
+/// For those who poll.
+pub struct Quiet;
+
+impl CqHandler for Quiet {
+    fn notify(&self) {}
+    fn overflow(&self) {}
+}
+
+struct Events(Sender<CmEvent>);
+
+impl QpHandler for Events {
+    fn connection(&self, event: CmEvent) {
+        let _ = self.0.send(event);
+    }
+    fn soft_watermark(&self) {}
+}
+
+/// For a listener.
+pub struct Requests(pub Sender<ConnRequest>);
+
+impl ListenHandler<Soft> for Requests {
+    fn request(&self, request: ConnRequest) {
+        let _ = self.0.send(request);
+    }
+}
+
+/// A queue pair, and the events of its connection.
+pub fn queue_pair(
+    device: &Arc<Soft>,
+    pd: &Pd,
+    cq: &Arc<Cq>,
+    max_send_sge: u32,
+) -> (Arc<Qp>, Receiver<CmEvent>) {
+    let (tx, events) = channel();
+    let parts = QpParts {
+        pd,
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
+    };
+    let attr = QpAttr {
+        context: 1,
+        max_send_wr: 8,
+        max_recv_wr: 8,
+        max_send_sge,
+        max_recv_sge: 1,
+        max_rd_in: 4,
+        max_rd_out: 4,
+        recv_solicited_only: false,
+    };
+    let qp = device
+        .create_qp(&parts, &attr, Arc::new(Events(tx)))
+        .unwrap();
+    (qp, events)
+}
