@@ -7,7 +7,7 @@ mod soft;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use dat_core::device::soft::{ConnRequest, Cq, Mr, Pd, Qp, Soft};
+use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 use divan::Bencher;
 use soft::{Quiet, Requests, queue_pair};

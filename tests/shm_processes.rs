@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use dat_core::device::soft::{ConnRequest, Cq, Mr, Pd, Qp, Soft};
+use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 
 use soft::{Quiet, Requests, queue_pair};
