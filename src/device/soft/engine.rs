@@ -27,7 +27,7 @@ use super::polled::PolledSet;
 use super::seat::{Bell, Seat};
 pub(super) use super::timers::Timer;
 use super::timers::Timers;
-use super::unsent::{MOMENT, Unsent};
+use super::unsent::Unsent;
 use super::upcall::Upcalls;
 pub(super) use super::watch::Watch;
 use crate::device::DeviceError;
@@ -156,17 +156,17 @@ pub(super) struct Inner {
     /// Connections that are looked at without the kernel.
     pub(super) polled: PolledSet,
     /// A timer is set that looks whether there are looks; how many there were the last time.
-    ticking: AtomicBool,
-    looks: Mutex<u32>,
+    pub(super) ticking: AtomicBool,
+    pub(super) looks: Mutex<u32>,
     /// Connections that have gathered requests, and whether a timer is set to look at them.
     pub(super) unsent: Unsent,
-    unsent_looks: AtomicBool,
+    pub(super) unsent_looks: AtomicBool,
     /// Counts polls, to show that there are some.
     pub(super) polls: AtomicU32,
     /// The thread is elsewhere than in the epoll instance.
     pub(super) away: AtomicBool,
-    nap: Mutex<()>,
-    nap_end: Condvar,
+    pub(super) nap: Mutex<()>,
+    pub(super) nap_end: Condvar,
     stop: AtomicBool,
     pub(super) handshakes: Arc<Handshakes>,
 }
@@ -444,55 +444,5 @@ impl Inner {
         if batch.contains(CLOCK) {
             self.timers.run();
         }
-    }
-
-    /// Requests were gathered: somebody is to look at them from now on. That is the thread,
-    /// even if it naps, or whoever else is woken by the clock.
-    #[cold]
-    pub(super) fn wake_for_unsent(self: &Arc<Self>) {
-        if !self.unsent_looks.swap(true, Ordering::SeqCst) {
-            self.look_for_unsent(MOMENT);
-        }
-        drop(self.nap.lock());
-        self.nap_end.notify_one();
-    }
-
-    fn look_for_unsent(self: &Arc<Self>, delay: Duration) {
-        let inner = Arc::downgrade(self);
-        let task = move |_: &mut Upcalls| {
-            let Some(inner) = inner.upgrade() else {
-                return;
-            };
-            let next = inner.unsent.tick().or_else(|| {
-                inner.unsent_looks.store(false, Ordering::SeqCst);
-                // Some may have come since, and have seen that we look.
-                let due = inner.unsent.due()?;
-                (!inner.unsent_looks.swap(true, Ordering::SeqCst)).then_some(due)
-            });
-            if let Some(next) = next {
-                inner.look_for_unsent(next);
-            }
-        };
-        self.timers.add(delay, Box::new(task));
-    }
-
-    /// Looks in a while whether consumers still poll.
-    #[cold]
-    fn tick(self: &Arc<Self>) {
-        if self.ticking.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        let inner = Arc::downgrade(self);
-        let task = move |_: &mut Upcalls| {
-            let Some(inner) = inner.upgrade() else {
-                return;
-            };
-            inner.ticking.store(false, Ordering::SeqCst);
-            inner.polled.tick(&mut inner.looks.lock());
-            if inner.polled.is_ticking() {
-                inner.tick();
-            }
-        };
-        self.timers.add(NAP, Box::new(task));
     }
 }

@@ -18,6 +18,7 @@ pub mod iwarp;
 pub mod keys;
 mod lead;
 pub(in crate::device) mod listen;
+mod looks;
 mod loopback;
 mod mr;
 mod mw;
