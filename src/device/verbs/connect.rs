@@ -305,6 +305,9 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
             };
             qp.end_attempt(attempt, event);
         }
+        // A peer that died when it had answered and not heard from us again: its kernel takes the
+        // answer back.
+        sys::CM_REJECTED if phase == Phase::Connected => qp.end_attempt(attempt, CmEvent::Broken),
         sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken),
         _ => {}
     }
