@@ -48,16 +48,18 @@ def shm_send(size, needed, aim):
     )
 
 
-def passive(op, size, factor, aim):
-    """An RDMA operation whose target does nothing: no slower than the kernel's own copy.
+def one_sided(op, size, ia="bench"):
+    """An RDMA operation whose target does nothing.
 
     A write may complete before it has arrived; so many are timed, one at a time, until the last
     one has."""
     if op == "read":
-        run = ours(dat("us", "latency", op, size, extra=("--passive",)))
-    else:
-        extra = ("--passive", "-w", "1")
-        run = ours(dat("us", "bandwidth", op, size, extra=extra), of_means=True)
+        return ours(dat("us", "latency", op, size, ia, extra=("--passive",)))
+    return ours(dat("us", "bandwidth", op, size, ia, extra=("--passive", "-w", "1")), True)
+
+
+def passive(op, size, factor, aim):
+    """One: no slower than the kernel's own copy."""
     others = [Source("kernel's copy", vmread(size))]
     if op == "read":
         own = ucx("us", "ucp_get", size, SHM, extra=("-O", "1", "-o"))
@@ -66,7 +68,7 @@ def passive(op, size, factor, aim):
         f"shm.{op}.{size}",
         f"RDMA {op} {name(size)}, target passive",
         "us",
-        run,
+        one_sided(op, size),
         tuple(others),
         both(1 / factor),
         both(aim),
@@ -75,14 +77,11 @@ def passive(op, size, factor, aim):
 
 def mapped(op, size, factor, aim):
     """The same in memory that peers map (memory=shared), against the kernel's copy."""
-    extra = ("--passive",) if op == "read" else ("--passive", "-w", "1")
-    test = "latency" if op == "read" else "bandwidth"
-    run = ours(dat("us", test, op, size, "bench-mapped", extra), of_means=op != "read")
     return Target(
         f"shm.mapped.{op}.{size}",
         f"RDMA {op} {name(size)}, mapped memory",
         "us",
-        run,
+        one_sided(op, size, "bench-mapped"),
         (Source("kernel's copy", vmread(size)),),
         both(factor),
         both(aim),

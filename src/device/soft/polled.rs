@@ -210,7 +210,7 @@ impl PolledSet {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// A consumer polls. True if the thread has to be woken, to see when that ends.
+    /// A consumer polls. True if [`PolledSet::tick`] has to be seen to, which finds when that ends.
     #[inline]
     pub fn look(&self) -> bool {
         let len = self.len.load(Ordering::Relaxed);
@@ -304,7 +304,7 @@ impl PolledSet {
         drop(turn);
         up.run();
         fence(Ordering::SeqCst);
-        // Either the thread has seen our look, or we see that it does not tick.
+        // Either a tick has seen our look, or we see that there is none to come.
         !self.ticking.swap(true, Ordering::SeqCst)
     }
 
@@ -350,7 +350,7 @@ impl PolledSet {
         !self.ticking.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether the thread is to call [`PolledSet::tick`] from time to time.
+    /// Whether [`PolledSet::tick`] is to be called from time to time.
     pub fn is_ticking(&self) -> bool {
         self.ticking.load(Ordering::SeqCst)
     }
