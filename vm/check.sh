@@ -3,7 +3,8 @@
 #
 # check.sh [OUT] [GROUP[:DEVICE]]...: runs groups of tests (see cases.sh) in the virtual machine,
 # a machine each, and prints one TAP stream. OUT is where `make libs ctest-bin` has put
-# libraries and C suite, build/release by default. ONLY='dtest*' chooses tests by their names,
+# libraries and C suite, build/release by default. At the end stands a table of the cases by group
+# and device. ONLY='dtest*' chooses tests by their names,
 # ABIS=dat2 the version of the API that the C suite runs on.
 set -u -o pipefail
 
@@ -19,6 +20,9 @@ out=$(realpath "$out")
 groups=("$@")
 [ $# -gt 0 ] || groups=(iwarp:siw base:rxe base:siw loaded:rxe loaded:siw ours:rxe ours:siw
 	mixed:rxe mixed:siw suite:rxe suite:siw)
+for i in "${!groups[@]}"; do
+	case ${groups[i]} in *:*) ;; *) groups[i]+=:siw ;; esac
+done
 
 echo 'TAP version 13'
 if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
@@ -29,10 +33,41 @@ make -s -C "$here/progs" OUT="$out/vm" LIB="$out/lib" >&2 || exit 1
 
 number=0
 bad=0
+declare -A good=() skipped=() failed=()
+
+# count GROUP LINE: of the table.
+count() {
+	case $2 in
+	not*) failed[$1]=$((${failed[$1]-0} + 1)) ;;
+	*'# SKIP'*) skipped[$1]=$((${skipped[$1]-0} + 1)) ;;
+	*) good[$1]=$((${good[$1]-0} + 1)) ;;
+	esac
+}
+
+# table: the cases of each group, by device.
+table() {
+	local name device cell known=' '
+	echo '# ok / excluded, with the reason / not ok'
+	printf '# %-8s %16s %16s\n' group rxe siw
+	for group in "${groups[@]}"; do
+		name=${group%%:*}
+		[[ $known == *" $name "* ]] && continue
+		known+="$name "
+		printf '# %-8s' "$name"
+		for device in rxe siw; do
+			cell=$name:$device
+			[[ " ${groups[*]} " == *" $cell "* ]] &&
+				cell="${good[$cell]-0} / ${skipped[$cell]-0} / ${failed[$cell]-0}" ||
+				cell=-
+			printf ' %16s' "$cell"
+		done
+		echo
+	done
+}
+
 for group in "${groups[@]}"; do
 	name=${group%%:*}
-	device=siw
-	case $group in *:*) device=${group#*:} ;; esac
+	device=${group#*:}
 	echo "# $group"
 	finished=
 	while IFS= read -r line; do
@@ -41,6 +76,7 @@ for group in "${groups[@]}"; do
 			number=$((number + 1))
 			verdict=ok
 			case $line in not*) verdict='not ok' && bad=$((bad + 1)) ;; esac
+			count "$group" "$line"
 			echo "$verdict $number - ${line#* - }"
 			;;
 		1..*) finished=1 ;;
@@ -52,8 +88,10 @@ for group in "${groups[@]}"; do
 	if [ -z "$finished" ]; then
 		number=$((number + 1))
 		bad=$((bad + 1))
+		count "$group" not
 		echo "not ok $number - $group runs to its end"
 	fi
 done
+table
 echo "1..$number"
 [ $bad = 0 ]
