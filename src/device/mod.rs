@@ -240,6 +240,17 @@ pub enum Wake {
     Interrupted,
 }
 
+/// What a look at a device ([`Device::look`]) has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Nothing.
+    Nothing,
+    /// Something has come: there may be completions.
+    Came,
+    /// It takes [`Device::progress`] to find out.
+    Outside,
+}
+
 /// A device that is open.
 pub trait Device: Sized + Send + Sync + 'static {
     /// Protection domain; dropping it frees it.
@@ -277,10 +288,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
-    /// Whether [`Device::progress`] has anything to look at.
-    fn progresses(&self) -> bool;
+    /// A poll found nothing: looks, inside the section of the poll, whether something has come.
+    fn look(&self, guard: &Guard) -> Look;
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
-    /// at once. Called when a poll found nothing.
+    /// at once. Called outside of sections, when [`Device::look`] asks for it or in its place.
     fn progress(&self);
     /// How long a consumer that waits looks for events itself before it blocks, if that is worth
     /// while; a consumer that does not look at all need not call [`Device::progress`] before it

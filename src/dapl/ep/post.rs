@@ -375,23 +375,38 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     section::<A>(|guard| {
         let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
-        let post = |sges: &[Sge]| {
-            // SAFETY: every bit pattern is a valid integer.
-            let wr_id = unsafe { user_cookie.as_64 };
-            post_receive(ep, guard, sges, wr_id, completion_flags)
-        };
+        // SAFETY: every bit pattern is a valid integer.
+        let wr_id = unsafe { user_cookie.as_64 };
         if num_segments == 1 && !local_iov.is_null() {
             // SAFETY: the caller's promise.
-            return post(&[A::sge(unsafe { &*local_iov })?]);
+            let segment = A::sge(unsafe { &*local_iov })?;
+            return post_receive(ep, guard, &[segment], wr_id, completion_flags);
         }
-        let mut segments = Segments::new();
+        let iov = (num_segments, local_iov.cast_const());
         // SAFETY: the caller's promise.
-        let (sges, _) = unsafe { segments.read::<A>(num_segments, local_iov) }?;
-        post(sges)
+        unsafe { receive_segments::<A, D>(ep, guard, iov, wr_id, completion_flags) }
     })
 }
 
-#[inline]
+/// With any number of segments.
+///
+/// # Safety
+/// As [`ep_post_recv`].
+#[inline(never)]
+unsafe fn receive_segments<A: Abi, D: Device>(
+    ep: &Ep<D>,
+    guard: &Guard,
+    (count, iov): (DAT_COUNT, *const A::LmrTriplet),
+    wr_id: u64,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> Result<()> {
+    let mut segments = Segments::new();
+    // SAFETY: the caller's promise.
+    let (sges, _) = unsafe { segments.read::<A>(count, iov) }?;
+    post_receive(ep, guard, sges, wr_id, completion_flags)
+}
+
+#[inline(always)]
 fn post_receive<D: Device>(
     ep: &Ep<D>,
     guard: &Guard,

@@ -10,7 +10,7 @@ use crate::dapl::cno::{Cno, timeout};
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{boundary, check_mask, device_error, lookup, lookup_opt, non_null};
 use crate::dapl::types::{Event, Opaque};
-use crate::device::{CompletionQueue, Device, DeviceError};
+use crate::device::{CompletionQueue, Device, DeviceError, Look};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
@@ -184,16 +184,28 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
         non_null(event, Subtype::Arg2)?;
         // SAFETY: not NULL; `MaybeUninit` asks for nothing but the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-        let result = evd.dequeue::<A>(evd_handle, out, &guard);
-        if !result.is_err_and(Error::is_empty) || !evd.base.ia.device.progresses() {
-            drop(guard);
-            return result;
+        let mut looked = false;
+        loop {
+            let result = evd.dequeue::<A>(evd_handle, out, &guard);
+            if looked || !result.is_err_and(Error::is_empty) {
+                drop(guard);
+                return result;
+            }
+            looked = true;
+            match evd.base.ia.device.look(&guard) {
+                Look::Came => {}
+                Look::Nothing => {
+                    drop(guard);
+                    return result;
+                }
+                Look::Outside => {
+                    // The device may call back, and the consumer's code may do anything.
+                    let evd = handle::share(evd);
+                    drop(guard);
+                    return evd.dequeue_outside::<A>(evd_handle, out);
+                }
+            }
         }
-        // The device may call back, and the consumer's code may do anything.
-        let evd = handle::share(evd);
-        drop(guard);
-        evd.base.ia.device.progress();
-        evd.dequeue::<A>(evd_handle, out, &pin::pin())
     })
 }
 
@@ -361,6 +373,17 @@ impl<D: Device> Evd<D> {
         Self::account(completion);
         A::completion(completion, handle, out);
         Ok(())
+    }
+
+    /// The same after the device had the chance to work.
+    #[inline(never)]
+    fn dequeue_outside<A: Abi>(
+        &self,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+    ) -> Result<()> {
+        self.base.ia.device.progress();
+        self.dequeue::<A>(handle, out, &pin::pin())
     }
 
     #[cold]

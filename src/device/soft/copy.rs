@@ -14,7 +14,7 @@ const TAIL: usize = 16;
 ///
 /// # Safety
 /// Both ranges are `len` bytes of memory that may be read, and written, respectively.
-#[inline]
+#[inline(always)]
 pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
     // Not worth a call for one or two words, the most usual messages.
     if (8..=16).contains(&len) {
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
 ///
 /// # Safety
 /// The pieces passed are readable, respectively writable.
-#[inline]
+#[inline(never)]
 pub unsafe fn segments(mut from: Cursor<'_>, mut to: Cursor<'_>, len: u64) {
     let mut left = len;
     let mut source = None;
@@ -171,6 +171,21 @@ pub unsafe fn segments(mut from: Cursor<'_>, mut to: Cursor<'_>, len: u64) {
             source = Some((unsafe { src.add(n as usize) }, have - n));
         }
         left -= n;
+    }
+}
+
+/// [`segments`] from the beginning of both: of one segment each, mostly.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (from, to) {
+            ([from], [to]) => plain(from.addr as *const u8, to.addr as *mut u8, len as usize),
+            _ => segments(Cursor::new(from), Cursor::new(to), len.into()),
+        }
     }
 }
 
@@ -213,12 +228,27 @@ pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
     }
 }
 
+/// [`gather`] from the beginning of segments: of one, mostly.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match from {
+            [only] => plain(only.addr as *const u8, to, len),
+            _ => _ = gather(Cursor::new(from), to, len),
+        }
+    }
+}
+
 /// Copies `len` bytes from segments that hold at least as much to one range, in any order.
 /// Gives where the rest begins.
 ///
 /// # Safety
 /// The segments are readable, the range is writable.
-#[inline]
+#[inline(never)]
 pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
     let mut left = len as u64;
     while let Some((src, n)) = from.take(left) {

@@ -1,10 +1,10 @@
 //! Completion queues.
 
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::entries::Entries;
 use super::upcall::Upcalls;
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::{Biased, Guard};
@@ -13,7 +13,7 @@ use crate::handle::{Biased, Guard};
 pub(super) const MAX_CQE: u32 = 1 << 20;
 
 struct Ring {
-    entries: VecDeque<Completion>,
+    entries: Entries,
     capacity: usize,
     armed: bool,
 }
@@ -37,7 +37,7 @@ impl Cq {
     ) -> Result<Arc<Cq>, DeviceError> {
         let cq = Cq {
             ring: Biased::new(Ring {
-                entries: VecDeque::new(),
+                entries: Entries::default(),
                 capacity: 0,
                 armed: false,
             }),
@@ -59,7 +59,7 @@ impl Cq {
             up.overflow(self);
             return;
         }
-        ring.entries.push_back(completion);
+        ring.entries.push(completion);
         self.len.store(ring.entries.len(), Ordering::Release);
         if notifies && ring.armed {
             ring.armed = false;
@@ -94,7 +94,7 @@ impl Drop for Cq {
 }
 
 impl CompletionQueue for Cq {
-    #[inline]
+    #[inline(always)]
     fn poll_in<'a>(
         &self,
         place: &'a mut MaybeUninit<Completion>,
@@ -104,10 +104,9 @@ impl CompletionQueue for Cq {
             return None;
         }
         let mut ring = self.ring.lock_as(guard.thread());
-        let completion = ring.entries.pop_front();
+        let taken = ring.entries.pop().map(|taken| place.write(*taken));
         self.len.store(ring.entries.len(), Ordering::Release);
-        drop(ring);
-        completion.map(|completion| place.write(completion))
+        taken
     }
 
     fn arm(&self) {
@@ -128,13 +127,7 @@ impl CompletionQueue for Cq {
         if entries > MAX_CQE || capacity < ring.entries.len() {
             return Err(DeviceError::Limit);
         }
-        // All at once, so that no completion is lost for want of memory; the kernel gives the
-        // pages only when they are used.
-        let more = capacity - ring.entries.len();
-        ring.entries
-            .try_reserve_exact(more)
-            .map_err(|_| DeviceError::Resources)?;
-        ring.entries.shrink_to(capacity);
+        ring.entries.resize(capacity)?;
         ring.capacity = capacity;
         Ok(())
     }

@@ -29,6 +29,35 @@ pub(super) enum Undelivered {
     Key,
 }
 
+/// Places a message that came whole in a receive of one segment, and completes that. False if it
+/// takes [`deliver`]; nothing has happened then.
+///
+/// # Safety
+/// `len` bytes at `from` may be read.
+#[inline(always)]
+pub(super) unsafe fn deliver_whole(
+    from: *const u8,
+    len: usize,
+    solicited: bool,
+    me: &mut Side,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> bool {
+    let Some((receive, sges @ [into])) = me.rq.front() else {
+        return false;
+    };
+    if len > into.len as usize || me.check_receive(sges, guard).is_err() {
+        return false;
+    }
+    // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
+    // promise.
+    unsafe { copy::plain(from, into.addr as *mut u8, len) };
+    let receive = *receive;
+    me.rq.advance();
+    me.complete_recv(&receive, WcStatus::Success, len as u32, solicited, None, up);
+    true
+}
+
 /// Places a piece, and completes the receive with the last one.
 ///
 /// # Safety
@@ -66,7 +95,7 @@ pub(super) unsafe fn deliver(
         if let Some(rkey) = part.invalidate {
             keys::invalidate(rkey, me.id.pd, guard).map_err(|_| Undelivered::Key)?;
         }
-        me.rq.pop();
+        me.rq.advance();
         me.complete_recv(
             &receive,
             WcStatus::Success,

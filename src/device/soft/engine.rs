@@ -30,7 +30,8 @@ use super::timers::Timers;
 use super::unsent::Unsent;
 use super::upcall::Upcalls;
 pub(super) use super::watch::Watch;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, Look};
+use crate::handle::Guard;
 
 pub(super) use rustix::event::epoll::EventFlags;
 
@@ -246,17 +247,19 @@ impl Engine {
         self.thread.lock().is_some()
     }
 
-    /// Whether there is anything to serve for a consumer that polls.
+    /// Looks at what can be looked at without the kernel, for a consumer that polls.
     #[inline]
-    pub fn progresses(&self) -> bool {
-        !self.inner.polled.is_empty() || self.inner.streams.load(Ordering::Relaxed) != 0
+    pub fn look(&self, guard: &Guard) -> Look {
+        if self.inner.streams.load(Ordering::Relaxed) != 0 {
+            return Look::Outside;
+        }
+        self.inner.polled.look(guard)
     }
 
     /// Serves sockets if nobody does, and what is looked at without them.
-    #[inline]
     pub fn progress(&self) {
         let inner = &self.inner;
-        if inner.polled.look() {
+        if inner.polled.look_around() {
             inner.tick();
         }
         if inner.streams.load(Ordering::Relaxed) == 0 {

@@ -42,6 +42,9 @@ pub enum Fault {
 }
 
 impl From<Fault> for PostError {
+    // Apart: otherwise it becomes a jump table that a success goes through as well.
+    #[cold]
+    #[inline(never)]
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Key => PostError::Key,
@@ -134,7 +137,7 @@ pub(super) struct Opening {
 }
 
 impl Table {
-    #[inline]
+    #[inline(always)]
     fn index(&self, key: u32) -> u32 {
         index(key, self.salt.load(Ordering::Relaxed))
     }
@@ -152,7 +155,7 @@ impl Table {
         self.salt.load(Ordering::Relaxed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn segment(&self, number: usize) -> Option<&Segment> {
         let segment = self.segments.get(number)?.load(Ordering::Acquire);
         // SAFETY: null, or a segment that lives as long as the process.
@@ -160,14 +163,14 @@ impl Table {
     }
 
     /// The slot that a key names, valid or not.
-    #[inline]
+    #[inline(always)]
     fn place(&self, key: u32) -> Option<&Slot> {
         let index = self.index(key);
         let segment = self.segment((index >> SEGMENT_BITS) as usize)?;
         Some(&segment[(index % SEGMENT_LEN) as usize])
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, key: u32) -> Option<&Slot> {
         let slot = self.place(key)?;
         slot.is(key).then_some(slot)
@@ -284,7 +287,7 @@ impl Drop for WindowKey {
 
 /// Checks that `key` opens `len` bytes at `addr` for `need`. What is true stays true until the
 /// section ends. A range of no bytes needs no key.
-#[inline]
+#[inline(always)]
 pub(super) fn check(
     key: u32,
     pd: u32,
@@ -318,10 +321,14 @@ pub(super) fn covers(sge: &Sge) -> bool {
 }
 
 /// [`check`] for every segment of a list.
-#[inline]
+#[inline(always)]
 pub(super) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
-    sges.iter()
-        .try_for_each(|s| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard))
+    let check = |s: &Sge| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard);
+    match sges {
+        // Nearly always, and then there is no loop.
+        [only] => check(only),
+        sges => sges.iter().try_for_each(check),
+    }
 }
 
 /// Takes remote access from a region or a window, in the name of a peer.

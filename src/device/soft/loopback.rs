@@ -21,7 +21,7 @@ pub(super) enum Outcome {
 
 /// Executes a transfer of `me`. The keys of the local segments were checked in the same
 /// read-side section.
-#[inline]
+#[inline(always)]
 pub(super) fn execute(
     me: &Side,
     peer: &mut Side,
@@ -34,7 +34,7 @@ pub(super) fn execute(
     let remote = |peer: &Side, addr, rkey, need| {
         keys::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
     };
-    match *transfer.op {
+    match transfer.op {
         SendOp::Send => send(peer, transfer, None, guard, up),
         SendOp::SendInvalidate { rkey } => send(peer, transfer, Some(rkey), guard, up),
         SendOp::RdmaWrite(to) => {
@@ -62,7 +62,7 @@ pub(super) fn execute(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn send(
     peer: &mut Side,
     transfer: &Transfer<'_>,
@@ -95,14 +95,8 @@ fn send(
     }
     // SAFETY: both sides were checked to be registered, in this section, and the receive is as
     // long as the message.
-    unsafe {
-        copy::segments(
-            Cursor::new(transfer.sges),
-            Cursor::new(target),
-            u64::from(transfer.len),
-        );
-    }
-    peer.rq.pop();
+    unsafe { copy::between(transfer.sges, target, transfer.len) };
+    peer.rq.advance();
     let solicited = transfer.flags.contains(WrFlags::SOLICITED);
     peer.complete_recv(
         &receive,
@@ -137,7 +131,7 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
                 if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                     Outcome::Failed(WcStatus::LocalProtection)
                 } else {
-                    execute(me, peer, &request.transfer(op, sges), guard, up)
+                    execute(me, peer, &request.transfer(*op, sges), guard, up)
                 }
             }
         };

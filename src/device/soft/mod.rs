@@ -13,6 +13,7 @@ mod cq;
 mod delivery;
 mod dial;
 mod engine;
+mod entries;
 mod handshakes;
 pub mod iwarp;
 pub mod keys;
@@ -61,9 +62,10 @@ use self::params::Params;
 use self::side::Identity;
 use self::upcall::Events;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
-    QpHandler, QpParts, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
+    QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
+use crate::handle::Guard;
 
 const MAX_QP: u32 = 1 << 16;
 const MAX_CQ: u32 = 1 << 16;
@@ -193,10 +195,6 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
-    #[inline]
-    fn progresses(&self) -> bool {
-        self.engine.progresses()
-    }
 
     fn discover() -> Vec<(String, String)> {
         vec![(Self::NAME.into(), String::new())]
@@ -229,6 +227,10 @@ impl Device for Soft {
     }
 
     #[inline]
+    fn look(&self, guard: &Guard) -> Look {
+        self.engine.look(guard)
+    }
+
     fn progress(&self) {
         self.engine.progress();
     }

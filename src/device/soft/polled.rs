@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::shm::board::{BITS, WORDS};
 use super::shm::{Board, Slot};
 use super::upcall::Upcalls;
+use crate::device::Look;
 use crate::handle::{Guard, Shared, pin::pin};
 
 /// Connections that are looked at one by one.
@@ -42,10 +43,10 @@ pub(super) enum Manner {
 
 /// Something to look at.
 pub(super) trait Polled: Send + Sync {
-    /// Serves it if something has come.
-    fn poll(&self, up: &mut Upcalls);
+    /// Serves it if something has come: true if that was so.
+    fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// Serves it.
-    fn serve(&self, up: &mut Upcalls);
+    fn serve(&self, guard: &Guard, up: &mut Upcalls);
     /// It hears of its peer like that from now on.
     fn set_manner(&self, manner: Manner, up: &mut Upcalls);
 }
@@ -183,10 +184,12 @@ impl PolledSet {
         lines.collect()
     }
 
+    #[inline(never)]
     fn board(&self) -> Option<&Board> {
         self.board.get_or_init(Board::take).as_ref()
     }
 
+    #[inline(always)]
     fn marked(&self) -> Option<&Board> {
         if self.many.load(Ordering::SeqCst) {
             self.board()
@@ -204,44 +207,64 @@ impl PolledSet {
         }
     }
 
-    /// Whether there is nothing to look at.
+    /// A consumer polls. Where something else is to be changed as well it takes
+    /// [`PolledSet::look_around`].
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len.load(Ordering::Relaxed) == 0
+    pub fn look(&self, guard: &Guard) -> Look {
+        let len = self.len.load(Ordering::Relaxed);
+        if len == 0 {
+            return Look::Nothing;
+        }
+        if !self.awake.load(Ordering::Relaxed) || self.is_to_adapt(len) {
+            return Look::Outside;
+        }
+        let mut up = Upcalls::default();
+        let came = self.serve(guard, &mut up);
+        up.run_after(guard);
+        if came { Look::Came } else { Look::Nothing }
     }
 
-    /// A consumer polls. True if [`PolledSet::tick`] has to be seen to, which finds when that ends.
-    #[inline]
-    pub fn look(&self) -> bool {
+    /// The same outside of a section. True if [`PolledSet::tick`] has to be seen to, which finds
+    /// when the polls end.
+    pub fn look_around(&self) -> bool {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
             return false;
         }
-        // Not more than one of several threads need count.
-        let looks = self.looks.load(Ordering::Relaxed);
-        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        let many = self.many.load(Ordering::Relaxed);
-        if is_many(len, many) != many {
+        if self.is_to_adapt(len) {
             self.adapt();
         }
         let mut up = Upcalls::default();
-        let guard = pin();
-        if let Some(board) = self.marked() {
-            self.take_marks(board, &guard, &mut up);
-        } else if let Some(few) = self.few.get(&guard) {
-            few.iter().for_each(|line| line.poll(&mut up));
-        }
-        drop(guard);
+        self.serve(&pin(), &mut up);
         up.run();
-        if self.awake.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.wake()
+        !self.awake.load(Ordering::Relaxed) && self.wake()
     }
 
-    /// Serves those that are marked.
+    /// Whether there are many now and were not, or the other way round.
     #[inline]
-    fn take_marks(&self, board: &Board, guard: &Guard, up: &mut Upcalls) {
+    fn is_to_adapt(&self, len: usize) -> bool {
+        let many = self.many.load(Ordering::Relaxed);
+        is_many(len, many) != many
+    }
+
+    /// Looks at all of them; true if something had come.
+    #[inline]
+    fn serve(&self, guard: &Guard, up: &mut Upcalls) -> bool {
+        // Not more than one of several threads need count.
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
+        if let Some(board) = self.marked() {
+            return self.take_marks(board, guard, up);
+        }
+        let few = self.few.get(guard).map_or(&[][..], |few| few);
+        few.iter()
+            .fold(false, |came, line| line.poll(guard, up) | came)
+    }
+
+    /// Serves those that are marked; true if any was.
+    #[inline]
+    fn take_marks(&self, board: &Board, guard: &Guard, up: &mut Upcalls) -> bool {
+        let mut came = false;
         for word in 0..self.words.load(Ordering::Relaxed) {
             let mut marks = board.marks().take(word);
             if marks == 0 {
@@ -253,11 +276,13 @@ impl PolledSet {
             while marks != 0 {
                 if let Some(line) = &chunk[marks.trailing_zeros() as usize] {
                     // Without a look before: it may be about to wait for what has come.
-                    line.serve(up);
+                    line.serve(guard, up);
                 }
                 marks &= marks - 1;
             }
+            came = true;
         }
+        came
     }
 
     /// Changes between few and many.
@@ -386,7 +411,8 @@ impl PolledSet {
     fn go_through(&self, word: usize, up: &mut Upcalls) {
         let guard = pin();
         if let Some(chunk) = self.chunks[word].get(&guard) {
-            chunk.iter().flatten().for_each(|line| line.poll(up));
+            let lines = chunk.iter().flatten();
+            lines.for_each(|line| _ = line.poll(&guard, up));
         }
     }
 }

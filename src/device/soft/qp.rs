@@ -25,7 +25,7 @@ use super::upcall::{Events, Upcalls};
 use super::view::{Link, Pending, View};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
 use crate::handle::pin::pin;
-use crate::handle::{Biased, Guard, Shared};
+use crate::handle::{Biased, Guard, Held, Shared};
 
 /// What the lock of a lane guards.
 #[derive(Default)]
@@ -49,9 +49,44 @@ impl Lane {
 }
 
 /// Where a queue pair sits.
-struct Seat {
+pub(super) struct Seat {
     lane: Arc<Lane>,
     index: usize,
+}
+
+impl Seat {
+    /// Takes the lock.
+    #[inline(always)]
+    pub fn lock<'a>(&'a self, guard: &'a Guard) -> Seated<'a> {
+        Seated {
+            state: self.lane.state.lock_as(guard.thread()),
+            index: self.index,
+            guard,
+        }
+    }
+}
+
+/// The lock of a queue pair, or of a seat that it has left.
+pub(super) struct Seated<'a> {
+    state: Held<'a, LaneState>,
+    index: usize,
+    guard: &'a Guard,
+}
+
+impl Seated<'_> {
+    /// What the lock guards; nothing if the queue pair has left.
+    #[inline(always)]
+    pub fn view(&mut self) -> Option<View<'_>> {
+        let LaneState { sides, link } = &mut *self.state;
+        let [a, b] = sides;
+        let (me, peer) = if self.index == 0 { (a, b) } else { (b, a) };
+        Some(View {
+            me: me.as_deref_mut()?,
+            peer: peer.as_deref_mut(),
+            link,
+            guard: self.guard,
+        })
+    }
 }
 
 /// A queue pair.
@@ -119,30 +154,27 @@ impl Qp {
     /// Runs `f` under the lock.
     #[inline]
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut View<'_>) -> R) -> R {
-        self.with_in(&pin(), f)
-    }
-
-    /// The same inside a section.
-    #[inline]
-    fn with_in<R>(&self, guard: &Guard, f: impl FnOnce(&mut View<'_>) -> R) -> R {
+        let guard = pin();
         loop {
-            let Some(seat) = self.seat.get(guard) else {
-                unreachable!("a queue pair has a seat from its creation on");
-            };
-            let mut state = seat.lane.state.lock_as(guard.thread());
-            let LaneState { sides, link } = &mut *state;
-            let [a, b] = sides;
-            let (me, peer) = if seat.index == 0 { (a, b) } else { (b, a) };
-            // Without a side, it was moved while we waited: look for the new seat.
-            if let Some(me) = me {
-                return f(&mut View {
-                    me,
-                    peer: peer.as_deref_mut(),
-                    link,
-                    guard,
-                });
+            // Without a view it was moved while we waited: look for the new seat.
+            if let Some(mut v) = self.lock(&guard).view() {
+                return f(&mut v);
             }
         }
+    }
+
+    /// Takes the lock of where it sits at the moment.
+    #[inline(always)]
+    fn lock<'a>(&self, guard: &'a Guard) -> Seated<'a> {
+        let Some(seat) = self.seat.get(guard) else {
+            unreachable!("a queue pair has a seat from its creation on");
+        };
+        seat.lock(guard)
+    }
+
+    /// Where it sits; as long as a connection lasts that is the same.
+    pub(super) fn seat(&self) -> Option<Arc<Seat>> {
+        self.seat.get_shared()
     }
 
     /// Moves to a place in a new lane, if `check` agrees.
@@ -288,8 +320,8 @@ impl Qp {
                 v.me.addrs = Some((local, remote));
             }
             v.me.ord = u32::from(agreed.ord);
-            if let Some(wire) = wire {
-                let pipe = Pipe::new(watch, wire, self);
+            if let (Some(wire), Some(seat)) = (wire, self.seat()) {
+                let pipe = Pipe::new(watch, wire, seat);
                 pipe.start(initiator, v.me, v.link, told, v.guard, up);
                 return pending;
             }
@@ -322,20 +354,34 @@ fn dispose(link: Link) {
 }
 
 impl QueuePair for Qp {
-    #[inline]
+    // With the number of segments and the operation that the caller knows: most of the rest goes
+    // away then.
+    #[inline(always)]
     fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
-        let result = self.with_in(guard, |v| v.post_send(wr, &mut up));
-        up.run();
-        result
+        loop {
+            let mut seated = self.lock(guard);
+            if let Some(mut v) = seated.view() {
+                let result = v.post_send(wr, &mut up);
+                drop(seated);
+                up.run();
+                return result;
+            }
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
-        let result = self.with_in(guard, |v| v.post_recv(wr, &mut up));
-        up.run();
-        result
+        loop {
+            let mut seated = self.lock(guard);
+            if let Some(mut v) = seated.view() {
+                let result = v.post_recv(wr, &mut up);
+                drop(seated);
+                up.run();
+                return result;
+            }
+        }
     }
 
     fn disconnect(&self, graceful: bool) {

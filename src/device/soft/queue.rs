@@ -1,6 +1,6 @@
 //! Work queues: rings of requests with their segments.
 
-use crate::device::{DeviceError, PostError, SendOp, Sge, WrFlags};
+use crate::device::{DeviceError, PostError, SendOp, SendWr, Sge, WrFlags};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +29,24 @@ pub(super) struct Request {
 /// What executing a transfer needs to know of its request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer<'a> {
-    pub op: &'a SendOp,
+    pub op: SendOp,
     pub sges: &'a [Sge],
     pub flags: WrFlags,
     /// Bytes that go out, or that a read brings.
     pub len: u32,
+}
+
+impl<'a> Transfer<'a> {
+    /// Of a request that is posted. `len` are its bytes.
+    #[inline(always)]
+    pub fn of(wr: &SendWr<'a>, len: u32) -> Transfer<'a> {
+        Transfer {
+            op: wr.op,
+            sges: wr.sges,
+            flags: wr.flags,
+            len,
+        }
+    }
 }
 
 impl Request {
@@ -41,7 +54,7 @@ impl Request {
     pub fn of(wr_id: u64, transfer: &Transfer<'_>) -> Request {
         Request {
             wr_id,
-            op: Op::Transfer(*transfer.op),
+            op: Op::Transfer(transfer.op),
             flags: transfer.flags,
             len: transfer.len,
             done: false,
@@ -49,7 +62,7 @@ impl Request {
     }
 
     /// Of a request that was queued: `op` is its own.
-    pub fn transfer<'a>(&self, op: &'a SendOp, sges: &'a [Sge]) -> Transfer<'a> {
+    pub fn transfer<'a>(&self, op: SendOp, sges: &'a [Sge]) -> Transfer<'a> {
         Transfer {
             op,
             sges,
@@ -139,7 +152,7 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Adds an entry at the end.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, entry: T, sges: &[Sge]) -> Result<(), PostError> {
         if self.is_full() {
             return Err(PostError::QueueFull);
@@ -152,10 +165,10 @@ impl<T: Copy> Ring<T> {
         }
         let index = self.index(self.tail);
         self.entries[index] = (entry, sges.len() as u32);
-        let place = &mut self.sges[index * self.stride..][..sges.len()];
-        // Not worth a call for so few bytes, and there are seldom more.
-        for (to, from) in place.iter_mut().zip(sges) {
-            *to = *from;
+        let first = index * self.stride;
+        match sges {
+            [only] => self.sges[first] = *only,
+            _ => self.sges[first..][..sges.len()].copy_from_slice(sges),
         }
         self.tail += 1;
         Ok(())
@@ -206,6 +219,12 @@ impl<T: Copy> Ring<T> {
     #[inline]
     pub fn front(&self) -> Option<(&T, &[Sge])> {
         self.get(self.head)
+    }
+
+    /// The oldest entry, which the caller has looked at, is used.
+    #[inline]
+    pub fn advance(&mut self) {
+        self.head += u64::from(!self.is_empty());
     }
 
     /// Takes the oldest entry out.

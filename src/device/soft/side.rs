@@ -106,6 +106,7 @@ pub(super) struct Side {
 }
 
 /// The operation in a completion.
+#[inline]
 fn wc_op(op: &SendOp) -> WcOp {
     match op {
         SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
@@ -115,6 +116,7 @@ fn wc_op(op: &SendOp) -> WcOp {
 }
 
 /// What a request needs of its local segments.
+#[inline]
 pub(super) fn local_access(op: &SendOp) -> Access {
     match op {
         SendOp::RdmaRead { .. } => Access::LOCAL_WRITE,
@@ -123,8 +125,12 @@ pub(super) fn local_access(op: &SendOp) -> Access {
 }
 
 /// Bytes of all segments.
+#[inline(always)]
 pub(super) fn total(sges: &[Sge]) -> u64 {
-    sges.iter().map(|s| u64::from(s.len)).sum()
+    match sges {
+        [only] => only.len.into(),
+        sges => sges.iter().map(|s| u64::from(s.len)).sum(),
+    }
 }
 
 impl Side {
@@ -165,7 +171,7 @@ impl Side {
     }
 
     /// The bytes of `wr`, if it may be executed or queued.
-    #[inline]
+    #[inline(always)]
     pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<u32, PostError> {
         self.admit_request()?;
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
@@ -187,7 +193,7 @@ impl Side {
     }
 
     /// The receive of `wr`, if it may be queued.
-    #[inline]
+    #[inline(always)]
     pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
         let takes = self.id.recv_cq.is_some() && self.id.srq.is_none();
         if self.phase == Phase::Gone || !takes || self.rq.is_full() {
@@ -281,6 +287,7 @@ impl Side {
     }
 
     /// Completes a request that was queued.
+    #[inline(never)]
     pub fn complete(&self, request: &Request, status: WcStatus, up: &mut Upcalls) {
         let op = match &request.op {
             Op::Transfer(op) => wc_op(op),
@@ -290,7 +297,7 @@ impl Side {
     }
 
     /// Completes a transfer that was not.
-    #[inline]
+    #[inline(always)]
     pub fn complete_transfer(
         &self,
         wr_id: u64,
@@ -298,11 +305,11 @@ impl Side {
         status: WcStatus,
         up: &mut Upcalls,
     ) {
-        let op = wc_op(transfer.op);
+        let op = wc_op(&transfer.op);
         self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete_as(
         &self,
         op: WcOp,
@@ -331,7 +338,7 @@ impl Side {
     }
 
     /// Completes a receive. `invalidated` is the key that its message took away.
-    #[inline]
+    #[inline(always)]
     pub fn complete_recv(
         &self,
         receive: &Receive,

@@ -118,7 +118,7 @@ impl Slot {
     }
 
     /// Whether this is the slot of that key now.
-    #[inline]
+    #[inline(always)]
     pub fn is(&self, key: u32) -> bool {
         key != 0 && self.key() == key
     }
@@ -145,7 +145,7 @@ impl Slot {
     }
 
     /// Whether the range is inside.
-    #[inline]
+    #[inline(always)]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
         let room = self.len.load(Ordering::Relaxed).checked_sub(offset);
@@ -154,7 +154,7 @@ impl Slot {
 
     /// Whether the slot, found under its key in this section, opens the range for `need`.
     /// `lookup` finds the slot of another key of the table.
-    #[inline]
+    #[inline(always)]
     pub fn check<'a>(
         &self,
         pd: u32,

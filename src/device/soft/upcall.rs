@@ -11,6 +11,7 @@ use super::listen::{ConnRequest, Listening};
 use super::srq::Srq;
 use super::unsent::Gatherer;
 use crate::device::{CmEvent, QpHandler};
+use crate::handle::{Guard, pin};
 
 /// What is to be told about a queue pair.
 enum Event {
@@ -158,8 +159,16 @@ impl Upcalls {
         self.calls().send = Some(gatherer);
     }
 
-    /// Makes the calls. The caller holds no lock and is in no read-side section.
+    /// Makes the calls when the read-side section of the caller ends.
     #[inline]
+    pub(super) fn run_after(self, _section: &Guard) {
+        if let Some(calls) = self.0 {
+            pin::outside(move || calls.run());
+        }
+    }
+
+    /// Makes the calls. The caller holds no lock and is in no read-side section.
+    #[inline(always)]
     pub(super) fn run(self) {
         if let Some(calls) = self.0 {
             calls.run();

@@ -57,40 +57,63 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    #[inline]
+    #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
-        let transfer = Transfer {
-            op: &wr.op,
-            sges: wr.sges,
-            flags: wr.flags,
-            len: me.admit_send(wr, self.guard)?,
-        };
-        if me.phase == Phase::Ended {
-            me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
-            return Ok(());
-        }
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && me.phase == Phase::Connected
-            && me.sq.is_empty()
-        {
-            match loopback::execute(me, peer, &transfer, self.guard, up) {
+        let len = me.admit_send(wr, self.guard)?;
+        if me.phase == Phase::Connected && me.sq.is_empty() {
+            let transfer = Transfer::of(wr, len);
+            let outcome = match (&mut *self.link, &mut self.peer) {
+                (Link::Loop, Some(peer)) => loopback::execute(me, peer, &transfer, self.guard, up),
+                (Link::Shm(pipe), _) => shm::execute(me, pipe, &transfer),
+                _ => Outcome::Wait,
+            };
+            match outcome {
                 Outcome::Done => {
                     me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, up);
                     return Ok(());
                 }
                 Outcome::Failed(status) => {
-                    me.complete_transfer(wr.wr_id, &transfer, status, up);
-                    loopback::fail(me, peer, up);
+                    self.again().fail_send(*wr, len, status, up);
                     return Ok(());
                 }
                 Outcome::Wait => {}
             }
         }
-        if me.phase == Phase::Connected
-            && me.sq.is_empty()
-            && shm::execute(me, self.link, wr.wr_id, &transfer, up)
-        {
+        self.again().queue_send(*wr, len, up)
+    }
+
+    /// The same once more. What is passed on to a function that is not inlined is in memory from
+    /// then on, and better a copy than what the rest works with.
+    #[inline(always)]
+    fn again(&mut self) -> View<'_> {
+        View {
+            me: self.me,
+            peer: self.peer.as_deref_mut(),
+            link: self.link,
+            guard: self.guard,
+        }
+    }
+
+    /// A request that was executed at once has failed.
+    #[cold]
+    #[inline(never)]
+    fn fail_send(self, wr: SendWr<'_>, len: u32, status: WcStatus, up: &mut Upcalls) {
+        let me = self.me;
+        me.complete_transfer(wr.wr_id, &Transfer::of(&wr, len), status, up);
+        match self.peer {
+            Some(peer) => loopback::fail(me, peer, up),
+            None => shm::fail(me, self.link, up),
+        }
+    }
+
+    /// A request that is not executed at once.
+    #[inline(never)]
+    fn queue_send(self, wr: SendWr<'_>, len: u32, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = self.me;
+        let transfer = Transfer::of(&wr, len);
+        if me.phase == Phase::Ended {
+            me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
             return Ok(());
         }
         if let Err(error) = me.sq.push(Request::of(wr.wr_id, &transfer), wr.sges) {
@@ -102,7 +125,7 @@ impl View<'_> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         let receive = me.admit_recv(wr, self.guard)?;
@@ -111,12 +134,25 @@ impl View<'_> {
             return Ok(());
         }
         me.rq.push(receive, wr.sges)?;
-        self.receives_came(up);
+        if self.is_awaited() {
+            self.again().receives_came(up);
+        }
         Ok(())
     }
 
+    /// Whether a message may wait for a receive.
+    #[inline(always)]
+    fn is_awaited(&self) -> bool {
+        match (&*self.link, &self.peer) {
+            (Link::Loop, Some(peer)) => !peer.sq.is_empty(),
+            (Link::Shm(pipe), _) => pipe.is_starved(),
+            (Link::Tcp(_), _) => true,
+            _ => false,
+        }
+    }
+
     /// Messages that wait for receives go on.
-    #[inline]
+    #[inline(never)]
     pub fn receives_came(&mut self, up: &mut Upcalls) {
         let me = &mut *self.me;
         match self.link {

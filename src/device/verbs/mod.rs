@@ -53,9 +53,10 @@ use self::mr::Regions;
 use self::mw::Windows;
 use self::params::Params;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PostError, QpAttr,
-    QpHandler, QpParts, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
+    QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
+use crate::handle::Guard;
 
 /// Bytes that an InfiniBand connection request has for the consumer (InfiniBand architecture,
 /// 12.6.5 and annex A11).
@@ -200,10 +201,6 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
-    #[inline]
-    fn progresses(&self) -> bool {
-        false
-    }
 
     fn discover() -> Vec<(String, String)> {
         match adapter::probe() {
@@ -254,6 +251,10 @@ impl Device for Verbs {
     }
 
     #[inline]
+    fn look(&self, _guard: &Guard) -> Look {
+        Look::Nothing
+    }
+
     fn progress(&self) {}
 
     fn spin(&self) -> Duration {

@@ -1,5 +1,7 @@
 //! Requests into the rings or straight into the peer's memory, and messages out of the rings.
 
+use std::sync::atomic::Ordering;
+
 use super::bell::Wants;
 use super::peer::{Failure, Way};
 use super::pipe::{Down, Need, Pipe, Tx};
@@ -10,7 +12,7 @@ use crate::device::soft::delivery::{self, Part};
 use crate::device::soft::keys;
 use crate::device::soft::loopback::Outcome;
 use crate::device::soft::queue::{Op, Transfer};
-use crate::device::soft::side::{Side, Supply, local_access};
+use crate::device::soft::side::{Phase, Side, Supply, local_access};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
@@ -33,16 +35,17 @@ impl Tx {
 impl Pipe {
     /// Executes a transfer of `me`, which goes on where it was when it had to wait. The keys of
     /// the local segments were checked in the same read-side section.
-    #[inline]
+    #[inline(always)]
     pub(in crate::device::soft) fn execute(
         &mut self,
         me: &Side,
         transfer: &Transfer<'_>,
     ) -> Result<Outcome, Down> {
         let Transfer { op, sges, len, .. } = *transfer;
-        match *op {
-            SendOp::Send => self.send(transfer, None),
-            SendOp::SendInvalidate { rkey } => self.send(transfer, Some(rkey)),
+        match op {
+            SendOp::Send if self.send_short(transfer) => Ok(Outcome::Done),
+            SendOp::Send => self.send(*transfer, None),
+            SendOp::SendInvalidate { rkey } => self.send(*transfer, Some(rkey)),
             SendOp::RdmaWrite(to) => self.reach(Way::Write, to, len, sges),
             SendOp::RdmaRead { .. } if me.ord == 0 => {
                 Ok(Outcome::Failed(WcStatus::LocalQpOperation))
@@ -51,10 +54,33 @@ impl Pipe {
         }
     }
 
-    #[inline]
-    fn send(&mut self, transfer: &Transfer<'_>, invalidate: Option<u32>) -> Result<Outcome, Down> {
+    /// Executes a send that takes no more than a cell which is known to be free. False if it is
+    /// not such a one.
+    #[inline(always)]
+    fn send_short(&mut self, transfer: &Transfer<'_>) -> bool {
+        let (tx, n) = (&mut self.tx, transfer.len as usize);
+        if n > BODY || tx.sent > 0 || !tx.producer.knows_cell() {
+            return false;
+        }
+        let mut marks = Marks::LAST;
+        let solicited = transfer.flags.contains(WrFlags::SOLICITED);
+        marks.set(Marks::SOLICITED, solicited);
+        let fill = |to: *mut u8| {
+            // SAFETY: from registered memory, for as long as the section lasts, into a cell, which
+            // holds as much.
+            unsafe { copy::gather_all(transfer.sges, to, n) }
+        };
+        tx.producer
+            .push(self.wire.out(), Kind::Inline, marks, n, fill);
+        tx.need = None;
+        self.tell(Wants::CELLS);
+        true
+    }
+
+    #[inline(never)]
+    fn send(&mut self, transfer: Transfer<'_>, invalidate: Option<u32>) -> Result<Outcome, Down> {
         let begun = (self.tx.sent, self.tx.announced);
-        let done = self.fill(transfer, invalidate)?;
+        let done = self.fill(&transfer, invalidate)?;
         if done || begun != (self.tx.sent, self.tx.announced) {
             self.tell(Wants::CELLS);
         }
@@ -125,6 +151,7 @@ impl Pipe {
     }
 
     /// Copies between our segments and the memory of the peer.
+    #[inline(never)]
     fn reach(&mut self, way: Way, remote: Remote, len: u32, sges: &[Sge]) -> Result<Outcome, Down> {
         let need = match way {
             Way::Write => Access::REMOTE_WRITE,
@@ -181,7 +208,7 @@ impl Pipe {
                     if keys::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         Outcome::Failed(WcStatus::LocalProtection)
                     } else {
-                        self.execute(me, &request.transfer(op, sges))?
+                        self.execute(me, &request.transfer(*op, sges))?
                     }
                 }
             };
@@ -195,6 +222,48 @@ impl Pipe {
             }
         }
         Ok(())
+    }
+
+    /// Takes messages that came whole for receives of one segment, if there is nothing else to
+    /// do: nearly always. False if there is something left that takes [`Pipe::drain`] and the rest.
+    #[inline]
+    pub(super) fn take_whole(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> bool {
+        if !self.is_plain(me) {
+            return false;
+        }
+        loop {
+            let (rx, ring) = (&mut self.rx, self.wire.incoming());
+            let piece = match rx.consumer.peek(ring) {
+                Ok(Some(piece)) if piece.is_whole() => piece,
+                Ok(None) => break,
+                _ => return false,
+            };
+            let solicited = piece.marks.contains(Marks::SOLICITED);
+            let taken = rx.consumer.payload(ring, &piece, |from| {
+                // SAFETY: as in `drain`.
+                unsafe { delivery::deliver_whole(from, piece.len, solicited, me, guard, up) }
+            });
+            if !taken {
+                return false;
+            }
+            rx.consumer.advance(&piece);
+            if rx.consumer.publish(ring) {
+                self.tell(Wants::ROOM);
+            }
+        }
+        let next = self.rx.consumer.next();
+        self.wire.next.store(next, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether there is nothing but messages to be looked after.
+    #[inline]
+    fn is_plain(&self, me: &Side) -> bool {
+        me.phase == Phase::Connected
+            && me.sq.is_empty()
+            && self.rx.offset == 0
+            && self.rx.invalidate.is_none()
+            && self.is_awake()
     }
 
     /// Takes what has come, as far as there are receives.

@@ -1,64 +1,81 @@
 //! What the engine of the device knows of a connection: it is told when the socket is ready, and
 //! consumers that poll look at the rings.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
-use super::pipe::{Down, Pipe, service};
+use super::pipe::{Down, Pipe, came, service};
 use super::ring::Consumer;
 use super::wire::{NOTHING, Wire};
 use crate::device::soft::engine::{EventFlags, Scratch, Source};
 use crate::device::soft::polled::{Manner, Polled};
-use crate::device::soft::qp::Qp;
+use crate::device::soft::qp::Seat;
 use crate::device::soft::side::Side;
 use crate::device::soft::upcall::Upcalls;
-use crate::device::soft::view::Link;
+use crate::device::soft::view::{Link, View};
+use crate::handle::Guard;
+use crate::handle::pin::pin;
 
 /// What the engine knows of a pipe.
 pub(super) struct Line {
-    pub qp: Weak<Qp>,
+    /// Of the queue pair, which leaves it only without a connection. To find it here takes no
+    /// reference to the queue pair.
+    pub seat: Arc<Seat>,
     pub wire: Arc<Wire>,
 }
 
 impl Line {
+    /// Runs `f` under the lock of the queue pair if that has this connection still.
+    #[inline]
+    pub fn with(&self, guard: &Guard, f: impl FnOnce(&mut View<'_>)) {
+        if let Some(mut v) = self.seat.lock(guard).view()
+            && matches!(v.link, Link::Shm(pipe) if Arc::ptr_eq(pipe.wire.wire(), &self.wire))
+        {
+            f(&mut v);
+        }
+    }
+
+    /// Something has come. Apart: a look finds nothing, nearly always.
+    #[inline(never)]
+    fn take(&self, guard: &Guard, up: &mut Upcalls) {
+        self.with(guard, |v| came(v, up));
+    }
+
+    #[inline]
     fn service(
         &self,
+        guard: &Guard,
         up: &mut Upcalls,
         work: impl FnOnce(&mut Pipe, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
     ) {
-        if let Some(qp) = self.qp.upgrade() {
-            qp.with(|v| {
-                // The queue pair may have another connection by now.
-                if matches!(v.link, Link::Shm(pipe) if Arc::ptr_eq(pipe.wire.wire(), &self.wire)) {
-                    service(v.me, v.link, v.guard, up, work);
-                }
-            });
-        }
+        self.with(guard, |v| service(v.me, v.link, v.guard, up, work));
     }
 }
 
 impl Source for Line {
     fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
-        self.service(up, |pipe, (me, up)| pipe.ready(events, me, up));
+        self.service(&pin(), up, |pipe, (me, up)| pipe.ready(events, me, up));
     }
 }
 
 impl Polled for Line {
     #[inline]
-    fn poll(&self, up: &mut Upcalls) {
+    fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
         let next = self.wire.next.load(Ordering::Relaxed);
-        let came = next != NOTHING && Consumer::is_full(self.wire.incoming(), next);
-        if came || self.wire.blocked.load(Ordering::Relaxed) {
-            self.serve(up);
+        let full = next != NOTHING && Consumer::is_full(self.wire.incoming(), next);
+        let busy = full || self.wire.blocked.load(Ordering::Relaxed);
+        if busy {
+            self.take(guard, up);
         }
+        busy
     }
 
-    fn serve(&self, up: &mut Upcalls) {
-        self.service(up, |_, _| Ok(()));
+    fn serve(&self, guard: &Guard, up: &mut Upcalls) {
+        self.service(guard, up, |_, _| Ok(()));
     }
 
     fn set_manner(&self, manner: Manner, up: &mut Upcalls) {
-        self.service(up, |pipe, _| {
+        self.service(&pin(), up, |pipe, _| {
             pipe.set_manner(manner);
             Ok(())
         });

@@ -19,14 +19,15 @@ use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::handshakes::{Handshake, Seen};
 use crate::device::soft::loopback::Outcome;
 use crate::device::soft::polled::{Manner, Polled};
-use crate::device::soft::qp::Qp;
+use crate::device::soft::qp::Seat;
 use crate::device::soft::queue::Transfer;
 use crate::device::soft::side::{Phase, Side};
 use crate::device::soft::stream::{COURTESY, HANDSHAKE, LATE, TURN};
 use crate::device::soft::upcall::Upcalls;
-use crate::device::soft::view::Link;
+use crate::device::soft::view::{Link, View};
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
+use crate::handle::pin::pin;
 
 /// A byte in a socket takes less room than that.
 const BYTE_ROOM: usize = 4096;
@@ -117,9 +118,9 @@ pub(super) struct Rx {
 
 impl Pipe {
     /// For a connection that was agreed on.
-    pub fn new(watch: Watch, wire: Opened, qp: &Arc<Qp>) -> Pipe {
+    pub fn new(watch: Watch, wire: Opened, seat: Arc<Seat>) -> Pipe {
         let line = Line {
-            qp: Arc::downgrade(qp),
+            seat,
             wire: wire.wire().clone(),
         };
         let room = sockopt::socket_send_buffer_size(&watch).unwrap_or(0);
@@ -158,7 +159,7 @@ impl Pipe {
             me.establish(private_data, Some(handshake), up);
         } else {
             self.waits = Some(handshake);
-            self.limit(me, HANDSHAKE);
+            self.limit(HANDSHAKE);
         }
         let manner = self.watch.polled().add(self.line.clone());
         self.set_manner(manner);
@@ -167,6 +168,19 @@ impl Pipe {
             let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             pipe.watch.set(events).map_err(|_| Down::Lost)
         });
+    }
+
+    /// Whether a message waits for a receive.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.rx.starved
+    }
+
+    /// Whether it is connected, as far as is known, and consumers see to it.
+    #[inline]
+    pub(super) fn is_awake(&self) -> bool {
+        let over = self.ended || self.wire.given_up.load(Ordering::Relaxed);
+        self.waits.is_none() && !over && self.manner != Manner::Asleep
     }
 
     pub(super) fn ours(&self) -> &Half {
@@ -178,20 +192,28 @@ impl Pipe {
     }
 
     /// Wakes the peer. A socket that is full does already; one that is closed need not.
+    #[cold]
     fn ring(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = rustix::net::send(&self.watch, &[1], flags);
     }
 
     /// Wakes the peer if it sleeps and wants to know.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tell(&self, what: Wants) {
         if self.theirs().bell.is_due(what) {
             self.ring();
         }
         let slot = self.theirs().slot();
-        if slot != Slot::NONE
-            && let Some(sleep) = self.wire.peer().boards().mark(slot)
+        if slot != Slot::NONE {
+            self.mark(slot);
+        }
+    }
+
+    /// Marks that there is something, and wakes the peer if that has to be.
+    #[inline(never)]
+    fn mark(&self, slot: Slot) {
+        if let Some(sleep) = self.wire.peer().boards().mark(slot)
             && self.rung.replace(sleep) != sleep
         {
             self.ring();
@@ -199,25 +221,18 @@ impl Pipe {
     }
 
     /// Ends the connection after a while, unless it has gone on by then.
-    fn limit(&mut self, me: &Side, delay: Duration) {
+    fn limit(&mut self, delay: Duration) {
         if self.timer.is_some() {
             return;
         }
-        let (qp, attempt) = (self.line.qp.clone(), me.attempt);
+        let line = self.line.clone();
         self.timer = Some(self.watch.timer(delay, move |up| {
-            let Some(qp) = qp.upgrade() else {
-                return;
-            };
-            qp.with(|v| {
-                if v.me.attempt == attempt && matches!(v.link, Link::Shm(_)) {
-                    take_down(v.me, v.link, Down::Closed, up);
-                }
-            });
+            line.with(&pin(), |v| take_down(v.me, v.link, Down::Closed, up));
         }));
     }
 
     /// Whether the end of the connection takes effect; otherwise it is looked at again.
-    fn is_over(&mut self, me: &Side) -> bool {
+    fn is_over(&mut self) -> bool {
         // Not up itself: nobody waits for this end, and others wait for this beginning.
         if self.waits.is_some() {
             return true;
@@ -227,16 +242,9 @@ impl Pipe {
         if handshakes.is_over(seen) {
             return true;
         }
-        let (qp, attempt) = (self.line.qp.clone(), me.attempt);
-        self.again = Some(self.watch.timer(TURN, move |up| {
-            if let Some(qp) = qp.upgrade() {
-                qp.with(|v| {
-                    if v.me.attempt == attempt {
-                        service(v.me, v.link, v.guard, up, |_, _| Ok(()));
-                    }
-                });
-            }
-        }));
+        let line = self.line.clone();
+        let look = move |up: &mut Upcalls| line.serve(&pin(), up);
+        self.again = Some(self.watch.timer(TURN, look));
         false
     }
 
@@ -281,8 +289,8 @@ impl Pipe {
             if in_order && self.rx.starved {
                 // Messages were delivered, but for the receives.
                 self.closed = true;
-                self.limit(me, LATE);
-            } else if self.is_over(me) {
+                self.limit(LATE);
+            } else if self.is_over() {
                 return Err(if in_order { Down::Closed } else { Down::Lost });
             }
         }
@@ -291,7 +299,7 @@ impl Pipe {
             self.closed = true;
             self.ours().set_state(State::Closed);
             let _ = rustix::net::shutdown(&self.watch, Shutdown::Write);
-            self.limit(me, COURTESY);
+            self.limit(COURTESY);
         }
         let next = if self.rx.starved || self.waits.is_some() {
             NOTHING
@@ -382,35 +390,35 @@ pub(in crate::device::soft) fn service(
     }
 }
 
-/// Executes a request that was just posted and is the only one. False if it has to be queued:
-/// it is not, or not wholly, executed.
-#[inline]
+/// Executes a request that was just posted and is the only one. If it waits, it is not, or not
+/// wholly, executed.
+#[inline(always)]
 pub(in crate::device::soft) fn execute(
-    me: &mut Side,
-    link: &mut Link,
-    wr_id: u64,
+    me: &Side,
+    pipe: &mut Pipe,
     transfer: &Transfer<'_>,
-    up: &mut Upcalls,
-) -> bool {
-    let Link::Shm(pipe) = link else {
-        return false;
-    };
+) -> Outcome {
     if pipe.closed {
-        return false;
+        return Outcome::Wait;
     }
-    match pipe.execute(me, transfer) {
-        Ok(Outcome::Done) => {
-            me.complete_transfer(wr_id, transfer, WcStatus::Success, up);
-            true
-        }
-        Ok(Outcome::Failed(status)) => {
-            me.complete_transfer(wr_id, transfer, status, up);
-            take_down(me, link, Down::Fault, up);
-            true
-        }
-        // Whatever it was shows once more.
-        Ok(Outcome::Wait) | Err(_) => false,
+    // Whatever an error was shows once more.
+    pipe.execute(me, transfer).unwrap_or(Outcome::Wait)
+}
+
+/// A request that was executed at once has failed: the connection is broken.
+pub(in crate::device::soft) fn fail(me: &mut Side, link: &mut Link, up: &mut Upcalls) {
+    take_down(me, link, Down::Fault, up);
+}
+
+/// Something came: for most of it there is a short way.
+#[inline]
+pub(super) fn came(v: &mut View<'_>, up: &mut Upcalls) {
+    if let Link::Shm(pipe) = v.link
+        && pipe.take_whole(v.me, v.guard, up)
+    {
+        return;
     }
+    service(v.me, v.link, v.guard, up, |_, _| Ok(()));
 }
 
 /// A request that was executed in part cannot be queued: there is no way on.

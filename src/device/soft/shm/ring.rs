@@ -180,6 +180,7 @@ pub struct Producer {
 
 impl Producer {
     /// Reads how far the consumer has come.
+    #[inline(never)]
     fn look(&mut self, ring: &Ring) -> Result<(), Violation> {
         let cells = ring.heads.cells.load(Ordering::Acquire);
         let bytes = ring.heads.bytes.load(Ordering::Acquire);
@@ -202,11 +203,17 @@ impl Producer {
     /// [`Violation`].
     #[inline]
     pub fn has_cell(&mut self, ring: &Ring) -> Result<bool, Violation> {
-        if self.cells - self.seen_cells < CELLS as u64 {
+        if self.knows_cell() {
             return Ok(true);
         }
         self.look(ring)?;
-        Ok(self.cells - self.seen_cells < CELLS as u64)
+        Ok(self.knows_cell())
+    }
+
+    /// Whether a cell was free at the last look.
+    #[inline]
+    pub fn knows_cell(&self) -> bool {
+        self.cells - self.seen_cells < CELLS as u64
     }
 
     /// How many of `wanted` bytes a chunk can have now; 0 if it is better to wait.
@@ -227,7 +234,7 @@ impl Producer {
 
     /// Fills the next cell, which is free. `fill` writes `len` bytes: not more than
     /// [`BODY`], or for [`Kind::Bulk`] than [`Producer::chunk`] has said.
-    #[inline]
+    #[inline(always)]
     pub fn push(
         &mut self,
         ring: &Ring,
@@ -268,8 +275,16 @@ pub struct Piece {
 pub struct Consumer {
     cells: u64,
     bytes: u64,
-    /// The marks that were passed when a sleeping producer was looked for.
-    told: (u64, u64),
+    /// The marks that come next: then a sleeping producer is looked for.
+    marks: (u64, u64),
+}
+
+impl Piece {
+    /// Whether it is a message of its own, if no other has begun.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.kind != Kind::Invalidate && self.marks.contains(Marks::LAST)
+    }
 }
 
 impl Consumer {
@@ -341,8 +356,12 @@ impl Consumer {
     pub fn publish(&mut self, ring: &Ring) -> bool {
         ring.heads.bytes.store(self.bytes, Ordering::Release);
         ring.heads.cells.store(self.cells, Ordering::Release);
-        let mark = (self.cells / CELLS_MARK, self.bytes / DATA_MARK);
-        mark != std::mem::replace(&mut self.told, mark)
+        let passed = self.cells >= self.marks.0 || self.bytes >= self.marks.1;
+        if passed {
+            self.marks.0 = (self.cells / CELLS_MARK + 1) * CELLS_MARK;
+            self.marks.1 = (self.bytes / DATA_MARK + 1) * DATA_MARK;
+        }
+        passed
     }
 }
 

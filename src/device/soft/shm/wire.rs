@@ -1,6 +1,7 @@
 //! What two connected processes share: two rings and a few words of each side.
 
 use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -89,9 +90,13 @@ const LEN: usize = size_of::<Shared>().next_multiple_of(4096);
 
 /// One end of it.
 pub(in crate::device::soft) struct Wire {
+    /// What the pointers point into.
+    #[cfg_attr(not(test), expect(dead_code, reason = "held to stay mapped"))]
     memory: Memory,
-    /// 0 who connects, 1 who accepts.
-    side: usize,
+    ours: NonNull<Half>,
+    theirs: NonNull<Half>,
+    out: NonNull<Ring>,
+    incoming: NonNull<Ring>,
     peer: Arc<Peer>,
     /// The cell that is waited for, or [`NOTHING`], for a look without the lock of the queue
     /// pair.
@@ -101,6 +106,12 @@ pub(in crate::device::soft) struct Wire {
     /// The peer has been in our memory for longer than anybody waits.
     pub given_up: AtomicBool,
 }
+
+// SAFETY: all that the pointers point to is made for several threads, and is there as long as the
+// memory is.
+unsafe impl Send for Wire {}
+// SAFETY: as above.
+unsafe impl Sync for Wire {}
 
 /// No cell.
 pub(super) const NOTHING: u64 = u64::MAX;
@@ -120,11 +131,22 @@ impl Blank {
         Memory::open(fd, LEN, true).map(Blank)
     }
 
-    /// Puts the end together.
+    fn shared(&self) -> &Shared {
+        // SAFETY: made of atomics and cells, and mapped to be written.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Puts the end together. `side` is 0 for who connects, 1 for who accepts.
     pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<Wire> {
+        let shared = self.shared();
+        let (ours, theirs) = (&shared.halves[side], &shared.halves[1 - side]);
+        let (out, incoming) = (&shared.rings[side], &shared.rings[1 - side]);
         Arc::new(Wire {
+            ours: ours.into(),
+            theirs: theirs.into(),
+            out: out.into(),
+            incoming: incoming.into(),
             memory: self.0,
-            side,
             peer,
             next: AtomicU64::new(NOTHING),
             blocked: AtomicBool::new(false),
@@ -158,37 +180,41 @@ impl Wire {
             );
         }
         // A visit that does not end is a matter of its own.
-        for half in &self.shared().halves {
+        for half in [self.ours(), self.theirs()] {
             drop(half.visits.enter(&mut 0));
         }
     }
 }
 
 impl Wire {
-    fn shared(&self) -> &Shared {
-        // SAFETY: made of atomics and cells, and mapped to be written.
-        unsafe { self.memory.as_ref() }
-    }
-
+    #[inline]
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
     }
 
+    #[inline]
     pub fn ours(&self) -> &Half {
-        &self.shared().halves[self.side]
+        // SAFETY: in the memory, and only ever shared.
+        unsafe { self.ours.as_ref() }
     }
 
+    #[inline]
     pub fn theirs(&self) -> &Half {
-        &self.shared().halves[1 - self.side]
+        // SAFETY: as above.
+        unsafe { self.theirs.as_ref() }
     }
 
     /// The ring that we fill.
+    #[inline]
     pub(super) fn out(&self) -> &Ring {
-        &self.shared().rings[self.side]
+        // SAFETY: as above.
+        unsafe { self.out.as_ref() }
     }
 
     /// The ring that the peer fills.
+    #[inline]
     pub(super) fn incoming(&self) -> &Ring {
-        &self.shared().rings[1 - self.side]
+        // SAFETY: as above.
+        unsafe { self.incoming.as_ref() }
     }
 }
