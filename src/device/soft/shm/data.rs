@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::bell::Wants;
-use super::peer::{Failure, Way};
+use super::foreign::{Failure, Way};
 use super::pipe::{Down, Need, Pipe, Tx};
 use super::ring::{BODY, Kind, Marks, Violation};
 use super::wire::{State, Wire};

@@ -21,8 +21,8 @@
 //!
 //! # One-sided operations
 //!
-//! The initiator moves the data itself, with `process_vm_readv` and `process_vm_writev`
-//! ([`peer`]); the target's program need not run. The target publishes its keys in shared
+//! The initiator has the kernel move the data ([`foreign`]); the target's program need not run.
+//! The target publishes its keys in shared
 //! memory ([`published`], the same slots as in its own table), and the initiator judges by them.
 //! How a key is taken away while somebody may be copying is the matter of [`table`]. If the
 //! target keeps its registered memory in a file ([`share`]), the initiator has that mapped
@@ -53,6 +53,7 @@ pub mod bell;
 pub mod board;
 mod boards;
 mod data;
+mod foreign;
 mod greet;
 mod line;
 mod memory;

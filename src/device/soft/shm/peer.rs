@@ -17,17 +17,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::boards::Theirs;
+use super::foreign::{Failure, Foreign, Way};
 use super::memory::Memory;
 use super::mirror::Mirror;
 use super::published::TABLE_LEN;
 use super::table::Table;
 use crate::device::soft::copy::{self, Cursor};
 use crate::device::soft::slot::{Run, Slot};
-
-/// How much at the end of a write becomes visible after all the rest.
-const TAIL: u64 = 16;
-/// Segments of ours in one call.
-const PIECES: usize = 64;
 
 /// Where a number of ours is, and the number: see the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,30 +54,14 @@ impl Probe {
     }
 }
 
-/// Why a copy was not made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Failure {
-    /// The peer is no more, or the kernel does not let us in any longer.
-    Gone,
-    /// Memory is not there, on either side.
-    Memory,
-}
-
-/// A copy into the memory of a peer, or out of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
-    Write,
-    Read,
-}
-
 /// See the module.
 pub(super) struct Peer {
-    pid: Pid,
     /// Readable when the process has ended.
     end: OwnedFd,
     gone: AtomicBool,
     /// When it was last looked at: a process identifier goes to another process some time.
     looked: AtomicI64,
+    foreign: Foreign,
     table: Memory,
     salt: u32,
     boards: Theirs,
@@ -111,8 +91,8 @@ impl Peer {
             return Ok(known);
         }
         let peer = Peer {
-            pid,
             end: rustix::process::pidfd_open(pid, PidfdFlags::empty())?,
+            foreign: Foreign::open(pid, probe.at, probe.number)?,
             gone: AtomicBool::new(false),
             looked: AtomicI64::new(0),
             table: Memory::open(table, TABLE_LEN, false)?,
@@ -120,23 +100,8 @@ impl Peer {
             boards: Theirs::open(boards)?,
             mirror: OnceLock::new(),
         };
-        let mut number = [0u8; 8];
-        let mut local = libc::iovec {
-            iov_base: number.as_mut_ptr().cast(),
-            iov_len: number.len(),
-        };
-        let mut remote = libc::iovec {
-            iov_base: probe.at as *mut libc::c_void,
-            iov_len: number.len(),
-        };
-        let way = Way::Read;
-        let n = peer.call(
-            way,
-            std::slice::from_mut(&mut local),
-            std::slice::from_mut(&mut remote),
-        )?;
         // After the descriptor was made, so that it names the process that was asked.
-        if n != number.len() || u64::from_ne_bytes(number) != probe.number || peer.is_gone() {
+        if peer.is_gone() {
             return Err(Errno::SRCH);
         }
         let peer = Arc::new(peer);
@@ -201,35 +166,6 @@ impl Peer {
         !self.is_gone()
     }
 
-    fn call(
-        &self,
-        way: Way,
-        local: &mut [libc::iovec],
-        remote: &mut [libc::iovec],
-    ) -> Result<usize, Errno> {
-        let call = match way {
-            Way::Write => libc::process_vm_writev,
-            Way::Read => libc::process_vm_readv,
-        };
-        let (local_len, remote_len) = (local.len() as _, remote.len() as _);
-        // SAFETY: the local ranges are memory of ours that may be read, or written; whether the
-        // remote ones may is for the kernel to say.
-        let n = unsafe {
-            call(
-                self.pid.as_raw_nonzero().get(),
-                local.as_ptr(),
-                local_len,
-                remote.as_ptr(),
-                remote_len,
-                0,
-            )
-        };
-        usize::try_from(n).map_err(|_| {
-            let error = std::io::Error::last_os_error();
-            Errno::from_io_error(&error).unwrap_or(Errno::IO)
-        })
-    }
-
     /// Copies `len` bytes, of which those in `run` are in the file of the peer. The last ones of
     /// a write become visible last: programs wait for an RDMA write by looking at its end.
     ///
@@ -245,10 +181,14 @@ impl Peer {
         len: u64,
         run: Run,
     ) -> Result<(), Failure> {
+        let mirror = self.mirror.get().filter(|_| run.start < run.end);
+        // SAFETY: the caller's promise.
+        if mirror.is_none() && unsafe { self.foreign.try_short(way, local, remote, len) } {
+            return Ok(());
+        }
         if !self.is_there() {
             return Err(Failure::Gone);
         }
-        let mirror = self.mirror.get().filter(|_| run.start < run.end);
         let mut left = len;
         while left > 0 {
             let last_of = |end: u64| left.min(end - remote);
@@ -271,72 +211,10 @@ impl Peer {
                     }
                 },
                 // SAFETY: the caller's promise.
-                None => unsafe { self.transfer(way, local, remote, n, is_end) }?,
+                None => unsafe { self.foreign.copy(way, local, remote, n, is_end) }?,
             }
             // What comes behind becomes visible later.
             fence(Ordering::Release);
-            local.advance(n);
-            remote = remote.wrapping_add(n);
-            left -= n;
-        }
-        Ok(())
-    }
-
-    /// Has the kernel copy `len` bytes; with `is_end` the last ones of a write become visible
-    /// last.
-    ///
-    /// # Safety
-    /// As [`Peer::copy`].
-    unsafe fn transfer(
-        &self,
-        way: Way,
-        mut local: Cursor<'_>,
-        mut remote: u64,
-        len: u64,
-        is_end: bool,
-    ) -> Result<(), Failure> {
-        let mut left = len;
-        while left > 0 {
-            let mut ahead = local;
-            let mut pieces = [const {
-                libc::iovec {
-                    iov_base: std::ptr::null_mut(),
-                    iov_len: 0,
-                }
-            }; PIECES];
-            let mut count = 0;
-            let mut bytes = 0;
-            while count < PIECES
-                && let Some((at, n)) = ahead.take(left - bytes)
-            {
-                pieces[count] = libc::iovec {
-                    iov_base: at.cast(),
-                    iov_len: n as usize,
-                };
-                count += 1;
-                bytes += n;
-            }
-            let tail = if is_end && way == Way::Write && bytes == left {
-                bytes.min(TAIL)
-            } else {
-                0
-            };
-            let part = |at: u64, len: u64| libc::iovec {
-                iov_base: at as *mut libc::c_void,
-                iov_len: len as usize,
-            };
-            let mut target = [
-                part(remote, bytes - tail),
-                part(remote.wrapping_add(bytes - tail), tail),
-            ];
-            // An empty range costs the kernel as much as any.
-            let (first, end) = (usize::from(tail == bytes), 1 + usize::from(tail > 0));
-            let target = &mut target[first..end];
-            let n = match self.call(way, &mut pieces[..count], target) {
-                Ok(n) if n > 0 => n as u64,
-                Err(Errno::SRCH | Errno::PERM) => return Err(Failure::Gone),
-                _ => return Err(Failure::Memory),
-            };
             local.advance(n);
             remote = remote.wrapping_add(n);
             left -= n;
