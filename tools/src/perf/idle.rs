@@ -28,7 +28,6 @@ impl Idle {
     pub fn look_around(&mut self, side: &Side) -> Result<()> {
         self.polls += 1;
         if self.polls < IDLE_POLLS {
-            std::hint::spin_loop();
             return Ok(());
         }
         self.polls = 0;
