@@ -1,7 +1,5 @@
 //! Requests into the rings or straight into the peer's memory, and messages out of the rings.
 
-use std::sync::atomic::Ordering;
-
 use super::bell::Wants;
 use super::foreign::{Failure, Way};
 use super::pipe::{Down, Need, Pipe, Tx};
@@ -59,9 +57,16 @@ impl Pipe {
     #[inline(always)]
     fn send_short(&mut self, transfer: &Transfer<'_>) -> bool {
         let (tx, n) = (&mut self.tx, transfer.len as usize);
-        if n > BODY || tx.sent > 0 || !tx.producer.knows_cell() {
+        if tx.sent > 0 || !tx.producer.knows_cell() {
             return false;
         }
+        let kind = if n <= BODY {
+            Kind::Inline
+        } else if tx.producer.knows_chunk(n) {
+            Kind::Bulk
+        } else {
+            return false;
+        };
         let mut marks = Marks::LAST;
         let solicited = transfer.flags.contains(WrFlags::SOLICITED);
         marks.set(Marks::SOLICITED, solicited);
@@ -70,8 +75,7 @@ impl Pipe {
             // holds as much.
             unsafe { copy::gather_all(transfer.sges, to, n) }
         };
-        tx.producer
-            .push(self.wire.out(), Kind::Inline, marks, n, fill);
+        tx.producer.push(self.wire.out(), kind, marks, n, fill);
         tx.need = None;
         self.tell(Wants::CELLS);
         true
@@ -251,8 +255,7 @@ impl Pipe {
                 self.tell(Wants::ROOM);
             }
         }
-        let next = self.rx.consumer.next();
-        self.wire.next.store(next, Ordering::Relaxed);
+        self.wire.expect(&self.rx.consumer);
         true
     }
 

@@ -62,7 +62,9 @@ impl Polled for Line {
     #[inline]
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
         let next = self.wire.next.load(Ordering::Relaxed);
-        let full = next != NOTHING && Consumer::is_full(self.wire.incoming(), next);
+        let ring = self.wire.incoming();
+        Consumer::fetch(ring, self.wire.next_bytes.load(Ordering::Relaxed));
+        let full = next != NOTHING && Consumer::is_full(ring, next);
         let busy = full || self.wire.blocked.load(Ordering::Relaxed);
         if busy {
             self.take(guard, up);

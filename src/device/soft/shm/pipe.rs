@@ -301,12 +301,11 @@ impl Pipe {
             let _ = rustix::net::shutdown(&self.watch, Shutdown::Write);
             self.limit(COURTESY);
         }
-        let next = if self.rx.starved || self.waits.is_some() {
-            NOTHING
+        if self.rx.starved || self.waits.is_some() {
+            self.wire.next.store(NOTHING, Ordering::Relaxed);
         } else {
-            self.rx.consumer.next()
-        };
-        self.wire.next.store(next, Ordering::Relaxed);
+            self.wire.expect(&self.rx.consumer);
+        }
         let blocked = self.tx.need.is_some();
         self.wire.blocked.store(blocked, Ordering::Relaxed);
         Ok(())

@@ -216,6 +216,14 @@ impl Producer {
         self.cells - self.seen_cells < CELLS as u64
     }
 
+    /// Whether at the last look there was room for a chunk of so many bytes, more than a cell holds.
+    #[inline]
+    pub fn knows_chunk(&self, wanted: usize) -> bool {
+        let to_the_end = DATA - (self.bytes % DATA as u64) as usize;
+        let free = DATA - (self.bytes - self.seen_bytes) as usize;
+        wanted <= CHUNK.min(to_the_end).min(free)
+    }
+
     /// How many of `wanted` bytes a chunk can have now; 0 if it is better to wait.
     ///
     /// # Errors
@@ -291,6 +299,26 @@ impl Consumer {
     /// Number of the cell that comes next.
     pub fn next(&self) -> u64 {
         self.cells
+    }
+
+    /// Where the bytes of the next chunk begin.
+    pub fn next_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Fetches the first bytes from there on, while the cell is looked at that may announce them:
+    /// they come together then, not one after the other.
+    #[inline]
+    pub fn fetch(ring: &Ring, at: u64) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        // SAFETY: only a hint, at an address of ours.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let block = &ring.data[at as usize / BLOCK % BLOCKS];
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(block).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = (ring, at);
     }
 
     /// Whether the cell of that number is full, for a look without a lock.

@@ -11,7 +11,7 @@ use super::bell::Bell;
 use super::boards::Slot;
 use super::memory::Memory;
 use super::peer::Peer;
-use super::ring::Ring;
+use super::ring::{Consumer, Ring};
 use super::table::Visits;
 
 /// Where a side is in the life of a connection. What it says last.
@@ -101,6 +101,8 @@ pub(in crate::device::soft) struct Wire {
     /// The cell that is waited for, or [`NOTHING`], for a look without the lock of the queue
     /// pair.
     pub next: AtomicU64,
+    /// Where its bytes will be, if it has some.
+    pub next_bytes: AtomicU64,
     /// A request waits for room, likewise.
     pub blocked: AtomicBool,
     /// The peer has been in our memory for longer than anybody waits.
@@ -149,6 +151,7 @@ impl Blank {
             memory: self.0,
             peer,
             next: AtomicU64::new(NOTHING),
+            next_bytes: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
         })
@@ -187,6 +190,14 @@ impl Wire {
 }
 
 impl Wire {
+    /// What is waited for from now on.
+    #[inline]
+    pub(super) fn expect(&self, consumer: &Consumer) {
+        self.next.store(consumer.next(), Ordering::Relaxed);
+        self.next_bytes
+            .store(consumer.next_bytes(), Ordering::Relaxed);
+    }
+
     #[inline]
     pub(super) fn peer(&self) -> &Peer {
         &self.peer
