@@ -4,7 +4,8 @@
 # dapltest.sh [--lib DIR] [--repeat N] [CASE]...: runs Debian's unmodified dapltest, dtestcm,
 # dtestsrq and dtestx on our library, servers and clients in processes of their own, and prints
 # TAP. A CASE is a pattern of test names without the device: 'F/*', 'T/threads-6-*'. No CASE:
-# all. DEVICES names the interface adapters of tests-c/dat.conf to use.
+# all. DEVICES names the interface adapters of tests-c/dat.conf to use; SERVER:CLIENT are two, for
+# the cases that have two ends.
 #
 # These tools end with status 0 after many errors, so what they print is searched as well: for
 # complaints, and for the figures that only a test that ran to its end prints.
@@ -33,11 +34,13 @@ done
 patterns=("${@:-*}")
 export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/dat.conf
 
-devices=${DEVICES:-soft soft-shm soft-tcp}
+devices=${DEVICES:-soft soft-shm soft-tcp soft:soft-tcp soft-tcp:soft soft:soft-shm soft-shm:soft-shared}
 limit=${DAPLTEST_TIMEOUT:-60} # seconds, of one client
 complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out'
 logs=$(mktemp -d)
-device=
+device= # as in the names of the cases
+serves= # those of the two ends
+asks=
 number=0
 bad=0
 round=
@@ -93,7 +96,7 @@ until_true() {
 start_server() {
 	[ -z "$server" ] || return 0
 	: >"$logs/server"
-	stdbuf -oL dapltest -T S -D "$device" >>"$logs/server" 2>&1 </dev/null &
+	stdbuf -oL dapltest -T S -D "$serves" >>"$logs/server" 2>&1 </dev/null &
 	server=$!
 	until_true logged 'Service Point Ready' && return 0
 	stop_server
@@ -115,7 +118,7 @@ client() {
 	: >"$logs/client"
 	[ -n "$server" ] || { echo 'the server does not start' && return; }
 	: >"$logs/server"
-	timeout -k 5 "$limit" dapltest -T "$1" -s 127.0.0.1 -D "$device" "${@:2}" \
+	timeout -k 5 "$limit" dapltest -T "$1" -s 127.0.0.1 -D "$asks" "${@:2}" \
 		>"$logs/client" 2>&1 </dev/null
 	status=$?
 	[ $status = 0 ] || echo "client: exit status $status"
@@ -285,7 +288,7 @@ killed_clients() {
 		before=$(descriptors)
 		for ((i = 0; i < 3; i++)); do
 			: >"$logs/server"
-			dapltest -T T -s 127.0.0.1 -D "$device" -i 1000000 -t 2 -w 4 \
+			dapltest -T T -s 127.0.0.1 -D "$asks" -i 1000000 -t 2 -w 4 \
 				client SR 4096 1 server RW 4096 1 server SR 4096 1 \
 				>"$logs/client" 2>&1 </dev/null &
 			victim=$!
@@ -313,7 +316,7 @@ quit() {
 	start_server
 	: >"$logs/server"
 	{
-		timeout -k 5 "$limit" dapltest -T Q -s 127.0.0.1 -D "$device" \
+		timeout -k 5 "$limit" dapltest -T Q -s 127.0.0.1 -D "$asks" \
 			>"$logs/client" 2>&1 </dev/null
 		status=$?
 		[ $status = 0 ] || echo "client: exit status $status"
@@ -348,11 +351,11 @@ ready_or_gone() {
 both_ends() {
 	local want=$1 program=$2 pid status
 	shift 2
-	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$device" -s "$@" \
+	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$serves" -s "$@" \
 		>"$logs/server" 2>&1 </dev/null &
 	pid=$!
 	until_true ready_or_gone $pid
-	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$device" -h 127.0.0.1 "$@" \
+	timeout -k 5 "$limit" stdbuf -oL "$program" -P "$asks" -h 127.0.0.1 "$@" \
 		>"$logs/client" 2>&1 </dev/null
 	status=$?
 	[ $status = "$want" ] || echo "client: exit status $status"
@@ -408,8 +411,8 @@ extensions() {
 
 # --- the list -------------------------------------------------------------------------------
 
-all_cases() {
-	local threads width op mode
+alone_cases() {
+	local width
 
 	feature hwconn 4
 	feature endpoint 3
@@ -430,6 +433,10 @@ all_cases() {
 		limit_of $width rpost 'recv buffers posted per EP: [0-9]{3,}$'
 		limit_of $width size_lmr 'LMR of 0x[0-9a-f]* bytes OK - stopping now'
 	done
+}
+
+pair_cases() {
+	local threads width op mode
 
 	transaction SR -i 200 client SR 4096 1 server SR 4096 1
 	transaction SR-segments -i 200 client SR 1024 4 server SR 2048 4
@@ -492,7 +499,10 @@ done
 for ((again = 1; again <= repeat; again++)); do
 	[ "$repeat" = 1 ] || round="round $again: "
 	for device in $devices; do
-		all_cases
+		serves=${device%%:*}
+		asks=${device#*:}
+		[ "$serves" != "$asks" ] || alone_cases
+		pair_cases
 		stop_server
 	done
 done

@@ -4,6 +4,7 @@
 # dtest.sh [--lib DIR] [--repeat N] [MODE]...: runs Debian's unmodified dtest on our library,
 # server and client in two processes, and prints TAP together with the figures that dtest
 # reports. A mode is dtest's arguments in one word: "" or "-W -a -b 65536". No mode: all.
+# DEVICES names the interface adapters of tests-c/dat.conf to use; SERVER:CLIENT are two.
 #
 # dtest ends with status 0 even when it found errors, so both outputs are searched as well.
 set -u
@@ -13,14 +14,14 @@ lib=$root/build/release/lib
 repeat=1
 one=
 port=15828 # dtest's own TCP connection, on which the two ends exchange addresses
-device=${DEVICE:-soft} # an interface adapter of tests-c/dat.conf
+devices=${DEVICES:-soft soft-shm soft-tcp soft:soft-tcp soft-tcp:soft soft-shm:soft}
 limit=${DTEST_TIMEOUT:-300} # generous: -D moves 8 GiB and looks at every byte
 
 while [ $# -gt 0 ]; do
 	case $1 in
 	--lib) lib=$(realpath "$2") && shift 2 ;;
 	--repeat) repeat=$2 && shift 2 ;;
-	--one) one=1 && shift ;; # one mode, in this network namespace
+	--one) one=$2 && shift 2 ;; # one mode on that device, in this network namespace
 	*) break ;;
 	esac
 done
@@ -44,7 +45,7 @@ run_one() {
 		[ $tries -le 900 ] || { echo "port $port is in use"; return; }
 		sleep 0.1
 	done
-	timeout -k 5 "$limit" stdbuf -oL dtest -P "$device" "$@" >"$server_log" 2>&1 </dev/null &
+	timeout -k 5 "$limit" stdbuf -oL dtest -P "${one%%:*}" "$@" >"$server_log" 2>&1 </dev/null &
 	server=$!
 	trap 'kill $server 2>/dev/null' EXIT
 	tries=0
@@ -58,7 +59,7 @@ run_one() {
 		fi
 		sleep 0.05
 	done
-	timeout -k 5 "$limit" stdbuf -oL dtest -P "$device" -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
+	timeout -k 5 "$limit" stdbuf -oL dtest -P "${one#*:}" -h 127.0.0.1 "$@" >"$client_log" 2>&1 </dev/null
 	client_status=$?
 	# The server ends with the client; if the client failed it may wait for ever.
 	tries=0
@@ -99,7 +100,8 @@ fi
 number=0
 bad=0
 echo 'TAP version 13'
-echo "1..$(($# * repeat + 1))"
+read -ra devices <<<"$devices"
+echo "1..$(($# * repeat * ${#devices[@]} + 1))"
 
 number=$((number + 1))
 used=$(ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
@@ -112,15 +114,17 @@ else
 fi
 
 for ((round = 1; round <= repeat; round++)); do
-	for mode in "$@"; do
-		number=$((number + 1))
-		verdict=ok
-		"$root/scripts/alone.sh" "$root/scripts/dtest.sh" --lib "$lib" --one "$mode" ||
-			verdict='not ok'
-		[ "$verdict" = ok ] || bad=$((bad + 1))
-		name="dtest${mode:+ $mode}"
-		[ "$repeat" = 1 ] || name="$name (round $round)"
-		echo "$verdict $number - $name"
+	for device in "${devices[@]}"; do
+		for mode in "$@"; do
+			number=$((number + 1))
+			verdict=ok
+			"$root/scripts/alone.sh" "$root/scripts/dtest.sh" --lib "$lib" --one "$device" "$mode" ||
+				verdict='not ok'
+			[ "$verdict" = ok ] || bad=$((bad + 1))
+			name="$device/dtest${mode:+ $mode}"
+			[ "$repeat" = 1 ] || name="$name (round $round)"
+			echo "$verdict $number - $name"
+		done
 	done
 done
 [ $bad = 0 ]
