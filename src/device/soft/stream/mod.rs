@@ -444,6 +444,10 @@ impl Source for Line {
             });
         }
     }
+
+    fn may_be_tried(&self) -> bool {
+        true
+    }
 }
 
 impl Gatherer for Line {

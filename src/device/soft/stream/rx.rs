@@ -109,7 +109,7 @@ impl Stream {
         let buffer = scratch.rx();
         // Less than an FPDU, so there is room.
         let mut kept = self.rx.carry.len();
-        let mut loaded = false;
+        let (mut loaded, mut came) = (false, false);
         let mut more = true;
         for _ in 0..TURNS {
             if self.rx.paused || self.rx.ended {
@@ -132,6 +132,7 @@ impl Stream {
                 Err(Errno::INTR) => continue,
                 Err(_) => return Err(Down::Lost),
             };
+            came = true;
             if !loaded {
                 buffer[..kept].copy_from_slice(&self.rx.carry);
                 self.rx.carry.clear();
@@ -150,6 +151,7 @@ impl Stream {
             self.keep(&buffer[..kept]);
         }
         self.rx.more |= more;
+        scratch.came = came;
         Ok(())
     }
 
