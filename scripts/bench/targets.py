@@ -109,7 +109,7 @@ def stream(key, label, ia, aim):
         f"tcp.stream.{key}",
         f"1 MiB stream, {label}",
         "GB/s",
-        ours(dat("GB/s", "bandwidth", "send", MIB, ia, extra=("-w", "16")), True),
+        ours(dat("GB/s", "bandwidth", "send", MIB, ia, extra=("-w", "32")), True),
         (means("UCX tcp", ucx("GB/s", "tag_bw", MIB, "tcp")),),
         both(1.0),
         aim,
