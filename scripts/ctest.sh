@@ -4,8 +4,9 @@
 # ctest.sh OUT [PROGRAM]...: runs the C test programs OUT/dat/t_* (DAT 1.2) and OUT/dat2/t_*
 # (DAT 2.0) on the libraries in OUT/lib, over each path of the soft provider, and prints one
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
-# which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp", LIMIT how many seconds a program may
-# take. Exit status 0 if nothing failed.
+# which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
+# that have a second process, which uses another IA than the first. LIMIT says how many seconds a
+# program may take. Exit status 0 if nothing failed.
 set -u
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +16,8 @@ fi
 
 out=$(realpath "${1:?usage: ctest.sh OUT [PROGRAM]...}")
 shift
-runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:soft-shared dat2:soft-tcp}
+runs=${RUNS:-dat:soft dat:soft-shm dat:soft-tcp dat2:soft dat2:soft-shm dat2:soft-shared dat2:soft-tcp
+dat2:soft:soft-tcp dat2:soft-tcp:soft dat2:soft-shm:soft dat2:soft-shared:soft-shm}
 logs=$out/log
 mkdir -p "$logs"
 
@@ -50,7 +52,12 @@ for run in $runs; do
 	device=${run#*:}
 	name=$how$abi/$device
 	programs=("$@")
-	[ ${#programs[@]} -gt 0 ] || mapfile -t programs < <(cd "$out/$abi" && ls t_*)
+	if [ ${#programs[@]} = 0 ]; then
+		case $device in
+		*:*) programs=(t_kill t_peer t_shared t_state) ;;
+		*) mapfile -t programs < <(cd "$out/$abi" && ls t_*) ;;
+		esac
+	fi
 
 	# The system may have the original under the same name.
 	used=$(ldd "$out/$abi/${programs[0]}" | awk '/libdat/ { print $3 }')
@@ -64,7 +71,7 @@ for run in $runs; do
 	esac
 
 	for program in "${programs[@]}"; do
-		log=$logs/${name//\//-}-$program.tap
+		log=$logs/${name//[\/:]/-}-$program.tap
 		timeout -k 5 "$limit" "${tool[@]}" "$out/$abi/$program" "$device" \
 			>"$log" 2>&1 </dev/null
 		status=$?

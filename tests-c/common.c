@@ -343,7 +343,7 @@ struct peer start_peer(const char *role, const char *argument)
 		close(in[1]);
 		close(out[0]);
 		close(out[1]);
-		execl(tap_self, tap_self, tap_ia, "--peer", role, argument, (char *)NULL);
+		execl(tap_self, tap_self, tap_peer_ia, "--peer", role, argument, (char *)NULL);
 		_exit(127);
 	}
 	close(in[0]);

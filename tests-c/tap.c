@@ -16,6 +16,7 @@
 enum { STATUS_FAIL = 1, STATUS_SKIP = 77 };
 
 const char *tap_ia = "soft";
+const char *tap_peer_ia = "soft";
 const char *tap_self;
 
 static atomic_bool failed;
@@ -124,8 +125,15 @@ int tap_main(int argc, char **argv, const struct tap_test *tests)
 	int count = 0, bad = 0;
 
 	tap_self = argv[0];
-	if (argc > 1)
-		tap_ia = argv[1];
+	if (argc > 1) {
+		char *colon = strchr(argv[1], ':');
+
+		tap_ia = tap_peer_ia = argv[1];
+		if (colon) {
+			*colon = 0;
+			tap_peer_ia = colon + 1;
+		}
+	}
 	for (const struct tap_test *test = tests; test->name; test++)
 		count += selected(test->name, argc, argv);
 	printf("1..%d\n", count);

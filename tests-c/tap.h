@@ -8,7 +8,7 @@
  *   static const struct tap_test tests[] = { T(evd_wait, timeout_zero), TAP_END };
  *   int main(int argc, char **argv) { return tap_main(argc, argv, tests); }
  *
- * Command line of each program: [IA name] [test name]...   without names: all tests.
+ * Command line of each program: [IA name[:that of a second process]] [test name]...   without names: all tests.
  */
 #ifndef TAP_H
 #define TAP_H
@@ -26,6 +26,9 @@ struct tap_test {
 
 /* The IA under test: the first argument of the program, "soft" without one. */
 extern const char *tap_ia;
+
+/* The IA of a second process: the same, or what stands behind a colon. */
+extern const char *tap_peer_ia;
 
 /* The path of the running program, for tests that start it once more. */
 extern const char *tap_self;
