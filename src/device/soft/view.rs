@@ -1,5 +1,6 @@
 //! What a queue pair does with its lock held: posts, and the end of a connection.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use super::Soft;
@@ -74,25 +75,25 @@ impl View<'_> {
                     return Ok(());
                 }
                 Outcome::Failed(status) => {
-                    self.again().fail_send(*wr, len, status, up);
+                    self.again().fail_send(black_box(*wr), len, status, up);
                     return Ok(());
                 }
                 Outcome::Wait => {}
             }
         }
-        self.again().queue_send(*wr, len, up)
+        self.again().queue_send(black_box(*wr), len, up)
     }
 
     /// The same once more. What is passed on to a function that is not inlined is in memory from
     /// then on, and better a copy than what the rest works with.
     #[inline(always)]
     fn again(&mut self) -> View<'_> {
-        View {
+        black_box(View {
             me: self.me,
             peer: self.peer.as_deref_mut(),
             link: self.link,
             guard: self.guard,
-        }
+        })
     }
 
     /// A request that was executed at once has failed.

@@ -1,5 +1,7 @@
 //! Requests into the rings or straight into the peer's memory, and messages out of the rings.
 
+use std::hint::black_box;
+
 use super::bell::Wants;
 use super::foreign::{Failure, Way};
 use super::pipe::{Down, Need, Pipe, Tx};
@@ -42,8 +44,8 @@ impl Pipe {
         let Transfer { op, sges, len, .. } = *transfer;
         match op {
             SendOp::Send if self.send_short(transfer) => Ok(Outcome::Done),
-            SendOp::Send => self.send(*transfer, None),
-            SendOp::SendInvalidate { rkey } => self.send(*transfer, Some(rkey)),
+            SendOp::Send => self.send(black_box(*transfer), None),
+            SendOp::SendInvalidate { rkey } => self.send(black_box(*transfer), Some(rkey)),
             SendOp::RdmaWrite(to) => self.reach(Way::Write, to, len, sges),
             SendOp::RdmaRead { .. } if me.ord == 0 => {
                 Ok(Outcome::Failed(WcStatus::LocalQpOperation))
@@ -70,12 +72,11 @@ impl Pipe {
         let mut marks = Marks::LAST;
         let solicited = transfer.flags.contains(WrFlags::SOLICITED);
         marks.set(Marks::SOLICITED, solicited);
-        let fill = |to: *mut u8| {
-            // SAFETY: from registered memory, for as long as the section lasts, into a cell, which
-            // holds as much.
-            unsafe { copy::gather_all(transfer.sges, to, n) }
-        };
-        tx.producer.push(self.wire.out(), kind, marks, n, fill);
+        let ring = self.wire.out();
+        // SAFETY: from registered memory, for as long as the section lasts, into a place that
+        // holds as much.
+        unsafe { copy::gather_all(transfer.sges, tx.producer.place(ring, kind), n) };
+        tx.producer.publish(ring, kind, marks, n);
         tx.need = None;
         self.tell(Wants::CELLS);
         true

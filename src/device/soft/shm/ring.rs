@@ -242,7 +242,7 @@ impl Producer {
 
     /// Fills the next cell, which is free. `fill` writes `len` bytes: not more than
     /// [`BODY`], or for [`Kind::Bulk`] than [`Producer::chunk`] has said.
-    #[inline(always)]
+    #[inline]
     pub fn push(
         &mut self,
         ring: &Ring,
@@ -251,14 +251,31 @@ impl Producer {
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) {
+        match kind {
+            Kind::Bulk => ring.data_mut(self.bytes, fill),
+            _ => ring.cell(self.cells).body.with_mut(|p| fill(p.cast())),
+        }
+        self.publish(ring, kind, marks, len);
+    }
+
+    /// Where the payload of the next cell goes, to be filled as with [`Producer::push`] before
+    /// [`Producer::publish`].
+    #[inline(always)]
+    pub fn place(&self, ring: &Ring, kind: Kind) -> *mut u8 {
+        match kind {
+            Kind::Bulk => ring.data_mut(self.bytes, |to| to),
+            _ => ring.cell(self.cells).body.with_mut(|p| p.cast()),
+        }
+    }
+
+    /// The next cell is filled.
+    #[inline(always)]
+    pub fn publish(&mut self, ring: &Ring, kind: Kind, marks: Marks, len: usize) {
         let cell = ring.cell(self.cells);
         if kind == Kind::Bulk {
-            ring.data_mut(self.bytes, fill);
             self.bytes += padded(len);
             let ahead = (self.bytes / BLOCK as u64 + AHEAD) as usize % BLOCKS;
             prefetch(&ring.data[ahead]);
-        } else {
-            cell.body.with_mut(|p| fill(p.cast()));
         }
         let word = word(self.cells, kind, marks, len);
         cell.word.store(word, Ordering::Release);
