@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use super::handshakes::Handshakes;
 use super::lead::Eventfd;
 use super::polled::PolledSet;
+pub(super) use super::scratch::{RX, Scratch};
 use super::seat::{Bell, Seat};
 pub(super) use super::timers::Timer;
 use super::timers::Timers;
@@ -37,14 +38,6 @@ pub(super) use rustix::event::epoll::EventFlags;
 
 /// How long the thread leaves sockets to consumers before it looks whether they still serve.
 pub(super) const NAP: Duration = Duration::from_millis(1);
-/// Bytes of the buffer that all sockets are read into.
-pub(super) const RX: usize = 512 * 1024;
-/// How many times in a row the only socket that has anything is tried in vain before all are
-/// looked at. A try takes the lock of the socket, and what comes for it meanwhile has to wait; a
-/// look at all takes none, and is the pause between tries.
-const TRIES: u32 = 2;
-/// How many times in a row it has to have been the only one.
-const STREAK: u32 = 4;
 /// Sockets served in one round.
 const BATCH: usize = 64;
 /// Events that are not of a source: the bell of the seat, and the clock of the timers.
@@ -59,40 +52,6 @@ pub(super) trait Source: Send + Sync {
     /// called for then; it says in [`Scratch::came`] whether there was something.
     fn may_be_tried(&self) -> bool {
         false
-    }
-}
-
-/// What serving needs and all sockets share.
-#[derive(Default)]
-pub(super) struct Scratch {
-    rx: Vec<u8>,
-    /// Bytes were read.
-    pub came: bool,
-    /// The socket that was the only one with something the last time, how many times in a row
-    /// that was so, and how many times it has had nothing since. Consumers that poll try it
-    /// first: to ask the kernel which socket has something is a system call of its own.
-    only: Option<Arc<dyn Source>>,
-    streak: u32,
-    tries: u32,
-}
-
-impl Scratch {
-    /// Memory for received bytes, there from the first use on.
-    pub fn rx(&mut self) -> &mut [u8] {
-        if self.rx.is_empty() {
-            self.rx = vec![0; RX];
-        }
-        &mut self.rx
-    }
-
-    /// A socket had something, and no other one.
-    fn note(&mut self, source: &Arc<dyn Source>, alone: bool) {
-        if alone && matches!(&self.only, Some(only) if Arc::ptr_eq(only, source)) {
-            self.streak = self.streak.saturating_add(1);
-        } else {
-            self.only = alone.then(|| source.clone());
-            self.streak = 0;
-        }
     }
 }
 
@@ -297,7 +256,8 @@ impl Engine {
         inner.polls.fetch_add(1, Ordering::Relaxed);
         inner.unsent.send();
         if let Some(mut scratch) = inner.work.try_lock() {
-            if let Some(up) = inner.try_only(&mut scratch) {
+            let mut up = Upcalls::default();
+            if scratch.try_only(&mut up) {
                 drop(scratch);
                 up.run();
                 return;
@@ -460,27 +420,13 @@ impl Inner {
         self.finish(batch, up);
     }
 
-    /// Reads from the only socket that has had anything. Nothing if all are to be looked at.
-    fn try_only(&self, scratch: &mut Scratch) -> Option<Upcalls> {
-        if scratch.tries >= TRIES || scratch.streak < STREAK {
-            scratch.tries = 0;
-            return None;
-        }
-        let only = scratch.only.clone()?;
-        let mut up = Upcalls::default();
-        scratch.came = false;
-        only.ready(EventFlags::IN, scratch, &mut up);
-        scratch.tries = if scratch.came { 0 } else { scratch.tries + 1 };
-        Some(up)
-    }
-
     fn work(self: &Arc<Self>, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
         for event in batch.iter() {
             let token = event.data.u64();
             let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
             if let Some(source) = source {
-                scratch.note(&source, batch.len == 1 && source.may_be_tried());
+                scratch.note(&source, batch.len == 1);
                 source.ready(event.flags, scratch, &mut up);
             }
         }

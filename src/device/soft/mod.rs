@@ -28,6 +28,7 @@ mod polled;
 mod port;
 mod qp;
 mod queue;
+mod scratch;
 pub mod seat;
 pub mod shm;
 mod side;

@@ -173,8 +173,11 @@ impl Qp {
     }
 
     /// Where it sits; as long as a connection lasts that is the same.
-    pub(super) fn seat(&self) -> Option<Arc<Seat>> {
-        self.seat.get_shared()
+    fn seat(&self) -> Arc<Seat> {
+        let Some(seat) = self.seat.get_shared() else {
+            unreachable!("a queue pair has a seat from its creation on");
+        };
+        seat
     }
 
     /// Moves to a place in a new lane, if `check` agrees.
@@ -320,8 +323,8 @@ impl Qp {
                 v.me.addrs = Some((local, remote));
             }
             v.me.ord = u32::from(agreed.ord);
-            if let (Some(wire), Some(seat)) = (wire, self.seat()) {
-                let pipe = Pipe::new(watch, wire, seat);
+            if let Some(wire) = wire {
+                let pipe = Pipe::new(watch, wire, self.seat());
                 pipe.start(initiator, v.me, v.link, told, v.guard, up);
                 return pending;
             }

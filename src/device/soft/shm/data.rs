@@ -54,8 +54,8 @@ impl Pipe {
         }
     }
 
-    /// Executes a send that takes no more than a cell which is known to be free. False if it is
-    /// not such a one.
+    /// Executes a send that takes no more than a cell and a chunk, if they are known to be free.
+    /// False if that is not so.
     #[inline(always)]
     fn send_short(&mut self, transfer: &Transfer<'_>) -> bool {
         let (tx, n) = (&mut self.tx, transfer.len as usize);
