@@ -127,7 +127,12 @@ pub fn lookup_opt<D: Device, T: DatObject<D>>(
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let errno = Errno::save();
-    let code = match catch_unwind(AssertUnwindSafe(f)) {
+    let call = || {
+        let result = f();
+        pin::sweep();
+        result
+    };
+    let code = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => error.code(A::VERSION),
         Err(_) => Error::from(Kind::InternalError).code(A::VERSION),

@@ -47,6 +47,7 @@ shared_static! {
     static READERS: Readers = Readers {
         epoch: AtomicU64::new(1),
         fence: AtomicBool::new(true),
+        left: AtomicBool::new(false),
     };
     /// All records ever made.
     static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
@@ -63,10 +64,13 @@ struct Readers {
     epoch: AtomicU64,
     /// They need a fence of their own: `membarrier` is not available.
     fence: AtomicBool,
+    /// There is garbage. Set with that locked, by who has looked for what can be freed.
+    left: AtomicBool,
 }
 
 /// How often [`collect`] looks again for sections that are about to end before it leaves what
-/// they hold back to the next one. Short: the caller may hold a lock that a section waits for.
+/// they hold back to the next one, or to [`sweep`]. Short: the caller may hold a lock that a
+/// section waits for.
 const PATIENCE: u32 = if cfg!(loom) { 1 } else { 100 };
 
 struct Retired {
@@ -360,12 +364,35 @@ fn collect() {
     }
 }
 
+/// Frees what was left over when it was retired, if sections of other threads have held it back
+/// and are over. For who holds no lock: the end of a call. Nobody may retire anything again.
+#[inline]
+pub fn sweep() {
+    if READERS.left.load(Ordering::Relaxed) {
+        sweep_left();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn sweep_left() {
+    if own_section().is_some() {
+        return;
+    }
+    let oldest = oldest_section();
+    let is_free = |retired: &Retired| retired.epoch < oldest;
+    if GARBAGE.lock().iter().any(is_free) {
+        collect();
+    }
+}
+
 /// Frees what was retired in epochs before `oldest`. `true` if nothing from before `limit` is
 /// left.
 fn free_before(oldest: u64, limit: u64) -> bool {
     let mut free = Vec::new();
     let mut done = true;
-    GARBAGE.lock().retain_mut(|retired| {
+    let mut garbage = GARBAGE.lock();
+    garbage.retain_mut(|retired| {
         if retired.epoch >= oldest {
             done &= retired.epoch >= limit;
             return true;
@@ -373,6 +400,8 @@ fn free_before(oldest: u64, limit: u64) -> bool {
         free.push(std::mem::replace(&mut retired.free, Box::new(|| ())));
         false
     });
+    READERS.left.store(!garbage.is_empty(), Ordering::Relaxed);
+    drop(garbage);
     // Outside of the lock: freeing may retire again.
     for f in free {
         f();
@@ -400,6 +429,30 @@ mod tests {
         while !freed.load(Ordering::SeqCst) {
             synchronize();
             collect();
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_freed_by_a_later_call() {
+        let freed = Arc::new(AtomicBool::new(false));
+        let (pinned, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let guard = pin();
+                pinned.wait();
+                go.wait();
+                drop(guard);
+            });
+            pinned.wait();
+            let flag = freed.clone();
+            retire(move || flag.store(true, Ordering::SeqCst));
+            sweep();
+            assert!(!freed.load(Ordering::SeqCst));
+            go.wait();
+        });
+        // As above.
+        while !freed.load(Ordering::SeqCst) {
+            sweep();
         }
     }
 
