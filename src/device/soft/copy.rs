@@ -263,7 +263,7 @@ pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> C
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn pattern(n: usize) -> Vec<u8> {
@@ -301,7 +301,8 @@ mod tests {
         }
     }
 
-    fn cut(base: &mut [u8], lens: &[usize]) -> Vec<Sge> {
+    /// Segments of these lengths, one behind the other.
+    pub fn cut(base: &mut [u8], lens: &[usize]) -> Vec<Sge> {
         let mut at = base.as_mut_ptr() as u64;
         lens.iter()
             .map(|len| {

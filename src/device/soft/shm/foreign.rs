@@ -200,7 +200,7 @@ fn iovec(at: *mut u8, len: usize) -> libc::iovec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Sge;
+    use crate::device::soft::copy::tests::cut;
 
     fn own() -> Foreign {
         let number = Box::new(0x5eed_u64);
@@ -208,21 +208,6 @@ mod tests {
         let at = std::ptr::from_ref(&*number).addr() as u64;
         assert!(Foreign::open(pid, at, *number + 1).is_err());
         Foreign::open(pid, at, *number).unwrap()
-    }
-
-    /// Segments of `bytes` of these lengths.
-    fn cut(bytes: &mut [u8], lens: &[usize]) -> Vec<Sge> {
-        let mut at = bytes.as_mut_ptr() as u64;
-        let sge = |len: &usize| {
-            let sge = Sge {
-                addr: at,
-                len: *len as u32,
-                lkey: 0,
-            };
-            at += *len as u64;
-            sge
-        };
-        lens.iter().map(sge).collect()
     }
 
     #[test]
