@@ -28,7 +28,9 @@ pub(super) struct Ready<'a> {
 }
 
 /// A request for the driver. It is long, and an operation has few of its members: the others are
-/// left as they are, as programs in C leave them.
+/// left as they are, as programs in C leave them. Not so the word that is the immediate data or
+/// the key to invalidate: drivers look at it whatever the operation is, and rxe refuses a bind
+/// where it is not zero.
 pub(super) struct Request(MaybeUninit<sys::SendWr>);
 
 impl Request {
@@ -50,6 +52,7 @@ impl Request {
             (*wr).num_sge = sges.len() as c_int;
             (*wr).opcode = opcode;
             (*wr).send_flags = send_flags;
+            (*wr).invalidate_rkey = 0;
         }
     }
 
@@ -462,6 +465,19 @@ mod tests {
         assert_eq!(shorten(&all, 6, &mut out), [sge(0x10, 4), sge(0x20, 2)]);
         assert_eq!(shorten(&all, 4, &mut out), [sge(0x10, 4)]);
         assert_eq!(shorten(&all, 0, &mut out), []);
+    }
+
+    #[test]
+    fn nothing_of_before_where_all_drivers_look() {
+        // SAFETY: integers and raw pointers.
+        let dirty: sys::SendWr = unsafe { std::mem::transmute([!0u8; size_of::<sys::SendWr>()]) };
+        let mut request = Request(MaybeUninit::new(dirty));
+        request.fill(7, sys::WR_BIND_MW, sys::SEND_SIGNALED, &[]);
+        // SAFETY: it was whole before.
+        let request = unsafe { request.0.assume_init() };
+        assert_eq!((request.wr_id, request.opcode), (7, sys::WR_BIND_MW));
+        assert_eq!((request.num_sge, request.invalidate_rkey), (0, 0));
+        assert!(request.next.is_null());
     }
 
     #[test]
