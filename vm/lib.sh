@@ -120,7 +120,7 @@ serve() {
 	local limit=$1 end=$2 pattern=$3
 	shift 3
 	: >$logs/server
-	# Appended to, because dapltest_client empties it.
+	# Appended to, because dapltest_once empties it.
 	(run_end "$end" timeout -k 2 "$limit" stdbuf -oL "$@") >>$logs/server 2>&1 </dev/null &
 	server=$!
 	until_true 30 ready "$pattern"

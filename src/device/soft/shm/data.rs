@@ -3,8 +3,9 @@
 use std::hint::black_box;
 
 use super::bell::Wants;
+use super::down::Down;
 use super::foreign::{Failure, Way};
-use super::pipe::{Down, Need, Pipe, Tx};
+use super::pipe::{Need, Pipe, Tx};
 use super::ring::{BODY, Kind, Marks, Violation};
 use super::wire::{State, Wire};
 use crate::device::soft::copy::{self, Cursor};

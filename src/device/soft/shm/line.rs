@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::pipe::{Down, Pipe, came, service};
+use super::down::Down;
+use super::pipe::{Pipe, came, service};
 use super::ring::Consumer;
 use super::wire::{NOTHING, Wire};
 use crate::device::soft::engine::{EventFlags, Scratch, Source};

@@ -53,6 +53,7 @@ pub mod bell;
 pub mod board;
 mod boards;
 mod data;
+mod down;
 mod foreign;
 mod greet;
 mod line;

@@ -11,10 +11,12 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::bell::Wants;
 use super::boards::Slot;
+use super::down::Down;
 use super::line::Line;
 use super::opened::Opened;
-use super::ring::{Consumer, Producer, Violation};
+use super::ring::{Consumer, Producer};
 use super::wire::{Half, NOTHING, State};
+use crate::device::CmEvent;
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::handshakes::{Handshake, Seen};
 use crate::device::soft::loopback::Outcome;
@@ -25,7 +27,6 @@ use crate::device::soft::side::{Phase, Side};
 use crate::device::soft::stream::{COURTESY, HANDSHAKE, LATE, TURN};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::{Link, View};
-use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
@@ -33,25 +34,6 @@ use crate::handle::pin::pin;
 const BYTE_ROOM: usize = 4096;
 /// The most bytes that are left unread.
 const MOST_UNREAD: u32 = 64;
-
-/// Why a connection ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::device::soft) enum Down {
-    /// The peer ended it in order.
-    Closed,
-    /// The peer broke it, or died.
-    Lost,
-    /// The peer violated the protocol, or its message found no good receive.
-    Fault,
-    /// Our oldest request failed.
-    Request(WcStatus),
-}
-
-impl From<Violation> for Down {
-    fn from(_: Violation) -> Self {
-        Down::Fault
-    }
-}
 
 /// What a message waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -460,6 +442,9 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     let Link::Shm(pipe) = std::mem::take(link) else {
         return;
     };
+    if down != Down::Closed {
+        log::info!("connection through shared memory broken: {down}");
+    }
     let (event, state) = match down {
         Down::Closed => (CmEvent::Disconnected, State::Closed),
         Down::Lost | Down::Fault => (CmEvent::Broken, State::Broken),

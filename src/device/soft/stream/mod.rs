@@ -2,6 +2,7 @@
 //! queue pair and a socket.
 
 mod batch;
+mod down;
 mod gather;
 pub(super) mod linger;
 mod rx;
@@ -10,6 +11,7 @@ mod tx;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use self::down::Down;
 use self::gather::{Gather, Verdict};
 use self::rx::Rx;
 use self::tx::Tx;
@@ -23,7 +25,6 @@ use super::iwarp::wire::{
     FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
     OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
 };
-use super::keys::Fault;
 use super::qp::Qp;
 use super::queue::Op;
 use super::side::{Phase, Side};
@@ -41,31 +42,6 @@ pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
 pub(super) const TURN: Duration = Duration::from_micros(500);
 /// How long the consumer may take to post a receive for a message of a peer that has ended.
 pub(super) const LATE: Duration = Duration::from_secs(1);
-
-/// Why a connection ends.
-pub(super) enum Down {
-    /// The peer ended it in order.
-    Closed,
-    /// The transport failed, or the peer vanished.
-    Lost,
-    /// The peer violated the protocol, or asked for what it may not have; with the header of
-    /// what it sent.
-    Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
-    /// A request of ours failed.
-    Request(u64, WcStatus),
-    /// The peer says that we did.
-    Terminated(Terminate),
-}
-
-/// The error that tells a peer why its key does not open something.
-fn wire_fault(fault: Fault) -> WireError {
-    match fault {
-        Fault::Key => WireError::RDMAP_INVALID_STAG,
-        Fault::Bounds => WireError::RDMAP_BOUNDS,
-        Fault::Access => WireError::RDMAP_ACCESS,
-        Fault::Domain => WireError::RDMAP_STAG_NOT_ASSOCIATED,
-    }
-}
 
 /// See the module.
 pub(super) struct Stream {
@@ -391,6 +367,9 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     let Link::Tcp(mut stream) = std::mem::take(link) else {
         return;
     };
+    if !matches!(down, Down::Closed) {
+        log::info!("connection over TCP broken: {down}");
+    }
     let (event, terminate) = match down {
         Down::Closed => (CmEvent::Disconnected, None),
         Down::Lost => (CmEvent::Broken, None),

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::Stream;
+use super::down::{Down, wire_fault};
 use super::tx::{Response, sink};
-use super::{Down, Stream, wire_fault};
 use crate::device::soft::copy::{self, Cursor};
 use crate::device::soft::delivery::{self, Part, Undelivered};
 use crate::device::soft::engine::{EventFlags, RX, Scratch};
@@ -130,7 +131,10 @@ impl Stream {
                     break;
                 }
                 Err(Errno::INTR) => continue,
-                Err(_) => return Err(Down::Lost),
+                Err(error) => {
+                    log::info!("a socket of a connection: {error}");
+                    return Err(Down::Lost);
+                }
             };
             came = true;
             if !loaded {

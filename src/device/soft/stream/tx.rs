@@ -25,7 +25,7 @@ use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
 
 use super::batch::Batch;
-use super::{Down, wire_fault};
+use super::down::{Down, wire_fault};
 
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
 /// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.

@@ -1,0 +1,37 @@
+//! Why a connection through shared memory ends.
+
+use std::fmt;
+
+use super::ring::Violation;
+use crate::device::WcStatus;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::device::soft) enum Down {
+    /// The peer ended it in order.
+    Closed,
+    /// The peer broke it, or died.
+    Lost,
+    /// The peer violated the protocol, or its message found no good receive.
+    Fault,
+    /// Our oldest request failed.
+    Request(WcStatus),
+}
+
+/// For the log.
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Down::Closed => f.write_str("the peer has ended it"),
+            Down::Lost => f.write_str("the peer has broken it, or is gone"),
+            Down::Fault => f.write_str("what came is wrong, or has no receive it fits"),
+            Down::Request(status) => write!(f, "a request of this end failed: {status:?}"),
+        }
+    }
+}
+
+impl From<Violation> for Down {
+    fn from(_: Violation) -> Self {
+        Down::Fault
+    }
+}

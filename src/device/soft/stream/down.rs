@@ -1,0 +1,58 @@
+//! Why a connection over TCP ends.
+
+use std::fmt;
+
+use crate::device::WcStatus;
+use crate::device::soft::iwarp::terminate::Terminate;
+use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
+use crate::device::soft::keys::Fault;
+
+/// See the module.
+pub(in crate::device::soft) enum Down {
+    /// The peer ended it in order.
+    Closed,
+    /// The transport failed, or the peer vanished.
+    Lost,
+    /// The peer violated the protocol, or asked for what it may not have; with the header of
+    /// what it sent.
+    Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
+    /// A request of ours failed.
+    Request(u64, WcStatus),
+    /// The peer says that we did.
+    Terminated(Terminate),
+}
+
+/// For the log.
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Down::Closed => f.write_str("the peer has ended it"),
+            Down::Lost => f.write_str("the peer or the way to it is gone"),
+            Down::Protocol(error, None) => write!(f, "what came is wrong: {error}"),
+            Down::Protocol(error, Some(header)) => {
+                write!(
+                    f,
+                    "what came is wrong: {error}; its header is {header:02x?}"
+                )
+            }
+            Down::Request(_, status) => write!(f, "a request of this end failed: {status:?}"),
+            Down::Terminated(terminate) => {
+                write!(f, "the peer says: {}", terminate.error)?;
+                match &terminate.header {
+                    Some(header) => write!(f, "; it is about {header:?}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The error that tells a peer why its key does not open something.
+pub(super) fn wire_fault(fault: Fault) -> WireError {
+    match fault {
+        Fault::Key => WireError::RDMAP_INVALID_STAG,
+        Fault::Bounds => WireError::RDMAP_BOUNDS,
+        Fault::Access => WireError::RDMAP_ACCESS,
+        Fault::Domain => WireError::RDMAP_STAG_NOT_ASSOCIATED,
+    }
+}
