@@ -163,7 +163,7 @@ fn close(registry: &Registry, ia: usize) {
 }
 
 #[test]
-fn a_library_is_loaded_per_entry_and_unloaded_after_the_last_close() {
+fn a_provider_is_initialised_per_entry_and_again_after_the_last_close() {
     let (host, dir) = (Host::get(), Dir::new());
     let library = dir.library(Some("provider.c"), "libprovider.so");
     let lines = line("a", "nonthreadsafe", &library) + &line("b", "threadsafe", &library);
@@ -181,12 +181,32 @@ fn a_library_is_loaded_per_entry_and_unloaded_after_the_last_close() {
     close(&registry, 2);
     assert_eq!(host.notes(), "close ia graceful;fini a -;");
     close(&registry, 3);
-    assert_eq!(host.notes(), "close ia graceful;fini b -;unload - -;");
+    assert_eq!(host.notes(), "close ia graceful;fini b -;");
     assert_eq!(open(&registry, c"b", true), Ok(1));
     close(&registry, 1);
     assert_eq!(
         host.notes(),
-        "init b eth0 1;open b -;close ia graceful;fini b -;unload - -;"
+        "init b eth0 1;open b -;close ia graceful;fini b -;"
+    );
+}
+
+/// OpenFabrics' providers do not wait longer for their thread than until it says that it ends.
+#[test]
+fn a_thread_that_returns_after_fini_finds_its_code() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let library = dir.library(Some("provider.c"), "libprovider.so");
+    let lines = line("a", "nonthreadsafe", &library).replace("eth0 1", "late");
+    let registry = host.registry(&dir, &lines);
+    let ia = open(&registry, c"a", false).unwrap();
+    close(&registry, ia);
+    let mut notes = host.notes();
+    while !notes.ends_with("thread - -;") {
+        std::thread::yield_now();
+        notes += &host.notes();
+    }
+    assert_eq!(
+        notes,
+        "init a late;open a -;close ia graceful;fini a -;thread - -;"
     );
 }
 

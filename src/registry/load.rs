@@ -39,7 +39,7 @@ impl LoadError {
     }
 }
 
-/// A loaded provider library; dropped, it is unloaded.
+/// A loaded provider library; dropped, it is unloaded, unless it is to [`stay`](Library::stay).
 #[derive(Debug)]
 pub struct Library {
     handle: NonNull<c_void>,
@@ -73,6 +73,16 @@ impl Library {
             )
         };
         Ok(Library { handle, init, fini })
+    }
+
+    /// Leaves the library loaded for as long as the process runs, as every library must be whose
+    /// init function has run. A provider that ends a thread, from its fini function or from the
+    /// library's destructor, may wait only until the thread *says* that it ends: OpenFabrics' do.
+    /// The thread has yet to return through code of the library then, and if that is gone, the
+    /// process dies. To be loaded again changes nothing for a provider: where several entries
+    /// name its library, it is initialised and finished while the library stays anyway.
+    pub fn stay(self) {
+        std::mem::forget(self);
     }
 
     /// The address of another symbol of the library.

@@ -15,8 +15,8 @@
 //! # Locks
 //!
 //! One for each of the three. None is held while a provider opens, queries or closes an IA. The
-//! lock of the static registry is held while a provider is loaded, initialised, finished and
-//! unloaded: from there it may add and remove registrations, and anything that needs the
+//! lock of the static registry is held while a provider is loaded, initialised and finished:
+//! from there it may add and remove registrations, and anything that needs the
 //! static registry gives `DAT_INVALID_STATE`.
 
 pub mod config;

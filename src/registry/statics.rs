@@ -34,7 +34,7 @@ struct Loaded {
     fini: Fini,
     /// What the provider registered from its init function.
     registered: Option<Table>,
-    /// Unloaded when dropped; a provider of ours has none.
+    /// A provider of ours has none.
     library: Option<Library>,
 }
 
@@ -56,7 +56,7 @@ enum Unusable {
 }
 
 /// The static registry. Entries never change; what is loaded is behind a lock that stays
-/// locked while a provider is loaded, initialised and unloaded. A provider that calls back into
+/// locked while a provider is loaded, initialised and finished. A provider that calls back into
 /// this registry from there gets `DAT_INVALID_STATE`.
 pub struct Static {
     setup: Setup,
@@ -105,7 +105,8 @@ impl Static {
         Ok(())
     }
 
-    /// Takes back an [`open`](Static::open). The last one finishes and unloads the provider.
+    /// Takes back an [`open`](Static::open). The last one finishes the provider; its library
+    /// stays ([`Library::stay`]).
     ///
     /// # Errors
     ///
@@ -238,14 +239,17 @@ fn start(code: Code, key: &Key, ia_params: &CString, dynamic: &Dynamic) -> Optio
     Some(loaded)
 }
 
-/// Runs a provider's fini function and unloads it.
+/// Runs a provider's fini function.
 fn finish(key: &Key, loaded: Loaded, dynamic: &Dynamic) {
     let info = key.to_info();
-    // SAFETY: the fini function of a provider that is still loaded, once for its init.
+    // SAFETY: the fini function of a provider that is loaded, once for its init.
     unsafe { (loaded.fini)(&info) };
     if let Some(table) = loaded.registered {
-        // The table goes away with the library, so its registration must not stay.
+        // After fini the table must not be used, so its registration must not stay.
         dynamic.forget(key, table);
     }
-    log::debug!(target: STATIC_REGISTRY, "unload {key}");
+    if let Some(library) = loaded.library {
+        library.stay();
+    }
+    log::debug!(target: STATIC_REGISTRY, "finished {key}");
 }

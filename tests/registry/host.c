@@ -2,6 +2,7 @@
 /* Stands for libdat2.so.2: it has the registry functions that provider libraries import from
  * the global scope, and hands them to the test. It also keeps the test's notes, because it
  * stays when a provider is unloaded. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@ typedef unsigned (*registration)(const void *table, const void *info);
 
 registration host_add, host_remove;
 static char notes[4096];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 unsigned dat_registry_add_provider(const void *table, const void *info)
 {
@@ -22,9 +24,12 @@ unsigned dat_registry_remove_provider(const void *table, const void *info)
 
 void host_note(const char *what, const char *name, const char *more)
 {
-	size_t used = strlen(notes);
+	size_t used;
 
+	pthread_mutex_lock(&lock);
+	used = strlen(notes);
 	snprintf(notes + used, sizeof notes - used, "%s %s %s;", what, name, more);
+	pthread_mutex_unlock(&lock);
 }
 
 /* The notes since the last call. */
@@ -32,7 +37,9 @@ const char *host_notes(void)
 {
 	static char last[sizeof notes];
 
+	pthread_mutex_lock(&lock);
 	memcpy(last, notes, sizeof notes);
 	notes[0] = 0;
+	pthread_mutex_unlock(&lock);
 	return last;
 }

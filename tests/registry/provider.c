@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The smallest provider library: it registers a table, opens and closes, and tells the host
  * what it was asked. Its imports come from the global scope, as those of real ones do. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <unistd.h>
 
 struct info {
 	char name[256];
@@ -59,16 +63,41 @@ static struct table table = {
 	.device_name = "test", .open = ia_open, .query = ia_query, .close = ia_close,
 };
 
+/* What the thread of a provider with the parameter "late" does: it says that it ends as soon as
+ * it is told to, and returns a while later. */
+static enum { NO_THREAD, RUNS, IS_TO_END, SAYS_IT_ENDS } _Atomic state;
+
+static void *late(void *unused)
+{
+	while (state != IS_TO_END)
+		usleep(100);
+	state = SAYS_IT_ENDS;
+	usleep(30000);
+	host_note("thread", "-", "-");
+	return unused;
+}
+
 void dat_provider_init(const struct info *info, const char *instance_data)
 {
+	pthread_t thread;
+
 	host_note("init", info->name, instance_data);
 	dat_registry_add_provider(&table, info);
+	if (!strcmp(instance_data, "late") && !pthread_create(&thread, NULL, late, NULL)) {
+		pthread_detach(thread);
+		state = RUNS;
+	}
 }
 
 void dat_provider_fini(const struct info *info)
 {
 	host_note("fini", info->name, "-");
 	dat_registry_remove_provider(&table, info);
+	if (state == RUNS) {
+		state = IS_TO_END;
+		while (state != SAYS_IT_ENDS)
+			usleep(100);
+	}
 }
 
 __attribute__((destructor)) static void unloaded(void)
