@@ -12,6 +12,7 @@ mod copy;
 mod cq;
 mod delivery;
 mod dial;
+mod ending;
 mod engine;
 mod entries;
 mod handshakes;

@@ -17,14 +17,14 @@ use super::opened::Opened;
 use super::ring::{Consumer, Producer};
 use super::wire::{Half, NOTHING, State};
 use crate::device::CmEvent;
-use crate::device::soft::engine::{EventFlags, Timer, Watch};
-use crate::device::soft::handshakes::{Handshake, Seen};
+use crate::device::soft::ending::{COURTESY, Ending, HANDSHAKE, LATE};
+use crate::device::soft::engine::{EventFlags, Watch};
+use crate::device::soft::handshakes::Handshake;
 use crate::device::soft::loopback::Outcome;
 use crate::device::soft::polled::{Manner, Polled};
 use crate::device::soft::qp::Seat;
 use crate::device::soft::queue::Transfer;
 use crate::device::soft::side::{Phase, Side};
-use crate::device::soft::stream::{COURTESY, HANDSHAKE, LATE, TURN};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::{Link, View};
 use crate::handle::Guard;
@@ -66,10 +66,7 @@ pub(in crate::device::soft) struct Pipe {
     ended: bool,
     /// We have nothing more to say.
     closed: bool,
-    timer: Option<Timer>,
-    /// The end of the connection was seen, and waits for its turn.
-    end: Option<Seen>,
-    again: Option<Timer>,
+    ending: Ending,
 }
 
 /// The sending half.
@@ -119,9 +116,7 @@ impl Pipe {
             rx: Rx::default(),
             ended: false,
             closed: false,
-            timer: None,
-            end: None,
-            again: None,
+            ending: Ending::default(),
         }
     }
 
@@ -204,13 +199,10 @@ impl Pipe {
 
     /// Ends the connection after a while, unless it has gone on by then.
     fn limit(&mut self, delay: Duration) {
-        if self.timer.is_some() {
-            return;
-        }
         let line = self.line.clone();
-        self.timer = Some(self.watch.timer(delay, move |up| {
+        self.ending.limit(&self.watch, delay, move |up| {
             line.with(&pin(), |v| take_down(v.me, v.link, Down::Closed, up));
-        }));
+        });
     }
 
     /// Whether the end of the connection takes effect; otherwise it is looked at again.
@@ -219,15 +211,9 @@ impl Pipe {
         if self.waits.is_some() {
             return true;
         }
-        let handshakes = self.watch.handshakes();
-        let seen = self.end.get_or_insert_with(|| handshakes.seen());
-        if handshakes.is_over(seen) {
-            return true;
-        }
         let line = self.line.clone();
         let look = move |up: &mut Upcalls| line.serve(&pin(), up);
-        self.again = Some(self.watch.timer(TURN, look));
-        false
+        self.ending.is_over(&self.watch, look)
     }
 
     /// Does all that can be done, and goes to sleep if no consumer polls.
@@ -329,7 +315,7 @@ impl Pipe {
                 Err(Errno::INTR) => {}
                 Ok((_, n)) if n > 0 => {
                     if let Some(handshake) = self.waits.take() {
-                        self.timer = None;
+                        self.ending.gone_on();
                         me.establish(Box::default(), Some(handshake), up);
                     }
                     if n < bytes.len() && !ends {
@@ -430,7 +416,7 @@ pub(in crate::device::soft) fn posted_recv(
     if matches!(link, Link::Shm(pipe) if pipe.rx.starved) {
         service(me, link, guard, up, |pipe, _| {
             if pipe.ended {
-                pipe.timer = None;
+                pipe.ending.gone_on();
             }
             Ok(())
         });

@@ -15,8 +15,9 @@ use self::down::Down;
 use self::gather::{Gather, Verdict};
 use self::rx::Rx;
 use self::tx::Tx;
-use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
-use super::handshakes::{Handshake, Seen};
+use super::ending::{COURTESY, Ending, HANDSHAKE, LATE};
+use super::engine::{EventFlags, Scratch, Source, Watch};
+use super::handshakes::Handshake;
 use super::iwarp::fpdu::{self, Control, Header, Tagged};
 use super::iwarp::mpa::{Agreed, Rtr};
 use super::iwarp::rdmap::ReadRequest;
@@ -33,15 +34,6 @@ use super::upcall::Upcalls;
 use super::view::Link;
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
-
-/// How long the peer may take to end its stream after we ended ours.
-pub(super) const COURTESY: Duration = Duration::from_secs(5);
-/// How long the peer may take with the ready-to-receive message after an accept.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How soon an end that waits for its turn is looked at again.
-pub(super) const TURN: Duration = Duration::from_micros(500);
-/// How long the consumer may take to post a receive for a message of a peer that has ended.
-pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Stream {
@@ -60,10 +52,7 @@ pub(super) struct Stream {
     /// The engine is to come back for what was gathered.
     listed: bool,
     rx: Rx,
-    timer: Option<Timer>,
-    /// The end of the peer's stream was seen, and waits for its turn.
-    end: Option<Seen>,
-    again: Option<Timer>,
+    ending: Ending,
 }
 
 impl Stream {
@@ -83,9 +72,7 @@ impl Stream {
             gather: Gather::default(),
             listed: false,
             rx: Rx::new(),
-            timer: None,
-            end: None,
-            again: None,
+            ending: Ending::default(),
         }
     }
 
@@ -154,18 +141,15 @@ impl Stream {
         self.rx.begun = true;
         self.tx.open = true;
         if let Some(handshake) = self.waits.take() {
-            self.timer = None;
+            self.ending.gone_on();
             me.establish(Box::default(), Some(handshake), up);
         }
     }
 
     /// Ends the connection after a while, unless it has gone on by then.
     fn limit(&mut self, me: &Side, delay: Duration) {
-        if self.timer.is_some() {
-            return;
-        }
         let (qp, attempt) = (self.qp.clone(), me.attempt);
-        self.timer = Some(self.watch.timer(delay, move |up| {
+        self.ending.limit(&self.watch, delay, move |up| {
             let Some(qp) = qp.upgrade() else {
                 return;
             };
@@ -174,7 +158,7 @@ impl Stream {
                     take_down(v.me, v.link, Down::Closed, up);
                 }
             });
-        }));
+        });
     }
 
     /// Whether the end of the peer's stream takes effect; otherwise it is looked at again.
@@ -183,13 +167,8 @@ impl Stream {
         if self.waits.is_some() {
             return true;
         }
-        let handshakes = self.watch.handshakes();
-        let seen = self.end.get_or_insert_with(|| handshakes.seen());
-        if handshakes.is_over(seen) {
-            return true;
-        }
         let (qp, attempt) = (self.qp.clone(), me.attempt);
-        self.again = Some(self.watch.timer(TURN, move |up| {
+        self.ending.is_over(&self.watch, move |up| {
             if let Some(qp) = qp.upgrade() {
                 qp.with(|v| {
                     if v.me.attempt == attempt {
@@ -197,8 +176,7 @@ impl Stream {
                     }
                 });
             }
-        }));
-        false
+        })
     }
 
     /// Draws the conclusions from what has changed.

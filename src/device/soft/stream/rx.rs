@@ -289,7 +289,7 @@ impl Stream {
         up: &mut Upcalls,
     ) -> Result<(), Down> {
         if self.rx.ended || self.rx.hung_up {
-            self.timer = None;
+            self.ending.gone_on();
         }
         while !self.rx.stash.is_empty() && is_supplied(me, up)? {
             let Some(stashed) = self.rx.stash.pop_front() else {

@@ -1,0 +1,59 @@
+//! How long a connection may take to go on or to end, and when the end that was seen takes
+//! effect.
+
+use std::time::Duration;
+
+use super::engine::{Timer, Watch};
+use super::handshakes::Seen;
+use super::upcall::Upcalls;
+
+/// How long the peer may take to end its stream after we ended ours.
+pub(super) const COURTESY: Duration = Duration::from_secs(5);
+/// How long the peer may take with the ready-to-receive message after an accept.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long the consumer may take to post a receive for a message of a peer that has ended.
+pub(super) const LATE: Duration = Duration::from_secs(1);
+/// How soon an end that waits for its turn is looked at again.
+const TURN: Duration = Duration::from_micros(500);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Ending {
+    limit: Option<Timer>,
+    /// The end of the peer was seen, and waits for its turn.
+    seen: Option<Seen>,
+    again: Option<Timer>,
+}
+
+impl Ending {
+    /// Has the connection ended, by `end`, after `delay`, unless it has gone on by then. The
+    /// first limit counts.
+    pub fn limit(
+        &mut self,
+        watch: &Watch,
+        delay: Duration,
+        end: impl FnOnce(&mut Upcalls) + Send + 'static,
+    ) {
+        self.limit.get_or_insert_with(|| watch.timer(delay, end));
+    }
+
+    /// The connection goes on: there is no limit any longer.
+    pub fn gone_on(&mut self) {
+        self.limit = None;
+    }
+
+    /// Whether the end of the peer takes effect; otherwise `look` looks at it again soon.
+    pub fn is_over(
+        &mut self,
+        watch: &Watch,
+        look: impl FnOnce(&mut Upcalls) + Send + 'static,
+    ) -> bool {
+        let handshakes = watch.handshakes();
+        let seen = self.seen.get_or_insert_with(|| handshakes.seen());
+        if handshakes.is_over(seen) {
+            return true;
+        }
+        self.again = Some(watch.timer(TURN, look));
+        false
+    }
+}
