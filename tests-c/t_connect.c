@@ -220,6 +220,7 @@ static void ep_connect__times_out(void)
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
 	took = now_us() - begin;
 	CHECK(took >= SHORTLY);
+	CHECK(took < SHORTLY + AT_ONCE);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
 	down();
 }

@@ -108,6 +108,30 @@ static void ep_disconnect__gives_up_establishment(void)
 	down();
 }
 
+/* A device may keep what it has of the attempt until the peer answers. */
+static void ep_disconnect__waits_for_nobody(void)
+{
+	unsigned long long begin;
+	DAT_EP_HANDLE other_a, other_b;
+
+	up();
+	other_a = make_ep(&a, NULL);
+	other_b = make_ep(&b, NULL);
+	OK(recv_nothing(ep_a, 1));
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	await_request(&b);
+	begin = now_us();
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_DTO(a.recv_evd, 1, DAT_DTO_ERR_FLUSHED);
+	/* Neither others with the same queues nor the endpoint itself have to wait. */
+	connect_eps(&a, other_a, &b, other_b);
+	OK(dat_ep_reset(ep_a));
+	connect_eps(&a, ep_a, &b, ep_b);
+	CHECK(now_us() - begin < AT_ONCE);
+	down();
+}
+
 static void ep_disconnect__graceful_finishes_requests(void)
 {
 	enum { COUNT = 10 };
@@ -212,6 +236,7 @@ static const struct tap_test tests[] = {
 	T(ep_disconnect, graceful),
 	T(ep_disconnect, both_sides_at_once),
 	T(ep_disconnect, gives_up_establishment),
+	T(ep_disconnect, waits_for_nobody),
 	T(ep_disconnect, graceful_finishes_requests),
 	T(ep_disconnect, flushes_in_order),
 	T(ep_disconnect, posts_are_flushed_at_once),

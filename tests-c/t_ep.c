@@ -507,6 +507,28 @@ static void ep_free__while_connecting(void)
 	rig_down(&b);
 }
 
+/* A device may keep what it has of the attempt until the peer answers. */
+static void ep_free__waits_for_nobody(void)
+{
+	unsigned long long begin;
+	DAT_CONN_QUAL qualifier;
+	struct rig a, b;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep = make_ep(&a, NULL);
+	listen_any(&b, &qualifier);
+	OK(try_connect(ep, &b, qualifier, SOON));
+	await_request(&b);
+	begin = now_us();
+	CHECK_RET(dat_ep_free(ep), DAT_SUCCESS);
+	connect_eps(&a, make_ep(&a, NULL), &b, make_ep(&b, NULL));
+	rig_down(&a);
+	CHECK(now_us() - begin < AT_ONCE);
+	rig_down(&b);
+}
+
 /* --- what a provider need not have ---------------------------------------------------------- */
 
 static void ep_recv_query__as_the_provider_says(void)
@@ -571,6 +593,7 @@ static const struct tap_test tests[] = {
 	T(ep_reset, connects_again),
 	T(ep_free, connected),
 	T(ep_free, while_connecting),
+	T(ep_free, waits_for_nobody),
 	T(ep_recv_query, as_the_provider_says),
 	T(consumer_context, of_an_endpoint),
 	TAP_END,

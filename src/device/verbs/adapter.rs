@@ -11,9 +11,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::address::{self, Storage};
+use super::address;
 use super::cq::Cq;
 use super::hw::Hw;
+use super::later::Later;
 use super::library::{Library, library};
 use super::listen::{Listening, Pending};
 use super::qp::Qp;
@@ -21,7 +22,6 @@ use super::service::Jobs;
 use super::srq::{Account, Srq};
 use super::sys;
 use super::table::Table;
-use crate::device::DeviceError;
 
 /// Whom an event is for. The libraries hand back a number, never a pointer of ours: an event
 /// for an object that is gone finds nobody.
@@ -59,6 +59,7 @@ pub(super) struct Adapter {
     /// Shared receive queues, as completions name them.
     pub srqs: Table<Account>,
     pub jobs: Jobs,
+    pub later: Arc<Later>,
     targets: Mutex<Targets>,
 }
 
@@ -200,6 +201,7 @@ impl Adapter {
             queues: Table::new(),
             srqs: Table::new(),
             jobs,
+            later: Arc::default(),
             lib,
             ctx,
             ops,
@@ -328,93 +330,6 @@ fn open_device(lib: &Library, name: &str) -> Result<*mut sys::Context, String> {
             io::Error::last_os_error()
         )),
         None => Err(format!("no RDMA device {name}")),
-    }
-}
-
-/// A communication identifier. Dropping it destroys it; the token leaves with it.
-pub(super) struct CmId {
-    adapter: Arc<Adapter>,
-    pub raw: *mut sys::CmId,
-    pub token: u64,
-}
-
-// SAFETY: librdmacm is thread-safe, and the id is valid until the drop.
-unsafe impl Send for CmId {}
-// SAFETY: as above.
-unsafe impl Sync for CmId {}
-
-impl CmId {
-    /// A new one, whose events are for `target`.
-    ///
-    /// # Errors
-    /// [`DeviceError::Resources`].
-    pub fn new(adapter: &Arc<Adapter>, target: Target) -> Result<CmId, DeviceError> {
-        let token = adapter.enter(target);
-        let mut raw = null_mut();
-        // SAFETY: the channel is open as long as the adapter.
-        let error = unsafe {
-            (adapter.lib.rdma_create_id)(adapter.cm, &mut raw, token.as_ptr(), sys::PS_TCP)
-        };
-        if error != 0 {
-            return Err(DeviceError::Resources);
-        }
-        Ok(CmId {
-            adapter: adapter.clone(),
-            raw,
-            token: token.keep(),
-        })
-    }
-
-    /// One that came with a request.
-    ///
-    /// # Safety
-    /// `raw` is a live id that belongs to nobody yet, and no event of it is being read.
-    pub unsafe fn adopt(adapter: &Arc<Adapter>, raw: *mut sys::CmId, target: Target) -> CmId {
-        let token = adapter.enter(target);
-        // SAFETY: the caller's promise.
-        unsafe { (*raw).context = token.as_ptr() };
-        CmId {
-            adapter: adapter.clone(),
-            raw,
-            token: token.keep(),
-        }
-    }
-
-    /// Our address and the peer's, where they are known.
-    pub fn addrs(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
-        // SAFETY: the id is valid.
-        let (src, dst) = unsafe { (&(*self.raw).src_addr, &(*self.raw).dst_addr) };
-        (address::read(src), address::read(dst))
-    }
-
-    /// Binds it to an address of ours.
-    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
-        let mut storage: Storage = address::storage(address);
-        // SAFETY: the id and the address are valid.
-        check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
-    }
-
-    /// Rejects a request; `by_consumer` says in whose name.
-    pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
-        let lib = self.adapter.lib;
-        let len = private_data.len().min(255) as u8;
-        // SAFETY: the id and the data are valid; a peer that is gone is no concern.
-        unsafe {
-            let reject = if by_consumer {
-                lib.rdma_reject
-            } else {
-                lib.rdma_reject_ece
-            };
-            reject(self.raw, private_data.as_ptr().cast(), len);
-        }
-    }
-}
-
-impl Drop for CmId {
-    fn drop(&mut self) {
-        self.adapter.leave(self.token);
-        // SAFETY: ours; whoever reads an event of it acknowledges it at once.
-        unsafe { (self.adapter.lib.rdma_destroy_id)(self.raw) };
     }
 }
 

@@ -11,9 +11,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::adapter::{Adapter, CmId, Target, check};
+use super::adapter::{Adapter, Target, check};
 use super::address;
 use super::handshake::{parameters, ready, respond};
+use super::id::CmId;
 use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
@@ -265,6 +266,8 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
     };
     let active = qp.state.lock().dial.is_some();
     let connecting = phase == Phase::Connecting;
+    // What is told of a request that is under way is its answer.
+    id.set_waiting(false);
     log::info!(
         "connection manager: event {}, status {}, {phase:?}",
         news.kind,
@@ -327,13 +330,17 @@ fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
 
 /// Sends the request.
 fn ask(qp: &Qp, attempt: u64, id: &CmId) {
-    let data = {
-        let state = qp.state.lock();
-        state.dial.as_ref().map(|dial| dial.private_data.clone())
-    };
-    let (Some(data), Some(hw)) = (data, qp.hw()) else {
+    let Some(hw) = qp.hw() else { return };
+    let state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return;
+    }
+    let Some(data) = state.dial.as_ref().map(|dial| dial.private_data.clone()) else {
         return;
     };
+    // Under the lock: whoever ends the attempt from now on knows that the peer was asked.
+    id.set_waiting(qp.device.iwarp);
+    drop(state);
     let device = &qp.device;
     let mut param = parameters(device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
     param.private_data = data.as_ptr().cast();
@@ -342,6 +349,7 @@ fn ask(qp: &Qp, attempt: u64, id: &CmId) {
     let result = check(unsafe { (device.adapter.lib.rdma_connect)(id.raw, &mut param) });
     // Software iWARP connects its TCP socket here and says how that went.
     if let Err(error) = result {
+        id.set_waiting(false);
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
             Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp) => next_port(qp, attempt),

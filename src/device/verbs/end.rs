@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::adapter::CmId;
 use super::cq::{Cq, Hold};
 use super::hw::Hw;
+use super::id::CmId;
 use super::qp::{Phase, Qp};
 use super::service::Job;
 use crate::device::CmEvent;
@@ -66,7 +66,7 @@ impl Qp {
                 drain(&hw, &holds);
             }
             self.remove(|hw| {
-                hw.close();
+                hw.close_with(id.as_deref());
                 for hold in &holds {
                     hold.collect();
                 }

@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 use std::io;
 
-use super::adapter::{CmId, check};
+use super::adapter::check;
 use super::hw::{Hw, zeroed_attr};
+use super::id::CmId;
 use super::qp::Qp;
 use super::{Verbs, sys};
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::adapter::{Ops, Target};
 use super::cq::Cq;
+use super::id::CmId;
 use super::mw::{Bind, Mw};
 use super::order::Order;
 use super::qp::{Parts, Qp};
@@ -306,10 +307,30 @@ impl Hw {
     /// Destroys the queue pair. Nobody posts to it any more; completions that are queued are
     /// not the consumer's any more after this.
     pub fn close(&self) {
+        if let Some(raw) = self.take() {
+            self.destroy(raw);
+        }
+    }
+
+    /// The same, with the identifier of the connection or of the attempt to make one: where the
+    /// kernel lets go of neither yet, nobody waits for it.
+    pub fn close_with(self: &Arc<Self>, id: Option<&CmId>) {
+        if !id.is_some_and(CmId::is_waiting) {
+            return self.close();
+        }
+        if let Some(raw) = self.take() {
+            let (hw, raw) = (self.clone(), AtomicPtr::new(raw));
+            let later = &self.device.adapter.later;
+            later.run(move || hw.destroy(raw.into_inner()));
+        }
+    }
+
+    /// Takes the queue pair away from everybody, if it is still there.
+    fn take(&self) -> Option<*mut sys::Qp> {
         let _open = self.open.lock();
         let raw = self.raw.swap(null_mut(), Ordering::AcqRel);
         if raw.is_null() {
-            return;
+            return None;
         }
         self.device.adapter.leave(self.token);
         // The device may have bound what it has not told of.
@@ -321,6 +342,10 @@ impl Hw {
                 window.queue_pair_gone(self.number);
             }
         }
+        Some(raw)
+    }
+
+    fn destroy(&self, raw: *mut sys::Qp) {
         // SAFETY: ours, and nobody uses it any more.
         unsafe { (self.device.adapter.lib.ibv_destroy_qp)(raw) };
     }

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::Verbs;
-use super::adapter::{CmId, Target, check};
+use super::adapter::{Target, check};
 use super::connect::News;
+use super::id::CmId;
 use crate::device::soft::listen::{candidates, claim, is_wide};
 use crate::device::soft::wide::{self, Word};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};

@@ -7,6 +7,7 @@
 //! ```text
 //! Verbs ── adapter    the open device, its channels, and whom events are for
 //!    │     service    the thread that serves events
+//!    │     later      the thread that waits for the kernel
 //!    ├ Qp ─── hw      the queue pair of the device, one per connection
 //!    │         ring   what the device does not remember of a request
 //!    ├ Cq   Srq   Pd   Mr   Mw
@@ -21,6 +22,8 @@ mod end;
 mod events;
 mod handshake;
 mod hw;
+mod id;
+mod later;
 mod library;
 mod listen;
 mod mr;

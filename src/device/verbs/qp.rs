@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::adapter::CmId;
 use super::cq::Cq;
 use super::events::Events;
 use super::hw::Hw;
+use super::id::CmId;
 use super::mr::{Pd, Seen};
 use super::srq::Srq;
 use super::{Verbs, end, post};
@@ -185,7 +185,7 @@ impl Qp {
 
     /// Takes the queue pair of the device away from the posts; they are answered by us from now
     /// on. `with` runs before the next of them.
-    pub(super) fn remove(&self, with: impl FnOnce(&Hw)) -> Option<Arc<Hw>> {
+    pub(super) fn remove(&self, with: impl FnOnce(&Arc<Hw>)) -> Option<Arc<Hw>> {
         let mut sq = self.sq.lock();
         let mut rq = self.rq.lock();
         sq.ended = true;
@@ -319,14 +319,14 @@ impl QueuePair for Qp {
         drop(state);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
-            if let Some(id) = &id {
+            if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {
                 self.hang_up(id);
             }
             // Buffers of a shared queue have to be accounted for.
             if hw.srq.is_some() && before != Phase::Idle {
                 end::collect(&hw);
             }
-            hw.close();
+            hw.close_with(id.as_deref());
             hw.retire(false);
         }
         drop(id);

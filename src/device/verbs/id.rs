@@ -1,0 +1,132 @@
+//! Communication identifiers of librdmacm.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::adapter::{Adapter, Target, check};
+use super::address::{self, Storage};
+use super::sys;
+use crate::device::DeviceError;
+
+/// A communication identifier. Dropping it destroys it; the token leaves with it.
+pub(super) struct CmId {
+    adapter: Arc<Adapter>,
+    pub raw: *mut sys::CmId,
+    pub token: u64,
+    /// See [`CmId::is_waiting`].
+    waiting: AtomicBool,
+}
+
+// SAFETY: librdmacm is thread-safe, and the id is valid until the drop.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    /// A new one, whose events are for `target`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn new(adapter: &Arc<Adapter>, target: Target) -> Result<CmId, DeviceError> {
+        let token = adapter.enter(target);
+        let mut raw = null_mut();
+        // SAFETY: the channel is open as long as the adapter.
+        let error = unsafe {
+            (adapter.lib.rdma_create_id)(adapter.cm, &mut raw, token.as_ptr(), sys::PS_TCP)
+        };
+        if error != 0 {
+            return Err(DeviceError::Resources);
+        }
+        Ok(CmId {
+            adapter: adapter.clone(),
+            raw,
+            token: token.keep(),
+            waiting: AtomicBool::new(false),
+        })
+    }
+
+    /// One that came with a request.
+    ///
+    /// # Safety
+    /// `raw` is a live id that belongs to nobody yet, and no event of it is being read.
+    pub unsafe fn adopt(adapter: &Arc<Adapter>, raw: *mut sys::CmId, target: Target) -> CmId {
+        let token = adapter.enter(target);
+        // SAFETY: the caller's promise.
+        unsafe { (*raw).context = token.as_ptr() };
+        CmId {
+            adapter: adapter.clone(),
+            raw,
+            token: token.keep(),
+            waiting: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the kernel waits for the peer's answer to a request: as long as it does, it
+    /// destroys neither the identifier nor the queue pair of an iWARP device, and whoever asks it
+    /// to waits, too.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// A request goes out, or was answered.
+    pub fn set_waiting(&self, waiting: bool) {
+        self.waiting.store(waiting, Ordering::Release);
+    }
+
+    /// Our address and the peer's, where they are known.
+    pub fn addrs(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        // SAFETY: the id is valid.
+        let (src, dst) = unsafe { (&(*self.raw).src_addr, &(*self.raw).dst_addr) };
+        (address::read(src), address::read(dst))
+    }
+
+    /// Binds it to an address of ours.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let mut storage: Storage = address::storage(address);
+        // SAFETY: the id and the address are valid.
+        check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
+    }
+
+    /// Rejects a request; `by_consumer` says in whose name.
+    pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
+        let lib = self.adapter.lib;
+        let len = private_data.len().min(255) as u8;
+        // SAFETY: the id and the data are valid; a peer that is gone is no concern.
+        unsafe {
+            let reject = if by_consumer {
+                lib.rdma_reject
+            } else {
+                lib.rdma_reject_ece
+            };
+            reject(self.raw, private_data.as_ptr().cast(), len);
+        }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        self.adapter.leave(self.token);
+        let gone = Gone(self.raw, self.adapter.clone());
+        if self.is_waiting() {
+            self.adapter.later.run(move || gone.destroy());
+        } else {
+            gone.destroy();
+        }
+    }
+}
+
+/// An identifier that nobody uses any more, with what it was made from.
+struct Gone(*mut sys::CmId, Arc<Adapter>);
+
+// SAFETY: librdmacm is thread-safe, and there is one owner.
+unsafe impl Send for Gone {}
+
+impl Gone {
+    fn destroy(self) {
+        // SAFETY: ours; whoever reads an event of it acknowledges it at once.
+        unsafe { (self.1.lib.rdma_destroy_id)(self.0) };
+    }
+}
