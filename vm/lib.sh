@@ -32,17 +32,22 @@ done <"$here/exclude"
 
 # wanted NAME: it is to be run; or says why not.
 wanted() {
+	# shellcheck disable=SC2053 # a pattern it is
+	[[ $1 == ${ONLY:-*} ]] && ! excluded "$1"
+}
+
+# excluded NAME: it is in the list; says why.
+excluded() {
 	local i
-	# shellcheck disable=SC2053 # patterns they are
-	[[ $1 == ${ONLY:-*} ]] || return 1
 	for i in "${!patterns[@]}"; do
-		# shellcheck disable=SC2053
+		# shellcheck disable=SC2053 # patterns they are
 		if [[ $1 == ${patterns[i]} ]]; then
 			number=$((number + 1))
 			echo "ok $number - $1 # SKIP ${reasons[i]}"
-			return 1
+			return 0
 		fi
 	done
+	return 1
 }
 
 # verdict NAME [WHY]: one line of TAP, not ok if there is a WHY, and then with what the ends said.

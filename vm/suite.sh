@@ -49,7 +49,7 @@ c_verdict() {
 	'ok '*) verdict "$name" ;;
 	*)
 		# What the device cannot do has been run, which costs little, and is told.
-		wanted "$name" || return 0
+		excluded "$name" && return
 		number=$((number + 1))
 		bad=$((bad + 1))
 		[ -z "$3" ] || sed 's/^/# /' <<<"${3%$'\n'}"
