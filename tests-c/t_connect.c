@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct rig a, b;
 static DAT_EP_HANDLE ep_a, ep_b;
@@ -225,6 +226,76 @@ static void ep_connect__times_out(void)
 	down();
 }
 
+/* A TCP port of this host that answers no further connection, as if a firewall were there. */
+struct silent {
+	int listener, last;
+	DAT_CONN_QUAL port;
+};
+
+static struct silent make_silent(const struct sockaddr *host)
+{
+	struct sockaddr_storage at = { 0 };
+	struct sockaddr *name = (struct sockaddr *)(void *)&at;
+	socklen_t size = host->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+						    : sizeof(struct sockaddr_in6);
+	struct silent silent;
+
+	memcpy(&at, host, size);
+	/* The port is at the same place in both. */
+	((struct sockaddr_in *)(void *)&at)->sin_port = 0;
+	silent.listener = socket(host->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	silent.last = socket(host->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	REQUIRE(silent.listener >= 0 && silent.last >= 0);
+	REQUIRE(bind(silent.listener, name, size) == 0 && listen(silent.listener, 0) == 0);
+	REQUIRE(getsockname(silent.listener, name, &size) == 0);
+	/* The one that waits to be accepted is all that it holds. */
+	REQUIRE(connect(silent.last, name, size) == 0);
+	silent.port = ntohs(((struct sockaddr_in *)(void *)&at)->sin_port);
+	return silent;
+}
+
+static void ep_connect__to_a_silent_port(void)
+{
+	enum { TIMED, GIVEN_UP, FREED, LEFT, COUNT };
+	DAT_EP_HANDLE ep[COUNT];
+	DAT_EP_ATTR attr;
+	DAT_EVD_HANDLE evd;
+	DAT_EVENT event;
+	DAT_COUNT more;
+	struct silent silent;
+	unsigned long long begin;
+
+	up();
+	silent = make_silent((const struct sockaddr *)a.attr.ia_address_ptr);
+	evd = make_evd(a.ia, COUNT, DAT_EVD_CONNECTION_FLAG);
+	attr = ep_attr(&a);
+	for (int i = 0; i < COUNT; i++)
+		OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, evd, &attr, &ep[i]));
+	begin = now_us();
+	for (int i = 0; i < COUNT; i++)
+		OK(try_connect(ep[i], &a, silent.port, i == TIMED ? SHORTLY : 2 * SOON));
+	OK(dat_evd_wait(evd, SOON, 1, &event, &more));
+	if (event.event_number == DAT_CONNECTION_EVENT_NON_PEER_REJECTED &&
+	    now_us() - begin < SHORTLY)
+		tap_skip("the provider does not connect by TCP");
+	CHECK_EQ(event.event_number, DAT_CONNECTION_EVENT_TIMED_OUT);
+	CHECK(now_us() - begin >= SHORTLY);
+	/* Nobody waits with them: neither others with the same queues nor whoever has had enough. */
+	connect_eps(&a, ep_a, &b, ep_b);
+	OK(dat_ep_disconnect(ep[GIVEN_UP], DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	OK(dat_ep_reset(ep[GIVEN_UP]));
+	OK(try_connect(ep[GIVEN_UP], &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), make_ep(&b, NULL), 0, NULL));
+	EXPECT(evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(dat_ep_free(ep[FREED]));
+	CHECK_EQ(ep_state(ep[LEFT]), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	down();
+	CHECK(now_us() - begin < SHORTLY + AT_ONCE);
+	close(silent.last);
+	close(silent.listener);
+}
+
 static void ep_connect__many_at_once(void)
 {
 	enum { COUNT = 12 };
@@ -392,6 +463,7 @@ static const struct tap_test tests[] = {
 	T(ep_connect, in_another_state),
 	T(ep_connect, nobody_listens),
 	T(ep_connect, times_out),
+	T(ep_connect, to_a_silent_port),
 	T(ep_connect, many_at_once),
 	T(ep_connect, within_one_ia),
 	T(ep_connect, private_data_stays_until_reset),

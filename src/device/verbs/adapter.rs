@@ -47,6 +47,10 @@ struct Targets {
     map: HashMap<u64, Target>,
 }
 
+/// Requests to connect that may wait for TCP at the same time; a program that tries a host that
+/// does not answer once a second, and gives up each time, has some 130 of them.
+const ASKS: usize = 256;
+
 /// See the module.
 pub(super) struct Adapter {
     pub lib: &'static Library,
@@ -59,6 +63,9 @@ pub(super) struct Adapter {
     /// Shared receive queues, as completions name them.
     pub srqs: Table<Account>,
     pub jobs: Jobs,
+    /// Requests to connect, where sending them takes time.
+    pub asks: Arc<Later>,
+    /// What is destroyed when the kernel lets go of it.
     pub later: Arc<Later>,
     targets: Mutex<Targets>,
 }
@@ -201,7 +208,8 @@ impl Adapter {
             queues: Table::new(),
             srqs: Table::new(),
             jobs,
-            later: Arc::default(),
+            asks: Later::new(ASKS),
+            later: Later::new(1),
             lib,
             ctx,
             ops,

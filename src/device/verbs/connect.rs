@@ -328,46 +328,74 @@ fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
     }
 }
 
-/// Sends the request.
-fn ask(qp: &Qp, attempt: u64, id: &CmId) {
-    let Some(hw) = qp.hw() else { return };
-    let state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
-        return;
+/// Sends the request, or has it sent where that takes time.
+fn ask(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
+    let device = &qp.device;
+    if device.siw {
+        let (qp, id) = (qp.me.clone(), id.clone());
+        device.adapter.asks.run(move || send(&qp, attempt, &id));
+    } else {
+        send(&qp.me, attempt, id);
     }
-    let Some(data) = state.dial.as_ref().map(|dial| dial.private_data.clone()) else {
+}
+
+/// The queue pair may go while its request is being sent.
+fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
+    let sending = id.sending();
+    let Some((data, mut param)) = qp.upgrade().and_then(|qp| request(&qp, attempt, id)) else {
         return;
     };
+    param.private_data = data.as_ptr().cast();
+    param.private_data_len = data.len() as u8;
+    // SAFETY: the data is there until the end of this function.
+    let result = unsafe { id.connect(&mut param) };
+    drop(sending);
+    let Err(error) = result else { return };
+    id.set_waiting(false);
+    if let Some(qp) = qp.upgrade() {
+        not_sent(&qp, attempt, &error);
+    }
+}
+
+/// What the request says, if it is still wanted.
+fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
+    let hw = qp.hw()?;
+    let state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return None;
+    }
+    let data = state.dial.as_ref()?.private_data.clone();
     // Under the lock: whoever ends the attempt from now on knows that the peer was asked.
     id.set_waiting(qp.device.iwarp);
     drop(state);
-    let device = &qp.device;
-    let mut param = parameters(device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
-    param.private_data = data.as_ptr().cast();
-    param.private_data_len = data.len() as u8;
-    // SAFETY: the id is valid, the parameters are during the call.
-    let result = check(unsafe { (device.adapter.lib.rdma_connect)(id.raw, &mut param) });
-    // Software iWARP connects its TCP socket here and says how that went.
-    if let Err(error) = result {
-        id.set_waiting(false);
-        match error.raw_os_error() {
-            Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
-            Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp) => next_port(qp, attempt),
-            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
-                qp.end_attempt(attempt, CmEvent::Unreachable);
-            }
-            _ => {
-                log::warn!("no connection request could be sent: {error}");
-                qp.end_attempt(attempt, CmEvent::NonPeerRejected);
-            }
+    let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
+    Some((data, param))
+}
+
+/// Software iWARP connects its TCP socket first and says how that went.
+fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp, attempt) => {
+            next_port(qp, attempt);
+        }
+        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+            qp.end_attempt(attempt, CmEvent::Unreachable);
+        }
+        _ => {
+            log::warn!("no connection request could be sent: {error}");
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
         }
     }
 }
 
 /// The peer's port that was tried last is to be tried once more; `false` if that was often
 /// enough.
-fn same_port(qp: &Qp) -> bool {
+fn same_port(qp: &Qp, attempt: u64) -> bool {
     let mut state = qp.state.lock();
+    if state.attempt != attempt {
+        return false;
+    }
     let Some((_, remote)) = state.addrs else {
         return false;
     };

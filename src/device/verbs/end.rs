@@ -66,7 +66,7 @@ impl Qp {
                 drain(&hw, &holds);
             }
             self.remove(|hw| {
-                hw.close_with(id.as_deref());
+                hw.close_with(id.as_ref());
                 for hold in &holds {
                     hold.collect();
                 }

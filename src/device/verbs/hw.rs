@@ -314,14 +314,16 @@ impl Hw {
 
     /// The same, with the identifier of the connection or of the attempt to make one: where the
     /// kernel lets go of neither yet, nobody waits for it.
-    pub fn close_with(self: &Arc<Self>, id: Option<&CmId>) {
-        if !id.is_some_and(CmId::is_waiting) {
+    pub fn close_with(self: &Arc<Self>, id: Option<&Arc<CmId>>) {
+        let Some(id) = id.filter(|id| id.is_waiting()) else {
             return self.close();
-        }
+        };
         if let Some(raw) = self.take() {
-            let (hw, raw) = (self.clone(), AtomicPtr::new(raw));
-            let later = &self.device.adapter.later;
-            later.run(move || hw.destroy(raw.into_inner()));
+            let (hw, id, raw) = (self.clone(), id.clone(), AtomicPtr::new(raw));
+            self.device.adapter.later.run(move || {
+                drop(id.sending());
+                hw.destroy(raw.into_inner());
+            });
         }
     }
 

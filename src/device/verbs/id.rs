@@ -6,6 +6,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::adapter::{Adapter, Target, check};
 use super::address::{self, Storage};
 use super::sys;
@@ -18,6 +20,8 @@ pub(super) struct CmId {
     pub token: u64,
     /// See [`CmId::is_waiting`].
     waiting: AtomicBool,
+    /// See [`CmId::sending`].
+    sending: Mutex<()>,
 }
 
 // SAFETY: librdmacm is thread-safe, and the id is valid until the drop.
@@ -45,6 +49,7 @@ impl CmId {
             raw,
             token: token.keep(),
             waiting: AtomicBool::new(false),
+            sending: Mutex::default(),
         })
     }
 
@@ -61,6 +66,7 @@ impl CmId {
             raw,
             token: token.keep(),
             waiting: AtomicBool::new(false),
+            sending: Mutex::default(),
         }
     }
 
@@ -74,6 +80,21 @@ impl CmId {
     /// A request goes out, or was answered.
     pub fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Release);
+    }
+
+    /// Held while a request is being sent: it names the queue pair by its number, which must not
+    /// become another's in the meantime.
+    pub fn sending(&self) -> MutexGuard<'_, ()> {
+        self.sending.lock()
+    }
+
+    /// Sends a request.
+    ///
+    /// # Safety
+    /// The private data that `param` names is valid.
+    pub unsafe fn connect(&self, param: &mut sys::ConnParam) -> io::Result<()> {
+        // SAFETY: the id is valid; the rest is the caller's promise.
+        check(unsafe { (self.adapter.lib.rdma_connect)(self.raw, param) })
     }
 
     /// Our address and the peer's, where they are known.

@@ -326,7 +326,7 @@ impl QueuePair for Qp {
             if hw.srq.is_some() && before != Phase::Idle {
                 end::collect(&hw);
             }
-            hw.close_with(id.as_deref());
+            hw.close_with(id.as_ref());
             hw.retire(false);
         }
         drop(id);
