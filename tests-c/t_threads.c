@@ -3,7 +3,10 @@
 #include "common.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { THREADS = 4, ROUNDS = 100 };
 
@@ -149,10 +152,38 @@ static void threads__each_with_a_connection(void)
 	pair_down(&pair);
 }
 
+static volatile sig_atomic_t handled;
+
+static void on_signal(int number)
+{
+	(void)number;
+	handled++;
+}
+
+/* What is for the program is not taken by a thread that it does not know. */
+static void threads__leave_signals_to_the_program(void)
+{
+	struct sigaction action = { .sa_handler = on_signal };
+	struct timespec second = { .tv_sec = 1 };
+	sigset_t set;
+
+	pair_up(&pair, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
+	REQUIRE(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	REQUIRE(kill(getpid(), SIGUSR1) == 0);
+	pause_us(NEVER);
+	CHECK_EQ(handled, 0);
+	CHECK_EQ(sigtimedwait(&set, NULL, &second), SIGUSR1);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(threads, make_and_free_objects),
 	T(threads, use_what_another_frees),
 	T(threads, each_with_a_connection),
+	T(threads, leave_signals_to_the_program),
 	TAP_END,
 };
 

@@ -31,7 +31,7 @@ use super::timers::Timers;
 use super::unsent::Unsent;
 use super::upcall::Upcalls;
 pub(super) use super::watch::Watch;
-use crate::device::{DeviceError, Look};
+use crate::device::{DeviceError, Look, threads};
 use crate::handle::Guard;
 
 pub(super) use rustix::event::epoll::EventFlags;
@@ -207,12 +207,10 @@ impl Engine {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let inner = self.inner.clone();
-            let builder = std::thread::Builder::new().name("dat-soft".into());
-            let body = move || {
+            let handle = threads::start("dat-soft", move || {
                 ask_for_short_slices();
                 inner.run();
-            };
-            let handle = without_signals(|| builder.spawn(body));
+            });
             *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
@@ -332,21 +330,6 @@ fn ask_for_short_slices() {
         // The niceness stays what it is.
         attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
-    }
-}
-
-/// Runs `f` with all signals blocked: a thread that it starts never runs a signal handler of
-/// the program.
-fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: all zero is a valid place for a set, and the sets are valid for the calls.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::device::threads;
+
 type Work = Box<dyn FnOnce() + Send>;
 
 /// Work of one kind of one IA.
@@ -44,8 +46,7 @@ impl Later {
         state.threads += 1;
         drop(state);
         let later = self.clone();
-        let thread = std::thread::Builder::new().name("dat-verbs-later".into());
-        if let Err(error) = thread.spawn(move || later.work_off()) {
+        if let Err(error) = threads::start("dat-verbs-later", move || later.work_off()) {
             log::warn!("no thread to wait for the kernel: {error}");
             self.work_off();
         }

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use super::adapter::{Adapter, Target};
 use super::qp::Qp;
 use super::{connect, listen, sys};
-use crate::device::CmEvent;
+use crate::device::{CmEvent, threads};
 
 /// How often connections that close are looked at.
 const TICK: Duration = Duration::from_micros(500);
@@ -79,8 +79,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
             deadlines: BTreeMap::new(),
             last: 0,
         };
-        let thread = std::thread::Builder::new().name("dat-verbs".into());
-        let result = thread.spawn(move || service.run());
+        let result = threads::start("dat-verbs", move || service.run());
         if let Err(error) = &result {
             log::error!("no thread for an RDMA device: {error}");
         }

@@ -15,6 +15,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::faults::{Faults, Mode};
 use super::maps::Vma;
+use crate::device::threads::Quiet;
 
 /// Bytes that move at once: for so long others wait, and so much memory is needed twice.
 pub(super) const STEP: u64 = 4 << 20;
@@ -143,29 +144,6 @@ impl Drop for Space {
     }
 }
 
-/// No signal handler runs in this thread: it could touch what waits for us.
-struct Quiet(libc::sigset_t);
-
-impl Quiet {
-    fn begin() -> Quiet {
-        let mut all = MaybeUninit::uninit();
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: both are filled before they are used.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Quiet(before.assume_init())
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // SAFETY: the mask of before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
-    }
-}
-
 /// Moves private pages, which lie in one mapping, into the file.
 ///
 /// # Errors
@@ -181,6 +159,7 @@ pub(super) fn into_file(
     faults.watch(pages, Mode::Missing)?;
     // A child that is made behind our back at this moment would have zeros there.
     inherit(pages, false);
+    // A handler could touch what waits for us.
     let quiet = Quiet::begin();
     // SAFETY: whoever touches them waits until they are back, or in the file.
     let (taken, result) = unsafe { faults.take(pages, aside.range().start) };
@@ -267,6 +246,7 @@ pub(super) fn out_of_file(
 ) -> Result<(), Errno> {
     let mut new = Space::private(size(&at))?;
     faults.watch(&at, Mode::Protected)?;
+    // A handler could touch what waits for us.
     let quiet = Quiet::begin();
     let result = faults
         .protect(&at)
