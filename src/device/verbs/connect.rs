@@ -6,40 +6,20 @@
 //! connection, and the accepting side can bring any queue pair.
 
 use std::ffi::c_int;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::adapter::{Adapter, Target, check};
-use super::address;
+use super::dial::{self, Dial};
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
 use super::{Verbs, sys};
-use crate::device::soft::listen::candidates;
 use crate::device::soft::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
-
-/// How long addresses and routes are looked for, at most.
-const RESOLVE: Duration = Duration::from_secs(10);
-/// What the active side needs until the connection is there.
-pub(super) struct Dial {
-    remote: SocketAddr,
-    qual: u64,
-    /// Ports that were not tried yet.
-    ports: Vec<u16>,
-    private_data: Vec<u8>,
-    timeout: Duration,
-    /// How often another port of ours may be tried.
-    again: u8,
-}
-
-/// Times that the connection manager may choose a port of ours which the network stack cannot
-/// give: it counts its own ports only.
-const AGAIN: u8 = 5;
 
 /// What an event of the connection manager says.
 pub(super) struct News {
@@ -149,20 +129,12 @@ pub(super) fn connect(
     if !device.start_service() {
         return Err(DeviceError::Resources);
     }
-    let mut ports: Vec<u16> = candidates(qual).collect();
-    ports.reverse();
-    let first = ports[ports.len() - 1];
-    let attempt = begin(qp, (device.address, SocketAddr::new(ip, first)))?;
+    let dial = Dial::new(remote, qual, private_data, timeout);
+    let first = dial.next().ok_or(DeviceError::BadAddress)?;
+    let attempt = begin(qp, (device.address, first))?;
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    qp.state.lock().dial = Some(Dial {
-        remote,
-        qual,
-        ports,
-        private_data,
-        timeout: timeout.unwrap_or(RESOLVE).min(RESOLVE),
-        again: AGAIN,
-    });
-    match dial(qp, attempt) {
+    qp.state.lock().dial = Some(dial);
+    match dial::dial(qp, attempt) {
         Ok(_) => {}
         // The address leads nowhere; that is for the event to say.
         Err(Some(_)) => qp.end_attempt(attempt, CmEvent::Unreachable),
@@ -178,54 +150,9 @@ pub(super) fn connect(
     Ok(())
 }
 
-/// Tries the next port; `false` if there is none left. An error without cause means that the
-/// attempt could not even begin.
-fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
-    let device = &qp.device;
-    let target = Target::Conn(qp.me.clone(), attempt);
-    let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
-    let mut state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
-        return Ok(true);
-    }
-    let Some((port, to, timeout)) = state.dial.as_mut().and_then(|dial| {
-        let port = dial.ports.pop()?;
-        let mut to = dial.remote;
-        to.set_port(port);
-        Some((port, to, dial.timeout))
-    }) else {
-        return Ok(false);
-    };
-    let old = state.id.replace(id.clone());
-    if let Some((_, remote)) = &mut state.addrs {
-        remote.set_port(port);
-    }
-    drop(state);
-    drop(old);
-    let mut from = address::storage(device.address);
-    let mut to = address::storage(to);
-    // SAFETY: the id and the addresses are valid.
-    check(unsafe {
-        (device.adapter.lib.rdma_resolve_addr)(
-            id.raw,
-            from.as_mut_ptr(),
-            to.as_mut_ptr(),
-            millis(timeout),
-        )
-    })
-    .map_err(Some)?;
-    Ok(true)
-}
-
-fn millis(timeout: Duration) -> c_int {
-    c_int::try_from(timeout.as_millis())
-        .unwrap_or(c_int::MAX)
-        .max(1)
-}
-
 impl Qp {
     /// Ends an attempt to connect, or what came of it.
-    fn end_attempt(&self, attempt: u64, event: CmEvent) {
+    pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent) {
         if self.state.lock().attempt == attempt {
             self.end(event);
         }
@@ -274,8 +201,8 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
         news.status
     );
     match news.kind {
-        sys::CM_ADDR_RESOLVED if connecting => resolve_route(qp, attempt, &id),
-        sys::CM_ROUTE_RESOLVED if connecting => ask(qp, attempt, &id),
+        sys::CM_ADDR_RESOLVED if connecting => dial::resolve_route(qp, attempt, &id),
+        sys::CM_ROUTE_RESOLVED if connecting => dial::ask(qp, attempt, &id),
         sys::CM_CONNECT_RESPONSE if connecting => {
             if let Err(error) = respond(qp, &id) {
                 log::warn!("a connection could not be completed: {error}");
@@ -316,104 +243,6 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
     }
 }
 
-fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
-    let timeout = {
-        let state = qp.state.lock();
-        state.dial.as_ref().map_or(RESOLVE, |dial| dial.timeout)
-    };
-    // SAFETY: the id is valid.
-    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
-    if error != 0 {
-        qp.end_attempt(attempt, CmEvent::Unreachable);
-    }
-}
-
-/// Sends the request, or has it sent where that takes time.
-fn ask(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
-    let device = &qp.device;
-    if device.siw {
-        let (qp, id) = (qp.me.clone(), id.clone());
-        device.adapter.asks.run(move || send(&qp, attempt, &id));
-    } else {
-        send(&qp.me, attempt, id);
-    }
-}
-
-/// The queue pair may go while its request is being sent.
-fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
-    let sending = id.sending();
-    let Some((data, mut param)) = qp.upgrade().and_then(|qp| request(&qp, attempt, id)) else {
-        return;
-    };
-    param.private_data = data.as_ptr().cast();
-    param.private_data_len = data.len() as u8;
-    // SAFETY: the data is there until the end of this function.
-    let result = unsafe { id.connect(&mut param) };
-    drop(sending);
-    let Err(error) = result else { return };
-    id.set_waiting(false);
-    if let Some(qp) = qp.upgrade() {
-        not_sent(&qp, attempt, &error);
-    }
-}
-
-/// What the request says, if it is still wanted.
-fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
-    let hw = qp.hw()?;
-    let state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
-        return None;
-    }
-    let data = state.dial.as_ref()?.private_data.clone();
-    // Under the lock: whoever ends the attempt from now on knows that the peer was asked.
-    id.set_waiting(qp.device.iwarp);
-    drop(state);
-    let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
-    Some((data, param))
-}
-
-/// Software iWARP connects its TCP socket first and says how that went.
-fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
-    match error.raw_os_error() {
-        Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
-        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp, attempt) => {
-            next_port(qp, attempt);
-        }
-        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
-            qp.end_attempt(attempt, CmEvent::Unreachable);
-        }
-        _ => {
-            log::warn!("no connection request could be sent: {error}");
-            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
-        }
-    }
-}
-
-/// The peer's port that was tried last is to be tried once more; `false` if that was often
-/// enough.
-fn same_port(qp: &Qp, attempt: u64) -> bool {
-    let mut state = qp.state.lock();
-    if state.attempt != attempt {
-        return false;
-    }
-    let Some((_, remote)) = state.addrs else {
-        return false;
-    };
-    let Some(dial) = state.dial.as_mut().filter(|dial| dial.again > 0) else {
-        return false;
-    };
-    dial.again -= 1;
-    dial.ports.push(remote.port());
-    true
-}
-
-/// Nobody listens at a port; a wide qualifier may be at another.
-fn next_port(qp: &Qp, attempt: u64) {
-    if !matches!(dial(qp, attempt), Ok(true)) {
-        qp.end_attempt(attempt, CmEvent::NonPeerRejected);
-    }
-}
-
 fn rejected(qp: &Qp, attempt: u64, news: &News) {
     let qual = {
         let state = qp.state.lock();
@@ -422,8 +251,8 @@ fn rejected(qp: &Qp, attempt: u64, news: &News) {
     let by_consumer = qp.device.iwarp || news.status == sys::REJ_CONSUMER;
     let data = match wide::unwrap(&news.private_data) {
         Some((Word::Own, own, data)) if own == qual => data,
-        Some((Word::Foreign, ..)) => return next_port(qp, attempt),
-        _ if !by_consumer => return next_port(qp, attempt),
+        Some((Word::Foreign, ..)) => return dial::next_port(qp, attempt),
+        _ if !by_consumer => return dial::next_port(qp, attempt),
         _ => &news.private_data,
     };
     let private_data = data.into();

@@ -18,6 +18,7 @@ mod adapter;
 mod address;
 mod connect;
 mod cq;
+mod dial;
 mod end;
 mod events;
 mod handshake;

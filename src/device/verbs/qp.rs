@@ -64,7 +64,7 @@ pub(super) struct State {
     pub id: Option<Arc<CmId>>,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
     /// What the active side still needs to make the connection.
-    pub dial: Option<super::connect::Dial>,
+    pub dial: Option<super::dial::Dial>,
     /// The end was asked for here.
     pub local_end: bool,
     /// iWARP: the peer was told of the graceful end at this time.

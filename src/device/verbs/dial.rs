@@ -1,0 +1,206 @@
+//! The active side until the peer has been asked: address, route, request, and the next port if
+//! nobody listens at one.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::adapter::{Target, check};
+use super::handshake::parameters;
+use super::id::CmId;
+use super::qp::{Phase, Qp};
+use super::{address, sys};
+use crate::device::CmEvent;
+use crate::device::soft::listen::candidates;
+
+/// How long addresses and routes are looked for, at most.
+const RESOLVE: Duration = Duration::from_secs(10);
+
+/// Times that the connection manager may choose a port of ours which the network stack cannot
+/// give: it counts its own ports only.
+const AGAIN: u8 = 5;
+
+/// What the active side needs until the connection is there.
+pub(super) struct Dial {
+    remote: SocketAddr,
+    pub qual: u64,
+    /// Ports that were not tried yet, the next one last.
+    ports: Vec<u16>,
+    private_data: Vec<u8>,
+    timeout: Duration,
+    /// How often another port of ours may be tried.
+    again: u8,
+}
+
+impl Dial {
+    /// The private data is what the peer is to get, with the qualifier where it is wide.
+    pub fn new(
+        remote: SocketAddr,
+        qual: u64,
+        private_data: Vec<u8>,
+        timeout: Option<Duration>,
+    ) -> Dial {
+        let mut ports: Vec<u16> = candidates(qual).collect();
+        ports.reverse();
+        Dial {
+            remote,
+            qual,
+            ports,
+            private_data,
+            timeout: timeout.unwrap_or(RESOLVE).min(RESOLVE),
+            again: AGAIN,
+        }
+    }
+
+    /// Where the next attempt goes.
+    pub fn next(&self) -> Option<SocketAddr> {
+        let port = self.ports.last()?;
+        Some(SocketAddr::new(self.remote.ip(), *port))
+    }
+}
+
+/// Tries the next port; `false` if there is none left. An error without cause means that the
+/// attempt could not even begin.
+pub(super) fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
+    let device = &qp.device;
+    let target = Target::Conn(qp.me.clone(), attempt);
+    let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
+    let mut state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return Ok(true);
+    }
+    let Some((port, to, timeout)) = state.dial.as_mut().and_then(|dial| {
+        let port = dial.ports.pop()?;
+        let mut to = dial.remote;
+        to.set_port(port);
+        Some((port, to, dial.timeout))
+    }) else {
+        return Ok(false);
+    };
+    let old = state.id.replace(id.clone());
+    if let Some((_, remote)) = &mut state.addrs {
+        remote.set_port(port);
+    }
+    drop(state);
+    drop(old);
+    let mut from = address::storage(device.address);
+    let mut to = address::storage(to);
+    // SAFETY: the id and the addresses are valid.
+    check(unsafe {
+        (device.adapter.lib.rdma_resolve_addr)(
+            id.raw,
+            from.as_mut_ptr(),
+            to.as_mut_ptr(),
+            millis(timeout),
+        )
+    })
+    .map_err(Some)?;
+    Ok(true)
+}
+
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis())
+        .unwrap_or(c_int::MAX)
+        .max(1)
+}
+
+/// The address is known.
+pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
+    let timeout = {
+        let state = qp.state.lock();
+        state.dial.as_ref().map_or(RESOLVE, |dial| dial.timeout)
+    };
+    // SAFETY: the id is valid.
+    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
+    if error != 0 {
+        qp.end_attempt(attempt, CmEvent::Unreachable);
+    }
+}
+
+/// Sends the request, or has it sent where that takes time.
+pub(super) fn ask(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
+    let device = &qp.device;
+    if device.siw {
+        let (qp, id) = (qp.me.clone(), id.clone());
+        device.adapter.asks.run(move || send(&qp, attempt, &id));
+    } else {
+        send(&qp.me, attempt, id);
+    }
+}
+
+/// The queue pair may go while its request is being sent.
+fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
+    let sending = id.sending();
+    let Some((data, mut param)) = qp.upgrade().and_then(|qp| request(&qp, attempt, id)) else {
+        return;
+    };
+    param.private_data = data.as_ptr().cast();
+    param.private_data_len = data.len() as u8;
+    // SAFETY: the data is there until the end of this function.
+    let result = unsafe { id.connect(&mut param) };
+    drop(sending);
+    let Err(error) = result else { return };
+    id.set_waiting(false);
+    if let Some(qp) = qp.upgrade() {
+        not_sent(&qp, attempt, &error);
+    }
+}
+
+/// What the request says, if it is still wanted.
+fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
+    let hw = qp.hw()?;
+    let state = qp.state.lock();
+    if state.phase != Phase::Connecting || state.attempt != attempt {
+        return None;
+    }
+    let data = state.dial.as_ref()?.private_data.clone();
+    // Under the lock: whoever ends the attempt from now on knows that the peer was asked.
+    id.set_waiting(qp.device.iwarp);
+    drop(state);
+    let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
+    Some((data, param))
+}
+
+/// Software iWARP connects its TCP socket first and says how that went.
+fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp, attempt) => {
+            next_port(qp, attempt);
+        }
+        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+            qp.end_attempt(attempt, CmEvent::Unreachable);
+        }
+        _ => {
+            log::warn!("no connection request could be sent: {error}");
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+        }
+    }
+}
+
+/// The peer's port that was tried last is to be tried once more; `false` if that was often
+/// enough.
+fn same_port(qp: &Qp, attempt: u64) -> bool {
+    let mut state = qp.state.lock();
+    if state.attempt != attempt {
+        return false;
+    }
+    let Some((_, remote)) = state.addrs else {
+        return false;
+    };
+    let Some(dial) = state.dial.as_mut().filter(|dial| dial.again > 0) else {
+        return false;
+    };
+    dial.again -= 1;
+    dial.ports.push(remote.port());
+    true
+}
+
+/// Nobody listens at a port; a wide qualifier may be at another.
+pub(super) fn next_port(qp: &Qp, attempt: u64) {
+    if !matches!(dial(qp, attempt), Ok(true)) {
+        qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+    }
+}
