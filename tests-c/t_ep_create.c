@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* dat_ep_create(3DAT), dat_ep_create_with_srq(3DAT). */
+#include "common.h"
+
+#include <string.h>
+
+static DAT_RETURN create(const struct rig *rig, const DAT_EP_ATTR *attr, DAT_EP_HANDLE *ep)
+{
+	return dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
+			     rig->connect_evd, attr, ep);
+}
+
+static void ep_create__unconnected(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_STATE state = DAT_EP_STATE_ERROR;
+	DAT_BOOLEAN recv_idle = DAT_FALSE, request_idle = DAT_FALSE;
+	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	CHECK(ep != DAT_HANDLE_NULL);
+	OK(dat_ep_get_status(ep, &state, &recv_idle, &request_idle));
+	CHECK_EQ(state, DAT_EP_STATE_UNCONNECTED);
+	CHECK_EQ(recv_idle, DAT_TRUE);
+	CHECK_EQ(request_idle, DAT_TRUE);
+	OK(dat_get_handle_type(ep, &type));
+	CHECK_EQ(type, DAT_HANDLE_TYPE_EP);
+	CHECK_RET(dat_ep_free(ep), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+static void ep_create__default_attributes(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+
+	rig_up(&rig);
+	OK(create(&rig, NULL, &ep));
+	memset(&param, 0, sizeof param);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK_EQ(param.ep_attr.service_type, DAT_SERVICE_TYPE_RC);
+	CHECK(param.ep_attr.max_recv_dtos > 0);
+	CHECK(param.ep_attr.max_request_dtos > 0);
+	CHECK(param.ep_attr.max_recv_iov > 0);
+	CHECK(param.ep_attr.max_request_iov > 0);
+	CHECK(param.ep_attr.max_message_size > 0);
+	CHECK(param.ep_attr.max_rdma_size > 0);
+	rig_down(&rig);
+}
+
+static void ep_create__queried_attributes_make_an_equal_endpoint(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep, second;
+	DAT_EP_PARAM first_param, second_param;
+
+	rig_up(&rig);
+	OK(create(&rig, NULL, &ep));
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &first_param));
+	OK(create(&rig, &first_param.ep_attr, &second));
+	OK(dat_ep_query(second, DAT_EP_FIELD_ALL, &second_param));
+	CHECK_EQ(second_param.ep_attr.max_recv_dtos, first_param.ep_attr.max_recv_dtos);
+	CHECK_EQ(second_param.ep_attr.max_request_iov, first_param.ep_attr.max_request_iov);
+	CHECK_EQ(second_param.ep_attr.max_message_size, first_param.ep_attr.max_message_size);
+	rig_down(&rig);
+}
+
+static void ep_create__limits_of_the_ia(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	/* What dat_ia_query told is accepted as it is. */
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.max_message_size = rig.attr.max_message_size;
+	attr.max_rdma_size = rig.attr.max_rdma_size;
+	attr.max_recv_iov = rig.attr.max_iov_segments_per_dto;
+	attr.max_request_iov = rig.attr.max_iov_segments_per_dto;
+	attr.max_rdma_read_in = rig.attr.max_rdma_read_per_ep_in;
+	attr.max_rdma_read_out = rig.attr.max_rdma_read_per_ep_out;
+	attr.max_rdma_read_iov = rig.attr.max_iov_segments_per_rdma_read;
+	attr.max_rdma_write_iov = rig.attr.max_iov_segments_per_rdma_write;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* One attribute beyond its limit. */
+#define BEYOND(field, limit)                                                                  \
+	do {                                                                                  \
+		DAT_EP_ATTR attr_ = ep_attr(&rig);                                            \
+		DAT_EP_HANDLE ep_;                                                            \
+		attr_.field = (limit) + 1;                                                    \
+		if (attr_.field > (limit))                                                    \
+			CHECK_EITHER(create(&rig, &attr_, &ep_), DAT_INVALID_PARAMETER,       \
+				     DAT_INSUFFICIENT_RESOURCES);                             \
+	} while (0)
+
+static void ep_create__beyond_the_limits(void)
+{
+	struct rig rig;
+
+	rig_up(&rig);
+	BEYOND(max_message_size, rig.attr.max_message_size);
+	BEYOND(max_rdma_size, rig.attr.max_rdma_size);
+	BEYOND(max_recv_dtos, rig.attr.max_dto_per_ep);
+	BEYOND(max_request_dtos, rig.attr.max_dto_per_ep);
+	BEYOND(max_recv_iov, rig.attr.max_iov_segments_per_dto);
+	BEYOND(max_request_iov, rig.attr.max_iov_segments_per_dto);
+	BEYOND(max_rdma_read_in, rig.attr.max_rdma_read_per_ep_in);
+	BEYOND(max_rdma_read_out, rig.attr.max_rdma_read_per_ep_out);
+	BEYOND(max_rdma_read_iov, rig.attr.max_iov_segments_per_rdma_read);
+	BEYOND(max_rdma_write_iov, rig.attr.max_iov_segments_per_rdma_write);
+	rig_down(&rig);
+}
+
+static void ep_create__attributes_without_sense(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.max_recv_dtos = -1;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	attr = ep_attr(&rig);
+	attr.max_request_iov = -1;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	attr = ep_attr(&rig);
+	attr.service_type = (DAT_SERVICE_TYPE)77;
+	CHECK_EITHER(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	attr = ep_attr(&rig);
+	attr.recv_completion_flags = (DAT_COMPLETION_FLAGS)0x4000;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	attr = ep_attr(&rig);
+	attr.recv_completion_flags = DAT_COMPLETION_SUPPRESS_FLAG;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	attr = ep_attr(&rig);
+	attr.request_completion_flags = (DAT_COMPLETION_FLAGS)0x4000;
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void ep_create__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(create(&rig, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
+static void ep_create_with_srq__quality_not_offered(void)
+{
+	struct rig rig;
+	DAT_SRQ_ATTR srq_attr = { 8, 1, DAT_SRQ_LW_DEFAULT };
+	DAT_EP_ATTR attr;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	if (!rig.provider.srq_supported)
+		tap_skip("no shared receive queues");
+	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
+	attr = ep_attr(&rig);
+	attr.qos = DAT_QOS_PREMIUM;
+	CHECK_RET(dat_ep_create_with_srq(rig.ia, rig.pz, rig.recv_evd, rig.request_evd,
+					 rig.connect_evd, srq, &attr, &ep),
+		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
+								     DAT_MODEL_NOT_SUPPORTED);
+	rig_down(&rig);
+}
+
+static void ep_create__handles(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+
+	rig_up(&rig);
+	CHECK_CODE(dat_ep_create(DAT_HANDLE_NULL, rig.pz, rig.recv_evd, rig.request_evd,
+				 rig.connect_evd, NULL, &ep),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+	CHECK_RET(dat_ep_create(rig.ia, rig.recv_evd, rig.recv_evd, rig.request_evd,
+				rig.connect_evd, NULL, &ep),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.pz, rig.request_evd, rig.connect_evd, NULL,
+				&ep),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.pz, rig.connect_evd, NULL,
+				&ep),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.pz, NULL,
+				&ep),
+		  DAT_INVALID_HANDLE);
+	/* EVDs of the wrong kind. */
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.cr_evd, rig.request_evd, rig.connect_evd,
+				NULL, &ep),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.cr_evd, rig.connect_evd, NULL,
+				&ep),
+		  DAT_INVALID_HANDLE);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.cr_evd, NULL,
+				&ep),
+		  DAT_INVALID_HANDLE);
+	CHECK(ep == DAT_HANDLE_NULL);
+	CHECK_RET(create(&rig, NULL, NULL), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+static void ep_create__objects_of_another_ia(void)
+{
+	struct rig rig, other;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	rig_up(&other);
+	CHECK(dat_ep_create(rig.ia, other.pz, rig.recv_evd, rig.request_evd, rig.connect_evd,
+			    NULL, &ep) != DAT_SUCCESS);
+	CHECK(dat_ep_create(rig.ia, rig.pz, other.recv_evd, rig.request_evd, rig.connect_evd,
+			    NULL, &ep) != DAT_SUCCESS);
+	rig_down(&rig);
+	rig_down(&other);
+}
+
+/* An IA can be open several times; one EVD may take the connection events of all. */
+static void ep_create__connect_evd_of_another_open(void)
+{
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_CONN_QUAL qualifier;
+	DAT_EVENT first, second;
+
+	rig_up(&a);
+	rig_up(&b);
+	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, b.connect_evd, NULL, &ep_a));
+	CHECK_CODE(dat_evd_free(b.connect_evd), DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE);
+	ep_b = make_ep(&b, NULL);
+	(void)listen_any(&b, &qualifier);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	first = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	second = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	CHECK(first.event_data.connect_event_data.ep_handle !=
+	      second.event_data.connect_event_data.ep_handle);
+	EXPECT_NOTHING(a.connect_evd);
+	/* The owner of the EVD goes; the user stays. */
+	rig_down(&b);
+	await_state(ep_a, DAT_EP_STATE_DISCONNECTED);
+	OK(dat_ep_free(ep_a));
+	rig_down(&a);
+}
+
+static void ep_create__large_queues(void)
+{
+	struct rig rig;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+
+	rig_up(&rig);
+	REQUIRE(rig.attr.max_dto_per_ep >= 20000);
+	attr = ep_attr(&rig);
+	attr.max_recv_dtos = 20000;
+	attr.max_request_dtos = 20000;
+	OK(dat_evd_resize(rig.recv_evd, 20000));
+	OK(dat_evd_resize(rig.request_evd, 20000));
+	CHECK_RET(create(&rig, &attr, &ep), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* An attribute of 0, as programs leave what they do not know of, is no watermark. */
+static void ep_create_with_srq__no_mark_given(void)
+{
+	struct rig a, b;
+	struct mem from, to;
+	DAT_EP_ATTR attr;
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_LMR_TRIPLET iov;
+
+	rig_up(&a);
+	rig_up(&b);
+	if (!b.provider.srq_supported)
+		tap_skip("no SRQ");
+	attr = ep_attr(&b);
+	attr.srq_soft_hw = 0;
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
+				  &attr, &ep_b));
+	ep_a = make_ep(&a, NULL);
+	connect_eps(&a, ep_a, &b, ep_b);
+	from = make_mem(&a, 64, DAT_MEM_PRIV_LOCAL_READ_FLAG);
+	to = make_mem(&b, 64, DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+	iov = dx_local(to.local, to.at, 64);
+	OK(dat_srq_post_recv(srq, 1, &iov, cookie(1)));
+	iov = dx_local(from.local, from.at, 64);
+	OK(dat_ep_post_send(ep_a, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(b.async_evd);
+	rig_down(&a);
+	rig_down(&b);
+}
+
+static const struct tap_test tests[] = {
+	T(ep_create, unconnected),
+	T(ep_create, default_attributes),
+	T(ep_create, queried_attributes_make_an_equal_endpoint),
+	T(ep_create, limits_of_the_ia),
+	T(ep_create, beyond_the_limits),
+	T(ep_create, attributes_without_sense),
+	T(ep_create, quality_not_offered),
+	T(ep_create_with_srq, quality_not_offered),
+	T(ep_create, handles),
+	T(ep_create, objects_of_another_ia),
+	T(ep_create, connect_evd_of_another_open),
+	T(ep_create_with_srq, no_mark_given),
+	T(ep_create, large_queues),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
