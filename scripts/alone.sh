@@ -5,11 +5,19 @@
 # free and nobody else is. Where the kernel does not allow that, one command at a time runs.
 set -eu
 
+# dtest and dapltest listen from these up, among the ports that connections get: none gets them
+# by chance.
+reserved=45248-45999
+
 flags=--net
 [ "$(id -u)" = 0 ] || flags='--map-root-user --net'
 # shellcheck disable=SC2086 # two words
 if unshare $flags ip link set lo up 2>/dev/null; then
-	exec unshare $flags sh -c 'ip link set lo up && exec "$@"' sh "$@"
+	# shellcheck disable=SC2016,SC2086 # for the inner shell
+	exec unshare $flags sh -c 'ip link set lo up
+		echo "$1" >/proc/sys/net/ipv4/ip_local_reserved_ports
+		shift
+		exec "$@"' sh "$reserved" "$@"
 fi
 lock=${TMPDIR:-/tmp}/libdat-tests.$(id -u).lock
 exec flock "$lock" "$@"

@@ -314,6 +314,9 @@ impl Dial {
             None => socket::tcp(target.is_ipv6())?,
         };
         socket::tune(&fd, &self.device.params);
+        // The port that it gets stays a qualifier that can be listened on, now and in the minute
+        // after the end.
+        let _ = sockopt::set_socket_reuseaddr(&fd, true);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
             socket::bind_address(&fd, own)?;

@@ -233,6 +233,19 @@ fn a_port_that_another_program_has() {
 }
 
 #[test]
+fn a_port_that_a_connection_of_ours_has() {
+    let net = Net::new("127.0.0.1 path=tcp");
+    let (a, b) = net.pair();
+    let qual = u64::from(a.qp.addrs().unwrap().0.port());
+    drop(Server::on(&net.active, qual).unwrap());
+    // TCP keeps it for a minute.
+    a.qp.disconnect(false);
+    assert_eq!(a.event(), CmEvent::Disconnected);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    drop(Server::on(&net.active, qual).unwrap());
+}
+
+#[test]
 fn wide_qualifiers_arrive_exactly() {
     over_all_paths(|net| {
         // Unique per process, so that tests of two builds may run at a time.
