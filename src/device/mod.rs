@@ -43,6 +43,9 @@ pub trait CqHandler: Send + Sync {
 pub trait QpHandler: Send + Sync {
     /// The connection changed. Each connection attempt ends in exactly one of the events
     /// that end it.
+    ///
+    /// Nothing of the peer is delivered before the handler has returned from
+    /// [`CmEvent::Established`], or has called [`QueuePair::start_receiving`].
     fn connection(&self, event: CmEvent);
     /// The queue pair holds more buffers of its shared receive queue than the soft mark of
     /// [`QueuePair::set_recv_watermarks`].
@@ -192,6 +195,11 @@ pub trait QueuePair: Send + Sync {
     fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recv_in(wr, &pin())
     }
+    /// The consumer can see that the connection is established: receives complete, and peers
+    /// reach memory, from now on. The handler may call this within [`CmEvent::Established`]; the
+    /// device does so when the handler has returned. Without effect if there is no connection or
+    /// this was said before.
+    fn start_receiving(&self);
     /// Ends the connection or its establishment. Graceful: after the requests that are queued.
     /// Abrupt: outstanding requests are flushed. [`CmEvent::Disconnected`] follows, also when
     /// establishment is given up; nothing follows if there was neither.

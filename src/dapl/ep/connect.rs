@@ -207,7 +207,8 @@ impl<D: Device> Ep<D> {
                 (number, DAT_EP_STATE_DISCONNECTED, Box::default())
             }
         };
-        let addrs = self.qp().and_then(|qp| qp.addrs());
+        let qp = self.qp();
+        let addrs = qp.as_ref().and_then(|qp| qp.addrs());
         let mut inner = self.inner.lock();
         let before = self.state();
         let pending = matches!(
@@ -241,11 +242,18 @@ impl<D: Device> Ep<D> {
         self.set_state(&inner, state);
         drop(inner);
         if let Some(evd) = evd {
-            evd.push(Event::Connection {
+            let event = Event::Connection {
                 number,
                 ep: self.base.handle(),
                 private_data: Opaque(pointer.cast()),
                 private_data_size: size,
+            };
+            // The event and the state come before the first completion of the connection. Whoever
+            // is woken for the event may stay in its own code, and wait there for a completion.
+            evd.push_then(event, || {
+                if let (DAT_EP_STATE_CONNECTED, Some(qp)) = (state, qp) {
+                    qp.start_receiving();
+                }
             });
         }
         if drained {

@@ -333,18 +333,25 @@ impl<D: Device> Evd<D> {
     /// Queues an event of the provider and tells whoever waits. A full queue loses the event
     /// and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
     pub fn push(&self, event: Event) -> bool {
+        self.push_then(event, || {})
+    }
+
+    /// [`Evd::push`] that calls `then` when a dequeue finds the event, and nobody was woken for
+    /// it yet. `then` is called without a lock, and in any case.
+    pub fn push_then(&self, event: Event, then: impl FnOnce()) -> bool {
         let mut state = self.state.lock();
-        if state.dead {
-            return false;
-        }
-        if !self.enqueue(&mut state, event) {
-            drop(state);
+        let dead = state.dead;
+        let queued = !dead && self.enqueue(&mut state, event);
+        drop(state);
+        then();
+        if queued {
+            let mut state = self.state.lock();
+            self.signal(&mut state);
+            self.trigger(state);
+        } else if !dead {
             self.report_overflow();
-            return false;
         }
-        self.signal(&mut state);
-        self.trigger(state);
-        true
+        queued
     }
 
     /// Appends an event behind the completions that came before it; `false` if there is no room.

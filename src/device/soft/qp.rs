@@ -244,7 +244,7 @@ impl Qp {
             active.leave();
             return false;
         }
-        state.link = Link::Loop;
+        state.link = Link::Opening;
         let [Some(a), Some(p)] = &mut state.sides else {
             unreachable!("both sides have just been put there");
         };
@@ -385,6 +385,12 @@ impl QueuePair for Qp {
                 return result;
             }
         }
+    }
+
+    fn start_receiving(&self) {
+        let mut up = Upcalls::default();
+        self.with(|v| v.start_receiving(&mut up));
+        up.run();
     }
 
     fn disconnect(&self, graceful: bool) {

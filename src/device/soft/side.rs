@@ -86,6 +86,9 @@ pub(super) struct Side {
     /// The queue pair itself.
     qp: Weak<Qp>,
     pub phase: Phase,
+    /// Whether the consumer was told that the connection is established. What the peer sends
+    /// waits until then.
+    pub told: bool,
     /// Counts attempts to connect, so that the outcome of one is not taken for another's.
     pub attempt: u64,
     pub sq: Ring<Request>,
@@ -138,6 +141,7 @@ impl Side {
         let attr = &id.attr;
         Side {
             phase: Phase::Idle,
+            told: false,
             attempt: 0,
             sq: Ring::new(attr.max_send_wr, attr.max_send_sge),
             rq: id.receive_ring(),
@@ -450,6 +454,7 @@ impl Side {
         up: &mut Upcalls,
     ) {
         self.phase = Phase::Connected;
-        up.established(&self.id.events, private_data, handshake);
+        self.told = false;
+        up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

@@ -1,7 +1,7 @@
 //! Calls to the handlers of the consumer, collected while locks are held and made afterwards.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -10,13 +10,16 @@ use super::handshakes::Handshake;
 use super::listen::{ConnRequest, Listening};
 use super::srq::Srq;
 use super::unsent::Gatherer;
-use crate::device::{CmEvent, QpHandler};
+use crate::device::{CmEvent, QpHandler, QueuePair};
 use crate::handle::{Guard, pin};
 
 /// What is to be told about a queue pair.
 enum Event {
-    /// With what waits for it to be told.
-    Connection(CmEvent, Option<Handshake>),
+    /// The connection of the queue pair is up, which then starts to receive. Ends of other
+    /// connections may wait until this was told.
+    Established(Box<[u8]>, Weak<dyn QueuePair>, Option<Handshake>),
+    /// Any other change of the connection.
+    Connection(CmEvent),
     SoftWatermark,
 }
 
@@ -72,10 +75,15 @@ impl Events {
         while let Some(event) = state.queue.pop_front() {
             drop(state);
             match event {
-                Event::Connection(event, handshake) => {
-                    self.handler.connection(event);
+                Event::Established(private_data, qp, handshake) => {
+                    self.handler
+                        .connection(CmEvent::Established { private_data });
+                    if let Some(qp) = qp.upgrade() {
+                        qp.start_receiving();
+                    }
                     drop(handshake);
                 }
+                Event::Connection(event) => self.handler.connection(event),
                 Event::SoftWatermark => self.handler.soft_watermark(),
             }
             state = self.state.lock();
@@ -123,18 +131,18 @@ impl Upcalls {
     }
 
     pub(super) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
-        events.push(Event::Connection(event, None));
+        events.push(Event::Connection(event));
         add(&mut self.calls().events, events);
     }
 
     pub(super) fn established(
         &mut self,
         events: &Arc<Events>,
+        qp: Weak<dyn QueuePair>,
         private_data: Box<[u8]>,
         handshake: Option<Handshake>,
     ) {
-        let event = CmEvent::Established { private_data };
-        events.push(Event::Connection(event, handshake));
+        events.push(Event::Established(private_data, qp, handshake));
         add(&mut self.calls().events, events);
     }
 

@@ -24,6 +24,9 @@ pub(super) enum Link {
     None,
     /// An attempt to connect. Dropping it gives it up.
     Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
+    /// The other side of the lane is the peer, and not both consumers were told yet that the
+    /// connection is established: requests wait.
+    Opening,
     /// The other side of the lane is the peer.
     Loop,
     /// A connection through shared memory.
@@ -157,7 +160,7 @@ impl View<'_> {
     pub fn receives_came(&mut self, up: &mut Upcalls) {
         let me = &mut *self.me;
         match self.link {
-            Link::None | Link::Pending(_) => {}
+            Link::None | Link::Pending(_) | Link::Opening => {}
             Link::Loop => {
                 if let Some(peer) = self.peer.as_deref_mut().filter(|p| !p.sq.is_empty()) {
                     loopback::pump(peer, me, self.guard, up);
@@ -198,6 +201,26 @@ impl View<'_> {
         Ok(key)
     }
 
+    /// The consumer was told that the connection is established: what the peer has sent in the
+    /// meantime is delivered.
+    pub fn start_receiving(&mut self, up: &mut Upcalls) {
+        let me = &mut *self.me;
+        if me.told || !me.is_up() {
+            return;
+        }
+        me.told = true;
+        match (&mut *self.link, &mut self.peer) {
+            (link @ Link::Opening, Some(peer)) if peer.told => {
+                *link = Link::Loop;
+                loopback::pump(peer, me, self.guard, up);
+                loopback::pump(me, peer, self.guard, up);
+            }
+            (Link::Shm(_), _) => shm::start_receiving(me, self.link, self.guard, up),
+            (Link::Tcp(_), _) => stream::start_receiving(me, self.link, self.guard, up),
+            _ => {}
+        }
+    }
+
     /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
     /// without the lock.
     pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> Link {
@@ -223,7 +246,7 @@ impl View<'_> {
     /// Ends the connection of a side that has ended.
     pub fn detach(&mut self, up: &mut Upcalls) -> Link {
         match (&*self.link, &mut self.peer) {
-            (Link::Loop, Some(peer)) => {
+            (Link::Opening | Link::Loop, Some(peer)) => {
                 peer.end(CmEvent::Disconnected, up);
                 Link::None
             }

@@ -271,6 +271,9 @@ impl QueuePair for Qp {
         post::post_recv(self, wr, guard)
     }
 
+    /// The hardware receives by itself.
+    fn start_receiving(&self) {}
+
     fn disconnect(&self, graceful: bool) {
         let mut state = self.state.lock();
         match state.phase {

@@ -29,6 +29,7 @@ impl Tx {
             None => Ok(false),
             Some(Need::Cell) => self.producer.has_cell(ring),
             Some(Need::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
+            Some(Need::Consent) => Ok(wire.theirs().state() != State::Fresh),
         }
     }
 }
@@ -163,6 +164,7 @@ impl Pipe {
             Way::Write => Access::REMOTE_WRITE,
             Way::Read => Access::REMOTE_READ,
         };
+        self.tx.need = None;
         let wire = &*self.wire;
         let (theirs, peer) = (wire.theirs(), wire.peer());
         let (len, pd) = (u64::from(len), theirs.pd());
@@ -173,9 +175,14 @@ impl Pipe {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
             let visit = wire.ours().visits.enter(&mut self.tx.visits);
-            if theirs.state() != State::Open {
+            match theirs.state() {
+                State::Open => {}
+                State::Fresh => {
+                    self.tx.need = Some(Need::Consent);
+                    return Ok(Outcome::Wait);
+                }
                 // The end is on its way to us.
-                return Ok(Outcome::Wait);
+                State::Closed | State::Broken => return Ok(Outcome::Wait),
             }
             let table = peer.table();
             let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {

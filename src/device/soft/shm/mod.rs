@@ -73,7 +73,9 @@ pub(in crate::device::soft) use boards::spoil;
 pub(in crate::device::soft) use boards::{Board, Slot};
 pub(in crate::device::soft) use greet::{Ends, Offer, answer, call, is_kin, listen};
 pub(in crate::device::soft) use opened::Opened;
-pub(in crate::device::soft) use pipe::{Pipe, execute, fail, posted_recv, posted_send, tear};
+pub(in crate::device::soft) use pipe::{
+    Pipe, execute, fail, posted_recv, posted_send, start_receiving, tear,
+};
 #[cfg(test)]
 pub(in crate::device::soft) use wire::State;
 pub(in crate::device::soft) use wire::Wire;

@@ -11,10 +11,9 @@ pub(in crate::device::soft) struct Opened(Arc<Wire>);
 
 impl Opened {
     /// Before the peer is told that the connection is made. `pd` is the protection domain that
-    /// it reaches.
+    /// it reaches once our side is [`State::Open`].
     pub fn new(wire: Arc<Wire>, pd: u32) -> Opened {
         wire.ours().set_pd(pd);
-        wire.ours().set_state(State::Open);
         published::admit(&wire);
         Opened(wire)
     }
@@ -38,7 +37,7 @@ impl std::ops::Deref for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if self.ours().state() == State::Open {
+        if matches!(self.ours().state(), State::Fresh | State::Open) {
             self.ours().set_state(State::Closed);
         }
         published::dismiss(&self.0);

@@ -41,6 +41,9 @@ pub(super) enum Need {
     Cell,
     /// Room for a chunk of so many bytes.
     Bytes(usize),
+    /// The peer's consent to reach its memory, which it gives when its consumer was told of the
+    /// connection.
+    Consent,
 }
 
 /// See the module.
@@ -138,13 +141,20 @@ impl Pipe {
             self.waits = Some(handshake);
             self.limit(HANDSHAKE);
         }
-        let manner = self.watch.polled().add(self.line.clone());
-        self.set_manner(manner);
         *link = Link::Shm(Box::new(self));
         service(me, link, guard, up, |pipe, _| {
             let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             pipe.watch.set(events).map_err(|_| Down::Lost)
         });
+    }
+
+    /// The consumer was told of the connection: the peer may reach our memory, and consumers that
+    /// poll look at the ring.
+    fn open(&mut self) {
+        self.ours().set_state(State::Open);
+        let manner = self.watch.polled().add(self.line.clone());
+        self.set_manner(manner);
+        self.tell(Wants::ROOM);
     }
 
     /// Whether a message waits for a receive.
@@ -220,7 +230,9 @@ impl Pipe {
     fn run(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> Result<(), Down> {
         loop {
             if self.waits.is_none() {
-                self.drain(me, guard, up)?;
+                if me.told {
+                    self.drain(me, guard, up)?;
+                }
                 if !self.closed {
                     self.pump(me, guard, up)?;
                 }
@@ -232,18 +244,19 @@ impl Pipe {
             let mut wants = Wants::CELLS;
             wants.set(Wants::ROOM, self.tx.need.is_some());
             self.ours().bell.arm(wants);
-            if !self.has_work()? {
+            if !self.has_work(me.told)? {
                 return Ok(());
             }
         }
     }
 
     /// Whether something came while we went to sleep.
-    fn has_work(&mut self) -> Result<bool, Down> {
+    fn has_work(&mut self, told: bool) -> Result<bool, Down> {
         if self.waits.is_some() {
             return Ok(false);
         }
-        let came = !self.rx.starved && self.rx.consumer.peek(self.wire.incoming())?.is_some();
+        let came =
+            told && !self.rx.starved && self.rx.consumer.peek(self.wire.incoming())?.is_some();
         Ok(came || !self.closed && self.tx.has_room(&self.wire)?)
     }
 
@@ -252,7 +265,8 @@ impl Pipe {
         if self.wire.given_up.load(Ordering::Relaxed) {
             return Err(Down::Lost);
         }
-        if self.ended {
+        // What came before the end is to be delivered first.
+        if self.ended && (me.told || self.waits.is_some()) {
             let in_order = self.theirs().state() == State::Closed;
             if in_order && self.rx.starved {
                 // Messages were delivered, but for the receives.
@@ -404,6 +418,19 @@ pub(in crate::device::soft) fn posted_send(
     up: &mut Upcalls,
 ) {
     service(me, link, guard, up, |_, _| Ok(()));
+}
+
+/// The consumer was told of the connection.
+pub(in crate::device::soft) fn start_receiving(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+) {
+    service(me, link, guard, up, |pipe, _| {
+        pipe.open();
+        Ok(())
+    });
 }
 
 /// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.

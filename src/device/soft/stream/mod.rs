@@ -146,6 +146,11 @@ impl Stream {
         }
     }
 
+    /// The connection is established, and the consumer was not told yet: nothing is received.
+    fn is_held(&self, me: &Side) -> bool {
+        self.waits.is_none() && !me.told
+    }
+
     /// Ends the connection after a while, unless it has gone on by then.
     fn limit(&mut self, me: &Side, delay: Duration) {
         let (qp, attempt) = (self.qp.clone(), me.attempt);
@@ -219,6 +224,9 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
+        if self.is_held(me) {
+            return Ok(());
+        }
         if self.rx.paused {
             if events.contains(EventFlags::ERR) {
                 return Err(Down::Lost);
@@ -331,9 +339,17 @@ pub(super) fn send_gathered(me: &mut Side, link: &mut Link, guard: &Guard, up: &
     }
 }
 
+/// The consumer was told of the connection: uses what has come, and reads the socket.
+pub(super) fn start_receiving(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    service(me, link, guard, up, |stream, (me, up)| {
+        stream.rx.more = true;
+        stream.use_carry(me, guard, up)
+    });
+}
+
 /// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.
 pub(super) fn posted_recv(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    if matches!(link, Link::Tcp(stream) if stream.rx.is_waiting()) {
+    if matches!(link, Link::Tcp(stream) if me.told && stream.rx.is_waiting()) {
         service(me, link, guard, up, |stream, (me, up)| {
             stream.drain(me, guard, up)
         });

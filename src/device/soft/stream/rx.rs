@@ -113,7 +113,7 @@ impl Stream {
         let (mut loaded, mut came) = (false, false);
         let mut more = true;
         for _ in 0..TURNS {
-            if self.rx.paused || self.rx.ended {
+            if self.rx.paused || self.rx.ended || self.is_held(me) {
                 more = false;
                 break;
             }
@@ -179,6 +179,9 @@ impl Stream {
     ) -> Result<usize, Down> {
         let mut used = 0;
         loop {
+            if self.is_held(me) {
+                return Ok(used);
+            }
             let rest = &bytes[used..];
             let fpdu = match fpdu::decode(rest, self.crc) {
                 Ok(Decoded::Fpdu(fpdu)) => fpdu,
@@ -248,7 +251,7 @@ impl Stream {
                     solicited,
                     invalidate,
                 };
-                if self.rx.stash.is_empty() && is_supplied(me, up)? {
+                if me.told && self.rx.stash.is_empty() && is_supplied(me, up)? {
                     deliver(part, payload, me, guard, up)?;
                 } else {
                     self.stash(part, payload);
@@ -306,10 +309,21 @@ impl Stream {
         }
         if self.rx.paused && self.rx.stash_bytes < STASH {
             self.rx.paused = false;
-            let carry = std::mem::take(&mut self.rx.carry);
-            let used = self.process(&carry, me, guard, up)?;
-            self.keep(&carry[used..]);
+            self.use_carry(me, guard, up)?;
         }
+        Ok(())
+    }
+
+    /// Uses what was read and kept.
+    pub(super) fn use_carry(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let carry = std::mem::take(&mut self.rx.carry);
+        let used = self.process(&carry, me, guard, up)?;
+        self.keep(&carry[used..]);
         Ok(())
     }
 

@@ -103,6 +103,77 @@ fn an_attempt_is_given_up() {
     });
 }
 
+/// What the peer sends waits until the consumer was told that the connection is established.
+#[test]
+fn nothing_arrives_before_the_connection() {
+    over_all_paths(|net| {
+        // Over loopback both ends are told by one thread, the active one first.
+        let sides: &[bool] = if net.is_loopback() {
+            &[true]
+        } else {
+            &[true, false]
+        };
+        for passive_late in sides {
+            let (a, b) = (
+                End::new(&net.active, attr()),
+                End::new(&net.passive, attr()),
+            );
+            let (late, early) = if *passive_late { (&b, &a) } else { (&a, &b) };
+            late.recv(1, &[late.sge(0, 8)]).unwrap();
+            let (server, qual) = Server::any(&net.passive);
+            a.connect(qual, b"").unwrap();
+            let held = late.hold.lock();
+            let (passive, qp, request) = (net.passive.clone(), b.qp.clone(), server.next());
+            let accept = std::thread::spawn(move || passive.accept(request, &qp, b"").unwrap());
+            // The handler has begun, in another thread than this.
+            assert_eq!(late.event(), established(b""));
+            assert_eq!(early.event(), established(b""));
+            early.fill(0, b"writtensent now");
+            let write = SendOp::RdmaWrite(late.remote(64));
+            early.post(1, write, &[early.sge(0, 7)]).unwrap();
+            early.post(2, SendOp::Send, &[early.sge(7, 8)]).unwrap();
+            let end = Instant::now() + Duration::from_millis(20);
+            while Instant::now() < end {
+                net.active.progress();
+                net.passive.progress();
+                assert_eq!(late.recv_cq.poll(), None);
+                assert_eq!(late.bytes(64, 7), [0; 7]);
+            }
+            drop(held);
+            assert_eq!(late.received_as(), (1, WcStatus::Success));
+            assert_eq!(late.bytes(0, 8), b"sent now");
+            assert_eq!(late.bytes(64, 7), b"written");
+            assert_eq!(early.sent_as(), (1, WcStatus::Success));
+            assert_eq!(early.sent_as(), (2, WcStatus::Success));
+            accept.join().unwrap();
+        }
+    });
+}
+
+/// The handler that is told of the connection may wait for what the peer sends.
+#[test]
+fn a_handler_starts_to_receive() {
+    over_all_paths(|net| {
+        let (a, b) = (
+            End::new(&net.active, attr()),
+            End::new(&net.passive, attr()),
+        );
+        b.recv(1, &[]).unwrap();
+        let (server, qual) = Server::any(&net.passive);
+        a.connect(qual, b"").unwrap();
+        let held = b.hold.lock();
+        let (passive, qp, request) = (net.passive.clone(), b.qp.clone(), server.next());
+        let accept = std::thread::spawn(move || passive.accept(request, &qp, b"").unwrap());
+        assert_eq!(b.event(), established(b""));
+        assert_eq!(a.event(), established(b""));
+        a.post(1, SendOp::Send, &[]).unwrap();
+        b.qp.start_receiving();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        drop(held);
+        accept.join().unwrap();
+    });
+}
+
 #[test]
 fn abrupt_end() {
     over_all_paths(|net| {

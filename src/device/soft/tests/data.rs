@@ -342,7 +342,7 @@ fn completion_queues_have_an_end() {
     assert!(device.create_cq(u32::MAX, calls.clone()).is_err());
     let (tx, events) = channel();
     let pd = device.alloc_pd().unwrap();
-    let handler = Arc::new(Connection(tx, Arc::default()));
+    let handler = Connection::new(tx);
     let attr = attr();
     let parts = QpParts {
         pd: &pd,

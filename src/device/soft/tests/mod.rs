@@ -20,6 +20,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft, Srq};
 use crate::device::*;
 
@@ -174,15 +176,31 @@ impl CqHandler for Calls {
     }
 }
 
-struct Connection(Sender<CmEvent>, Arc<AtomicU32>);
+struct Connection {
+    events: Sender<CmEvent>,
+    soft_marks: Arc<AtomicU32>,
+    /// The handler does not return from an event while a test has this.
+    hold: Arc<Mutex<()>>,
+}
+
+impl Connection {
+    fn new(events: Sender<CmEvent>) -> Arc<Connection> {
+        Arc::new(Connection {
+            events,
+            soft_marks: Arc::default(),
+            hold: Arc::default(),
+        })
+    }
+}
 
 impl QpHandler for Connection {
     fn connection(&self, event: CmEvent) {
-        let _ = self.0.send(event);
+        let _ = self.events.send(event);
+        drop(self.hold.lock());
     }
 
     fn soft_watermark(&self) {
-        self.1.fetch_add(1, Ordering::SeqCst);
+        self.soft_marks.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -199,6 +217,7 @@ struct End {
     qp: Arc<Qp>,
     events: Receiver<CmEvent>,
     soft_marks: Arc<AtomicU32>,
+    hold: Arc<Mutex<()>>,
     mr: Option<Mr>,
     buffer: *mut u8,
     len: usize,
@@ -221,16 +240,15 @@ impl End {
         let send_cq = device.create_cq(1000, send_calls.clone()).unwrap();
         let recv_cq = device.create_cq(1000, recv_calls.clone()).unwrap();
         let (tx, events) = channel();
-        let soft_marks = Arc::<AtomicU32>::default();
+        let handler = Connection::new(tx);
+        let (soft_marks, hold) = (handler.soft_marks.clone(), handler.hold.clone());
         let parts = QpParts {
             pd: &pd,
             send_cq: Some(&send_cq),
             recv_cq: Some(&recv_cq),
             srq,
         };
-        let qp = device
-            .create_qp(&parts, &attr, Arc::new(Connection(tx, soft_marks.clone())))
-            .unwrap();
+        let qp = device.create_qp(&parts, &attr, handler).unwrap();
         let buffer: &mut [u8] = Box::leak(vec![0u8; BUFFER].into_boxed_slice());
         let (buffer, len) = (buffer.as_mut_ptr(), buffer.len());
         let mr = device
@@ -246,6 +264,7 @@ impl End {
             qp,
             events,
             soft_marks,
+            hold,
             mr: Some(mr),
             buffer,
             len,
