@@ -161,6 +161,54 @@ static void ep_disconnect__graceful_finishes_requests(void)
 	down();
 }
 
+/* Messages that are under way when the sender ends the connection: none has a receive. */
+enum { UNDER_WAY = 3 };
+
+static void up_with_messages_under_way(void)
+{
+	up_connected();
+	for (DAT_UINT64 i = 0; i < UNDER_WAY; i++)
+		OK(send_nothing(ep_a, 100 + i, DAT_COMPLETION_DEFAULT_FLAG));
+}
+
+/* A receiver may take longer than any time limit of a network. */
+static void ep_disconnect__graceful_waits_for_the_receiver(void)
+{
+	up_with_messages_under_way();
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	pause_us(1500 * 1000);
+	EXPECT_NOTHING(a.connect_evd);
+	EXPECT_NOTHING(b.connect_evd);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECT_PENDING);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
+	for (DAT_UINT64 i = 0; i < UNDER_WAY; i++) {
+		OK(recv_nothing(ep_b, i));
+		EXPECT_DTO(b.recv_evd, i, DAT_DTO_SUCCESS);
+		EXPECT_DTO(a.request_evd, 100 + i, DAT_DTO_SUCCESS);
+	}
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	down();
+}
+
+static void ep_disconnect__abrupt_waits_for_nobody(void)
+{
+	up_with_messages_under_way();
+	end_both(DAT_CLOSE_ABRUPT_FLAG);
+	down();
+}
+
+/* The abrupt one ends at once what the graceful one waits for. */
+static void ep_disconnect__abrupt_after_graceful_with_messages(void)
+{
+	up_with_messages_under_way();
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	EXPECT_NOTHING(a.connect_evd);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	down();
+}
+
 static void ep_disconnect__flushes_in_order(void)
 {
 	up_connected();
@@ -238,6 +286,9 @@ static const struct tap_test tests[] = {
 	T(ep_disconnect, gives_up_establishment),
 	T(ep_disconnect, waits_for_nobody),
 	T(ep_disconnect, graceful_finishes_requests),
+	T(ep_disconnect, graceful_waits_for_the_receiver),
+	T(ep_disconnect, abrupt_waits_for_nobody),
+	T(ep_disconnect, abrupt_after_graceful_with_messages),
 	T(ep_disconnect, flushes_in_order),
 	T(ep_disconnect, posts_are_flushed_at_once),
 	T(ep_disconnect, nothing_of_the_past_after_reset),

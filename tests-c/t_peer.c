@@ -4,6 +4,7 @@
  *
  *   echo     accepts one connection and sends back every message
  *   idle     accepts one connection and then makes no call any more
+ *   leave    accepts one connection, sends MESSAGES, disconnects gracefully, and exits
  *   listen   listens, and never looks at the requests
  *   connect  connects to the qualifier given as the next argument and then makes no call
  *
@@ -20,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WINDOW_SIZE = 1 << 20, MESSAGE = 10000, DEPTH = 8 };
+enum { WINDOW_SIZE = 1 << 20, MESSAGE = 10000, DEPTH = 8, MESSAGES = 4 };
 
 /* Private data: where the peer's memory is. Same host, same byte order. */
 struct window {
@@ -58,6 +59,17 @@ static void echo(const struct rig *rig, DAT_EP_HANDLE ep, const struct mem *mem)
 	}
 }
 
+/* A program in a hurry waits for nothing but its requests. */
+static void leave(const struct rig *rig, DAT_EP_HANDLE ep)
+{
+	for (DAT_UINT64 i = 0; i < MESSAGES; i++) {
+		OK(send_nothing(ep, i, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(rig->request_evd, i, DAT_DTO_SUCCESS);
+	}
+	OK(dat_ep_disconnect(ep, DAT_CLOSE_GRACEFUL_FLAG));
+	exit(tap_status());
+}
+
 /* The process of the peer; role and its argument from the command line. */
 static void be_peer(const char *role, const char *argument)
 {
@@ -89,6 +101,8 @@ static void be_peer(const char *role, const char *argument)
 	fflush(stdout);
 	if (strcmp(role, "echo") == 0)
 		echo(&rig, ep, &mem);
+	else if (strcmp(role, "leave") == 0)
+		leave(&rig, ep);
 	else
 		await_end_of_input();
 	rig_down(&rig);
@@ -207,6 +221,22 @@ static void peer__ends(void)
 	end_peer(&peer);
 	lost();
 	EXPECT_DTO(rig.recv_evd, 5, DAT_DTO_ERR_FLUSHED);
+	rig_down(&rig);
+}
+
+/* What its requests have said to be done arrives, however late it is received. */
+static void peer__leaves_messages_behind(void)
+{
+	struct peer peer = start_peer("leave", NULL);
+
+	prepare();
+	connect_to(&peer);
+	end_peer(&peer);
+	for (DAT_UINT64 i = 0; i < MESSAGES; i++) {
+		OK(recv_nothing(ep, i));
+		EXPECT_DTO(rig.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	rig_down(&rig);
 }
 
@@ -364,6 +394,7 @@ static const struct tap_test tests[] = {
 	T(peer, messages_both_ways),
 	T(peer, one_sided_operations_need_no_call_of_the_target),
 	T(peer, ends),
+	T(peer, leaves_messages_behind),
 	T(peer, killed),
 	T(peer, killed_amid_transfers),
 	T(peer, killed_before_it_accepts),

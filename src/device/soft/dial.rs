@@ -18,7 +18,7 @@ use super::params::{Path, is_own_address};
 use super::qp::Qp;
 use super::shm::{self, Ends, Offer, Opened, Wire};
 use super::socket;
-use super::stream::linger::linger;
+use super::stream::linger::{End, linger};
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
@@ -438,7 +438,7 @@ impl Dial {
             Err(Failure::Error(error)) => {
                 let mut bytes = [0; TERMINATE_FPDU_MAX];
                 let bytes = terminate::encode(error, &[], frame.crc || self.local.crc, &mut bytes);
-                linger(watch, bytes.to_vec());
+                linger(watch, bytes.to_vec(), End::Graceful);
                 Step::Failed(CmEvent::NonPeerRejected)
             }
         }

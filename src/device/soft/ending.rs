@@ -7,12 +7,10 @@ use super::engine::{Timer, Watch};
 use super::handshakes::Seen;
 use super::upcall::Upcalls;
 
-/// How long the peer may take to end its stream after we ended ours.
-pub(super) const COURTESY: Duration = Duration::from_secs(5);
 /// How long the peer may take with the ready-to-receive message after an accept.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How long the consumer may take to post a receive for a message of a peer that has ended.
-pub(super) const LATE: Duration = Duration::from_secs(1);
+/// Why a connection is broken whose messages were not received within `linger`.
+pub(super) const LATE: &str = "after a graceful disconnect, messages were not received in time";
 /// How soon an end that waits for its turn is looked at again.
 const TURN: Duration = Duration::from_micros(500);
 

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// The longest spin, in microseconds.
 const MAX_SPIN: u64 = 1000;
+/// The default and the longest linger, in seconds.
+const LINGER: u64 = 300;
+const MAX_LINGER: u64 = 86400;
 
 /// A parameter that an entry may set.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +54,12 @@ pub const KEYS: &[Key] = &[
         values: "NAME",
         default: "that of the system",
         help: "Congestion control algorithm of TCP connections, such as cubic.",
+    },
+    Key {
+        name: "linger",
+        values: "1 to 86400",
+        default: "300",
+        help: "Seconds that the peer has, after a graceful disconnect, to post receives for messages that are on their way; then the connection is broken.",
     },
     Key {
         name: "spin",
@@ -95,6 +104,9 @@ pub(super) struct Params {
     pub memory: Memory,
     /// Congestion control algorithm, if not the system's.
     pub congestion: Option<String>,
+    /// How long a connection that was ended gracefully waits for the peer to receive what was
+    /// sent.
+    pub linger: Duration,
     /// How long consumers that wait look for events themselves, if it is given.
     pub spin: Option<Duration>,
 }
@@ -112,6 +124,7 @@ impl Params {
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
         let mut memory = Memory::Private;
+        let mut linger = LINGER;
         let mut name = None;
         let mut port = None;
         for word in text.split_whitespace() {
@@ -126,6 +139,10 @@ impl Params {
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
                 }
+                Some(("linger", value)) => match value.parse() {
+                    Ok(seconds @ 1..=MAX_LINGER) => linger = seconds,
+                    _ => return Err(wrong_key("linger", value)),
+                },
                 Some(("spin", value)) => match value.parse() {
                     Ok(micros @ 0..=MAX_SPIN) => spin = Some(Duration::from_micros(micros)),
                     _ => return Err(wrong_key("spin", value)),
@@ -147,6 +164,7 @@ impl Params {
             path,
             memory,
             congestion,
+            linger: Duration::from_secs(linger),
             spin,
         })
     }
@@ -292,6 +310,9 @@ mod tests {
         assert_eq!(p.spin, None);
         let p = Params::parse("lo spin=50").unwrap();
         assert_eq!(p.spin, Some(Duration::from_micros(50)));
+        assert_eq!(p.linger, Duration::from_secs(300));
+        let p = Params::parse("lo linger=86400").unwrap();
+        assert_eq!(p.linger, Duration::from_secs(86400));
     }
 
     #[test]
@@ -312,6 +333,8 @@ mod tests {
             ("path=", "auto|shm|tcp"),
             ("memory=mine", "private|shared"),
             ("congestion=", "NAME"),
+            ("linger=0", "1 to 86400"),
+            ("linger=86401", "1 to 86400"),
             ("spin=", "0 to 1000"),
             ("spin=1001", "0 to 1000"),
             ("speed=9", "known: crc"),

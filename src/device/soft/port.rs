@@ -17,7 +17,7 @@ use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
 use super::listen::{ConnRequest, Listening, Origin, is_wide};
 use super::shm::{self, Wire};
 use super::socket;
-use super::stream::linger::linger;
+use super::stream::linger::{End, linger};
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
 use crate::device::DeviceError;
@@ -391,7 +391,7 @@ impl Asked {
 fn refuse(watch: Watch, frame: &Frame<'_>, private_data: &[u8]) {
     let mut bytes = [0; FRAME_MAX];
     if let Ok(bytes) = frame.rejection(private_data).encode(&mut bytes) {
-        linger(watch, bytes.to_vec());
+        linger(watch, bytes.to_vec(), End::Graceful);
     }
 }
 

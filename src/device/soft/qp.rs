@@ -6,8 +6,8 @@
 //! queue pair sits ([`Seat`]) changes when it is connected or reset.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -91,6 +91,7 @@ impl Seated<'_> {
 
 /// A queue pair.
 pub struct Qp {
+    me: Weak<Qp>,
     pub(super) device: Arc<Soft>,
     pub(super) events: Arc<Events>,
     seat: Shared<Seat>,
@@ -103,6 +104,7 @@ impl Qp {
     pub(super) fn new(device: &Arc<Soft>, id: Identity) -> Arc<Qp> {
         Arc::new_cyclic(|me| {
             let qp = Qp {
+                me: me.clone(),
                 device: device.clone(),
                 events: id.events.clone(),
                 seat: Shared::empty(),
@@ -323,17 +325,43 @@ impl Qp {
                 v.me.addrs = Some((local, remote));
             }
             v.me.ord = u32::from(agreed.ord);
+            let linger = self.device.params.linger;
             if let Some(wire) = wire {
-                let pipe = Pipe::new(watch, wire, self.seat());
+                let pipe = Pipe::new(watch, wire, self.seat(), linger);
                 pipe.start(initiator, v.me, v.link, told, v.guard, up);
                 return pending;
             }
             let first = v.me.sq.tail();
-            Stream::new(watch, self, agreed, initiator, first)
+            Stream::new(watch, self, agreed, initiator, first, linger)
                 .start(v.me, v.link, told, v.guard, up);
             pending
         });
         drop(pending);
+    }
+
+    /// A graceful end over loopback waits for receives of the peer, for a time.
+    fn limit_linger(self: &Arc<Self>, attempt: u64) {
+        let qp = Arc::downgrade(self);
+        let timer = self
+            .device
+            .engine
+            .timer(self.device.params.linger, move |up| {
+                if let Some(qp) = qp.upgrade() {
+                    qp.with(|v| {
+                        if v.me.attempt == attempt && v.lingers() {
+                            v.break_loopback(up);
+                        }
+                    });
+                }
+            });
+        let unused = self.with(|v| {
+            if v.me.attempt == attempt && v.lingers() {
+                v.me.linger.replace(timer)
+            } else {
+                Some(timer)
+            }
+        });
+        drop(unused);
     }
 
     /// Ends an attempt to connect, if it is still going on.
@@ -349,10 +377,12 @@ impl Qp {
     }
 }
 
-/// Drops what is left of a connection; a TCP connection ends in order.
-fn dispose(link: Link) {
-    if let Link::Tcp(stream) = link {
-        stream::close(*stream);
+/// Drops what is left of a connection that the consumer has ended at once; the peer is told so.
+fn abort(link: Link) {
+    match link {
+        Link::Shm(pipe) => pipe.abort(),
+        Link::Tcp(stream) => stream::abort(*stream),
+        _ => {}
     }
 }
 
@@ -395,7 +425,14 @@ impl QueuePair for Qp {
 
     fn disconnect(&self, graceful: bool) {
         let mut up = Upcalls::default();
-        dispose(self.with(|v| v.disconnect(graceful, &mut up)));
+        let (link, lingers) = self.with(|v| {
+            let link = v.disconnect(graceful, &mut up);
+            (link, v.lingers().then_some(v.me.attempt))
+        });
+        abort(link);
+        if let (Some(attempt), Some(qp)) = (lingers, self.me.upgrade()) {
+            qp.limit_linger(attempt);
+        }
         up.run();
     }
 
@@ -418,7 +455,7 @@ impl QueuePair for Qp {
             v.me.clear(Phase::Gone);
             (v.detach(&mut up), taken)
         });
-        dispose(link);
+        abort(link);
         up.run();
         (taken + self.purge()) as u32
     }
@@ -443,7 +480,7 @@ impl QueuePair for Qp {
             v.me.end(CmEvent::Broken, &mut up);
             Ok(v.detach(&mut up))
         })?;
-        dispose(link);
+        abort(link);
         up.run();
         Ok(())
     }

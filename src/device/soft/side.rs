@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::cq::Cq;
+use super::engine::Timer;
 use super::handshakes::Handshake;
 use super::keys;
 use super::mw::Bind;
@@ -102,6 +103,8 @@ pub(super) struct Side {
     hard_mark: Option<u32>,
     /// A graceful end waits until the send queue has got here.
     pub close_at: Option<u64>,
+    /// Limits the wait of a graceful end over loopback for receives of the peer.
+    pub linger: Option<Timer>,
     /// RDMA reads that may be outstanding, as negotiated.
     pub ord: u32,
     /// Local and remote address.
@@ -150,6 +153,7 @@ impl Side {
             soft_mark: None,
             hard_mark: None,
             close_at: None,
+            linger: None,
             ord: 0,
             addrs: None,
             qp,
@@ -422,6 +426,7 @@ impl Side {
         }
         self.phase = Phase::Ended;
         self.close_at = None;
+        self.linger = None;
         self.flush(up);
         up.event(&self.id.events, event);
     }
@@ -436,6 +441,7 @@ impl Side {
         self.phase = phase;
         self.attempt += 1;
         self.close_at = None;
+        self.linger = None;
         self.addrs = None;
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Soft;
 use super::dial::Dial;
+use super::ending::LATE;
 use super::engine::Timer;
 use super::loopback::{self, Outcome};
 use super::mw::Bind;
@@ -241,6 +242,19 @@ impl View<'_> {
         stream::send_gathered(me, self.link, self.guard, up);
         me.end(CmEvent::Disconnected, up);
         self.detach(up)
+    }
+
+    /// Whether a graceful end over loopback waits for receives of the peer.
+    pub fn lingers(&self) -> bool {
+        self.me.phase == Phase::Closing && matches!(self.link, Link::Opening | Link::Loop)
+    }
+
+    /// The peer has not received in time.
+    pub fn break_loopback(&mut self, up: &mut Upcalls) {
+        if let Some(peer) = &mut self.peer {
+            log::info!("connection within the process broken: {LATE}");
+            loopback::fail(self.me, peer, up);
+        }
     }
 
     /// Ends the connection of a side that has ended.

@@ -251,6 +251,9 @@ macro_rules! errors {
 errors! {
     /// Local catastrophic error.
     RDMAP_CATASTROPHIC = (LAYER_RDMAP, 0, 0x00), "local catastrophic error";
+    /// The consumer has ended the connection at once. The code of a local catastrophic error may
+    /// have any value (RFC 5040 section 4.8); this one is ours.
+    RDMAP_ABORTED = (LAYER_RDMAP, 0, 0xff), "connection ended by its consumer";
     /// Read source or invalidated STag is not valid.
     RDMAP_INVALID_STAG = (LAYER_RDMAP, 1, 0x00), "invalid STag";
     /// Read source is out of bounds.

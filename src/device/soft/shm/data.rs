@@ -182,7 +182,7 @@ impl Pipe {
                     return Ok(Outcome::Wait);
                 }
                 // The end is on its way to us.
-                State::Closed | State::Broken => return Ok(Outcome::Wait),
+                State::Closed | State::Broken | State::Aborted => return Ok(Outcome::Wait),
             }
             let table = peer.table();
             let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::ring::Violation;
 use crate::device::WcStatus;
+use crate::device::soft::ending::LATE;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +13,8 @@ pub(in crate::device::soft) enum Down {
     Closed,
     /// The peer broke it, or died.
     Lost,
+    /// Messages of a connection that was ended gracefully were not received in time.
+    Late,
     /// The peer violated the protocol, or its message found no good receive.
     Fault,
     /// Our oldest request failed.
@@ -24,6 +27,7 @@ impl fmt::Display for Down {
         match self {
             Down::Closed => f.write_str("the peer has ended it"),
             Down::Lost => f.write_str("the peer has broken it, or is gone"),
+            Down::Late => f.write_str(LATE),
             Down::Fault => f.write_str("what came is wrong, or has no receive it fits"),
             Down::Request(status) => write!(f, "a request of this end failed: {status:?}"),
         }

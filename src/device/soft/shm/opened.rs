@@ -38,7 +38,7 @@ impl std::ops::Deref for Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if matches!(self.ours().state(), State::Fresh | State::Open) {
-            self.ours().set_state(State::Closed);
+            self.ours().set_state(State::Aborted);
         }
         published::dismiss(&self.0);
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::bell::Wants;
 use super::boards::Slot;
@@ -17,7 +17,7 @@ use super::opened::Opened;
 use super::ring::{Consumer, Producer};
 use super::wire::{Half, NOTHING, State};
 use crate::device::CmEvent;
-use crate::device::soft::ending::{COURTESY, Ending, HANDSHAKE, LATE};
+use crate::device::soft::ending::{Ending, HANDSHAKE};
 use crate::device::soft::engine::{EventFlags, Watch};
 use crate::device::soft::handshakes::Handshake;
 use crate::device::soft::loopback::Outcome;
@@ -65,10 +65,12 @@ pub(in crate::device::soft) struct Pipe {
     patience: u32,
     pub(super) tx: Tx,
     pub(super) rx: Rx,
-    /// The peer has nothing more to say.
+    /// The socket has ended: the peer has let go of the connection, or has died.
     ended: bool,
-    /// We have nothing more to say.
+    /// We have ended the connection gracefully and send nothing more.
     closed: bool,
+    /// How long the peer may take then to receive what was sent.
+    linger: Duration,
     ending: Ending,
 }
 
@@ -100,7 +102,7 @@ pub(super) struct Rx {
 
 impl Pipe {
     /// For a connection that was agreed on.
-    pub fn new(watch: Watch, wire: Opened, seat: Arc<Seat>) -> Pipe {
+    pub fn new(watch: Watch, wire: Opened, seat: Arc<Seat>, linger: Duration) -> Pipe {
         let line = Line {
             seat,
             wire: wire.wire().clone(),
@@ -119,6 +121,7 @@ impl Pipe {
             rx: Rx::default(),
             ended: false,
             closed: false,
+            linger,
             ending: Ending::default(),
         }
     }
@@ -139,7 +142,7 @@ impl Pipe {
             me.establish(private_data, Some(handshake), up);
         } else {
             self.waits = Some(handshake);
-            self.limit(HANDSHAKE);
+            self.limit(HANDSHAKE, Down::Lost);
         }
         *link = Link::Shm(Box::new(self));
         service(me, link, guard, up, |pipe, _| {
@@ -207,12 +210,17 @@ impl Pipe {
         }
     }
 
-    /// Ends the connection after a while, unless it has gone on by then.
-    fn limit(&mut self, delay: Duration) {
+    /// Ends the connection with `down` after a while, unless it has gone on by then.
+    fn limit(&mut self, delay: Duration, down: Down) {
         let line = self.line.clone();
         self.ending.limit(&self.watch, delay, move |up| {
-            line.with(&pin(), |v| take_down(v.me, v.link, Down::Closed, up));
+            line.with(&pin(), |v| take_down(v.me, v.link, down, up));
         });
+    }
+
+    /// The consumer ends the connection at once.
+    pub fn abort(&self) {
+        self.ours().set_state(State::Aborted);
     }
 
     /// Whether the end of the connection takes effect; otherwise it is looked at again.
@@ -229,6 +237,8 @@ impl Pipe {
     /// Does all that can be done, and goes to sleep if no consumer polls.
     fn run(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> Result<(), Down> {
         loop {
+            // Before the ring: what the peer sent before it said so is there.
+            let theirs = self.theirs().state();
             if self.waits.is_none() {
                 if me.told {
                     self.drain(me, guard, up)?;
@@ -237,7 +247,7 @@ impl Pipe {
                     self.pump(me, guard, up)?;
                 }
             }
-            self.settle(me)?;
+            self.settle(me, theirs)?;
             if self.manner != Manner::Asleep {
                 return Ok(());
             }
@@ -260,28 +270,42 @@ impl Pipe {
         Ok(came || !self.closed && self.tx.has_room(&self.wire)?)
     }
 
-    /// Draws the conclusions from what has changed.
-    fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
+    /// How the connection ends, if the peer has ended it.
+    fn end(&mut self, theirs: State) -> Option<Down> {
+        match theirs {
+            State::Aborted => Some(Down::Closed),
+            State::Broken => Some(Down::Lost),
+            // Messages wait for receives, unless our consumer has ended the connection too.
+            State::Closed if self.rx.starved && !self.closed => {
+                self.limit(self.linger, Down::Late);
+                None
+            }
+            State::Closed => Some(Down::Closed),
+            State::Fresh | State::Open => self.ended.then_some(Down::Lost),
+        }
+    }
+
+    /// Draws the conclusions from what has changed. `theirs` is what the peer said before the
+    /// ring was looked at.
+    fn settle(&mut self, me: &mut Side, theirs: State) -> Result<(), Down> {
         if self.wire.given_up.load(Ordering::Relaxed) {
             return Err(Down::Lost);
         }
-        // What came before the end is to be delivered first.
-        if self.ended && (me.told || self.waits.is_some()) {
-            let in_order = self.theirs().state() == State::Closed;
-            if in_order && self.rx.starved {
-                // Messages were delivered, but for the receives.
+        if me.phase == Phase::Closing {
+            self.limit(self.linger, Down::Late);
+            // Not before our side is open: the word says one after the other.
+            if me.told && me.close_at == Some(me.sq.head()) && !self.closed {
                 self.closed = true;
-                self.limit(LATE);
-            } else if self.is_over() {
-                return Err(if in_order { Down::Closed } else { Down::Lost });
+                self.ours().set_state(State::Closed);
+                self.ring();
             }
         }
-        let finished = me.phase == Phase::Closing && me.close_at == Some(me.sq.head());
-        if finished && !self.closed {
-            self.closed = true;
-            self.ours().set_state(State::Closed);
-            let _ = rustix::net::shutdown(&self.watch, Shutdown::Write);
-            self.limit(COURTESY);
+        // What came before the end is to be delivered first.
+        if (me.told || self.waits.is_some())
+            && let Some(down) = self.end(theirs)
+            && self.is_over()
+        {
+            return Err(down);
         }
         if self.rx.starved || self.waits.is_some() {
             self.wire.next.store(NOTHING, Ordering::Relaxed);
@@ -433,7 +457,7 @@ pub(in crate::device::soft) fn start_receiving(
     });
 }
 
-/// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.
+/// A receive was posted.
 pub(in crate::device::soft) fn posted_recv(
     me: &mut Side,
     link: &mut Link,
@@ -441,12 +465,7 @@ pub(in crate::device::soft) fn posted_recv(
     up: &mut Upcalls,
 ) {
     if matches!(link, Link::Shm(pipe) if pipe.rx.starved) {
-        service(me, link, guard, up, |pipe, _| {
-            if pipe.ended {
-                pipe.ending.gone_on();
-            }
-            Ok(())
-        });
+        service(me, link, guard, up, |_, _| Ok(()));
     }
 }
 
@@ -460,7 +479,7 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     }
     let (event, state) = match down {
         Down::Closed => (CmEvent::Disconnected, State::Closed),
-        Down::Lost | Down::Fault => (CmEvent::Broken, State::Broken),
+        Down::Lost | Down::Late | Down::Fault => (CmEvent::Broken, State::Broken),
         Down::Request(status) => {
             me.fail_request(me.sq.head(), status, up);
             (CmEvent::Broken, State::Broken)

@@ -22,10 +22,12 @@ pub(in crate::device::soft) enum State {
     Fresh = 0,
     /// Its memory may be reached.
     Open = 1,
-    /// It has ended the connection in order.
+    /// It sends nothing more. What it has sent is to be received still.
     Closed = 2,
     /// It has ended the connection because something was wrong.
     Broken = 3,
+    /// Its consumer has ended the connection at once.
+    Aborted = 4,
 }
 
 /// The words of one side; it alone writes them, but for the bell.
@@ -49,6 +51,7 @@ impl Half {
             0 => State::Fresh,
             1 => State::Open,
             2 => State::Closed,
+            4 => State::Aborted,
             _ => State::Broken,
         }
     }

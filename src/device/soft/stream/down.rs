@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::device::WcStatus;
+use crate::device::soft::ending::LATE;
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::keys::Fault;
@@ -13,6 +14,8 @@ pub(in crate::device::soft) enum Down {
     Closed,
     /// The transport failed, or the peer vanished.
     Lost,
+    /// Messages of a connection that was ended gracefully were not received in time.
+    Late,
     /// The peer violated the protocol, or asked for what it may not have; with the header of
     /// what it sent.
     Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
@@ -28,6 +31,7 @@ impl fmt::Display for Down {
         match self {
             Down::Closed => f.write_str("the peer has ended it"),
             Down::Lost => f.write_str("the peer or the way to it is gone"),
+            Down::Late => f.write_str(LATE),
             Down::Protocol(error, None) => write!(f, "what came is wrong: {error}"),
             Down::Protocol(error, Some(header)) => {
                 write!(

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use self::down::Down;
 use self::gather::{Gather, Verdict};
+use self::linger::End;
 use self::rx::Rx;
 use self::tx::Tx;
-use super::ending::{COURTESY, Ending, HANDSHAKE, LATE};
+use super::ending::{Ending, HANDSHAKE};
 use super::engine::{EventFlags, Scratch, Source, Watch};
 use super::handshakes::Handshake;
 use super::iwarp::fpdu::{self, Control, Header, Tagged};
@@ -52,13 +53,24 @@ pub(super) struct Stream {
     /// The engine is to come back for what was gathered.
     listed: bool,
     rx: Rx,
+    /// We have ended the connection gracefully, and the stream with it.
+    finished: bool,
+    /// How long the peer may take then to receive what was sent.
+    linger: Duration,
     ending: Ending,
 }
 
 impl Stream {
     /// For a socket that has been through the set-up. `first` is the number of the first
     /// request.
-    pub fn new(watch: Watch, qp: &Arc<Qp>, agreed: &Agreed, initiator: bool, first: u64) -> Stream {
+    pub fn new(
+        watch: Watch,
+        qp: &Arc<Qp>,
+        agreed: &Agreed,
+        initiator: bool,
+        first: u64,
+        linger: Duration,
+    ) -> Stream {
         Stream {
             watch,
             qp: Arc::downgrade(qp),
@@ -72,6 +84,8 @@ impl Stream {
             gather: Gather::default(),
             listed: false,
             rx: Rx::new(),
+            finished: false,
+            linger,
             ending: Ending::default(),
         }
     }
@@ -95,7 +109,7 @@ impl Stream {
             me.establish(private_data, Some(handshake), up);
         } else {
             self.waits = Some(handshake);
-            self.limit(me, HANDSHAKE);
+            self.limit(me, HANDSHAKE, || Down::Lost);
         }
         *link = Link::Tcp(Box::new(self));
         service(me, link, guard, up, |_, _| Ok(()));
@@ -151,8 +165,8 @@ impl Stream {
         self.waits.is_none() && !me.told
     }
 
-    /// Ends the connection after a while, unless it has gone on by then.
-    fn limit(&mut self, me: &Side, delay: Duration) {
+    /// Ends the connection with `down` after a while, unless it has gone on by then.
+    fn limit(&mut self, me: &Side, delay: Duration, down: fn() -> Down) {
         let (qp, attempt) = (self.qp.clone(), me.attempt);
         self.ending.limit(&self.watch, delay, move |up| {
             let Some(qp) = qp.upgrade() else {
@@ -160,7 +174,7 @@ impl Stream {
             };
             qp.with(|v| {
                 if v.me.attempt == attempt && matches!(v.link, Link::Tcp(_)) {
-                    take_down(v.me, v.link, Down::Closed, up);
+                    take_down(v.me, v.link, down(), up);
                 }
             });
         });
@@ -186,25 +200,25 @@ impl Stream {
 
     /// Draws the conclusions from what has changed.
     fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
+        if me.phase == Phase::Closing {
+            self.limit(me, self.linger, || Down::Late);
+            let done = me.close_at == Some(me.sq.head()) && !self.tx.has_pending();
+            if done && !self.finished {
+                self.finished = true;
+                self.tx.closed = true;
+                let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
+            }
+        }
         if self.rx.ended {
             if self.rx.is_torn() || self.tx.lost {
                 return Err(Down::Lost);
             }
-            if self.rx.is_waiting() {
-                // Messages were delivered, but for the receives.
-                self.tx.closed = true;
-                self.limit(me, LATE);
+            if self.rx.is_waiting() && !self.finished {
+                // Messages wait for receives, and our consumer has not ended the connection too.
+                self.limit(me, self.linger, || Down::Late);
             } else if self.is_over(me) {
                 return Err(Down::Closed);
             }
-        } else if self.rx.paused && self.rx.hung_up {
-            self.limit(me, LATE);
-        }
-        let finished = me.phase == Phase::Closing && me.close_at == Some(me.sq.head());
-        if finished && !self.tx.closed && !self.tx.has_pending() {
-            self.tx.closed = true;
-            let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
-            self.limit(me, COURTESY);
         }
         let events = self.interest();
         let watched = if std::mem::take(&mut self.rx.more) {
@@ -227,12 +241,25 @@ impl Stream {
         if self.is_held(me) {
             return Ok(());
         }
+        if self.rx.ended {
+            // A reset that nothing of ours has caused.
+            if events.contains(EventFlags::ERR) && self.tx.writes == self.rx.writes_at_end {
+                self.rx.abort();
+            }
+            return Ok(());
+        }
         if self.rx.paused {
             if events.contains(EventFlags::ERR) {
                 return Err(Down::Lost);
             }
-            self.rx.hung_up |= events.intersects(EventFlags::RDHUP | EventFlags::HUP);
-            return Ok(());
+            if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
+                return Ok(());
+            }
+            // What the socket still holds is all that comes, and there is room for that: the end
+            // that stands behind may be one that does not wait for receives.
+            self.rx.hung_up = true;
+            self.rx.paused = false;
+            self.use_carry(me, guard, up)?;
         }
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         self.receive(ends, me, scratch, guard, up)
@@ -347,7 +374,7 @@ pub(super) fn start_receiving(me: &mut Side, link: &mut Link, guard: &Guard, up:
     });
 }
 
-/// A receive was posted. The consumer is at it: if time runs out for that, it begins anew.
+/// A receive was posted.
 pub(super) fn posted_recv(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
     if matches!(link, Link::Tcp(stream) if me.told && stream.rx.is_waiting()) {
         service(me, link, guard, up, |stream, (me, up)| {
@@ -364,9 +391,14 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     if !matches!(down, Down::Closed) {
         log::info!("connection over TCP broken: {down}");
     }
+    let how = match down {
+        Down::Late => End::Aborted,
+        _ => End::Graceful,
+    };
     let (event, terminate) = match down {
         Down::Closed => (CmEvent::Disconnected, None),
         Down::Lost => (CmEvent::Broken, None),
+        Down::Late => (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None))),
         Down::Protocol(error, offending) => (CmEvent::Broken, Some((error, offending))),
         Down::Request(number, status) => {
             me.fail_request(number, status, up);
@@ -389,19 +421,36 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
         let offending = offending.as_ref().map_or(&[][..], |o| o);
         let mut bytes = [0; TERMINATE_FPDU_MAX];
         let bytes = terminate::encode(error, offending, stream.crc, &mut bytes);
-        stream.tx.put(bytes);
-        close(*stream);
+        if !stream.tx.closed {
+            stream.tx.put(bytes);
+        }
+        end(*stream, how);
     }
 }
 
-/// Ends the transport in order: what is begun goes out whole, then the end.
-pub(super) fn close(mut stream: Stream) {
+/// Ends the transport of a connection that the consumer has ended at once.
+pub(super) fn abort(mut stream: Stream) {
+    if stream.tx.open && !stream.tx.closed {
+        let mut bytes = [0; TERMINATE_FPDU_MAX];
+        let bytes = terminate::encode(WireError::RDMAP_ABORTED, &[], stream.crc, &mut bytes);
+        stream.tx.put(bytes);
+    }
+    let how = if stream.finished {
+        End::Reset
+    } else {
+        End::Aborted
+    };
+    end(stream, how);
+}
+
+/// Ends the transport: what is begun goes out whole, then the end.
+fn end(mut stream: Stream, how: End) {
     let rest = if stream.tx.closed {
         Vec::new()
     } else {
         stream.tx.take_pending()
     };
-    linger::linger(stream.watch, rest);
+    linger::linger(stream.watch, rest, how);
 }
 
 /// What the engine knows of a stream.

@@ -52,7 +52,10 @@ pub(super) struct Rx {
     pub begun: bool,
     /// The peer has said that nothing more comes.
     pub ended: bool,
-    /// It has, as was seen while paused: there may be more to read before that.
+    /// Writes to the socket before that: see [`Tx::writes`](super::tx::Tx::writes).
+    pub writes_at_end: u64,
+    /// The peer has said that nothing more comes, and what the socket still holds is read, however much has to wait
+    /// for receives.
     pub hung_up: bool,
     /// There may be more to read than was read in one turn.
     pub more: bool,
@@ -79,11 +82,19 @@ impl Rx {
             paused: false,
             begun: false,
             ended: false,
+            writes_at_end: 0,
             hung_up: false,
             more: false,
             answered: 0,
             uncounted: 0,
         }
+    }
+
+    /// The peer's consumer has ended the connection at once: nothing waits for receives.
+    pub fn abort(&mut self) {
+        self.ended = true;
+        self.stash.clear();
+        self.stash_bytes = 0;
     }
 
     /// An FPDU was torn off.
@@ -122,6 +133,7 @@ impl Stream {
             let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     self.rx.ended = true;
+                    self.rx.writes_at_end = self.tx.writes;
                     more = false;
                     break;
                 }
@@ -215,6 +227,10 @@ impl Stream {
             if !self.rx.begun {
                 self.begin(me, up);
             }
+            if self.rx.ended {
+                // Nothing counts behind a Terminate.
+                return Ok(bytes.len());
+            }
         }
     }
 
@@ -226,7 +242,8 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<Taken, Down> {
-        if matches!(segment, Segment::Send { .. }) && self.rx.stash_bytes >= STASH {
+        let full = self.rx.stash_bytes >= STASH && !self.rx.hung_up;
+        if matches!(segment, Segment::Send { .. }) && full {
             return Ok(Taken::Pause);
         }
         let sequence = &mut self.rx.sequence;
@@ -266,8 +283,12 @@ impl Stream {
                 self.tx.responses.push_back(Response { msn, request });
             }
             Segment::Terminate { .. } => {
-                let terminate = Terminate::parse(payload);
-                return Err(terminate.map_or(Down::Lost, Down::Terminated));
+                let terminate = Terminate::parse(payload).map_err(|_| Down::Lost)?;
+                if terminate.error != WireError::RDMAP_ABORTED || self.waits.is_some() {
+                    return Err(Down::Terminated(terminate));
+                }
+                // The peer's consumer has ended the connection: nothing waits any longer.
+                self.rx.abort();
             }
         }
         Ok(Taken::Yes)
@@ -291,9 +312,6 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
-        if self.rx.ended || self.rx.hung_up {
-            self.ending.gone_on();
-        }
         while !self.rx.stash.is_empty() && is_supplied(me, up)? {
             let Some(stashed) = self.rx.stash.pop_front() else {
                 break;
@@ -376,7 +394,10 @@ impl Stream {
 
     /// What the socket is to be watched for.
     pub(super) fn interest(&self) -> EventFlags {
-        let mut events = if self.rx.ended || self.rx.paused && self.rx.hung_up {
+        let mut events = if self.rx.ended && self.rx.is_waiting() {
+            // A reset is told without being asked for.
+            EventFlags::ET
+        } else if self.rx.ended {
             EventFlags::empty()
         } else if self.rx.paused {
             EventFlags::RDHUP

@@ -81,6 +81,8 @@ pub(super) struct Tx {
     pub lost: bool,
     /// The socket is full.
     pub blocked: bool,
+    /// Writes to the socket so far.
+    pub writes: u64,
 }
 
 /// What the last byte of an FPDU finishes.
@@ -132,6 +134,7 @@ impl Tx {
             closed: false,
             lost: false,
             blocked: false,
+            writes: 0,
         }
     }
 
@@ -215,7 +218,10 @@ impl Tx {
             let rest = &self.pending[self.sent..];
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match rustix::net::send(watch, rest, flags) {
-                Ok(n) => self.sent += n,
+                Ok(n) => {
+                    self.sent += n;
+                    self.writes += 1;
+                }
                 Err(error) => {
                     self.refused(error);
                     return Ok(false);
@@ -350,6 +356,7 @@ impl Tx {
                 return Ok(false);
             }
         };
+        self.writes += 1;
         let mut start = 0;
         for frame in &*frames {
             if taken <= start {

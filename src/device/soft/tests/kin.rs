@@ -207,9 +207,16 @@ fn strangers() {
     kin.say(b"GET / HTTP/1.0\r\n\r\n");
     assert!(kin.heard_the_end());
     assert!(server.requests.try_recv().is_err());
-    let (_kin, b) = connected(&device);
+    let (kin, b) = connected(&device);
     b.qp.disconnect(true);
-    assert!(_kin.heard_the_end());
+    until(|| kin.wire.theirs().state() == State::Closed);
+    kin.wire.ours().set_state(State::Closed);
+    drop(kin);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    let (kin, b) = connected(&device);
+    b.qp.disconnect(false);
+    assert!(kin.heard_the_end());
+    assert_eq!(kin.wire.theirs().state(), State::Aborted);
 }
 
 /// A peer that breaks off before it is established.

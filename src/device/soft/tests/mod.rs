@@ -5,6 +5,7 @@ mod bursts;
 mod chaos;
 mod connections;
 mod data;
+mod ends;
 mod engine;
 mod failures;
 mod kin;

@@ -221,10 +221,14 @@ fn the_end_waits_for_many_late_receives() {
 /// A consumer that never posts receives is told after a while.
 #[test]
 fn the_end_does_not_wait_for_ever() {
-    let (mut raw, b) = connected();
+    let device = Soft::open("127.0.0.1 path=tcp linger=1").unwrap();
+    let b = End::new(&device, attr());
+    let mut raw = raw::initiate(&b, 2);
+    raw.send(&rtr());
+    assert_eq!(b.event(), established(b""));
     raw.fpdu(&send_header(1, 0, true, 3), b"one");
     drop(raw);
-    assert_eq!(b.event(), CmEvent::Disconnected);
+    assert_eq!(b.event(), CmEvent::Broken);
 }
 
 /// Every violation is answered with its Terminate and breaks the connection.
