@@ -178,7 +178,7 @@ $(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/measure.h $(C_
 bench-verbs-bin: libs $(BENCH)/lib/librdmacm.so.1 $(BENCH)/overhead_raw $(BENCH)/overhead_dat
 
 bench-verbs:
-	scripts/deps.sh bench
+	scripts/deps.sh bench-verbs
 	@$(MAKE) --no-print-directory bench-verbs-bin
 	scripts/bench-verbs.sh $(OUT) $(ROUNDS)
 

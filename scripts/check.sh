@@ -18,11 +18,17 @@ count() {
 	/^ok / { if (/# SKIP/) skipped++; else passed++ }
 	/^not ok / { failed++ }
 	/^test result:/ { passed += $4; failed += $6 }
-	# Python says how many there were, and then how many of them were bad.
+	# Python says how many there were, and then how many of them were bad
+	# or skipped.
 	/^Ran [0-9]+ tests? in / { passed += $2 }
-	/^FAILED \(/ {
-		split($0, parts, /[^0-9]+/)
-		for (i in parts) { passed -= parts[i]; failed += parts[i] }
+	/^(OK|FAILED) \(/ {
+		split($0, parts, /[(), ]+/)
+		for (i in parts) {
+			if (split(parts[i], pair, "=") != 2)
+				continue
+			passed -= pair[2]
+			if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
+		}
 	}
 	END { print passed + 0, failed + 0, skipped + 0 }' "$1"
 }
