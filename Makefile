@@ -9,7 +9,11 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR     ?= $(PREFIX)/bin
 MANDIR     ?= $(PREFIX)/share/man
 DOCDIR     ?= $(PREFIX)/share/doc/libdat
+# What make install has put there, for make uninstall. Empty, none is written.
+MANIFEST   ?= $(DOCDIR)/manifest
 DESTDIR    ?=
+LDCONFIG   ?= ldconfig
+export LDCONFIG
 
 # Rust is often installed for the user alone.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -24,11 +28,12 @@ REPEAT     ?= 1
 ROUNDS     ?= 7
 ONLY       ?=
 
-# The file names behind the SONAMEs libdat.so.1 and libdat2.so.2.
-LIB1 := libdat.so.1.0.2
-LIB2 := libdat2.so.2.0.0
-TOOLS := dat-info dat-perf
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# The file names behind the SONAMEs libdat.so.1 and libdat2.so.2. Distributions have the original
+# libraries as libdat.so.1.0.2 and libdat2.so.2.0.0.
+LIB1 := libdat.so.1.libdat-$(VERSION)
+LIB2 := libdat2.so.2.libdat-$(VERSION)
+TOOLS := dat-info dat-perf
 
 OUT    := build/$(PROFILE)
 TARGET := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
@@ -45,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -62,8 +67,8 @@ help:
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
-	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf alone'
-	@echo 'make uninstall  remove what make install has put there'
+	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
+	@echo 'make uninstall  remove what make install has put there (same PREFIX)'
 	@echo 'make clean      remove build/ and target/'
 
 loom:
@@ -178,14 +183,26 @@ $(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/measure.h $(C_
 bench-verbs-bin: libs $(BENCH)/lib/librdmacm.so.1 $(BENCH)/overhead_raw $(BENCH)/overhead_dat
 
 bench-verbs:
-	scripts/deps.sh bench
+	scripts/deps.sh bench-verbs
 	@$(MAKE) --no-print-directory bench-verbs-bin
 	scripts/bench-verbs.sh $(OUT) $(ROUNDS)
 
 # --- installation --------------------------------------------------------------------------
 
-D := $(DESTDIR)
 install: $(TARGET)/.libdat-built
+	@for directory in '$(LIBDIR)' '$(INCLUDEDIR)' '$(BINDIR)' '$(MANDIR)' '$(DOCDIR)'; do \
+		case $$directory in /*) ;; *) \
+			echo "install: $$directory is no absolute path" >&2; exit 1 ;; esac; \
+	done
+	@stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && \
+	$(MAKE) --no-print-directory --silent stage D="$$stage" && \
+	scripts/install.sh install "$$stage" '$(DESTDIR)' '$(MANIFEST)' '$(LIBDIR)'
+	@echo 'No dat.conf is installed and none is touched: without one the built-in table applies.'
+	@echo 'An example: $(DOCDIR)/dat.conf.example'
+
+# Everything that is installed, below the directory D.
+stage: $(TARGET)/.libdat-built
+	@[ -n '$(D)' ]
 	$(INSTALL) -d '$(D)$(LIBDIR)/pkgconfig' '$(D)$(INCLUDEDIR)/dat' '$(D)$(INCLUDEDIR)/dat2' \
 		'$(D)$(BINDIR)' '$(D)$(DOCDIR)'
 	$(INSTALL_DATA) $(TARGET)/libdat.so '$(D)$(LIBDIR)/$(LIB1)'
@@ -208,21 +225,9 @@ install: $(TARGET)/.libdat-built
 		$(INSTALL_DATA) $$page '$(D)$(MANDIR)'/man$${page##*.} || exit 1; \
 	done
 	$(INSTALL_DATA) README.md LICENSE-MIT LICENSE-APACHE dat.conf.example '$(D)$(DOCDIR)'
-	@if [ -z '$(D)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
-	@echo 'No dat.conf is installed and none is touched: without one the built-in table applies.'
-	@echo 'An example: $(DOCDIR)/dat.conf.example'
 
 uninstall:
-	rm -f '$(D)$(LIBDIR)/libdat.so' '$(D)$(LIBDIR)/libdat.so.1' '$(D)$(LIBDIR)/$(LIB1)' \
-		'$(D)$(LIBDIR)/libdat2.so' '$(D)$(LIBDIR)/libdat2.so.2' '$(D)$(LIBDIR)/$(LIB2)' \
-		'$(D)$(LIBDIR)/pkgconfig/dat.pc' '$(D)$(LIBDIR)/pkgconfig/dat2.pc'
-	rm -f $(patsubst include/%,'$(D)$(INCLUDEDIR)/%',$(wildcard include/dat/*.h include/dat2/*.h))
-	rm -f $(TOOLS:%='$(D)$(BINDIR)/%')
-	for page in man/*.[1-8]; do rm -f '$(D)$(MANDIR)'/man$${page##*.}/$${page#man/}; done
-	rm -f '$(D)$(DOCDIR)/README.md' '$(D)$(DOCDIR)/LICENSE-MIT' \
-		'$(D)$(DOCDIR)/LICENSE-APACHE' '$(D)$(DOCDIR)/dat.conf.example'
-	-rmdir '$(D)$(INCLUDEDIR)/dat' '$(D)$(INCLUDEDIR)/dat2' '$(D)$(DOCDIR)' 2>/dev/null
-	@if [ -z '$(D)' ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+	scripts/install.sh uninstall '$(DESTDIR)' '$(MANIFEST)'
 
 clean:
 	rm -rf build

@@ -12,44 +12,50 @@ total_passed=0
 total_failed=0
 summary=
 
-# count LOG: what a log reports, as "passed failed"
+# count LOG: what a log reports, as "passed failed skipped"
 count() {
 	awk '
-	/^ok / && !/# SKIP/ { passed++ }
+	/^ok / { if (/# SKIP/) skipped++; else passed++ }
 	/^not ok / { failed++ }
 	/^test result:/ { passed += $4; failed += $6 }
-	# Python says how many there were, and then how many of them were bad.
+	# Python says how many there were, and then how many of them were bad
+	# or skipped.
 	/^Ran [0-9]+ tests? in / { passed += $2 }
-	/^FAILED \(/ {
-		split($0, parts, /[^0-9]+/)
-		for (i in parts) { passed -= parts[i]; failed += parts[i] }
+	/^(OK|FAILED) \(/ {
+		split($0, parts, /[(), ]+/)
+		for (i in parts) {
+			if (split(parts[i], pair, "=") != 2)
+				continue
+			passed -= pair[2]
+			if (pair[1] == "skipped") skipped += pair[2]; else failed += pair[2]
+		}
 	}
-	END { print passed + 0, failed + 0 }' "$1"
+	END { print passed + 0, failed + 0, skipped + 0 }' "$1"
 }
 
 # suite NAME COMMAND...
 suite() {
-	local name=$1 log passed failed status start=$SECONDS
+	local name=$1 log passed failed skipped status start=$SECONDS
 	shift
 	case " $wanted " in *" $name "*) ;; *) return ;; esac
 	log=$logs/$name.log
 	echo "=== $name: $*"
 	"$@" 2>&1 | tee "$log"
 	status=$?
-	read -r passed failed < <(count "$log")
+	read -r passed failed skipped < <(count "$log")
 	# A suite that reports no tests is one test itself; one that died has failed.
 	if [ $status != 0 ] && [ "$failed" = 0 ]; then
 		failed=1
-	elif [ $status = 0 ] && [ $((passed + failed)) = 0 ]; then
+	elif [ $status = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
 		passed=1
 	fi
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
-	summary+=$(printf '%-16s %5d passed %5d failed %5d s' \
-		"$name" "$passed" "$failed" $((SECONDS - start)))$'\n'
+	summary+=$(printf '%-16s %5d passed %5d failed %5d skipped %5d s' \
+		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo install vm}
+wanted=${*:-fmt clippy rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
@@ -66,6 +72,7 @@ suite ctest-valgrind "${make[@]}" PROFILE=release VALGRIND=1 ctest
 suite dtest "${make[@]}" PROFILE=release dtest
 suite dapltest "${make[@]}" PROFILE=release dapltest
 suite demo scripts/demo.sh build/release --quick
+suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make
 # vm-check` runs more, see vm/README.md.

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# deps.sh build|check|bench: installs the Debian packages (and Rust components) that are missing.
-# Says what it installs; does nothing, and needs no network, when nothing is missing.
+# deps.sh [--list] build|check|bench|bench-verbs: installs the Debian packages (and Rust
+# components) that are missing. Says what it installs; does nothing, and needs no network, when
+# nothing is missing. With --list it only says what is needed.
 set -eu
 
 # What a build of the libraries and of C programs on them needs.
@@ -12,18 +13,29 @@ build='gcc libc6-dev make lld'
 # The last are for the programs and the devices of the virtual machine.
 check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
 	ibverbs-providers libibverbs-dev librdmacm-dev'
-# What libdat is measured beside, and what drives it.
+# What libdat is measured beside (make bench), and what drives it.
 bench='ucx-utils libfabric-bin iproute2 util-linux python3'
 
-# What the comparison with the original library needs on top of a build.
-bench='valgrind libibverbs-dev librdmacm-dev libdapl2'
+# What the comparison with the original library needs (make bench-verbs).
+bench_verbs='valgrind libibverbs-dev librdmacm-dev libdapl2'
 
+list=
+if [ "${1-}" = --list ]; then
+	list=1
+	shift
+fi
 case "${1-}" in
 build) wanted=$build ;;
 check) wanted="$build $check" ;;
 bench) wanted="$build $bench" ;;
-*) echo "usage: $0 build|check|bench" >&2; exit 2 ;;
+bench-verbs) wanted="$build $bench_verbs" ;;
+*) echo "usage: $0 [--list] build|check|bench|bench-verbs" >&2; exit 2 ;;
 esac
+if [ -n "$list" ]; then
+	# shellcheck disable=SC2086 # a list of names
+	printf '%s\n' $wanted
+	exit
+fi
 
 if command -v dpkg-query >/dev/null; then
 	missing=

@@ -15,6 +15,7 @@ pub mod abi;
 pub mod dapl;
 pub mod device;
 pub mod entry;
+mod environment;
 pub mod error;
 pub mod handle;
 pub mod log_sink;

@@ -4,12 +4,13 @@
 //! bit of its target; then it goes where `DAT_DBG_DEST` says. Nothing is ever written to
 //! standard output, which belongs to the program (the originals wrote there).
 
-use std::env;
 use std::ffi::CString;
 use std::io::{self, Write};
 use std::sync::Once;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::environment;
 
 /// Target of messages about the static registry (`DAT_DBG_TYPE` 0x04).
 pub const STATIC_REGISTRY: &str = "dat::static";
@@ -111,9 +112,10 @@ fn number(text: &str) -> u32 {
         })
 }
 
-/// The value of a variable, or `default` when it is not set.
+/// The number that a variable has, or `default` when it is not set or no text.
 fn variable(name: &str, default: u32) -> u32 {
-    env::var(name).map_or(default, |text| number(&text))
+    let text = environment::variable(name).and_then(|value| value.into_string().ok());
+    text.map_or(default, |text| number(&text))
 }
 
 /// Installs the sink, once; the environment is read then. If the program is a Rust program

@@ -116,14 +116,19 @@ class Comparison:
     ratio: float | None
     spread: tuple | None
     needed: float
-    # Whether everything that decides was met in this placement.
-    complete: bool
+    # Others that decide and have figures, but none in this placement.
+    unmet: tuple
+    # Others that decide and have no figure at all.
+    absent: tuple
 
     @property
     def verdict(self):
-        if self.ratio is None or not self.complete:
+        if self.ratio is None:
             return "open"
-        return "reached" if self.ratio >= self.needed else "missed"
+        if self.ratio < self.needed:
+            # One that is missing could only be better than those that are there.
+            return "missed"
+        return "open" if self.unmet or self.absent else "reached"
 
 
 @dataclass
@@ -142,7 +147,7 @@ def compare(target, place, samples, everywhere):
     ours = summarise(target.ours, samples, higher)
     if ours is None:
         return None
-    found, complete = [], True
+    found, unmet, absent = [], [], []
     for source in target.others:
         if not source.decides:
             continue
@@ -150,11 +155,13 @@ def compare(target, place, samples, everywhere):
         if summary is not None:
             found.append((source.name, summary))
         elif summarise(source, everywhere, higher) is not None:
-            # It runs, but was not met here, and might be the best.
-            complete = False
+            unmet.append(source.name)
+        else:
+            absent.append(source.name)
     needed = target.needed["near" if place != "far" else "far"]
+    missing = (tuple(unmet), tuple(absent))
     if not found:
-        return Comparison(place, ours, None, None, None, None, needed, False)
+        return Comparison(place, ours, None, None, None, None, needed, *missing)
     pick = max if higher else min
     name, other = pick(found, key=lambda entry: entry[1].value)
     pairs = [
@@ -164,11 +171,13 @@ def compare(target, place, samples, everywhere):
     ]
     times = ratio(ours.value, other.value, higher)
     spread = (min(pairs), max(pairs)) if pairs else None
-    return Comparison(place, ours, name, other, times, spread, needed, complete)
+    return Comparison(place, ours, name, other, times, spread, needed, *missing)
 
 
 def judge(target, samples):
-    """The verdict: like is compared with like, and every placement that was met counts."""
+    """The verdict: like is compared with like, and every placement that was met counts. Without a
+    figure of ours a target is missed. It stays open if another one that decides, and might have
+    been better than us, gave none."""
     mine = [s for s in samples if s.target == target.key]
     comparisons = []
     if not target.one_processor:
@@ -177,16 +186,26 @@ def judge(target, samples):
             comparison = compare(target, place, here, mine)
             if comparison is not None:
                 comparisons.append(comparison)
-    if all(c.verdict == "open" for c in comparisons):
+    if all(c.verdict == "open" and (c.unmet or c.ratio is None) for c in comparisons):
         # No two samples alike: then all of them, which is said.
         comparison = compare(target, "any", mine, mine)
         comparisons = [comparison] if comparison else []
-    errors = sorted({f"{s.source}: {s.error}" for s in mine if s.error})
-    note = "; ".join(errors)
-    verdicts = [c.verdict for c in comparisons if c.verdict != "open"]
-    if not comparisons:
-        return Result(target, [], "missed", note or "no figure of ours")
-    if not verdicts:
-        return Result(target, comparisons, "missed", note or "nothing to compare with")
-    verdict = "missed" if "missed" in verdicts else "reached"
+    note = "; ".join(said for source in target.sources for said in failures(source, mine))
+    verdicts = {c.verdict for c in comparisons}
+    if not comparisons or "missed" in verdicts:
+        verdict = "missed"
+    elif "reached" in verdicts and not any(c.absent for c in comparisons):
+        verdict = "reached"
+    else:
+        verdict = "open"
     return Result(target, comparisons, verdict, note)
+
+
+def failures(source, samples):
+    """What is to be said of a source that has failed, once or always."""
+    mine = [s for s in samples if s.source == source.name]
+    errors = sorted({s.error for s in mine if s.error})
+    if any(s.value is not None for s in mine):
+        return [f"{source.name}: {error}" for error in errors]
+    why = f": {', '.join(errors)}" if errors else ""
+    return [f"{source.name} gave no figure{why}"]

@@ -64,7 +64,8 @@ def bars(results):
             parts.append(text(LEFT + WIDTH + 8, y + 14, words, size=11))
             y += ROW
         if not drawn:
-            parts.append(text(LEFT + WIDTH + 8, y + 14, "no figure", size=11))
+            words = "open" if result.comparisons else "no figure"
+            parts.append(text(LEFT + WIDTH + 8, y + 14, words, size=11))
             y += height
     return parts, y
 

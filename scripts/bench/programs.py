@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -16,6 +17,14 @@ START = 8
 DAT_QUALIFIER = 18520
 UCX_PORT = 18521
 FI_PORT = 47592
+
+
+# The programs of others that are run, and the packages of Debian that bring them.
+PACKAGES = {
+    "ucx_perftest": "ucx-utils",
+    "fi_pingpong": "libfabric-bin",
+    "taskset": "util-linux",
+}
 
 
 class Failed(Exception):
@@ -90,8 +99,16 @@ def parse_fi(text):
 # --- running -------------------------------------------------------------------------------
 
 
+def of_others(program):
+    """The name of a program of another project, if it can be run."""
+    package = PACKAGES[program]
+    if not shutil.which(program):
+        raise Failed(f"{program} is not installed (package {package})")
+    return program
+
+
 def pinned(cpu, command):
-    return ["taskset", "-c", str(cpu), *command]
+    return [of_others("taskset"), "-c", str(cpu), *command]
 
 
 def listening(port):
@@ -226,7 +243,7 @@ def ucx(unit, test, size, tls, loopback=False, extra=(), number=None):
             del env["UCX_NET_DEVICES"]
         env["UCX_WARN_UNUSED_ENV_VARS"] = "n"
         first, second = context.cpus
-        tool = ["ucx_perftest", "-p", str(UCX_PORT)]
+        tool = [of_others("ucx_perftest"), "-p", str(UCX_PORT)]
         if loopback:
             text = run_one(pinned(first, [*tool, "-l", *what]), env)
             return ucx_figure(parse_ucx(text), unit, size, trips=2)
@@ -245,7 +262,8 @@ def fabric(provider, endpoint, size):
 
     def run(context):
         count = iterations(size, provider == "shm") // 2
-        tool = ["fi_pingpong", "-p", provider, "-e", endpoint, "-I", str(count), "-S", str(size)]
+        what = ["-p", provider, "-e", endpoint, "-I", str(count), "-S", str(size)]
+        tool = [of_others("fi_pingpong"), *what]
         first, second = context.cpus
         server, client = pinned(second, tool), pinned(first, [*tool, "127.0.0.1"])
         return parse_fi(run_pair(server, client, FI_PORT, context.environment()))

@@ -70,6 +70,13 @@ def table(results):
     return "\n".join(text + notes)
 
 
+def sum_of(results):
+    """How many targets have which verdict."""
+    verdicts = [result.verdict for result in results]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("reached", "missed", "open"))
+    return f"{len(results)} targets: {counts}"
+
+
 def machine():
     """What the figures depend on."""
     model = ""

@@ -70,6 +70,10 @@ def samples(source, values, place="near"):
     return [Sample("shm.x", source, n, value, place) for n, value in enumerate(values)]
 
 
+def failed(source, error=None):
+    return [Sample("shm.x", source, 9, None, "near", (), error)]
+
+
 class Verdicts(unittest.TestCase):
     def test_places(self):
         self.assertEqual(place_of(30, 60), "near")
@@ -99,12 +103,12 @@ class Verdicts(unittest.TestCase):
     def test_a_placement_without_the_best_other_one_is_open(self):
         taken = samples("libdat", [4]) + samples("a", [2]) + samples("b", [9])
         taken += samples("libdat", [4], "far") + samples("b", [9], "far")
-        two = target(others=("a", "b", "never"), needed=0.5)
+        two = target(others=("a", "b"), needed=0.5)
         result = judge(two, taken)
         self.assertEqual([c.verdict for c in result.comparisons], ["reached", "open"])
         self.assertEqual(result.verdict, "reached")
-        only_far = judge(two, [s for s in taken if s.source != "a"]).comparisons
-        self.assertEqual([c.verdict for c in only_far], ["reached", "reached"])
+        worse = judge(target(others=("a", "b"), needed=3), taken).comparisons
+        self.assertEqual([c.verdict for c in worse], ["missed", "missed"])
 
     def test_the_best_other_one_counts(self):
         taken = samples("libdat", [10]) + samples("a", [5]) + samples("b", [8])
@@ -121,12 +125,56 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(judge(changed, taken).comparisons[0].ratio, 2)
         self.assertEqual(judge(plain, taken).comparisons[0].ratio, 25)
 
-    def test_what_failed_is_missed_and_said(self):
-        bad = Sample("shm.x", "libdat", 0, None, "near", (), "no connection")
-        result = judge(target(), [bad] + samples("peer", [1]))
-        self.assertEqual((result.verdict, result.note), ("missed", "libdat: no connection"))
-        alone = judge(target(), samples("libdat", [1]))
-        self.assertEqual(alone.verdict, "missed")
+    def test_what_of_ours_failed_is_missed_and_said(self):
+        result = judge(target(), failed("libdat", "no connection") + samples("peer", [1]))
+        said = "libdat gave no figure: no connection"
+        self.assertEqual((result.verdict, result.note), ("missed", said))
+        self.assertEqual(judge(target(), failed("libdat") + failed("peer")).verdict, "missed")
+
+    def test_a_target_whose_other_program_did_not_run_is_open(self):
+        result = judge(target(), samples("libdat", [1]) + failed("peer", "is not installed"))
+        said = "peer gave no figure: is not installed"
+        self.assertEqual((result.verdict, result.note), ("open", said))
+        # Nobody has started it.
+        result = judge(target(), samples("libdat", [1]))
+        self.assertEqual((result.verdict, result.note), ("open", "peer gave no figure"))
+        alone = target(one_processor=True)
+        self.assertEqual(judge(alone, samples("libdat", [1]) + failed("peer")).verdict, "open")
+
+    def test_an_absent_one_may_be_the_best(self):
+        two = target(others=("a", "b"))
+        better = samples("libdat", [1]) + samples("a", [2]) + failed("b", "no server")
+        result = judge(two, better)
+        self.assertEqual((result.verdict, result.note), ("open", "b gave no figure: no server"))
+        self.assertEqual([(c.place, c.verdict) for c in result.comparisons], [("near", "open")])
+        # Whatever the absent one does, this is not the best.
+        worse = samples("libdat", [4]) + samples("a", [2]) + failed("b", "no server")
+        self.assertEqual(judge(two, worse).verdict, "missed")
+
+    def test_an_absent_one_that_does_not_decide_is_only_said(self):
+        shown = Source("shown", None, decides=False)
+        plain = target()
+        both = Target(**{**plain.__dict__, "others": (*plain.others, shown)})
+        taken = samples("libdat", [1]) + samples("peer", [2]) + failed("shown", "no server")
+        result = judge(both, taken)
+        said = "shown gave no figure: no server"
+        self.assertEqual((result.verdict, result.note), ("reached", said))
+
+    def test_one_that_failed_once_still_decides(self):
+        taken = samples("libdat", [1]) + samples("peer", [2]) + failed("peer", "no server")
+        result = judge(target(), taken)
+        self.assertEqual((result.verdict, result.note), ("reached", "peer: no server"))
+
+    def test_the_sum_counts_every_verdict(self):
+        results = [
+            judge(target(), samples("libdat", [1]) + samples("peer", [2])),
+            judge(target(), samples("libdat", [3]) + samples("peer", [2])),
+            judge(target(), samples("libdat", [1])),
+            judge(target(), samples("libdat", [1])),
+        ]
+        self.assertEqual(report.sum_of(results), "4 targets: 1 reached, 1 missed, 2 open")
+        self.assertFalse(main.all_reached(results))
+        self.assertTrue(main.all_reached(results[:1]))
 
 
 class Output(unittest.TestCase):
@@ -142,6 +190,10 @@ class Output(unittest.TestCase):
         self.assertTrue(lines[2].endswith("missed"), lines[2])
         nothing = judge(target(), [])
         self.assertIn("missed", report.table([nothing]))
+        alone = judge(target(), samples("libdat", [1]) + failed("peer", "no server"))
+        text = report.table([alone])
+        self.assertTrue(text.splitlines()[1].endswith("open"), text)
+        self.assertIn("peer gave no figure: no server", text)
 
     def test_figures(self):
         self.assertEqual([report.figure(v) for v in (0.0304, 1.5, 12.34, 250.4, None)],
@@ -154,8 +206,10 @@ class Output(unittest.TestCase):
 
     def test_svg_is_xml(self):
         nothing = judge(target(), [])
-        picture = plot.svg(self.results() + [nothing], "a <machine> & more")
+        alone = judge(target(), samples("libdat", [1]))
+        picture = plot.svg(self.results() + [nothing, alone], "a <machine> & more")
         self.assertTrue(xml.fromstring(picture).tag.endswith("svg"))
+        self.assertEqual((picture.count(">no figure<"), picture.count(">open<")), (1, 1))
         self.assertEqual(plot.x_of(1), plot.LEFT + plot.WIDTH / 2)
         self.assertEqual(plot.x_of(1e9), plot.LEFT + plot.WIDTH)
 

@@ -15,6 +15,11 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
+/// Size of a thread's stack, in bytes. Without one the standard library takes it from the
+/// environment (`RUST_MIN_STACK`), which is not for the user of a set-uid program to choose, nor
+/// meant for us.
+const STACK: usize = 2 << 20;
+
 /// No signal handler of the program runs in this thread until it is dropped.
 pub(super) struct Quiet(libc::sigset_t);
 
@@ -57,5 +62,8 @@ pub(super) fn start<R: Send + 'static>(
 ) -> io::Result<JoinHandle<R>> {
     // The thread begins with the mask of the one that starts it.
     let _quiet = Quiet::with(&FAULTS);
-    Builder::new().name(name.into()).spawn(body)
+    Builder::new()
+        .name(name.into())
+        .stack_size(STACK)
+        .spawn(body)
 }

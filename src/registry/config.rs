@@ -11,8 +11,9 @@
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -258,10 +259,43 @@ fn discovered(setup: &Setup, builtin: &Builtin) -> Vec<Entry> {
         .collect()
 }
 
+/// Opens a file that can be read without waiting for anybody.
+fn open(path: &Path) -> io::Result<File> {
+    // Before it is opened: that alone wakes a writer of a FIFO, and does things to devices.
+    check_kind(&fs::metadata(path)?)?;
+    // The kernel also has regular files that keep their reader waiting, such as /proc/kmsg.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    // The name may have got to another file meanwhile.
+    check_kind(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Refuses everything but regular files and `/dev/null`, by which users say that they want no
+/// entries.
+fn check_kind(metadata: &fs::Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_char_device() && metadata.rdev() == libc::makedev(1, 3) {
+        return Ok(());
+    }
+    let what = if kind.is_dir() {
+        "directory"
+    } else if kind.is_fifo() {
+        "FIFO"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    };
+    Err(io::Error::other(format!(
+        "it is a {what}, not a regular file"
+    )))
+}
+
 /// The content of a file, as far as [`FILE_MAX`].
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let mut file = File::open(path)?.take(FILE_MAX);
+    let mut file = open(path)?.take(FILE_MAX);
     file.read_to_end(&mut text)?;
     if text.len() as u64 == FILE_MAX && file.into_inner().read(&mut [0])? > 0 {
         log::error!(

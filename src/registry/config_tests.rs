@@ -120,6 +120,66 @@ fn the_override_is_strict() {
     }
 }
 
+/// What is read of a file, by another thread: this one waits no longer than any read takes.
+fn read_in_time(path: &Path) -> io::Result<Vec<u8>> {
+    let (result, arrives) = std::sync::mpsc::channel();
+    let path = path.to_owned();
+    std::thread::spawn(move || result.send(read(&path)));
+    let limit = std::time::Duration::from_secs(20);
+    arrives.recv_timeout(limit).expect("the read ends")
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let dir = Dir::new();
+    let fifo = dir.0.join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let socket = dir.0.join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let [around, to_fifo] = [dir.0.join("around"), dir.0.join("to-fifo")];
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    std::os::unix::fs::symlink(&fifo, &to_fifo).unwrap();
+    for (path, what) in [
+        (&fifo, "it is a FIFO, not a regular file"),
+        (&to_fifo, "it is a FIFO, not a regular file"),
+        (&socket, "it is a socket, not a regular file"),
+        (&dir.0, "it is a directory, not a regular file"),
+        (
+            &PathBuf::from("/dev/zero"),
+            "it is a device, not a regular file",
+        ),
+        (&around, "Too many levels of symbolic links (os error 40)"),
+    ] {
+        let error = read_in_time(path).unwrap_err();
+        assert_eq!(error.to_string(), what, "{path:?}");
+        let setup = setup(Version::V2);
+        assert_eq!(entries(&setup, Some(path.as_os_str()), &[""]), []);
+        // Of the default files it is as good as absent, but said.
+        let good = dir.file("good", HARDWARE);
+        assert_eq!(defaults(Version::V2, &[path.clone(), good]).len(), 2);
+    }
+}
+
+/// How users say that they want no entries.
+#[test]
+fn the_null_device_is_an_empty_file() {
+    let null = Path::new("/dev/null");
+    assert_eq!(read(null).unwrap(), b"");
+    let found = entries(&setup(Version::V2), Some(null.as_os_str()), &[""]);
+    assert_eq!(found, []);
+    let found = defaults(Version::V2, &[null.to_owned()]);
+    assert_eq!(found, [BUILTIN_2_0]);
+}
+
+#[test]
+fn a_link_to_a_regular_file_is_followed() {
+    let dir = Dir::new();
+    let file = dir.file("a", HARDWARE);
+    let link = dir.0.join("link");
+    std::os::unix::fs::symlink(file, &link).unwrap();
+    assert_eq!(read(&link).unwrap(), HARDWARE.as_bytes());
+}
+
 #[test]
 fn only_user_level_defaults_are_installed() {
     let dir = Dir::new();

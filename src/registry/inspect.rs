@@ -1,12 +1,11 @@
 //! A look at the registry in force, for `dat-info`: where each entry comes from, what serves
 //! it, and whether that is there. Nothing is opened and no provider is initialised.
 
-use std::env;
-
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
 use super::statics::VERBS;
 use super::{Setup, builtin};
+use crate::environment;
 
 /// An entry of the static registry, explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +22,7 @@ pub struct Report {
 /// The entries of the registry that a program started now in this environment would have.
 /// Provider libraries are loaded for a look, so what they import has to be in the global scope.
 pub fn reports(setup: &Setup) -> Vec<Report> {
-    let file = env::var_os(config::OVERRIDE);
+    let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
     config::entries(setup, file.as_deref(), defaults)
         .into_iter()

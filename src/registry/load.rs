@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 use crate::abi::common::DAT_PROVIDER_INFO;
+use crate::environment;
 
 /// `dat_provider_init` of a provider.
 pub type Init = unsafe extern "C" fn(*const DAT_PROVIDER_INFO, *const c_char);
@@ -134,6 +135,10 @@ fn open(path: &CStr, mode: c_int) -> Result<NonNull<c_void>, LoadError> {
         // To `dlopen` this is the program itself.
         return Err(LoadError::Broken("the library has no name".into()));
     }
+    if environment::is_secure() && depends_on_directory(path) {
+        let why = "a relative path is not followed in a program with more rights than its user";
+        return Err(LoadError::Broken(why.into()));
+    }
     // SAFETY: a C string. The constructors of the library run; a configuration that names it
     // is trusted to name a provider library.
     let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
@@ -145,6 +150,13 @@ fn open(path: &CStr, mode: c_int) -> Result<NonNull<c_void>, LoadError> {
             LoadError::Broken(said)
         }
     })
+}
+
+/// Whether it depends on the working directory which file a path leads to. A bare name does not:
+/// the loader searches its own directories for that.
+fn depends_on_directory(path: &CStr) -> bool {
+    let path = path.to_bytes();
+    path.contains(&b'/') && path[0] != b'/'
 }
 
 /// Whether the loader failed because the file itself is not there. A library that was found is
@@ -214,6 +226,21 @@ mod tests {
             c"builtin:verbs",
         ] {
             assert!(!is_openfabrics(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn paths_that_depend_on_the_working_directory() {
+        for path in [
+            c"./lib.so",
+            c"../lib.so",
+            c"plugins/lib.so",
+            c"$ORIGIN/lib.so",
+        ] {
+            assert!(depends_on_directory(path), "{path:?}");
+        }
+        for path in [c"", c"lib.so", c"/lib.so", c"/usr/lib/../lib.so"] {
+            assert!(!depends_on_directory(path), "{path:?}");
         }
     }
 

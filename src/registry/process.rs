@@ -2,7 +2,6 @@
 //!
 //! Each function gives `DAT_INVALID_STATE` if nothing was [`setup`].
 
-use std::env;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -13,7 +12,7 @@ use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
 };
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::log_sink;
+use crate::{environment, log_sink};
 
 static SETUP: OnceLock<Setup> = OnceLock::new();
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
@@ -30,7 +29,7 @@ fn registry() -> Result<&'static Registry> {
     Ok(REGISTRY.get_or_init(|| {
         log_sink::install();
         log_sink::report_panics();
-        let file = env::var_os(config::OVERRIDE);
+        let file = environment::variable(config::OVERRIDE);
         let defaults = config::default_files(setup.version);
         Registry::new(*setup, config::entries(setup, file.as_deref(), defaults))
     }))
