@@ -13,6 +13,7 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
+pub mod params;
 pub mod soft;
 mod threads;
 mod types;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use types::*;
 
+use self::params::Key;
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
@@ -275,12 +277,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Number of the device among those of this library, for handle tags: 0 to 4.
     const INDEX: usize;
+    /// The parameters that [`Device::open`] knows.
+    const KEYS: &'static [Key];
 
     /// The IAs that this machine offers without any configuration: names and parameters.
     fn discover() -> Vec<(String, String)>;
     /// Opens the device.
     ///
-    /// `params` is the `ia_params` field of the `dat.conf` entry.
+    /// `params` is the `ia_params` field of the `dat.conf` entry, without what is not the
+    /// device's.
     ///
     /// # Errors
     /// A message for the log that says what is wrong with the parameters or the machine.

@@ -23,6 +23,7 @@ use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
 use super::pz::{Pz, PzUse};
+use super::rules::Rules;
 use super::srq::{Srq, SrqUse};
 use super::types::{CAddress, EpAttr, Handle};
 use crate::abi::common::*;
@@ -45,11 +46,26 @@ pub struct Ep<D: Device> {
 
 /// What an endpoint is made of; replaced as a whole.
 pub(super) struct Config<D: Device> {
-    pub(super) attr: EpAttr,
+    attr: EpAttr,
+    /// What the completion flags of requests and of receives may be, and mean.
+    pub(super) request_flags: OpFlags,
+    recv_flags: OpFlags,
     /// Receives come from an SRQ.
     has_srq: bool,
     /// `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
+}
+
+impl<D: Device> Config<D> {
+    fn new(attr: EpAttr, rules: Rules, has_srq: bool, qp: Option<Arc<D::Qp>>) -> Arc<Self> {
+        Arc::new(Config {
+            request_flags: OpFlags::new(attr.request_completion_flags, rules),
+            recv_flags: OpFlags::new(attr.recv_completion_flags, rules),
+            attr,
+            has_srq,
+            qp,
+        })
+    }
 }
 
 /// Marks on the number of buffers of its SRQ that an endpoint may hold.
@@ -62,9 +78,10 @@ pub(super) struct Marks {
 impl Marks {
     /// Those of a new endpoint. Programs leave the attribute at 0 and do not mean it: the first
     /// message would be an error event.
-    fn of(attr: &EpAttr) -> Marks {
+    fn of(attr: &EpAttr, rules: Rules) -> Marks {
+        let mark = u32::try_from(attr.srq_soft_hw).ok();
         Marks {
-            soft: u32::try_from(attr.srq_soft_hw).ok().filter(|n| *n > 0),
+            soft: mark.filter(|n| *n > 0 || rules.are_pages()),
             hard: None,
         }
     }
@@ -238,12 +255,10 @@ impl<D: Device> Ep<D> {
     ) -> Result<Arc<Self>> {
         let limits = ia.device.attr();
         let attr = match attr {
-            Some(attr) => {
-                attr.check(limits, Subtype::Arg6)?;
-                attr
-            }
+            Some(attr) => attr.admit(limits, ia.rules, parts.srq.is_some(), Subtype::Arg6)?,
             None => EpAttr::default_for(limits),
         };
+        let marks = Marks::of(&attr, ia.rules);
         let uses = parts.enter(ia, &attr)?;
         let ep = Arc::new_cyclic(|me| Ep {
             base: Base::new(ia.clone()),
@@ -253,7 +268,7 @@ impl<D: Device> Ep<D> {
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
                 uses: None,
-                marks: Marks::of(&attr),
+                marks,
                 private_data: None,
                 remote_address: None,
                 target: None,
@@ -262,13 +277,12 @@ impl<D: Device> Ep<D> {
         });
         // The queue pair returns the handle in its completions, so the handle comes first.
         publish(&ep)?;
-        let qp = uses
-            .parts()
-            .map(|parts| ep.make_qp(&parts, &attr, Marks::of(&attr)));
+        let qp = uses.parts().map(|parts| ep.make_qp(&parts, &attr, marks));
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
-                ep.config.set(Some(Arc::new(Config { attr, has_srq, qp })));
+                ep.config
+                    .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
                 ep.inner.lock().uses = Some(uses);
                 Ok(ep)
             }

@@ -210,11 +210,12 @@ impl<D: Device> Ep<D> {
             return Err(Error::arg(Subtype::Arg3));
         }
         let ia = &self.base.ia;
-        let attr = change.apply(&config.attr);
-        attr.check(ia.device.attr(), Subtype::Arg3)
+        let attr = change
+            .apply(&config.attr)
+            .admit(ia.device.attr(), ia.rules, config.has_srq, Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
         let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
-            let soft = Marks::of(&attr).soft;
+            let soft = Marks::of(&attr, ia.rules).soft;
             Marks {
                 soft,
                 ..inner.marks
@@ -260,7 +261,7 @@ impl<D: Device> Ep<D> {
         inner.marks = marks;
         let has_srq = config.has_srq;
         self.config
-            .set(Some(Arc::new(Config { attr, has_srq, qp })));
+            .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
         Ok(())
     }
 
