@@ -224,9 +224,10 @@ pub trait QueuePair: Send + Sync {
 pub struct QpParts<'a, D: Device> {
     /// Protection domain.
     pub pd: &'a D::Pd,
-    /// For requests.
+    /// For requests; `None` if nobody wants to know of their completions.
     pub send_cq: Option<&'a Arc<D::Cq>>,
-    /// For receives.
+    /// For receives; `None` as above, but not with a shared receive queue: whoever shares
+    /// buffers has to know where they are.
     pub recv_cq: Option<&'a Arc<D::Cq>>,
     /// Where receives come from, if not from the queue pair.
     pub srq: Option<&'a Arc<D::Srq>>,
@@ -363,8 +364,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
     fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
-    /// Makes a queue pair. A queue without completion queue takes no work requests; with a
-    /// shared receive queue the queue pair takes no receives of its own.
+    /// Makes a queue pair. Work requests of a queue without completion queue are executed like
+    /// others, and nobody is told how they end; with a shared receive queue the queue pair takes
+    /// no receives of its own.
     ///
     /// # Errors
     /// [`DeviceError::Limit`], [`DeviceError::Resources`].

@@ -122,12 +122,8 @@ struct Uses<D: Device> {
 impl<D: Device> Uses<D> {
     /// What the queue pair is put together from; `None` without a protection zone.
     fn parts(&self) -> Option<QpParts<'_, D>> {
-        Some(QpParts {
-            pd: &self.pz.as_ref()?.pd,
-            send_cq: self.request_evd.as_ref().and_then(|u| u.evd.cq()),
-            recv_cq: self.recv_evd.as_ref().and_then(|u| u.evd.cq()),
-            srq: self.srq.as_ref().map(|srq| srq.device()),
-        })
+        let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
+        parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
     }
 
     /// Removes what is left of an endpoint from its EVDs. Its SRQ counts the buffers among the
@@ -140,6 +136,25 @@ impl<D: Device> Uses<D> {
             srq.retire(completed + lost);
         }
     }
+}
+
+/// What a queue pair is put together from; `None` without a protection zone. Without an EVD the
+/// device tells nobody of completions, but for those of an SRQ, which counts its buffers.
+fn parts<'a, D: Device>(
+    pz: Option<&'a PzUse<D>>,
+    recv_evd: Option<&'a EvdUse<D>>,
+    request_evd: Option<&'a EvdUse<D>>,
+    srq: Option<&'a SrqUse<D>>,
+) -> Option<QpParts<'a, D>> {
+    Some(QpParts {
+        pd: &pz?.pd,
+        send_cq: request_evd.and_then(|u| u.evd.cq()),
+        recv_cq: match recv_evd {
+            Some(u) => u.evd.cq(),
+            None => srq.and_then(SrqUse::unheard),
+        },
+        srq: srq.map(SrqUse::device),
+    })
 }
 
 /// A stream into an EVD, ended by its drop.
@@ -226,8 +241,12 @@ impl<D: Device> Parts<D> {
     fn enter(self, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Uses<D>> {
         let recv = Stream::Recv(attr.recv_completion_flags);
         let request = Stream::Send(attr.request_completion_flags);
+        let srq = self.srq.map(|srq| srq.enter(ia)).transpose()?;
+        if let Some(srq) = srq.as_ref().filter(|_| self.recv_evd.is_none()) {
+            srq.prepare_unheard()?;
+        }
         Ok(Uses {
-            srq: self.srq.map(|srq| srq.enter(ia)).transpose()?,
+            srq,
             pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
             recv_evd: EvdUse::begin(ia, self.recv_evd, recv)?,
             request_evd: EvdUse::begin(ia, self.request_evd, request)?,

@@ -38,6 +38,7 @@ mod service;
 mod srq;
 pub mod sys;
 mod table;
+mod unheard;
 mod wc;
 
 use std::net::SocketAddr;
