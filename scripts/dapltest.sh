@@ -4,7 +4,7 @@
 # dapltest.sh [--lib DIR] [--repeat N] [CASE]...: runs Debian's unmodified dapltest, dtestcm,
 # dtestsrq and dtestx on our library, servers and clients in processes of their own, and prints
 # TAP. A CASE is a pattern of test names without the device: 'F/*', 'T/threads-6-*'. No CASE:
-# all. DEVICES names the interface adapters of tests-c/dat.conf to use; SERVER:CLIENT are two, for
+# all. DEVICES names the interface adapters of tests-c/programs.conf to use; SERVER:CLIENT are two, for
 # the cases that have two ends.
 #
 # These tools end with status 0 after many errors, so what they print is searched as well: for
@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
 	esac
 done
 patterns=("${@:-*}")
-export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/dat.conf
+export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/programs.conf
 
 devices=${DEVICES:-soft soft-shm soft-tcp soft:soft-tcp soft-tcp:soft soft:soft-shm soft-shm:soft-shared}
 limit=${DAPLTEST_TIMEOUT:-60} # seconds, of one client

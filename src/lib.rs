@@ -20,6 +20,7 @@ pub mod error;
 pub mod handle;
 pub mod log_sink;
 pub mod registry;
+pub mod settings;
 pub mod setup;
 pub mod strerror;
 mod sync;

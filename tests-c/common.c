@@ -114,6 +114,7 @@ DAT_EP_ATTR ep_attr(const struct rig *rig)
 	attr.max_rdma_read_out = at_most(rig->attr.max_rdma_read_per_ep_out, 4);
 	attr.max_rdma_read_iov = at_most(rig->attr.max_iov_segments_per_rdma_read, 4);
 	attr.max_rdma_write_iov = at_most(rig->attr.max_iov_segments_per_rdma_write, 4);
+	attr.srq_soft_hw = DAT_HW_DEFAULT;
 	return attr;
 }
 

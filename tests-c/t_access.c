@@ -106,23 +106,29 @@ static void local__region_freed(void)
 	down();
 }
 
-/* The man pages want the local read privilege for what is sent or written from. RDMA adapters
- * cannot refuse it, and programs (dtest among them) leave it out. */
-static void local__read_privilege_is_implied(void)
+static void local__send_needs_local_read(void)
+{
+	struct mem mem;
+
+	up();
+	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
+	OK(b_receives(100, 8, 2));
+	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
+		p.a.request_evd, 1);
+	down();
+}
+
+static void local__write_needs_local_read(void)
 {
 	struct mem mem;
 
 	up();
 	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
 	fill(mem.at, 8, 1);
-	OK(b_receives(100, 8, 2));
-	OK(write_from(dx_local(mem.local, mem.at, 8)));
-	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
-	OK(send_from(dx_local(mem.local, mem.at, 8)));
-	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
-	CHECK(filled(mb.at, 8, 1));
-	CHECK(filled(mb.at + 100, 8, 1));
+	refused(write_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
+		p.a.request_evd, 1);
+	for (int i = 0; i < 8; i++)
+		CHECK_EQ(mb.at[i], 0);
 	down();
 }
 
@@ -483,7 +489,8 @@ static const struct tap_test tests[] = {
 	T(local, range_wraps_around),
 	T(local, key_unknown),
 	T(local, region_freed),
-	T(local, read_privilege_is_implied),
+	T(local, send_needs_local_read),
+	T(local, write_needs_local_read),
 	T(local, recv_needs_local_write),
 	T(local, read_needs_local_write),
 	T(local, other_zone),

@@ -278,16 +278,19 @@ static void ep_create__large_queues(void)
 	rig_down(&rig);
 }
 
-/* An attribute of 0, as programs leave what they do not know of, is no watermark. */
-static void ep_create_with_srq__no_mark_given(void)
+/* An attribute of 0 is a watermark: the first buffer exceeds it. Devices that do not count the
+ * buffers of an endpoint refuse it. */
+static void ep_create_with_srq__mark_of_zero(void)
 {
 	struct rig a, b;
-	struct mem from, to;
+	struct mem to;
 	DAT_EP_ATTR attr;
 	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
 	DAT_SRQ_HANDLE srq;
 	DAT_EP_HANDLE ep_a, ep_b;
 	DAT_LMR_TRIPLET iov;
+	DAT_RETURN ret;
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
 
 	rig_up(&a);
 	rig_up(&b);
@@ -296,20 +299,45 @@ static void ep_create_with_srq__no_mark_given(void)
 	attr = ep_attr(&b);
 	attr.srq_soft_hw = 0;
 	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
-	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
-				  &attr, &ep_b));
+	ret = dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
+				     &attr, &ep_b);
+	if (DAT_GET_TYPE(ret) == DAT_MODEL_NOT_SUPPORTED)
+		tap_skip("no watermarks");
+	OK(ret);
 	ep_a = make_ep(&a, NULL);
 	connect_eps(&a, ep_a, &b, ep_b);
-	from = make_mem(&a, 64, DAT_MEM_PRIV_LOCAL_READ_FLAG);
 	to = make_mem(&b, 64, DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
 	iov = dx_local(to.local, to.at, 64);
 	OK(dat_srq_post_recv(srq, 1, &iov, cookie(1)));
-	iov = dx_local(from.local, from.at, 64);
-	OK(dat_ep_post_send(ep_a, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
-	EXPECT_NOTHING(b.async_evd);
+	error = EXPECT(b.async_evd, DAT_ASYNC_ERROR_EP_BROKEN).event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == ep_b);
+	CHECK_EQ(error.reason, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
 	rig_down(&a);
 	rig_down(&b);
+}
+
+/* How many receives such an endpoint holds is the queue's matter. */
+static void ep_create_with_srq__receives_as_the_queue_has(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_ATTR attr;
+	DAT_EP_HANDLE ep;
+	struct rig rig;
+
+	rig_up(&rig);
+	if (!rig.provider.srq_supported)
+		tap_skip("no SRQ");
+	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
+	attr = ep_attr(&rig);
+	attr.max_recv_dtos = DAT_HW_DEFAULT;
+	CHECK_RET(dat_ep_create_with_srq(rig.ia, rig.pz, rig.recv_evd, rig.request_evd,
+					 rig.connect_evd, srq, &attr, &ep),
+		  DAT_SUCCESS);
+	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
 }
 
 static const struct tap_test tests[] = {
@@ -324,7 +352,8 @@ static const struct tap_test tests[] = {
 	T(ep_create, handles),
 	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),
-	T(ep_create_with_srq, no_mark_given),
+	T(ep_create_with_srq, mark_of_zero),
+	T(ep_create_with_srq, receives_as_the_queue_has),
 	T(ep_create, large_queues),
 	TAP_END,
 };

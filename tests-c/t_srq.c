@@ -23,7 +23,6 @@ static DAT_EP_HANDLE make_srq_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
 	DAT_EP_ATTR usual = ep_attr(rig);
 	DAT_EP_HANDLE ep;
 
-	usual.srq_soft_hw = DAT_HW_DEFAULT;
 	OK(dat_ep_create_with_srq(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
 				  rig->connect_evd, srq, attr ? attr : &usual, &ep));
 	return ep;
@@ -333,7 +332,6 @@ static void srq__solicited_wait(void)
 
 	rigs_up();
 	attr = ep_attr(&p.b);
-	attr.srq_soft_hw = DAT_HW_DEFAULT;
 	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
 	p.ep_a = make_ep(&p.a, NULL);
 	p.ep_b = make_srq_ep(&p.b, &attr);
@@ -458,24 +456,6 @@ static void ep_set_watermark__soft_and_hard(void)
 	down();
 }
 
-/* Programs leave the attribute at zero without a thought. */
-static void ep_set_watermark__no_attribute(void)
-{
-	DAT_EP_ATTR attr;
-
-	rigs_up();
-	attr = ep_attr(&p.b);
-	attr.srq_soft_hw = 0;
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, &attr);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	OK(post(0));
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
-	EXPECT_NOTHING(p.b.async_evd);
-	down();
-}
-
 static void ep_set_watermark__arguments(void)
 {
 	srq_up();
@@ -531,7 +511,6 @@ static const struct tap_test tests[] = {
 	T(srq_set_lw, arguments),
 	T(srq_set_lw, limits_the_size),
 	T(ep_set_watermark, soft_and_hard),
-	T(ep_set_watermark, no_attribute),
 	T(ep_set_watermark, arguments),
 	T(ep_recv_query, counts),
 	TAP_END

@@ -1,7 +1,8 @@
 //! The conformance matrix: every row of `tests-c/conformance/rows.tsv` has tests, or a reason
 //! why no caller can provoke it, in `tests-c/conformance/coverage.tsv`.
 //!
-//! Rows: id, kind (`return`, `event`, `transition`, `rule`), the function or section, the code
+//! Rows: id, kind (`return`, `event`, `transition`, `rule`; `program` for what the default of
+//! `rules=` in `dat.conf` accepts against the letter), the function or section, the code
 //! or event, the condition. Coverage: the id, and either the names of tests, separated by
 //! blanks, or `exclude: REASON`. A test is `PROGRAM/OBJECT.CASE`, as the C suite prints it
 //! (`t_post/post_send.queue_full`), or `FILE::FUNCTION` for a test of cargo.
@@ -204,6 +205,10 @@ What the man pages of uDAPL promise, and the test that holds the library to it. 
 `cargo test --test conformance` fails when a row has neither a test nor a reason, when a test
 does not exist, or when this page is not up to date (`UPDATE_DOCS=1` writes it).
 
+The library keeps to the letter of the pages with `rules=pages` in `dat.conf`; without it some of
+what they refuse is accepted, since programs do it (`dat.conf(5)` has the table). Those rows are the
+last ones here.
+
 The C suite is compiled against DAT 1.2 and DAT 2.0 and runs over every path of the soft
 provider: `make ctest`. One test alone: `build/release/dat/t_post soft post_send.queue_full`.
 ";
@@ -216,6 +221,7 @@ fn document(rows: &[Row<'_>], coverage: &BTreeMap<&str, Covered<'_>>) -> String 
         ("event", "Events", "Event"),
         ("transition", "Transitions of an endpoint", "From → to"),
         ("rule", "Rules", "Rule"),
+        ("program", "Against the letter, for programs", "Code"),
     ];
     page.push_str("\n| | rows | tested | excluded |\n|---|---:|---:|---:|\n");
     for (kind, title, _) in kinds {

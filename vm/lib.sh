@@ -6,6 +6,7 @@
 # An end is WHOSE:DEVICE, with a DEVICE of rxe or siw (or another name of conf/ that ends so),
 # which is also the name of the IA, and of
 #   ours     our library, our verbs provider
+#   suite    the same, with the rules that the C suite tests
 #   loaded   our library, with OpenFabrics' provider library in it
 #   debian   OpenFabrics' libraries
 #   soft     our library, our soft provider on the other end of siw's wire
@@ -86,11 +87,11 @@ run_end() {
 	local whose=${1%%:*} prefix=()
 	shift
 	case $whose in
-	ours | loaded | soft | plain) export LD_LIBRARY_PATH=$LIBDAT ;;
+	ours | suite | loaded | soft | plain) export LD_LIBRARY_PATH=$LIBDAT ;;
 	esac
 	case $whose in
 	# What our library has to say is shown if the case fails.
-	ours | soft | plain)
+	ours | suite | soft | plain)
 		export DAT_OVERRIDE=$here/conf/$whose.conf DAT_DBG_TYPE=2 DAT_DBG_DEST=1
 		;;
 	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;

@@ -16,7 +16,7 @@ c_suite() {
 			[ -x "$program" ] || continue
 			name=$abi/$1/$(basename "$program")
 			[[ $name/ == ${ONLY:-*} ]] || continue
-			(run_end "ours:$1" timeout -k 5 600 "$program" "$1") >$log 2>&1 </dev/null
+			(run_end "suite:$1" timeout -k 5 600 "$program" "$1") >$log 2>&1 </dev/null
 			status=$?
 			planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' $log | head -1)
 			ran=0

@@ -22,6 +22,7 @@ use super::psp::Psp;
 use super::pz::Pz;
 use super::rmr::Rmr;
 use super::rsp::Rsp;
+use super::rules::{self, Rules};
 use super::srq::Srq;
 use super::types::{CAddress, Event, Handle};
 use crate::abi::common::*;
@@ -45,6 +46,8 @@ const READ_NAME: &str = "DAT_IB_RDMA_READ";
 pub struct Ia<D: Device> {
     /// The device behind it.
     pub device: Arc<D>,
+    /// Whose rules its objects keep to.
+    pub rules: Rules,
     table: *const c_void,
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
@@ -124,7 +127,7 @@ impl Attributes {
 }
 
 impl<D: Device> Ia<D> {
-    fn open(device: Arc<D>, table: *const c_void) -> Arc<Self> {
+    fn open((device, rules): (Arc<D>, Rules), table: *const c_void) -> Arc<Self> {
         Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport: Attributes::new(&device.attr().transport_attr),
@@ -133,6 +136,7 @@ impl<D: Device> Ia<D> {
                 (READ_NAME.into(), "TRUE".into()),
             ]),
             device,
+            rules,
             table,
             handle: AtomicPtr::default(),
             context: AtomicU64::new(0),
@@ -332,7 +336,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
         if given.is_none() && !elsewhere && async_evd_min_qlen <= 0 {
             return Err(Error::arg(Subtype::Arg2));
         }
-        let device = D::open(&instance.params).map_err(|why| {
+        let device = rules::open::<D>(&instance.params).map_err(|why| {
             log::error!("{}: {why}", name.to_string_lossy());
             Error::resource(Subtype::ResourceDevice)
         })?;

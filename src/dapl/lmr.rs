@@ -29,6 +29,7 @@ pub struct Lmr<D: Device> {
     address: u64,
     length: u64,
     privileges: DAT_MEM_PRIV_FLAGS,
+    access: Access,
     lmr_context: u32,
     rmr_context: u32,
     /// The registration and what it uses; `None` when freed.
@@ -138,7 +139,7 @@ impl<D: Device> Lmr<D> {
         if address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
-        let access = access(privileges, Subtype::Arg6)?;
+        let access = ia.rules.local_access(access(privileges, Subtype::Arg6)?);
         let in_pz = pz.enter(ia)?;
         let mr = ia
             .device
@@ -151,6 +152,7 @@ impl<D: Device> Lmr<D> {
             address,
             length,
             privileges,
+            access,
             lmr_context: mr.lkey(),
             rmr_context: mr.rkey(),
             pz: pz.handle().0,
@@ -172,7 +174,7 @@ impl<D: Device> Lmr<D> {
 
     /// What the region allows.
     pub fn access(&self) -> Access {
-        access(self.privileges, Subtype::Arg6).unwrap_or(Access::empty())
+        self.access
     }
 
     /// Whether the segment names this region and lies inside it.

@@ -4,6 +4,9 @@
 //! holds the object with its rules, and below them the C functions that fill the slots of the
 //! provider table: they check handles and pointers, and call the object.
 //!
+//! Where the letter of the man pages and the programs that there are part ways, [`rules`] says
+//! which of the two holds.
+//!
 //! The rules know neither the ABI version (a parameter of the C functions, [`abi::Abi`]) nor
 //! the device (a parameter of every object, [`crate::device::Device`]).
 //!
@@ -28,6 +31,7 @@ pub mod psp;
 pub mod pz;
 pub mod rmr;
 pub mod rsp;
+pub mod rules;
 pub mod service;
 mod sleep;
 pub mod srq;

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use super::abi::Abi;
 use super::object::boundary;
+use super::rules;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::registry::{self, Builtin, BuiltinIa};
@@ -113,7 +114,7 @@ unsafe extern "C" fn fini<A: Abi, D: Device>(info: *const DAT_PROVIDER_INFO) {
 }
 
 fn probe<D: Device>(params: &str) -> Result<String, String> {
-    D::open(params).map(|device| device.address().ip().to_string())
+    rules::open::<D>(params).map(|(device, _)| device.address().ip().to_string())
 }
 
 fn discover<D: Device>() -> Vec<BuiltinIa> {

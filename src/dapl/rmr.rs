@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::abi::{Abi, RmrParam};
-use super::ep::{Ep, REQUEST_FLAGS, flags, post_error};
+use super::ep::{Ep, REQUEST_FLAGS, post_error};
 use super::lmr::{Lmr, LmrUse, check_va_type};
 use super::object::{
     Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
@@ -122,12 +122,10 @@ impl<D: Device> Rmr<D> {
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
         let lmr = lmr.map(LmrUse::begin).transpose()?;
         let (config, qp) = ep.config(&guard)?;
-        let wr_flags = flags(
-            bind.completion_flags,
-            REQUEST_FLAGS,
-            config.attr.request_completion_flags,
-            bind.flags_arg,
-        )?;
+        let wr_flags =
+            config
+                .request_flags
+                .take(bind.completion_flags, REQUEST_FLAGS, bind.flags_arg)?;
         ep.check_request_state()?;
         let post = |region: Option<&D::Mr>| {
             let wr = BindWr {

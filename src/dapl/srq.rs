@@ -16,7 +16,10 @@ use super::object::{
 use super::pz::{Pz, PzUse};
 use super::types::Handle;
 use crate::abi::common::*;
-use crate::device::{Device, DeviceError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags};
+use crate::device::{
+    CompletionQueue, CqHandler, Device, DeviceError, PostError, RecvWr, SharedReceiveQueue,
+    SrqHandler, WrFlags,
+};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object, pin};
 
@@ -25,6 +28,10 @@ use crate::handle::{self, Object, pin};
 pub struct Srq<D: Device> {
     base: Base<D>,
     srq: Arc<D::Srq>,
+    /// For the completions of endpoints without an EVD for receives; made for the first of them.
+    unheard: OnceLock<Arc<D::Cq>>,
+    /// Held by who takes completions there.
+    draining: Mutex<()>,
     pz: DAT_PZ_HANDLE,
     max_recv_iov: DAT_COUNT,
     /// Buffers posted whose completions have not left an EVD yet.
@@ -75,6 +82,27 @@ impl<D: Device> SrqHandler for Upcall<D> {
     }
 }
 
+/// The way of the completion queue that no EVD has to the SRQ.
+struct Unheard<D: Device>(Weak<Srq<D>>);
+
+impl<D: Device> CqHandler for Unheard<D> {
+    fn notify(&self) {
+        if let Some(srq) = self.0.upgrade() {
+            if let Some(cq) = srq.unheard.get() {
+                // What comes meanwhile is either told or taken.
+                cq.arm();
+            }
+            srq.drain();
+        }
+    }
+
+    fn overflow(&self) {
+        if let Some(srq) = self.0.upgrade() {
+            srq.retire(1);
+        }
+    }
+}
+
 /// The use of an SRQ by an endpoint, ended by its drop.
 pub struct SrqUse<D: Device>(Arc<Srq<D>>);
 
@@ -91,8 +119,20 @@ impl<D: Device> SrqUse<D> {
 
     /// Buffers have come back to the consumer, or are lost with their endpoint.
     pub fn retire(&self, buffers: usize) {
-        let buffers = i32::try_from(buffers).unwrap_or(i32::MAX);
-        self.0.outstanding.fetch_sub(buffers, Ordering::Relaxed);
+        self.0.retire(buffers);
+    }
+
+    /// Makes the completion queue for endpoints without an EVD for receives.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn prepare_unheard(&self) -> Result<()> {
+        self.0.prepare_unheard()
+    }
+
+    /// That completion queue, if it is made.
+    pub fn unheard(&self) -> Option<&Arc<D::Cq>> {
+        self.0.unheard.get()
     }
 }
 
@@ -127,6 +167,8 @@ impl<D: Device> Srq<D> {
         let srq = Arc::new(Srq {
             base: Base::new(ia.clone()),
             srq,
+            unheard: OnceLock::new(),
+            draining: Mutex::new(()),
             pz: pz.handle().0,
             max_recv_iov: attr.max_recv_iov,
             outstanding: AtomicI32::new(0),
@@ -166,14 +208,63 @@ impl<D: Device> Srq<D> {
         Ok(SrqUse(self))
     }
 
+    fn retire(&self, buffers: usize) {
+        let buffers = i32::try_from(buffers).unwrap_or(i32::MAX);
+        self.outstanding.fetch_sub(buffers, Ordering::Relaxed);
+    }
+
+    fn prepare_unheard(self: &Arc<Self>) -> Result<()> {
+        let state = self.state.lock();
+        if self.unheard.get().is_some() {
+            return Ok(());
+        }
+        // As many completions as buffers can be there before the device gets a place back.
+        let entries = u32::try_from(state.max_recv_dtos).unwrap_or(1);
+        let handler = Arc::new(Unheard(Arc::downgrade(self)));
+        let cq = self
+            .base
+            .ia
+            .device
+            .create_cq(entries, handler)
+            .map_err(|e| device_error(e, Subtype::ResourceSrq))?;
+        cq.arm();
+        let _ = self.unheard.set(cq);
+        Ok(())
+    }
+
+    /// Takes the completions that no EVD has: their buffers are the consumer's again.
+    fn drain(&self) {
+        let Some(cq) = self.unheard.get() else { return };
+        let _draining = self.draining.lock();
+        while let Some(completion) = cq.poll() {
+            self.retire(usize::from(completion.from_srq));
+        }
+    }
+
+    fn post(&self, wr: &RecvWr<'_>) -> std::result::Result<(), PostError> {
+        match self.srq.post_recv(wr) {
+            // It may only seem full if nobody looks at the completions.
+            Err(PostError::QueueFull) if self.unheard.get().is_some() => {
+                self.drain();
+                self.srq.post_recv(wr)
+            }
+            result => result,
+        }
+    }
+
     fn resize(&self, max: DAT_COUNT) -> Result<()> {
         let wanted = u32::try_from(max)
             .ok()
             .filter(|n| *n > 0 && *n <= self.base.ia.device.attr().max_srq_wr)
             .ok_or(Error::arg(Subtype::Arg2))?;
+        self.drain();
         let mut state = self.state.lock();
         if max < self.outstanding.load(Ordering::Relaxed) || max < state.low_watermark {
             return Err(Kind::InvalidState.into());
+        }
+        if let Some(cq) = self.unheard.get().filter(|cq| cq.capacity() < wanted) {
+            cq.resize(wanted)
+                .map_err(|e| device_error(e, Subtype::ResourceSrq))?;
         }
         self.srq.resize(wanted).map_err(|e| match e {
             DeviceError::Limit => Kind::InvalidState.into(),
@@ -270,7 +361,7 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
         };
         // Counted first: the buffer may come back before the post returns.
         srq.outstanding.fetch_add(1, Ordering::Relaxed);
-        srq.srq.post_recv(&wr).map_err(|e| {
+        srq.post(&wr).map_err(|e| {
             srq.outstanding.fetch_sub(1, Ordering::Relaxed);
             post_error(e, false)
         })
@@ -290,8 +381,9 @@ pub unsafe extern "C" fn srq_query<A: Abi, D: Device>(
         let srq: Arc<Srq<D>> = lookup(srq_handle)?;
         check_mask(mask.into(), DAT_SRQ_FIELD_ALL.into(), Subtype::Arg2)?;
         non_null(srq_param, Subtype::Arg3)?;
-        let state = srq.state.lock();
         let available = srq.srq.available();
+        srq.drain();
+        let state = srq.state.lock();
         let param = DAT_SRQ_PARAM {
             ia_handle: srq.base.ia.handle().0,
             srq_state: A::SRQ_OPERATIONAL,

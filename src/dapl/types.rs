@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ptr::null_mut;
 
+use super::rules::Rules;
 use crate::abi::common::*;
 use crate::device::{Access, Completion, DeviceAttr, WcStatus};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -112,6 +113,22 @@ pub struct EpAttr {
     pub service_type: DAT_SERVICE_TYPE,
 }
 
+/// Bytes of the longest message of InfiniBand (InfiniBand architecture, 9.7.7).
+const LONGEST_MESSAGE: u64 = 1 << 31;
+
+/// Completion flags that the attributes may name for requests. SUPPRESS, SOLICITED_WAIT and
+/// BARRIER_FENCE are always allowed per request, so naming them changes nothing; programs do.
+const REQUEST_ATTR_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
+    | DAT_COMPLETION_SOLICITED_WAIT_FLAG
+    | DAT_COMPLETION_UNSIGNALLED_FLAG
+    | DAT_COMPLETION_BARRIER_FENCE_FLAG
+    | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+
+/// Those for receives.
+const RECV_ATTR_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_UNSIGNALLED_FLAG
+    | DAT_COMPLETION_SOLICITED_WAIT_FLAG
+    | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+
 impl EpAttr {
     /// What an endpoint gets when the consumer gives no attributes.
     pub fn default_for(device: &DeviceAttr) -> EpAttr {
@@ -135,12 +152,51 @@ impl EpAttr {
         }
     }
 
-    /// Checks the attributes against the device; `arg` names the argument they came in.
+    /// The attributes as an endpoint may have them; `arg` names the argument they came in.
+    /// `has_srq` says that receives come from an SRQ.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a value out of range or flags that do not exist for a
     /// direction, `DAT_MODEL_NOT_SUPPORTED` for a service or quality we do not offer.
-    pub fn check(&self, device: &DeviceAttr, arg: Subtype) -> Result<()> {
+    pub fn admit(
+        mut self,
+        device: &DeviceAttr,
+        rules: Rules,
+        has_srq: bool,
+        arg: Subtype,
+    ) -> Result<EpAttr> {
+        if rules == Rules::Programs {
+            self.cut(device);
+        }
+        let mut checked = self;
+        // How many receives it holds is the queue's matter then.
+        if has_srq && self.max_recv_dtos == DAT_HW_DEFAULT {
+            checked.max_recv_dtos = 0;
+        }
+        checked.check(device, arg)?;
+        Ok(self)
+    }
+
+    /// Cuts to what the device has what programs ask for without a look at it: sizes as far as
+    /// InfiniBand goes, and what existing libraries leave unread, which programs leave unset.
+    fn cut(&mut self, device: &DeviceAttr) {
+        let size = |asked: u64, limit: u32| match asked {
+            0..=LONGEST_MESSAGE => asked.min(limit.into()),
+            more => more,
+        };
+        let segments = |n: i32, max: u32| u32::try_from(n).unwrap_or(0).min(max) as i32;
+        self.max_message_size = size(self.max_message_size, device.max_message_size);
+        self.max_rdma_size = size(self.max_rdma_size, device.max_rdma_size);
+        self.max_rdma_read_iov = segments(self.max_rdma_read_iov, device.max_read_sge);
+        self.max_rdma_write_iov = segments(self.max_rdma_write_iov, device.max_sge);
+        self.qos = DAT_QOS_BEST_EFFORT;
+        self.srq_soft_hw = self.srq_soft_hw.max(DAT_WATERMARK_INFINITE);
+        self.request_completion_flags &= REQUEST_ATTR_FLAGS;
+        self.recv_completion_flags &= RECV_ATTR_FLAGS | DAT_COMPLETION_SUPPRESS_FLAG;
+    }
+
+    /// Checks the attributes against the device.
+    fn check(&self, device: &DeviceAttr, arg: Subtype) -> Result<()> {
         let count = |n: i32, max: u32| u32::try_from(n).is_ok_and(|n| n <= max);
         let in_range = count(self.max_recv_dtos, device.max_qp_wr)
             && count(self.max_request_dtos, device.max_qp_wr)
@@ -153,19 +209,9 @@ impl EpAttr {
             && self.max_message_size <= u64::from(device.max_message_size)
             && self.max_rdma_size <= u64::from(device.max_rdma_size)
             && self.srq_soft_hw >= DAT_WATERMARK_INFINITE;
-        // SUPPRESS, SOLICITED_WAIT and BARRIER_FENCE are always allowed per request, so naming
-        // them here changes nothing; programs do.
-        let request_flags = DAT_COMPLETION_SUPPRESS_FLAG
-            | DAT_COMPLETION_SOLICITED_WAIT_FLAG
-            | DAT_COMPLETION_UNSIGNALLED_FLAG
-            | DAT_COMPLETION_BARRIER_FENCE_FLAG
-            | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
-        let recv_flags = DAT_COMPLETION_UNSIGNALLED_FLAG
-            | DAT_COMPLETION_SOLICITED_WAIT_FLAG
-            | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
         if !in_range
-            || self.request_completion_flags & !request_flags != 0
-            || self.recv_completion_flags & !recv_flags != 0
+            || self.request_completion_flags & !REQUEST_ATTR_FLAGS != 0
+            || self.recv_completion_flags & !RECV_ATTR_FLAGS != 0
         {
             return Err(Error::arg(arg));
         }
@@ -182,18 +228,10 @@ const MEM_PRIV_RO_DISABLE: DAT_MEM_PRIV_FLAGS = 0x100;
 
 /// What a memory privilege means to a device; `arg` names the argument it came in.
 ///
-/// Local write brings local read: no adapter tells them apart, and programs send from memory
-/// that they registered for local write alone.
-///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for bits that do not exist.
 pub fn access(privileges: DAT_MEM_PRIV_FLAGS, arg: Subtype) -> Result<Access> {
-    let mut access = Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE).ok_or(Error::arg(arg))?;
-    access.set(
-        Access::LOCAL_READ,
-        access.intersects(Access::LOCAL_READ | Access::LOCAL_WRITE),
-    );
-    Ok(access)
+    Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE).ok_or(Error::arg(arg))
 }
 
 /// The `DAT_DTO_COMPLETION_STATUS` of a completion.
@@ -328,8 +366,6 @@ mod tests {
     fn privileges() {
         let all = access(DAT_MEM_PRIV_ALL_FLAG, Subtype::Arg6).unwrap();
         assert_eq!(all, Access::all());
-        let write = access(DAT_MEM_PRIV_LOCAL_WRITE_FLAG, Subtype::Arg6).unwrap();
-        assert_eq!(write, Access::LOCAL_WRITE | Access::LOCAL_READ);
         assert!(access(0x4, Subtype::Arg6).is_err());
         assert!(access(DAT_MEM_PRIV_ALL_FLAG | 0x100, Subtype::Arg6).is_ok());
     }

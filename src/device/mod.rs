@@ -13,6 +13,7 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
+pub mod params;
 pub mod soft;
 mod threads;
 mod types;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 pub use types::*;
 
+use self::params::Key;
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
@@ -230,9 +232,10 @@ pub trait QueuePair: Send + Sync {
 pub struct QpParts<'a, D: Device> {
     /// Protection domain.
     pub pd: &'a D::Pd,
-    /// For requests.
+    /// For requests; `None` if nobody wants to know of their completions.
     pub send_cq: Option<&'a Arc<D::Cq>>,
-    /// For receives.
+    /// For receives; `None` as above, but not with a shared receive queue: whoever shares
+    /// buffers has to know where they are.
     pub recv_cq: Option<&'a Arc<D::Cq>>,
     /// Where receives come from, if not from the queue pair.
     pub srq: Option<&'a Arc<D::Srq>>,
@@ -283,12 +286,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Number of the device among those of this library, for handle tags: 0 to 4.
     const INDEX: usize;
+    /// The parameters that [`Device::open`] knows.
+    const KEYS: &'static [Key];
 
     /// The IAs that this machine offers without any configuration: names and parameters.
     fn discover() -> Vec<(String, String)>;
     /// Opens the device.
     ///
-    /// `params` is the `ia_params` field of the `dat.conf` entry.
+    /// `params` is the `ia_params` field of the `dat.conf` entry, without what is not the
+    /// device's.
     ///
     /// # Errors
     /// A message for the log that says what is wrong with the parameters or the machine.
@@ -366,8 +372,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
     fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
-    /// Makes a queue pair. A queue without completion queue takes no work requests; with a
-    /// shared receive queue the queue pair takes no receives of its own.
+    /// Makes a queue pair. Work requests of a queue without completion queue are executed like
+    /// others, and nobody is told how they end; with a shared receive queue the queue pair takes
+    /// no receives of its own.
     ///
     /// # Errors
     /// [`DeviceError::Limit`], [`DeviceError::Resources`].

@@ -29,7 +29,6 @@ pub mod key;
 pub mod load;
 pub mod parse;
 mod process;
-pub mod settings;
 pub mod statics;
 mod table;
 

@@ -19,8 +19,7 @@ use dat_core::registry::Setup;
 use dat_core::registry::config::api_version;
 use dat_core::registry::inspect::{self, Report};
 use dat_core::registry::key::Key;
-use dat_core::registry::settings;
-use dat_core::setup;
+use dat_core::{settings, setup};
 
 use library::Library;
 

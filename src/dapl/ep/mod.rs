@@ -23,6 +23,7 @@ use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
 use super::pz::{Pz, PzUse};
+use super::rules::Rules;
 use super::srq::{Srq, SrqUse};
 use super::types::{CAddress, EpAttr, Handle};
 use crate::abi::common::*;
@@ -45,11 +46,26 @@ pub struct Ep<D: Device> {
 
 /// What an endpoint is made of; replaced as a whole.
 pub(super) struct Config<D: Device> {
-    pub(super) attr: EpAttr,
+    attr: EpAttr,
+    /// What the completion flags of requests and of receives may be, and mean.
+    pub(super) request_flags: OpFlags,
+    recv_flags: OpFlags,
     /// Receives come from an SRQ.
     has_srq: bool,
     /// `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
+}
+
+impl<D: Device> Config<D> {
+    fn new(attr: EpAttr, rules: Rules, has_srq: bool, qp: Option<Arc<D::Qp>>) -> Arc<Self> {
+        Arc::new(Config {
+            request_flags: OpFlags::new(attr.request_completion_flags, rules),
+            recv_flags: OpFlags::new(attr.recv_completion_flags, rules),
+            attr,
+            has_srq,
+            qp,
+        })
+    }
 }
 
 /// Marks on the number of buffers of its SRQ that an endpoint may hold.
@@ -62,9 +78,10 @@ pub(super) struct Marks {
 impl Marks {
     /// Those of a new endpoint. Programs leave the attribute at 0 and do not mean it: the first
     /// message would be an error event.
-    fn of(attr: &EpAttr) -> Marks {
+    fn of(attr: &EpAttr, rules: Rules) -> Marks {
+        let mark = u32::try_from(attr.srq_soft_hw).ok();
         Marks {
-            soft: u32::try_from(attr.srq_soft_hw).ok().filter(|n| *n > 0),
+            soft: mark.filter(|n| *n > 0 || rules.are_pages()),
             hard: None,
         }
     }
@@ -105,12 +122,8 @@ struct Uses<D: Device> {
 impl<D: Device> Uses<D> {
     /// What the queue pair is put together from; `None` without a protection zone.
     fn parts(&self) -> Option<QpParts<'_, D>> {
-        Some(QpParts {
-            pd: &self.pz.as_ref()?.pd,
-            send_cq: self.request_evd.as_ref().and_then(|u| u.evd.cq()),
-            recv_cq: self.recv_evd.as_ref().and_then(|u| u.evd.cq()),
-            srq: self.srq.as_ref().map(|srq| srq.device()),
-        })
+        let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
+        parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
     }
 
     /// Removes what is left of an endpoint from its EVDs. Its SRQ counts the buffers among the
@@ -123,6 +136,25 @@ impl<D: Device> Uses<D> {
             srq.retire(completed + lost);
         }
     }
+}
+
+/// What a queue pair is put together from; `None` without a protection zone. Without an EVD the
+/// device tells nobody of completions, but for those of an SRQ, which counts its buffers.
+fn parts<'a, D: Device>(
+    pz: Option<&'a PzUse<D>>,
+    recv_evd: Option<&'a EvdUse<D>>,
+    request_evd: Option<&'a EvdUse<D>>,
+    srq: Option<&'a SrqUse<D>>,
+) -> Option<QpParts<'a, D>> {
+    Some(QpParts {
+        pd: &pz?.pd,
+        send_cq: request_evd.and_then(|u| u.evd.cq()),
+        recv_cq: match recv_evd {
+            Some(u) => u.evd.cq(),
+            None => srq.and_then(SrqUse::unheard),
+        },
+        srq: srq.map(SrqUse::device),
+    })
 }
 
 /// A stream into an EVD, ended by its drop.
@@ -209,8 +241,12 @@ impl<D: Device> Parts<D> {
     fn enter(self, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Uses<D>> {
         let recv = Stream::Recv(attr.recv_completion_flags);
         let request = Stream::Send(attr.request_completion_flags);
+        let srq = self.srq.map(|srq| srq.enter(ia)).transpose()?;
+        if let Some(srq) = srq.as_ref().filter(|_| self.recv_evd.is_none()) {
+            srq.prepare_unheard()?;
+        }
         Ok(Uses {
-            srq: self.srq.map(|srq| srq.enter(ia)).transpose()?,
+            srq,
             pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
             recv_evd: EvdUse::begin(ia, self.recv_evd, recv)?,
             request_evd: EvdUse::begin(ia, self.request_evd, request)?,
@@ -238,12 +274,10 @@ impl<D: Device> Ep<D> {
     ) -> Result<Arc<Self>> {
         let limits = ia.device.attr();
         let attr = match attr {
-            Some(attr) => {
-                attr.check(limits, Subtype::Arg6)?;
-                attr
-            }
+            Some(attr) => attr.admit(limits, ia.rules, parts.srq.is_some(), Subtype::Arg6)?,
             None => EpAttr::default_for(limits),
         };
+        let marks = Marks::of(&attr, ia.rules);
         let uses = parts.enter(ia, &attr)?;
         let ep = Arc::new_cyclic(|me| Ep {
             base: Base::new(ia.clone()),
@@ -253,7 +287,7 @@ impl<D: Device> Ep<D> {
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
                 uses: None,
-                marks: Marks::of(&attr),
+                marks,
                 private_data: None,
                 remote_address: None,
                 target: None,
@@ -262,13 +296,12 @@ impl<D: Device> Ep<D> {
         });
         // The queue pair returns the handle in its completions, so the handle comes first.
         publish(&ep)?;
-        let qp = uses
-            .parts()
-            .map(|parts| ep.make_qp(&parts, &attr, Marks::of(&attr)));
+        let qp = uses.parts().map(|parts| ep.make_qp(&parts, &attr, marks));
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
-                ep.config.set(Some(Arc::new(Config { attr, has_srq, qp })));
+                ep.config
+                    .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
                 ep.inner.lock().uses = Some(uses);
                 Ok(ep)
             }

@@ -130,12 +130,12 @@ impl<D: Device> Fresh<D> {
 
     /// What the queue pair is put together from after the change.
     fn parts<'a>(&'a self, old: &'a Uses<D>) -> Option<QpParts<'a, D>> {
-        Some(QpParts {
-            pd: &pick(&self.pz, &old.pz)?.pd,
-            send_cq: pick(&self.request_evd, &old.request_evd).and_then(|u| u.evd.cq()),
-            recv_cq: pick(&self.recv_evd, &old.recv_evd).and_then(|u| u.evd.cq()),
-            srq: old.srq.as_ref().map(|srq| srq.device()),
-        })
+        super::parts(
+            pick(&self.pz, &old.pz),
+            pick(&self.recv_evd, &old.recv_evd),
+            pick(&self.request_evd, &old.request_evd),
+            old.srq.as_ref(),
+        )
     }
 
     /// Puts the parts in place of the old ones.
@@ -210,11 +210,12 @@ impl<D: Device> Ep<D> {
             return Err(Error::arg(Subtype::Arg3));
         }
         let ia = &self.base.ia;
-        let attr = change.apply(&config.attr);
-        attr.check(ia.device.attr(), Subtype::Arg3)
+        let attr = change
+            .apply(&config.attr)
+            .admit(ia.device.attr(), ia.rules, config.has_srq, Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
         let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
-            let soft = Marks::of(&attr).soft;
+            let soft = Marks::of(&attr, ia.rules).soft;
             Marks {
                 soft,
                 ..inner.marks
@@ -224,6 +225,9 @@ impl<D: Device> Ep<D> {
         };
         let old = inner.uses.as_mut().ok_or(invalid)?;
         let fresh = Fresh::enter(change, ia, &attr)?;
+        if let (Some(srq), Some(None)) = (&old.srq, &fresh.recv_evd) {
+            srq.prepare_unheard()?;
+        }
         let kept = |fresh: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
             let evd = if fresh.is_none() { evd.as_ref() } else { None };
             Exchange::begin(evd, stream)
@@ -260,7 +264,7 @@ impl<D: Device> Ep<D> {
         inner.marks = marks;
         let has_srq = config.has_srq;
         self.config
-            .set(Some(Arc::new(Config { attr, has_srq, qp })));
+            .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::object::{non_null, section};
+use crate::dapl::rules::Rules;
 use crate::device::{Device, PostError, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard};
@@ -61,36 +62,51 @@ impl Segments {
     }
 }
 
-/// Checks the completion flags of one operation and turns them into the device's.
-///
-/// `configured` are the endpoint's flags of that direction: only an endpoint made with
-/// `DAT_COMPLETION_UNSIGNALLED_FLAG` may use it per operation.
-#[inline]
-pub(in crate::dapl) fn flags(
-    flags: DAT_COMPLETION_FLAGS,
-    allowed: DAT_COMPLETION_FLAGS,
-    configured: DAT_COMPLETION_FLAGS,
-    arg: Subtype,
-) -> Result<WrFlags> {
-    let unsignalled = flags & DAT_COMPLETION_UNSIGNALLED_FLAG;
-    if flags & !allowed != 0 || unsignalled & !configured != 0 {
-        return Err(Error::arg(arg));
+/// What the completion flags of one operation may be, and mean, in a direction of an endpoint.
+#[derive(Clone, Copy)]
+pub(in crate::dapl) struct OpFlags {
+    /// Completions with `DAT_COMPLETION_UNSIGNALLED_FLAG` do not notify: this flag, if the
+    /// endpoint was made with it.
+    quiet: DAT_COMPLETION_FLAGS,
+    /// Refused, unless the operation has them. To the letter of the man pages those are all, and
+    /// UNSIGNALLED is none of the operation's unless the endpoint was made with it. Existing
+    /// libraries pass over what means nothing.
+    refused: DAT_COMPLETION_FLAGS,
+}
+
+impl OpFlags {
+    pub(super) fn new(configured: DAT_COMPLETION_FLAGS, rules: Rules) -> OpFlags {
+        let quiet = configured & DAT_COMPLETION_UNSIGNALLED_FLAG;
+        OpFlags {
+            quiet,
+            refused: if rules.are_pages() { !quiet } else { 0 },
+        }
     }
-    let mut out = WrFlags::empty();
-    out.set(
-        WrFlags::UNSIGNALED,
-        flags & DAT_COMPLETION_SUPPRESS_FLAG != 0,
-    );
-    out.set(
-        WrFlags::SOLICITED,
-        flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0,
-    );
-    out.set(WrFlags::QUIET, unsignalled != 0);
-    out.set(
-        WrFlags::FENCE,
-        flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
-    );
-    Ok(out)
+
+    /// Checks the completion flags of one operation, which has those `allowed`, and turns them
+    /// into the device's.
+    #[inline]
+    pub(in crate::dapl) fn take(
+        &self,
+        flags: DAT_COMPLETION_FLAGS,
+        allowed: DAT_COMPLETION_FLAGS,
+        arg: Subtype,
+    ) -> Result<WrFlags> {
+        if flags == DAT_COMPLETION_DEFAULT_FLAG {
+            return Ok(WrFlags::empty());
+        }
+        let always = allowed & !DAT_COMPLETION_UNSIGNALLED_FLAG;
+        if flags & !always & self.refused != 0 {
+            return Err(Error::arg(arg));
+        }
+        let mut out = WrFlags::empty();
+        let has = |flag| flags & allowed & flag != 0;
+        out.set(WrFlags::UNSIGNALED, has(DAT_COMPLETION_SUPPRESS_FLAG));
+        out.set(WrFlags::SOLICITED, has(DAT_COMPLETION_SOLICITED_WAIT_FLAG));
+        out.set(WrFlags::QUIET, flags & self.quiet != 0);
+        out.set(WrFlags::FENCE, has(DAT_COMPLETION_BARRIER_FENCE_FLAG));
+        Ok(out)
+    }
 }
 
 /// What a refused post means: `read` says whether the local memory would have been read.
@@ -156,13 +172,10 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
     fn post<D: Device>(self, ep: &Ep<D>, guard: &Guard, sges: &[Sge], total: u64) -> Result<()> {
         let op = (self.op)(total)?;
         let (config, qp) = ep.config(guard)?;
-        let configured = config.attr.request_completion_flags;
-        let flags = flags(
-            self.completion_flags,
-            self.allowed.0,
-            configured,
-            self.allowed.1,
-        )?;
+        let (allowed, arg) = self.allowed;
+        let flags = config
+            .request_flags
+            .take(self.completion_flags, allowed, arg)?;
         ep.check_request_state()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
@@ -418,12 +431,10 @@ fn post_receive<D: Device>(
     if config.has_srq {
         return Err(Error::state(Subtype::StateSrqInUse));
     }
-    let flags = flags(
-        completion_flags,
-        DAT_COMPLETION_UNSIGNALLED_FLAG,
-        config.attr.recv_completion_flags,
-        Subtype::Arg5,
-    )?;
+    let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
+    let flags = config
+        .recv_flags
+        .take(completion_flags, allowed, Subtype::Arg5)?;
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }

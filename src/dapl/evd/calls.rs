@@ -271,16 +271,7 @@ impl<D: Device> Evd<D> {
         } else {
             DAT_EVD_STATE_UNWAITABLE
         };
-        if state.control & DAT_COMPLETION_UNSIGNALLED_FLAG != 0 {
-            bits |= DAT_EVD_STATE_CONFIG_NOTIFY;
-        }
-        if state.control & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0 {
-            bits |= DAT_EVD_STATE_CONFIG_SOLICITED;
-        }
-        // The values overlap: programs compare under the mask of all three.
-        if state.threshold_streams > 0 {
-            bits |= DAT_EVD_STATE_CONFIG_THRESHOLD;
-        }
+        bits |= state.feeds.config();
         let cno = state.cno.as_ref().map(|cno| cno.handle().0);
         DAT_EVD_PARAM {
             ia_handle: self.base.ia.handle().0,

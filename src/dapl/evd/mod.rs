@@ -7,15 +7,18 @@
 
 mod calls;
 mod eagerness;
+mod feeds;
 mod wait;
 
 pub use calls::*;
+pub use feeds::Stream;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
 
 use self::eagerness::Eagerness;
+use self::feeds::Feeds;
 use super::cno::Cno;
 use super::ep::Ep;
 use super::ia::Ia;
@@ -32,62 +35,6 @@ use crate::handle::{Biased, Guard, Held, Object};
 const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
 /// Streams that come from the completion queue.
 const CQ_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
-/// Completion flags of an endpoint by which the consumer controls notification.
-const CONTROL: DAT_COMPLETION_FLAGS =
-    DAT_COMPLETION_UNSIGNALLED_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-
-/// Something that feeds an EVD.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
-    /// Requests that arrive at a service point.
-    Request,
-    /// Connection events of an endpoint.
-    Connection,
-    /// Receive completions of an endpoint with these completion flags.
-    Recv(DAT_COMPLETION_FLAGS),
-    /// Request completions of an endpoint with these completion flags.
-    Send(DAT_COMPLETION_FLAGS),
-    /// Asynchronous errors of an IA.
-    Async,
-}
-
-impl Stream {
-    /// The flag an EVD needs for it, and the subtype of the error when it lacks it.
-    fn needs(self) -> (DAT_EVD_FLAGS, Subtype) {
-        match self {
-            Stream::Request => (DAT_EVD_CR_FLAG, Subtype::HandleEvdCr),
-            Stream::Connection => (DAT_EVD_CONNECTION_FLAG, Subtype::HandleEvdConn),
-            Stream::Recv(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRecv),
-            Stream::Send(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRequest),
-            Stream::Async => (DAT_EVD_ASYNC_FLAG, Subtype::HandleEvdAsync),
-        }
-    }
-
-    /// Subtype of `DAT_INVALID_HANDLE` for an EVD that cannot take the stream.
-    pub(super) fn invalid(self) -> Subtype {
-        self.needs().1
-    }
-
-    /// How the consumer controls notification of the stream; `None` if it is not of an
-    /// endpoint's completions.
-    fn control(self) -> Option<DAT_COMPLETION_FLAGS> {
-        match self {
-            Stream::Recv(flags) | Stream::Send(flags) => Some(flags & CONTROL),
-            _ => None,
-        }
-    }
-
-    /// The endpoint was made for waits with thresholds.
-    fn counts(self) -> bool {
-        match self {
-            Stream::Recv(flags) | Stream::Send(flags) => {
-                flags & DAT_COMPLETION_EVD_THRESHOLD_FLAG != 0
-            }
-            _ => false,
-        }
-    }
-}
-
 /// An event dispatcher.
 #[repr(align(64))]
 pub struct Evd<D: Device> {
@@ -112,13 +59,8 @@ struct State<D: Device> {
     /// The waiter was told to look.
     signalled: bool,
     cno: Option<Arc<Cno<D>>>,
-    /// Streams that feed the EVD.
-    streams: usize,
-    /// Those of them that are completions, and the notification control they all share.
-    completion_streams: usize,
-    control: DAT_COMPLETION_FLAGS,
-    /// Those of them that were made for waits with thresholds.
-    threshold_streams: usize,
+    /// What feeds the EVD.
+    feeds: Feeds,
     /// An asynchronous error was lost here: nobody can be told but whoever asks.
     overflowed: bool,
     /// Freed, or its IA is closed.
@@ -131,37 +73,6 @@ impl<D: Device> State<D> {
         match self.overflowed {
             true => Kind::InvalidState.into(),
             false => Kind::QueueEmpty.into(),
-        }
-    }
-
-    fn attach(&mut self, stream: Stream) -> Result<()> {
-        let conflict = match stream.control() {
-            Some(control) => {
-                let others = self.streams > self.completion_streams;
-                (self.completion_streams > 0 && control != self.control) || (control != 0 && others)
-            }
-            None => self.control != 0,
-        };
-        if conflict {
-            return Err(Kind::InvalidParameter.into());
-        }
-        self.streams += 1;
-        self.threshold_streams += usize::from(stream.counts());
-        if let Some(control) = stream.control() {
-            self.completion_streams += 1;
-            self.control = control;
-        }
-        Ok(())
-    }
-
-    fn detach(&mut self, stream: Stream) {
-        self.streams -= 1;
-        self.threshold_streams -= usize::from(stream.counts());
-        if stream.control().is_some() {
-            self.completion_streams -= 1;
-            if self.completion_streams == 0 {
-                self.control = 0;
-            }
         }
     }
 }
@@ -250,10 +161,7 @@ impl<D: Device> Evd<D> {
                 waiter: false,
                 signalled: false,
                 cno,
-                streams: 0,
-                completion_streams: 0,
-                control: 0,
-                threshold_streams: 0,
+                feeds: Feeds::default(),
                 overflowed: false,
                 dead: false,
             }),
@@ -301,33 +209,28 @@ impl<D: Device> Evd<D> {
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed,
-    /// `DAT_INVALID_PARAMETER` when the notification control of the streams would not agree
-    /// (`dat_ep_create`).
+    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so.
     pub fn attach(&self, stream: Stream) -> Result<()> {
         let (flag, invalid) = stream.needs();
         let mut state = self.state.lock();
         if state.dead || self.flags & flag == 0 {
             return Err(Error::handle(invalid));
         }
-        state.attach(stream)
+        state.feeds.add(stream, self.base.ia.rules)
     }
 
     /// A stream ceases to feed the EVD.
     pub fn detach(&self, stream: Stream) {
-        self.state.lock().detach(stream);
+        self.state.lock().feeds.remove(stream);
     }
 
     /// A stream of completions gets other completion flags.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` when it would not agree with the others; nothing has changed.
+    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so; nothing has changed then.
     pub fn exchange(&self, from: Stream, to: Stream) -> Result<()> {
         let mut state = self.state.lock();
-        state.detach(from);
-        state.attach(to).inspect_err(|_| {
-            // It agreed with the others before.
-            let _ = state.attach(from);
-        })
+        state.feeds.exchange(from, to, self.base.ia.rules)
     }
 
     /// Queues an event of the provider and tells whoever waits. A full queue loses the event
@@ -465,7 +368,7 @@ impl<D: Device> Evd<D> {
         if state.dead {
             return Err(Error::handle(Self::INVALID));
         }
-        if state.streams > 0 || state.waiter {
+        if !state.feeds.is_empty() || state.waiter {
             return Err(Error::state(Subtype::StateEvdInUse));
         }
         state.dead = true;

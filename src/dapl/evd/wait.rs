@@ -39,9 +39,10 @@ impl<D: Device> Evd<D> {
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a threshold below 1 or beyond the queue,
-    /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and for a threshold
-    /// above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
+    /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and to the letter of
+    /// the man page for a threshold above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
     /// the IA closes meanwhile, `DAT_INTERRUPTED_CALL` when a signal handler ran.
+    #[inline(never)]
     pub(super) fn wait(
         &self,
         timeout: Option<Duration>,
@@ -57,7 +58,7 @@ impl<D: Device> Evd<D> {
         }
         state.waiter = true;
         state.signalled = false;
-        let controlled = state.control != 0;
+        let controlled = state.feeds.are_controlled();
         drop(state);
         let begun = Instant::now();
         let deadline = timeout.map(|t| begun + t);
@@ -108,7 +109,9 @@ impl<D: Device> Evd<D> {
         if state.waiter {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        if threshold > 1 && state.control != 0 {
+        // Otherwise a notifying completion ends the wait if enough events are there by then.
+        let pages = self.base.ia.rules.are_pages();
+        if threshold > 1 && pages && state.feeds.are_controlled() {
             return Err(Error::state(Subtype::StateEvdConfigNotify));
         }
         if state.overflowed && state.queue.is_empty() {

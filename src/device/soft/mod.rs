@@ -63,6 +63,7 @@ use self::engine::Engine;
 use self::params::Params;
 use self::side::Identity;
 use self::upcall::Events;
+use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
     QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
@@ -197,6 +198,7 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
+    const KEYS: &'static [Key] = self::params::KEYS;
 
     fn discover() -> Vec<(String, String)> {
         vec![(Self::NAME.into(), String::new())]

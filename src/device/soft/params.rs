@@ -10,24 +10,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use crate::device::params::{Key, unknown, wrong_value};
+
 /// The longest spin, in microseconds.
 const MAX_SPIN: u64 = 1000;
 /// The default and the longest linger, in seconds.
 const LINGER: u64 = 300;
 const MAX_LINGER: u64 = 86400;
-
-/// A parameter that an entry may set.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Its name, left of the equals sign.
-    pub name: &'static str,
-    /// What may be right of it.
-    pub values: &'static str,
-    /// What holds if it is not given.
-    pub default: &'static str,
-    /// What it is for, in one sentence.
-    pub help: &'static str,
-}
 
 /// All parameters.
 pub const KEYS: &[Key] = &[
@@ -172,11 +161,8 @@ impl Params {
 
 fn wrong_key(key: &str, value: &str) -> String {
     match KEYS.iter().find(|k| k.name == key) {
-        Some(k) => format!("{key} is one of {}, not \"{value}\"", k.values),
-        None => {
-            let names: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
-            format!("unknown parameter \"{key}\"; known: {}", names.join(", "))
-        }
+        Some(k) => wrong_value(k, value),
+        None => unknown(key, KEYS),
     }
 }
 

@@ -172,7 +172,7 @@ impl Side {
         if matches!(self.phase, Phase::Idle | Phase::Connecting | Phase::Gone) {
             return Err(PostError::NotConnected);
         }
-        if self.id.send_cq.is_none() || self.sq.is_full() {
+        if self.sq.is_full() {
             return Err(PostError::QueueFull);
         }
         Ok(())
@@ -203,8 +203,7 @@ impl Side {
     /// The receive of `wr`, if it may be queued.
     #[inline(always)]
     pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
-        let takes = self.id.recv_cq.is_some() && self.id.srq.is_none();
-        if self.phase == Phase::Gone || !takes || self.rq.is_full() {
+        if self.phase == Phase::Gone || self.id.srq.is_some() || self.rq.is_full() {
             return Err(PostError::QueueFull);
         }
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
@@ -231,7 +230,7 @@ impl Side {
     }
 
     fn supply_shared(&mut self, up: &mut Upcalls) -> Supply {
-        let (Some(srq), Some(_)) = (&self.id.srq, &self.id.recv_cq) else {
+        let Some(srq) = &self.id.srq else {
             return Supply::Empty;
         };
         match srq.take(&self.qp, &mut self.turn, &mut self.rq, up) {

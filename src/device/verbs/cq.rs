@@ -34,7 +34,7 @@ const EVERYTHING: u8 = 2;
 
 /// A completion queue.
 pub struct Cq {
-    device: Arc<Verbs>,
+    pub(super) device: Arc<Verbs>,
     /// Those of the device, within reach.
     ops: Ops,
     raw: AtomicPtr<sys::Cq>,
@@ -51,6 +51,9 @@ pub struct Cq {
     asked: AtomicU8,
     /// Completions that must not notify are posted to this queue.
     sorted: AtomicBool,
+    /// There if the completions are nobody's (see [`unheard`](super::unheard)); held by who takes
+    /// them.
+    pub(super) unheard: Option<Mutex<()>>,
     /// Queues of queue pairs that complete here: those of which only solicited completions
     /// notify, and the others.
     solicited: AtomicU32,
@@ -92,6 +95,15 @@ impl Cq {
         entries: u32,
         handler: Arc<dyn CqHandler>,
     ) -> Result<Arc<Cq>, DeviceError> {
+        Cq::make(device, entries, handler, None)
+    }
+
+    pub(super) fn make(
+        device: &Arc<Verbs>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+        unheard: Option<Mutex<()>>,
+    ) -> Result<Arc<Cq>, DeviceError> {
         let max = device.attr.max_cqe;
         if entries > max {
             return Err(DeviceError::Limit);
@@ -112,6 +124,7 @@ impl Cq {
                 wanted: AtomicBool::new(false),
                 asked: AtomicU8::new(NOTHING),
                 sorted: AtomicBool::new(false),
+                unheard,
                 solicited: AtomicU32::new(0),
                 unsolicited: AtomicU32::new(0),
             }
@@ -130,16 +143,20 @@ impl Cq {
 
     /// A queue of a queue pair begins or ceases to complete here.
     pub(super) fn attach(&self, solicited_only: bool) {
+        let solicited_only = self.hears_solicited(solicited_only);
         // Not while the queue of the device is exchanged.
         let queue = self.queue.lock();
         self.users(solicited_only).fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        if self.wanted.load(Ordering::Relaxed) {
+        if self.unheard.is_some() {
+            self.arm();
+        } else if self.wanted.load(Ordering::Relaxed) {
             self.ask();
         }
     }
 
     pub(super) fn detach(&self, solicited_only: bool) {
+        let solicited_only = self.hears_solicited(solicited_only);
         self.users(solicited_only).fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -331,7 +348,7 @@ impl Cq {
         if !self.wanted.load(Ordering::Acquire) {
             return;
         }
-        if self.sorted.load(Ordering::Relaxed) {
+        if self.sorted.load(Ordering::Relaxed) && self.unheard.is_none() {
             let hold = self.hold();
             if !hold.collect() {
                 self.ask();

@@ -24,11 +24,8 @@ const AGREE: Duration = Duration::from_secs(3);
 
 /// The completion queues of a queue pair, each once.
 fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
-    let second = hw.recv_cq.iter().filter(|cq| {
-        let first = hw.send_cq.as_ref();
-        first.is_none_or(|first| !Arc::ptr_eq(first, cq))
-    });
-    hw.send_cq.iter().chain(second)
+    let second = (!Arc::ptr_eq(&hw.send_cq, &hw.recv_cq)).then_some(&hw.recv_cq);
+    std::iter::once(&hw.send_cq).chain(second)
 }
 
 impl Qp {
@@ -120,10 +117,8 @@ impl Qp {
             Some(when) if when.elapsed() < AGREE => return false,
             Some(_) => {}
             None => {
-                if let Some(cq) = &hw.send_cq {
-                    cq.hold().collect();
-                    cq.notify();
-                }
+                hw.send_cq.hold().collect();
+                hw.send_cq.notify();
                 if hw.send.len() > 0 {
                     return false;
                 }

@@ -46,16 +46,14 @@ pub(super) struct Hw {
     pub context: u64,
     pub send: Ring,
     pub recv: Ring,
-    pub send_cq: Option<Arc<Cq>>,
-    pub recv_cq: Option<Arc<Cq>>,
+    pub send_cq: Arc<Cq>,
+    pub recv_cq: Arc<Cq>,
     pub srq: Option<Arc<Srq>>,
     pub attr: QpAttr,
     /// For a device that completes requests in any order.
     pub order: Option<Mutex<Order>>,
     /// Bytes that fit into a request.
     pub inline: u32,
-    /// Stands in for a completion queue that the queue pair does not have.
-    spare_cq: *mut sys::Cq,
     qp: Weak<Qp>,
     /// A request has failed, or the device says that the queue pair has.
     failed: AtomicBool,
@@ -97,7 +95,20 @@ impl Hw {
         attr: &QpAttr,
     ) -> Result<Arc<Hw>, DeviceError> {
         let adapter = &device.adapter;
-        let spare = parts.send_cq.is_none() || parts.recv_cq.is_none();
+        let max_recv_wr = match &parts.srq {
+            Some(_) => 0,
+            None => attr.max_recv_wr,
+        };
+        let send_cq = match &parts.send_cq {
+            Some(cq) => cq.clone(),
+            None => Cq::unheard(device, attr.max_send_wr)?,
+        };
+        let recv_cq = match (&parts.recv_cq, &parts.srq) {
+            (Some(cq), _) => cq.clone(),
+            (None, None) => Cq::unheard(device, max_recv_wr)?,
+            // Whoever shares buffers wants to know where they are.
+            (None, Some(_)) => return Err(DeviceError::Unsupported),
+        };
         let mut hw = Hw {
             device: device.clone(),
             ops: adapter.ops,
@@ -107,18 +118,14 @@ impl Hw {
             number: adapter.queues.reserve().ok_or(DeviceError::Resources)?,
             token: adapter.enter(Target::Qp(qp.clone())).keep(),
             context: attr.context,
-            send: Ring::new(parts.send_cq.as_ref().map_or(0, |_| attr.max_send_wr)),
-            recv: Ring::new(match (&parts.recv_cq, &parts.srq) {
-                (Some(_), None) => attr.max_recv_wr,
-                _ => 0,
-            }),
-            send_cq: parts.send_cq.clone(),
-            recv_cq: parts.recv_cq.clone(),
+            send: Ring::new(attr.max_send_wr),
+            recv: Ring::new(max_recv_wr),
+            send_cq,
+            recv_cq,
             srq: parts.srq.clone(),
             attr: *attr,
             order: device.siw.then(Mutex::default),
             inline: 0,
-            spare_cq: null_mut(),
             qp: qp.clone(),
             failed: AtomicBool::new(false),
             binds: Mutex::default(),
@@ -126,7 +133,7 @@ impl Hw {
             pd: parts.pd.clone(),
         };
         hw.attach();
-        if let Err(error) = hw.create(spare) {
+        if let Err(error) = hw.create() {
             adapter.queues.release(hw.number);
             hw.detach();
             return Err(error);
@@ -139,21 +146,12 @@ impl Hw {
         Ok(hw)
     }
 
-    fn create(&mut self, spare: bool) -> Result<(), DeviceError> {
+    fn create(&mut self) -> Result<(), DeviceError> {
         let adapter = &self.device.adapter;
-        if spare {
-            // SAFETY: the context is open; without a channel nothing is ever told.
-            self.spare_cq =
-                unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, 1, null_mut(), null_mut(), 0) };
-            if self.spare_cq.is_null() {
-                return Err(resources());
-            }
-        }
-        let cq = |cq: &Option<Arc<Cq>>| cq.as_ref().map_or(self.spare_cq, |cq| cq.raw());
         let mut init = sys::QpInitAttr {
             qp_context: std::ptr::with_exposed_provenance_mut(self.token as usize),
-            send_cq: cq(&self.send_cq),
-            recv_cq: cq(&self.recv_cq),
+            send_cq: self.send_cq.raw(),
+            recv_cq: self.recv_cq.raw(),
             srq: self.srq.as_ref().map_or(null_mut(), |srq| srq.raw),
             cap: sys::QpCap {
                 max_send_wr: self.send.limit().max(1),
@@ -197,24 +195,16 @@ impl Hw {
     }
 
     fn attach(&self) {
-        if let Some(cq) = &self.send_cq {
-            cq.attach(false);
-            if self.order.is_some() {
-                cq.sort();
-            }
+        self.send_cq.attach(false);
+        if self.order.is_some() {
+            self.send_cq.sort();
         }
-        if let Some(cq) = &self.recv_cq {
-            cq.attach(self.attr.recv_solicited_only);
-        }
+        self.recv_cq.attach(self.attr.recv_solicited_only);
     }
 
     fn detach(&self) {
-        if let Some(cq) = &self.send_cq {
-            cq.detach(false);
-        }
-        if let Some(cq) = &self.recv_cq {
-            cq.detach(self.attr.recv_solicited_only);
-        }
+        self.send_cq.detach(false);
+        self.recv_cq.detach(self.attr.recv_solicited_only);
     }
 
     /// The queue pair; null once it is closed.
@@ -361,16 +351,15 @@ impl Hw {
         }
         self.detach();
         if flush {
-            self.flush(&self.send, self.send_cq.as_deref());
-            self.flush(&self.recv, self.recv_cq.as_deref());
+            self.flush(&self.send, &self.send_cq);
+            self.flush(&self.recv, &self.recv_cq);
         }
         for (_, bind) in self.binds.lock().drain() {
             bind.finish(false);
         }
     }
 
-    fn flush(&self, ring: &Ring, cq: Option<&Cq>) {
-        let Some(cq) = cq else { return };
+    fn flush(&self, ring: &Ring, cq: &Cq) {
         while let Some((slot, posted)) = ring.oldest() {
             ring.retire(slot);
             let order = self.order.as_ref().filter(|_| posted.kind() != Kind::Recv);
@@ -399,10 +388,6 @@ impl Drop for Hw {
     fn drop(&mut self) {
         self.close();
         self.device.adapter.leave(self.token);
-        if !self.spare_cq.is_null() {
-            // SAFETY: ours, and its queue pair is gone.
-            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(self.spare_cq) };
-        }
     }
 }
 

@@ -38,6 +38,7 @@ mod service;
 mod srq;
 pub mod sys;
 mod table;
+mod unheard;
 mod wc;
 
 use std::net::SocketAddr;
@@ -56,6 +57,7 @@ use self::adapter::{Adapter, Place};
 use self::mr::Regions;
 use self::mw::Windows;
 use self::params::Params;
+use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
     QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
@@ -205,6 +207,7 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
+    const KEYS: &'static [Key] = self::params::KEYS;
 
     fn discover() -> Vec<(String, String)> {
         match adapter::probe() {

@@ -12,7 +12,8 @@
 use std::net::SocketAddr;
 
 use super::adapter::{Place, Probe};
-use crate::device::soft::params::{Interface, Key, interfaces, named_address, rank};
+use crate::device::params::{Key, unknown};
+use crate::device::soft::params::{Interface, interfaces, named_address, rank};
 
 /// All parameters.
 pub const KEYS: &[Key] = &[
@@ -60,11 +61,7 @@ impl Params {
             match word.split_once('=') {
                 Some(("retry", value)) => params.retry = retries("retry", value)?,
                 Some(("rnr_retry", value)) => params.rnr_retry = retries("rnr_retry", value)?,
-                Some((key, _)) => {
-                    let known: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
-                    let known = known.join(", ");
-                    return Err(format!("unknown parameter \"{key}\"; known: {known}"));
-                }
+                Some((key, _)) => return Err(unknown(key, KEYS)),
                 None if params.name.is_empty() => params.name = word.into(),
                 None => match (word.parse(), params.port) {
                     (Ok(port), None) => params.port = Some(port),

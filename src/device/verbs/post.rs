@@ -6,10 +6,11 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
+use super::cq::Cq;
 use super::hw::Hw;
 use super::mr::Seen;
 use super::qp::{Early, Qp, Sq};
-use super::ring::{Kind, Posted};
+use super::ring::{Kind, Posted, Ring};
 use super::sys;
 use super::table::{Numbered, RECEIVE};
 use crate::device::{
@@ -151,13 +152,22 @@ impl Sq {
 /// Enters a request; the lock of the queue is held.
 #[inline(always)]
 fn enqueue(hw: &Hw, posted: Posted, signal: bool) -> Result<u32, PostError> {
-    if posted.quiet()
-        && let Some(cq) = &hw.send_cq
-    {
-        cq.sort();
+    if posted.quiet() {
+        hw.send_cq.sort();
     }
-    let slot = hw.send.push(posted.with_signal(signal));
-    slot.ok_or(PostError::QueueFull)
+    let posted = posted.with_signal(signal);
+    match hw.send.push(posted) {
+        Some(slot) => Ok(slot),
+        None => make_room(&hw.send, &hw.send_cq, posted),
+    }
+}
+
+/// A queue is full. It may only seem so if nobody looks at its completions.
+#[cold]
+#[inline(never)]
+fn make_room(ring: &Ring, cq: &Cq, posted: Posted) -> Result<u32, PostError> {
+    cq.reap();
+    ring.push(posted).ok_or(PostError::QueueFull)
 }
 
 impl Qp {
@@ -210,13 +220,12 @@ impl Qp {
     #[inline(never)]
     fn fail_request(&self, posted: Posted) -> Result<(), PostError> {
         let hw = self.hw().ok_or(PostError::NotConnected)?;
-        let cq = hw.send_cq.as_ref().ok_or(PostError::QueueFull)?;
         let failed = Completion {
             status: WcStatus::LocalQpOperation,
             ..flushed(hw.context, &posted, posted.kind().op())
         };
-        cq.push(failed, true);
-        cq.notify();
+        hw.send_cq.push(failed, true);
+        hw.send_cq.notify();
         hw.fail();
         Ok(())
     }
@@ -228,7 +237,7 @@ impl Qp {
             let parts = self.parts.lock();
             (parts.0.send_cq.clone(), parts.1.context)
         };
-        let cq = cq.ok_or(PostError::QueueFull)?;
+        let Some(cq) = cq else { return Ok(()) };
         let op = match posted.kind() {
             Kind::Bind => WcOp::Bind {
                 context: bind_context,
@@ -420,13 +429,12 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
         return Err(PostError::TooManySegments);
     }
     let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
-    if posted.quiet()
-        && let Some(cq) = &hw.recv_cq
-    {
-        cq.sort();
+    if posted.quiet() {
+        hw.recv_cq.sort();
     }
-    let Some(slot) = hw.recv.push(posted) else {
-        return Err(PostError::QueueFull);
+    let slot = match hw.recv.push(posted) {
+        Some(slot) => slot,
+        None => make_room(&hw.recv, &hw.recv_cq, posted)?,
     };
     let mut recv = receive(hw.number() | RECEIVE | u64::from(slot), wr.sges);
     let mut bad = null_mut();
@@ -446,7 +454,7 @@ fn flush_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let parts = qp.parts.lock();
         (parts.0.recv_cq.clone(), parts.1.context)
     };
-    let cq = cq.ok_or(PostError::QueueFull)?;
+    let Some(cq) = cq else { return Ok(()) };
     let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
     cq.push(flushed(context, &posted, WcOp::Recv), true);
     cq.notify();

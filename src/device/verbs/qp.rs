@@ -22,6 +22,7 @@ use crate::handle::{Biased, Guard};
 #[derive(Clone)]
 pub(super) struct Parts {
     pub pd: Arc<Pd>,
+    /// `None` where nobody is to hear of completions, as in [`QpParts`].
     pub send_cq: Option<Arc<Cq>>,
     pub recv_cq: Option<Arc<Cq>>,
     pub srq: Option<Arc<Srq>>,
@@ -337,11 +338,17 @@ impl QueuePair for Qp {
     }
 
     fn send_outstanding(&self) -> u32 {
-        self.hw().map_or(0, |hw| hw.send.len())
+        self.hw().map_or(0, |hw| {
+            hw.send_cq.reap();
+            hw.send.len()
+        })
     }
 
     fn recv_outstanding(&self) -> u32 {
-        self.hw().map_or(0, |hw| hw.recv.len())
+        self.hw().map_or(0, |hw| {
+            hw.recv_cq.reap();
+            hw.recv.len()
+        })
     }
 
     fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError> {

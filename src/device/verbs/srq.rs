@@ -271,10 +271,8 @@ impl SharedReceiveQueue for Srq {
         // The device does not say; it says what has completed.
         let users = self.posted.users.get_shared();
         for (_, hw) in users.iter().flat_map(|users| users.iter()) {
-            if let Some(cq) = &hw.recv_cq {
-                cq.hold().collect();
-                cq.notify();
-            }
+            hw.recv_cq.hold().collect();
+            hw.recv_cq.notify();
         }
         Some(self.posted.buffers.lock().used)
     }

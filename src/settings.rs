@@ -1,8 +1,10 @@
 //! What a user can set, in one table: `dat-info --env` prints it, and a test compares the
-//! manual page with it. Each device keeps the table of its own parameters.
+//! manual page with it. Each device keeps the table of its own parameters, and our provider that
+//! of those that all devices share.
 
-use crate::device::soft::params::{KEYS, Key};
-use crate::device::verbs::params::KEYS as VERBS_KEYS;
+use crate::dapl::rules;
+use crate::device::params::Key;
+use crate::device::{soft, verbs};
 
 /// A variable of the environment or a parameter in `dat.conf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,10 +55,17 @@ pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
     };
     vec![
         ("Environment variables", ENVIRONMENT.to_vec()),
-        ("Parameters of builtin:soft in dat.conf", settings(KEYS)),
+        (
+            "Parameters of builtin:soft and builtin:verbs in dat.conf",
+            settings(rules::KEYS),
+        ),
+        (
+            "Parameters of builtin:soft in dat.conf",
+            settings(soft::params::KEYS),
+        ),
         (
             "Parameters of builtin:verbs in dat.conf",
-            settings(VERBS_KEYS),
+            settings(verbs::params::KEYS),
         ),
     ]
 }
@@ -67,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_manual_page_has_every_setting() {
-        let page = include_str!("../../man/dat.conf.5");
+        let page = include_str!("../man/dat.conf.5");
         for setting in all().into_iter().flat_map(|(_, settings)| settings) {
             assert!(page.contains(setting.name), "{} is missing", setting.name);
         }
