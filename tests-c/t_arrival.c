@@ -4,6 +4,8 @@
 #include "common.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 static struct rig a, b;
 
@@ -63,8 +65,129 @@ static void arrival__a_request_is_answered_at_once(void)
 	rig_down(&b);
 }
 
+/* --- several endpoints on one EVD ------------------------------------------------------------- */
+
+enum { FEW = 8, MANY = 24, DEPTH = 16, STEPS = 400 };
+
+static int endpoints;
+static DAT_EP_HANDLE ep_a[MANY], ep_b[MANY];
+/* Steps of which all messages have arrived. */
+static atomic_ullong arrived;
+
+/* In each step one message to each endpoint, and the next step when all have completed. Each
+ * finds a receive. */
+static void *send_in_steps(void *arg)
+{
+	(void)arg;
+	for (DAT_UINT64 step = 0; step < STEPS; step++) {
+		while (step >= atomic_load(&arrived) + DEPTH)
+			sched_yield();
+		for (int i = 0; i < endpoints; i++)
+			OK(send_nothing(ep_a[i], step, DAT_COMPLETION_DEFAULT_FLAG));
+		for (int i = 0; i < endpoints; i++)
+			EXPECT(a.request_evd, DAT_DTO_COMPLETION_EVENT);
+	}
+	return NULL;
+}
+
+static DAT_UINT64 next_by_poll(void)
+{
+	DAT_EVENT event;
+	DAT_RETURN ret;
+
+	do
+		ret = dat_evd_dequeue(b.recv_evd, &event);
+	while (DAT_GET_TYPE(ret) == DAT_QUEUE_EMPTY);
+	OK(ret);
+	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
+	return event.event_data.dto_completion_event_data.user_cookie.as_64;
+}
+
+static DAT_UINT64 next_by_wait(void)
+{
+	return EXPECT(b.recv_evd, DAT_DTO_COMPLETION_EVENT)
+			.event_data.dto_completion_event_data.user_cookie.as_64;
+}
+
+/* Waits, then sees what there is, as programs do. */
+static DAT_UINT64 next_by_both(void)
+{
+	static unsigned calls;
+
+	return ++calls % 5 ? next_by_poll() : next_by_wait();
+}
+
+/* No message arrives before one that had completed when it was sent. */
+static void steps_arrive_in_order(int count, DAT_UINT64 (*next)(void))
+{
+	DAT_UINT64 step[MANY] = { 0 };
+	DAT_CONN_QUAL qualifier;
+	pthread_t sender;
+
+	endpoints = count;
+	rig_up(&a);
+	rig_up(&b);
+	if (!b.provider.is_thread_safe)
+		tap_skip("the provider is not thread safe");
+	a.request_evd = make_evd(a.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
+	b.recv_evd = make_evd(b.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
+	listen_any(&b, &qualifier);
+	for (int i = 0; i < count; i++) {
+		ep_a[i] = make_ep(&a, NULL);
+		ep_b[i] = make_ep(&b, NULL);
+		for (int j = 0; j < DEPTH; j++)
+			OK(recv_nothing(ep_b[i], i));
+		OK(try_connect(ep_a[i], &b, qualifier, SOON));
+		OK(dat_cr_accept(await_request(&b), ep_b[i], 0, NULL));
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	}
+	REQUIRE(pthread_create(&sender, NULL, send_in_steps, NULL) == 0);
+	for (int n = 0; n < STEPS * count; n++) {
+		DAT_UINT64 i = next();
+
+		REQUIRE(i < (DAT_UINT64)count);
+		for (int j = 0; j < count; j++)
+			if (step[j] < step[i])
+				tap_fail(__FILE__, __LINE__,
+					 "step %llu of endpoint %llu before step %llu of %d",
+					 (unsigned long long)step[i], (unsigned long long)i,
+					 (unsigned long long)step[j], j);
+		step[i]++;
+		OK(recv_nothing(ep_b[i], i));
+		atomic_store(&arrived, (unsigned long long)((n + 1) / count));
+	}
+	REQUIRE(pthread_join(sender, NULL) == 0);
+	rig_down(&a);
+	rig_down(&b);
+}
+
+static void arrival__in_the_order_of_the_sends_polling(void)
+{
+	steps_arrive_in_order(FEW, next_by_poll);
+}
+
+static void arrival__in_the_order_of_the_sends_waiting(void)
+{
+	steps_arrive_in_order(FEW, next_by_wait);
+}
+
+static void arrival__in_the_order_of_the_sends_both(void)
+{
+	steps_arrive_in_order(FEW, next_by_both);
+}
+
+static void arrival__in_the_order_of_the_sends_of_many(void)
+{
+	steps_arrive_in_order(MANY, next_by_both);
+}
+
 static const struct tap_test tests[] = {
 	T(arrival, a_request_is_answered_at_once),
+	T(arrival, in_the_order_of_the_sends_polling),
+	T(arrival, in_the_order_of_the_sends_waiting),
+	T(arrival, in_the_order_of_the_sends_both),
+	T(arrival, in_the_order_of_the_sends_of_many),
 	TAP_END,
 };
 

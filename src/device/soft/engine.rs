@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::handshakes::Handshakes;
 use super::lead::Eventfd;
 use super::polled::PolledSet;
+use super::rounds::{LastTurn, ROUNDS};
 pub(super) use super::scratch::{RX, Scratch};
 use super::seat::{Bell, Seat};
 pub(super) use super::timers::Timer;
@@ -38,8 +39,13 @@ pub(super) use rustix::event::epoll::EventFlags;
 
 /// How long the thread leaves sockets to consumers before it looks whether they still serve.
 pub(super) const NAP: Duration = Duration::from_millis(1);
-/// Sockets served in one round.
+/// Sockets that are asked for at a time.
 const BATCH: usize = 64;
+/// No wait.
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 /// Events that are not of a source: the bell of the seat, and the clock of the timers.
 const BELL: u64 = u64::MAX;
 const CLOCK: u64 = u64::MAX - 1;
@@ -53,6 +59,14 @@ pub(super) trait Source: Send + Sync {
     fn may_be_tried(&self) -> bool {
         false
     }
+}
+
+/// A connection that has read messages which are not delivered.
+pub(super) trait Backlog: Send + Sync {
+    /// Delivers one of them, or all; false if none is left. Called under the engine lock.
+    fn deliver(&self, all: bool, up: &mut Upcalls) -> bool;
+    /// When it was served last.
+    fn last_turn(&self) -> &LastTurn;
 }
 
 /// Events that were taken from the epoll instance, and are to be served.
@@ -140,6 +154,8 @@ pub(super) struct Inner {
     pub(super) timers: Timers,
     /// The engine lock.
     work: Mutex<Scratch>,
+    /// Threads that have taken events without the lock, and have not called the sources yet.
+    in_hand: AtomicU32,
     /// Connections; without any there is nothing to poll for.
     pub(super) streams: AtomicUsize,
     /// Connections that are looked at without the kernel.
@@ -176,6 +192,7 @@ impl Engine {
             sources: Mutex::default(),
             timers: Timers::new()?,
             work: Mutex::default(),
+            in_hand: AtomicU32::new(0),
             streams: AtomicUsize::new(0),
             polled: PolledSet::default(),
             ticking: AtomicBool::new(false),
@@ -255,21 +272,31 @@ impl Engine {
         inner.unsent.send();
         if let Some(mut scratch) = inner.work.try_lock() {
             let mut up = Upcalls::default();
+            scratch.in_rounds = inner.has_several();
             if scratch.try_only(&mut up) {
-                drop(scratch);
-                up.run();
-                return;
+                inner.deliver(&mut scratch, &mut up);
+                return inner.finish(scratch, up);
             }
             let mut batch = Batch::new();
-            let zero = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            if batch.fill(&inner.epoll, Some(&zero)).is_ok() {
+            if batch.fill(&inner.epoll, Some(&AT_ONCE)).is_ok() {
                 let up = inner.work(&batch, &mut scratch);
-                drop(scratch);
-                inner.finish(&batch, up);
+                inner.finish(scratch, up);
             }
+        }
+    }
+
+    /// A connection has started to receive: what it has read already is delivered, and what is in
+    /// rings that nobody looks at.
+    pub fn serve_new(&self, backlog: Option<Arc<dyn Backlog>>, up: &mut Upcalls) {
+        let inner = &self.inner;
+        if let Some(backlog) = backlog {
+            let mut scratch = inner.work.lock();
+            scratch.backlog.push(backlog);
+            inner.deliver(&mut scratch, up);
+            inner.finish(scratch, Upcalls::default());
+        }
+        if inner.polled.served(up) {
+            inner.tick();
         }
     }
 
@@ -397,32 +424,81 @@ impl Inner {
 
     /// Serves what was taken.
     pub(super) fn serve(self: &Arc<Self>, batch: &Batch) {
+        self.in_hand.fetch_add(1, Ordering::SeqCst);
         let mut scratch = self.work.lock();
+        self.in_hand.fetch_sub(1, Ordering::SeqCst);
         let up = self.work(batch, &mut scratch);
-        drop(scratch);
-        self.finish(batch, up);
+        self.finish(scratch, up);
+    }
+
+    /// Whether there is more than one connection over TCP.
+    fn has_several(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) > 1
     }
 
     fn work(self: &Arc<Self>, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
-        for event in batch.iter() {
-            let token = event.data.u64();
-            let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
-            if let Some(source) = source {
-                scratch.note(&source, batch.len == 1);
-                source.ready(event.flags, scratch, &mut up);
-            }
-        }
+        scratch.in_rounds = self.has_several();
+        self.read(batch, scratch, &mut up);
+        self.deliver(scratch, &mut up);
         if self.polled.served(&mut up) {
             self.tick();
         }
         up
     }
 
-    /// Without the engine lock.
-    fn finish(&self, batch: &Batch, up: Upcalls) {
+    /// Calls the sources of the events.
+    fn read(&self, batch: &Batch, scratch: &mut Scratch, up: &mut Upcalls) {
+        scratch.clock |= batch.contains(CLOCK);
+        for event in batch.iter() {
+            let token = event.data.u64();
+            let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
+            if let Some(source) = source {
+                scratch.note(&source, batch.len == 1);
+                source.ready(event.flags, scratch, up);
+            }
+        }
+    }
+
+    /// Delivers what was read and is not delivered, in [rounds](super::rounds).
+    fn deliver(&self, scratch: &mut Scratch, up: &mut Upcalls) {
+        for round in 0..=ROUNDS {
+            if scratch.backlog.is_empty() {
+                return;
+            }
+            let mut turns = std::mem::take(&mut scratch.backlog);
+            if scratch.in_rounds {
+                let mut batch = Batch::new();
+                // One that has a backlog is not read again: so this comes to an end.
+                while batch.fill(&self.epoll, Some(&AT_ONCE)).is_ok() && batch.len > 0 {
+                    self.read(&batch, scratch, up);
+                    if scratch.backlog.is_empty() {
+                        break;
+                    }
+                    turns.append(&mut scratch.backlog);
+                }
+                if self.in_hand.load(Ordering::SeqCst) > 0 {
+                    // What another thread is about to read may come first: it goes on then.
+                    scratch.backlog = turns;
+                    return;
+                }
+                turns.sort_by_key(|connection| connection.last_turn().get());
+            }
+            for connection in turns {
+                scratch.turns.note(connection.last_turn());
+                if connection.deliver(round == ROUNDS, up) {
+                    scratch.backlog.push(connection);
+                }
+            }
+        }
+    }
+
+    /// Gives the engine lock back, and does what is done without it.
+    fn finish(&self, mut scratch: MutexGuard<'_, Scratch>, up: Upcalls) {
+        let clock = std::mem::take(&mut scratch.clock);
+        drop(scratch);
         up.run();
-        if batch.contains(CLOCK) {
+        if clock {
             self.timers.run();
         }
     }

@@ -29,6 +29,7 @@ mod polled;
 mod port;
 mod qp;
 mod queue;
+mod rounds;
 mod scratch;
 pub mod seat;
 pub mod shm;

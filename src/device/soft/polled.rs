@@ -12,11 +12,13 @@
 //! one. A peer that spoils the marks of others delays them: the thread goes through all
 //! connections bit by bit while consumers poll, and once more before it leaves them alone.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::rounds::{LastTurn, ROUNDS, TurnClock};
 use super::shm::board::{BITS, WORDS};
 use super::shm::{Board, Slot};
 use super::upcall::Upcalls;
@@ -41,19 +43,40 @@ pub(super) enum Manner {
     Marked(Slot),
 }
 
+/// What a look at a connection finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    Nothing,
+    /// A message.
+    Message,
+    /// A request waits for room, and nothing else.
+    Blocked,
+}
+
 /// Something to look at.
 pub(super) trait Polled: Send + Sync {
-    /// Serves it if something has come: true if that was so.
+    /// Takes all messages if it is the only one: true if something had come.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
-    /// Serves it.
+    /// Looks, without a lock.
+    fn look(&self) -> Found;
+    /// Takes one message, or all, if there is one, and does what else there is to do.
+    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls);
+    /// The same where nothing else may be left undone: it may be about to wait for what has come.
     fn serve(&self, guard: &Guard, up: &mut Upcalls);
-    /// It hears of its peer like that from now on.
+    /// When it was served last.
+    fn last_turn(&self) -> &LastTurn;
+    /// It hears of its peer like that from now on. Messages are left for [`Polled::take`].
     fn set_manner(&self, manner: Manner, up: &mut Upcalls);
 }
 
 type Line = Arc<dyn Polled>;
 /// Those of a word of marks, by their bits.
 type Chunk = [Option<Line>; CHUNK];
+
+thread_local! {
+    /// The memory for a round of many, used again by every call of a thread.
+    static TURNS: Cell<Vec<(u64, usize)>> = const { Cell::new(Vec::new()) };
+}
 
 /// See the module.
 pub(super) struct PolledSet {
@@ -79,6 +102,9 @@ pub(super) struct PolledSet {
     ticking: AtomicBool,
     /// The chunk that the thread goes through next.
     next: AtomicUsize,
+    clock: TurnClock,
+    /// Who serves more than one of them has this. Queue pairs are locked with it held.
+    serving: Mutex<()>,
 }
 
 impl Default for PolledSet {
@@ -96,6 +122,8 @@ impl Default for PolledSet {
             looks: AtomicU32::new(0),
             ticking: AtomicBool::new(false),
             next: AtomicUsize::new(0),
+            clock: TurnClock::default(),
+            serving: Mutex::new(()),
         }
     }
 }
@@ -116,12 +144,12 @@ fn position(chunk: Option<&Chunk>, f: impl Fn(&Option<Line>) -> bool) -> Option<
 
 impl PolledSet {
     /// Looks at one more. Gives how it is to hear of its peer: whoever changes that for the
-    /// others from now on does so for this one.
-    pub fn add(&self, line: Line) -> Manner {
+    /// others from now on does so for this one. `None` if there is no room for it here.
+    pub fn add(&self, line: Line) -> Option<Manner> {
         let _change = self.change.lock();
         let len = self.len.load(Ordering::Relaxed);
         if len >= MOST || len >= FEW && self.board().is_none() {
-            return Manner::Asleep;
+            return None;
         }
         let guard = pin();
         let places = self.chunks.iter().map(|chunk| chunk.get(&guard));
@@ -129,13 +157,11 @@ impl PolledSet {
             let bit = position(chunk, Option::is_none)?;
             Some((word, bit))
         });
-        let Some((word, bit)) = free.next() else {
-            return Manner::Asleep;
-        };
+        let (word, bit) = free.next()?;
         drop(guard);
         self.put(word, bit, Some(line));
         self.count(len + 1);
-        self.manner(word * CHUNK + bit)
+        Some(self.manner(word * CHUNK + bit))
     }
 
     pub fn remove(&self, line: &Line) {
@@ -232,7 +258,11 @@ impl PolledSet {
             return false;
         }
         if self.is_to_adapt(len) {
-            self.adapt();
+            let mut up = Upcalls::default();
+            let turn = self.turn.lock();
+            self.adapt(&mut up);
+            drop(turn);
+            up.run();
         }
         let mut up = Upcalls::default();
         self.serve(&pin(), &mut up);
@@ -247,59 +277,144 @@ impl PolledSet {
         is_many(len, many) != many
     }
 
-    /// Looks at all of them; true if something had come.
+    /// Looks at all of them, for a consumer; true if something had come.
     #[inline]
     fn serve(&self, guard: &Guard, up: &mut Upcalls) -> bool {
         // Not more than one of several threads need count.
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
         if let Some(board) = self.marked() {
-            return self.take_marks(board, guard, up);
-        }
-        let few = self.few.get(guard).map_or(&[][..], |few| few);
-        few.iter()
-            .fold(false, |came, line| line.poll(guard, up) | came)
-    }
-
-    /// Serves those that are marked; true if any was.
-    #[inline]
-    fn take_marks(&self, board: &Board, guard: &Guard, up: &mut Upcalls) -> bool {
-        let mut came = false;
-        for word in 0..self.words.load(Ordering::Relaxed) {
-            let mut marks = board.marks().take(word);
-            if marks == 0 {
-                continue;
+            let words = self.words.load(Ordering::Relaxed);
+            let marked = (0..words).any(|word| board.marks().is_marked(word));
+            if marked && let Some(_serving) = self.serving.try_lock() {
+                self.take_marks(board, None, guard, up);
             }
-            let Some(chunk) = self.chunks[word].get(guard) else {
-                continue;
-            };
-            while marks != 0 {
-                if let Some(line) = &chunk[marks.trailing_zeros() as usize] {
-                    // Without a look before: it may be about to wait for what has come.
-                    line.serve(guard, up);
+            return marked;
+        }
+        match self.few.get(guard).map_or(&[][..], |few| few) {
+            [] => false,
+            [only] => only.poll(guard, up),
+            few => {
+                let found = few.iter().any(|line| line.look() != Found::Nothing);
+                if found && let Some(_serving) = self.serving.try_lock() {
+                    self.take_few(few, guard, up);
                 }
-                marks &= marks - 1;
+                found
             }
-            came = true;
         }
-        came
     }
 
-    /// Changes between few and many.
+    /// Serves few of them in [rounds](super::rounds).
+    #[inline(never)]
+    fn take_few(&self, few: &[Line], guard: &Guard, up: &mut Upcalls) {
+        let look = || {
+            let lines = few.iter().enumerate();
+            lines.fold(0u32, |found, (i, line)| {
+                found | u32::from(line.look() == Found::Message) << i
+            })
+        };
+        for line in few.iter().filter(|line| line.look() == Found::Blocked) {
+            line.take(false, guard, up);
+        }
+        let mut turns = [(0, 0); FEW];
+        for round in 0..=ROUNDS {
+            let mut found = look();
+            loop {
+                let before = std::mem::replace(&mut found, look());
+                if found == before {
+                    break;
+                }
+            }
+            let mut len = 0;
+            for (i, line) in few.iter().enumerate().filter(|(i, _)| found >> i & 1 != 0) {
+                turns[len] = (line.last_turn().get(), i);
+                len += 1;
+            }
+            if len == 0 {
+                return;
+            }
+            turns[..len].sort_unstable();
+            for &(_, i) in &turns[..len] {
+                self.clock.note(few[i].last_turn());
+                few[i].take(round == ROUNDS, guard, up);
+            }
+        }
+    }
+
+    /// Adds the marks that are there; false if no connection is marked that was not.
+    fn collect(board: &Board, marked: &mut [u64]) -> bool {
+        let words = marked.iter_mut().enumerate();
+        words.fold(false, |new, (word, all)| {
+            let before = *all;
+            *all |= board.marks().take(word);
+            new | (*all != before)
+        })
+    }
+
+    /// Serves those that are marked, and those of the chunk `lost` that have something, in
+    /// [rounds](super::rounds).
+    #[inline(never)]
+    fn take_marks(&self, board: &Board, lost: Option<usize>, guard: &Guard, up: &mut Upcalls) {
+        let words = self.words.load(Ordering::Relaxed);
+        let mut marked = [0u64; WORDS];
+        let chunk = lost.and_then(|word| Some((word, self.chunks[word].get(guard)?)));
+        if let Some((word, chunk)) = chunk {
+            for (bit, line) in chunk.iter().enumerate() {
+                let found = line.as_ref().is_some_and(|l| l.look() != Found::Nothing);
+                marked[word] |= u64::from(found) << bit;
+            }
+        }
+        let mut turns: Vec<(u64, usize)> = TURNS.try_with(Cell::take).unwrap_or_default();
+        for round in 0..=ROUNDS {
+            while Self::collect(board, &mut marked[..words]) {}
+            let line = |place: usize| {
+                let chunk = self.chunks[place / CHUNK].get(guard)?;
+                chunk[place % CHUNK].as_ref()
+            };
+            turns.clear();
+            for (word, marks) in marked[..words].iter_mut().enumerate() {
+                let mut left = std::mem::take(marks);
+                while left != 0 {
+                    let place = word * CHUNK + left.trailing_zeros() as usize;
+                    left &= left - 1;
+                    if let Some(line) = line(place) {
+                        turns.push((line.last_turn().get(), place));
+                    }
+                }
+            }
+            if turns.is_empty() {
+                break;
+            }
+            turns.sort_unstable();
+            for &(_, place) in &turns {
+                let Some(line) = line(place) else {
+                    continue;
+                };
+                self.clock.note(line.last_turn());
+                if round == ROUNDS {
+                    line.take(true, guard, up);
+                    continue;
+                }
+                line.serve(guard, up);
+                if line.look() == Found::Message {
+                    marked[place / CHUNK] |= 1 << (place % CHUNK);
+                }
+            }
+        }
+        let _ = TURNS.try_with(|cell| cell.set(turns));
+    }
+
+    /// Changes between few and many. The caller has the turn.
     #[cold]
-    fn adapt(&self) {
-        let mut up = Upcalls::default();
-        let turn = self.turn.lock();
+    fn adapt(&self, up: &mut Upcalls) {
         let many = self.many.load(Ordering::SeqCst);
         let wanted = is_many(self.len.load(Ordering::SeqCst), many);
         if wanted != many {
             let change = self.change.lock();
             self.many.store(wanted, Ordering::SeqCst);
             drop(change);
-            self.tell(&mut up);
+            self.tell(up);
         }
-        drop(turn);
-        up.run();
     }
 
     /// Sees to it that all hear of their peers as they should, and have looked since. The
@@ -352,9 +467,22 @@ impl PolledSet {
         match self.marked() {
             Some(board) => {
                 board.said().sleep();
-                self.take_marks(board, &pin(), up);
+                let _serving = self.serving.lock();
+                self.take_marks(board, None, &pin(), up);
             }
-            None => self.tell(up),
+            None => {
+                self.tell(up);
+                self.take_all(up);
+            }
+        }
+    }
+
+    /// Serves those that have something, for others than consumers that poll.
+    fn take_all(&self, up: &mut Upcalls) {
+        let _serving = self.serving.lock();
+        let guard = pin();
+        if let Some(few) = self.few.get(&guard) {
+            self.take_few(few, &guard, up);
         }
     }
 
@@ -362,12 +490,25 @@ impl PolledSet {
     /// another sleep begins. True if [`PolledSet::tick`] has to be seen to, as for a look.
     #[inline]
     pub fn served(&self, up: &mut Upcalls) -> bool {
-        self.many.load(Ordering::Relaxed) && self.sleep_on(up)
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        self.serve_asleep(up)
     }
 
+    /// Serves those that have something, unless consumers poll. True as above.
     #[cold]
-    fn sleep_on(&self, up: &mut Upcalls) -> bool {
+    pub fn serve_asleep(&self, up: &mut Upcalls) -> bool {
+        if self.awake.load(Ordering::SeqCst) {
+            return false;
+        }
+        let len = self.len.load(Ordering::Relaxed);
+        if !self.many.load(Ordering::SeqCst) && !self.is_to_adapt(len) {
+            self.take_all(up);
+            return false;
+        }
         let _turn = self.turn.lock();
+        self.adapt(up);
         if self.awake.load(Ordering::SeqCst) {
             return false;
         }
@@ -409,10 +550,9 @@ impl PolledSet {
 
     /// Looks whether marks of a chunk were lost.
     fn go_through(&self, word: usize, up: &mut Upcalls) {
-        let guard = pin();
-        if let Some(chunk) = self.chunks[word].get(&guard) {
-            let lines = chunk.iter().flatten();
-            lines.for_each(|line| _ = line.poll(&guard, up));
+        if let Some(board) = self.marked() {
+            let _serving = self.serving.lock();
+            self.take_marks(board, Some(word), &pin(), up);
         }
     }
 }

@@ -419,7 +419,8 @@ impl QueuePair for Qp {
 
     fn start_receiving(&self) {
         let mut up = Upcalls::default();
-        self.with(|v| v.start_receiving(&mut up));
+        let backlog = self.with(|v| v.start_receiving(&mut up));
+        self.device.engine.serve_new(backlog, &mut up);
         up.run();
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::engine::{EventFlags, Source};
+use super::engine::{Backlog, EventFlags, Source};
+use super::rounds::TurnClock;
 use super::upcall::Upcalls;
 
 /// Bytes of the buffer that all sockets are read into.
@@ -20,6 +21,14 @@ pub(super) struct Scratch {
     rx: Vec<u8>,
     /// Bytes were read.
     pub came: bool,
+    /// There are several connections: they are served in [rounds](super::rounds).
+    pub in_rounds: bool,
+    /// Connections that have read messages which are not delivered.
+    pub backlog: Vec<Arc<dyn Backlog>>,
+    /// The clock of the timers ran out.
+    pub clock: bool,
+    /// Counts their turns.
+    pub turns: TurnClock,
     /// The socket that was the only one with something the last time, how many times in a row
     /// that was so, and how many times it has had nothing since. Consumers that poll try it
     /// first: to ask the kernel which socket has something is a system call of its own.

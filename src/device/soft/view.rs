@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Soft;
 use super::dial::Dial;
 use super::ending::LATE;
-use super::engine::Timer;
+use super::engine::{Backlog, Timer};
 use super::loopback::{self, Outcome};
 use super::mw::Bind;
 use super::queue::{Op, Request, Transfer};
@@ -203,11 +203,11 @@ impl View<'_> {
     }
 
     /// The consumer was told that the connection is established: what the peer has sent in the
-    /// meantime is delivered.
-    pub fn start_receiving(&mut self, up: &mut Upcalls) {
+    /// meantime is delivered, but for what the engine has to deliver in turn.
+    pub fn start_receiving(&mut self, up: &mut Upcalls) -> Option<Arc<dyn Backlog>> {
         let me = &mut *self.me;
         if me.told || !me.is_up() {
-            return;
+            return None;
         }
         me.told = true;
         match (&mut *self.link, &mut self.peer) {
@@ -217,9 +217,10 @@ impl View<'_> {
                 loopback::pump(me, peer, self.guard, up);
             }
             (Link::Shm(_), _) => shm::start_receiving(me, self.link, self.guard, up),
-            (Link::Tcp(_), _) => stream::start_receiving(me, self.link, self.guard, up),
+            (Link::Tcp(_), _) => return stream::start_receiving(me, self.link, self.guard, up),
             _ => {}
         }
+        None
     }
 
     /// What is left of the connection, or of the attempt, goes to the caller, to be dropped

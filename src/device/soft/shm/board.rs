@@ -83,6 +83,12 @@ impl Marks {
         }
     }
 
+    /// Whether there are marks in a word.
+    #[inline]
+    pub fn is_marked(&self, word: usize) -> bool {
+        self.0[word].load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the marks of a word. What was marked is to be looked at after this.
     #[inline]
     pub fn take(&self, word: usize) -> u64 {

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use super::bell::Wants;
 use super::down::Down;
 use super::foreign::{Failure, Way};
-use super::pipe::{Need, Pipe, Tx};
+use super::pipe::{Need, Pipe, Take, Tx};
 use super::ring::{BODY, Kind, Marks, Violation};
 use super::wire::{State, Wire};
 use crate::device::soft::copy::{self, Cursor};
@@ -237,10 +237,15 @@ impl Pipe {
         Ok(())
     }
 
-    /// Takes messages that came whole for receives of one segment, if there is nothing else to
+    /// Takes messages, or one of them, that came whole for receives of one segment, if there is nothing else to
     /// do: nearly always. False if there is something left that takes [`Pipe::drain`] and the rest.
     #[inline]
-    pub(super) fn take_whole(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> bool {
+    pub(super) fn take_whole<const ALL: bool>(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> bool {
         if !self.is_plain(me) {
             return false;
         }
@@ -263,6 +268,9 @@ impl Pipe {
             if rx.consumer.publish(ring) {
                 self.tell(Wants::ROOM);
             }
+            if !ALL {
+                break;
+            }
         }
         self.wire.expect(&self.rx.consumer);
         true
@@ -278,9 +286,10 @@ impl Pipe {
             && self.is_awake()
     }
 
-    /// Takes what has come, as far as there are receives.
+    /// Takes what has come, as far as there are receives, or one message of it.
     pub(super) fn drain(
         &mut self,
+        take: Take,
         me: &mut Side,
         guard: &Guard,
         up: &mut Upcalls,
@@ -336,6 +345,9 @@ impl Pipe {
             }
             if rx.consumer.publish(ring) {
                 self.tell(Wants::ROOM);
+            }
+            if part.last && take == Take::One {
+                break;
             }
         }
         Ok(())

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::down::Down;
-use super::pipe::{Pipe, came, service};
+use super::pipe::{Pipe, Take, came, service};
 use super::ring::Consumer;
 use super::wire::{NOTHING, Wire};
 use crate::device::soft::engine::{EventFlags, Scratch, Source};
-use crate::device::soft::polled::{Manner, Polled};
+use crate::device::soft::polled::{Found, Manner, Polled};
 use crate::device::soft::qp::Seat;
+use crate::device::soft::rounds::LastTurn;
 use crate::device::soft::side::Side;
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::{Link, View};
@@ -23,6 +24,7 @@ pub(super) struct Line {
     /// reference to the queue pair.
     pub seat: Arc<Seat>,
     pub wire: Arc<Wire>,
+    pub last_turn: LastTurn,
 }
 
 impl Line {
@@ -38,24 +40,27 @@ impl Line {
 
     /// Something has come. Apart: a look finds nothing, nearly always.
     #[inline(never)]
-    fn take(&self, guard: &Guard, up: &mut Upcalls) {
-        self.with(guard, |v| came(v, up));
+    fn came<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) {
+        self.with(guard, |v| came::<ALL>(v, up));
     }
 
     #[inline]
     fn service(
         &self,
+        take: Take,
         guard: &Guard,
         up: &mut Upcalls,
         work: impl FnOnce(&mut Pipe, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
     ) {
-        self.with(guard, |v| service(v.me, v.link, v.guard, up, work));
+        self.with(guard, |v| service(take, v.me, v.link, v.guard, up, work));
     }
 }
 
 impl Source for Line {
     fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
-        self.service(&pin(), up, |pipe, (me, up)| pipe.ready(events, me, up));
+        self.service(Take::Nothing, &pin(), up, |pipe, (me, up)| {
+            pipe.ready(events, me, up)
+        });
     }
 }
 
@@ -68,17 +73,43 @@ impl Polled for Line {
         let full = next != NOTHING && Consumer::is_full(ring, next);
         let busy = full || self.wire.blocked.load(Ordering::Relaxed);
         if busy {
-            self.take(guard, up);
+            self.came::<true>(guard, up);
         }
         busy
     }
 
+    #[inline]
+    fn look(&self) -> Found {
+        let next = self.wire.next.load(Ordering::Relaxed);
+        let ring = self.wire.incoming();
+        Consumer::fetch(ring, self.wire.next_bytes.load(Ordering::Relaxed));
+        if next != NOTHING && Consumer::is_full(ring, next) {
+            Found::Message
+        } else if self.wire.blocked.load(Ordering::Relaxed) {
+            Found::Blocked
+        } else {
+            Found::Nothing
+        }
+    }
+
+    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
+        if all {
+            self.came::<true>(guard, up);
+        } else {
+            self.came::<false>(guard, up);
+        }
+    }
+
+    fn last_turn(&self) -> &LastTurn {
+        &self.last_turn
+    }
+
     fn serve(&self, guard: &Guard, up: &mut Upcalls) {
-        self.service(guard, up, |_, _| Ok(()));
+        self.service(Take::One, guard, up, |_, _| Ok(()));
     }
 
     fn set_manner(&self, manner: Manner, up: &mut Upcalls) {
-        self.service(&pin(), up, |pipe, _| {
+        self.service(Take::Nothing, &pin(), up, |pipe, _| {
             pipe.set_manner(manner);
             Ok(())
         });

@@ -24,6 +24,7 @@ use crate::device::soft::loopback::Outcome;
 use crate::device::soft::polled::{Manner, Polled};
 use crate::device::soft::qp::Seat;
 use crate::device::soft::queue::Transfer;
+use crate::device::soft::rounds::LastTurn;
 use crate::device::soft::side::{Phase, Side};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::{Link, View};
@@ -46,6 +47,17 @@ pub(super) enum Need {
     Consent,
 }
 
+/// How much of what has come goes to the consumer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::device::soft) enum Take {
+    /// Nothing: whoever looks at the connections in turn will take it.
+    Nothing,
+    /// One message.
+    One,
+    /// Everything that has a receive.
+    All,
+}
+
 /// See the module.
 pub(in crate::device::soft) struct Pipe {
     pub(super) wire: Opened,
@@ -57,6 +69,8 @@ pub(in crate::device::soft) struct Pipe {
     waits: Option<Handshake>,
     /// How we hear of the peer.
     manner: Manner,
+    /// Others look whether something has come: see [`PolledSet`](crate::device::soft::polled).
+    listed: bool,
     /// The sleep of the peer in which we have rung.
     rung: Cell<u32>,
     /// Times that the peer rang and the bytes were left unread, and how many there may be before
@@ -67,6 +81,8 @@ pub(in crate::device::soft) struct Pipe {
     pub(super) rx: Rx,
     /// The socket has ended: the peer has let go of the connection, or has died.
     ended: bool,
+    /// That, or the peer has said that it ends the connection.
+    over: bool,
     /// We have ended the connection gracefully and send nothing more.
     closed: bool,
     /// How long the peer may take then to receive what was sent.
@@ -106,6 +122,7 @@ impl Pipe {
         let line = Line {
             seat,
             wire: wire.wire().clone(),
+            last_turn: LastTurn::default(),
         };
         let room = sockopt::socket_send_buffer_size(&watch).unwrap_or(0);
         Pipe {
@@ -116,10 +133,12 @@ impl Pipe {
             line: Arc::new(line),
             waits: None,
             manner: Manner::Asleep,
+            listed: false,
             rung: Cell::new(0),
             tx: Tx::default(),
             rx: Rx::default(),
             ended: false,
+            over: false,
             closed: false,
             linger,
             ending: Ending::default(),
@@ -145,7 +164,7 @@ impl Pipe {
             self.limit(HANDSHAKE, Down::Lost);
         }
         *link = Link::Shm(Box::new(self));
-        service(me, link, guard, up, |pipe, _| {
+        service(Take::Nothing, me, link, guard, up, |pipe, _| {
             let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
             pipe.watch.set(events).map_err(|_| Down::Lost)
         });
@@ -156,7 +175,8 @@ impl Pipe {
     fn open(&mut self) {
         self.ours().set_state(State::Open);
         let manner = self.watch.polled().add(self.line.clone());
-        self.set_manner(manner);
+        self.listed = manner.is_some();
+        self.set_manner(manner.unwrap_or(Manner::Asleep));
         self.tell(Wants::ROOM);
     }
 
@@ -169,7 +189,7 @@ impl Pipe {
     /// Whether it is connected, as far as is known, and consumers see to it.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
-        let over = self.ended || self.wire.given_up.load(Ordering::Relaxed);
+        let over = self.over || self.wire.given_up.load(Ordering::Relaxed);
         self.waits.is_none() && !over && self.manner != Manner::Asleep
     }
 
@@ -234,39 +254,54 @@ impl Pipe {
         self.ending.is_over(&self.watch, look)
     }
 
-    /// Does all that can be done, and goes to sleep if no consumer polls.
-    fn run(&mut self, me: &mut Side, guard: &Guard, up: &mut Upcalls) -> Result<(), Down> {
+    /// Does all that can be done, but for messages that are not to be taken, and goes to sleep if
+    /// no consumer polls and nothing is left.
+    fn run(
+        &mut self,
+        take: Take,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let take = if self.listed { take } else { Take::All };
         loop {
             // Before the ring: what the peer sent before it said so is there.
             let theirs = self.theirs().state();
+            self.over = self.ended || !matches!(theirs, State::Fresh | State::Open);
             if self.waits.is_none() {
-                if me.told {
-                    self.drain(me, guard, up)?;
+                if me.told && take != Take::Nothing {
+                    self.drain(take, me, guard, up)?;
                 }
                 if !self.closed {
                     self.pump(me, guard, up)?;
                 }
             }
-            self.settle(me, theirs)?;
-            if self.manner != Manner::Asleep {
+            let left = self.has_message(me.told)?;
+            self.settle(me, theirs, left)?;
+            if left || self.manner != Manner::Asleep {
                 return Ok(());
             }
             let mut wants = Wants::CELLS;
             wants.set(Wants::ROOM, self.tx.need.is_some());
             self.ours().bell.arm(wants);
-            if !self.has_work(me.told)? {
+            if !self.has_work(take, me.told)? {
                 return Ok(());
             }
         }
     }
 
-    /// Whether something came while we went to sleep.
-    fn has_work(&mut self, told: bool) -> Result<bool, Down> {
+    /// Whether there is a message that could be taken.
+    fn has_message(&self, told: bool) -> Result<bool, Down> {
+        let ready = self.waits.is_none() && told && !self.rx.starved;
+        Ok(ready && self.rx.consumer.peek(self.wire.incoming())?.is_some())
+    }
+
+    /// Whether something came while we went to sleep that is to be done now.
+    fn has_work(&mut self, take: Take, told: bool) -> Result<bool, Down> {
         if self.waits.is_some() {
             return Ok(false);
         }
-        let came =
-            told && !self.rx.starved && self.rx.consumer.peek(self.wire.incoming())?.is_some();
+        let came = take == Take::All && self.has_message(told)?;
         Ok(came || !self.closed && self.tx.has_room(&self.wire)?)
     }
 
@@ -286,8 +321,8 @@ impl Pipe {
     }
 
     /// Draws the conclusions from what has changed. `theirs` is what the peer said before the
-    /// ring was looked at.
-    fn settle(&mut self, me: &mut Side, theirs: State) -> Result<(), Down> {
+    /// ring was looked at, in which messages are `left` or not.
+    fn settle(&mut self, me: &mut Side, theirs: State, left: bool) -> Result<(), Down> {
         if self.wire.given_up.load(Ordering::Relaxed) {
             return Err(Down::Lost);
         }
@@ -301,13 +336,14 @@ impl Pipe {
             }
         }
         // What came before the end is to be delivered first.
-        if (me.told || self.waits.is_some())
+        if !left
+            && (me.told || self.waits.is_some())
             && let Some(down) = self.end(theirs)
             && self.is_over()
         {
             return Err(down);
         }
-        if self.rx.starved || self.waits.is_some() {
+        if self.rx.starved || self.waits.is_some() || !me.told {
             self.wire.next.store(NOTHING, Ordering::Relaxed);
         } else {
             self.wire.expect(&self.rx.consumer);
@@ -372,6 +408,9 @@ impl Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        // Whoever has found the line before finds nothing there.
+        self.wire.next.store(NOTHING, Ordering::Relaxed);
+        self.wire.blocked.store(false, Ordering::Relaxed);
         let line: Arc<dyn Polled> = self.line.clone();
         self.watch.polled().remove(&line);
     }
@@ -380,6 +419,7 @@ impl Drop for Pipe {
 /// Works on the pipe of `link`, then does what can be done, and ends the connection if that is
 /// how it goes.
 pub(in crate::device::soft) fn service(
+    take: Take,
     me: &mut Side,
     link: &mut Link,
     guard: &Guard,
@@ -389,7 +429,7 @@ pub(in crate::device::soft) fn service(
     let Link::Shm(pipe) = link else {
         return;
     };
-    let result = work(pipe, (me, up)).and_then(|()| pipe.run(me, guard, up));
+    let result = work(pipe, (me, up)).and_then(|()| pipe.run(take, me, guard, up));
     if let Err(down) = result {
         take_down(me, link, down, up);
     }
@@ -417,13 +457,14 @@ pub(in crate::device::soft) fn fail(me: &mut Side, link: &mut Link, up: &mut Upc
 
 /// Something came: for most of it there is a short way.
 #[inline]
-pub(super) fn came(v: &mut View<'_>, up: &mut Upcalls) {
+pub(super) fn came<const ALL: bool>(v: &mut View<'_>, up: &mut Upcalls) {
     if let Link::Shm(pipe) = v.link
-        && pipe.take_whole(v.me, v.guard, up)
+        && pipe.take_whole::<ALL>(v.me, v.guard, up)
     {
         return;
     }
-    service(v.me, v.link, v.guard, up, |_, _| Ok(()));
+    let take = if ALL { Take::All } else { Take::One };
+    service(take, v.me, v.link, v.guard, up, |_, _| Ok(()));
 }
 
 /// A request that was executed in part cannot be queued: there is no way on.
@@ -441,7 +482,7 @@ pub(in crate::device::soft) fn posted_send(
     guard: &Guard,
     up: &mut Upcalls,
 ) {
-    service(me, link, guard, up, |_, _| Ok(()));
+    service(Take::Nothing, me, link, guard, up, |_, _| Ok(()));
 }
 
 /// The consumer was told of the connection.
@@ -451,7 +492,7 @@ pub(in crate::device::soft) fn start_receiving(
     guard: &Guard,
     up: &mut Upcalls,
 ) {
-    service(me, link, guard, up, |pipe, _| {
+    service(Take::Nothing, me, link, guard, up, |pipe, _| {
         pipe.open();
         Ok(())
     });
@@ -465,7 +506,7 @@ pub(in crate::device::soft) fn posted_recv(
     up: &mut Upcalls,
 ) {
     if matches!(link, Link::Shm(pipe) if pipe.rx.starved) {
-        service(me, link, guard, up, |_, _| Ok(()));
+        service(Take::All, me, link, guard, up, |_, _| Ok(()));
     }
 }
 

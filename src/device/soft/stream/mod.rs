@@ -8,6 +8,7 @@ pub(super) mod linger;
 mod rx;
 mod tx;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use self::linger::End;
 use self::rx::Rx;
 use self::tx::Tx;
 use super::ending::{Ending, HANDSHAKE};
-use super::engine::{EventFlags, Scratch, Source, Watch};
+use super::engine::{Backlog, EventFlags, Scratch, Source, Watch};
 use super::handshakes::Handshake;
 use super::iwarp::fpdu::{self, Control, Header, Tagged};
 use super::iwarp::mpa::{Agreed, Rtr};
@@ -29,6 +30,7 @@ use super::iwarp::wire::{
 };
 use super::qp::Qp;
 use super::queue::Op;
+use super::rounds::LastTurn;
 use super::side::{Phase, Side};
 use super::unsent::Gatherer;
 use super::upcall::Upcalls;
@@ -74,7 +76,11 @@ impl Stream {
         Stream {
             watch,
             qp: Arc::downgrade(qp),
-            line: Arc::new(Line(Arc::downgrade(qp))),
+            line: Arc::new(Line {
+                qp: Arc::downgrade(qp),
+                queued: AtomicBool::new(false),
+                last_turn: LastTurn::default(),
+            }),
             crc: agreed.crc,
             ird: agreed.ird,
             rtr: agreed.rtr,
@@ -241,6 +247,11 @@ impl Stream {
         if self.is_held(me) {
             return Ok(());
         }
+        if self.rx.backlog {
+            // The socket is read when that is delivered.
+            self.rx.unread = true;
+            return Ok(());
+        }
         if self.rx.ended {
             // A reset that nothing of ours has caused.
             if events.contains(EventFlags::ERR) && self.tx.writes == self.rx.writes_at_end {
@@ -259,7 +270,7 @@ impl Stream {
             // that stands behind may be one that does not wait for receives.
             self.rx.hung_up = true;
             self.rx.paused = false;
-            self.use_carry(me, guard, up)?;
+            self.use_kept(true, me, guard, up)?;
         }
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         self.receive(ends, me, scratch, guard, up)
@@ -366,12 +377,23 @@ pub(super) fn send_gathered(me: &mut Side, link: &mut Link, guard: &Guard, up: &
     }
 }
 
-/// The consumer was told of the connection: uses what has come, and reads the socket.
-pub(super) fn start_receiving(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    service(me, link, guard, up, |stream, (me, up)| {
+/// The consumer was told of the connection: the socket is read, and what was read before is to be
+/// delivered.
+pub(super) fn start_receiving(
+    me: &mut Side,
+    link: &mut Link,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Option<Arc<dyn Backlog>> {
+    service(me, link, guard, up, |stream, _| {
         stream.rx.more = true;
-        stream.use_carry(me, guard, up)
+        stream.rx.backlog = stream.rx.has_kept();
+        Ok(())
     });
+    match link {
+        Link::Tcp(stream) if stream.rx.backlog => stream.line.enqueue(),
+        _ => None,
+    }
 }
 
 /// A receive was posted.
@@ -454,16 +476,43 @@ fn end(mut stream: Stream, how: End) {
 }
 
 /// What the engine knows of a stream.
-struct Line(Weak<Qp>);
+struct Line {
+    qp: Weak<Qp>,
+    /// The engine has the connection in its list of those with a backlog.
+    queued: AtomicBool,
+    last_turn: LastTurn,
+}
+
+impl Line {
+    /// The connection has a backlog: gives what the engine is to have, if it has not.
+    fn enqueue(self: &Arc<Self>) -> Option<Arc<dyn Backlog>> {
+        (!self.queued.swap(true, Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Backlog>)
+    }
+
+    /// Works on the stream; true if that leaves a backlog.
+    fn service(
+        &self,
+        up: &mut Upcalls,
+        work: impl FnOnce(&mut Stream, &mut Side, &Guard, &mut Upcalls) -> Result<(), Down>,
+    ) -> bool {
+        self.qp.upgrade().is_some_and(|qp| {
+            qp.with(|v| {
+                service(v.me, v.link, v.guard, up, |stream, (me, up)| {
+                    work(stream, me, v.guard, up)
+                });
+                matches!(v.link, Link::Tcp(stream) if stream.rx.backlog)
+            })
+        })
+    }
+}
 
 impl Source for Line {
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
-        if let Some(qp) = self.0.upgrade() {
-            qp.with(|v| {
-                service(v.me, v.link, v.guard, up, |stream, (me, up)| {
-                    stream.ready(events, me, scratch, v.guard, up)
-                });
-            });
+        let backlog = self.service(up, |stream, me, guard, up| {
+            stream.ready(events, me, scratch, guard, up)
+        });
+        if backlog {
+            scratch.backlog.extend(self.enqueue());
         }
     }
 
@@ -472,9 +521,25 @@ impl Source for Line {
     }
 }
 
+impl Backlog for Line {
+    fn deliver(&self, all: bool, up: &mut Upcalls) -> bool {
+        let more = self.service(up, |stream, me, guard, up| {
+            stream.use_kept(all, me, guard, up)
+        });
+        if !more {
+            self.queued.store(false, Ordering::Relaxed);
+        }
+        more
+    }
+
+    fn last_turn(&self) -> &LastTurn {
+        &self.last_turn
+    }
+}
+
 impl Gatherer for Line {
     fn send_gathered(&self, late: bool, up: &mut Upcalls) {
-        let Some(qp) = self.0.upgrade() else {
+        let Some(qp) = self.qp.upgrade() else {
             return;
         };
         qp.with(|v| {

@@ -26,6 +26,9 @@ use crate::handle::Guard;
 const READ: usize = RX / 2;
 /// Readings before another socket has its turn.
 const TURNS: usize = 4;
+/// What is read at a time and takes its turn with the messages of other connections. Longer ones
+/// go to their receives as they are read, one at a time.
+const IN_TURN: usize = 16 * 1024;
 /// What may wait for receives, in bytes; each segment counts something by itself.
 const STASH: usize = 256 * 1024;
 const STASH_ENTRY: usize = 64;
@@ -42,8 +45,12 @@ struct Stashed {
 /// The receiving half of a connection.
 pub(super) struct Rx {
     sequence: RxSequence,
-    /// Bytes that were read and not yet used: part of an FPDU, or more if paused.
+    /// Bytes that were read: part of an FPDU, or more if paused or with a backlog.
     carry: Vec<u8>,
+    /// How many of them are used; none but with a backlog.
+    used: usize,
+    /// There may be whole messages among the others, which are delivered in turn.
+    pub backlog: bool,
     stash: VecDeque<Stashed>,
     stash_bytes: usize,
     /// The stash is full: nothing is read until there are receives.
@@ -59,6 +66,8 @@ pub(super) struct Rx {
     pub hung_up: bool,
     /// There may be more to read than was read in one turn.
     pub more: bool,
+    /// The same, when the backlog is delivered.
+    pub unread: bool,
     /// Bytes that have come of the answer to our oldest read.
     answered: u32,
     /// Answers to expect that are not to reads of the consumer.
@@ -68,6 +77,8 @@ pub(super) struct Rx {
 /// What became of an FPDU.
 enum Taken {
     Yes,
+    /// It is used, and was the last of a message or of an answer.
+    Whole,
     /// It has to wait; it is not used.
     Pause,
 }
@@ -77,6 +88,8 @@ impl Rx {
         Rx {
             sequence: RxSequence::new(),
             carry: Vec::new(),
+            used: 0,
+            backlog: false,
             stash: VecDeque::new(),
             stash_bytes: 0,
             paused: false,
@@ -85,6 +98,7 @@ impl Rx {
             writes_at_end: 0,
             hung_up: false,
             more: false,
+            unread: false,
             answered: 0,
             uncounted: 0,
         }
@@ -95,6 +109,11 @@ impl Rx {
         self.ended = true;
         self.stash.clear();
         self.stash_bytes = 0;
+    }
+
+    /// Something was read and is not used.
+    pub fn has_kept(&self) -> bool {
+        !self.carry.is_empty()
     }
 
     /// An FPDU was torn off.
@@ -118,6 +137,7 @@ impl Stream {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
+        let in_rounds = scratch.in_rounds;
         let buffer = scratch.rx();
         // Less than an FPDU, so there is room.
         let mut kept = self.rx.carry.len();
@@ -149,15 +169,26 @@ impl Stream {
                 }
             };
             came = true;
+            if in_rounds && n <= IN_TURN {
+                self.rx.carry.extend_from_slice(&buffer[kept..kept + n]);
+                self.rx.backlog = true;
+                more = ends;
+                break;
+            }
             if !loaded {
                 buffer[..kept].copy_from_slice(&self.rx.carry);
                 self.rx.carry.clear();
                 loaded = true;
             }
             let end = kept + n;
-            let used = self.process(&buffer[..end], me, guard, up)?;
+            let (used, whole) = self.process(&buffer[..end], !in_rounds, me, guard, up)?;
             buffer.copy_within(used..end, 0);
             kept = end - used;
+            if in_rounds {
+                self.rx.backlog = whole && kept > 0;
+                more = ends || n == full;
+                break;
+            }
             if n < full && !ends {
                 more = false;
                 break;
@@ -166,7 +197,11 @@ impl Stream {
         if loaded {
             self.keep(&buffer[..kept]);
         }
-        self.rx.more |= more;
+        if self.rx.backlog {
+            self.rx.unread |= more;
+        } else {
+            self.rx.more |= more;
+        }
         scratch.came = came;
         Ok(())
     }
@@ -181,23 +216,25 @@ impl Stream {
         }
     }
 
-    /// Uses whole FPDUs; returns how many bytes of them there were.
+    /// Uses whole FPDUs, `all` of them or those up to the end of a message. Returns how many bytes
+    /// of them there were, and whether it stopped for that end.
     fn process(
         &mut self,
         bytes: &[u8],
+        all: bool,
         me: &mut Side,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<usize, Down> {
+    ) -> Result<(usize, bool), Down> {
         let mut used = 0;
         loop {
             if self.is_held(me) {
-                return Ok(used);
+                return Ok((used, false));
             }
             let rest = &bytes[used..];
             let fpdu = match fpdu::decode(rest, self.crc) {
                 Ok(Decoded::Fpdu(fpdu)) => fpdu,
-                Ok(Decoded::NeedMore(_)) => return Ok(used),
+                Ok(Decoded::NeedMore(_)) => return Ok((used, false)),
                 Err(error) => return Err(Down::Protocol(error, None)),
             };
             let taken = match &fpdu.header {
@@ -208,11 +245,12 @@ impl Stream {
                 None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
                 None => Err(Down::Protocol(WireError::MPA_FRAMING, None)),
             };
-            match taken {
-                Ok(Taken::Yes) => {}
+            let whole = match taken {
+                Ok(Taken::Yes) => false,
+                Ok(Taken::Whole) => true,
                 Ok(Taken::Pause) => {
                     self.rx.paused = true;
-                    return Ok(used);
+                    return Ok((used, false));
                 }
                 Err(Down::Protocol(error, None)) => {
                     // With the header that it is about.
@@ -222,14 +260,17 @@ impl Stream {
                     return Err(Down::Protocol(error, Some(offending)));
                 }
                 Err(down) => return Err(down),
-            }
+            };
             used += fpdu.consumed;
             if !self.rx.begun {
                 self.begin(me, up);
             }
             if self.rx.ended {
                 // Nothing counts behind a Terminate.
-                return Ok(bytes.len());
+                return Ok((bytes.len(), false));
+            }
+            if whole && !all {
+                return Ok((used, true));
             }
         }
     }
@@ -254,6 +295,9 @@ impl Stream {
             Segment::Write { stag, to, .. } => write(stag, to, payload, me, guard)?,
             Segment::ReadResponse { stag, to, last } => {
                 self.read_response(stag, to, last, payload, me, guard, up)?;
+                if last {
+                    return Ok(Taken::Whole);
+                }
             }
             Segment::Send {
                 mo,
@@ -270,6 +314,9 @@ impl Stream {
                 };
                 if me.told && self.rx.stash.is_empty() && is_supplied(me, up)? {
                     deliver(part, payload, me, guard, up)?;
+                    if last {
+                        return Ok(Taken::Whole);
+                    }
                 } else {
                     self.stash(part, payload);
                 }
@@ -327,21 +374,34 @@ impl Stream {
         }
         if self.rx.paused && self.rx.stash_bytes < STASH {
             self.rx.paused = false;
-            self.use_carry(me, guard, up)?;
+            self.use_kept(true, me, guard, up)?;
         }
         Ok(())
     }
 
-    /// Uses what was read and kept.
-    pub(super) fn use_carry(
+    /// Uses what was read and kept, `all` of it or one message.
+    pub(super) fn use_kept(
         &mut self,
+        all: bool,
         me: &mut Side,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), Down> {
-        let carry = std::mem::take(&mut self.rx.carry);
-        let used = self.process(&carry, me, guard, up)?;
-        self.keep(&carry[used..]);
+        let mut kept = std::mem::take(&mut self.rx.carry);
+        let before = std::mem::take(&mut self.rx.used);
+        let (used, whole) = self.process(&kept[before..], all, me, guard, up)?;
+        let used = before + used;
+        self.rx.backlog = whole && used < kept.len();
+        if self.rx.backlog {
+            self.rx.used = used;
+            self.rx.carry = kept;
+        } else {
+            self.rx.more |= std::mem::take(&mut self.rx.unread);
+            if used < kept.len() {
+                kept.drain(..used);
+                self.rx.carry = kept;
+            }
+        }
         Ok(())
     }
 

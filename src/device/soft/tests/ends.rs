@@ -8,14 +8,8 @@ const A_WHILE: Duration = Duration::from_millis(1500);
 /// Every path, with this parameter.
 fn paths(parameter: &str) -> Vec<Net> {
     ["", " path=shm", " path=tcp", " path=tcp crc=off"]
-        .map(|path| format!("127.0.0.1{path} {parameter}"))
-        .iter()
-        .map(|params| Net {
-            loopback: !params.contains("path="),
-            ..Net::new(params)
-        })
-        .into_iter()
-        .collect()
+        .map(|path| Net::new(&format!("127.0.0.1{path} {parameter}")))
+        .into()
 }
 
 /// Sends messages of `len` bytes, number `i` filled with `i`.
