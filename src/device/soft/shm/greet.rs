@@ -35,7 +35,7 @@ use super::wire::{Blank, Wire};
 use crate::device::soft::keys;
 
 /// Changes with anything that two processes have to agree on.
-const MAGIC: [u8; 8] = *b"libdat.2";
+const MAGIC: [u8; 8] = *b"libdat.3";
 
 /// What both sides say first.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
@@ -53,7 +53,7 @@ struct Hello {
 
 const HELLO: usize = size_of::<Hello>();
 /// Files that go with it, at most.
-const FILES: usize = 4;
+const FILES: usize = 5;
 
 /// The two ends of a connection, as the initiator sees them.
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +120,14 @@ impl Offer {
     /// Sends the first message.
     pub fn send(socket: impl AsFd, ends: &Ends) -> Result<Offer, Errno> {
         let (memory, blank) = Blank::create()?;
-        let keys = published::file().ok_or(Errno::NOMEM)?;
-        let boards = boards::file().ok_or(Errno::NOMEM)?;
+        let keys = published::file()?;
+        let [said, marks] = &*boards::files()?;
         let share = share::file();
         let files = [
             Some(&memory),
             Some(&*keys),
-            Some(&*boards),
+            Some(said),
+            Some(marks),
             share.as_deref(),
         ];
         send(socket, &hello(Some(ends)), &files)?;
@@ -150,13 +151,13 @@ pub(in crate::device::soft) fn answer(socket: impl AsFd) -> Result<(Arc<Wire>, E
     let mut fds = fds.into_iter();
     let blank = Blank::open(&fds.next().ok_or(Errno::PROTO)?)?;
     let peer = meet(&socket, &theirs, fds)?;
-    let keys = published::file().ok_or(Errno::NOMEM)?;
-    let boards = boards::file().ok_or(Errno::NOMEM)?;
+    let keys = published::file()?;
+    let [said, marks] = &*boards::files()?;
     let share = share::file();
     send(
         &socket,
         &hello(None),
-        &[Some(&*keys), Some(&*boards), share.as_deref()],
+        &[Some(&*keys), Some(said), Some(marks), share.as_deref()],
     )?;
     let port = u16::try_from(theirs.port).map_err(|_| Errno::PROTO)?;
     let ends = Ends {
@@ -186,13 +187,13 @@ fn meet(
     mut files: impl Iterator<Item = OwnedFd>,
 ) -> Result<Arc<Peer>, Errno> {
     let mut file = || files.next().ok_or(Errno::PROTO);
-    let known = [file()?, file()?];
+    let known = [file()?, file()?, file()?];
     let probe = Probe {
         at: hello.probe_at,
         number: hello.probe,
     };
     let pid = sockopt::socket_peercred(socket)?.pid;
-    let peer = Peer::meet(pid, probe, hello.salt, &known)?;
+    let peer = Peer::meet(pid, probe, hello.salt, known)?;
     if let Some(memory) = files.next() {
         peer.show(memory)?;
     }

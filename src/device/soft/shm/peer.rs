@@ -18,11 +18,13 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::boards::Theirs;
 use super::foreign::{Failure, Foreign, Way};
-use super::memory::Memory;
+use super::memory::Grown;
 use super::mirror::Mirror;
 use super::published::TABLE_LEN;
-use super::table::Table;
+use super::table::{Table, Visit};
+use crate::device::Access;
 use crate::device::soft::copy::{self, Cursor};
+use crate::device::soft::keys::Fault;
 use crate::device::soft::slot::{Run, Slot};
 
 /// Where a number of ours is, and the number: see the module.
@@ -62,7 +64,7 @@ pub(super) struct Peer {
     /// When it was last looked at: a process identifier goes to another process some time.
     looked: AtomicI64,
     foreign: Foreign,
-    table: Memory,
+    keys: Grown,
     salt: u32,
     boards: Theirs,
     /// Its registered memory, if it is in a file.
@@ -75,13 +77,55 @@ type Peers = HashMap<(i32, u64), Weak<Peer>>;
 /// Processes that we have connections with.
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
+/// The keys of a peer, of which there may be more than we know.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a>(&'a Peer);
+
+impl<'a> Keys<'a> {
+    #[inline]
+    fn known(self) -> Table<'a> {
+        Table {
+            // SAFETY: slots are made of atomics, which are only read here.
+            slots: unsafe { self.0.keys.as_slice::<Slot>() },
+            salt: self.0.salt,
+        }
+    }
+
+    /// See [`Table::check`].
+    #[inline]
+    pub fn check(
+        self,
+        visit: &Visit<'_>,
+        key: u32,
+        pd: u32,
+        addr: u64,
+        len: u64,
+        need: Access,
+    ) -> Result<Run, Fault> {
+        let known = self.known();
+        match known.check(visit, key, pd, addr, len, need) {
+            Err(Fault::Key) if self.look().slots.len() > known.slots.len() => {
+                self.known().check(visit, key, pd, addr, len, need)
+            }
+            result => result,
+        }
+    }
+
+    /// The keys that there are now.
+    #[cold]
+    fn look(self) -> Table<'a> {
+        let _ = self.0.keys.look();
+        self.known()
+    }
+}
+
 impl Peer {
     /// The process `pid`, if it lets us in. The files are those with its keys and its boards.
     pub fn meet(
         pid: Pid,
         probe: Probe,
         salt: u32,
-        [table, boards]: &[OwnedFd; 2],
+        [keys, said, marks]: [OwnedFd; 3],
     ) -> Result<Arc<Peer>, Errno> {
         let mut all = PEERS.lock();
         all.retain(|_, peer| peer.strong_count() > 0);
@@ -95,9 +139,9 @@ impl Peer {
             foreign: Foreign::open(pid, probe.at, probe.number)?,
             gone: AtomicBool::new(false),
             looked: AtomicI64::new(0),
-            table: Memory::open(table, TABLE_LEN, false)?,
+            keys: Grown::open(keys, TABLE_LEN)?,
             salt,
-            boards: Theirs::open(boards)?,
+            boards: Theirs::open(&[said, marks])?,
             mirror: OnceLock::new(),
         };
         // After the descriptor was made, so that it names the process that was asked.
@@ -120,12 +164,8 @@ impl Peer {
 
     /// Its keys.
     #[inline]
-    pub fn table(&self) -> Table<'_> {
-        Table {
-            // SAFETY: slots are made of atomics, which are only read here.
-            slots: unsafe { self.table.as_slice::<Slot>() },
-            salt: self.salt,
-        }
+    pub fn table(&self) -> Keys<'_> {
+        Keys(self)
     }
 
     /// Its boards.
