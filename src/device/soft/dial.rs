@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
@@ -16,7 +16,7 @@ use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use super::listen;
 use super::params::{Path, is_own_address};
 use super::qp::Qp;
-use super::shm::{self, Ends, Offer, Opened, Wire};
+use super::shm::{self, Ends, Halt, Offer, Opened, Why, Wire};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -30,6 +30,16 @@ const GRACE: Duration = Duration::from_millis(250);
 /// The first pause before another try; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
+/// How long a process of this host may take to prove who it is, in all ports of an attempt. One
+/// that has the name of a port and says nothing keeps nobody from TCP for longer.
+const MEETING: Duration = Duration::from_secs(2);
+
+/// Why there is no shared memory with somebody who does not answer in time.
+const SILENT: Why = Why::new("who has the name of the port does not answer");
+
+/// Why there is none with somebody who has ended the connection.
+const GONE: Why = Why::new("who has the name of the port has ended the connection");
+
 /// An attempt to connect over TCP.
 pub(super) struct Dial {
     device: Arc<Soft>,
@@ -42,6 +52,8 @@ pub(super) struct Dial {
     routes: &'static [Route],
     /// Until when it is tried again if nobody listens.
     patience: Instant,
+    /// How long processes of this host may take to prove who they are.
+    meeting: Duration,
     state: Mutex<State>,
 }
 
@@ -55,8 +67,14 @@ struct State {
     timer: Option<Timer>,
     /// The one that is tried.
     current: Try,
-    /// What is shared with a responder of this host, once it is there.
+    /// What a responder of this host was offered, until it has given what it shares.
+    offer: Option<Offer>,
+    /// What is shared with it then.
     wire: Option<Arc<Wire>>,
+    /// Until when processes of this host may prove who they are, once one was asked.
+    meets_until: Option<Instant>,
+    /// It was logged why memory is not shared.
+    told: bool,
     /// For the first attempt.
     socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
@@ -69,8 +87,8 @@ enum Stage {
     Start,
     /// TCP is connecting.
     Connecting(Watch),
-    /// A process of this host is to say whether it can be reached through shared memory.
-    Meeting(Watch, Offer),
+    /// A process of this host is to prove that it may be shown our memory.
+    Meeting(Watch),
     /// The request is being sent, as far as the number says.
     Asking(Watch, Vec<u8>, usize),
     /// The reply is being received.
@@ -137,6 +155,8 @@ impl Dial {
         let attr = qp.attr();
         // Whoever gives it less time than that shall still learn that nobody listens.
         let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
+        // Likewise, that there is TCP.
+        let meeting = timeout.map_or(MEETING, |timeout| MEETING.min(timeout / 2));
         let routes: &[Route] = match device.params.path {
             Path::Tcp => &[Route::Tcp],
             _ if !is_own_address(target.ip()) => &[Route::Tcp],
@@ -159,13 +179,17 @@ impl Dial {
             },
             device,
             patience: Instant::now() + grace,
+            meeting,
             state: Mutex::new(State {
                 tries,
                 answered: false,
                 pause: FIRST_PAUSE,
                 timer: None,
                 current: (Route::Tcp, 0),
+                offer: None,
                 wire: None,
+                meets_until: None,
+                told: false,
                 socket,
                 revision: 2,
                 stage: Stage::Start,
@@ -175,7 +199,10 @@ impl Dial {
 
     /// Goes on as far as possible.
     pub fn drive(self: &Arc<Self>, up: &mut Upcalls) {
-        let mut state = self.state.lock();
+        self.go_from(self.state.lock(), up);
+    }
+
+    fn go_from(self: &Arc<Self>, mut state: MutexGuard<'_, State>, up: &mut Upcalls) {
         let step = loop {
             match self.step(&mut state) {
                 Step::Next => {}
@@ -184,6 +211,7 @@ impl Dial {
         };
         if !matches!(step, Step::Wait) {
             state.stage = Stage::Over;
+            state.offer = None;
         }
         let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
         // The queue pair may cancel us in return.
@@ -206,9 +234,9 @@ impl Dial {
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         let stage = std::mem::replace(&mut state.stage, Stage::Over);
-        let timer = state.timer.take();
+        let held = (state.timer.take(), state.offer.take());
         drop(state);
-        drop((stage, timer));
+        drop((stage, held));
     }
 
     fn step(self: &Arc<Self>, state: &mut State) -> Step {
@@ -216,7 +244,7 @@ impl Dial {
             Stage::Over => Step::Wait,
             Stage::Start => self.call(state),
             Stage::Connecting(watch) => self.connected(state, watch),
-            Stage::Meeting(watch, offer) => self.meet(state, watch, offer),
+            Stage::Meeting(watch) => self.meet(state, watch),
             Stage::Asking(watch, frame, sent) => self.ask(state, watch, frame, sent),
             Stage::Listening(watch, reply) => self.hear(state, watch, reply),
         }
@@ -259,13 +287,14 @@ impl Dial {
         let mut target = self.target;
         target.set_port(port);
         if route == Route::Shm {
-            return match self.call_kin(target) {
-                Ok((watch, offer)) => {
-                    state.stage = Stage::Meeting(watch, offer);
+            return match self.call_kin(state, target) {
+                Ok(Some(watch)) => {
+                    state.stage = Stage::Meeting(watch);
                     Step::Wait
                 }
-                // As if nobody listened.
-                Err(_) => self.go_on(state),
+                // Nobody listens.
+                Ok(None) => self.go_on(state),
+                Err(why) => self.no_kin(state, why),
             };
         }
         let fd = match self.open(target, state.socket.take()) {
@@ -279,33 +308,86 @@ impl Dial {
         Step::Wait
     }
 
-    fn call_kin(self: &Arc<Self>, target: SocketAddr) -> Result<(Watch, Offer), Errno> {
-        let fd = shm::call(target)?;
+    fn call_kin(
+        self: &Arc<Self>,
+        state: &mut State,
+        target: SocketAddr,
+    ) -> Result<Option<Watch>, Why> {
+        let now = Instant::now();
+        if state.meets_until.is_some_and(|end| end <= now) {
+            return Err(SILENT);
+        }
+        let Some(fd) = shm::call(target)? else {
+            return Ok(None);
+        };
         let params = &self.device.params;
         let source = if params.bound {
             params.address.ip()
         } else {
             target.ip()
         };
-        let offer = Offer::send(&fd, &Ends { source, target })?;
+        let offer = Offer::send(&fd, &Ends { source, target }, params.shares_memory())?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
-        Ok((watch.map_err(|_| Errno::NOMEM)?, offer))
+        let watch = watch.map_err(|_| Why::new("its socket cannot be watched"))?;
+        let end = *state.meets_until.get_or_insert(now + self.meeting);
+        let impatient = Arc::downgrade(self);
+        state.timer = Some(self.device.engine.timer(end - now, move |up| {
+            if let Some(dial) = impatient.upgrade() {
+                let state = dial.state.lock();
+                // It may have gone on a moment ago.
+                if state.offer.is_some() {
+                    dial.go_from(state, up);
+                }
+            }
+        }));
+        state.offer = Some(offer);
+        Ok(Some(watch))
     }
 
-    fn meet(self: &Arc<Self>, state: &mut State, watch: Watch, offer: Offer) -> Step {
-        match offer.answered(&watch) {
-            Ok(wire) => {
+    /// Goes on with a process of this host that was made an offer. True if it has been shown
+    /// our files, or has given its own.
+    fn offer(&self, state: &mut State, watch: &Watch) -> Result<bool, Why> {
+        let Some(offer) = &mut state.offer else {
+            return Ok(true);
+        };
+        match offer.go_on(watch) {
+            Ok(None) => Ok(true),
+            Ok(Some(wire)) => {
+                (state.offer, state.timer) = (None, None);
                 state.wire = Some(wire);
                 // This is who has the port. Its answer counts, whatever it is.
                 state.tries.retain(|(_, port)| *port != state.current.1);
-                self.request(state, watch)
+                Ok(true)
             }
-            Err((Errno::AGAIN, offer)) => {
-                state.stage = Stage::Meeting(watch, offer);
+            Err(Halt::Wait) if state.meets_until.is_some_and(|end| end <= Instant::now()) => {
+                Err(SILENT)
+            }
+            Err(Halt::Wait) => Ok(false),
+            Err(Halt::Refused(why)) => Err(why),
+        }
+    }
+
+    fn meet(self: &Arc<Self>, state: &mut State, watch: Watch) -> Step {
+        match self.offer(state, &watch) {
+            Ok(true) => self.request(state, watch),
+            Ok(false) => {
+                state.stage = Stage::Meeting(watch);
                 Step::Wait
             }
-            Err(_) => self.go_on(state),
+            Err(why) => self.no_kin(state, why),
         }
+    }
+
+    /// There is no shared memory with whoever has the port, as if nobody listened there.
+    fn no_kin(self: &Arc<Self>, state: &mut State, why: Why) -> Step {
+        if !std::mem::replace(&mut state.told, true) {
+            let mut target = self.target;
+            target.set_port(state.current.1);
+            let own = self.device.params.address.ip();
+            log::info!("no shared memory from {own} to {target}: {why}");
+        }
+        (state.offer, state.timer) = (None, None);
+        self.go_on(state)
     }
 
     fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
@@ -379,6 +461,7 @@ impl Dial {
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
             Err(Errno::AGAIN | Errno::INTR) => sent,
+            Err(_) if state.offer.is_some() => return self.no_kin(state, GONE),
             Err(error) => return self.no_connection(state, error),
         };
         if sent < frame.len() {
@@ -393,6 +476,14 @@ impl Dial {
     }
 
     fn hear(self: &Arc<Self>, state: &mut State, watch: Watch, mut reply: Vec<u8>) -> Step {
+        match self.offer(state, &watch) {
+            Ok(true) => {}
+            Ok(false) => {
+                state.stage = Stage::Listening(watch, reply);
+                return Step::Wait;
+            }
+            Err(why) => return self.no_kin(state, why),
+        }
         loop {
             let missing = match mpa::parse(Kind::Reply, &reply) {
                 Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),

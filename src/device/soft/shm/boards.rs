@@ -187,7 +187,7 @@ mod tests {
     fn a_peer_marks_what_it_was_told_to() {
         let (a, b) = (Board::take().unwrap(), Board::take().unwrap());
         assert_ne!(a.number, b.number);
-        let theirs = Theirs::open(&*files().unwrap()).unwrap();
+        let theirs = Theirs::open(&files().unwrap()).unwrap();
         for place in [0, 63, 64, PLACES - 1] {
             assert_eq!(theirs.mark(b.slot(place)), None);
             let word = (place / 64) as usize;
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn slots_that_cannot_be() {
-        let theirs = Theirs::open(&*files().unwrap()).unwrap();
+        let theirs = Theirs::open(&files().unwrap()).unwrap();
         for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
             assert_eq!(theirs.mark(Slot(slot)), None);
             assert_eq!(Slot(slot).split(), None);
