@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -161,6 +162,45 @@ pub fn peer(socket: &UnixStream) -> i32 {
     // SAFETY: room for the answer, which is three numbers.
     unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, to, &mut len) };
     found[0]
+}
+
+/// An address whose memory takes for ever to read, as that of a file system in user space may;
+/// `None` where a process cannot have such memory.
+fn tar_pit() -> Option<u64> {
+    // SAFETY: makes a descriptor, which nobody closes.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
+    let null = std::ptr::null_mut();
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a new mapping at an address that the kernel chooses; it stays.
+    let at = unsafe { rustix::mm::mmap_anonymous(null, 1 << 16, protection, flags) }.ok()?;
+    let mut api = [0xaa_u64, 0, 0];
+    // Start, length, mode (whoever touches what is missing), and what can be done there.
+    let mut register = [at.expose_provenance() as u64, 1 << 16, 1, 0];
+    // SAFETY: the structures of `UFFDIO_API` and `UFFDIO_REGISTER`.
+    let done = unsafe {
+        fd >= 0
+            && libc::ioctl(fd, 0xc018_aa3f_u64 as _, api.as_mut_ptr()) == 0
+            && libc::ioctl(fd, 0xc020_aa00_u64 as _, register.as_mut_ptr()) == 0
+    };
+    done.then(|| at.expose_provenance() as u64 + 8)
+}
+
+/// Asks for a port, and has a number where it takes for ever to read it. Gives the sockets, or
+/// nothing where that is not possible.
+pub fn ask_from_tar_pit(port: u64, times: usize) -> Option<Vec<UnixStream>> {
+    let at = tar_pit()?;
+    let ask = |version: Version| {
+        let socket = UnixStream::connect_addr(&name(port)).unwrap();
+        let mut hello = version.hello(&word_for(&socket), 0, port as u32);
+        hello[8..16].copy_from_slice(&at.to_ne_bytes());
+        match version {
+            Version::Two => say(&socket, &hello, &[WIRE, 1 << 27, 20_480].map(memory)),
+            Version::Three => say(&socket, &hello, &[]),
+        }
+        socket
+    };
+    let both = [Version::Two, Version::Three].into_iter().cycle();
+    Some(both.take(times).map(ask).collect())
 }
 
 /// Bytes of the memory of a connection.

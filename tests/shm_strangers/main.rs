@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use by_hand::{FILES, Version, answer, ask, ask_with, name, relay};
+use by_hand::{FILES, Version, answer, ask, ask_from_tar_pit, ask_with, name, relay};
 use processes::{End, PATIENCE, Server, serve, shared_memories};
 
 const ROLE: &str = "LIBDAT_TEST_STRANGER";
@@ -41,6 +41,16 @@ fn stranger() {
     };
     let words: Vec<&str> = role.split(' ').collect();
     let port = words[1].parse().unwrap();
+    if words[0] == "delays" {
+        let sockets = ask_from_tar_pit(port, 4);
+        println!(
+            "\nready\ngot {} 0",
+            sockets.map_or(0, |sockets| sockets.len())
+        );
+        loop {
+            std::thread::park();
+        }
+    }
     let listener = words[0]
         .ne("asks")
         .then(|| UnixListener::bind_addr(&name(port)).unwrap());
@@ -88,11 +98,16 @@ impl Stranger {
             .args(["--exact", "stranger", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .stdout(Stdio::piped());
+        // The kernel does not let one in another namespace delay others like that, but it lets it
+        // have file systems, which can.
+        let apart = !role.starts_with("delays");
         // SAFETY: a system call, which may be made between fork and exec.
         unsafe {
-            command.pre_exec(|| match libc::unshare(libc::CLONE_NEWUSER) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            command.pre_exec(move || {
+                match libc::unshare(if apart { libc::CLONE_NEWUSER } else { 0 }) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
             })
         };
         let mut child = match command.spawn() {
@@ -272,6 +287,30 @@ fn one_that_asks() {
     // Others are served.
     let device = Soft::open("127.0.0.1 path=shm").unwrap();
     let end = server.connect(&device);
+    server.end();
+    end.event();
+    end.qp.destroy();
+}
+
+/// One that has us read where it takes for ever delays nobody else.
+#[test]
+fn one_that_takes_its_time() {
+    let _alone = alone();
+    let server = Server::start("127.0.0.1 path=shm", |_| ());
+    let role = format!("delays {}", server.qual);
+    let Some(mut stranger) = Stranger::start(&role) else {
+        return;
+    };
+    if stranger.got().0 == 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIP {role}: userfaultfd is not permitted"
+        );
+        return;
+    }
+    let device = Soft::open("127.0.0.1 path=shm").unwrap();
+    let end = server.connect(&device);
+    drop(stranger);
     server.end();
     end.event();
     end.qp.destroy();

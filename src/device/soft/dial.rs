@@ -1,5 +1,7 @@
 //! The active side of a TCP connection: from `connect` to the reply of the responder.
 
+mod kin;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -9,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
+use self::kin::Meeting;
 use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr};
@@ -16,7 +19,7 @@ use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use super::listen;
 use super::params::{Path, is_own_address};
 use super::qp::Qp;
-use super::shm::{self, Ends, Halt, Offer, Opened, Why, Wire};
+use super::shm::{Opened, Wire};
 use super::socket;
 use super::stream::linger::linger;
 use super::upcall::Upcalls;
@@ -30,16 +33,6 @@ const GRACE: Duration = Duration::from_millis(250);
 /// The first pause before another try; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a process of this host may take to prove who it is, in all ports of an attempt. One
-/// that has the name of a port and says nothing keeps nobody from TCP for longer.
-const MEETING: Duration = Duration::from_secs(2);
-
-/// Why there is no shared memory with somebody who does not answer in time.
-const SILENT: Why = Why::new("who has the name of the port does not answer");
-
-/// Why there is none with somebody who has ended the connection.
-const GONE: Why = Why::new("who has the name of the port has ended the connection");
-
 /// An attempt to connect over TCP.
 pub(super) struct Dial {
     device: Arc<Soft>,
@@ -52,8 +45,6 @@ pub(super) struct Dial {
     routes: &'static [Route],
     /// Until when it is tried again if nobody listens.
     patience: Instant,
-    /// How long processes of this host may take to prove who they are.
-    meeting: Duration,
     state: Mutex<State>,
 }
 
@@ -67,14 +58,10 @@ struct State {
     timer: Option<Timer>,
     /// The one that is tried.
     current: Try,
-    /// What a responder of this host was offered, until it has given what it shares.
-    offer: Option<Offer>,
-    /// What is shared with it then.
+    /// With a process of this host.
+    meeting: Meeting,
+    /// What is shared with a responder of this host, once it is there.
     wire: Option<Arc<Wire>>,
-    /// Until when processes of this host may prove who they are, once one was asked.
-    meets_until: Option<Instant>,
-    /// It was logged why memory is not shared.
-    told: bool,
     /// For the first attempt.
     socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
@@ -155,8 +142,6 @@ impl Dial {
         let attr = qp.attr();
         // Whoever gives it less time than that shall still learn that nobody listens.
         let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
-        // Likewise, that there is TCP.
-        let meeting = timeout.map_or(MEETING, |timeout| MEETING.min(timeout / 2));
         let routes: &[Route] = match device.params.path {
             Path::Tcp => &[Route::Tcp],
             _ if !is_own_address(target.ip()) => &[Route::Tcp],
@@ -179,17 +164,14 @@ impl Dial {
             },
             device,
             patience: Instant::now() + grace,
-            meeting,
             state: Mutex::new(State {
                 tries,
                 answered: false,
                 pause: FIRST_PAUSE,
                 timer: None,
                 current: (Route::Tcp, 0),
-                offer: None,
+                meeting: Meeting::new(timeout),
                 wire: None,
-                meets_until: None,
-                told: false,
                 socket,
                 revision: 2,
                 stage: Stage::Start,
@@ -211,7 +193,7 @@ impl Dial {
         };
         if !matches!(step, Step::Wait) {
             state.stage = Stage::Over;
-            state.offer = None;
+            state.meeting.end();
         }
         let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
         // The queue pair may cancel us in return.
@@ -234,7 +216,7 @@ impl Dial {
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         let stage = std::mem::replace(&mut state.stage, Stage::Over);
-        let held = (state.timer.take(), state.offer.take());
+        let held = (state.timer.take(), state.meeting.end());
         drop(state);
         drop((stage, held));
     }
@@ -287,7 +269,7 @@ impl Dial {
         let mut target = self.target;
         target.set_port(port);
         if route == Route::Shm {
-            return match self.call_kin(state, target) {
+            return match self.call_kin(&mut state.meeting, target) {
                 Ok(Some(watch)) => {
                     state.stage = Stage::Meeting(watch);
                     Step::Wait
@@ -306,88 +288,6 @@ impl Dial {
             Err(_) => return Step::Failed(CmEvent::NonPeerRejected),
         }
         Step::Wait
-    }
-
-    fn call_kin(
-        self: &Arc<Self>,
-        state: &mut State,
-        target: SocketAddr,
-    ) -> Result<Option<Watch>, Why> {
-        let now = Instant::now();
-        if state.meets_until.is_some_and(|end| end <= now) {
-            return Err(SILENT);
-        }
-        let Some(fd) = shm::call(target)? else {
-            return Ok(None);
-        };
-        let params = &self.device.params;
-        let source = if params.bound {
-            params.address.ip()
-        } else {
-            target.ip()
-        };
-        let offer = Offer::send(&fd, &Ends { source, target }, params.shares_memory())?;
-        let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
-        let watch = watch.map_err(|_| Why::new("its socket cannot be watched"))?;
-        let end = *state.meets_until.get_or_insert(now + self.meeting);
-        let impatient = Arc::downgrade(self);
-        state.timer = Some(self.device.engine.timer(end - now, move |up| {
-            if let Some(dial) = impatient.upgrade() {
-                let state = dial.state.lock();
-                // It may have gone on a moment ago.
-                if state.offer.is_some() {
-                    dial.go_from(state, up);
-                }
-            }
-        }));
-        state.offer = Some(offer);
-        Ok(Some(watch))
-    }
-
-    /// Goes on with a process of this host that was made an offer. True if it has been shown
-    /// our files, or has given its own.
-    fn offer(&self, state: &mut State, watch: &Watch) -> Result<bool, Why> {
-        let Some(offer) = &mut state.offer else {
-            return Ok(true);
-        };
-        match offer.go_on(watch) {
-            Ok(None) => Ok(true),
-            Ok(Some(wire)) => {
-                (state.offer, state.timer) = (None, None);
-                state.wire = Some(wire);
-                // This is who has the port. Its answer counts, whatever it is.
-                state.tries.retain(|(_, port)| *port != state.current.1);
-                Ok(true)
-            }
-            Err(Halt::Wait) if state.meets_until.is_some_and(|end| end <= Instant::now()) => {
-                Err(SILENT)
-            }
-            Err(Halt::Wait) => Ok(false),
-            Err(Halt::Refused(why)) => Err(why),
-        }
-    }
-
-    fn meet(self: &Arc<Self>, state: &mut State, watch: Watch) -> Step {
-        match self.offer(state, &watch) {
-            Ok(true) => self.request(state, watch),
-            Ok(false) => {
-                state.stage = Stage::Meeting(watch);
-                Step::Wait
-            }
-            Err(why) => self.no_kin(state, why),
-        }
-    }
-
-    /// There is no shared memory with whoever has the port, as if nobody listened there.
-    fn no_kin(self: &Arc<Self>, state: &mut State, why: Why) -> Step {
-        if !std::mem::replace(&mut state.told, true) {
-            let mut target = self.target;
-            target.set_port(state.current.1);
-            let own = self.device.params.address.ip();
-            log::info!("no shared memory from {own} to {target}: {why}");
-        }
-        (state.offer, state.timer) = (None, None);
-        self.go_on(state)
     }
 
     fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
@@ -461,7 +361,7 @@ impl Dial {
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
             Err(Errno::AGAIN | Errno::INTR) => sent,
-            Err(_) if state.offer.is_some() => return self.no_kin(state, GONE),
+            Err(_) if state.meeting.goes_on() => return self.no_kin(state, kin::GONE),
             Err(error) => return self.no_connection(state, error),
         };
         if sent < frame.len() {
@@ -475,8 +375,8 @@ impl Dial {
         Step::Wait
     }
 
-    fn hear(self: &Arc<Self>, state: &mut State, watch: Watch, mut reply: Vec<u8>) -> Step {
-        match self.offer(state, &watch) {
+    fn hear(self: &Arc<Self>, state: &mut State, mut watch: Watch, mut reply: Vec<u8>) -> Step {
+        match self.offer(state, &mut watch) {
             Ok(true) => {}
             Ok(false) => {
                 state.stage = Stage::Listening(watch, reply);

@@ -319,19 +319,46 @@ impl Greeting {
 
 impl Source for Greeting {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        self.go_on(up);
+    }
+}
+
+impl Greeting {
+    /// Hears what there is to hear.
+    fn go_on(self: &Arc<Self>, up: &mut Upcalls) {
         let mut state = self.state.lock();
         let Some(hello) = &mut *state else {
             return;
         };
         if let Some(kin) = &mut hello.kin {
-            match kin.go_on(&hello.watch) {
-                Ok((wire, ends)) => {
+            let greeting = Arc::downgrade(self);
+            let wake = move || {
+                if let Some(greeting) = greeting.upgrade() {
+                    let mut up = Upcalls::default();
+                    greeting.go_on(&mut up);
+                    up.run();
+                }
+            };
+            let result = kin.go_on(&hello.watch, wake);
+            let looking = matches!(result, Err(Halt::Looking));
+            let events = if looking {
+                EventFlags::empty()
+            } else {
+                EventFlags::IN
+            };
+            let watched = hello.watch.set(events);
+            match result {
+                Ok((wire, ends)) if watched.is_ok() => {
                     hello.kin = None;
                     hello.wire = Some(wire);
                     hello.ends = Some((ends.target, SocketAddr::new(ends.source, 0)));
                 }
-                Err(Halt::Wait) => return,
-                Err(Halt::Refused(why)) => {
+                Err(Halt::Wait | Halt::Looking) if watched.is_ok() => return,
+                other => {
+                    let why = match other {
+                        Err(Halt::Refused(why)) => why,
+                        _ => Why::new("its socket cannot be watched"),
+                    };
                     let asked = kin.ends();
                     let hello = state.take();
                     drop(state);

@@ -1,5 +1,5 @@
-//! How two processes of a host find each other: a name in the abstract socket namespace for
-//! every port that is listened on, and a few messages before the frames that TCP has as well.
+//! How two processes of a host that have found each other ([`door`](super::door)) get to know
+//! each other: a few messages before the frames that TCP has as well.
 //!
 //! ```text
 //! initiator                                    responder
@@ -36,6 +36,9 @@
 //! What a process with whom all this was done passes on is its own affair: it could pass on our
 //! memory as well.
 //!
+//! The first look at a process is at a stranger, who decides how long it takes: a thread of its
+//! own looks ([`scout`](super::scout)).
+//!
 //! Whoever gets a file gets it with the least rights: keys, and what owners of boards say, are
 //! sealed against everybody's writing but ours.
 
@@ -48,15 +51,16 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::boards;
-use super::peer::{Credentials, Peer, Reached};
+use super::peer::{Credentials, Look, Peer, Reached};
 use super::probe::Probe;
 use super::published;
+use super::scout::Finding;
 use super::share;
 use super::wire::{Blank, Wire};
 
@@ -111,7 +115,7 @@ impl Why {
         Why { what, error: None }
     }
 
-    fn of(what: &'static str) -> impl FnOnce(Errno) -> Why {
+    pub fn of(what: &'static str) -> impl FnOnce(Errno) -> Why {
         move |error| Why {
             what,
             error: Some(error),
@@ -124,6 +128,8 @@ impl Why {
 pub(in crate::device::soft) enum Halt {
     /// The other side is to say something.
     Wait,
+    /// We look into its memory, and are told when that is over. Meanwhile it has nothing to say.
+    Looking,
     /// They will not.
     Refused(Why),
 }
@@ -152,51 +158,6 @@ fn mapped(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The name for a port; on all addresses if `None`.
-fn name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
-    let address = address.map_or("*".into(), |ip| ip.to_canonical().to_string());
-    SocketAddrUnix::new_abstract_name(format!("libdat/{port}@{address}").as_bytes())
-}
-
-fn socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-/// A socket that hears those of this host who want the port.
-pub(in crate::device::soft) fn listen(
-    address: Option<IpAddr>,
-    port: u16,
-) -> Result<OwnedFd, Errno> {
-    let socket = socket()?;
-    rustix::net::bind(&socket, &name(address, port)?)?;
-    rustix::net::listen(&socket, 1024)?;
-    Ok(socket)
-}
-
-/// A socket to whoever listens on the port, if that is a process of the same user. `None` if
-/// nobody does.
-pub(in crate::device::soft) fn call(target: SocketAddr) -> Result<Option<OwnedFd>, Why> {
-    let mut refused = None;
-    for address in [Some(target.ip()), None] {
-        let socket = socket().map_err(Why::of("no local socket"))?;
-        let name = name(address, target.port()).map_err(Why::of("no local name"))?;
-        match rustix::net::connect(&socket, &name) {
-            Ok(()) if is_kin(&socket) => return Ok(Some(socket)),
-            Ok(()) => refused = Some(Why::new("another user has the name of the port")),
-            Err(Errno::CONNREFUSED) => {}
-            Err(error) => refused = Some(Why::of("its local socket takes no connection")(error)),
-        }
-    }
-    refused.map_or(Ok(None), Err)
-}
-
-/// Whether the process at the other end is one of the same user.
-pub(in crate::device::soft) fn is_kin(socket: impl AsFd) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    Credentials::of(socket).is_ok_and(|peer| peer.uid == own)
-}
-
 /// A number of ours for the process at the other end.
 fn probe_for(socket: impl AsFd) -> Result<Probe, Why> {
     Credentials::of(socket)
@@ -204,9 +165,24 @@ fn probe_for(socket: impl AsFd) -> Result<Probe, Why> {
         .map_err(Why::of("no number for it"))
 }
 
-fn reach(socket: impl AsFd, hello: &Hello) -> Result<Reached, Why> {
-    Reached::new(socket, hello.probe_at).map_err(Why::of("its memory cannot be reached"))
+/// Begins a look at the number of the other side.
+fn look(
+    socket: impl AsFd,
+    hello: &Hello,
+    wake: impl FnOnce() + Send + 'static,
+) -> Result<Finding, Why> {
+    Look::new(socket, hello.probe_at)
+        .and_then(|look| Finding::new(look, wake))
+        .map_err(Why::of(OUT_OF_REACH))
 }
+
+/// What the look has found.
+fn reached(finding: &Finding) -> Result<Reached, Halt> {
+    let found = finding.take().ok_or(Halt::Looking)?;
+    Ok(found.map_err(Why::of(OUT_OF_REACH))?)
+}
+
+const OUT_OF_REACH: &str = "its memory cannot be reached";
 
 /// The other side's answer, if it has read our number.
 fn prove(probe: &Probe, answer: u64) -> Result<(), Why> {
@@ -216,13 +192,24 @@ fn prove(probe: &Probe, answer: u64) -> Result<(), Why> {
     }
 }
 
+/// How far one side is.
+enum Stage {
+    /// The other side has not said hello.
+    Fresh,
+    /// We look into its memory.
+    Looking(Finding),
+    /// The initiator has shown its files.
+    Shown(Blank, Reached),
+    /// The responder has answered.
+    Answered(Probe, Reached),
+}
+
 /// What the initiator has of a connection that comes up.
 pub(in crate::device::soft) struct Offer {
     /// Whether our registered memory is for this connection, if it is in a file.
     share: bool,
     probe: Probe,
-    /// Once the responder is known, and has been shown our files.
-    shown: Option<(Blank, Reached)>,
+    stage: Stage,
 }
 
 impl Offer {
@@ -233,31 +220,39 @@ impl Offer {
         Ok(Offer {
             share,
             probe,
-            shown: None,
+            stage: Stage::Fresh,
         })
     }
 
     /// Goes on with what the responder has said. `None` if it has been shown our files: then it
-    /// can be told what we want, while its own are on their way.
+    /// can be told what we want, while its own are on their way. `wake` is for
+    /// [`Halt::Looking`].
     ///
     /// # Errors
     /// [`Halt::Wait`] for its next message. Otherwise there is another way to go.
-    pub fn go_on(&mut self, socket: impl AsFd) -> Result<Option<Arc<Wire>>, Halt> {
-        let Some((blank, reached)) = self.shown.take() else {
+    pub fn go_on(
+        &mut self,
+        socket: impl AsFd,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Arc<Wire>>, Halt> {
+        if let Stage::Fresh = self.stage {
             let hello: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
             prove(&self.probe, hello.answer)?;
-            let reached = reach(&socket, &hello)?;
+            self.stage = Stage::Looking(look(&socket, &hello, wake)?);
+        }
+        if let Stage::Looking(finding) = &self.stage {
+            let reached = reached(finding)?;
             let (memory, blank) = Blank::create().map_err(Why::of("no memory to share"))?;
             show(&socket, reached.number(), Some(&memory), self.share)?;
-            self.shown = Some((blank, reached));
+            self.stage = Stage::Shown(blank, reached);
             return Ok(None);
-        };
-        match take(&socket) {
-            Ok((_, fds)) => Ok(Some(blank.with(meet(reached, fds.into_iter())?, 0))),
-            Err(halt) => {
-                self.shown = Some((blank, reached));
-                Err(halt)
+        }
+        let (_, fds) = take(&socket)?;
+        match std::mem::replace(&mut self.stage, Stage::Fresh) {
+            Stage::Shown(blank, reached) => {
+                Ok(Some(blank.with(meet(reached, fds.into_iter())?, 0)))
             }
+            _ => Err(BABBLE.into()),
         }
     }
 }
@@ -268,8 +263,7 @@ pub(in crate::device::soft) struct Answer {
     share: bool,
     /// Once the initiator has said hello.
     ends: Option<Ends>,
-    /// Once it has been answered.
-    met: Option<(Probe, Reached, Ends)>,
+    stage: Stage,
 }
 
 impl Answer {
@@ -278,7 +272,7 @@ impl Answer {
         Answer {
             share,
             ends: None,
-            met: None,
+            stage: Stage::Fresh,
         }
     }
 
@@ -287,28 +281,34 @@ impl Answer {
         self.ends
     }
 
-    /// Goes on with what the initiator has said.
+    /// Goes on with what the initiator has said; `wake` as of [`Offer::go_on`].
     ///
     /// # Errors
     /// [`Halt::Wait`] for its next message. Otherwise it is the end: the initiator goes another
     /// way.
-    pub fn go_on(&mut self, socket: impl AsFd) -> Result<(Arc<Wire>, Ends), Halt> {
-        let Some((probe, reached, ends)) = self.met.take() else {
+    pub fn go_on(
+        &mut self,
+        socket: impl AsFd,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Wire>, Ends), Halt> {
+        if let Stage::Fresh = self.stage {
             let theirs: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
             let port = u16::try_from(theirs.port).map_err(|_| BABBLE)?;
-            let ends = Ends {
+            self.ends = Some(Ends {
                 source: plain(theirs.source),
                 target: SocketAddr::new(plain(theirs.target), port),
-            };
-            self.ends = Some(ends);
-            let reached = reach(&socket, &theirs)?;
+            });
+            self.stage = Stage::Looking(look(&socket, &theirs, wake)?);
+        }
+        if let Stage::Looking(finding) = &self.stage {
+            let reached = reached(finding)?;
             let probe = probe_for(&socket)?;
             send(&socket, &hello(&probe, reached.number(), None), &[])?;
-            self.met = Some((probe, reached, ends));
-            return Err(Halt::Wait);
-        };
-        match take(&socket) {
-            Ok((answer, fds)) => {
+            self.stage = Stage::Answered(probe, reached);
+        }
+        let (answer, fds) = take(&socket)?;
+        match (std::mem::replace(&mut self.stage, Stage::Fresh), self.ends) {
+            (Stage::Answered(probe, reached), Some(ends)) => {
                 prove(&probe, answer)?;
                 let mut fds = fds.into_iter();
                 let memory = fds.next().ok_or(BABBLE)?;
@@ -317,10 +317,7 @@ impl Answer {
                 show(&socket, 0, None, self.share)?;
                 Ok((blank.with(peer, 1), ends))
             }
-            Err(halt) => {
-                self.met = Some((probe, reached, ends));
-                Err(halt)
-            }
+            _ => Err(BABBLE.into()),
         }
     }
 }

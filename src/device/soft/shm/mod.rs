@@ -4,8 +4,8 @@
 //! # Finding each other
 //!
 //! Whoever listens on a port also listens on a name in the abstract socket namespace that says
-//! the port ([`greet`]). The initiator tries the name first. Over the local socket the two prove
-//! to each other that the kernel lets them reach each other's memory ([`probe`]), and only then
+//! the port ([`door`]). The initiator tries the name first. Over the local socket the two prove
+//! to each other that the kernel lets them reach each other's memory ([`greet`]), and only then
 //! pass the files of what they share, with no more rights than the other side needs. Then come
 //! the request and the reply that TCP has as well, so private data, rejects, timeouts and
 //! qualifiers are what they are there. Where one of these steps fails (another user, another
@@ -54,6 +54,7 @@ pub mod bell;
 pub mod board;
 mod boards;
 mod data;
+mod door;
 mod down;
 mod foreign;
 mod greet;
@@ -66,6 +67,7 @@ mod pipe;
 mod probe;
 pub(in crate::device::soft) mod published;
 pub mod ring;
+mod scout;
 pub(in crate::device::soft) mod share;
 pub mod table;
 mod wire;
@@ -73,7 +75,8 @@ mod wire;
 #[cfg(test)]
 pub(in crate::device::soft) use boards::spoil;
 pub(in crate::device::soft) use boards::{Board, Slot};
-pub(in crate::device::soft) use greet::{Answer, Ends, Halt, Offer, Why, call, is_kin, listen};
+pub(in crate::device::soft) use door::{call, is_kin, listen};
+pub(in crate::device::soft) use greet::{Answer, Ends, Halt, Offer, Why};
 pub(in crate::device::soft) use opened::Opened;
 pub(in crate::device::soft) use pipe::{Pipe, execute, fail, posted_recv, posted_send, tear};
 #[cfg(test)]

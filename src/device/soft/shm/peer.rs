@@ -112,16 +112,40 @@ type Peers = HashMap<(i32, u64), Weak<Peer>>;
 /// Processes that we have connections with.
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
-impl Reached {
-    /// The process at the other end of a socket, if it is one that lets us in and has a word for
-    /// us at that address.
+/// A process that says where in its memory a word for us is.
+pub(super) struct Look {
+    pid: Pid,
+    /// A descriptor of it.
+    end: OwnedFd,
+    at: u64,
+}
+
+impl Look {
+    /// The process at the other end of a socket, and that address.
     ///
     /// # Errors
-    /// What the kernel says, and `ESRCH` if there is nothing for us.
-    pub fn new(socket: impl AsFd, at: u64) -> Result<Reached, Errno> {
+    /// What the kernel says, and `ESRCH` if we do not see it.
+    pub fn new(socket: impl AsFd, at: u64) -> Result<Look, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
         let end = open_process(&socket, pid)?;
+        Ok(Look { pid, end, at })
+    }
+
+    /// Whether we have connections with that process.
+    pub fn is_at_peer(&self) -> bool {
+        let pid = self.pid.as_raw_nonzero().get();
+        let all = PEERS.lock();
+        let mut same = all.iter().filter(|((other, _), _)| *other == pid);
+        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.is_gone()))
+    }
+
+    /// Looks, which may take time.
+    ///
+    /// # Errors
+    /// What the kernel says, and `ESRCH` if there is nothing for us.
+    pub fn look(self) -> Result<Reached, Errno> {
+        let Look { pid, end, at } = self;
         let bytes = Foreign::read::<WORD>(pid, at)?;
         let word = Word::parse(&bytes).ok_or(Errno::SRCH)?;
         let foreign = match Peer::known(pid, &word) {
@@ -139,7 +163,9 @@ impl Reached {
         };
         Ok(Reached { pid, word, way })
     }
+}
 
+impl Reached {
     /// The number that it has there for us.
     pub fn number(&self) -> u64 {
         self.word.number

@@ -46,9 +46,9 @@ impl Kin {
             target: target(qual),
         };
         let mut offer = Offer::send(&socket, &ends, false).unwrap();
-        let wire = patiently(|| match offer.go_on(&socket) {
+        let wire = patiently(|| match offer.go_on(&socket, || ()) {
             Ok(wire) => wire.ok_or(Errno::AGAIN),
-            Err(Halt::Wait) => Err(Errno::AGAIN),
+            Err(Halt::Wait | Halt::Looking) => Err(Errno::AGAIN),
             Err(Halt::Refused(why)) => panic!("{why}"),
         });
         let wire = wire.unwrap();
