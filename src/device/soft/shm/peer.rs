@@ -342,7 +342,7 @@ impl Peer {
             let last_of = |end: u64| left.min(end - remote);
             let (at, n) = match mirror {
                 Some(_) if remote < run.start => (None, last_of(run.start)),
-                Some(mirror) if remote < run.end => match mirror.at(remote) {
+                Some(mirror) if remote < run.end => match mirror.at(remote, way) {
                     Some((at, room)) => (Some(at), last_of(run.end).min(room)),
                     None => (None, left),
                 },
