@@ -20,5 +20,6 @@ pub mod handle;
 pub mod log_sink;
 pub mod registry;
 pub mod setup;
+mod signals;
 pub mod strerror;
 mod sync;

@@ -1,5 +1,5 @@
-//! A limit on the size of files (`RLIMIT_FSIZE`), which shared memory is made of: connections
-//! are made all the same, and nobody is killed. The test program starts itself again as the
+//! A limit on the size of files (`RLIMIT_FSIZE`), which shared memory is made of, and the log may
+//! be: connections are made all the same, and nobody is killed. The test program starts itself again as the
 //! server, and as the one who is limited.
 
 #[path = "common/processes.rs"]
@@ -9,7 +9,7 @@ mod soft;
 
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -49,19 +49,25 @@ fn limited() {
     match &*role {
         "connects" => connects(),
         "registers" => registers(),
+        "logs" => logs(),
         _ => within_the_process(&role),
     }
 }
 
-/// Runs [`limited`] in that role with files of at most so many bytes.
-fn run(role: &str, bytes: u64) -> String {
+/// [`limited`] in that role with files of at most so many bytes.
+fn command(role: &str, bytes: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "limited", "--nocapture", "--test-threads=1"])
         .env(ROLE, role);
     // SAFETY: the closure makes a system call.
     unsafe { command.pre_exec(limit(bytes)) };
-    let output = command.output().unwrap();
+    command
+}
+
+/// Runs it, and gives what it says.
+fn run(role: &str, bytes: u64) -> String {
+    let output = command(role, bytes).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
@@ -225,4 +231,31 @@ fn keys_that_came_later() {
     server.end();
     end.event();
     end.qp.destroy();
+}
+
+/// Says something to a standard error that takes nothing.
+fn logs() {
+    // SAFETY: as programs have it that are not written in Rust.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    dat_core::log_sink::install();
+    log::error!("nobody hears this");
+}
+
+/// What is logged does not end the process, wherever it goes.
+#[test]
+fn a_log_that_takes_nothing() {
+    let path = std::env::temp_dir().join(format!("libdat-log-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    let (reader, pipe) = std::io::pipe().unwrap();
+    drop(reader);
+    for errors in [Stdio::from(file), Stdio::from(pipe)] {
+        let mut command = command("logs", 0);
+        let status = command
+            .stdout(Stdio::null())
+            .stderr(errors)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+    }
+    std::fs::remove_file(path).unwrap();
 }

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::device::threads;
+use crate::signals;
 
 /// A mapping of such a file.
 pub(super) struct Memory {
@@ -59,14 +59,16 @@ fn empty(name: &CStr) -> Result<OwnedFd, Errno> {
 
 /// Gives a file another size, or the error `EFBIG` if it may not be that large.
 fn resize(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
-    threads::without_sigxfsz(|| rustix::fs::ftruncate(fd, len))
+    signals::without(&[libc::SIGXFSZ], || rustix::fs::ftruncate(fd, len))
 }
 
 /// Gives a part of a file all its memory, and the file that size if it is smaller: what is
 /// missing later, when the memory of the machine is used up, would kill who touches it.
 fn fill(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
     let (start, len) = (part.start as u64, part.len() as u64);
-    threads::without_sigxfsz(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len))
+    signals::without(&[libc::SIGXFSZ], || {
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len)
+    })
 }
 
 /// The same file for those who only read it. Where there is no `/proc` it is the seals alone
