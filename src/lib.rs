@@ -22,5 +22,6 @@ pub mod log_sink;
 pub mod registry;
 pub mod settings;
 pub mod setup;
+mod signals;
 pub mod strerror;
 mod sync;

@@ -10,7 +10,7 @@ use std::sync::Once;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::environment;
+use crate::{environment, signals};
 
 /// Target of messages about the static registry (`DAT_DBG_TYPE` 0x04).
 pub const STATIC_REGISTRY: &str = "dat::static";
@@ -67,9 +67,11 @@ impl Log for Sink {
         let (stderr, syslog) = self.destinations(record.level());
         if stderr {
             // One write, so that lines of several threads stay whole. A closed standard error
-            // is no reason to fail (`eprintln!` would panic).
+            // is no reason to fail (`eprintln!` would panic), nor is one that nobody reads any
+            // more, or a file that may not grow.
             let line = format!("libdat: {}\n", record.args());
-            let _ = io::stderr().write_all(line.as_bytes());
+            let write = || io::stderr().write_all(line.as_bytes());
+            let _ = signals::without(&[libc::SIGPIPE, libc::SIGXFSZ], write);
         }
         if syslog {
             let text: Vec<u8> = format!("libdat: {}", record.args())

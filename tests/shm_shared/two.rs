@@ -112,6 +112,16 @@ fn a_passive_target() {
     let (mut target, end) = Target::start();
     let mut model = vec![0u8; 1 << 20];
     let mut state = 5;
+    // What is only read is not writable by accident.
+    let (before, mut inside) = (views(), target.remote);
+    inside.addr += 8192;
+    assert_eq!(end.read(inside, 100), [0; 100]);
+    assert_eq!(
+        views(),
+        before.clone() + if is_possible() { "r--s" } else { "" }
+    );
+    assert_eq!(end.write(&[0], inside), WcStatus::Success);
+    assert_eq!(views(), before + if is_possible() { "rw-s" } else { "" });
     for round in 0..500 {
         let size = 1 + random(&mut state) % if round % 10 == 0 { LEN } else { 9000 };
         let offset = random(&mut state) % (LEN - size + 1);
@@ -135,6 +145,19 @@ fn a_passive_target() {
     assert_eq!(target.ask("sum"), sum(&model).to_string());
     drop(target.input);
     assert!(target.child.wait().unwrap().success());
+}
+
+/// The rights of the windows of 4 GiB in which this process has memory of others.
+fn views() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rights = maps.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let is_view = line.contains("memfd:libdat-memory") && hex(end) - hex(start) >= 1 << 32;
+        is_view.then(|| rest[..4].to_string())
+    });
+    rights.collect()
 }
 
 /// Once a region is gone, nobody writes to it, however fast he was.

@@ -1,14 +1,17 @@
 //! The active side of a TCP connection: from `connect` to the reply of the responder.
 
+mod kin;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
+use self::kin::Meeting;
 use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr};
@@ -16,7 +19,7 @@ use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use super::listen;
 use super::params::{Path, is_own_address};
 use super::qp::Qp;
-use super::shm::{self, Ends, Offer, Opened, Wire};
+use super::shm::{Opened, Wire};
 use super::socket;
 use super::stream::linger::{End, linger};
 use super::upcall::Upcalls;
@@ -55,6 +58,8 @@ struct State {
     timer: Option<Timer>,
     /// The one that is tried.
     current: Try,
+    /// With a process of this host.
+    meeting: Meeting,
     /// What is shared with a responder of this host, once it is there.
     wire: Option<Arc<Wire>>,
     /// For the first attempt.
@@ -69,8 +74,8 @@ enum Stage {
     Start,
     /// TCP is connecting.
     Connecting(Watch),
-    /// A process of this host is to say whether it can be reached through shared memory.
-    Meeting(Watch, Offer),
+    /// A process of this host is to prove that it may be shown our memory.
+    Meeting(Watch),
     /// The request is being sent, as far as the number says.
     Asking(Watch, Vec<u8>, usize),
     /// The reply is being received.
@@ -165,6 +170,7 @@ impl Dial {
                 pause: FIRST_PAUSE,
                 timer: None,
                 current: (Route::Tcp, 0),
+                meeting: Meeting::new(timeout),
                 wire: None,
                 socket,
                 revision: 2,
@@ -175,7 +181,10 @@ impl Dial {
 
     /// Goes on as far as possible.
     pub fn drive(self: &Arc<Self>, up: &mut Upcalls) {
-        let mut state = self.state.lock();
+        self.go_from(self.state.lock(), up);
+    }
+
+    fn go_from(self: &Arc<Self>, mut state: MutexGuard<'_, State>, up: &mut Upcalls) {
         let step = loop {
             match self.step(&mut state) {
                 Step::Next => {}
@@ -184,6 +193,7 @@ impl Dial {
         };
         if !matches!(step, Step::Wait) {
             state.stage = Stage::Over;
+            state.meeting.end();
         }
         let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
         // The queue pair may cancel us in return.
@@ -206,9 +216,9 @@ impl Dial {
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         let stage = std::mem::replace(&mut state.stage, Stage::Over);
-        let timer = state.timer.take();
+        let held = (state.timer.take(), state.meeting.end());
         drop(state);
-        drop((stage, timer));
+        drop((stage, held));
     }
 
     fn step(self: &Arc<Self>, state: &mut State) -> Step {
@@ -216,7 +226,7 @@ impl Dial {
             Stage::Over => Step::Wait,
             Stage::Start => self.call(state),
             Stage::Connecting(watch) => self.connected(state, watch),
-            Stage::Meeting(watch, offer) => self.meet(state, watch, offer),
+            Stage::Meeting(watch) => self.meet(state, watch),
             Stage::Asking(watch, frame, sent) => self.ask(state, watch, frame, sent),
             Stage::Listening(watch, reply) => self.hear(state, watch, reply),
         }
@@ -259,13 +269,14 @@ impl Dial {
         let mut target = self.target;
         target.set_port(port);
         if route == Route::Shm {
-            return match self.call_kin(target) {
-                Ok((watch, offer)) => {
-                    state.stage = Stage::Meeting(watch, offer);
+            return match self.call_kin(&mut state.meeting, target) {
+                Ok(Some(watch)) => {
+                    state.stage = Stage::Meeting(watch);
                     Step::Wait
                 }
-                // As if nobody listened.
-                Err(_) => self.go_on(state),
+                // Nobody listens.
+                Ok(None) => self.go_on(state),
+                Err(why) => self.no_kin(state, why),
             };
         }
         let fd = match self.open(target, state.socket.take()) {
@@ -277,35 +288,6 @@ impl Dial {
             Err(_) => return Step::Failed(CmEvent::NonPeerRejected),
         }
         Step::Wait
-    }
-
-    fn call_kin(self: &Arc<Self>, target: SocketAddr) -> Result<(Watch, Offer), Errno> {
-        let fd = shm::call(target)?;
-        let params = &self.device.params;
-        let source = if params.bound {
-            params.address.ip()
-        } else {
-            target.ip()
-        };
-        let offer = Offer::send(&fd, &Ends { source, target })?;
-        let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
-        Ok((watch.map_err(|_| Errno::NOMEM)?, offer))
-    }
-
-    fn meet(self: &Arc<Self>, state: &mut State, watch: Watch, offer: Offer) -> Step {
-        match offer.answered(&watch) {
-            Ok(wire) => {
-                state.wire = Some(wire);
-                // This is who has the port. Its answer counts, whatever it is.
-                state.tries.retain(|(_, port)| *port != state.current.1);
-                self.request(state, watch)
-            }
-            Err((Errno::AGAIN, offer)) => {
-                state.stage = Stage::Meeting(watch, offer);
-                Step::Wait
-            }
-            Err(_) => self.go_on(state),
-        }
     }
 
     fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
@@ -379,6 +361,7 @@ impl Dial {
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
             Err(Errno::AGAIN | Errno::INTR) => sent,
+            Err(_) if state.meeting.goes_on() => return self.no_kin(state, kin::GONE),
             Err(error) => return self.no_connection(state, error),
         };
         if sent < frame.len() {
@@ -392,7 +375,15 @@ impl Dial {
         Step::Wait
     }
 
-    fn hear(self: &Arc<Self>, state: &mut State, watch: Watch, mut reply: Vec<u8>) -> Step {
+    fn hear(self: &Arc<Self>, state: &mut State, mut watch: Watch, mut reply: Vec<u8>) -> Step {
+        match self.offer(state, &mut watch) {
+            Ok(true) => {}
+            Ok(false) => {
+                state.stage = Stage::Listening(watch, reply);
+                return Step::Wait;
+            }
+            Err(why) => return self.no_kin(state, why),
+        }
         loop {
             let missing = match mpa::parse(Kind::Reply, &reply) {
                 Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),

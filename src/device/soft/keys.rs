@@ -97,8 +97,6 @@ impl Region {
 struct Free {
     /// Index and the generation it had last.
     used: VecDeque<(u32, u8)>,
-    /// Slots below were given out before.
-    fresh: u32,
     /// Slots given out so far.
     lives: u64,
 }
@@ -109,6 +107,8 @@ struct Table {
     /// Null, or made once and there for ever.
     segments: [AtomicPtr<Segment>; SEGMENTS],
     free: Mutex<Free>,
+    /// Slots below were given out before. Changes under the lock.
+    fresh: AtomicU32,
     /// What is added to an index in a key: keys are not the same in every process, so that one
     /// of another process, or of an earlier run, opens nothing here. 0 before the first key.
     salt: AtomicU32,
@@ -118,9 +118,9 @@ static TABLE: Table = Table {
     segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
     free: Mutex::new(Free {
         used: VecDeque::new(),
-        fresh: 0,
         lives: 0,
     }),
+    fresh: AtomicU32::new(0),
     salt: AtomicU32::new(0),
 };
 
@@ -180,12 +180,10 @@ impl Table {
     fn reserve(&self, opening: &Opening) -> Option<Region> {
         let mut free = self.free.lock();
         let salt = self.salt_in(&free);
-        let (index, generation) = if free.used.len() < RESTING && free.fresh < SLOTS {
-            let index = free.fresh;
-            free.fresh += 1;
-            (index, RandomState::new().hash_one(index) as u8)
-        } else {
-            free.used.pop_front()?
+        let fresh = (free.used.len() < RESTING).then(|| self.fresh_slot(&free));
+        let (index, generation) = match fresh.flatten() {
+            Some(index) => (index, RandomState::new().hash_one(index) as u8),
+            None => free.used.pop_front()?,
         };
         free.lives += 1;
         let life = free.lives;
@@ -214,6 +212,21 @@ impl Table {
             run: opening.run,
         });
         Some(Region { key, life })
+    }
+
+    /// A slot that nobody had before, and that peers can be shown.
+    fn fresh_slot(&self, _free: &Free) -> Option<u32> {
+        let index = self.fresh.load(Ordering::Relaxed);
+        if index == SLOTS {
+            return None;
+        }
+        // First, so that a table which is made for peers meanwhile has room for it.
+        self.fresh.store(index + 1, Ordering::Relaxed);
+        if !published::make_room(index) {
+            self.fresh.store(index, Ordering::Relaxed);
+            return None;
+        }
+        Some(index)
     }
 
     fn publish(&self, key: u32) {
@@ -306,6 +319,11 @@ pub(super) fn check(
 /// Calls `f` for every slot that ever had a key, with its number.
 pub(super) fn each(f: impl FnMut((u32, &Slot))) {
     TABLE.slots().for_each(f);
+}
+
+/// How many slots, from the first on, have been given out.
+pub(super) fn used() -> u32 {
+    TABLE.fresh.load(Ordering::Relaxed)
 }
 
 /// What the table is addressed with: see [`index`].

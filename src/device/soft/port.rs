@@ -15,7 +15,7 @@ use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
 use super::listen::{ConnRequest, Listening, Origin, is_wide};
-use super::shm::{self, Wire};
+use super::shm::{self, Answer, Ends, Halt, Why, Wire};
 use super::socket;
 use super::stream::linger::{End, linger};
 use super::upcall::Upcalls;
@@ -135,6 +135,9 @@ impl Port {
         });
         *hello = Some(Hello {
             watch,
+            kin: ends
+                .is_none()
+                .then(|| Answer::new(device.params.shares_memory())),
             ends,
             wire: None,
             request: Vec::new(),
@@ -225,6 +228,8 @@ struct Hello {
     watch: Watch,
     /// Local and remote address, once they are known.
     ends: Option<(SocketAddr, SocketAddr)>,
+    /// A process of this host that is not known yet.
+    kin: Option<Answer>,
     /// What is shared with a process of this host.
     wire: Option<Arc<Wire>>,
     request: Vec<u8>,
@@ -239,6 +244,22 @@ impl Greeting {
     fn cancel(&self) {
         let hello = self.state.lock().take();
         drop(hello);
+    }
+
+    /// For the log. `asked` is what the process says that it wants.
+    fn say_why_not(&self, asked: Option<Ends>, why: Why) {
+        let Some(port) = self.port.upgrade() else {
+            return;
+        };
+        match asked {
+            Some(Ends { source, target }) => log::info!(
+                "no shared memory with a process at {source} that asks for {target}: {why}"
+            ),
+            None => log::info!(
+                "no shared memory with a process of this host that asks for port {}: {why}",
+                port.number
+            ),
+        }
     }
 
     /// Hands the request to the listener it is for.
@@ -298,21 +319,51 @@ impl Greeting {
 
 impl Source for Greeting {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        self.go_on(up);
+    }
+}
+
+impl Greeting {
+    /// Hears what there is to hear.
+    fn go_on(self: &Arc<Self>, up: &mut Upcalls) {
         let mut state = self.state.lock();
         let Some(hello) = &mut *state else {
             return;
         };
-        if hello.ends.is_none() {
-            match shm::answer(&hello.watch) {
-                Ok((wire, ends)) => {
+        if let Some(kin) = &mut hello.kin {
+            let greeting = Arc::downgrade(self);
+            let wake = move || {
+                if let Some(greeting) = greeting.upgrade() {
+                    let mut up = Upcalls::default();
+                    greeting.go_on(&mut up);
+                    up.run();
+                }
+            };
+            let result = kin.go_on(&hello.watch, wake);
+            let looking = matches!(result, Err(Halt::Looking));
+            let events = if looking {
+                EventFlags::empty()
+            } else {
+                EventFlags::IN
+            };
+            let watched = hello.watch.set(events);
+            match result {
+                Ok((wire, ends)) if watched.is_ok() => {
+                    hello.kin = None;
                     hello.wire = Some(wire);
                     hello.ends = Some((ends.target, SocketAddr::new(ends.source, 0)));
                 }
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
+                Err(Halt::Wait | Halt::Looking) if watched.is_ok() => return,
+                other => {
+                    let why = match other {
+                        Err(Halt::Refused(why)) => why,
+                        _ => Why::new("its socket cannot be watched"),
+                    };
+                    let asked = kin.ends();
                     let hello = state.take();
                     drop(state);
                     drop(hello);
+                    self.say_why_not(asked, why);
                     return;
                 }
             }

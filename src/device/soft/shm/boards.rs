@@ -1,4 +1,5 @@
-//! The file with the boards of this process, one for each device, and those of peers.
+//! The boards of this process, one for each device, and those of peers. They are two files: what
+//! the owner says, which peers read, and the marks, which they write.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -7,13 +8,14 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::board::{Marks, PLACES, Said};
-use super::memory::Memory;
+use super::memory::{Memory, Writers};
 
 /// Boards of a process.
 const BOARDS: usize = 32;
-/// What owners say comes first, in pages of its own: peers cannot write there.
+/// Bytes of what owners say.
 const SAID_LEN: usize = (BOARDS * size_of::<Said>()).next_multiple_of(4096);
-const LEN: usize = SAID_LEN + (BOARDS * size_of::<Marks>()).next_multiple_of(4096);
+/// Bytes of the marks.
+const MARKS_LEN: usize = (BOARDS * size_of::<Marks>()).next_multiple_of(4096);
 
 /// A place on a board of somebody, as peers are told it. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +37,7 @@ impl Slot {
     }
 }
 
-/// A file of boards, mapped.
+/// Boards, mapped.
 struct Mapped {
     said: Memory,
     marks: Memory,
@@ -53,10 +55,13 @@ impl Mapped {
     }
 }
 
-/// The file of this process.
+/// The files with what owners say and with the marks.
+pub(super) type Files<Fd> = [Fd; 2];
+
+/// The boards of this process.
 struct Own {
     mapped: Mapped,
-    fd: Arc<OwnedFd>,
+    files: Arc<Files<OwnedFd>>,
     /// Whose it is: a child has none.
     pid: u32,
     /// A bit for each board that is in use.
@@ -65,27 +70,31 @@ struct Own {
 
 static OWN: Mutex<Option<Arc<Own>>> = Mutex::new(None);
 
-/// The file of this process, made when it is first needed.
-fn own() -> Option<Arc<Own>> {
+/// Those of this process, made when they are first needed.
+fn own() -> Result<Arc<Own>, Errno> {
     let mut own = OWN.lock();
     if let Some(own) = &*own {
-        return (own.pid == std::process::id()).then(|| own.clone());
+        let ours = own.pid == std::process::id();
+        return ours.then(|| own.clone()).ok_or(Errno::CHILD);
     }
-    let (fd, said) = Memory::create(c"libdat-marks", LEN, true).ok()?;
-    let marks = Memory::open_part(&fd, LEN, SAID_LEN..LEN, true).ok()?;
+    let (said_fd, said) = Memory::create(c"libdat-said", SAID_LEN, Writers::Maker)?;
+    let (marks_fd, marks) = Memory::create(c"libdat-marks", MARKS_LEN, Writers::All)?;
     let new = Arc::new(Own {
         mapped: Mapped { said, marks },
-        fd: Arc::new(fd),
+        files: Arc::new([said_fd, marks_fd]),
         pid: std::process::id(),
         used: Mutex::new(0),
     });
     *own = Some(new.clone());
-    Some(new)
+    Ok(new)
 }
 
-/// The file to be given to peers.
-pub(super) fn file() -> Option<Arc<OwnedFd>> {
-    own().map(|own| own.fd.clone())
+/// The files to be given to peers.
+///
+/// # Errors
+/// Of the kernel, and `ECHILD` in a child that was forked.
+pub(super) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
+    own().map(|own| own.files.clone())
 }
 
 /// A board of ours. Its drop gives it back.
@@ -97,7 +106,7 @@ pub(in crate::device::soft) struct Board {
 impl Board {
     /// One that nobody uses.
     pub fn take() -> Option<Board> {
-        let own = own()?;
+        let own = own().ok()?;
         let mut used = own.used.lock();
         let number = used.trailing_ones() as usize;
         if number == BOARDS {
@@ -137,11 +146,11 @@ impl Drop for Board {
 pub(super) struct Theirs(Mapped);
 
 impl Theirs {
-    /// Of the file that it has given.
-    pub fn open(fd: impl AsFd) -> Result<Theirs, Errno> {
+    /// Of the files that it has given.
+    pub fn open([said, marks]: &Files<impl AsFd>) -> Result<Theirs, Errno> {
         Ok(Theirs(Mapped {
-            said: Memory::open_part(&fd, LEN, 0..SAID_LEN, false)?,
-            marks: Memory::open_part(&fd, LEN, SAID_LEN..LEN, true)?,
+            said: Memory::open(said, SAID_LEN, false)?,
+            marks: Memory::open(marks, MARKS_LEN, true)?,
         }))
     }
 
@@ -157,7 +166,7 @@ impl Theirs {
 /// Does to all boards of this process what a bad peer could: sets all marks, or clears them.
 #[cfg(test)]
 pub(in crate::device::soft) fn spoil(set: bool) {
-    let Some(own) = own() else {
+    let Ok(own) = own() else {
         return;
     };
     for marks in &own.mapped.marks()[..BOARDS] {
@@ -178,7 +187,7 @@ mod tests {
     fn a_peer_marks_what_it_was_told_to() {
         let (a, b) = (Board::take().unwrap(), Board::take().unwrap());
         assert_ne!(a.number, b.number);
-        let theirs = Theirs::open(file().unwrap()).unwrap();
+        let theirs = Theirs::open(&files().unwrap()).unwrap();
         for place in [0, 63, 64, PLACES - 1] {
             assert_eq!(theirs.mark(b.slot(place)), None);
             let word = (place / 64) as usize;
@@ -197,7 +206,7 @@ mod tests {
 
     #[test]
     fn slots_that_cannot_be() {
-        let theirs = Theirs::open(file().unwrap()).unwrap();
+        let theirs = Theirs::open(&files().unwrap()).unwrap();
         for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
             assert_eq!(theirs.mark(Slot(slot)), None);
             assert_eq!(Slot(slot).split(), None);

@@ -45,30 +45,32 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// That of a process, if the `number` is found in it at that address.
+    /// What is in the memory of a process at that address, all of it.
     ///
     /// # Errors
-    /// What the kernel says, and `ESRCH` if it is another number.
-    pub fn open(pid: Pid, at: u64, number: u64) -> Result<Foreign, Errno> {
-        let mut foreign = Foreign { pid, file: None };
-        let mut found = [0u8; 8];
-        let len = found.len();
-        let (local, remote) = (iovec(found.as_mut_ptr(), len), iovec(at as *mut u8, len));
-        // SAFETY: the number may be written.
+    /// What the kernel says.
+    pub fn read<const N: usize>(pid: Pid, at: u64) -> Result<[u8; N], Errno> {
+        let foreign = Foreign { pid, file: None };
+        let mut found = [0u8; N];
+        let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(at as *mut u8, N));
+        // SAFETY: the bytes may be written.
         let n = unsafe { foreign.call(Way::Read, &[local], &remote) }?;
-        if n != len || u64::from_ne_bytes(found) != number {
-            return Err(Errno::SRCH);
-        }
+        if n == N { Ok(found) } else { Err(Errno::FAULT) }
+    }
+
+    /// That of a process, which has those bytes at that address.
+    pub fn open<const N: usize>(pid: Pid, at: u64, bytes: &[u8; N]) -> Foreign {
+        let mut foreign = Foreign { pid, file: None };
         let path = format!("/proc/{pid}/mem");
         foreign.file = OpenOptions::new().read(true).write(true).open(path).ok();
         // Another process may have that identifier in the name space of what is mounted there.
-        found.fill(0);
-        // SAFETY: as above.
-        let same = unsafe { foreign.copy_short(Way::Read, found.as_mut_ptr(), at, len) };
-        if !same || u64::from_ne_bytes(found) != number {
+        let mut found = [0u8; N];
+        // SAFETY: the bytes may be written.
+        let same = unsafe { foreign.copy_short(Way::Read, found.as_mut_ptr(), at, N) };
+        if !same || found != *bytes {
             foreign.file = None;
         }
-        Ok(foreign)
+        foreign
     }
 
     /// Copies in one piece, if the file is there. False if that was not possible, for whatever
@@ -206,8 +208,10 @@ mod tests {
         let number = Box::new(0x5eed_u64);
         let pid = rustix::process::getpid();
         let at = std::ptr::from_ref(&*number).addr() as u64;
-        assert!(Foreign::open(pid, at, *number + 1).is_err());
-        Foreign::open(pid, at, *number).unwrap()
+        assert_eq!(Foreign::read(pid, at), Ok(number.to_ne_bytes()));
+        assert_eq!(Foreign::read::<8>(pid, 8), Err(Errno::FAULT));
+        assert!(Foreign::open(pid, at, &[0; 8]).file.is_none());
+        Foreign::open(pid, at, &number.to_ne_bytes())
     }
 
     #[test]

@@ -1,19 +1,48 @@
-//! How two processes of a host find each other: a name in the abstract socket namespace for
-//! every port that is listened on, and two messages before the frames that TCP has as well.
+//! How two processes of a host that have found each other ([`door`](super::door)) get to know
+//! each other: a few messages before the frames that TCP has as well.
 //!
 //! ```text
 //! initiator                                    responder
-//! who it is, the rings, its files     ------>  may it be reached?
-//! may it be reached?                  <------  who it is, its files
+//! hello: where its number is          ------>  reads the number
+//! reads the number                    <------  hello: what it has read, and where its own is
+//! what it has read, the rings, files  ------>
 //! request                             ------>  (iwarp::mpa, as over TCP)
+//!                                     <------  its files
 //! ```
 //!
-//! The files of a process are its keys ([`published`]) and, if it keeps registered memory in one,
-//! that ([`share`]).
+//! The files of a process are its keys ([`published`]), its boards ([`boards`]) and, if it keeps
+//! registered memory in one, that ([`share`]).
 //!
-//! Names are those of the network namespace, as ports are. A process of another user that took
-//! the name is found out by its credentials, and then it is as if nobody had it.
+//! # Who gets them
+//!
+//! Names are those of the network namespace, as ports are: anybody can have taken one, and
+//! anybody can come to a door. The user of a process says little, since a process in another
+//! user namespace, or one that was started with more rights than its user has, is kept out of
+//! our memory although it is the same user's. So nothing is shown before
+//!
+//! * the other side has told a number that is in our memory alone. Whoever can tell it was let
+//!   in by the kernel ([`probe`](super::probe)), and needs none of our files to read our memory
+//!   or to write to it;
+//! * the kernel has let us read such a number in the process that it names at the other end of
+//!   the socket (`SO_PEERCRED`), and that number was there for us. So we can work with it.
+//!
+//! Each side finds both before it gives anything, and the responder needs no more trust than the
+//! initiator. One that relays between two processes is seen by both as itself: each would read
+//! its memory, not that of the other. It cannot have our number read by somebody who is let in:
+//! he reads it only over a socket that leads to us, and only if it is for him. If a socket
+//! is in other hands than those of the process that the kernel names (a child inherits one, and
+//! it can be passed on) the one who has it can tell nothing; and a process identifier that was
+//! given to somebody else meanwhile leads to a process that has no number for us.
+//! What a process with whom all this was done passes on is its own affair: it could pass on our
+//! memory as well.
+//!
+//! The first look at a process is at a stranger, who decides how long it takes: a thread of its
+//! own looks ([`scout`](super::scout)).
+//!
+//! Whoever gets a file gets it with the least rights: keys, and what owners of boards say, are
+//! sealed against everybody's writing but ours.
 
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -22,38 +51,94 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::boards;
-use super::peer::{Peer, Probe};
+use super::peer::{Credentials, Look, Peer, Reached};
+use super::probe::Probe;
 use super::published;
+use super::scout::Finding;
 use super::share;
 use super::wire::{Blank, Wire};
-use crate::device::soft::keys;
 
 /// Changes with anything that two processes have to agree on.
-const MAGIC: [u8; 8] = *b"libdat.2";
+pub(super) const MAGIC: [u8; 8] = *b"libdat.3";
 
 /// What both sides say first.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
 struct Hello {
     magic: [u8; 8],
+    /// Where the number is that the other side is to tell.
     probe_at: u64,
-    probe: u64,
-    salt: u32,
+    /// The number that was read of the other side; 0 from the initiator, who has read none yet.
+    answer: u64,
     /// Of the connection as the initiator sees it.
     port: u32,
+    zero: u32,
     source: [u8; 16],
     target: [u8; 16],
 }
 
-const HELLO: usize = size_of::<Hello>();
+/// What goes with the files.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[repr(C)]
+struct Shown {
+    magic: [u8; 8],
+    /// The number that was read of the other side; 0 from the responder, who has told it.
+    answer: u64,
+}
+
 /// Files that go with it, at most.
-const FILES: usize = 4;
+const FILES: usize = 5;
+
+/// Why two processes do not share memory, for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::device::soft) struct Why {
+    what: &'static str,
+    error: Option<Errno>,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        self.error.map_or(Ok(()), |error| write!(f, " ({error})"))
+    }
+}
+
+impl Why {
+    /// Without an error of the kernel.
+    pub const fn new(what: &'static str) -> Why {
+        Why { what, error: None }
+    }
+
+    pub fn of(what: &'static str) -> impl FnOnce(Errno) -> Why {
+        move |error| Why {
+            what,
+            error: Some(error),
+        }
+    }
+}
+
+/// How far two processes are in getting to know each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::device::soft) enum Halt {
+    /// The other side is to say something.
+    Wait,
+    /// We look into its memory, and are told when that is over. Meanwhile it has nothing to say.
+    Looking,
+    /// They will not.
+    Refused(Why),
+}
+
+impl From<Why> for Halt {
+    fn from(why: Why) -> Halt {
+        Halt::Refused(why)
+    }
+}
 
 /// The two ends of a connection, as the initiator sees them.
 #[derive(Clone, Copy, Debug)]
@@ -73,169 +158,278 @@ fn mapped(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The name for a port; on all addresses if `None`.
-fn name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
-    let address = address.map_or("*".into(), |ip| ip.to_canonical().to_string());
-    SocketAddrUnix::new_abstract_name(format!("libdat/{port}@{address}").as_bytes())
+/// A number of ours for the process at the other end.
+fn probe_for(socket: impl AsFd) -> Result<Probe, Why> {
+    Credentials::of(socket)
+        .and_then(|peer| Probe::new(peer.pid))
+        .map_err(Why::of("no number for it"))
 }
 
-fn socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+/// Begins a look at the number of the other side.
+fn look(
+    socket: impl AsFd,
+    hello: &Hello,
+    wake: impl FnOnce() + Send + 'static,
+) -> Result<Finding, Why> {
+    Look::new(socket, hello.probe_at)
+        .and_then(|look| Finding::new(look, wake))
+        .map_err(Why::of(OUT_OF_REACH))
 }
 
-/// A socket that hears those of this host who want the port.
-pub(in crate::device::soft) fn listen(
-    address: Option<IpAddr>,
-    port: u16,
-) -> Result<OwnedFd, Errno> {
-    let socket = socket()?;
-    rustix::net::bind(&socket, &name(address, port)?)?;
-    rustix::net::listen(&socket, 1024)?;
-    Ok(socket)
+/// What the look has found.
+fn reached(finding: &Finding) -> Result<Reached, Halt> {
+    let found = finding.take().ok_or(Halt::Looking)?;
+    Ok(found.map_err(Why::of(OUT_OF_REACH))?)
 }
 
-/// A socket to whoever listens on the port, if it is a process of the same user.
-pub(in crate::device::soft) fn call(target: SocketAddr) -> Result<OwnedFd, Errno> {
-    for address in [Some(target.ip()), None] {
-        let socket = socket()?;
-        match rustix::net::connect(&socket, &name(address, target.port())?) {
-            Ok(()) if is_kin(&socket) => return Ok(socket),
-            Ok(()) | Err(Errno::CONNREFUSED) => {}
-            Err(error) => return Err(error),
-        }
+const OUT_OF_REACH: &str = "its memory cannot be reached";
+
+/// The other side's answer, if it has read our number.
+fn prove(probe: &Probe, answer: u64) -> Result<(), Why> {
+    match probe.is(answer) {
+        true => Ok(()),
+        false => Err(Why::new("it cannot reach our memory")),
     }
-    Err(Errno::CONNREFUSED)
 }
 
-/// Whether the process at the other end is one of the same user.
-pub(in crate::device::soft) fn is_kin(socket: impl AsFd) -> bool {
-    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+/// How far one side is.
+enum Stage {
+    /// The other side has not said hello.
+    Fresh,
+    /// We look into its memory.
+    Looking(Finding),
+    /// The initiator has shown its files.
+    Shown(Blank, Reached),
+    /// The responder has answered.
+    Answered(Probe, Reached),
 }
 
-/// What the initiator keeps between the two messages.
-pub(in crate::device::soft) struct Offer(Blank);
+/// What the initiator has of a connection that comes up.
+pub(in crate::device::soft) struct Offer {
+    /// Whether our registered memory is for this connection, if it is in a file.
+    share: bool,
+    probe: Probe,
+    stage: Stage,
+}
 
 impl Offer {
     /// Sends the first message.
-    pub fn send(socket: impl AsFd, ends: &Ends) -> Result<Offer, Errno> {
-        let (memory, blank) = Blank::create()?;
-        let keys = published::file().ok_or(Errno::NOMEM)?;
-        let boards = boards::file().ok_or(Errno::NOMEM)?;
-        let share = share::file();
-        let files = [
-            Some(&memory),
-            Some(&*keys),
-            Some(&*boards),
-            share.as_deref(),
-        ];
-        send(socket, &hello(Some(ends)), &files)?;
-        Ok(Offer(blank))
+    pub fn send(socket: impl AsFd, ends: &Ends, share: bool) -> Result<Offer, Why> {
+        let probe = probe_for(&socket)?;
+        send(socket, &hello(&probe, 0, Some(ends)), &[])?;
+        Ok(Offer {
+            share,
+            probe,
+            stage: Stage::Fresh,
+        })
     }
 
-    /// Takes the answer; [`Errno::AGAIN`] while there is none.
-    pub fn answered(self, socket: impl AsFd) -> Result<Arc<Wire>, (Errno, Offer)> {
-        let met = receive(&socket).and_then(|(hello, fds)| meet(&socket, &hello, fds.into_iter()));
-        match met {
-            Ok(peer) => Ok(self.0.with(peer, 0)),
-            Err(error) => Err((error, self)),
+    /// Goes on with what the responder has said. `None` if it has been shown our files: then it
+    /// can be told what we want, while its own are on their way. `wake` is for
+    /// [`Halt::Looking`].
+    ///
+    /// # Errors
+    /// [`Halt::Wait`] for its next message. Otherwise there is another way to go.
+    pub fn go_on(
+        &mut self,
+        socket: impl AsFd,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Arc<Wire>>, Halt> {
+        if let Stage::Fresh = self.stage {
+            let hello: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
+            prove(&self.probe, hello.answer)?;
+            self.stage = Stage::Looking(look(&socket, &hello, wake)?);
+        }
+        if let Stage::Looking(finding) = &self.stage {
+            let reached = reached(finding)?;
+            let (memory, blank) = Blank::create().map_err(Why::of("no memory to share"))?;
+            show(&socket, reached.number(), Some(&memory), self.share)?;
+            self.stage = Stage::Shown(blank, reached);
+            return Ok(None);
+        }
+        let (_, fds) = take(&socket)?;
+        match std::mem::replace(&mut self.stage, Stage::Fresh) {
+            Stage::Shown(blank, reached) => {
+                Ok(Some(blank.with(meet(reached, fds.into_iter())?, 0)))
+            }
+            _ => Err(BABBLE.into()),
         }
     }
 }
 
-/// Takes the first message and answers it; [`Errno::AGAIN`] while there is none. An error is
-/// the end: the initiator goes another way.
-pub(in crate::device::soft) fn answer(socket: impl AsFd) -> Result<(Arc<Wire>, Ends), Errno> {
-    let (theirs, fds) = receive(&socket)?;
-    let mut fds = fds.into_iter();
-    let blank = Blank::open(&fds.next().ok_or(Errno::PROTO)?)?;
-    let peer = meet(&socket, &theirs, fds)?;
-    let keys = published::file().ok_or(Errno::NOMEM)?;
-    let boards = boards::file().ok_or(Errno::NOMEM)?;
-    let share = share::file();
-    send(
-        &socket,
-        &hello(None),
-        &[Some(&*keys), Some(&*boards), share.as_deref()],
-    )?;
-    let port = u16::try_from(theirs.port).map_err(|_| Errno::PROTO)?;
-    let ends = Ends {
-        source: plain(theirs.source),
-        target: SocketAddr::new(plain(theirs.target), port),
-    };
-    Ok((blank.with(peer, 1), ends))
+/// What the responder has of a connection that comes up.
+pub(in crate::device::soft) struct Answer {
+    /// As of an [`Offer`].
+    share: bool,
+    /// Once the initiator has said hello.
+    ends: Option<Ends>,
+    stage: Stage,
 }
 
-fn hello(ends: Option<&Ends>) -> Hello {
-    let probe = Probe::own();
+impl Answer {
+    /// Before the initiator has said anything.
+    pub fn new(share: bool) -> Answer {
+        Answer {
+            share,
+            ends: None,
+            stage: Stage::Fresh,
+        }
+    }
+
+    /// Between which ends the initiator says that the connection is, if it has.
+    pub fn ends(&self) -> Option<Ends> {
+        self.ends
+    }
+
+    /// Goes on with what the initiator has said; `wake` as of [`Offer::go_on`].
+    ///
+    /// # Errors
+    /// [`Halt::Wait`] for its next message. Otherwise it is the end: the initiator goes another
+    /// way.
+    pub fn go_on(
+        &mut self,
+        socket: impl AsFd,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Wire>, Ends), Halt> {
+        if let Stage::Fresh = self.stage {
+            let theirs: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
+            let port = u16::try_from(theirs.port).map_err(|_| BABBLE)?;
+            self.ends = Some(Ends {
+                source: plain(theirs.source),
+                target: SocketAddr::new(plain(theirs.target), port),
+            });
+            self.stage = Stage::Looking(look(&socket, &theirs, wake)?);
+        }
+        if let Stage::Looking(finding) = &self.stage {
+            let reached = reached(finding)?;
+            let probe = probe_for(&socket)?;
+            send(&socket, &hello(&probe, reached.number(), None), &[])?;
+            self.stage = Stage::Answered(probe, reached);
+        }
+        let (answer, fds) = take(&socket)?;
+        match (std::mem::replace(&mut self.stage, Stage::Fresh), self.ends) {
+            (Stage::Answered(probe, reached), Some(ends)) => {
+                prove(&probe, answer)?;
+                let mut fds = fds.into_iter();
+                let memory = fds.next().ok_or(BABBLE)?;
+                let blank = Blank::open(&memory).map_err(Why::of("its memory is not as agreed"))?;
+                let peer = meet(reached, fds)?;
+                show(&socket, 0, None, self.share)?;
+                Ok((blank.with(peer, 1), ends))
+            }
+            _ => Err(BABBLE.into()),
+        }
+    }
+}
+
+fn hello(probe: &Probe, answer: u64, ends: Option<&Ends>) -> Hello {
     Hello {
         magic: MAGIC,
-        probe_at: probe.at,
-        probe: probe.number,
-        salt: keys::salt(),
+        probe_at: probe.at(),
+        answer,
         port: ends.map_or(0, |e| e.target.port().into()),
+        zero: 0,
         source: ends.map_or([0; 16], |e| mapped(e.source)),
         target: ends.map_or([0; 16], |e| mapped(e.target.ip())),
     }
 }
 
-/// `files` are its keys, its boards and, if it has it, the file with its registered memory.
-fn meet(
-    socket: impl AsFd,
-    hello: &Hello,
-    mut files: impl Iterator<Item = OwnedFd>,
-) -> Result<Arc<Peer>, Errno> {
-    let mut file = || files.next().ok_or(Errno::PROTO);
-    let known = [file()?, file()?];
-    let probe = Probe {
-        at: hello.probe_at,
-        number: hello.probe,
-    };
-    let pid = sockopt::socket_peercred(socket)?.pid;
-    let peer = Peer::meet(pid, probe, hello.salt, &known)?;
+/// `files` are the peer's keys, its boards and, if it has it, the file with its registered
+/// memory.
+fn meet(reached: Reached, mut files: impl Iterator<Item = OwnedFd>) -> Result<Arc<Peer>, Why> {
+    let mut file = || files.next().ok_or(BABBLE);
+    let known = [file()?, file()?, file()?];
+    let unfit = "its files are not as agreed";
+    let peer = reached.meet(known).map_err(Why::of(unfit))?;
     if let Some(memory) = files.next() {
-        peer.show(memory)?;
+        peer.show(memory).map_err(Why::of(unfit))?;
     }
     match files.next() {
         None => Ok(peer),
-        Some(_) => Err(Errno::PROTO),
+        Some(_) => Err(BABBLE),
     }
 }
 
-fn send(socket: impl AsFd, hello: &Hello, files: &[Option<&OwnedFd>]) -> Result<(), Errno> {
+/// Gives the other side our files, and what we have read of it.
+fn show(socket: impl AsFd, answer: u64, memory: Option<&OwnedFd>, share: bool) -> Result<(), Why> {
+    let limited = "no files to share";
+    let keys = published::file().map_err(Why::of(limited))?;
+    let boards = boards::files().map_err(Why::of(limited))?;
+    let share = share.then(share::file).flatten();
+    let [said, marks] = &*boards;
+    let files = [
+        memory,
+        Some(&keys),
+        Some(said),
+        Some(marks),
+        share.as_deref(),
+    ];
+    let shown = Shown {
+        magic: MAGIC,
+        answer,
+    };
+    send(socket, &shown, &files)
+}
+
+/// What is said is not what was agreed on.
+const BABBLE: Why = Why::new("it speaks another language");
+
+fn send<T: IntoBytes + Immutable>(
+    socket: impl AsFd,
+    message: &T,
+    files: &[Option<&OwnedFd>],
+) -> Result<(), Why> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
-    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(Errno::INVAL);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(BABBLE);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let iov = [IoSlice::new(hello.as_bytes())];
-    match rustix::net::sendmsg(socket, &iov, &mut control, flags)? {
-        HELLO => Ok(()),
-        _ => Err(Errno::PROTO),
+    let iov = [IoSlice::new(message.as_bytes())];
+    match rustix::net::sendmsg(socket, &iov, &mut control, flags) {
+        Ok(n) if n == size_of::<T>() => Ok(()),
+        Ok(_) => Err(Why::new("it takes no message")),
+        Err(error) => Err(Why::of("it takes no message")(error)),
     }
 }
 
-fn receive(socket: impl AsFd) -> Result<(Hello, Vec<OwnedFd>), Errno> {
-    let mut bytes = [0; HELLO];
+/// A message and its files. All that is not taken of them is closed.
+fn receive_with<T: FromBytes + IntoBytes>(
+    socket: impl AsFd,
+    magic: impl FnOnce(&T) -> [u8; 8],
+    control: &mut RecvAncillaryBuffer<'_>,
+) -> Result<T, Halt> {
+    let mut message = T::new_zeroed();
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut iov = [IoSliceMut::new(message.as_mut_bytes())];
+    match rustix::net::recvmsg(socket, &mut iov, control, flags) {
+        Err(Errno::INTR | Errno::AGAIN) => Err(Halt::Wait),
+        Err(error) => Err(Why::of("it has ended the connection")(error).into()),
+        Ok(came) if came.bytes == 0 => Err(Why::new("it has ended the connection").into()),
+        Ok(came) if came.bytes == size_of::<T>() && magic(&message) == MAGIC => Ok(message),
+        Ok(_) => Err(BABBLE.into()),
+    }
+}
+
+/// A message without files: the kernel takes none for us.
+fn receive<T: FromBytes + IntoBytes>(
+    socket: impl AsFd,
+    magic: impl FnOnce(&T) -> [u8; 8],
+) -> Result<T, Halt> {
+    receive_with(socket, magic, &mut RecvAncillaryBuffer::default())
+}
+
+/// The answer of the other side, and its files.
+fn take(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Halt> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut iov = [IoSliceMut::new(&mut bytes)];
-    let n = match rustix::net::recvmsg(socket, &mut iov, &mut control, flags) {
-        Err(Errno::INTR) => return Err(Errno::AGAIN),
-        result => result?.bytes,
-    };
+    let shown: Shown = receive_with(socket, |shown: &Shown| shown.magic, &mut control)?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             fds.extend(rights);
         }
     }
-    let hello = Hello::read_from_bytes(&bytes).map_err(|_| Errno::PROTO)?;
-    if n != HELLO || hello.magic != MAGIC {
-        return Err(Errno::PROTO);
-    }
-    Ok((hello, fds))
+    Ok((shown.answer, fds))
 }

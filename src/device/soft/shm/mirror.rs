@@ -3,14 +3,20 @@
 //! A byte is in the file at the offset that is its address in the peer, so there is nothing to
 //! look up: the file is mapped in large windows, each when it is first touched. Address space is
 //! all that a window costs, but there may be a thousand peers.
+//!
+//! A window is mapped to be read until something is to be written there: a program that strays
+//! shall not find the memory of others writable unless it writes there for a purpose. The file
+//! itself cannot be sealed against writing, or handed out to be read alone: its owner maps parts
+//! of it as long as it lives, and which regions peers may write changes all the time.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
+use super::foreign::Way;
 use super::memory;
 use super::share::{self, FILE_LEN};
 
@@ -18,11 +24,13 @@ use super::share::{self, FILE_LEN};
 const VIEW: u64 = 1 << 32;
 /// There can be no such window.
 const REFUSED: usize = 1;
+/// Set in the address of one that may be written.
+const WRITABLE: usize = 2;
 
 /// See the module.
 pub(super) struct Mirror {
     fd: OwnedFd,
-    /// Where each window is; 0 if it was never needed.
+    /// Where each window is, with [`WRITABLE`]; 0 if it was never needed.
     views: Box<[AtomicUsize]>,
 }
 
@@ -38,19 +46,19 @@ impl Mirror {
         })
     }
 
-    /// Where the byte at `addr` of the peer is, and how many there are from it on.
+    /// Where the byte at `addr` of the peer is, for that use, and how many there are from it on.
     #[inline]
-    pub fn at(&self, addr: u64) -> Option<(*mut u8, u64)> {
+    pub fn at(&self, addr: u64, way: Way) -> Option<(*mut u8, u64)> {
         let view = self.views.get((addr / VIEW) as usize)?;
         let mut at = view.load(Ordering::Acquire);
         if at == 0 {
             at = self.map(addr / VIEW, view);
         }
-        if at == REFUSED {
+        if at == REFUSED || way == Way::Write && at & WRITABLE == 0 && !permit(view, at) {
             return None;
         }
         let offset = addr % VIEW;
-        let at = std::ptr::with_exposed_provenance_mut::<u8>(at);
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(at & !WRITABLE);
         Some((at.wrapping_add(offset as usize), VIEW - offset))
     }
 
@@ -61,7 +69,7 @@ impl Mirror {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 VIEW as usize,
-                ProtFlags::READ | ProtFlags::WRITE,
+                ProtFlags::READ,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &self.fd,
                 number * VIEW,
@@ -93,6 +101,19 @@ impl Mirror {
     }
 }
 
+/// Lets a window be written from now on. False if the kernel does not have it.
+#[cold]
+fn permit(view: &AtomicUsize, at: usize) -> bool {
+    let protection = MprotectFlags::READ | MprotectFlags::WRITE;
+    let to = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: our own mapping, which stays as long as the peer is known.
+    let done = unsafe { rustix::mm::mprotect(to, VIEW as usize, protection) };
+    if done.is_ok() {
+        view.fetch_or(WRITABLE, Ordering::AcqRel);
+    }
+    done.is_ok()
+}
+
 fn range(view: usize) -> Range<u64> {
     view as u64..view as u64 + VIEW
 }
@@ -110,7 +131,7 @@ fn unmap(view: usize) {
 impl Drop for Mirror {
     fn drop(&mut self) {
         for view in &mut self.views {
-            unmap(*view.get_mut());
+            unmap(*view.get_mut() & !WRITABLE);
         }
     }
 }

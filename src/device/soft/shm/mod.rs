@@ -4,12 +4,13 @@
 //! # Finding each other
 //!
 //! Whoever listens on a port also listens on a name in the abstract socket namespace that says
-//! the port ([`greet`]). The initiator tries the name first. Over the local socket the two show
-//! the kernel's word for who they are, pass the files of their shared memory, and try out
-//! whether they may reach each other's memory. Then come the request and the reply that TCP has
-//! as well, so private data, rejects, timeouts and qualifiers are what they are there. Where one
-//! of these steps fails (another user, another container, an older kernel) there is TCP. What
-//! goes over TCP is plain iWARP in any case.
+//! the port ([`door`]). The initiator tries the name first. Over the local socket the two prove
+//! to each other that the kernel lets them reach each other's memory ([`greet`]), and only then
+//! pass the files of what they share, with no more rights than the other side needs. Then come
+//! the request and the reply that TCP has as well, so private data, rejects, timeouts and
+//! qualifiers are what they are there. Where one of these steps fails (another user, another
+//! container, an older kernel, a limit) there is TCP. What goes over TCP is plain iWARP in any
+//! case.
 //!
 //! # Messages
 //!
@@ -46,13 +47,14 @@
 //!
 //! Everything in shared memory is the other side's to change. It is read once and judged; the
 //! worst that a wrong value does is to end the connection. The files are sealed, so that memory
-//! does not vanish under us. A peer that may be reached is one of the same user that could
+//! does not vanish under us, and those that a peer need not write against its writing. A peer that may be reached is one of the same user that could
 //! write to our memory anyway: the keys keep it from mistakes, as those of a device do.
 
 pub mod bell;
 pub mod board;
 mod boards;
 mod data;
+mod door;
 mod down;
 mod foreign;
 mod greet;
@@ -62,8 +64,10 @@ mod mirror;
 mod opened;
 mod peer;
 mod pipe;
+mod probe;
 pub(in crate::device::soft) mod published;
 pub mod ring;
+mod scout;
 pub(in crate::device::soft) mod share;
 pub mod table;
 mod wire;
@@ -71,7 +75,8 @@ mod wire;
 #[cfg(test)]
 pub(in crate::device::soft) use boards::spoil;
 pub(in crate::device::soft) use boards::{Board, Slot};
-pub(in crate::device::soft) use greet::{Ends, Offer, answer, call, is_kin, listen};
+pub(in crate::device::soft) use door::{call, is_kin, listen};
+pub(in crate::device::soft) use greet::{Answer, Ends, Halt, Offer, Why};
 pub(in crate::device::soft) use opened::Opened;
 pub(in crate::device::soft) use pipe::{
     Pipe, execute, fail, posted_recv, posted_send, start_receiving, tear,

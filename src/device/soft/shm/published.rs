@@ -3,6 +3,10 @@
 //! There is nothing of this before the first peer comes. The table that peers see is a copy of
 //! our own, not the table itself: a child that is forked shares the copy with its parent and
 //! must not touch it.
+//!
+//! The copy is as large as the keys in use need it, and grows with them, because files may be
+//! limited in size (`RLIMIT_FSIZE`). A key that it has no room for is not given out at all
+//! ([`make_room`]): peers would be refused, and nobody could tell why.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
-use super::memory::Memory;
+use super::memory::Growing;
 use super::wire::{State, Wire};
 use crate::device::Access;
 use crate::device::soft::keys;
@@ -20,19 +25,33 @@ use crate::sync::relax;
 
 /// The copy.
 struct Published {
-    memory: Memory,
+    memory: Growing,
+    /// For peers.
     fd: Arc<OwnedFd>,
     /// Whose keys these are.
     pid: u32,
 }
 
 impl Published {
+    fn slots(&self) -> &[Slot] {
+        // SAFETY: slots are made of atomics.
+        unsafe { self.memory.as_slice::<Slot>() }
+    }
+
     fn slot(&self, index: u32) -> Option<&Slot> {
         if self.pid != std::process::id() {
             return None;
         }
-        // SAFETY: slots are made of atomics.
-        unsafe { self.memory.as_slice::<Slot>() }.get(index as usize)
+        self.slots().get(index as usize)
+    }
+
+    /// Sees to it that there are as many slots.
+    fn make_room(&mut self, count: usize) -> Result<(), Errno> {
+        if count <= self.slots().len() {
+            return Ok(());
+        }
+        let len = count * size_of::<Slot>();
+        self.memory.grow(len.next_multiple_of(STEP).min(TABLE_LEN))
     }
 }
 
@@ -52,22 +71,30 @@ const PATIENCE: Duration = if cfg!(test) {
     Duration::from_secs(10)
 };
 
-/// Bytes of the table.
+/// Bytes of the table at most.
 pub(super) const TABLE_LEN: usize = keys::SLOTS as usize * size_of::<Slot>();
 
-/// The file with our keys; `None` if there can be none.
-pub(super) fn file() -> Option<Arc<OwnedFd>> {
+/// Bytes by which it grows.
+const STEP: usize = 16 << 10;
+
+/// The file with our keys, for peers.
+///
+/// # Errors
+/// Of the kernel, and `ECHILD` in a child that was forked.
+pub(super) fn file() -> Result<Arc<OwnedFd>, Errno> {
     let mut published = PUBLISHED.lock();
     if let Some(published) = &*published {
-        return (published.pid == std::process::id()).then(|| published.fd.clone());
+        let ours = published.pid == std::process::id();
+        return ours.then(|| published.fd.clone()).ok_or(Errno::CHILD);
     }
-    // Memory is only used for the slots that are.
-    let (fd, memory) = Memory::create(c"libdat-keys", TABLE_LEN, false).ok()?;
-    let new = Published {
+    let (fd, memory) = Growing::create(c"libdat-keys", TABLE_LEN)?;
+    let mut new = Published {
         memory,
         fd: Arc::new(fd),
         pid: std::process::id(),
     };
+    // Whoever takes a slot after this finds the table made, and asks it for room.
+    new.make_room(keys::used() as usize)?;
     keys::each(|(index, slot)| {
         if slot.key() != 0
             && let Some(copy) = new.slot(index)
@@ -78,7 +105,19 @@ pub(super) fn file() -> Option<Arc<OwnedFd>> {
     });
     let fd = new.fd.clone();
     *published = Some(new);
-    Some(fd)
+    Ok(fd)
+}
+
+/// Sees to it that peers can see the slot with that number, if there are any. False if they
+/// could not.
+pub(in crate::device::soft) fn make_room(index: u32) -> bool {
+    let mut published = PUBLISHED.lock();
+    match &mut *published {
+        Some(published) if published.pid == std::process::id() => {
+            published.make_room(index as usize + 1).is_ok()
+        }
+        _ => true,
+    }
 }
 
 /// `key` opens what `slot` holds from now on, here and for peers.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::bell::Bell;
 use super::boards::Slot;
-use super::memory::Memory;
+use super::memory::{Memory, Writers};
 use super::peer::Peer;
 use super::ring::{Consumer, Ring};
 use super::table::Visits;
@@ -127,7 +127,7 @@ pub(super) struct Blank(Memory);
 impl Blank {
     /// Makes the memory, and the file to be given to the peer.
     pub fn create() -> Result<(OwnedFd, Blank), Errno> {
-        let (fd, memory) = Memory::create(c"libdat-wire", LEN, true)?;
+        let (fd, memory) = Memory::create(c"libdat-wire", LEN, Writers::All)?;
         Ok((fd, Blank(memory)))
     }
 

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::raw::{self, LOCAL, Raw};
 use super::*;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
-use crate::device::soft::shm::{self, Ends, Offer, State, Wire};
+use crate::device::soft::shm::{self, Ends, Halt, Offer, State, Wire};
 
 /// Such a peer, as the initiator.
 struct Kin {
@@ -33,20 +33,23 @@ fn target(qual: u64) -> SocketAddr {
     SocketAddr::new([127, 0, 0, 1].into(), qual as u16)
 }
 
+/// A socket to whoever has the port.
+fn call(qual: u64) -> OwnedFd {
+    shm::call(target(qual)).unwrap().expect("somebody listens")
+}
+
 impl Kin {
     fn meet(qual: u64) -> Kin {
-        let socket = shm::call(target(qual)).unwrap();
+        let socket = call(qual);
         let ends = Ends {
             source: target(qual).ip(),
             target: target(qual),
         };
-        let mut offer = Some(Offer::send(&socket, &ends).unwrap());
-        let wire = patiently(|| {
-            let answered = offer.take().unwrap().answered(&socket);
-            answered.map_err(|(error, again)| {
-                offer = Some(again);
-                error
-            })
+        let mut offer = Offer::send(&socket, &ends, false).unwrap();
+        let wire = patiently(|| match offer.go_on(&socket, || ()) {
+            Ok(wire) => wire.ok_or(Errno::AGAIN),
+            Err(Halt::Wait | Halt::Looking) => Err(Errno::AGAIN),
+            Err(Halt::Refused(why)) => panic!("{why}"),
         });
         let wire = wire.unwrap();
         Kin { socket, wire }
@@ -195,9 +198,9 @@ fn strangers() {
     let device = device();
     let (server, qual) = Server::any(&device);
     // Says nothing, and leaves.
-    drop(shm::call(target(qual)).unwrap());
+    drop(call(qual));
     // Says something else.
-    let socket = shm::call(target(qual)).unwrap();
+    let socket = call(qual);
     let kin = Kin::meet(qual);
     rustix::net::send(&socket, &[7; 500], SendFlags::NOSIGNAL).unwrap();
     let mut rest = [0; 16];
@@ -217,6 +220,21 @@ fn strangers() {
     b.qp.disconnect(false);
     assert!(kin.heard_the_end());
     assert_eq!(kin.wire.theirs().state(), State::Aborted);
+}
+
+/// Those who come to the door and say nothing push each other out, and nobody else.
+#[test]
+fn a_flood_of_silence_at_the_door() {
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    let silent: Vec<OwnedFd> = (0..101).map(|_| call(qual)).collect();
+    let kin = Kin::meet(qual);
+    let mut bytes = [0; FRAME_MAX];
+    kin.say(LOCAL.request(2, b"me").encode(&mut bytes).unwrap());
+    assert_eq!(server.next().private_data(), b"me");
+    let mut rest = [0; 16];
+    let oldest = patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT));
+    assert!(matches!(oldest, Ok((_, 0)) | Err(Errno::CONNRESET)));
 }
 
 /// A peer that breaks off before it is established.

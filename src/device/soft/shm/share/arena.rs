@@ -61,7 +61,7 @@ pub(in crate::device::soft) fn enable() -> Result<(), String> {
             None => Err("this is a forked child".into()),
         };
     }
-    // Otherwise the limit would end the process.
+    // The kernel would refuse the file as well, but not say why.
     if getrlimit(Resource::Fsize)
         .current
         .is_some_and(|limit| limit < FILE_LEN)

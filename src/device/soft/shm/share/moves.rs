@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::faults::{Faults, Mode};
 use super::maps::Vma;
-use crate::device::threads::Quiet;
+use crate::signals::Quiet;
 
 /// Bytes that move at once: for so long others wait, and so much memory is needed twice.
 pub(super) const STEP: u64 = 4 << 20;

@@ -1,0 +1,120 @@
+//! Signals of the program, and those that our system calls would raise in its threads.
+
+use std::mem::MaybeUninit;
+
+use libc::{c_int, sigset_t};
+
+/// No signal handler of the program runs in this thread until it is dropped.
+pub(crate) struct Quiet(sigset_t);
+
+/// A set of those signals.
+fn set(signals: &[c_int]) -> sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: filled before it is used.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+impl Quiet {
+    /// Not even for a fault.
+    pub fn begin() -> Quiet {
+        Quiet::with(&[])
+    }
+
+    /// But for those signals.
+    pub fn with(allowed: &[c_int]) -> Quiet {
+        let mut all = MaybeUninit::uninit();
+        // SAFETY: filled before it is used.
+        let all = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            for signal in allowed {
+                libc::sigdelset(all.as_mut_ptr(), *signal);
+            }
+            all.assume_init()
+        };
+        Quiet::block(libc::SIG_SETMASK, &all)
+    }
+
+    fn block(how: c_int, signals: &sigset_t) -> Quiet {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: filled before it is used.
+        unsafe {
+            libc::pthread_sigmask(how, signals, before.as_mut_ptr());
+            Quiet(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: the mask of before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Calls `f`, which may raise one of the signals in this thread: its error says as much, and where
+/// the program has no handler the signal would end the process.
+pub(crate) fn without<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
+    let quiet = Quiet::block(libc::SIG_BLOCK, &set(signals));
+    let mut pending = MaybeUninit::uninit();
+    // SAFETY: filled before it is used.
+    let pending = unsafe {
+        libc::sigpending(pending.as_mut_ptr());
+        pending.assume_init()
+    };
+    let result = f();
+    let now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    for signal in signals {
+        // One that was there before is the program's. There are never two.
+        // SAFETY: sets, a signal that exists, and a time; nobody wants to know more of it.
+        unsafe {
+            if libc::sigismember(&pending, *signal) != 1 {
+                libc::sigtimedwait(&set(&[*signal]), std::ptr::null_mut(), &now);
+            }
+        }
+    }
+    drop(quiet);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raise() {
+        // SAFETY: sends this thread a signal.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGXFSZ) };
+    }
+
+    fn is_pending() -> bool {
+        let mut pending = MaybeUninit::uninit();
+        // SAFETY: filled before it is used.
+        unsafe {
+            libc::sigpending(pending.as_mut_ptr());
+            libc::sigismember(pending.as_ptr(), libc::SIGXFSZ) == 1
+        }
+    }
+
+    #[test]
+    fn a_signal_of_ours_is_gone_and_one_of_the_program_stays() {
+        let signals = [libc::SIGPIPE, libc::SIGXFSZ];
+        // It would have ended the process.
+        assert_eq!(without(&signals, || (raise(), 7).1), 7);
+        let quiet = Quiet::begin();
+        raise();
+        without(&signals, raise);
+        assert!(is_pending());
+        // SAFETY: a set, and room for a signal.
+        unsafe { libc::sigwait(&set(&[libc::SIGXFSZ]), &mut 0) };
+        assert!(!is_pending());
+        drop(quiet);
+    }
+}

@@ -1,0 +1,261 @@
+//! A limit on the size of files (`RLIMIT_FSIZE`), which shared memory is made of, and the log may
+//! be: connections are made all the same, and nobody is killed. The test program starts itself again as the
+//! server, and as the one who is limited.
+
+#[path = "common/processes.rs"]
+mod processes;
+#[path = "common/soft.rs"]
+mod soft;
+
+use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use dat_core::device::soft::Soft;
+use dat_core::device::*;
+
+use processes::{End, KEYS, PATIENCE, Server, serve, shared_memories};
+use soft::Requests;
+
+const ROLE: &str = "LIBDAT_TEST_LIMITED";
+
+#[test]
+fn server() {
+    serve();
+}
+
+fn limit(bytes: u64) -> impl FnMut() -> std::io::Result<()> + Send + Sync + 'static {
+    move || {
+        let limit = libc::rlimit {
+            rlim_cur: bytes,
+            rlim_max: bytes,
+        };
+        // SAFETY: a system call, which may be made between fork and exec.
+        match unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+/// What a limited process does, in a process of its own.
+#[test]
+fn limited() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    match &*role {
+        "connects" => connects(),
+        "registers" => registers(),
+        "logs" => logs(),
+        _ => within_the_process(&role),
+    }
+}
+
+/// [`limited`] in that role with files of at most so many bytes.
+fn command(role: &str, bytes: u64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "limited", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role);
+    // SAFETY: the closure makes a system call.
+    unsafe { command.pre_exec(limit(bytes)) };
+    command
+}
+
+/// Runs it, and gives what it says.
+fn run(role: &str, bytes: u64) -> String {
+    let output = command(role, bytes).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        output.status.signal(),
+        None,
+        "{role} with {bytes} bytes: {errors}"
+    );
+    assert!(
+        output.status.success(),
+        "{role} with {bytes} bytes: {text}{errors}"
+    );
+    text
+}
+
+fn connects() {
+    let server = Server::start("127.0.0.1", |_| ());
+    let device = Soft::open("127.0.0.1").unwrap();
+    let end = server.connect(&device);
+    println!("\nshares {}", shared_memories() > 0);
+    server.end();
+    end.event();
+    end.qp.destroy();
+}
+
+/// A listener and a connector of one process.
+fn within_the_process(params: &str) {
+    let device = Soft::open(params).unwrap();
+    let (tx, requests) = channel();
+    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (a, b) = (End::new(&device), End::new(&device));
+    let to = "127.0.0.1:0".parse().unwrap();
+    device
+        .connect(&a.qp, to, qual, Some(PATIENCE), b"")
+        .unwrap();
+    let request = requests.recv_timeout(PATIENCE).unwrap();
+    device.accept(request, &b.qp, b"").unwrap();
+    for end in [&a, &b] {
+        assert!(matches!(end.event(), CmEvent::Established { .. }));
+    }
+    b.recv(100);
+    a.post(SendOp::Send, 5);
+    assert_eq!(a.completion().status, WcStatus::Success);
+    assert_eq!(b.completion().byte_len, 5);
+    a.qp.destroy();
+    b.qp.destroy();
+}
+
+/// The initiator is limited, which makes all files but some of the other side's.
+#[test]
+fn an_initiator_with_small_files() {
+    for (bytes, shares) in [
+        (100 << 20, true),
+        (1 << 20, true),
+        (4096, false),
+        (0, false),
+    ] {
+        let text = run("connects", bytes);
+        assert!(
+            text.contains(&format!("shares {shares}")),
+            "{bytes}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_responder_with_small_files() {
+    let device = Soft::open("127.0.0.1").unwrap();
+    for (bytes, shares) in [
+        (100 << 20, true),
+        (1 << 20, true),
+        (4096, false),
+        (0, false),
+    ] {
+        let server = Server::start("127.0.0.1", |command| {
+            // SAFETY: the closure makes a system call.
+            unsafe { command.pre_exec(limit(bytes)) };
+        });
+        let before = shared_memories();
+        let end = server.connect(&device);
+        assert_eq!(shared_memories() > before, shares, "{bytes}");
+        server.end();
+        end.event();
+        end.qp.destroy();
+    }
+}
+
+#[test]
+fn within_a_process_with_small_files() {
+    for bytes in [100 << 20, 1 << 20, 4096, 0] {
+        for path in ["auto", "tcp"] {
+            run(&format!("127.0.0.1 path={path} memory=shared"), bytes);
+        }
+    }
+}
+
+/// Registers more than fit the table of keys that peers see.
+fn registers() {
+    let device = Soft::open("127.0.0.1 path=shm").unwrap();
+    let server = Server::start("127.0.0.1 path=shm", |_| ());
+    let end = server.connect(&device);
+    let pd = device.alloc_pd().unwrap();
+    let buffer = [0u8; 64];
+    let register = || device.reg_mr(&pd, buffer.as_ptr() as u64, 64, Access::LOCAL_READ);
+    let mut regions = Vec::new();
+    let error = loop {
+        match register() {
+            Ok(region) => regions.push(region),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, DeviceError::Resources);
+    let most = regions.len();
+    assert!((1024..1 << 14).contains(&most), "{most}");
+    // Those that are given back can be had again, and again.
+    for _ in 0..3 {
+        regions.truncate(10);
+        regions.extend((10..most).map(|_| register().unwrap()));
+        assert!(register().is_err());
+    }
+    // And what there was goes on.
+    end.post(
+        SendOp::RdmaRead {
+            remote: server.remote,
+            len: 5,
+        },
+        5,
+    );
+    assert_eq!(end.completion().status, WcStatus::Success);
+    server.end();
+    end.event();
+    end.qp.destroy();
+}
+
+/// Room for the memory of a connection, and for some thousand keys.
+#[test]
+fn more_keys_than_fit() {
+    run("registers", 256 << 10);
+}
+
+/// A key of an owner whose table has grown since its peer has first seen it.
+#[test]
+fn keys_that_came_later() {
+    let params = "127.0.0.1 path=shm";
+    let device = Soft::open(params).unwrap();
+    let mut server = Server::start(params, |command| {
+        command.env(KEYS, "5000");
+    });
+    let end = server.connect(&device);
+    let rkey = server.numbers("last ")[0] as u32;
+    let remote = Remote {
+        rkey,
+        ..server.remote
+    };
+    end.post(SendOp::RdmaRead { remote, len: 5 }, 5);
+    assert_eq!(end.completion().status, WcStatus::Success);
+    // Behind all of them is none.
+    let rkey = remote.rkey.wrapping_add(1 << 20);
+    let remote = Remote { rkey, ..remote };
+    end.post(SendOp::RdmaRead { remote, len: 5 }, 5);
+    assert_eq!(end.completion().status, WcStatus::RemoteAccess);
+    server.end();
+    end.event();
+    end.qp.destroy();
+}
+
+/// Says something to a standard error that takes nothing.
+fn logs() {
+    // SAFETY: as programs have it that are not written in Rust.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    dat_core::log_sink::install();
+    log::error!("nobody hears this");
+}
+
+/// What is logged does not end the process, wherever it goes.
+#[test]
+fn a_log_that_takes_nothing() {
+    let path = std::env::temp_dir().join(format!("libdat-log-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    let (reader, pipe) = std::io::pipe().unwrap();
+    drop(reader);
+    for errors in [Stdio::from(file), Stdio::from(pipe)] {
+        let mut command = command("logs", 0);
+        let status = command
+            .stdout(Stdio::null())
+            .stderr(errors)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
