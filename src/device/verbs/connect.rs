@@ -102,7 +102,9 @@ fn withdraw(qp: &Qp, attempt: u64) {
         state.phase = Phase::Idle;
         state.dial = None;
         let id = state.id.take();
+        let withheld = state.withheld.take();
         drop(state);
+        qp.release(withheld);
         drop(id);
     }
 }

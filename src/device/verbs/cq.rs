@@ -64,8 +64,20 @@ pub struct Cq {
 struct Queue {
     /// Completions taken from the device or made by us, and whether they notify.
     entries: VecDeque<(Completion, bool)>,
-    /// Holders of [`Hold`].
+    /// Holders of [`Hold`], and those in `withheld`.
     holders: u32,
+    /// Contexts of queue pairs whose consumer was not told of the connection yet: their
+    /// completions wait.
+    withheld: Vec<u64>,
+}
+
+impl Queue {
+    /// The oldest completion that does not wait.
+    fn next(&self) -> Option<usize> {
+        let waits = |context| self.withheld.contains(&context);
+        let mut entries = self.entries.iter();
+        entries.position(|(completion, _)| !waits(completion.context))
+    }
 }
 
 // SAFETY: libibverbs is thread-safe, and the queue is valid until the drop.
@@ -287,8 +299,8 @@ impl Cq {
     #[inline(never)]
     fn poll_queue(&self, guard: &Guard) -> Option<Completion> {
         let mut queue = self.queue.lock();
-        self.fill(&mut queue, guard, |queue| !queue.entries.is_empty());
-        let next = queue.entries.pop_front();
+        self.fill(&mut queue, guard, |queue| queue.next().is_some());
+        let next = queue.next().and_then(|at| queue.entries.remove(at));
         self.let_go(&queue);
         next.map(|(completion, _)| completion)
     }
@@ -311,6 +323,30 @@ impl Cq {
         // Polls that did not see that are over after this.
         pin::synchronize();
         Hold(self)
+    }
+
+    /// Completions of the queue pair with this context wait from now on. The caller is in no
+    /// read-side section, and holds no lock that a poll may wait for.
+    pub(super) fn withhold(&self, context: u64) {
+        let mut queue = self.queue.lock();
+        queue.holders += 1;
+        queue.withheld.push(context);
+        self.held.store(true, Ordering::Release);
+        drop(queue);
+        // As in `hold`.
+        pin::synchronize();
+    }
+
+    /// They wait no longer.
+    pub(super) fn release(&self, context: u64) {
+        let mut queue = self.queue.lock();
+        if let Some(at) = queue.withheld.iter().position(|c| *c == context) {
+            queue.withheld.swap_remove(at);
+            queue.holders -= 1;
+        }
+        self.let_go(&queue);
+        drop(queue);
+        self.notify();
     }
 
     /// Adds a completion that we made.

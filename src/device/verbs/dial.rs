@@ -151,6 +151,10 @@ fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
 /// What the request says, if it is still wanted.
 fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
     let hw = qp.hw()?;
+    if qp.device.iwarp {
+        // The kernel makes the queue pair ready when the answer comes, and then tells us.
+        qp.withhold();
+    }
     let state = qp.state.lock();
     if state.phase != Phase::Connecting || state.attempt != attempt {
         return None;

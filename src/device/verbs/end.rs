@@ -42,6 +42,7 @@ impl Qp {
         }
         state.phase = Phase::Ending;
         state.dial = None;
+        let withheld = state.withheld.take();
         let local = state.local_end;
         let connecting = before == Phase::Connecting;
         // Destroying the identifier takes an attempt back.
@@ -51,6 +52,7 @@ impl Qp {
             state.id.clone()
         };
         drop(state);
+        self.release(withheld);
         let mut failed = false;
         if let Some(hw) = self.hw() {
             hw.stop();

@@ -2,15 +2,16 @@
 //! find them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::device::{CmEvent, QpHandler};
+use crate::device::{CmEvent, QpHandler, QueuePair};
 
 /// The connection events of a queue pair.
 pub(super) struct Events {
     handler: Arc<dyn QpHandler>,
+    qp: Weak<dyn QueuePair>,
     state: Mutex<State>,
 }
 
@@ -24,9 +25,10 @@ struct State {
 }
 
 impl Events {
-    pub fn new(handler: Arc<dyn QpHandler>) -> Events {
+    pub fn new(handler: Arc<dyn QpHandler>, qp: Weak<dyn QueuePair>) -> Events {
         Events {
             handler,
+            qp,
             state: Mutex::default(),
         }
     }
@@ -44,7 +46,11 @@ impl Events {
         state.busy = true;
         while let Some(event) = state.queue.pop_front() {
             drop(state);
+            let established = matches!(event, CmEvent::Established { .. });
             self.handler.connection(event);
+            if let (true, Some(qp)) = (established, self.qp.upgrade()) {
+                qp.start_receiving();
+            }
             state = self.state.lock();
         }
         state.busy = false;

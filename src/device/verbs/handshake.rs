@@ -54,6 +54,7 @@ fn advance(
 /// Makes a queue pair ready for the connection; the depths are those of the accepting side.
 pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<()> {
     let hw = qp.hw().ok_or(io::ErrorKind::NotConnected)?;
+    qp.withhold();
     advance(qp, &hw, id, sys::QPS_INIT, |attr, mask| {
         // What the consumer opens to peers is a matter of regions and windows.
         attr.qp_access_flags |= (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;

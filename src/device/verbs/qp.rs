@@ -70,6 +70,8 @@ pub(super) struct State {
     pub local_end: bool,
     /// iWARP: the peer was told of the graceful end at this time.
     pub told: Option<Instant>,
+    /// Where receives wait until the consumer was told of the connection.
+    pub withheld: Option<Arc<Cq>>,
 }
 
 /// The send queue.
@@ -122,7 +124,7 @@ impl Qp {
         let qp = Arc::new_cyclic(|me: &Weak<Qp>| Qp {
             me: me.clone(),
             device: device.clone(),
-            events: Events::new(handler),
+            events: Events::new(handler, me.clone()),
             parts: Mutex::new((parts, *attr)),
             state: Mutex::new(State {
                 phase: Phase::Idle,
@@ -132,6 +134,7 @@ impl Qp {
                 dial: None,
                 local_end: false,
                 told: None,
+                withheld: None,
             }),
             sq: Biased::new(Sq {
                 hw: None,
@@ -169,6 +172,27 @@ impl Qp {
         let hw = Hw::new(&self.device, &self.me, &parts, &attr)?;
         self.install(&hw);
         Ok(hw)
+    }
+
+    /// The device is about to receive on a connection that the consumer was not told of: what
+    /// completes waits until then. Without effect if the attempt is over.
+    pub(super) fn withhold(&self) {
+        let mut state = self.state.lock();
+        let Some(hw) = self.hw() else { return };
+        let wanted = state.phase == Phase::Connecting && state.withheld.is_none();
+        // Nobody hears of those that have no queue of the consumer's.
+        if wanted && hw.recv_cq.unheard.is_none() {
+            hw.recv_cq.withhold(hw.context);
+            state.withheld = Some(hw.recv_cq.clone());
+        }
+    }
+
+    /// What completed meanwhile waits no longer.
+    pub(super) fn release(&self, withheld: Option<Arc<Cq>>) {
+        if let Some(cq) = withheld {
+            let context = self.parts.lock().1.context;
+            cq.release(context);
+        }
     }
 
     fn install(&self, hw: &Arc<Hw>) {
@@ -272,8 +296,10 @@ impl QueuePair for Qp {
         post::post_recv(self, wr, guard)
     }
 
-    /// The hardware receives by itself.
-    fn start_receiving(&self) {}
+    fn start_receiving(&self) {
+        let withheld = self.state.lock().withheld.take();
+        self.release(withheld);
+    }
 
     fn disconnect(&self, graceful: bool) {
         let mut state = self.state.lock();
@@ -320,7 +346,9 @@ impl QueuePair for Qp {
         }
         let id = state.id.take();
         state.dial = None;
+        let withheld = state.withheld.take();
         drop(state);
+        self.release(withheld);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
             if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {
