@@ -13,6 +13,7 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
+mod report;
 pub mod soft;
 mod threads;
 mod types;

@@ -38,6 +38,7 @@ mod socket;
 mod srq;
 mod stream;
 mod timers;
+mod trouble;
 mod unsent;
 mod upcall;
 mod view;

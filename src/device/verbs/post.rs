@@ -217,7 +217,7 @@ impl Qp {
         };
         cq.push(failed, true);
         cq.notify();
-        hw.fail();
+        hw.fail(failed.status);
         Ok(())
     }
 

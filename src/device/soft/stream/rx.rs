@@ -143,10 +143,7 @@ impl Stream {
                     break;
                 }
                 Err(Errno::INTR) => continue,
-                Err(error) => {
-                    log::info!("a socket of a connection: {error}");
-                    return Err(Down::Lost);
-                }
+                Err(error) => return Err(Down::Socket(error)),
             };
             came = true;
             if !loaded {
