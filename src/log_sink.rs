@@ -20,6 +20,8 @@ pub const DYNAMIC_REGISTRY: &str = "dat::dynamic";
 pub const PROVIDER_API: &str = "dat::provider";
 /// Target of messages about registry calls that programs make (`DAT_DBG_TYPE` 0x20).
 pub const CONSUMER_API: &str = "dat::consumer";
+/// Target of messages about connections that are established (`DAT_DBG_TYPE` 0x40).
+pub const CONNECTIONS: &str = "dat::connections";
 
 /// Bit of `DAT_DBG_TYPE` for every target that has none of its own.
 const GENERIC: u32 = 0x02;
@@ -41,6 +43,7 @@ impl Sink {
             DYNAMIC_REGISTRY => 0x08,
             PROVIDER_API => 0x10,
             CONSUMER_API => 0x20,
+            CONNECTIONS => 0x40,
             _ => GENERIC,
         };
         metadata.level() == Level::Error || self.types & bit != 0
@@ -186,6 +189,7 @@ mod tests {
             (DYNAMIC_REGISTRY, 0x08),
             (PROVIDER_API, 0x10),
             (CONSUMER_API, 0x20),
+            (CONNECTIONS, 0x40),
         ] {
             assert!(wants(bit, target, Level::Debug));
             assert!(wants(0xff, target, Level::Info));

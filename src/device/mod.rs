@@ -14,6 +14,7 @@
 //! upcall that another thread had begun before.
 
 pub mod params;
+mod report;
 pub mod soft;
 mod threads;
 mod types;

@@ -1,5 +1,7 @@
 //! What devices and their users pass to each other: work requests, completions, limits.
 
+use std::fmt;
+
 bitflags::bitflags! {
     /// What a memory region or window allows.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,6 +156,25 @@ pub enum WcStatus {
     ReceiverNotReady,
     /// The bind of a memory window failed.
     BindFailed,
+}
+
+/// For the log.
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WcStatus::Success => "done",
+            WcStatus::Flushed => "flushed",
+            WcStatus::LocalLength => "the message is longer than the receive",
+            WcStatus::LocalQpOperation => "the endpoint cannot execute it",
+            WcStatus::LocalProtection => "its local memory is not registered for it",
+            WcStatus::BadResponse => "the peer has answered what was not asked",
+            WcStatus::RemoteAccess => "the memory of the peer is not open to it",
+            WcStatus::RemoteOperation => "the peer could not execute it",
+            WcStatus::RetryExceeded => "the peer does not acknowledge it",
+            WcStatus::ReceiverNotReady => "the peer has posted no receive",
+            WcStatus::BindFailed => "the bind of a memory window failed",
+        })
+    }
 }
 
 /// A completion.

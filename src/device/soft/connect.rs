@@ -12,8 +12,10 @@ use super::params::{Path, is_own_address};
 use super::port::{self, Asked};
 use super::qp::Qp;
 use super::shm::Opened;
+use super::trouble::Trouble;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
+use crate::device::report::{self, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
 /// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
@@ -47,12 +49,16 @@ pub(super) fn connect(
         Some(_) => None,
         None => Dial::socket(remote)?,
     };
-    let attempt = qp.begin(Some((device.params.address, target)))?;
+    let path = match listening {
+        Some(_) => report::Path::Loopback,
+        None => report::Path::Undecided,
+    };
+    let attempt = qp.begin(Some((device.params.address, target)), qual, path)?;
     let timer = timeout.map(|timeout| {
         let qp = Arc::downgrade(qp);
         device.engine.timer(timeout, move |up| {
             if let Some(qp) = qp.upgrade() {
-                qp.give_up(attempt, CmEvent::TimedOut, up);
+                qp.give_up(attempt, CmEvent::TimedOut, &NoAnswer(timeout), up);
             }
         })
     });
@@ -71,7 +77,14 @@ pub(super) fn connect(
     qp.holds(attempt, timer, dial.clone());
     let mut up = Upcalls::default();
     if let Some(listening) = listening {
-        request_here(qp, attempt, listening, target, private_data, &mut up);
+        request_here(
+            qp,
+            attempt,
+            listening,
+            (target, qual),
+            private_data,
+            &mut up,
+        );
     }
     if let Some(dial) = dial {
         dial.drive(&mut up);
@@ -85,7 +98,7 @@ fn request_here(
     qp: &Arc<Qp>,
     attempt: u64,
     listening: Arc<Listening>,
-    target: SocketAddr,
+    (target, qual): (SocketAddr, u64),
     private_data: &[u8],
     up: &mut Upcalls,
 ) {
@@ -95,6 +108,7 @@ fn request_here(
             active: Arc::downgrade(qp),
             attempt,
         }),
+        qual,
         private_data: private_data.into(),
         local: target,
         remote: qp.device.params.address,
@@ -115,14 +129,20 @@ pub(super) fn accept(
     }
     let addrs = (request.remote, request.local);
     let mut up = Upcalls::default();
+    let qual = request.qual;
+    let path = match &request.origin {
+        None => report::Path::Undecided,
+        Some(Origin::Loop { .. }) => report::Path::Loopback,
+        Some(Origin::Tcp(asked)) => asked.path(),
+    };
     let answered = match request.origin.take() {
-        None => Ok(false),
+        None => Ok(Err(Trouble::PeerGone)),
         Some(Origin::Loop { active, attempt }) => match active.upgrade() {
-            None => Ok(false),
+            None => Ok(Err(Trouble::PeerGone)),
             Some(active) => {
-                let done = Qp::pair(&active, attempt, qp, addrs, private_data, &mut up);
-                if !done {
-                    active.give_up(attempt, CmEvent::NonPeerRejected, &mut up);
+                let done = Qp::pair(&active, attempt, qp, addrs, qual, private_data, &mut up);
+                if let Err(trouble) = &done {
+                    active.give_up(attempt, CmEvent::NonPeerRejected, trouble, &mut up);
                 }
                 Ok(done)
             }
@@ -134,24 +154,24 @@ pub(super) fn accept(
     };
     // The peer gave up before it could be answered: the attempt ends as it would a moment later.
     let result = match answered {
-        Ok(true) => Ok(()),
-        Ok(false) => qp
-            .begin(Some((request.local, request.remote)))
-            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &mut up)),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(trouble)) => qp
+            .begin(Some((request.local, request.remote)), qual, path)
+            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &trouble, &mut up)),
         Err(error) => Err(error),
     };
     up.run();
     result
 }
 
-/// Answers a request that came over TCP; `false` if the peer is gone.
+/// Answers a request that came over TCP, unless the peer is gone.
 fn accept_tcp(
     asked: Asked,
     addrs: Option<(SocketAddr, SocketAddr)>,
     qp: &Arc<Qp>,
     private_data: &[u8],
     up: &mut Upcalls,
-) -> Result<bool, DeviceError> {
+) -> Result<Result<(), Trouble>, DeviceError> {
     let attr = qp.attr();
     let local = Local {
         crc: qp.device.params.crc,
@@ -160,7 +180,7 @@ fn accept_tcp(
         rtr: Rtr::all(),
     };
     let private_data = wide::wrap(Word::Own, asked.qual, private_data);
-    let attempt = qp.begin(addrs)?;
+    let attempt = qp.begin(addrs, asked.qual, asked.path())?;
     let handshake = asked.watch.handshakes().begin();
     let pd = qp.with(|v| v.me.id.pd);
     let wire = asked.wire.clone().map(|wire| Opened::new(wire, pd));
@@ -173,33 +193,35 @@ fn accept_tcp(
         }
         other => {
             qp.withdraw(attempt);
-            if let Some(Err(_)) = other {
+            if let Some(Err(error)) = other {
                 // Nothing that the consumer can do anything about.
                 asked.reject(b"");
+                return Ok(Err(Trouble::Terms(error)));
             }
-            return Ok(false);
+            return Ok(Err(Trouble::PeerGone));
         }
     };
     let told = (Box::default(), handshake);
     qp.attach(attempt, asked.watch, &agreed, wire, false, told, up);
-    Ok(true)
+    Ok(Ok(()))
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(mut request: ConnRequest, private_data: &[u8]) {
     let private_data = private_data[..private_data.len().min(MAX_PRIVATE)].into();
-    refuse(&mut request, CmEvent::PeerRejected { private_data });
+    let event = CmEvent::PeerRejected { private_data };
+    refuse(&mut request, event, &Trouble::Rejected);
 }
 
 /// Answers a request, unless it was answered, so that its sender sees `event`.
-pub(super) fn refuse(request: &mut ConnRequest, event: CmEvent) {
+pub(super) fn refuse(request: &mut ConnRequest, event: CmEvent, trouble: &Trouble) {
     match request.origin.take() {
         None => {}
         Some(Origin::Loop { active, attempt }) => {
             if let Some(active) = active.upgrade() {
                 let mut up = Upcalls::default();
-                active.give_up(attempt, event, &mut up);
+                active.give_up(attempt, event, trouble, &mut up);
                 up.run();
             }
         }

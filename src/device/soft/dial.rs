@@ -4,6 +4,7 @@ mod kin;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,17 @@ use super::Soft;
 use super::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use super::iwarp::mpa::{self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr};
 use super::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
+use super::iwarp::wire::WireError;
 use super::listen;
 use super::params::{Path, is_own_address};
 use super::qp::Qp;
-use super::shm::{Opened, Wire};
+use super::shm::{self, Opened, Wire};
 use super::socket;
 use super::stream::linger::{End, linger};
+use super::trouble::{Refusal, Trouble, is_listened_on};
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
-use crate::device::{CmEvent, DeviceError};
+use crate::device::{CmEvent, DeviceError, report};
 
 /// How long nobody need be listening before the attempt counts as refused. On the adapters that
 /// programs were written for, finding the way takes milliseconds before anybody is asked: there
@@ -45,6 +48,8 @@ pub(super) struct Dial {
     routes: &'static [Route],
     /// Until when it is tried again if nobody listens.
     patience: Instant,
+    /// The last try was one through shared memory. Read without the lock.
+    shares: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -53,6 +58,10 @@ struct State {
     tries: Vec<Try>,
     /// Somebody listened on a port, but not for us: that is an answer.
     answered: bool,
+    /// Why the last try failed, or the last one that was answered; nothing if nobody listened.
+    trouble: Option<Trouble>,
+    /// Why shared memory is not used, if that was tried.
+    refused: Option<Refusal>,
     /// Before the next try of all ports.
     pause: Duration,
     timer: Option<Timer>,
@@ -89,7 +98,7 @@ enum Step {
     Wait,
     /// Look at the next stage.
     Next,
-    Failed(CmEvent),
+    Failed(CmEvent, Trouble),
     Done(Watch, Agreed, Box<[u8]>),
 }
 
@@ -164,9 +173,12 @@ impl Dial {
             },
             device,
             patience: Instant::now() + grace,
+            shares: AtomicBool::new(false),
             state: Mutex::new(State {
                 tries,
                 answered: false,
+                trouble: None,
+                refused: None,
                 pause: FIRST_PAUSE,
                 timer: None,
                 current: (Route::Tcp, 0),
@@ -196,6 +208,8 @@ impl Dial {
             state.meeting.end();
         }
         let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
+        let (_, port) = state.current;
+        let refused = state.refused.filter(|_| wire.is_none());
         // The queue pair may cancel us in return.
         drop(state);
         let Some(qp) = self.qp.upgrade() else {
@@ -203,12 +217,23 @@ impl Dial {
         };
         match step {
             Step::Wait | Step::Next => {}
-            Step::Failed(event) => qp.give_up(self.attempt, event, up),
+            Step::Failed(event, trouble) => qp.give_up(self.attempt, event, &trouble, up),
             Step::Done(watch, agreed, private_data) => {
+                if let Some(why) = refused {
+                    qp.took_detour(self.attempt, &Trouble::NotOffered(port, why));
+                }
                 let told = (private_data, watch.handshakes().begin());
                 let wire = wire.map(|wire| Opened::new(wire, qp.with(|v| v.me.id.pd)));
                 qp.attach(self.attempt, watch, &agreed, wire, true, told, up);
             }
+        }
+    }
+
+    /// The way that is tried.
+    pub fn path(&self) -> report::Path<'static> {
+        match self.shares.load(Ordering::Relaxed) {
+            true => report::Path::SharedMemory,
+            false => report::Path::Tcp,
         }
     }
 
@@ -233,8 +258,9 @@ impl Dial {
     }
 
     /// Whoever listens on the port is not who we want: to the next one.
-    fn next_port(self: &Arc<Self>, state: &mut State) -> Step {
+    fn next_port(self: &Arc<Self>, state: &mut State, trouble: Trouble) -> Step {
         state.answered = true;
+        state.trouble = Some(trouble);
         self.go_on(state)
     }
 
@@ -245,7 +271,7 @@ impl Dial {
             return Step::Next;
         }
         if state.answered || Instant::now() + state.pause > self.patience {
-            return Step::Failed(CmEvent::NonPeerRejected);
+            return Step::Failed(CmEvent::NonPeerRejected, self.trouble(state));
         }
         state.tries = all_tries(self.qual, self.routes);
         state.stage = Stage::Start;
@@ -259,24 +285,47 @@ impl Dial {
         Step::Wait
     }
 
+    /// Why the attempt has failed, when all ports were tried.
+    fn trouble(&self, state: &State) -> Trouble {
+        let (_, port) = state.current;
+        match (state.trouble, state.refused) {
+            (Some(trouble), _) => trouble,
+            (None, Some(why)) if self.routes == [Route::Shm] && self.is_shut(port, why) => {
+                Trouble::NotShared(port, why)
+            }
+            _ => Trouble::NobodyListens(self.qual),
+        }
+    }
+
+    /// Whether somebody listens on the port who will never share memory, after a refusal of the
+    /// last try. Whoever refused that may just not have listened yet.
+    fn is_shut(&self, port: u16, why: Refusal) -> bool {
+        let mut target = self.target;
+        target.set_port(port);
+        is_listened_on(port) && (why.0.is_some() || !matches!(shm::call(target), Ok(Some(_))))
+    }
+
     fn call(self: &Arc<Self>, state: &mut State) -> Step {
         let Some(current) = state.tries.pop() else {
-            return Step::Failed(CmEvent::NonPeerRejected);
+            return Step::Failed(CmEvent::NonPeerRejected, self.trouble(state));
         };
+        if !state.answered {
+            state.trouble = None;
+        }
         state.current = current;
         state.wire = None;
         let (route, port) = current;
         let mut target = self.target;
         target.set_port(port);
+        self.shares.store(route == Route::Shm, Ordering::Relaxed);
         if route == Route::Shm {
             return match self.call_kin(&mut state.meeting, target) {
                 Ok(Some(watch)) => {
                     state.stage = Stage::Meeting(watch);
                     Step::Wait
                 }
-                // Nobody listens.
-                Ok(None) => self.go_on(state),
-                Err(why) => self.no_kin(state, why),
+                Ok(None) => self.no_kin(state, None),
+                Err(why) => self.no_kin(state, Some(why)),
             };
         }
         let fd = match self.open(target, state.socket.take()) {
@@ -285,7 +334,7 @@ impl Dial {
         };
         match self.device.engine.watch(fd, EventFlags::OUT, self.clone()) {
             Ok(watch) => state.stage = Stage::Connecting(watch),
-            Err(_) => return Step::Failed(CmEvent::NonPeerRejected),
+            Err(_) => return no_memory(),
         }
         Step::Wait
     }
@@ -312,14 +361,18 @@ impl Dial {
     fn no_connection(self: &Arc<Self>, state: &mut State, error: Errno) -> Step {
         match error {
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => {
-                Step::Failed(CmEvent::Unreachable)
+                Step::Failed(CmEvent::Unreachable, Trouble::System(error))
             }
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
-                Step::Failed(CmEvent::Unreachable)
+                Step::Failed(CmEvent::Unreachable, Trouble::System(error))
             }
-            // Nobody is there, or all our ports are taken for the moment.
-            Errno::CONNREFUSED | Errno::ADDRINUSE => self.go_on(state),
-            _ => self.next_port(state),
+            Errno::CONNREFUSED => self.go_on(state),
+            // All our ports are taken for the moment.
+            Errno::ADDRINUSE => {
+                state.trouble.get_or_insert(Trouble::System(error));
+                self.go_on(state)
+            }
+            _ => self.next_port(state, Trouble::System(error)),
         }
     }
 
@@ -341,10 +394,14 @@ impl Dial {
         let request = self.local.request(state.revision, &self.private_data);
         let mut frame = [0; FRAME_MAX];
         let Ok(frame) = request.encode(&mut frame) else {
-            return Step::Failed(CmEvent::NonPeerRejected);
+            // There is no more private data than fits.
+            return Step::Failed(
+                CmEvent::NonPeerRejected,
+                Trouble::Terms(WireError::MPA_NEGOTIATION),
+            );
         };
         if watch.set(EventFlags::OUT).is_err() {
-            return Step::Failed(CmEvent::NonPeerRejected);
+            return no_memory();
         }
         state.stage = Stage::Asking(watch, frame.to_vec(), 0);
         Step::Next
@@ -361,7 +418,7 @@ impl Dial {
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
             Err(Errno::AGAIN | Errno::INTR) => sent,
-            Err(_) if state.meeting.goes_on() => return self.no_kin(state, kin::GONE),
+            Err(_) if state.meeting.goes_on() => return self.no_kin(state, Some(kin::GONE)),
             Err(error) => return self.no_connection(state, error),
         };
         if sent < frame.len() {
@@ -369,7 +426,7 @@ impl Dial {
             return Step::Wait;
         }
         if watch.set(EventFlags::IN).is_err() {
-            return Step::Failed(CmEvent::NonPeerRejected);
+            return no_memory();
         }
         state.stage = Stage::Listening(watch, Vec::new());
         Step::Wait
@@ -382,27 +439,29 @@ impl Dial {
                 state.stage = Stage::Listening(watch, reply);
                 return Step::Wait;
             }
-            Err(why) => return self.no_kin(state, why),
+            Err(why) => return self.no_kin(state, Some(why)),
         }
         loop {
             let missing = match mpa::parse(Kind::Reply, &reply) {
                 Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),
                 Ok(Parsed::NeedMore(n)) => n,
-                Err(_) => return self.next_port(state),
+                Err(error) => return self.next_port(state, Trouble::Reply(error)),
             };
             let seen = reply.len();
             reply.resize(seen + missing, 0);
             match rustix::net::recv(&watch, &mut reply[seen..], RecvFlags::DONTWAIT) {
                 // The responder refused without a word.
-                Ok((_, 0)) => return self.next_port(state),
+                Ok((_, 0)) => return self.next_port(state, Trouble::NoWord),
                 Ok((_, n)) => reply.truncate(seen + n),
                 Err(Errno::AGAIN | Errno::INTR) => {
                     reply.truncate(seen);
                     state.stage = Stage::Listening(watch, reply);
                     return Step::Wait;
                 }
-                Err(Errno::TIMEDOUT) => return Step::Failed(CmEvent::Unreachable),
-                Err(_) => return self.next_port(state),
+                Err(error @ Errno::TIMEDOUT) => {
+                    return Step::Failed(CmEvent::Unreachable, Trouble::System(error));
+                }
+                Err(error) => return self.next_port(state, Trouble::System(error)),
             }
         }
     }
@@ -414,26 +473,33 @@ impl Dial {
             // A revision 1 responder has not understood anything yet.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
             Some((Word::Own, qual, rest)) if is_wide && qual == self.qual => rest,
-            _ if is_wide => return self.next_port(state),
+            _ if is_wide => return self.next_port(state, Trouble::NobodyListens(self.qual)),
             _ => frame.private_data,
         };
         let private_data = private_data.into();
         match agreed {
             Ok(agreed) => Step::Done(watch, agreed, private_data),
-            Err(Failure::Rejected) => Step::Failed(CmEvent::PeerRejected { private_data }),
+            Err(Failure::Rejected) => {
+                Step::Failed(CmEvent::PeerRejected { private_data }, Trouble::Rejected)
+            }
             Err(Failure::Revision1) => {
                 state.revision = 1;
                 state.tries.push(state.current);
-                self.next_port(state)
+                self.next_port(state, Trouble::NoWord)
             }
             Err(Failure::Error(error)) => {
                 let mut bytes = [0; TERMINATE_FPDU_MAX];
                 let bytes = terminate::encode(error, &[], frame.crc || self.local.crc, &mut bytes);
                 linger(watch, bytes.to_vec(), End::Graceful);
-                Step::Failed(CmEvent::NonPeerRejected)
+                Step::Failed(CmEvent::NonPeerRejected, Trouble::Terms(error))
             }
         }
     }
+}
+
+/// The engine could not watch a socket.
+fn no_memory() -> Step {
+    Step::Failed(CmEvent::NonPeerRejected, Trouble::System(Errno::NOMEM))
 }
 
 impl Source for Dial {

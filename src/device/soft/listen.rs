@@ -20,6 +20,7 @@ use super::port::{Asked, Port};
 use super::qp::Qp;
 use super::shm;
 use super::socket;
+use super::trouble::Trouble;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 
 /// Ports that a wide qualifier may lead to.
@@ -320,6 +321,8 @@ pub(super) enum Origin {
 pub struct ConnRequest {
     /// Taken by the answer.
     pub(super) origin: Option<Origin>,
+    /// The qualifier it came to.
+    pub(super) qual: u64,
     pub(super) private_data: Box<[u8]>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -351,6 +354,6 @@ impl ConnectionRequest for ConnRequest {
 
 impl Drop for ConnRequest {
     fn drop(&mut self) {
-        super::connect::refuse(self, CmEvent::NonPeerRejected);
+        super::connect::refuse(self, CmEvent::NonPeerRejected, &Trouble::Dropped);
     }
 }

@@ -5,6 +5,7 @@ use super::keys;
 use super::queue::{Op, Transfer};
 use super::side::{Side, Supply, local_access};
 use super::upcall::Upcalls;
+use crate::device::report::IN_ORDER;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
 
@@ -110,9 +111,11 @@ fn send(
 }
 
 /// A request of `me` has failed: the connection is broken.
-pub(super) fn fail(me: &mut Side, peer: &mut Side, up: &mut Upcalls) {
-    me.end(CmEvent::Broken, up);
-    peer.end(CmEvent::Broken, up);
+pub(super) fn fail(me: &mut Side, peer: &mut Side, status: WcStatus, up: &mut Upcalls) {
+    let cause = format_args!("a request of this end failed: {status}");
+    me.end(CmEvent::Broken, &cause, up);
+    let cause = format_args!("a request of the peer failed: {status}");
+    peer.end(CmEvent::Broken, &cause, up);
 }
 
 /// Executes what is queued at `me`, as far as the peer's receives go.
@@ -144,12 +147,12 @@ pub(super) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcal
             Outcome::Failed(status) => {
                 me.sq.pop();
                 me.complete(&request, status, up);
-                fail(me, peer, up);
+                fail(me, peer, status, up);
             }
         }
     }
     if me.close_at.is_some() {
-        me.end(CmEvent::Disconnected, up);
-        peer.end(CmEvent::Disconnected, up);
+        me.end(CmEvent::Disconnected, &IN_ORDER, up);
+        peer.end(CmEvent::Disconnected, &IN_ORDER, up);
     }
 }

@@ -39,6 +39,7 @@ mod socket;
 mod srq;
 mod stream;
 mod timers;
+mod trouble;
 mod unsent;
 mod upcall;
 mod view;

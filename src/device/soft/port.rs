@@ -18,14 +18,16 @@ use super::listen::{ConnRequest, Listening, Origin, is_wide};
 use super::shm::{self, Answer, Ends, Halt, Why, Wire};
 use super::socket;
 use super::stream::linger::{End, linger};
+use super::trouble::Trouble;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
 use crate::device::DeviceError;
+use crate::device::report::{Identity, Line, Outcome, Path};
 
 /// Connections of a port that have not said what they want; beyond that the oldest go.
 const GREETINGS: usize = if cfg!(test) { 100 } else { 1024 };
 /// How long one may take to say it.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections taken in one round.
 const TURNS: usize = 64;
 /// Rest after the system has run out of descriptors.
@@ -79,7 +81,7 @@ impl Port {
     pub fn close(&self) {
         let state = std::mem::take(&mut *self.state.lock());
         for greeting in &state.greetings {
-            greeting.cancel();
+            greeting.cancel(&Trouble::Closed);
         }
     }
 
@@ -115,7 +117,7 @@ impl Port {
         while let Some(oldest) = state.greetings.front()
             && (state.greetings.len() >= GREETINGS || oldest.is_over())
         {
-            oldest.cancel();
+            oldest.cancel(&Trouble::Crowd);
             state.greetings.pop_front();
         }
         let greeting = Arc::new(Greeting {
@@ -130,10 +132,11 @@ impl Port {
         let weak = Arc::downgrade(&greeting);
         let timer = watch.timer(PATIENCE, move |_| {
             if let Some(greeting) = weak.upgrade() {
-                greeting.cancel();
+                greeting.cancel(&Trouble::NoRequest);
             }
         });
         *hello = Some(Hello {
+            number: self.number,
             watch,
             kin: ends
                 .is_none()
@@ -225,6 +228,8 @@ struct Greeting {
 }
 
 struct Hello {
+    /// The port.
+    number: u16,
     watch: Watch,
     /// Local and remote address, once they are known.
     ends: Option<(SocketAddr, SocketAddr)>,
@@ -236,14 +241,34 @@ struct Hello {
     _timer: Timer,
 }
 
+impl Hello {
+    /// Tells the log why there was no request that the consumer could have got.
+    fn report(&self, trouble: &Trouble) {
+        let identity = || Identity {
+            endpoint: None,
+            addrs: self.ends,
+            qual: self.number.into(),
+            path: match self.wire {
+                Some(_) => Path::SharedMemory,
+                None => Path::Tcp,
+            },
+        };
+        if let Some(line) = Line::new(identity, Outcome::NotAccepted, trouble) {
+            line.write();
+        }
+    }
+}
+
 impl Greeting {
     fn is_over(&self) -> bool {
         self.state.lock().is_none()
     }
 
-    fn cancel(&self) {
+    fn cancel(&self, trouble: &Trouble) {
         let hello = self.state.lock().take();
-        drop(hello);
+        if let Some(hello) = hello {
+            hello.report(trouble);
+        }
     }
 
     /// For the log. `asked` is what the process says that it wants.
@@ -304,6 +329,7 @@ impl Greeting {
             private_data: private_data.into(),
             rd_in: enhanced.and_then(|e| depth(e.ird)),
             rd_out: enhanced.and_then(|e| depth(e.ord)),
+            qual,
             origin: Some(Origin::Tcp(Asked {
                 watch,
                 request: request.clone(),
@@ -368,7 +394,7 @@ impl Greeting {
                 }
             }
         }
-        loop {
+        let trouble = loop {
             let missing = match mpa::parse(Kind::Request, &hello.request) {
                 Ok(Parsed::Frame(..)) => {
                     let hello = state.take();
@@ -379,24 +405,23 @@ impl Greeting {
                     return;
                 }
                 Ok(Parsed::NeedMore(n)) => n,
-                Err(_) => break,
+                Err(error) => break Trouble::Request(error),
             };
             let seen = hello.request.len();
             hello.request.resize(seen + missing, 0);
             let buffer = &mut hello.request[seen..];
             match rustix::net::recv(&hello.watch, buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => break,
+                Ok((_, 0)) => break Trouble::HalfRequest,
                 Ok((_, n)) => hello.request.truncate(seen + n),
                 Err(Errno::AGAIN | Errno::INTR) => {
                     hello.request.truncate(seen);
                     return;
                 }
-                Err(_) => break,
+                Err(error) => break Trouble::System(error),
             }
-        }
-        let hello = state.take();
+        };
         drop(state);
-        drop(hello);
+        self.cancel(&trouble);
     }
 }
 
@@ -411,6 +436,14 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// How the peer is reached.
+    pub fn path(&self) -> Path<'static> {
+        match self.wire {
+            Some(_) => Path::SharedMemory,
+            None => Path::Tcp,
+        }
+    }
+
     /// The frame.
     pub fn frame(&self) -> Option<Frame<'_>> {
         match mpa::parse(Kind::Request, &self.request) {

@@ -21,8 +21,10 @@ use super::side::{Identity, Phase, Side};
 use super::socket;
 use super::srq::Turn;
 use super::stream::{self, Stream};
+use super::trouble::Trouble;
 use super::upcall::{Events, Upcalls};
 use super::view::{Link, Pending, View};
+use crate::device::report::{Cause, GIVEN_UP, Line, Outcome, Path};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held, Shared};
@@ -230,21 +232,22 @@ impl Qp {
         attempt: u64,
         passive: &Qp,
         addrs: (SocketAddr, SocketAddr),
+        qual: u64,
         private_data: &[u8],
         up: &mut Upcalls,
-    ) -> bool {
+    ) -> Result<(), Trouble> {
         let _pairing = PAIRING.lock();
         let lane = Arc::new(Lane::new());
         let mut state = lane.state.lock();
         let waits = |s: &Side| s.phase == Phase::Connecting && s.attempt == attempt;
         let free = |s: &Side| matches!(s.phase, Phase::Idle | Phase::Ended);
         if !active.take_seat(&lane, &mut state, 0, waits) {
-            return false;
+            return Err(Trouble::PeerGone);
         }
         if !passive.take_seat(&lane, &mut state, 1, free) {
             drop(state);
             active.leave();
-            return false;
+            return Err(Trouble::NotFree);
         }
         state.link = Link::Opening;
         let [Some(a), Some(p)] = &mut state.sides else {
@@ -252,17 +255,20 @@ impl Qp {
         };
         p.attempt += 1;
         p.addrs = Some((addrs.1, addrs.0));
+        (p.qual, p.path) = (qual, Path::Loopback);
         a.ord = a.id.attr.max_rd_out.min(p.id.attr.max_rd_in);
         p.ord = p.id.attr.max_rd_out.min(a.id.attr.max_rd_in);
         a.establish(private_data.into(), None, up);
         p.establish(Box::default(), None, up);
-        true
+        Ok(())
     }
 
     /// Begins an attempt to connect; returns its number.
     pub(super) fn begin(
         &self,
         addrs: Option<(SocketAddr, SocketAddr)>,
+        qual: u64,
+        path: Path<'static>,
     ) -> Result<u64, DeviceError> {
         if self.with(|v| v.me.phase == Phase::Ended) {
             self.leave();
@@ -274,6 +280,7 @@ impl Qp {
             v.me.phase = Phase::Connecting;
             v.me.attempt += 1;
             v.me.addrs = addrs;
+            (v.me.qual, v.me.path) = (qual, path);
             Ok(v.me.attempt)
         })
     }
@@ -326,7 +333,9 @@ impl Qp {
             }
             v.me.ord = u32::from(agreed.ord);
             let linger = self.device.params.linger;
+            v.me.path = Path::Tcp;
             if let Some(wire) = wire {
+                v.me.path = Path::SharedMemory;
                 let pipe = Pipe::new(watch, wire, self.seat(), linger);
                 pipe.start(initiator, v.me, v.link, told, v.guard, up);
                 return pending;
@@ -365,15 +374,34 @@ impl Qp {
     }
 
     /// Ends an attempt to connect, if it is still going on.
-    pub(super) fn give_up(&self, attempt: u64, event: CmEvent, up: &mut Upcalls) {
+    pub(super) fn give_up(
+        &self,
+        attempt: u64,
+        event: CmEvent,
+        cause: &dyn Cause,
+        up: &mut Upcalls,
+    ) {
         let link = self.with(|v| {
             if v.me.phase != Phase::Connecting || v.me.attempt != attempt {
                 return Link::None;
             }
-            v.me.end(event, up);
+            v.note_path();
+            v.me.end(event, cause, up);
             std::mem::take(v.link)
         });
         drop(link);
+    }
+
+    /// Tells the log of an attempt that has taken a way which it need not have taken.
+    pub(super) fn took_detour(&self, attempt: u64, cause: &dyn Cause) {
+        let line = self.with(|v| {
+            v.note_path();
+            let current = v.me.phase == Phase::Connecting && v.me.attempt == attempt;
+            current.then(|| Line::new(|| v.me.name(), Outcome::Detour, cause))
+        });
+        if let Some(line) = line.flatten() {
+            line.write();
+        }
     }
 }
 
@@ -450,13 +478,19 @@ impl QueuePair for Qp {
     fn destroy(&self) -> u32 {
         self.events.close();
         let mut up = Upcalls::default();
-        let (link, taken) = self.with(|v| {
+        let (link, taken, line) = self.with(|v| {
             let taken = v.me.id.srq.as_ref().map_or(0, |_| v.me.rq.len());
+            v.note_path();
+            let connecting = v.me.phase == Phase::Connecting;
+            let line = connecting.then(|| v.me.report(&CmEvent::Disconnected, &GIVEN_UP));
             stream::send_gathered(v.me, v.link, v.guard, &mut up);
             v.me.clear(Phase::Gone);
-            (v.detach(&mut up), taken)
+            (v.detach(&mut up), taken, line.flatten())
         });
         abort(link);
+        if let Some(line) = line {
+            line.write();
+        }
         up.run();
         (taken + self.purge()) as u32
     }
@@ -478,7 +512,9 @@ impl QueuePair for Qp {
             if v.me.set_marks(soft, hard, &mut up) {
                 return Ok(Link::None);
             }
-            v.me.end(CmEvent::Broken, &mut up);
+            let cause = "it holds more receives of the shared queue than its hard high watermark";
+            v.note_path();
+            v.me.end(CmEvent::Broken, &cause, &mut up);
             Ok(v.detach(&mut up))
         })?;
         abort(link);

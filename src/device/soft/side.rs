@@ -13,6 +13,7 @@ use super::qp::Qp;
 use super::queue::{Op, Receive, Request, Ring, Transfer};
 use super::srq::{Srq, Turn};
 use super::upcall::{Events, Upcalls};
+use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
 use crate::device::{
     Access, CmEvent, Completion, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp,
     WcStatus, WrFlags,
@@ -109,6 +110,9 @@ pub(super) struct Side {
     pub ord: u32,
     /// Local and remote address.
     pub addrs: Option<(SocketAddr, SocketAddr)>,
+    /// The connection qualifier, and the way to the peer as far as it is known, for the log.
+    pub qual: u64,
+    pub path: Path<'static>,
 }
 
 /// The operation in a completion.
@@ -156,6 +160,8 @@ impl Side {
             linger: None,
             ord: 0,
             addrs: None,
+            qual: 0,
+            path: Path::Undecided,
             qp,
             id,
         }
@@ -418,11 +424,31 @@ impl Side {
         }
     }
 
+    /// What the log calls the connection.
+    pub fn name(&self) -> Name<'static> {
+        Name {
+            endpoint: Some(self.id.attr.context),
+            addrs: self.addrs,
+            qual: self.qual,
+            path: self.path,
+        }
+    }
+
+    /// What the log says of an end, if that is one in error.
+    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<Line> {
+        let connecting = self.phase == Phase::Connecting;
+        let outcome = Outcome::of(event, connecting)?;
+        Line::new(|| self.name(), outcome, cause)
+    }
+
     /// Ends the connection or the attempt, unless there is none.
-    pub fn end(&mut self, event: CmEvent, up: &mut Upcalls) {
+    #[cold]
+    #[inline(never)]
+    pub fn end(&mut self, event: CmEvent, cause: &dyn Cause, up: &mut Upcalls) {
         if matches!(self.phase, Phase::Idle | Phase::Ended | Phase::Gone) {
             return;
         }
+        up.log(&self.id.events, self.report(&event, cause));
         self.phase = Phase::Ended;
         self.close_at = None;
         self.linger = None;
@@ -460,6 +486,7 @@ impl Side {
     ) {
         self.phase = Phase::Connected;
         self.told = false;
+        up.log(&self.id.events, Line::connected(|| self.name()));
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

@@ -10,6 +10,7 @@ use super::handshakes::Handshake;
 use super::listen::{ConnRequest, Listening};
 use super::srq::Srq;
 use super::unsent::Gatherer;
+use crate::device::report::Line;
 use crate::device::{CmEvent, QpHandler, QueuePair};
 use crate::handle::{Guard, pin};
 
@@ -21,6 +22,8 @@ enum Event {
     /// Any other change of the connection.
     Connection(CmEvent),
     SoftWatermark,
+    /// Not for the consumer but for the log, which says what happened before the consumer is told.
+    Log(Line),
 }
 
 /// The events of a queue pair. They are handed over one by one and in order, whichever threads
@@ -54,16 +57,20 @@ impl Events {
         }
     }
 
-    /// Forgets events that were not handed over.
+    /// Forgets events that were not handed over; the log has them all the same.
     pub(super) fn clear(&self) {
-        self.state.lock().queue.clear();
+        let queue = std::mem::take(&mut self.state.lock().queue);
+        for event in queue {
+            if let Event::Log(line) = event {
+                line.write();
+            }
+        }
     }
 
     /// Nothing is handed over from now on.
     pub(super) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        state.queue.clear();
+        self.state.lock().closed = true;
+        self.clear();
     }
 
     fn hand_over(&self) {
@@ -85,6 +92,7 @@ impl Events {
                 }
                 Event::Connection(event) => self.handler.connection(event),
                 Event::SoftWatermark => self.handler.soft_watermark(),
+                Event::Log(line) => line.write(),
             }
             state = self.state.lock();
         }
@@ -144,6 +152,14 @@ impl Upcalls {
     ) {
         events.push(Event::Established(private_data, qp, handshake));
         add(&mut self.calls().events, events);
+    }
+
+    /// The log is to have a line before what is queued next.
+    pub(super) fn log(&mut self, events: &Arc<Events>, line: Option<Line>) {
+        if let Some(line) = line {
+            events.push(Event::Log(line));
+            add(&mut self.calls().events, events);
+        }
     }
 
     #[cold]

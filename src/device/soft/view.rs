@@ -14,6 +14,7 @@ use super::shm::{self, Pipe};
 use super::side::{Phase, Side};
 use super::stream::{self, Stream};
 use super::upcall::Upcalls;
+use crate::device::report::{GIVEN_UP, IN_ORDER};
 use crate::device::{BindWr, CmEvent, PostError, RecvWr, SendWr, WcStatus};
 use crate::handle::Guard;
 
@@ -24,7 +25,7 @@ pub(super) enum Link {
     #[default]
     None,
     /// An attempt to connect. Dropping it gives it up.
-    Pending(#[expect(dead_code, reason = "held to be dropped")] Pending),
+    Pending(Pending),
     /// The other side of the lane is the peer, and not both consumers were told yet that the
     /// connection is established: requests wait.
     Opening,
@@ -107,8 +108,8 @@ impl View<'_> {
         let me = self.me;
         me.complete_transfer(wr.wr_id, &Transfer::of(&wr, len), status, up);
         match self.peer {
-            Some(peer) => loopback::fail(me, peer, up),
-            None => shm::fail(me, self.link, up),
+            Some(peer) => loopback::fail(me, peer, status, up),
+            None => shm::fail(me, self.link, status, up),
         }
     }
 
@@ -241,8 +242,19 @@ impl View<'_> {
         }
         // What was posted is on its way as if it had never been gathered.
         stream::send_gathered(me, self.link, self.guard, up);
-        me.end(CmEvent::Disconnected, up);
+        self.note_path();
+        self.me.end(CmEvent::Disconnected, &GIVEN_UP, up);
         self.detach(up)
+    }
+
+    /// Notes which way an attempt to connect tries at the moment.
+    pub fn note_path(&mut self) {
+        if let Link::Pending(Pending {
+            dial: Some(dial), ..
+        }) = &*self.link
+        {
+            self.me.path = dial.path();
+        }
     }
 
     /// Whether a graceful end over loopback waits for receives of the peer.
@@ -253,8 +265,8 @@ impl View<'_> {
     /// The peer has not received in time.
     pub fn break_loopback(&mut self, up: &mut Upcalls) {
         if let Some(peer) = &mut self.peer {
-            log::info!("connection within the process broken: {LATE}");
-            loopback::fail(self.me, peer, up);
+            self.me.end(CmEvent::Broken, &LATE, up);
+            peer.end(CmEvent::Broken, &LATE, up);
         }
     }
 
@@ -262,7 +274,7 @@ impl View<'_> {
     pub fn detach(&mut self, up: &mut Upcalls) -> Link {
         match (&*self.link, &mut self.peer) {
             (Link::Opening | Link::Loop, Some(peer)) => {
-                peer.end(CmEvent::Disconnected, up);
+                peer.end(CmEvent::Disconnected, &IN_ORDER, up);
                 Link::None
             }
             _ => std::mem::take(self.link),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::adapter::{Adapter, Target, check};
+use super::cm::Said;
 use super::dial::{self, Dial};
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
@@ -18,8 +19,13 @@ use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
 use super::{Verbs, sys};
+use crate::device::report::{Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::soft::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
+use crate::log_sink::CONNECTIONS;
+
+/// Why a connection is broken that the peer has ended after the device had stopped it.
+const PEER_FAILED: &str = "a request of the peer failed";
 
 /// What an event of the connection manager says.
 pub(super) struct News {
@@ -72,7 +78,7 @@ impl News {
 }
 
 /// Begins an attempt to connect; gives its number.
-fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr)) -> Result<u64, DeviceError> {
+fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, DeviceError> {
     let mut state = qp.state.lock();
     if !matches!(state.phase, Phase::Idle | Phase::Ended) {
         return Err(DeviceError::Unsupported);
@@ -81,6 +87,7 @@ fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr)) -> Result<u64, DeviceError> {
     state.phase = Phase::Connecting;
     state.attempt += 1;
     state.addrs = Some(addrs);
+    state.qual = qual;
     state.local_end = false;
     state.told = None;
     let old = state.id.take();
@@ -133,20 +140,25 @@ pub(super) fn connect(
     }
     let dial = Dial::new(remote, qual, private_data, timeout);
     let first = dial.next().ok_or(DeviceError::BadAddress)?;
-    let attempt = begin(qp, (device.address, first))?;
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let attempt = begin(qp, (device.address, first), qual)?;
+    let deadline = timeout.and_then(|timeout| {
+        let when = Instant::now().checked_add(timeout)?;
+        Some((when, timeout))
+    });
     qp.state.lock().dial = Some(dial);
     match dial::dial(qp, attempt) {
         Ok(_) => {}
         // The address leads nowhere; that is for the event to say.
-        Err(Some(_)) => qp.end_attempt(attempt, CmEvent::Unreachable),
+        Err(Some(error)) => {
+            qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
+        }
         Err(None) => {
             withdraw(qp, attempt);
             return Err(DeviceError::Resources);
         }
     }
-    if let Some(deadline) = deadline {
-        let job = Job::Deadline(deadline, Arc::downgrade(qp), attempt);
+    if let Some((when, timeout)) = deadline {
+        let job = Job::Deadline(when, Arc::downgrade(qp), attempt, timeout);
         device.adapter.jobs.add(job);
     }
     Ok(())
@@ -154,9 +166,9 @@ pub(super) fn connect(
 
 impl Qp {
     /// Ends an attempt to connect, or what came of it.
-    pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent) {
+    pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent, cause: &dyn Cause) {
         if self.state.lock().attempt == attempt {
-            self.end(event);
+            self.end(event, cause);
         }
     }
 
@@ -169,13 +181,13 @@ impl Qp {
 }
 
 /// The time of an attempt has passed.
-pub(super) fn expire(qp: &Qp, attempt: u64) {
+pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
     let connecting = {
         let state = qp.state.lock();
         state.attempt == attempt && state.phase == Phase::Connecting
     };
     if connecting {
-        qp.end(CmEvent::TimedOut);
+        qp.end(CmEvent::TimedOut, &NoAnswer(timeout));
     }
 }
 
@@ -197,35 +209,39 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
     let connecting = phase == Phase::Connecting;
     // What is told of a request that is under way is its answer.
     id.set_waiting(false);
-    log::info!(
-        "connection manager: event {}, status {}, {phase:?}",
-        news.kind,
-        news.status
-    );
+    let said = Said {
+        kind: news.kind,
+        status: news.status,
+        iwarp: qp.device.iwarp,
+    };
+    if log::log_enabled!(target: CONNECTIONS, log::Level::Debug) {
+        let name = qp.name(&qp.state.lock()).to_string();
+        log::debug!(target: CONNECTIONS, "{name}: {said}");
+    }
     match news.kind {
         sys::CM_ADDR_RESOLVED if connecting => dial::resolve_route(qp, attempt, &id),
         sys::CM_ROUTE_RESOLVED if connecting => dial::ask(qp, attempt, &id),
         sys::CM_CONNECT_RESPONSE if connecting => {
             if let Err(error) = respond(qp, &id) {
-                log::warn!("a connection could not be completed: {error}");
                 id.reject(&[], false);
-                qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+                let cause = format_args!("the connection could not be completed: {error}");
+                qp.end_attempt(attempt, CmEvent::NonPeerRejected, &cause);
             } else {
                 established(qp, attempt, &id, news.private_data);
             }
         }
         sys::CM_ESTABLISHED if connecting => established(qp, attempt, &id, news.private_data),
-        sys::CM_REJECTED if connecting && active => rejected(qp, attempt, &news),
+        sys::CM_REJECTED if connecting && active => rejected(qp, attempt, &news, &said),
         sys::CM_ADDR_ERROR | sys::CM_ROUTE_ERROR | sys::CM_UNREACHABLE if connecting && active => {
-            qp.end_attempt(attempt, CmEvent::Unreachable);
+            qp.end_attempt(attempt, CmEvent::Unreachable, &said);
         }
         sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED if connecting && active => {
-            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected, &said);
         }
         sys::CM_REJECTED | sys::CM_UNREACHABLE | sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED
             if connecting =>
         {
-            qp.end_attempt(attempt, CmEvent::AcceptError);
+            qp.end_attempt(attempt, CmEvent::AcceptError, &said);
         }
         sys::CM_DISCONNECTED => {
             // A peer hangs up after a failure too; our device has seen what the peer did wrong.
@@ -235,30 +251,35 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
             } else {
                 CmEvent::Disconnected
             };
-            qp.end_attempt(attempt, event);
+            qp.end_attempt(attempt, event, &PEER_FAILED);
         }
         // A peer that died when it had answered and not heard from us again: its kernel takes the
         // answer back.
-        sys::CM_REJECTED if phase == Phase::Connected => qp.end_attempt(attempt, CmEvent::Broken),
-        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken),
+        sys::CM_REJECTED if phase == Phase::Connected => {
+            qp.end_attempt(attempt, CmEvent::Broken, &said);
+        }
+        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken, &said),
         _ => {}
     }
 }
 
-fn rejected(qp: &Qp, attempt: u64, news: &News) {
+fn rejected(qp: &Qp, attempt: u64, news: &News, said: &Said) {
     let qual = {
         let state = qp.state.lock();
         state.dial.as_ref().map_or(0, |dial| dial.qual)
     };
     let by_consumer = qp.device.iwarp || news.status == sys::REJ_CONSUMER;
+    let nobody = NobodyListens(qual);
+    let cause: &dyn Cause = if said.nobody_listens() { &nobody } else { said };
     let data = match wide::unwrap(&news.private_data) {
         Some((Word::Own, own, data)) if own == qual => data,
-        Some((Word::Foreign, ..)) => return dial::next_port(qp, attempt),
-        _ if !by_consumer => return dial::next_port(qp, attempt),
+        Some((Word::Foreign, ..)) => return dial::next_port(qp, attempt, &nobody),
+        _ if !by_consumer => return dial::next_port(qp, attempt, cause),
         _ => &news.private_data,
     };
     let private_data = data.into();
-    qp.end_attempt(attempt, CmEvent::PeerRejected { private_data });
+    let event = CmEvent::PeerRejected { private_data };
+    qp.end_attempt(attempt, event, &REJECTED);
 }
 
 /// Data can flow.
@@ -280,7 +301,11 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     // Before anybody is told, so that requests are taken then.
     qp.sq.lock().up = true;
     state.phase = Phase::Connected;
+    let line = Line::connected(|| qp.name(&state));
     drop(state);
+    if let Some(line) = line {
+        line.write();
+    }
     qp.events.tell(CmEvent::Established { private_data: data });
 }
 
@@ -299,14 +324,14 @@ pub(super) fn accept(
         return Err(DeviceError::Resources);
     };
     let addrs = (request.local, request.remote);
-    let attempt = begin(qp, addrs)?;
+    let attempt = begin(qp, addrs, request.qual)?;
     let id = Arc::new(id);
     qp.state.lock().id = Some(id.clone());
     let target = Target::Conn(Arc::downgrade(qp), attempt);
     device.adapter.redirect(id.token, target);
     // A peer that gave up before its events were ours.
     if request.is_gone() {
-        qp.end_attempt(attempt, CmEvent::AcceptError);
+        qp.end_attempt(attempt, CmEvent::AcceptError, &PEER_GONE);
         return Ok(());
     }
     let Some(hw) = qp.hw() else {
@@ -329,8 +354,8 @@ pub(super) fn accept(
         check(unsafe { (device.adapter.lib.rdma_accept)(id.raw, &mut param) })
     });
     if let Err(error) = result {
-        log::info!("a connection could not be accepted: {error}");
-        qp.end_attempt(attempt, CmEvent::AcceptError);
+        let cause = format_args!("the answer could not be sent: {error}");
+        qp.end_attempt(attempt, CmEvent::AcceptError, &cause);
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::id::CmId;
 use super::qp::{Phase, Qp};
 use super::{address, sys};
 use crate::device::CmEvent;
+use crate::device::report::{Cause, NobodyListens};
 use crate::device::soft::listen::candidates;
 
 /// How long addresses and routes are looked for, at most.
@@ -21,6 +22,9 @@ const RESOLVE: Duration = Duration::from_secs(10);
 /// Times that the connection manager may choose a port of ours which the network stack cannot
 /// give: it counts its own ports only.
 const AGAIN: u8 = 5;
+
+/// Why an attempt ends for which the connection manager has no room.
+const NO_IDENTIFIER: &str = "the connection manager is out of resources";
 
 /// What the active side needs until the connection is there.
 pub(super) struct Dial {
@@ -115,7 +119,12 @@ pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
     // SAFETY: the id is valid.
     let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
     if error != 0 {
-        qp.end_attempt(attempt, CmEvent::Unreachable);
+        let error = io::Error::last_os_error();
+        qp.end_attempt(
+            attempt,
+            CmEvent::Unreachable,
+            &format_args!("no route: {error}"),
+        );
     }
 }
 
@@ -170,16 +179,19 @@ fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)
 /// Software iWARP connects its TCP socket first and says how that went.
 fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
     match error.raw_os_error() {
-        Some(libc::ECONNREFUSED | libc::ECONNRESET) => next_port(qp, attempt),
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => {
+            let qual = qp.state.lock().qual;
+            next_port(qp, attempt, &NobodyListens(qual));
+        }
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp, attempt) => {
-            next_port(qp, attempt);
+            next_port(qp, attempt, &format_args!("{error}"));
         }
         Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
-            qp.end_attempt(attempt, CmEvent::Unreachable);
+            qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
         }
         _ => {
-            log::warn!("no connection request could be sent: {error}");
-            qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+            let cause = format_args!("the connection request could not be sent: {error}");
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected, &cause);
         }
     }
 }
@@ -202,9 +214,14 @@ fn same_port(qp: &Qp, attempt: u64) -> bool {
     true
 }
 
-/// Nobody listens at a port; a wide qualifier may be at another.
-pub(super) fn next_port(qp: &Qp, attempt: u64) {
-    if !matches!(dial(qp, attempt), Ok(true)) {
-        qp.end_attempt(attempt, CmEvent::NonPeerRejected);
+/// Nobody listens at a port, or that port has failed for `cause`; a wide qualifier may be at
+/// another.
+pub(super) fn next_port(qp: &Qp, attempt: u64, cause: &dyn Cause) {
+    let event = CmEvent::NonPeerRejected;
+    match dial(qp, attempt) {
+        Ok(true) => {}
+        Ok(false) => qp.end_attempt(attempt, event, cause),
+        Err(Some(error)) => qp.end_attempt(attempt, event, &format_args!("{error}")),
+        Err(None) => qp.end_attempt(attempt, event, &NO_IDENTIFIER),
     }
 }

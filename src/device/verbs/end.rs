@@ -4,6 +4,7 @@
 //! The device is told to flush, its completions are collected until nothing is left, and then
 //! its queue pair goes. What a device does not flush in time is flushed by us.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use super::hw::Hw;
 use super::id::CmId;
 use super::qp::{Phase, Qp};
 use super::service::Job;
-use crate::device::CmEvent;
+use crate::device::report::{Cause, IN_ORDER};
+use crate::device::{CmEvent, WcStatus};
 
 /// How long the device may take to flush.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -21,6 +23,17 @@ const FLUSH: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_millis(2);
 /// How long a peer may take to agree to the end of an iWARP connection.
 const AGREE: Duration = Duration::from_secs(3);
+
+/// The device has completed a request with an error.
+struct RequestFailed(WcStatus);
+
+impl fmt::Display for RequestFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a request of this end failed: {}", self.0)
+    }
+}
+
+impl Cause for RequestFailed {}
 
 /// The completion queues of a queue pair, each once.
 fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
@@ -31,7 +44,7 @@ fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
 impl Qp {
     /// Ends the connection, or the attempt to make one, unless that is under way. The caller
     /// holds no lock and is in no read-side section.
-    pub(super) fn end(&self, event: CmEvent) {
+    pub(super) fn end(&self, event: CmEvent, cause: &dyn Cause) {
         let mut state = self.state.lock();
         let before = state.phase;
         if !matches!(
@@ -53,7 +66,7 @@ impl Qp {
         };
         drop(state);
         self.release(withheld);
-        let mut failed = false;
+        let mut failure = None;
         if let Some(hw) = self.hw() {
             hw.stop();
             if !connecting && let Some(id) = &id {
@@ -72,7 +85,7 @@ impl Qp {
                 hw.retire(true);
             });
             drop(holds);
-            failed = hw.has_failed();
+            failure = hw.failure().map(RequestFailed);
             for cq in cqs {
                 cq.notify();
             }
@@ -82,11 +95,18 @@ impl Qp {
         if state.phase == Phase::Ending {
             state.phase = Phase::Ended;
         }
+        let (event, cause): (_, &dyn Cause) = match (event, &failure) {
+            // The end that a failure makes the peer come to may show first.
+            (CmEvent::Disconnected, Some(failure)) if !local => (CmEvent::Broken, failure),
+            (CmEvent::Broken, Some(failure)) => (CmEvent::Broken, failure),
+            (event, _) => (event, cause),
+        };
+        let line = self.report(&state, before, &event, cause);
         drop(state);
-        self.events.tell(match event {
-            CmEvent::Disconnected if failed && !local => CmEvent::Broken,
-            event => event,
-        });
+        if let Some(line) = line {
+            line.write();
+        }
+        self.events.tell(event);
     }
 
     /// Tells the peer that the connection is over.
@@ -112,7 +132,7 @@ impl Qp {
         let (told, id) = (state.told, state.id.clone());
         drop(state);
         let (Some(hw), Some(id)) = (self.hw(), id) else {
-            self.end(CmEvent::Disconnected);
+            self.end(CmEvent::Disconnected, &IN_ORDER);
             return true;
         };
         match told {
@@ -132,7 +152,7 @@ impl Qp {
                 }
             }
         }
-        self.end(CmEvent::Disconnected);
+        self.end(CmEvent::Disconnected, &IN_ORDER);
         true
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -56,7 +56,7 @@ pub(super) struct Hw {
     pub inline: u32,
     qp: Weak<Qp>,
     /// A request has failed, or the device says that the queue pair has.
-    failed: AtomicBool,
+    failed: OnceLock<WcStatus>,
     /// Binds by slot.
     binds: Mutex<HashMap<u32, Bind>>,
     /// Windows that were bound here and die with the queue pair.
@@ -127,7 +127,7 @@ impl Hw {
             order: device.siw.then(Mutex::default),
             inline: 0,
             qp: qp.clone(),
-            failed: AtomicBool::new(false),
+            failed: OnceLock::new(),
             binds: Mutex::default(),
             windows: Mutex::default(),
             pd: parts.pd.clone(),
@@ -254,18 +254,18 @@ impl Hw {
         let _ = self.modify(&mut zeroed_attr(sys::QPS_ERR), sys::QP_STATE);
     }
 
-    /// A request has failed; the service thread ends the connection. May be called while
-    /// polling.
+    /// A request has failed with this status; the service thread ends the connection. May be
+    /// called while polling.
     #[cold]
-    pub fn fail(&self) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
+    pub fn fail(&self, status: WcStatus) {
+        if self.failed.set(status).is_ok() {
             self.device.adapter.jobs.add(Job::Failed(self.qp.clone()));
         }
     }
 
-    /// Whether a request has failed.
-    pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+    /// How the first request failed that has, if any.
+    pub fn failure(&self) -> Option<WcStatus> {
+        self.failed.get().copied()
     }
 
     /// Remembers a bind until it completes.

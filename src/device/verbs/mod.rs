@@ -16,6 +16,7 @@
 
 mod adapter;
 mod address;
+mod cm;
 mod connect;
 mod cq;
 mod dial;

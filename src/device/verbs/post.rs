@@ -226,7 +226,7 @@ impl Qp {
         };
         hw.send_cq.push(failed, true);
         hw.send_cq.notify();
-        hw.fail();
+        hw.fail(failed.status);
         Ok(())
     }
 

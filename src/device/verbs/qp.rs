@@ -13,6 +13,7 @@ use super::id::CmId;
 use super::mr::{Pd, Seen};
 use super::srq::Srq;
 use super::{Verbs, end, post};
+use crate::device::report::{Cause, GIVEN_UP, Identity, Line, Outcome, Path};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
@@ -64,6 +65,8 @@ pub(super) struct State {
     pub attempt: u64,
     pub id: Option<Arc<CmId>>,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
+    /// The connection qualifier, for the log.
+    pub qual: u64,
     /// What the active side still needs to make the connection.
     pub dial: Option<super::dial::Dial>,
     /// The end was asked for here.
@@ -131,6 +134,7 @@ impl Qp {
                 attempt: 0,
                 id: None,
                 addrs: None,
+                qual: 0,
                 dial: None,
                 local_end: false,
                 told: None,
@@ -151,6 +155,33 @@ impl Qp {
         });
         qp.renew()?;
         Ok(qp)
+    }
+
+    /// What the log calls a connection in this state.
+    pub(super) fn name(&self, state: &State) -> Identity<'_> {
+        Identity {
+            endpoint: Some(self.parts.lock().1.context),
+            addrs: state.addrs,
+            qual: state.qual,
+            path: Path::Device(&self.device.attr.adapter_name),
+        }
+    }
+
+    /// What the log says of the end of a connection, or of an attempt, that was in phase
+    /// `before`, if that is one in error.
+    pub(super) fn report(
+        &self,
+        state: &State,
+        before: Phase,
+        event: &CmEvent,
+        cause: &dyn Cause,
+    ) -> Option<Line> {
+        let live = matches!(
+            before,
+            Phase::Connecting | Phase::Connected | Phase::Closing
+        );
+        let outcome = Outcome::of(event, before == Phase::Connecting).filter(|_| live)?;
+        Line::new(|| self.name(state), outcome, cause)
     }
 
     /// The protection domain.
@@ -313,7 +344,7 @@ impl QueuePair for Qp {
             Phase::Connecting | Phase::Connected | Phase::Closing => {
                 state.local_end = true;
                 drop(state);
-                self.end(CmEvent::Disconnected);
+                self.end(CmEvent::Disconnected, &GIVEN_UP);
             }
             _ => {}
         }
@@ -347,8 +378,12 @@ impl QueuePair for Qp {
         let id = state.id.take();
         state.dial = None;
         let withheld = state.withheld.take();
+        let line = self.report(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
         self.release(withheld);
+        if let Some(line) = line {
+            line.write();
+        }
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
             if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {

@@ -27,8 +27,8 @@ pub(super) enum Job {
     Failed(Weak<Qp>),
     /// Its connection ends when the queued requests are done.
     Closing(Weak<Qp>),
-    /// Its attempt ends at this time.
-    Deadline(Instant, Weak<Qp>, u64),
+    /// Its attempt ends at this time, which is so long after its beginning.
+    Deadline(Instant, Weak<Qp>, u64, Duration),
 }
 
 /// What the thread has to do, and how it is woken.
@@ -92,7 +92,7 @@ struct Service {
     adapter: Arc<Adapter>,
     closing: Vec<Weak<Qp>>,
     /// Attempts that are limited, by the time of their end and a number that makes it unique.
-    deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64)>,
+    deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64, Duration)>,
     last: u64,
 }
 
@@ -191,7 +191,7 @@ impl Service {
             (sys::EVENT_DEVICE_FATAL, _) => {
                 log::error!("an RDMA device has failed");
                 for qp in self.adapter.queue_pairs() {
-                    qp.end(CmEvent::Broken);
+                    qp.end(CmEvent::Broken, &"the device has failed");
                 }
             }
             (sys::EVENT_CQ_ERR, Some(Target::Cq(cq))) => {
@@ -204,7 +204,12 @@ impl Service {
                 Some(Target::Qp(qp)),
             ) => {
                 if let Some(qp) = qp.upgrade() {
-                    qp.end(CmEvent::Broken);
+                    let cause = match kind {
+                        sys::EVENT_QP_FATAL => "the device reports a fatal error of the endpoint",
+                        sys::EVENT_QP_REQ_ERR => "the device reports an invalid request",
+                        _ => "the device reports an access violation",
+                    };
+                    qp.end(CmEvent::Broken, &cause);
                 }
             }
             (sys::EVENT_COMM_EST, Some(Target::Qp(qp))) => {
@@ -257,13 +262,14 @@ impl Service {
             match job {
                 Job::Failed(qp) => {
                     if let Some(qp) = qp.upgrade() {
-                        qp.end(CmEvent::Broken);
+                        qp.end(CmEvent::Broken, &"a request of this end failed");
                     }
                 }
                 Job::Closing(qp) => self.closing.push(qp),
-                Job::Deadline(when, qp, attempt) => {
+                Job::Deadline(when, qp, attempt, timeout) => {
                     self.last += 1;
-                    self.deadlines.insert((when, self.last), (qp, attempt));
+                    let entry = (qp, attempt, timeout);
+                    self.deadlines.insert((when, self.last), entry);
                 }
             }
         }
@@ -274,9 +280,9 @@ impl Service {
         while let Some(first) = self.deadlines.first_entry()
             && first.key().0 <= now
         {
-            let (qp, attempt) = first.remove();
+            let (qp, attempt, timeout) = first.remove();
             if let Some(qp) = qp.upgrade() {
-                connect::expire(&qp, attempt);
+                connect::expire(&qp, attempt, timeout);
             }
         }
     }

@@ -475,5 +475,7 @@ pub const CM_ESTABLISHED: c_int = 9;
 pub const CM_DISCONNECTED: c_int = 10;
 pub const CM_DEVICE_REMOVAL: c_int = 11;
 
+/// Reason of a rejection because nobody listens (InfiniBand architecture, 12.6.7.2).
+pub const REJ_SERVICE_ID: c_int = 8;
 /// Reason of a rejection by the consumer (InfiniBand architecture, 12.6.7.2).
 pub const REJ_CONSUMER: c_int = 28;

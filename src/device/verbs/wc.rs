@@ -31,7 +31,7 @@ pub(super) fn completion<'a>(
     if !success {
         out.status = failure(wc.status);
         if out.status != WcStatus::Flushed {
-            hw.fail();
+            hw.fail(out.status);
         }
     } else if received && wc.wc_flags & sys::WC_WITH_INV != 0 {
         out.op = WcOp::RecvInvalidate {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Dial, Stage, State, Step};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::shm::{self, Ends, Halt, Offer, Why};
+use crate::device::soft::trouble::Refusal;
 use crate::device::soft::upcall::Upcalls;
 
 /// How long processes of this host may take for it, in all ports of an attempt. One that has the
@@ -28,8 +29,6 @@ pub(super) struct Meeting {
     timer: Option<Timer>,
     /// What a responder was offered, until it has given what it shares.
     offer: Option<Offer>,
-    /// It was logged why there is nothing shared.
-    told: bool,
 }
 
 impl Meeting {
@@ -41,7 +40,6 @@ impl Meeting {
             until: None,
             timer: None,
             offer: None,
-            told: false,
         }
     }
 
@@ -153,17 +151,16 @@ impl Dial {
                 state.stage = Stage::Meeting(watch);
                 Step::Wait
             }
-            Err(why) => self.no_kin(state, why),
+            Err(why) => self.no_kin(state, Some(why)),
         }
     }
 
-    /// There is no shared memory with whoever has the port, as if nobody listened there.
-    pub(super) fn no_kin(self: &Arc<Self>, state: &mut State, why: Why) -> Step {
-        if !std::mem::replace(&mut state.meeting.told, true) {
-            let mut target = self.target;
-            target.set_port(state.current.1);
-            let own = self.device.params.address.ip();
-            log::info!("no shared memory from {own} to {target}: {why}");
+    /// There is no shared memory with whoever has the port, as if nobody listened there; no reason
+    /// is that nobody has its name.
+    pub(super) fn no_kin(self: &Arc<Self>, state: &mut State, why: Option<Why>) -> Step {
+        // A reason that was given is better than that nobody is there any more.
+        if why.is_some() || state.refused.is_none() {
+            state.refused = Some(Refusal(why));
         }
         state.meeting.end();
         self.go_on(state)

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::ring::Violation;
 use crate::device::WcStatus;
+use crate::device::report::Cause;
 use crate::device::soft::ending::LATE;
 
 /// See the module.
@@ -19,6 +20,8 @@ pub(in crate::device::soft) enum Down {
     Fault,
     /// Our oldest request failed.
     Request(WcStatus),
+    /// A request that was executed at once failed.
+    Executed(WcStatus),
 }
 
 /// For the log.
@@ -28,11 +31,15 @@ impl fmt::Display for Down {
             Down::Closed => f.write_str("the peer has ended it"),
             Down::Lost => f.write_str("the peer has broken it, or is gone"),
             Down::Late => f.write_str(LATE),
-            Down::Fault => f.write_str("what came is wrong, or has no receive it fits"),
-            Down::Request(status) => write!(f, "a request of this end failed: {status:?}"),
+            Down::Fault => f.write_str("protocol violation, or a message that fits no receive"),
+            Down::Request(status) | Down::Executed(status) => {
+                write!(f, "a request of this end failed: {status}")
+            }
         }
     }
 }
+
+impl Cause for Down {}
 
 impl From<Violation> for Down {
     fn from(_: Violation) -> Self {

@@ -16,7 +16,6 @@ use super::line::Line;
 use super::opened::Opened;
 use super::ring::{Consumer, Producer};
 use super::wire::{Half, NOTHING, State};
-use crate::device::CmEvent;
 use crate::device::soft::ending::{Ending, HANDSHAKE};
 use crate::device::soft::engine::{EventFlags, Watch};
 use crate::device::soft::handshakes::Handshake;
@@ -28,6 +27,7 @@ use crate::device::soft::rounds::LastTurn;
 use crate::device::soft::side::{Phase, Side};
 use crate::device::soft::upcall::Upcalls;
 use crate::device::soft::view::{Link, View};
+use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
@@ -451,8 +451,13 @@ pub(in crate::device::soft) fn execute(
 }
 
 /// A request that was executed at once has failed: the connection is broken.
-pub(in crate::device::soft) fn fail(me: &mut Side, link: &mut Link, up: &mut Upcalls) {
-    take_down(me, link, Down::Fault, up);
+pub(in crate::device::soft) fn fail(
+    me: &mut Side,
+    link: &mut Link,
+    status: WcStatus,
+    up: &mut Upcalls,
+) {
+    take_down(me, link, Down::Executed(status), up);
 }
 
 /// Something came: for most of it there is a short way.
@@ -515,12 +520,11 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     let Link::Shm(pipe) = std::mem::take(link) else {
         return;
     };
-    if down != Down::Closed {
-        log::info!("connection through shared memory broken: {down}");
-    }
     let (event, state) = match down {
         Down::Closed => (CmEvent::Disconnected, State::Closed),
-        Down::Lost | Down::Late | Down::Fault => (CmEvent::Broken, State::Broken),
+        Down::Lost | Down::Late | Down::Fault | Down::Executed(_) => {
+            (CmEvent::Broken, State::Broken)
+        }
         Down::Request(status) => {
             me.fail_request(me.sq.head(), status, up);
             (CmEvent::Broken, State::Broken)
@@ -531,6 +535,6 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     } else {
         event
     };
-    me.end(event, up);
+    me.end(event, &down, up);
     pipe.ours().set_state(state);
 }

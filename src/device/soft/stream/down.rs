@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
+
 use crate::device::WcStatus;
-use crate::device::soft::ending::LATE;
+use crate::device::report::Cause;
+use crate::device::soft::ending::{HANDSHAKE, LATE};
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::keys::Fault;
@@ -14,6 +17,10 @@ pub(in crate::device::soft) enum Down {
     Closed,
     /// The transport failed, or the peer vanished.
     Lost,
+    /// The system says why.
+    Socket(Errno),
+    /// The first message of a peer that was accepted did not come in time.
+    Silent,
     /// Messages of a connection that was ended gracefully were not received in time.
     Late,
     /// The peer violated the protocol, or asked for what it may not have; with the header of
@@ -31,15 +38,17 @@ impl fmt::Display for Down {
         match self {
             Down::Closed => f.write_str("the peer has ended it"),
             Down::Lost => f.write_str("the peer or the way to it is gone"),
+            Down::Socket(error) => write!(f, "the peer or the way to it is gone: {error}"),
+            Down::Silent => write!(f, "the peer sent nothing within {} s", HANDSHAKE.as_secs()),
             Down::Late => f.write_str(LATE),
-            Down::Protocol(error, None) => write!(f, "what came is wrong: {error}"),
+            Down::Protocol(error, None) => write!(f, "protocol violation: {error}"),
             Down::Protocol(error, Some(header)) => {
                 write!(
                     f,
-                    "what came is wrong: {error}; its header is {header:02x?}"
+                    "protocol violation: {error}; its header is {header:02x?}"
                 )
             }
-            Down::Request(_, status) => write!(f, "a request of this end failed: {status:?}"),
+            Down::Request(_, status) => write!(f, "a request of this end failed: {status}"),
             Down::Terminated(terminate) => {
                 write!(f, "the peer says: {}", terminate.error)?;
                 match &terminate.header {
@@ -50,6 +59,8 @@ impl fmt::Display for Down {
         }
     }
 }
+
+impl Cause for Down {}
 
 /// The error that tells a peer why its key does not open something.
 pub(super) fn wire_fault(fault: Fault) -> WireError {

@@ -115,7 +115,7 @@ impl Stream {
             me.establish(private_data, Some(handshake), up);
         } else {
             self.waits = Some(handshake);
-            self.limit(me, HANDSHAKE, || Down::Lost);
+            self.limit(me, HANDSHAKE, || Down::Silent);
         }
         *link = Link::Tcp(Box::new(self));
         service(me, link, guard, up, |_, _| Ok(()));
@@ -410,24 +410,21 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     let Link::Tcp(mut stream) = std::mem::take(link) else {
         return;
     };
-    if !matches!(down, Down::Closed) {
-        log::info!("connection over TCP broken: {down}");
-    }
     let how = match down {
         Down::Late => End::Aborted,
         _ => End::Graceful,
     };
-    let (event, terminate) = match down {
+    let (event, terminate) = match &down {
         Down::Closed => (CmEvent::Disconnected, None),
-        Down::Lost => (CmEvent::Broken, None),
+        Down::Lost | Down::Socket(_) | Down::Silent => (CmEvent::Broken, None),
         Down::Late => (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None))),
-        Down::Protocol(error, offending) => (CmEvent::Broken, Some((error, offending))),
+        Down::Protocol(error, offending) => (CmEvent::Broken, Some((*error, *offending))),
         Down::Request(number, status) => {
-            me.fail_request(number, status, up);
+            me.fail_request(*number, *status, up);
             (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None)))
         }
         Down::Terminated(terminate) => {
-            if let Some((number, status)) = stream.blame(&terminate) {
+            if let Some((number, status)) = stream.blame(terminate) {
                 me.fail_request(number, status, up);
             }
             (CmEvent::Broken, None)
@@ -438,7 +435,7 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     } else {
         event
     };
-    me.end(event, up);
+    me.end(event, &down, up);
     if let Some((error, offending)) = terminate {
         let offending = offending.as_ref().map_or(&[][..], |o| o);
         let mut bytes = [0; TERMINATE_FPDU_MAX];

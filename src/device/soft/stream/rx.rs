@@ -163,10 +163,7 @@ impl Stream {
                     break;
                 }
                 Err(Errno::INTR) => continue,
-                Err(error) => {
-                    log::info!("a socket of a connection: {error}");
-                    return Err(Down::Lost);
-                }
+                Err(error) => return Err(Down::Socket(error)),
             };
             came = true;
             if in_rounds && n <= IN_TURN {

@@ -1,0 +1,308 @@
+//! What the log says of connections, in one form for all devices:
+//!
+//! ```text
+//! endpoint 0x7f3a5c0010a0, local 10.0.0.1, remote 10.0.0.2:4711, qualifier 4711, path TCP: not connected: nobody listens on port 4711
+//! ```
+//!
+//! A line is put together only if the log takes it. It is written later, by whoever tells the
+//! consumer of the event: with no lock held, and before the consumer knows.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use log::Level;
+
+use super::CmEvent;
+use crate::log_sink::CONNECTIONS;
+
+/// How the two ends of a connection reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Path<'a> {
+    /// No way was tried yet.
+    Undecided,
+    /// Both ends are in this process.
+    Loopback,
+    /// Memory that two processes of the host share.
+    SharedMemory,
+    /// iWARP over TCP.
+    Tcp,
+    /// The RDMA device of this name.
+    Device(&'a str),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Path::Undecided => "not chosen",
+            Path::Loopback => "loopback",
+            Path::SharedMemory => "shared memory",
+            Path::Tcp => "TCP",
+            Path::Device(name) => name,
+        })
+    }
+}
+
+/// Which connection, or attempt to make one, a line is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity<'a> {
+    /// The handle of the endpoint: [`QpAttr::context`](super::QpAttr::context). A request that
+    /// was never handed to the consumer has none.
+    pub endpoint: Option<u64>,
+    /// Local and remote address; port 0 is one that is not known.
+    pub addrs: Option<(SocketAddr, SocketAddr)>,
+    /// The connection qualifier.
+    pub qual: u64,
+    /// The way between the ends.
+    pub path: Path<'a>,
+}
+
+/// An address, without a port that is not known.
+struct Address(Option<SocketAddr>);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("unknown"),
+            Some(address) if address.port() == 0 => address.ip().fmt(f),
+            Some(address) => address.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Identity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.endpoint {
+            Some(endpoint) => write!(f, "endpoint {endpoint:#x}")?,
+            None => f.write_str("no endpoint")?,
+        }
+        let (local, remote) = (self.addrs.map(|a| a.0), self.addrs.map(|a| a.1));
+        write!(
+            f,
+            ", local {}, remote {}, qualifier {}, path {}",
+            Address(local),
+            Address(remote),
+            self.qual,
+            self.path
+        )
+    }
+}
+
+/// What a line says happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// Data can flow.
+    Connected,
+    /// An attempt of the active side came to nothing.
+    NotConnected,
+    /// A request was not accepted, or its peer was gone.
+    NotAccepted,
+    /// A connection ended in error.
+    Broken,
+    /// The peer is on this host, and is reached over TCP all the same.
+    Detour,
+}
+
+impl Outcome {
+    /// What an event is that ends a connection, or an attempt to make one; `None` if it ends one
+    /// as it should.
+    pub fn of(event: &CmEvent, connecting: bool) -> Option<Outcome> {
+        match event {
+            CmEvent::Established { .. } => None,
+            CmEvent::AcceptError => Some(Outcome::NotAccepted),
+            _ if connecting => Some(Outcome::NotConnected),
+            CmEvent::Disconnected => None,
+            _ => Some(Outcome::Broken),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Connected => "connected",
+            Outcome::NotConnected => "not connected",
+            Outcome::NotAccepted => "not accepted",
+            Outcome::Broken => "connection broken",
+            Outcome::Detour => "shared memory refused, TCP taken instead",
+        })
+    }
+}
+
+/// Why something happened, in words for the user.
+pub(super) trait Cause: fmt::Display {
+    /// The configuration is at fault and will stay so: the user is told without asking.
+    fn is_misconfiguration(&self) -> bool {
+        false
+    }
+}
+
+impl Cause for &str {}
+impl Cause for fmt::Arguments<'_> {}
+
+/// The time given to an attempt has passed.
+pub(super) struct NoAnswer(pub Duration);
+
+impl fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no answer within ")?;
+        match (self.0.as_secs(), self.0.subsec_micros()) {
+            (secs, 0) if secs > 0 => write!(f, "{secs} s"),
+            (_, micros) if micros % 1000 == 0 => write!(f, "{} ms", self.0.as_millis()),
+            _ => write!(f, "{} us", self.0.as_micros()),
+        }
+    }
+}
+
+impl Cause for NoAnswer {}
+
+/// Nobody listens for this qualifier.
+pub(super) struct NobodyListens(pub u64);
+
+impl fmt::Display for NobodyListens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match u16::try_from(self.0) {
+            Ok(port) => write!(f, "nobody listens on port {port}"),
+            Err(_) => f.write_str("nobody listens for the qualifier"),
+        }
+    }
+}
+
+impl Cause for NobodyListens {}
+
+/// Why a connection has ended that an end has ended as it should: no line of the log has it.
+pub(super) const IN_ORDER: &str = "ended in order";
+/// Why an attempt ended that the consumer has taken back.
+pub(super) const GIVEN_UP: &str = "given up by the consumer of this end";
+/// Why a request was not accepted whose peer did not wait.
+pub(super) const PEER_GONE: &str = "the peer has given up, or is gone";
+/// Why an attempt ended that the peer's consumer did not want.
+pub(super) const REJECTED: &str = "rejected by the consumer of the peer";
+
+/// A line for the log.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    level: Level,
+    text: String,
+}
+
+impl Line {
+    /// Puts a line together, if the log takes it.
+    pub fn new<'a>(
+        identity: impl FnOnce() -> Identity<'a>,
+        outcome: Outcome,
+        cause: &dyn Cause,
+    ) -> Option<Line> {
+        let level = if cause.is_misconfiguration() {
+            Level::Error
+        } else {
+            Level::Info
+        };
+        log::log_enabled!(level).then(|| Line {
+            level,
+            text: format!("{}: {outcome}: {cause}", identity()),
+        })
+    }
+
+    /// The same for a connection that is there.
+    pub fn connected<'a>(identity: impl FnOnce() -> Identity<'a>) -> Option<Line> {
+        let level = Level::Debug;
+        log::log_enabled!(target: CONNECTIONS, level).then(|| Line {
+            level,
+            text: format!("{}: {}", identity(), Outcome::Connected),
+        })
+    }
+
+    /// Writes it. The caller holds no lock that a post takes.
+    pub fn write(self) {
+        let Line { level, text } = self;
+        if level == Level::Debug {
+            log::debug!(target: CONNECTIONS, "{text}");
+        } else {
+            log::log!(level, "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity<'static> {
+        Identity {
+            endpoint: Some(0x7f00_1234),
+            addrs: Some((
+                "10.0.0.1:0".parse().unwrap(),
+                "[fe80::1]:4711".parse().unwrap(),
+            )),
+            qual: 4711,
+            path: Path::Tcp,
+        }
+    }
+
+    #[test]
+    fn an_identity_has_all_fields() {
+        assert_eq!(
+            identity().to_string(),
+            "endpoint 0x7f001234, local 10.0.0.1, remote [fe80::1]:4711, qualifier 4711, path TCP"
+        );
+        let device = Identity {
+            path: Path::Device("mlx5_0"),
+            ..identity()
+        };
+        assert!(device.to_string().ends_with(", path mlx5_0"));
+        let nobody = Identity {
+            endpoint: None,
+            addrs: None,
+            ..identity()
+        };
+        assert_eq!(
+            nobody.to_string(),
+            "no endpoint, local unknown, remote unknown, qualifier 4711, path TCP"
+        );
+    }
+
+    #[test]
+    fn a_qualifier_is_a_port_if_it_can_be() {
+        assert_eq!(
+            NobodyListens(4711).to_string(),
+            "nobody listens on port 4711"
+        );
+        let wide = NobodyListens(0x10000).to_string();
+        assert_eq!(wide, "nobody listens for the qualifier");
+    }
+
+    #[test]
+    fn ends_without_error_have_no_line() {
+        assert_eq!(Outcome::of(&CmEvent::Disconnected, false), None);
+        for (event, connecting, outcome) in [
+            (CmEvent::Disconnected, true, Outcome::NotConnected),
+            (CmEvent::Unreachable, true, Outcome::NotConnected),
+            (CmEvent::AcceptError, true, Outcome::NotAccepted),
+            (CmEvent::Broken, false, Outcome::Broken),
+        ] {
+            assert_eq!(Outcome::of(&event, connecting), Some(outcome));
+        }
+    }
+
+    #[test]
+    fn times_have_the_unit_they_need() {
+        for (time, text) in [
+            (Duration::from_secs(3), "no answer within 3 s"),
+            (Duration::from_millis(250), "no answer within 250 ms"),
+            (Duration::from_millis(1500), "no answer within 1500 ms"),
+            (Duration::from_micros(70), "no answer within 70 us"),
+            (Duration::ZERO, "no answer within 0 ms"),
+        ] {
+            assert_eq!(NoAnswer(time).to_string(), text);
+        }
+    }
+
+    /// Unit tests run without `DAT_DBG_TYPE`.
+    #[test]
+    fn nothing_is_formatted_for_a_log_that_is_off() {
+        let never = || -> Identity<'static> { unreachable!("the log is off") };
+        assert_eq!(Line::new(never, Outcome::Broken, &GIVEN_UP), None);
+        assert_eq!(Line::connected(never), None);
+    }
+}
