@@ -291,6 +291,7 @@ impl Engine {
         let inner = &self.inner;
         if let Some(backlog) = backlog {
             let mut scratch = inner.work.lock();
+            scratch.in_rounds = inner.has_several();
             scratch.backlog.push(backlog);
             inner.deliver(&mut scratch, up);
             inner.finish(scratch, Upcalls::default());

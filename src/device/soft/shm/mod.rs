@@ -39,9 +39,11 @@
 //!
 //! # Ends
 //!
-//! A side that ends the connection says how in its half of the shared memory, then ends the
-//! stream of the local socket. The peer uses what is left in the ring, then looks at the word. A
-//! process that dies ends the stream without a word: the connection is broken.
+//! A side says in its half of the shared memory how it ends the connection. After a graceful end
+//! it sends nothing more, wakes the peer and keeps the local socket, until the peer has received
+//! what is left in the ring, sees the word and closes the socket. After an abrupt end, or a
+//! failure, it closes the socket, and the peer receives what has a receive. A process that dies
+//! closes the socket without a word: the connection is broken.
 //!
 //! # What is not trusted
 //!

@@ -250,7 +250,7 @@ impl Pipe {
             return true;
         }
         let line = self.line.clone();
-        let look = move |up: &mut Upcalls| line.serve(&pin(), up);
+        let look = move |up: &mut Upcalls| line.take(true, &pin(), up);
         self.ending.is_over(&self.watch, look)
     }
 
