@@ -7,6 +7,7 @@ mod libs;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -157,6 +158,14 @@ fn a_table_without_json() {
 fn an_interrupt_ends_the_client_and_not_the_server() {
     let server = Server::start("interrupt", &[]);
     let mut long = server.client("interrupt", &["--time", "60"]);
+    // Whoever runs the tests in the background may have it ignored.
+    let heard = || {
+        // SAFETY: a system call, which may be made between fork and exec.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { long.pre_exec(heard) };
     let mut client = long.stdout(Stdio::null()).spawn().unwrap();
     thread::sleep(Duration::from_millis(500));
     // SAFETY: a child of ours that has not been waited for.
