@@ -66,8 +66,8 @@ prepare() {
 	local version soname
 	[ -z "$scratch" ] || rm -rf "$scratch"
 	scratch=$(mktemp -d "$1/libdat-secure.XXXXXX") && chmod 755 "$scratch" &&
-		mkdir "$scratch/work" "$scratch/plugins" "$scratch/etc" &&
-		chmod 1777 "$scratch/work" &&
+		mkdir "$scratch/marks" "$scratch/plugins" "$scratch/etc" &&
+		chmod 1777 "$scratch/marks" && mark=$scratch/marks/called &&
 		cc -shared -fPIC -Wall -Wextra -Werror -o "$scratch/plugins/libmarker.so" \
 			tests/registry/marker.c || return
 	for version in 1.2 2.0; do
@@ -83,13 +83,13 @@ prepare() {
 }
 declare -A soname_of=([1.2]=libdat.so.1 [2.0]=libdat2.so.2)
 
-# run PROGRAM ARGUMENTS [NAME=VALUE]...: runs a program in the scratch directory. The file "ran" is there
-# afterwards if the user's provider was called.
+# run PROGRAM ARGUMENTS [NAME=VALUE]...: runs a program in the scratch directory. The file $mark is
+# there afterwards if the user's provider was called.
 run() {
 	local program=$1 arguments=$2 as=()
 	shift 2
 	[ "$(id -u)" != 0 ] || as=(setpriv --reuid $user --regid $user --clear-groups)
-	rm -f "$scratch/work/ran"
+	rm -f "$mark"
 	# shellcheck disable=SC2086 # arguments are words
 	(cd "$scratch" && "${as[@]}" env -u DAT_OVERRIDE -u DAT_DBG_TYPE -u DAT_DBG_DEST "$@" \
 		"./$program" $arguments >"$scratch/out" 2>"$scratch/err")
@@ -97,7 +97,7 @@ run() {
 
 # The name is not registered, and so the user's provider was not called.
 refused() {
-	grep -qx 'open 0x80[0-9a-f]*' "$scratch/out" && [ ! -e "$scratch/work/ran" ]
+	grep -qx 'open 0x80[0-9a-f]*' "$scratch/out" && ! called
 }
 
 logged() {
@@ -109,7 +109,7 @@ silent() {
 }
 
 called() {
-	[ -e "$scratch/work/ran" ]
+	[ -e "$mark" ]
 }
 
 # find_place: finds a directory in which programs can be made secure, and leaves the files there.
@@ -146,7 +146,7 @@ find_place() {
 
 # Lines of a dat.conf: "a", which the user's provider serves, and "b", which ours does.
 entries() {
-	echo "a u$version nonthreadsafe default $1 m.1.0 \"$scratch/work/ran\" \"\""
+	echo "a u$version nonthreadsafe default $1 m.1.0 \"$mark\" \"\""
 	echo "b u$version nonthreadsafe default builtin:soft m.1.0 \"lo\" \"\""
 }
 
