@@ -224,6 +224,13 @@ impl Line {
     }
 }
 
+/// Writes a line that the log takes. The caller holds no lock that a post takes.
+pub(super) fn write(line: Option<Line>) {
+    if let Some(line) = line {
+        line.write();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

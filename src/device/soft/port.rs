@@ -22,7 +22,7 @@ use super::trouble::Trouble;
 use super::upcall::Upcalls;
 use super::wide::{self, Word};
 use crate::device::DeviceError;
-use crate::device::report::{Identity, Line, Outcome, Path};
+use crate::device::report::{self, Identity, Line, Outcome, Path};
 
 /// Connections of a port that have not said what they want; beyond that the oldest go.
 const GREETINGS: usize = if cfg!(test) { 100 } else { 1024 };
@@ -248,14 +248,9 @@ impl Hello {
             endpoint: None,
             addrs: self.ends,
             qual: self.number.into(),
-            path: match self.wire {
-                Some(_) => Path::SharedMemory,
-                None => Path::Tcp,
-            },
+            path: path(self.wire.as_ref()),
         };
-        if let Some(line) = Line::new(identity, Outcome::NotAccepted, trouble) {
-            line.write();
-        }
+        report::write(Line::new(identity, Outcome::NotAccepted, trouble));
     }
 }
 
@@ -425,6 +420,14 @@ impl Greeting {
     }
 }
 
+/// How a peer is reached with which these rings are shared, or none.
+fn path(wire: Option<&Arc<Wire>>) -> Path<'static> {
+    match wire {
+        Some(_) => Path::SharedMemory,
+        None => Path::Tcp,
+    }
+}
+
 /// A request over TCP that waits for an answer.
 pub(super) struct Asked {
     pub watch: Watch,
@@ -438,10 +441,7 @@ pub(super) struct Asked {
 impl Asked {
     /// How the peer is reached.
     pub fn path(&self) -> Path<'static> {
-        match self.wire {
-            Some(_) => Path::SharedMemory,
-            None => Path::Tcp,
-        }
+        path(self.wire.as_ref())
     }
 
     /// The frame.

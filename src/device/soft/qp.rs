@@ -24,7 +24,7 @@ use super::stream::{self, Stream};
 use super::trouble::Trouble;
 use super::upcall::{Events, Upcalls};
 use super::view::{Link, Pending, View};
-use crate::device::report::{Cause, GIVEN_UP, Line, Outcome, Path};
+use crate::device::report::{self, Cause, GIVEN_UP, Line, Outcome, Path};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held, Shared};
@@ -399,9 +399,7 @@ impl Qp {
             let current = v.me.phase == Phase::Connecting && v.me.attempt == attempt;
             current.then(|| Line::new(|| v.me.name(), Outcome::Detour, cause))
         });
-        if let Some(line) = line.flatten() {
-            line.write();
-        }
+        report::write(line.flatten());
     }
 }
 
@@ -488,9 +486,7 @@ impl QueuePair for Qp {
             (v.detach(&mut up), taken, line.flatten())
         });
         abort(link);
-        if let Some(line) = line {
-            line.write();
-        }
+        report::write(line);
         up.run();
         (taken + self.purge()) as u32
     }

@@ -19,7 +19,7 @@ use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
 use super::{Verbs, sys};
-use crate::device::report::{Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::report::{self, Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::soft::wide::{self, Word};
 use crate::device::{CmEvent, DeviceError};
 use crate::log_sink::CONNECTIONS;
@@ -303,9 +303,7 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     state.phase = Phase::Connected;
     let line = Line::connected(|| qp.name(&state));
     drop(state);
-    if let Some(line) = line {
-        line.write();
-    }
+    report::write(line);
     qp.events.tell(CmEvent::Established { private_data: data });
 }
 

@@ -13,7 +13,7 @@ use super::hw::Hw;
 use super::id::CmId;
 use super::qp::{Phase, Qp};
 use super::service::Job;
-use crate::device::report::{Cause, IN_ORDER};
+use crate::device::report::{self, Cause, IN_ORDER};
 use crate::device::{CmEvent, WcStatus};
 
 /// How long the device may take to flush.
@@ -103,9 +103,7 @@ impl Qp {
         };
         let line = self.report(&state, before, &event, cause);
         drop(state);
-        if let Some(line) = line {
-            line.write();
-        }
+        report::write(line);
         self.events.tell(event);
     }
 

@@ -13,7 +13,7 @@ use super::id::CmId;
 use super::mr::{Pd, Seen};
 use super::srq::Srq;
 use super::{Verbs, end, post};
-use crate::device::report::{Cause, GIVEN_UP, Identity, Line, Outcome, Path};
+use crate::device::report::{self, Cause, GIVEN_UP, Identity, Line, Outcome, Path};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
@@ -381,9 +381,7 @@ impl QueuePair for Qp {
         let line = self.report(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
         self.release(withheld);
-        if let Some(line) = line {
-            line.write();
-        }
+        report::write(line);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
             if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {
