@@ -55,11 +55,12 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm}
+wanted=${*:-fmt clippy doc rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
 # The proofs that need Debian's dtest must not be passed over here.
 suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast
 suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench

@@ -11,6 +11,9 @@
 //! * [`handle`] makes handles that can be checked and borrowed without a lock;
 //! * [`abi`] holds the C types, constants and return codes of both versions.
 
+// The documentation is for those who work on the crate, and is built with its private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod abi;
 pub mod dapl;
 pub mod device;

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use dat_core::device::Access;
-use dat_core::device::soft::shm::bell::{Bell, Wants};
-use dat_core::device::soft::shm::ring::{BODY, Consumer, Kind, Marks, Producer, Ring};
-use dat_core::device::soft::shm::table::{Table, Visits};
-use dat_core::device::soft::slot::{Contents, Run, Slot};
+use dat_core::device::soft::mem::key_entry::{Contents, Run, Slot};
+use dat_core::device::soft::transport::shm::doorbell::{Bell, Wants};
+use dat_core::device::soft::transport::shm::remote_keys::{Table, Visits};
+use dat_core::device::soft::transport::shm::ring::{BODY, Consumer, Kind, Marks, Producer, Ring};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;

@@ -1,4 +1,4 @@
-//! `libdat.so.1`: the symbols of DAT 1.2. No logic: see [`dat_core::entry`].
+//! `libdat.so.1`: the symbols of DAT 1.2. No logic: see [`mod@dat_core::entry`].
 
 use dat_core::setup::DAT_1_2 as SETUP;
 

@@ -1,4 +1,4 @@
-//! `libdat2.so.2`: the symbols of DAT 2.0. No logic: see [`dat_core::entry`].
+//! `libdat2.so.2`: the symbols of DAT 2.0. No logic: see [`mod@dat_core::entry`].
 
 mod extension;
 

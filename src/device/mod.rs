@@ -13,6 +13,8 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
+pub(crate) mod qualifier;
+
 pub mod params;
 mod report;
 pub mod soft;

@@ -18,7 +18,7 @@ use crate::log_sink::CONNECTIONS;
 
 /// How the two ends of a connection reach each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Path<'a> {
+pub(crate) enum Path<'a> {
     /// No way was tried yet.
     Undecided,
     /// Both ends are in this process.
@@ -45,7 +45,7 @@ impl fmt::Display for Path<'_> {
 
 /// Which connection, or attempt to make one, a line is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Identity<'a> {
+pub(crate) struct Identity<'a> {
     /// The handle of the endpoint: [`QpAttr::context`](super::QpAttr::context). A request that
     /// was never handed to the consumer has none.
     pub endpoint: Option<u64>,
@@ -90,7 +90,7 @@ impl fmt::Display for Identity<'_> {
 
 /// What a line says happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Data can flow.
     Connected,
     /// An attempt of the active side came to nothing.
@@ -130,7 +130,7 @@ impl fmt::Display for Outcome {
 }
 
 /// Why something happened, in words for the user.
-pub(super) trait Cause: fmt::Display {
+pub(crate) trait Cause: fmt::Display {
     /// The configuration is at fault and will stay so: the user is told without asking.
     fn is_misconfiguration(&self) -> bool {
         false
@@ -141,7 +141,7 @@ impl Cause for &str {}
 impl Cause for fmt::Arguments<'_> {}
 
 /// The time given to an attempt has passed.
-pub(super) struct NoAnswer(pub Duration);
+pub(crate) struct NoAnswer(pub Duration);
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +157,7 @@ impl fmt::Display for NoAnswer {
 impl Cause for NoAnswer {}
 
 /// Nobody listens for this qualifier.
-pub(super) struct NobodyListens(pub u64);
+pub(crate) struct NobodyListens(pub u64);
 
 impl fmt::Display for NobodyListens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,17 +171,17 @@ impl fmt::Display for NobodyListens {
 impl Cause for NobodyListens {}
 
 /// Why a connection has ended that an end has ended as it should: no line of the log has it.
-pub(super) const IN_ORDER: &str = "ended in order";
+pub(crate) const IN_ORDER: &str = "ended in order";
 /// Why an attempt ended that the consumer has taken back.
-pub(super) const GIVEN_UP: &str = "given up by the consumer of this end";
+pub(crate) const GIVEN_UP: &str = "given up by the consumer of this end";
 /// Why a request was not accepted whose peer did not wait.
-pub(super) const PEER_GONE: &str = "the peer has given up, or is gone";
+pub(crate) const PEER_GONE: &str = "the peer has given up, or is gone";
 /// Why an attempt ended that the peer's consumer did not want.
-pub(super) const REJECTED: &str = "rejected by the consumer of the peer";
+pub(crate) const REJECTED: &str = "rejected by the consumer of the peer";
 
 /// A line for the log.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     level: Level,
     text: String,
 }
@@ -225,7 +225,7 @@ impl Line {
 }
 
 /// Writes a line that the log takes. The caller holds no lock that a post takes.
-pub(super) fn write(line: Option<Line>) {
+pub(crate) fn write(line: Option<Line>) {
     if let Some(line) = line {
         line.write();
     }

@@ -26,7 +26,7 @@ const STACK: usize = 2 << 20;
 ///
 /// # Errors
 /// Of the kernel.
-pub(super) fn start<R: Send + 'static>(
+pub(crate) fn start<R: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {

@@ -319,7 +319,7 @@ pub enum CmEvent {
     NonPeerRejected,
     /// The remote host cannot be reached.
     Unreachable,
-    /// The time given to [`Device::connect`] passed.
+    /// The time given to [`Device::connect`](super::Device::connect) passed.
     TimedOut,
     /// Accepted, but the connection could not be completed (passive side).
     AcceptError,

@@ -2,7 +2,7 @@
 //!
 //! An entry point is boring: it finds out whose handle it got ([`resolve`]), takes the function
 //! from that provider's table and calls it. `libdat` and `libdat2` write their symbols as lists,
-//! from which [`dispatch!`](crate::dispatch) and [`entry!`](crate::entry) make the functions.
+//! from which [`dispatch!`](crate::dispatch) and [`entry!`](macro@crate::entry) make the functions.
 //! Every one of them
 //!
 //! * is bound to the version node of its library (`dat_ep_create@@DAT_2.0`);

@@ -1,50 +1,22 @@
 //! The device that needs no hardware.
 //!
-//! * within a process one copy in the poster's thread moves the data ([`loopback`]);
-//! * to another process of the host it can go through shared memory ([`shm`]);
+//! * within a process one copy in the poster's thread moves the data ([`loopback`](transport::loopback));
+//! * to another process of the host it can go through shared memory ([`shm`](transport::shm));
 //! * to any other peer it is iWARP over TCP ([`iwarp`] is the wire, [`engine`] serves the
 //!   sockets).
 //!
 //! An address of this device is an IP address, a connection qualifier up to 65535 a TCP port.
 
-mod connect;
-mod copy;
-mod cq;
-mod delivery;
-mod dial;
-mod ending;
-mod engine;
-mod entries;
-mod handshakes;
+pub(crate) mod cm;
+pub(crate) mod cq;
+pub(crate) mod engine;
+pub(crate) mod qp;
+pub(crate) mod upcalls;
+
 pub mod iwarp;
-pub mod keys;
-mod lead;
-pub(in crate::device) mod listen;
-mod looks;
-mod loopback;
-mod mr;
-mod mw;
+pub mod mem;
 pub mod params;
-mod polled;
-mod port;
-mod qp;
-mod queue;
-mod rounds;
-mod scratch;
-pub mod seat;
-pub mod shm;
-mod side;
-pub mod slot;
-mod socket;
-mod srq;
-mod stream;
-mod timers;
-mod trouble;
-mod unsent;
-mod upcall;
-mod view;
-mod watch;
-pub(in crate::device) mod wide;
+pub mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -54,17 +26,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+pub use self::cm::listener::{ConnRequest, Listener};
+pub use self::mem::region::Mr;
+pub use self::mem::window::Mw;
+pub use self::qp::srq::Srq;
 pub use cq::Cq;
-pub use listen::{ConnRequest, Listener};
-pub use mr::Mr;
-pub use mw::Mw;
 pub use qp::Qp;
-pub use srq::Srq;
 
 use self::engine::Engine;
 use self::params::Params;
-use self::side::Identity;
-use self::upcall::Events;
+use self::qp::state::Identity;
+use self::upcalls::Events;
 use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
@@ -110,7 +82,7 @@ pub struct Soft {
     attr: DeviceAttr,
     counts: Counts,
     engine: Engine,
-    ports: listen::Ports,
+    ports: cm::listener::Ports,
 }
 
 /// A protection domain.
@@ -139,15 +111,15 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_cqe: cq::MAX_CQE,
         max_sge: MAX_SGE,
         max_read_sge: MAX_SGE,
-        max_mr: keys::MAX_MR,
-        max_mr_size: mr::MAX_MR_SIZE,
+        max_mr: mem::key_table::MAX_MR,
+        max_mr_size: mem::region::MAX_MR_SIZE,
         max_pd: MAX_PD,
-        max_message_size: side::MAX_MESSAGE,
-        max_rdma_size: side::MAX_MESSAGE,
-        max_mw: mw::MAX_MW,
-        max_srq: srq::MAX_SRQ,
-        max_srq_wr: srq::MAX_SRQ_WR,
-        max_private_data: connect::MAX_PRIVATE as u32,
+        max_message_size: qp::state::MAX_MESSAGE,
+        max_rdma_size: qp::state::MAX_MESSAGE,
+        max_mw: mem::window::MAX_MW,
+        max_srq: qp::srq::MAX_SRQ,
+        max_srq_wr: qp::srq::MAX_SRQ_WR,
+        max_private_data: cm::MAX_PRIVATE as u32,
         mtu: MTU,
         transport_attr: vec![
             named("transport", "iwarp".into()),
@@ -210,7 +182,7 @@ impl Device for Soft {
         let params = Params::parse(params)?;
         let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
         if params.shares_memory()
-            && let Err(why) = shm::share::enable()
+            && let Err(why) = transport::shm::mapped::enable()
         {
             log::error!("memory=shared is without effect: {why}");
         }
@@ -220,7 +192,7 @@ impl Device for Soft {
             params,
             counts: Counts::default(),
             engine,
-            ports: listen::Ports::default(),
+            ports: cm::listener::Ports::default(),
         }))
     }
 
@@ -273,7 +245,7 @@ impl Device for Soft {
     }
 
     fn covers(&self, sge: &Sge) -> bool {
-        keys::covers(sge)
+        mem::key_table::covers(sge)
     }
 
     fn create_cq(
@@ -292,16 +264,16 @@ impl Device for Soft {
         max_sge: u32,
         handler: Arc<dyn SrqHandler>,
     ) -> Result<Arc<Srq>, DeviceError> {
-        if max_wr > srq::MAX_SRQ_WR || max_sge > MAX_SGE {
+        if max_wr > qp::srq::MAX_SRQ_WR || max_sge > MAX_SGE {
             return Err(DeviceError::Limit);
         }
-        count(&self.counts.srq, srq::MAX_SRQ)?;
+        count(&self.counts.srq, qp::srq::MAX_SRQ)?;
         let counter = self.counts.srq.clone();
         Ok(Srq::new(pd.id, max_wr, max_sge, handler, counter))
     }
 
     fn alloc_mw(self: &Arc<Self>, pd: &Pd) -> Result<Arc<Mw>, DeviceError> {
-        count(&self.counts.mw, mw::MAX_MW)?;
+        count(&self.counts.mw, mem::window::MAX_MW)?;
         Ok(Mw::new(pd.id, self.counts.mw.clone()))
     }
 
@@ -335,7 +307,7 @@ impl Device for Soft {
         backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<Listener, DeviceError> {
-        listen::listen(self, qual, backlog, handler)
+        cm::listener::listen(self, qual, backlog, handler)
     }
 
     fn listen_any(
@@ -343,7 +315,7 @@ impl Device for Soft {
         backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<(Listener, u64), DeviceError> {
-        listen::listen_any(self, backlog, handler)
+        cm::listener::listen_any(self, backlog, handler)
     }
 
     fn connect(
@@ -354,7 +326,7 @@ impl Device for Soft {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<(), DeviceError> {
-        connect::connect(self, qp, remote, qual, timeout, private_data)
+        cm::connect(self, qp, remote, qual, timeout, private_data)
     }
 
     fn accept(
@@ -363,10 +335,10 @@ impl Device for Soft {
         qp: &Arc<Qp>,
         private_data: &[u8],
     ) -> Result<(), DeviceError> {
-        connect::accept(request, qp, private_data)
+        cm::accept(request, qp, private_data)
     }
 
     fn reject(self: &Arc<Self>, request: ConnRequest, private_data: &[u8]) {
-        connect::reject(request, private_data);
+        cm::reject(request, private_data);
     }
 }

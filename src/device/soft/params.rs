@@ -60,7 +60,7 @@ pub const KEYS: &[Key] = &[
 
 /// How peers are reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// Within the process where possible, otherwise over TCP.
     Auto,
     /// Through shared memory where the peer is on this host, otherwise over TCP.
@@ -71,16 +71,16 @@ pub(super) enum Path {
 
 /// Where registered memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Memory {
+pub(crate) enum Memory {
     /// Where it was.
     Private,
-    /// Where peers of the host can map it: see [`share`](super::shm::share).
+    /// Where peers of the host can map it: see [`share`](crate::device::soft::transport::shm::mapped).
     Shared,
 }
 
 /// The parameters of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Params {
+pub(crate) struct Params {
     /// The address of the adapter; the port is 0.
     pub address: SocketAddr,
     /// Whether listeners are bound to that address alone.
@@ -166,7 +166,7 @@ fn wrong_key(key: &str, value: &str) -> String {
     }
 }
 
-pub(in crate::device) fn named_address(name: &str) -> Result<SocketAddr, String> {
+pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, 0));
     }
@@ -182,7 +182,7 @@ pub(in crate::device) fn named_address(name: &str) -> Result<SocketAddr, String>
 }
 
 /// IPv4 before IPv6, and addresses that are only good on one link last.
-pub(in crate::device) fn rank(address: &SocketAddr) -> u8 {
+pub(crate) fn rank(address: &SocketAddr) -> u8 {
     match address {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
@@ -204,7 +204,7 @@ pub(super) fn is_own_address(ip: IpAddr) -> bool {
 }
 
 /// An address of a network interface.
-pub(in crate::device) struct Interface {
+pub(crate) struct Interface {
     /// The name of the interface.
     pub name: String,
     /// The address; the port is 0.
@@ -223,7 +223,7 @@ fn interface_exists(name: &str) -> bool {
 }
 
 /// Every address of every interface, in the order of the system.
-pub(in crate::device) fn interfaces() -> Vec<Interface> {
+pub(crate) fn interfaces() -> Vec<Interface> {
     let mut list = std::ptr::null_mut();
     let mut found = Vec::new();
     // SAFETY: a valid place for the result.

@@ -14,7 +14,7 @@ use super::qp::{Phase, Qp};
 use super::{address, sys};
 use crate::device::CmEvent;
 use crate::device::report::{Cause, NobodyListens};
-use crate::device::soft::listen::candidates;
+use crate::device::soft::cm::listener::candidates;
 
 /// How long addresses and routes are looked for, at most.
 const RESOLVE: Duration = Duration::from_secs(10);

@@ -12,8 +12,8 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::connect::News;
 use super::id::CmId;
-use crate::device::soft::listen::{candidates, claim, is_wide};
-use crate::device::soft::wide::{self, Word};
+use crate::device::qualifier::{self, Word};
+use crate::device::soft::cm::listener::{candidates, claim, is_wide};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
 /// A listener, as requests find it.
@@ -111,12 +111,12 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
         return;
     };
     let private_data = if is_wide(listening.qual) {
-        match wide::unwrap(&news.private_data) {
+        match qualifier::unwrap(&news.private_data) {
             Some((Word::Ask, qual, data)) if qual == listening.qual => data.into(),
             other => {
                 // It wants another qualifier that led to the same port.
                 let answer = other.map_or(Vec::new(), |(_, qual, _)| {
-                    wide::wrap(Word::Foreign, qual, &[])
+                    qualifier::wrap(Word::Foreign, qual, &[])
                 });
                 id.reject(&answer, !answer.is_empty());
                 return;
@@ -147,7 +147,7 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u8]) {
-    let mut data = wide::wrap(Word::Own, request.qual, private_data);
+    let mut data = qualifier::wrap(Word::Own, request.qual, private_data);
     data.truncate(device.max_private);
     if let Some(id) = request.take() {
         id.reject(&data, true);

@@ -178,7 +178,7 @@ fn attributes(
         max_srq_wr: count(device.max_srq_wr).min(table::MAX_SLOTS / 2),
         max_private_data: if iwarp {
             // A wide qualifier takes its part.
-            (PRIVATE_IWARP - crate::device::soft::wide::LEN) as u32
+            (PRIVATE_IWARP - crate::device::qualifier::LEN) as u32
         } else {
             PRIVATE_IB as u32
         },

@@ -94,7 +94,7 @@ mod wide {
     };
 
     /// Bytes of a block: four registers.
-    pub(super) const BLOCK: usize = 256;
+    pub(crate) const BLOCK: usize = 256;
     /// Less is not worth it.
     pub(super) const MIN: usize = 4 * BLOCK;
 
@@ -114,7 +114,7 @@ mod wide {
     const NEAR: i64 = power(BLOCK as u32 * 8 + 32);
     const FAR: i64 = power(BLOCK as u32 * 8 - 32);
 
-    pub(super) fn is_there() -> bool {
+    pub(crate) fn is_there() -> bool {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
@@ -125,7 +125,7 @@ mod wide {
     /// As [`Crc::copy`](super::Crc::copy); `len` is [`MIN`] or more, and the processor has the
     /// instructions.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
-    pub(super) unsafe fn copy(
+    pub(crate) unsafe fn copy(
         from: *const u8,
         to: *mut u8,
         len: usize,

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::raw::{self, LOCAL, Raw};
 use super::*;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
-use crate::device::soft::shm::{self, Ends, Halt, Offer, State, Wire};
+use crate::device::soft::transport::shm::{self, Ends, Halt, Offer, State, Wire};
 
 /// Such a peer, as the initiator.
 struct Kin {

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::device::soft::shm;
+use crate::device::soft::transport::shm;
 
 const MANY: usize = 100;
 

@@ -2,10 +2,11 @@
 
 use super::raw::{responder, send_header, tagged};
 use super::*;
+use crate::device::soft::Mw;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::OP_READ_RESPONSE;
-use crate::device::soft::keys::{self, Fault};
-use crate::device::soft::{Mw, mw};
+use crate::device::soft::mem::key_table::{self, Fault};
+use crate::device::soft::mem::window;
 use crate::handle::pin;
 
 const BOTH: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
@@ -58,7 +59,7 @@ fn at(end: &End, offset: usize, rkey: u32) -> Remote {
 /// What the table says about a byte of the buffer.
 fn opens(end: &End, rkey: u32, offset: usize, need: Access) -> Result<(), Fault> {
     let addr = end.buffer as u64 + offset as u64;
-    keys::check(rkey, end.pd.id, addr, 1, need, &pin::pin())
+    key_table::check(rkey, end.pd.id, addr, 1, need, &pin::pin())
 }
 
 #[test]
@@ -296,9 +297,9 @@ fn a_bind_needs_a_connection_and_room() {
 #[test]
 fn as_many_windows_as_promised() {
     let device = Soft::open("127.0.0.1").unwrap();
-    assert_eq!(device.attr().max_mw, mw::MAX_MW);
+    assert_eq!(device.attr().max_mw, window::MAX_MW);
     let pd = device.alloc_pd().unwrap();
-    let all: Vec<_> = (0..mw::MAX_MW)
+    let all: Vec<_> = (0..window::MAX_MW)
         .map(|_| device.alloc_mw(&pd).unwrap())
         .collect();
     assert!(matches!(device.alloc_mw(&pd), Err(DeviceError::Resources)));

@@ -1,0 +1,338 @@
+//! Moving bytes between buffers of consumers.
+//!
+//! All addresses are those of registered memory, checked by the caller; the memory belongs to
+//! the consumer, who may look at it at any time from other threads.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::device::Sge;
+
+/// How much at the end of an RDMA write becomes visible after all the rest.
+const TAIL: usize = 16;
+
+/// Copies; the ranges may overlap.
+///
+/// # Safety
+/// Both ranges are `len` bytes of memory that may be read, and written, respectively.
+#[inline(always)]
+pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
+    // Not worth a call for one or two words, the most usual messages.
+    if (8..=16).contains(&len) {
+        // SAFETY: the caller's promise: the two words are in the ranges and cover them.
+        unsafe {
+            let first = from.cast::<u64>().read_unaligned();
+            let last = from.add(len - 8).cast::<u64>().read_unaligned();
+            to.cast::<u64>().write_unaligned(first);
+            to.add(len - 8).cast::<u64>().write_unaligned(last);
+        }
+        return;
+    }
+    // SAFETY: the caller's promise; `copy` allows overlap.
+    unsafe { std::ptr::copy(from, to, len) }
+}
+
+/// Copies so that the last bytes become visible last, in ascending order: programs wait for an
+/// RDMA write by looking at the end of its target.
+///
+/// # Safety
+/// As [`plain`].
+#[inline]
+pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) {
+    if len == 8 && to.cast::<u64>().is_aligned() {
+        // SAFETY: the word is all of both ranges. Others who touch the memory are outside of Rust.
+        unsafe {
+            let word = from.cast::<u64>().read_unaligned();
+            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
+        }
+        return;
+    }
+    let tail_len = len.min(TAIL);
+    let bulk = len - tail_len;
+    let mut tail = [0u8; TAIL];
+    // SAFETY: all inside the two ranges. The tail is taken first: with ranges that overlap the
+    // copy of the rest may overwrite it.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from.add(bulk), tail.as_mut_ptr(), tail_len);
+        std::ptr::copy(from, to, bulk);
+        fence(Ordering::Release);
+        store_ascending(to.add(bulk), &tail[..tail_len]);
+    }
+}
+
+/// Stores in pieces as large as alignment allows, so that an aligned word at the end appears
+/// at once.
+///
+/// # Safety
+/// `to` is writable for the length of `bytes`.
+unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let aligned = 1usize << (to.addr().trailing_zeros().min(3));
+        let n = if aligned <= bytes.len() {
+            aligned
+        } else {
+            1 << bytes.len().ilog2()
+        };
+        let (piece, rest) = bytes.split_at(n);
+        // SAFETY: `n` bytes at `to` are writable, and `to` is aligned to `n`. Others who touch
+        // the memory are outside of Rust.
+        unsafe {
+            match *piece {
+                [a, b, c, d, e, f, g, h] => AtomicU64::from_ptr(to.cast()).store(
+                    u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+                    Ordering::Release,
+                ),
+                [a, b, c, d] => AtomicU32::from_ptr(to.cast())
+                    .store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release),
+                [a, b] => AtomicU16::from_ptr(to.cast())
+                    .store(u16::from_ne_bytes([a, b]), Ordering::Release),
+                _ => AtomicU8::from_ptr(to).store(piece[0], Ordering::Release),
+            }
+            to = to.add(n);
+        }
+        bytes = rest;
+    }
+}
+
+/// A position in a list of segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    rest: &'a [Sge],
+    /// Bytes of `rest[0]` that are behind.
+    done: u32,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the start of `sges`.
+    pub fn new(sges: &'a [Sge]) -> Self {
+        Cursor {
+            rest: sges,
+            done: 0,
+        }
+    }
+
+    /// `skip` bytes behind the start.
+    pub fn at(sges: &'a [Sge], skip: u64) -> Self {
+        let mut cursor = Self::new(sges);
+        cursor.advance(skip);
+        cursor
+    }
+
+    /// Moves `n` bytes on.
+    #[inline]
+    pub fn advance(&mut self, n: u64) {
+        let mut left = n;
+        while let Some((_, n)) = self.take(left) {
+            left -= n;
+        }
+    }
+
+    /// The next contiguous piece, of at most `max` bytes, and moves behind it; `None` at the
+    /// end, and for a `max` of 0.
+    #[inline]
+    pub fn take(&mut self, max: u64) -> Option<(*mut u8, u64)> {
+        loop {
+            let first = self.rest.first()?;
+            let left = u64::from(first.len - self.done);
+            if left == 0 {
+                self.rest = &self.rest[1..];
+                self.done = 0;
+                continue;
+            }
+            let n = left.min(max);
+            if n == 0 {
+                return None;
+            }
+            let at = (first.addr + u64::from(self.done)) as *mut u8;
+            self.done += n as u32;
+            return Some((at, n));
+        }
+    }
+}
+
+/// Copies `len` bytes from segments to segments, both at least that long.
+///
+/// # Safety
+/// The pieces passed are readable, respectively writable.
+#[inline(never)]
+pub unsafe fn segments(mut from: Cursor<'_>, mut to: Cursor<'_>, len: u64) {
+    let mut left = len;
+    let mut source = None;
+    while left > 0 {
+        let Some((src, have)) = source.take().or_else(|| from.take(left)) else {
+            return;
+        };
+        let Some((dst, n)) = to.take(have.min(left)) else {
+            return;
+        };
+        // SAFETY: `n` is not more than either piece.
+        unsafe { plain(src, dst, n as usize) };
+        if n < have {
+            // SAFETY: inside the piece.
+            source = Some((unsafe { src.add(n as usize) }, have - n));
+        }
+        left -= n;
+    }
+}
+
+/// [`segments`] from the beginning of both: of one segment each, mostly.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (from, to) {
+            ([from], [to]) => plain(from.addr as *const u8, to.addr as *mut u8, len as usize),
+            _ => segments(Cursor::new(from), Cursor::new(to), len.into()),
+        }
+    }
+}
+
+/// Copies segments to one range, the last bytes last.
+///
+/// # Safety
+/// The segments are readable; the range at `to` is writable for `len`, which the segments
+/// hold at least.
+#[inline]
+pub unsafe fn gather_tail_last(mut from: Cursor<'_>, mut to: *mut u8, len: u64) {
+    let mut left = len;
+    while let Some((src, n)) = from.take(left) {
+        left -= n;
+        // SAFETY: `n` bytes of both are inside what the caller promised.
+        unsafe {
+            if left == 0 {
+                tail_last(src, to, n as usize);
+            } else {
+                plain(src, to, n as usize);
+            }
+            to = to.add(n as usize);
+        }
+    }
+}
+
+/// Copies `len` bytes to segments that hold at least as much.
+///
+/// # Safety
+/// The bytes are readable, the segments writable.
+#[inline]
+pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
+    let mut left = len as u64;
+    while let Some((dst, n)) = to.take(left) {
+        // SAFETY: not more than either has.
+        unsafe {
+            plain(from, dst, n as usize);
+            from = from.add(n as usize);
+        }
+        left -= n;
+    }
+}
+
+/// [`gather`] from the beginning of segments: of one, mostly.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match from {
+            [only] => plain(only.addr as *const u8, to, len),
+            _ => _ = gather(Cursor::new(from), to, len),
+        }
+    }
+}
+
+/// Copies `len` bytes from segments that hold at least as much to one range, in any order.
+/// Gives where the rest begins.
+///
+/// # Safety
+/// The segments are readable, the range is writable.
+#[inline(never)]
+pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
+    let mut left = len as u64;
+    while let Some((src, n)) = from.take(left) {
+        // SAFETY: not more than either has.
+        unsafe {
+            plain(src, to, n as usize);
+            to = to.add(n as usize);
+        }
+        left -= n;
+    }
+    from
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn pattern(n: usize) -> Vec<u8> {
+        (0..n).map(|i| (i * 31 + 7) as u8).collect()
+    }
+
+    #[test]
+    fn every_length_and_alignment_arrives() {
+        let src = pattern(64);
+        for offset in 0..9 {
+            for len in 0..40 {
+                let mut dst = vec![0u8; 64];
+                // SAFETY: both vectors hold more.
+                unsafe { tail_last(src.as_ptr().add(3), dst.as_mut_ptr().add(offset), len) };
+                assert_eq!(dst[offset..offset + len], src[3..3 + len]);
+                assert!(
+                    dst[..offset]
+                        .iter()
+                        .chain(&dst[offset + len..])
+                        .all(|b| *b == 0)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_ranges_are_moved() {
+        for (from, to) in [(0, 5), (5, 0), (0, 40), (40, 0), (7, 7)] {
+            let mut buf = pattern(200);
+            let expected = buf[from..from + 100].to_vec();
+            let p = buf.as_mut_ptr();
+            // SAFETY: inside the vector.
+            unsafe { tail_last(p.add(from), p.add(to), 100) };
+            assert_eq!(buf[to..to + 100], expected[..]);
+        }
+    }
+
+    /// Segments of these lengths, one behind the other.
+    pub fn cut(base: &mut [u8], lens: &[usize]) -> Vec<Sge> {
+        let mut at = base.as_mut_ptr() as u64;
+        lens.iter()
+            .map(|len| {
+                let sge = Sge {
+                    addr: at,
+                    len: *len as u32,
+                    lkey: 0,
+                };
+                at += *len as u64;
+                sge
+            })
+            .collect()
+    }
+
+    #[test]
+    fn segments_of_any_shape() {
+        let mut src = pattern(100);
+        for from in [&[100][..], &[1, 0, 9, 90], &[50, 50], &[0, 0, 99, 1]] {
+            for to in [&[100][..], &[33, 33, 34], &[0, 7, 0, 93]] {
+                let mut dst = vec![0u8; 100];
+                let (f, t) = (cut(&mut src, from), cut(&mut dst, to));
+                // SAFETY: the segments lie in the two vectors.
+                unsafe { segments(Cursor::new(&f), Cursor::new(&t), 100) };
+                assert_eq!(dst, src);
+                let mut dst = vec![0u8; 100];
+                // SAFETY: as above; 90 bytes are there behind the first 10.
+                unsafe { gather_tail_last(Cursor::at(&f, 10), dst.as_mut_ptr(), 90) };
+                assert_eq!(dst[..90], src[10..]);
+                assert!(dst[90..].iter().all(|b| *b == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Memory regions.
+
+use std::sync::LazyLock;
+
+use super::key_entry::Run;
+use super::key_table::{Opening, Region};
+use crate::device::soft::transport::shm::mapped;
+use crate::device::{Access, DeviceError, MemoryRegion};
+
+/// Bytes of one region: all of user space.
+pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
+
+/// A registered region.
+pub struct Mr {
+    region: Region,
+    remote: bool,
+    addr: u64,
+    len: u64,
+}
+
+impl Mr {
+    /// With `shared`, peers of the host may map what can be mapped of the memory.
+    pub(crate) fn new(
+        pd: u32,
+        addr: u64,
+        len: u64,
+        access: Access,
+        shared: bool,
+    ) -> Result<Mr, DeviceError> {
+        if len > MAX_MR_SIZE {
+            return Err(DeviceError::Limit);
+        }
+        if addr.checked_add(len).is_none() {
+            return Err(DeviceError::BadMemory);
+        }
+        probe(addr, len, access)?;
+        let register = |run| {
+            Region::register(&Opening {
+                pd,
+                addr,
+                len,
+                access,
+                region: None,
+                run,
+            })
+        };
+        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let region = if shared && remote {
+            mapped::share(addr, len, register)
+        } else {
+            let region = register(Run::default());
+            mapped::moves_are_over();
+            region
+        };
+        Ok(Mr {
+            region: region.ok_or(DeviceError::Resources)?,
+            remote,
+            addr,
+            len,
+        })
+    }
+
+    /// What a window is bound to.
+    pub(crate) fn region(&self) -> Region {
+        self.region
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        self.region.deregister();
+        mapped::settle(self.addr, self.len);
+    }
+}
+
+impl MemoryRegion for Mr {
+    fn lkey(&self) -> u32 {
+        self.region.key
+    }
+
+    fn rkey(&self) -> u32 {
+        if self.remote { self.region.key } else { 0 }
+    }
+}
+
+/// Asks the kernel whether the range is mapped and may be used as asked, and makes it present.
+fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
+    if len == 0 {
+        return Ok(());
+    }
+    let page = rustix::param::page_size() as u64;
+    let start = addr & !(page - 1);
+    let end = (addr + len)
+        .checked_next_multiple_of(page)
+        .ok_or(DeviceError::BadMemory)?;
+    let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
+    // Since Linux 5.14. A call for no memory at all tells whether the kernel knows the advice.
+    static POPULATE: LazyLock<bool> = LazyLock::new(|| {
+        // SAFETY: no memory is involved.
+        unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
+    });
+    let done = if *POPULATE {
+        let advice = if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
+            libc::MADV_POPULATE_WRITE
+        } else {
+            libc::MADV_POPULATE_READ
+        };
+        loop {
+            // SAFETY: populating changes no contents, whatever is there.
+            let rc = unsafe { libc::madvise(start, len, advice) };
+            let again = matches!(
+                std::io::Error::last_os_error().raw_os_error(),
+                Some(libc::EINTR | libc::EAGAIN)
+            );
+            if rc == 0 || !again {
+                break rc == 0;
+            }
+        }
+    } else {
+        // Asks for nothing that the kernel would not do anyway, but fails on a hole.
+        // SAFETY: no contents change.
+        unsafe { libc::msync(start, len, libc::MS_ASYNC) == 0 }
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(DeviceError::BadMemory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::soft::mem::key_table::{Fault, check, invalidate};
+    use crate::handle::pin;
+
+    const ALL: Access = Access::all();
+
+    fn region(buf: &mut [u8], pd: u32, access: Access) -> Result<Mr, DeviceError> {
+        let addr = buf.as_mut_ptr() as u64;
+        Mr::new(pd, addr, buf.len() as u64, access, false)
+    }
+
+    #[test]
+    fn a_key_opens_what_it_was_made_for() {
+        let mut buf = vec![0u8; 100];
+        let addr = buf.as_ptr() as u64;
+        let mr = region(&mut buf, 7, Access::LOCAL_READ | Access::REMOTE_READ).unwrap();
+        let key = mr.lkey();
+        assert_ne!(key, 0);
+        assert_eq!(mr.rkey(), key);
+        let g = pin::pin();
+        let read = Access::REMOTE_READ;
+        assert_eq!(check(key, 7, addr, 100, read, &g), Ok(()));
+        assert_eq!(check(key, 7, addr + 99, 1, read, &g), Ok(()));
+        assert_eq!(check(key, 8, addr, 1, read, &g), Err(Fault::Domain));
+        for (a, n) in [(addr - 1, 1), (addr, 101), (addr + 100, 1), (u64::MAX, 2)] {
+            assert_eq!(check(key, 7, a, n, read, &g), Err(Fault::Bounds));
+        }
+        let write = Access::REMOTE_WRITE;
+        assert_eq!(check(key, 7, addr, 1, write, &g), Err(Fault::Access));
+        for other in [0, key ^ 1, key ^ 0x100, key ^ 0x8000_0000] {
+            assert_eq!(check(other, 7, addr, 1, read, &g), Err(Fault::Key));
+            assert_eq!(check(other, 7, addr, 0, read, &g), Ok(()));
+        }
+        drop(g);
+        drop(mr);
+        let g = pin::pin();
+        assert_eq!(check(key, 7, addr, 1, read, &g), Err(Fault::Key));
+    }
+
+    #[test]
+    fn invalidation_ends_remote_access_alone() {
+        let mut buf = vec![0u8; 100];
+        let addr = buf.as_ptr() as u64;
+        let mr = region(&mut buf, 7, ALL).unwrap();
+        let key = mr.lkey();
+        let g = pin::pin();
+        assert_eq!(invalidate(key, 8, &g), Err(Fault::Domain));
+        assert_eq!(invalidate(key, 7, &g), Ok(()));
+        assert_eq!(invalidate(key, 7, &g), Err(Fault::Access));
+        let faults = [
+            (Access::REMOTE_WRITE, Err(Fault::Access)),
+            (Access::REMOTE_READ, Err(Fault::Access)),
+            (Access::LOCAL_WRITE, Ok(())),
+        ];
+        for (need, result) in faults {
+            assert_eq!(check(key, 7, addr, 1, need, &g), result);
+        }
+        drop(g);
+        drop(mr);
+        let mr = region(&mut buf, 7, Access::LOCAL_READ).unwrap();
+        assert_eq!(mr.rkey(), 0);
+    }
+
+    #[test]
+    fn memory_must_be_there() {
+        let page = rustix::param::page_size();
+        // SAFETY: a new mapping.
+        let map = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                3 * page,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::PRIVATE,
+            )
+        }
+        .unwrap();
+        // SAFETY: the last page of the mapping, which nothing uses.
+        unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
+        let at = map as u64;
+        let make = |off: usize, len: usize, access| {
+            Mr::new(1, at + off as u64, len as u64, access, false).map(|_| ())
+        };
+        assert_eq!(make(0, 2 * page, Access::LOCAL_READ), Ok(()));
+        let bad = Err(DeviceError::BadMemory);
+        assert_eq!(make(0, 2 * page + 1, Access::LOCAL_READ), bad);
+        assert_eq!(make(2 * page, 1, Access::LOCAL_READ), bad);
+        if Mr::new(1, 8, 8, Access::LOCAL_READ, false).is_ok() {
+            panic!("page zero was taken");
+        }
+        // Only kernels that populate can tell; the test machines do.
+        assert_eq!(make(0, 8, Access::REMOTE_WRITE), bad);
+        assert_eq!(make(0, usize::MAX >> 17, Access::LOCAL_READ), bad);
+        let limit = Err(DeviceError::Limit);
+        assert_eq!(make(0, usize::MAX, Access::LOCAL_READ), limit);
+        // SAFETY: the rest of the mapping, which nothing uses.
+        unsafe { rustix::mm::munmap(map, 2 * page) }.unwrap();
+    }
+
+    #[test]
+    fn keys_do_not_come_back_soon() {
+        let mut buf = vec![0u8; 8];
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..200 {
+            assert!(seen.insert(region(&mut buf, 1, ALL).unwrap().lkey()));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A piece of a message that came over a wire goes to the receive that is at the head.
+
+use super::state::Side;
+use crate::device::WcStatus;
+use crate::device::soft::mem::copy::{self, Cursor};
+use crate::device::soft::mem::key_table;
+use crate::device::soft::upcalls::Upcalls;
+use crate::handle::Guard;
+
+/// Where a piece of a message belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub offset: u32,
+    pub last: bool,
+    pub solicited: bool,
+    pub invalidate: Option<u32>,
+}
+
+/// Why a piece could not be placed. The receive has failed, but for a wrong key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Undelivered {
+    /// There is no receive.
+    NoReceive,
+    /// It is too short.
+    TooLong,
+    /// Its memory is not registered any more.
+    Memory,
+    /// The key to invalidate is not one.
+    Key,
+}
+
+/// Places a message that came whole in a receive of one segment, and completes that. False if it
+/// takes [`deliver`]; nothing has happened then.
+///
+/// # Safety
+/// `len` bytes at `from` may be read.
+#[inline(always)]
+pub(crate) unsafe fn deliver_whole(
+    from: *const u8,
+    len: usize,
+    solicited: bool,
+    me: &mut Side,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> bool {
+    let Some((receive, sges @ [into])) = me.rq.front() else {
+        return false;
+    };
+    if len > into.len as usize || me.check_receive(sges, guard).is_err() {
+        return false;
+    }
+    // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
+    // promise.
+    unsafe { copy::plain(from, into.addr as *mut u8, len) };
+    let receive = *receive;
+    me.rq.advance();
+    me.complete_recv(&receive, WcStatus::Success, len as u32, solicited, None, up);
+    true
+}
+
+/// Places a piece, and completes the receive with the last one.
+///
+/// # Safety
+/// `len` bytes at `from` may be read.
+#[inline]
+pub(crate) unsafe fn deliver(
+    part: Part,
+    from: *const u8,
+    len: usize,
+    me: &mut Side,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Result<(), Undelivered> {
+    let Some((receive, sges)) = me.rq.front() else {
+        return Err(Undelivered::NoReceive);
+    };
+    let receive = *receive;
+    let end = u64::from(part.offset) + len as u64;
+    let failed = if end > receive.len {
+        Some((WcStatus::LocalLength, Undelivered::TooLong))
+    } else if me.check_receive(sges, guard).is_err() {
+        Some((WcStatus::LocalProtection, Undelivered::Memory))
+    } else {
+        None
+    };
+    if let Some((status, why)) = failed {
+        me.fail_recv(status, up);
+        return Err(why);
+    }
+    let target = Cursor::at(sges, u64::from(part.offset));
+    // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
+    // promise.
+    unsafe { copy::scatter(from, len, target) };
+    if part.last {
+        if let Some(rkey) = part.invalidate {
+            key_table::invalidate(rkey, me.id.pd, guard).map_err(|_| Undelivered::Key)?;
+        }
+        me.rq.advance();
+        me.complete_recv(
+            &receive,
+            WcStatus::Success,
+            end as u32,
+            part.solicited,
+            part.invalidate,
+            up,
+        );
+    }
+    Ok(())
+}

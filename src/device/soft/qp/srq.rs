@@ -1,0 +1,209 @@
+//! Shared receive queues.
+//!
+//! A queue pair takes a buffer when a message for it arrives. If there is none it waits in
+//! line: buffers go to those who wait in the order in which they came, and a queue pair that
+//! does not wait takes only what is left over. Whoever posts a buffer serves the line, with no
+//! lock of the queue held: the lock of the queue is taken inside those of queue pairs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::Qp;
+use super::state::total;
+use super::work_queue::{Receive, Ring};
+use crate::device::soft::mem::key_table;
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler};
+use crate::handle::pin;
+
+/// Shared receive queues of one device.
+pub(crate) const MAX_SRQ: u32 = 1 << 16;
+/// Buffers of one.
+pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
+
+struct State {
+    ring: Ring<Receive>,
+    /// One call is due when fewer buffers are left; 0 if none is.
+    limit: u32,
+    /// Queue pairs with messages but without buffers, in the order of their turns.
+    waiting: VecDeque<Weak<Qp>>,
+    /// Buffers that are kept for queue pairs whose turn it is.
+    granted: usize,
+}
+
+/// A shared receive queue.
+pub struct Srq {
+    pub(crate) pd: u32,
+    pub(crate) max_sge: u32,
+    state: Mutex<State>,
+    handler: Arc<dyn SrqHandler>,
+    /// Queues of the device, to give back.
+    count: Arc<AtomicU32>,
+}
+
+/// Where a queue pair is in the line for buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Turn {
+    /// Not in it.
+    #[default]
+    Out,
+    /// In it.
+    Waits,
+    /// A buffer is kept for it.
+    Granted,
+}
+
+impl Srq {
+    /// `count` has counted it already.
+    pub(crate) fn new(
+        pd: u32,
+        max_wr: u32,
+        max_sge: u32,
+        handler: Arc<dyn SrqHandler>,
+        count: Arc<AtomicU32>,
+    ) -> Arc<Srq> {
+        Arc::new(Srq {
+            pd,
+            max_sge,
+            state: Mutex::new(State {
+                ring: Ring::new(max_wr, max_sge),
+                limit: 0,
+                waiting: VecDeque::new(),
+                granted: 0,
+            }),
+            handler,
+            count,
+        })
+    }
+
+    pub(crate) fn handler(&self) -> &dyn SrqHandler {
+        &*self.handler
+    }
+
+    /// Moves the oldest buffer to `to`, the receives of queue pair `qp`, which gets in line if
+    /// there is none for it.
+    ///
+    /// # Errors
+    /// See [`Ring::push`]; the buffer stays then.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        qp: &Weak<Qp>,
+        turn: &mut Turn,
+        to: &mut Ring<Receive>,
+        up: &mut Upcalls,
+    ) -> Result<bool, PostError> {
+        let mut guarded = self.state.lock();
+        let state = &mut *guarded;
+        let promised = match turn {
+            Turn::Granted => 0,
+            _ => state.granted + state.waiting.len(),
+        };
+        let buffer = state.ring.front().filter(|_| state.ring.len() > promised);
+        let Some((receive, sges)) = buffer else {
+            if *turn == Turn::Out {
+                *turn = Turn::Waits;
+                state.waiting.push_back(qp.clone());
+            }
+            return Ok(false);
+        };
+        to.push(*receive, sges)?;
+        state.ring.pop();
+        if *turn == Turn::Granted {
+            *turn = Turn::Out;
+            state.granted -= 1;
+        }
+        if state.ring.len() < state.limit as usize {
+            state.limit = 0;
+            drop(guarded);
+            up.limit(self);
+        }
+        Ok(true)
+    }
+
+    /// How many are in line.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
+    /// Takes a queue pair out of the line.
+    pub(crate) fn forget(&self, qp: &Weak<Qp>) {
+        self.state.lock().waiting.retain(|w| !w.ptr_eq(qp));
+    }
+
+    /// Gives those in line their turns, as far as the buffers go.
+    fn serve(&self, up: &mut Upcalls) {
+        loop {
+            let mut state = self.state.lock();
+            if state.ring.len() <= state.granted {
+                return;
+            }
+            let Some(qp) = state.waiting.pop_front() else {
+                return;
+            };
+            state.granted += 1;
+            drop(state);
+            let taken = qp.upgrade().is_some_and(|qp| qp.take_turn(up));
+            if !taken {
+                self.state.lock().granted -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SharedReceiveQueue for Srq {
+    fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if wr.sges.len() > self.max_sge as usize {
+            return Err(PostError::TooManySegments);
+        }
+        let guard = pin::pin();
+        key_table::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
+        drop(guard);
+        let receive = Receive {
+            wr_id: wr.wr_id,
+            flags: wr.flags,
+            len: total(wr.sges),
+        };
+        let mut state = self.state.lock();
+        state.ring.push(receive, wr.sges)?;
+        let awaited = !state.waiting.is_empty();
+        drop(state);
+        if awaited {
+            let mut up = Upcalls::default();
+            self.serve(&mut up);
+            up.run();
+        }
+        Ok(())
+    }
+
+    fn resize(&self, max_wr: u32) -> Result<(), DeviceError> {
+        if max_wr > MAX_SRQ_WR {
+            return Err(DeviceError::Limit);
+        }
+        self.state.lock().ring.reshape(max_wr, self.max_sge)
+    }
+
+    fn arm_limit(&self, limit: u32) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        let reached = state.ring.len() < limit as usize;
+        state.limit = if reached { 0 } else { limit };
+        drop(state);
+        if reached {
+            self.handler.limit();
+        }
+        Ok(())
+    }
+
+    fn available(&self) -> Option<u32> {
+        Some(self.state.lock().ring.len() as u32)
+    }
+}

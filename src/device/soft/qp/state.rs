@@ -1,0 +1,492 @@
+//! One end of a connection: the state of a queue pair and its two work queues.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use super::Qp;
+use super::srq::{Srq, Turn};
+use super::work_queue::{Op, Receive, Request, Ring, Transfer};
+use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
+use crate::device::soft::cq::Cq;
+use crate::device::soft::engine::Timer;
+use crate::device::soft::engine::event_order::Handshake;
+use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::window::Bind;
+use crate::device::soft::upcalls::{Events, Upcalls};
+use crate::device::{
+    Access, CmEvent, Completion, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp,
+    WcStatus, WrFlags,
+};
+use crate::handle::Guard;
+
+/// Bytes of one message or RDMA operation.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
+
+/// Where a queue pair is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// As created.
+    Idle,
+    /// On the way to a connection, on either side.
+    Connecting,
+    /// Data flows.
+    Connected,
+    /// A graceful end waits for the requests that were queued.
+    Closing,
+    /// The connection, or the attempt, is over.
+    Ended,
+    /// Destroyed.
+    Gone,
+}
+
+/// What a queue pair is made of; replaced as a whole.
+pub(crate) struct Identity {
+    pub attr: QpAttr,
+    pub pd: u32,
+    pub send_cq: Option<Arc<Cq>>,
+    pub recv_cq: Option<Arc<Cq>>,
+    pub srq: Option<Arc<Srq>>,
+    pub events: Arc<Events>,
+}
+
+impl Identity {
+    /// The protection domain of receives.
+    #[inline]
+    fn recv_pd(&self) -> u32 {
+        self.srq.as_ref().map_or(self.pd, |srq| srq.pd)
+    }
+
+    fn receives(&self) -> (u32, u32) {
+        match &self.srq {
+            // Messages come one after the other, and so do the buffers.
+            Some(srq) => (1, srq.max_sge),
+            None => (self.attr.max_recv_wr, self.attr.max_recv_sge),
+        }
+    }
+
+    fn receive_ring(&self) -> Ring<Receive> {
+        let (limit, stride) = self.receives();
+        Ring::new(limit, stride)
+    }
+}
+
+/// Whether a message has a receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Supply {
+    /// At the head of the queue.
+    Ready,
+    /// Not yet.
+    Empty,
+    /// The queue pair has more buffers of its shared receive queue than it may.
+    Excess,
+}
+
+/// What changes. Guarded by the lock of the [`Lane`](crate::device::soft::qp::Lane) it sits in.
+pub(crate) struct Side {
+    pub id: Arc<Identity>,
+    /// The queue pair itself.
+    qp: Weak<Qp>,
+    pub phase: Phase,
+    /// Whether the consumer was told that the connection is established. What the peer sends
+    /// waits until then.
+    pub told: bool,
+    /// Counts attempts to connect, so that the outcome of one is not taken for another's.
+    pub attempt: u64,
+    pub sq: Ring<Request>,
+    pub rq: Ring<Receive>,
+    /// What the binds in the send queue are to do that are not executed.
+    pub binds: VecDeque<Bind>,
+    /// Its place in the line for buffers of the shared receive queue.
+    pub turn: Turn,
+    /// Marks on the number of those buffers.
+    soft_mark: Option<u32>,
+    hard_mark: Option<u32>,
+    /// A graceful end waits until the send queue has got here.
+    pub close_at: Option<u64>,
+    /// Limits the wait of a graceful end over loopback for receives of the peer.
+    pub linger: Option<Timer>,
+    /// RDMA reads that may be outstanding, as negotiated.
+    pub ord: u32,
+    /// Local and remote address.
+    pub addrs: Option<(SocketAddr, SocketAddr)>,
+    /// The connection qualifier, and the way to the peer as far as it is known, for the log.
+    pub qual: u64,
+    pub path: Path<'static>,
+}
+
+/// The operation in a completion.
+#[inline]
+fn wc_op(op: &SendOp) -> WcOp {
+    match op {
+        SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
+        SendOp::RdmaWrite(_) => WcOp::RdmaWrite,
+        SendOp::RdmaRead { .. } => WcOp::RdmaRead,
+    }
+}
+
+/// What a request needs of its local segments.
+#[inline]
+pub(crate) fn local_access(op: &SendOp) -> Access {
+    match op {
+        SendOp::RdmaRead { .. } => Access::LOCAL_WRITE,
+        _ => Access::LOCAL_READ,
+    }
+}
+
+/// Bytes of all segments.
+#[inline(always)]
+pub(crate) fn total(sges: &[Sge]) -> u64 {
+    match sges {
+        [only] => only.len.into(),
+        sges => sges.iter().map(|s| u64::from(s.len)).sum(),
+    }
+}
+
+impl Side {
+    pub fn new(id: Arc<Identity>, qp: Weak<Qp>) -> Side {
+        let attr = &id.attr;
+        Side {
+            phase: Phase::Idle,
+            told: false,
+            attempt: 0,
+            sq: Ring::new(attr.max_send_wr, attr.max_send_sge),
+            rq: id.receive_ring(),
+            binds: VecDeque::new(),
+            turn: Turn::Out,
+            soft_mark: None,
+            hard_mark: None,
+            close_at: None,
+            linger: None,
+            ord: 0,
+            addrs: None,
+            qual: 0,
+            path: Path::Undecided,
+            qp,
+            id,
+        }
+    }
+
+    /// Whether data flows.
+    pub fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Connected | Phase::Closing)
+    }
+
+    /// Whether the send queue takes a request.
+    #[inline]
+    pub fn admit_request(&self) -> Result<(), PostError> {
+        if matches!(self.phase, Phase::Idle | Phase::Connecting | Phase::Gone) {
+            return Err(PostError::NotConnected);
+        }
+        if self.sq.is_full() {
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    /// The bytes of `wr`, if it may be executed or queued.
+    #[inline(always)]
+    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<u32, PostError> {
+        self.admit_request()?;
+        if wr.sges.len() > self.id.attr.max_send_sge as usize {
+            return Err(PostError::TooManySegments);
+        }
+        key_table::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
+        let bytes = total(wr.sges);
+        let len = match wr.op {
+            SendOp::RdmaRead { len, .. } if u64::from(len) > bytes => {
+                return Err(PostError::Length);
+            }
+            SendOp::RdmaRead { len, .. } => u64::from(len),
+            _ => bytes,
+        };
+        if len > u64::from(MAX_MESSAGE) {
+            return Err(PostError::Length);
+        }
+        Ok(len as u32)
+    }
+
+    /// The receive of `wr`, if it may be queued.
+    #[inline(always)]
+    pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
+        if self.phase == Phase::Gone || self.id.srq.is_some() || self.rq.is_full() {
+            return Err(PostError::QueueFull);
+        }
+        if wr.sges.len() > self.id.attr.max_recv_sge as usize {
+            return Err(PostError::TooManySegments);
+        }
+        key_table::check_all(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
+        Ok(Receive {
+            wr_id: wr.wr_id,
+            flags: wr.flags,
+            len: total(wr.sges),
+        })
+    }
+
+    /// Sees to it that the message which comes next has a receive, if possible.
+    #[inline]
+    pub fn supply(&mut self, up: &mut Upcalls) -> Supply {
+        if !self.rq.is_empty() {
+            Supply::Ready
+        } else if self.id.srq.is_none() {
+            Supply::Empty
+        } else {
+            self.supply_shared(up)
+        }
+    }
+
+    fn supply_shared(&mut self, up: &mut Upcalls) -> Supply {
+        let Some(srq) = &self.id.srq else {
+            return Supply::Empty;
+        };
+        match srq.take(&self.qp, &mut self.turn, &mut self.rq, up) {
+            Ok(true) if self.check_marks(up) => Supply::Ready,
+            Ok(false) => Supply::Empty,
+            // No memory for the buffer is as bad as no buffer.
+            Ok(true) | Err(_) => Supply::Excess,
+        }
+    }
+
+    /// Sets the marks; false if the hard one is exceeded.
+    pub fn set_marks(&mut self, soft: Option<u32>, hard: Option<u32>, up: &mut Upcalls) -> bool {
+        self.soft_mark = soft;
+        self.hard_mark = hard;
+        self.check_marks(up)
+    }
+
+    fn check_marks(&mut self, up: &mut Upcalls) -> bool {
+        let held = self.rq.len();
+        let exceeded = |mark: Option<u32>| mark.is_some_and(|mark| held > mark as usize);
+        if exceeded(self.soft_mark) {
+            self.soft_mark = None;
+            up.soft_watermark(&self.id.events);
+        }
+        !exceeded(self.hard_mark)
+    }
+
+    /// Checks that the segments of a receive may be written still.
+    #[inline]
+    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), key_table::Fault> {
+        key_table::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
+    }
+
+    /// Executes the bind that is next in the send queue.
+    pub fn bind(&mut self, guard: &Guard) -> WcStatus {
+        if self
+            .binds
+            .pop_front()
+            .is_some_and(|bind| bind.execute(guard))
+        {
+            WcStatus::Success
+        } else {
+            WcStatus::BindFailed
+        }
+    }
+
+    /// Other parts, before there is a connection.
+    ///
+    /// # Errors
+    /// [`DeviceError::Limit`] if the receives that are posted do not fit,
+    /// [`DeviceError::Unsupported`] if there is a connection.
+    pub fn modify(&mut self, id: Arc<Identity>) -> Result<(), DeviceError> {
+        if self.phase != Phase::Idle {
+            return Err(DeviceError::Unsupported);
+        }
+        let (limit, stride) = id.receives();
+        self.rq.reshape(limit, stride)?;
+        self.sq = Ring::new(id.attr.max_send_wr, id.attr.max_send_sge);
+        self.id = id;
+        Ok(())
+    }
+
+    /// Completes a request that was queued.
+    #[inline(never)]
+    pub fn complete(&self, request: &Request, status: WcStatus, up: &mut Upcalls) {
+        let op = match &request.op {
+            Op::Transfer(op) => wc_op(op),
+            Op::Bind { context } => WcOp::Bind { context: *context },
+        };
+        self.complete_as(op, request.wr_id, request.flags, request.len, status, up);
+    }
+
+    /// Completes a transfer that was not.
+    #[inline(always)]
+    pub fn complete_transfer(
+        &self,
+        wr_id: u64,
+        transfer: &Transfer<'_>,
+        status: WcStatus,
+        up: &mut Upcalls,
+    ) {
+        let op = wc_op(&transfer.op);
+        self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
+    }
+
+    #[inline(always)]
+    fn complete_as(
+        &self,
+        op: WcOp,
+        wr_id: u64,
+        flags: WrFlags,
+        byte_len: u32,
+        status: WcStatus,
+        up: &mut Upcalls,
+    ) {
+        let success = status == WcStatus::Success;
+        if success && flags.contains(WrFlags::UNSIGNALED) {
+            return;
+        }
+        if let Some(cq) = &self.id.send_cq {
+            let completion = Completion {
+                context: self.id.attr.context,
+                wr_id,
+                op,
+                from_srq: false,
+                status,
+                byte_len,
+            };
+            let notifies = !success || !flags.contains(WrFlags::QUIET);
+            cq.push(completion, notifies, up);
+        }
+    }
+
+    /// Completes a receive. `invalidated` is the key that its message took away.
+    #[inline(always)]
+    pub fn complete_recv(
+        &self,
+        receive: &Receive,
+        status: WcStatus,
+        len: u32,
+        solicited: bool,
+        invalidated: Option<u32>,
+        up: &mut Upcalls,
+    ) {
+        if let Some(cq) = &self.id.recv_cq {
+            let completion = Completion {
+                context: self.id.attr.context,
+                wr_id: receive.wr_id,
+                op: invalidated.map_or(WcOp::Recv, |rkey| WcOp::RecvInvalidate { rkey }),
+                from_srq: self.id.srq.is_some(),
+                status,
+                byte_len: len,
+            };
+            let notifies = if status != WcStatus::Success {
+                true
+            } else if self.id.attr.recv_solicited_only {
+                solicited
+            } else {
+                !receive.flags.contains(WrFlags::QUIET)
+            };
+            cq.push(completion, notifies, up);
+        }
+    }
+
+    /// The receive at the head of the queue failed.
+    pub fn fail_recv(&mut self, status: WcStatus, up: &mut Upcalls) {
+        if let Some(receive) = self.rq.pop() {
+            self.complete_recv(&receive, status, 0, false, None, up);
+        }
+    }
+
+    /// Completes the oldest requests, as far as they are executed.
+    pub fn retire(&mut self, up: &mut Upcalls) {
+        while let Some((request, _)) = self.sq.front() {
+            if !request.done {
+                return;
+            }
+            let request = *request;
+            self.sq.pop();
+            self.complete(&request, WcStatus::Success, up);
+        }
+    }
+
+    /// A request failed; those before it are flushed.
+    pub fn fail_request(&mut self, number: u64, status: WcStatus, up: &mut Upcalls) {
+        while self.sq.head() <= number {
+            let last = self.sq.head() == number;
+            let Some(request) = self.sq.pop() else {
+                return;
+            };
+            let status = if last { status } else { WcStatus::Flushed };
+            self.complete(&request, status, up);
+        }
+    }
+
+    /// Completes everything outstanding as flushed, in the order of posting.
+    fn flush(&mut self, up: &mut Upcalls) {
+        self.leave_line();
+        self.binds.clear();
+        while let Some(request) = self.sq.pop() {
+            self.complete(&request, WcStatus::Flushed, up);
+        }
+        while self.rq.front().is_some() {
+            self.fail_recv(WcStatus::Flushed, up);
+        }
+    }
+
+    /// What the log calls the connection.
+    pub fn name(&self) -> Name<'static> {
+        Name {
+            endpoint: Some(self.id.attr.context),
+            addrs: self.addrs,
+            qual: self.qual,
+            path: self.path,
+        }
+    }
+
+    /// What the log says of an end, if that is one in error.
+    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<Line> {
+        let connecting = self.phase == Phase::Connecting;
+        let outcome = Outcome::of(event, connecting)?;
+        Line::new(|| self.name(), outcome, cause)
+    }
+
+    /// Ends the connection or the attempt, unless there is none.
+    #[cold]
+    #[inline(never)]
+    pub fn end(&mut self, event: CmEvent, cause: &dyn Cause, up: &mut Upcalls) {
+        if matches!(self.phase, Phase::Idle | Phase::Ended | Phase::Gone) {
+            return;
+        }
+        up.log(&self.id.events, self.report(&event, cause));
+        self.phase = Phase::Ended;
+        self.close_at = None;
+        self.linger = None;
+        self.flush(up);
+        up.event(&self.id.events, event);
+    }
+
+    /// Forgets connection and work without a trace.
+    pub fn clear(&mut self, phase: Phase) {
+        let attr = &self.id.attr;
+        self.sq = Ring::new(attr.max_send_wr, attr.max_send_sge);
+        self.rq = self.id.receive_ring();
+        self.leave_line();
+        self.binds.clear();
+        self.phase = phase;
+        self.attempt += 1;
+        self.close_at = None;
+        self.linger = None;
+        self.addrs = None;
+    }
+
+    fn leave_line(&mut self) {
+        if let Some(srq) = self.id.srq.as_ref().filter(|_| self.turn == Turn::Waits) {
+            srq.forget(&self.qp);
+            self.turn = Turn::Out;
+        }
+    }
+
+    /// Data flows from now on.
+    pub fn establish(
+        &mut self,
+        private_data: Box<[u8]>,
+        handshake: Option<Handshake>,
+        up: &mut Upcalls,
+    ) {
+        self.phase = Phase::Connected;
+        self.told = false;
+        up.log(&self.id.events, Line::connected(|| self.name()));
+        up.established(&self.id.events, self.qp.clone(), private_data, handshake);
+    }
+}

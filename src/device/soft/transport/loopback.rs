@@ -1,0 +1,158 @@
+//! Both ends in one process: the poster's thread moves the data by one copy.
+
+use crate::device::report::IN_ORDER;
+use crate::device::soft::mem::copy::{self, Cursor};
+use crate::device::soft::mem::key_table;
+use crate::device::soft::qp::state::{Side, Supply, local_access};
+use crate::device::soft::qp::work_queue::{Op, Transfer};
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
+use crate::handle::Guard;
+
+/// How far a request got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// Executed.
+    Done,
+    /// The peer has posted no receive.
+    Wait,
+    /// Failed; completions at the peer have been made.
+    Failed(WcStatus),
+}
+
+/// Executes a transfer of `me`. The keys of the local segments were checked in the same
+/// read-side section.
+#[inline(always)]
+pub(crate) fn execute(
+    me: &Side,
+    peer: &mut Side,
+    transfer: &Transfer<'_>,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Outcome {
+    let len = u64::from(transfer.len);
+    let local = Cursor::new(transfer.sges);
+    let remote = |peer: &Side, addr, rkey, need| {
+        key_table::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
+    };
+    match transfer.op {
+        SendOp::Send => send(peer, transfer, None, guard, up),
+        SendOp::SendInvalidate { rkey } => send(peer, transfer, Some(rkey), guard, up),
+        SendOp::RdmaWrite(to) => {
+            if !remote(peer, to.addr, to.rkey, Access::REMOTE_WRITE) {
+                return Outcome::Failed(WcStatus::RemoteAccess);
+            }
+            // SAFETY: both sides were checked to be registered, in this section.
+            unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
+            Outcome::Done
+        }
+        SendOp::RdmaRead { .. } if me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
+        SendOp::RdmaRead { remote: from, .. } => {
+            if !remote(peer, from.addr, from.rkey, Access::REMOTE_READ) {
+                return Outcome::Failed(WcStatus::RemoteAccess);
+            }
+            let source = [Sge {
+                addr: from.addr,
+                len: transfer.len,
+                lkey: from.rkey,
+            }];
+            // SAFETY: as above.
+            unsafe { copy::segments(Cursor::new(&source), local, len) };
+            Outcome::Done
+        }
+    }
+}
+
+#[inline(always)]
+fn send(
+    peer: &mut Side,
+    transfer: &Transfer<'_>,
+    invalidate: Option<u32>,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Outcome {
+    match peer.supply(up) {
+        Supply::Ready => {}
+        Supply::Empty => return Outcome::Wait,
+        Supply::Excess => return Outcome::Failed(WcStatus::RemoteOperation),
+    }
+    let Some((receive, target)) = peer.rq.front() else {
+        return Outcome::Wait;
+    };
+    let receive = *receive;
+    let failed = if u64::from(transfer.len) > receive.len {
+        Some(WcStatus::LocalLength)
+    } else if peer.check_receive(target, guard).is_err() {
+        Some(WcStatus::LocalProtection)
+    } else {
+        None
+    };
+    if let Some(status) = failed {
+        peer.fail_recv(status, up);
+        return Outcome::Failed(WcStatus::RemoteOperation);
+    }
+    if invalidate.is_some_and(|rkey| key_table::invalidate(rkey, peer.id.pd, guard).is_err()) {
+        return Outcome::Failed(WcStatus::RemoteAccess);
+    }
+    // SAFETY: both sides were checked to be registered, in this section, and the receive is as
+    // long as the message.
+    unsafe { copy::between(transfer.sges, target, transfer.len) };
+    peer.rq.advance();
+    let solicited = transfer.flags.contains(WrFlags::SOLICITED);
+    peer.complete_recv(
+        &receive,
+        WcStatus::Success,
+        transfer.len,
+        solicited,
+        invalidate,
+        up,
+    );
+    Outcome::Done
+}
+
+/// A request of `me` has failed: the connection is broken.
+pub(crate) fn fail(me: &mut Side, peer: &mut Side, status: WcStatus, up: &mut Upcalls) {
+    let cause = format_args!("a request of this end failed: {status}");
+    me.end(CmEvent::Broken, &cause, up);
+    let cause = format_args!("a request of the peer failed: {status}");
+    peer.end(CmEvent::Broken, &cause, up);
+}
+
+/// Executes what is queued at `me`, as far as the peer's receives go.
+pub(crate) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcalls) {
+    while me.is_up() && me.close_at != Some(me.sq.head()) {
+        let Some((request, sges)) = me.sq.front() else {
+            return;
+        };
+        let request = *request;
+        let outcome = match &request.op {
+            Op::Bind { .. } => match me.bind(guard) {
+                WcStatus::Success => Outcome::Done,
+                status => Outcome::Failed(status),
+            },
+            Op::Transfer(op) => {
+                if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                    Outcome::Failed(WcStatus::LocalProtection)
+                } else {
+                    execute(me, peer, &request.transfer(*op, sges), guard, up)
+                }
+            }
+        };
+        match outcome {
+            Outcome::Wait => return,
+            Outcome::Done => {
+                me.sq.pop();
+                me.complete(&request, WcStatus::Success, up);
+            }
+            Outcome::Failed(status) => {
+                me.sq.pop();
+                me.complete(&request, status, up);
+                fail(me, peer, status, up);
+            }
+        }
+    }
+    if me.close_at.is_some() {
+        me.end(CmEvent::Disconnected, &IN_ORDER, up);
+        peer.end(CmEvent::Disconnected, &IN_ORDER, up);
+    }
+}

@@ -1,0 +1,198 @@
+//! FPDUs on their way to one call of the kernel: headers and trailers of our own, payload where
+//! the consumer has it. With a checksum the payload is ours too: the consumer's memory may change
+//! between the checksum and the kernel's copy, which is the program's right (a peer that reads a
+//! counter, say) and must not look like a damaged stream to the peer.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+
+use crate::device::soft::engine::Watch;
+use crate::device::soft::iwarp::crc::Crc;
+use crate::device::soft::iwarp::fpdu;
+use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
+use crate::device::soft::mem::copy::{self, Cursor};
+
+/// Payload up to this is copied next to its header, which is cheaper than to name it apart.
+const COPY_MAX: u32 = 1024;
+
+enum Part {
+    /// A range of [`Batch::bytes`].
+    Own { start: usize, end: usize },
+    /// Memory of the consumer.
+    Foreign { at: *const u8, len: usize },
+}
+
+/// See the module. It is filled and sent in one read-side section, so that the memory it names
+/// stays registered.
+#[derive(Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    parts: Vec<Part>,
+    total: usize,
+    iov: Vec<libc::iovec>,
+}
+
+impl Batch {
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Pieces of memory in it.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Empties it; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.parts.clear();
+        self.total = 0;
+    }
+
+    /// Adds an FPDU whose payload was checked to be registered in this read-side section.
+    pub fn frame(&mut self, header: &[u8], mut payload: Cursor<'_>, len: u32, crc: bool) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(header);
+        let mut left = u64::from(len);
+        let mut running = crc.then(Crc::new);
+        let mut body = start;
+        if let Some(crc) = &mut running {
+            crc.update(header);
+            while let Some((at, n)) = payload.take(left) {
+                left -= n;
+                self.grow(n, |to, n| {
+                    // SAFETY: from registered memory, which it is for as long as the read-side
+                    // section lasts, into room of ours.
+                    unsafe { crc.copy(at, to, n) };
+                });
+            }
+        } else if len > COPY_MAX {
+            self.own(start);
+            while let Some((at, n)) = payload.take(left) {
+                left -= n;
+                let len = n as usize;
+                self.parts.push(Part::Foreign { at, len });
+            }
+            body = self.bytes.len();
+        } else {
+            while let Some((at, n)) = payload.take(left) {
+                left -= n;
+                self.copy(at, n);
+            }
+        }
+        let mut trailer = [0; FPDU_TRAILER_MAX];
+        let trailer = fpdu::trailer(header.len() + len as usize, running, &mut trailer);
+        self.bytes.extend_from_slice(trailer);
+        self.own(body);
+        self.total += header.len() + len as usize + trailer.len();
+    }
+
+    /// Makes registered memory our own, as it is now.
+    fn copy(&mut self, at: *const u8, n: u64) {
+        self.grow(n, |to, n| {
+            // SAFETY: from registered memory, which it is for as long as the read-side section
+            // lasts, into room of ours.
+            unsafe { copy::plain(at, to, n) };
+        });
+    }
+
+    /// Adds bytes of our own, all of which `fill` writes.
+    fn grow(&mut self, n: u64, fill: impl FnOnce(*mut u8, usize)) {
+        let (len, n) = (self.bytes.len(), n as usize);
+        self.bytes.reserve(n);
+        // SAFETY: there is room, and all of it is initialized when it counts.
+        unsafe {
+            fill(self.bytes.as_mut_ptr().add(len), n);
+            self.bytes.set_len(len + n);
+        }
+    }
+
+    /// Names our own bytes from `start` on.
+    fn own(&mut self, start: usize) {
+        let end = self.bytes.len();
+        match self.parts.last_mut() {
+            Some(Part::Own { end: last, .. }) if *last == start => *last = end,
+            _ => self.parts.push(Part::Own { start, end }),
+        }
+    }
+
+    fn part(&self, part: &Part) -> (*const u8, usize) {
+        match *part {
+            Part::Own { start, end } => (self.bytes[start..end].as_ptr(), end - start),
+            Part::Foreign { at, len } => (at, len),
+        }
+    }
+
+    /// One call to the kernel: how many bytes it took.
+    pub fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
+        let mut iov = std::mem::take(&mut self.iov);
+        iov.clear();
+        iov.extend(self.parts.iter().map(|part| {
+            let (at, iov_len) = self.part(part);
+            let iov_base = at.cast_mut().cast();
+            libc::iovec { iov_base, iov_len }
+        }));
+        // SAFETY: all zero is an empty message.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = iov.as_mut_ptr();
+        message.msg_iovlen = iov.len() as _;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let fd = watch.as_fd().as_raw_fd();
+        // SAFETY: the message names memory that is alive for the call: our own, or registered,
+        // and the kernel only reads it.
+        let n = unsafe { libc::sendmsg(fd, &message, flags) };
+        self.iov = iov;
+        usize::try_from(n).map_err(|_| {
+            let error = std::io::Error::last_os_error();
+            Errno::from_io_error(&error).unwrap_or(Errno::IO)
+        })
+    }
+
+    /// Copies a range of the batch.
+    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+        let mut at = 0;
+        for part in &self.parts {
+            let (start, len) = self.part(part);
+            let (lo, hi) = (from.max(at), to.min(at + len));
+            if lo < hi {
+                // SAFETY: inside the part, which is our own memory or registered.
+                let piece = unsafe { std::slice::from_raw_parts(start.add(lo - at), hi - lo) };
+                out.extend_from_slice(piece);
+            }
+            at += len;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Sge;
+
+    #[test]
+    fn what_was_summed_is_sent_whatever_the_memory_does_next() {
+        for len in [100, COPY_MAX as usize + 1, 50_000] {
+            let mut memory = vec![1u8; len];
+            let sge = Sge {
+                addr: memory.as_mut_ptr() as u64,
+                len: len as u32,
+                lkey: 0,
+            };
+            let header = [0x5a; 14];
+            let mut batch = Batch::default();
+            batch.frame(&header, Cursor::new(&[sge]), len as u32, true);
+            memory.fill(2);
+            let mut sent = Vec::new();
+            batch.copy_range(0, batch.len(), &mut sent);
+            assert!(sent[14..14 + len].iter().all(|&byte| byte == 1), "{len}");
+
+            let mut crc = Crc::new();
+            crc.update(&sent[..14 + len]);
+            let mut trailer = [0; FPDU_TRAILER_MAX];
+            let trailer = fpdu::trailer(14 + len, Some(crc), &mut trailer);
+            assert_eq!(&sent[14 + len..], trailer, "{len}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Why a connection over TCP ends.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+use crate::device::WcStatus;
+use crate::device::report::Cause;
+use crate::device::soft::iwarp::terminate::Terminate;
+use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
+use crate::device::soft::mem::key_table::Fault;
+use crate::device::soft::transport::close_timers::{HANDSHAKE, LATE};
+
+/// See the module.
+pub(crate) enum Down {
+    /// The peer ended it in order.
+    Closed,
+    /// The transport failed, or the peer vanished.
+    Lost,
+    /// The system says why.
+    Socket(Errno),
+    /// The first message of a peer that was accepted did not come in time.
+    Silent,
+    /// Messages of a connection that was ended gracefully were not received in time.
+    Late,
+    /// The peer violated the protocol, or asked for what it may not have; with the header of
+    /// what it sent.
+    Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
+    /// A request of ours failed.
+    Request(u64, WcStatus),
+    /// The peer says that we did.
+    Terminated(Terminate),
+}
+
+/// For the log.
+impl fmt::Display for Down {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Down::Closed => f.write_str("the peer has ended it"),
+            Down::Lost => f.write_str("the peer or the way to it is gone"),
+            Down::Socket(error) => write!(f, "the peer or the way to it is gone: {error}"),
+            Down::Silent => write!(f, "the peer sent nothing within {} s", HANDSHAKE.as_secs()),
+            Down::Late => f.write_str(LATE),
+            Down::Protocol(error, None) => write!(f, "protocol violation: {error}"),
+            Down::Protocol(error, Some(header)) => {
+                write!(
+                    f,
+                    "protocol violation: {error}; its header is {header:02x?}"
+                )
+            }
+            Down::Request(_, status) => write!(f, "a request of this end failed: {status}"),
+            Down::Terminated(terminate) => {
+                write!(f, "the peer says: {}", terminate.error)?;
+                match &terminate.header {
+                    Some(header) => write!(f, "; it is about {header:?}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Cause for Down {}
+
+/// The error that tells a peer why its key does not open something.
+pub(super) fn wire_fault(fault: Fault) -> WireError {
+    match fault {
+        Fault::Key => WireError::RDMAP_INVALID_STAG,
+        Fault::Bounds => WireError::RDMAP_BOUNDS,
+        Fault::Access => WireError::RDMAP_ACCESS,
+        Fault::Domain => WireError::RDMAP_STAG_NOT_ASSOCIATED,
+    }
+}

@@ -1,0 +1,263 @@
+//! When a request is sent: at once, or together with those behind it.
+//!
+//! A call to the kernel costs as much as the handling of dozens of short messages, so messages
+//! that are posted one right after the other should share one. But nothing is to wait in vain:
+//! the consumer may do something else after any post, and expects that what it posted is on its
+//! way, as with an adapter that fetches requests by itself. So:
+//!
+//! * A request that stands alone is sent at once. So are the first of several that come close
+//!   behind each other (data and a flag, say), as their consumer may look for the answer in
+//!   memory and make no call.
+//! * Of what still follows, requests are gathered. They are sent when there are enough of them,
+//!   when the send queue is full, when something of the connection is sent anyway, and when a
+//!   consumer polls and finds nothing, or is about to wait, or posts to many other connections.
+//!   After that a burst that follows soon is gathered from its first request on.
+//! * If no consumer comes by, the thread of the engine sends them after a moment
+//!   ([`unsent`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
+//!   requests are sent at once, twice as many each time.
+
+use std::time::{Duration, Instant};
+
+use crate::device::soft::engine::coalesced::MOMENT;
+
+/// Requests of a burst that are sent at once.
+const FIRST: u32 = 2;
+/// A post so soon after a sending goes on with a burst.
+const CLOSE: Duration = Duration::from_micros(2);
+/// The same when what was sent was gathered: the consumer has had completions to look at.
+const STEADY: Duration = Duration::from_micros(200);
+/// Gathered requests that are sent without waiting for more.
+const MOST: u32 = 64;
+/// Their bytes.
+const ENOUGH: u32 = 16 * 1024;
+/// How many requests are sent at once after others were delayed.
+const OWED: std::ops::RangeInclusive<u32> = 64..=4096;
+
+/// What is to be done with a request that was posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It is sent, with all before it.
+    Send,
+    /// It is the first that waits, from the given time on.
+    Begin(Instant),
+    /// It waits too.
+    Join,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    /// Requests that wait.
+    count: u32,
+    /// Their bytes.
+    bytes: u32,
+    /// Since when.
+    since: Option<Instant>,
+    /// When something was sent last.
+    last: Option<Instant>,
+    /// Requests of the burst so far that were sent at once.
+    run: u32,
+    /// What was sent last was gathered.
+    steady: bool,
+    /// Requests that are to be sent at once whatever their pace.
+    owed: u32,
+    /// How many there were the last time.
+    penalty: u32,
+}
+
+impl Gather {
+    /// A request was posted.
+    #[inline]
+    pub fn posted(&mut self, len: u32, clock: impl FnOnce() -> Instant) -> Verdict {
+        if self.count > 0 {
+            self.count += 1;
+            self.bytes = self.bytes.saturating_add(len);
+            return match self.count >= MOST || self.bytes >= ENOUGH {
+                true => Verdict::Send,
+                false => Verdict::Join,
+            };
+        }
+        if len >= ENOUGH {
+            return Verdict::Send;
+        }
+        if self.owed > 0 {
+            self.owed -= 1;
+            return Verdict::Send;
+        }
+        let now = clock();
+        let close = if self.steady { STEADY } else { CLOSE };
+        if self.last.is_none_or(|last| now - last > close) {
+            self.run = 0;
+            self.steady = false;
+        }
+        if self.run < FIRST {
+            self.run += 1;
+            return Verdict::Send;
+        }
+        self.count = 1;
+        self.bytes = len;
+        self.since = Some(now);
+        Verdict::Begin(now)
+    }
+
+    /// Whether requests wait.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.count > 0
+    }
+
+    /// All that was posted has been sent.
+    #[inline]
+    pub fn sent(&mut self, now: Instant) {
+        self.last = Some(now);
+        if self.count == 0 {
+            return;
+        }
+        self.steady = self.count > 1;
+        if !self.steady {
+            self.run = 0;
+        }
+        if self.steady {
+            self.penalty /= 2;
+        }
+        self.count = 0;
+        self.bytes = 0;
+    }
+
+    /// Whether requests have waited for long.
+    pub fn is_late(&self, now: Instant) -> bool {
+        let since = self.since.filter(|_| self.waits());
+        since.is_some_and(|since| now - since >= MOMENT)
+    }
+
+    /// What was sent was late, as no consumer came by.
+    pub fn was_late(&mut self) {
+        // Each time it was sent it was halved.
+        self.penalty = (self.penalty * 4).clamp(*OWED.start(), *OWED.end());
+        self.owed = self.penalty;
+        self.run = 0;
+        self.steady = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection and its time.
+    struct Case {
+        gather: Gather,
+        now: Instant,
+    }
+
+    impl Case {
+        fn new() -> Case {
+            let (gather, now) = (Gather::default(), Instant::now());
+            Case { gather, now }
+        }
+
+        fn wait(&mut self, time: Duration) {
+            self.now += time;
+        }
+
+        /// True if it is sent now.
+        fn post(&mut self, len: u32) -> bool {
+            let now = self.now;
+            let verdict = self.gather.posted(len, || now);
+            assert_eq!(
+                verdict != Verdict::Send,
+                self.gather.waits() && verdict != Verdict::Send
+            );
+            if verdict == Verdict::Send {
+                self.gather.sent(now);
+            }
+            verdict == Verdict::Send
+        }
+
+        fn poll(&mut self) {
+            if self.gather.waits() {
+                self.gather.sent(self.now);
+            }
+        }
+
+        /// Gets it to gather, and how many were sent before.
+        fn burst(&mut self) -> u32 {
+            (0..).find(|_| !self.post(8)).unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn a_request_that_stands_alone_is_sent_at_once() {
+        let mut case = Case::new();
+        for _ in 0..100 {
+            assert!(case.post(8));
+            case.wait(CLOSE * 2);
+        }
+    }
+
+    #[test]
+    fn a_burst_is_gathered_but_for_its_beginning() {
+        let mut case = Case::new();
+        assert_eq!(case.burst(), FIRST);
+        // The first of them is among those that wait.
+        for _ in 2..MOST {
+            assert!(!case.post(8));
+        }
+        assert!(case.post(8));
+        assert!(!case.gather.waits());
+        // Behind it too.
+        assert!(!case.post(8));
+        assert!(!case.post(ENOUGH - 9));
+        assert!(case.post(1));
+        assert!(case.post(ENOUGH), "nothing is gained with long ones");
+    }
+
+    #[test]
+    fn bursts_that_follow_each_other_are_gathered_from_the_first_on() {
+        let mut case = Case::new();
+        case.burst();
+        for _ in 0..10 {
+            assert!(!case.post(8));
+            case.poll();
+            case.wait(STEADY / 2);
+            assert!(!case.post(8));
+        }
+        case.post(8);
+        case.poll();
+        case.wait(STEADY * 2);
+        assert_eq!(case.burst(), FIRST);
+    }
+
+    #[test]
+    fn one_that_was_gathered_alone_ends_the_burst() {
+        let mut case = Case::new();
+        case.burst();
+        case.poll();
+        assert!(case.post(8));
+    }
+
+    #[test]
+    fn who_stays_away_is_served_at_once_ever_longer() {
+        let mut case = Case::new();
+        let mut expected = FIRST;
+        for round in 0..12 {
+            assert_eq!(case.burst(), expected);
+            case.post(8);
+            case.wait(MOMENT);
+            assert!(case.gather.is_late(case.now));
+            case.poll();
+            case.gather.was_late();
+            expected = FIRST + (OWED.start() << round).min(*OWED.end());
+        }
+        // And shorter again when that was once only.
+        case.burst();
+        case.poll();
+        case.wait(STEADY * 2);
+        for _ in 0..20 {
+            case.burst();
+            case.post(8);
+            case.poll();
+        }
+        assert_eq!(case.gather.penalty, 0);
+    }
+}

@@ -1,0 +1,201 @@
+//! The last moments of a socket: the rest of what was begun goes out, then the end of the
+//! stream, and what the peer still sends is thrown away until it ends too. A socket that were
+//! closed at once would be reset if anything of the peer were unread, and a reset can destroy
+//! what the peer has not read of ours.
+//!
+//! The peer of a connection that a consumer has ended at once is to be told at once. What was sent
+//! goes first; but a peer that reads nothing, since it has no receives, is told by a reset, and so
+//! is one to which the stream was ended before.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+
+use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
+use crate::device::soft::upcalls::Upcalls;
+
+/// How long all that may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the peer of an aborted connection may take nothing of what was sent.
+const STALL: Duration = Duration::from_millis(500);
+/// How soon is looked again whether it has.
+const PACE: Duration = Duration::from_millis(10);
+
+/// Buffers that are thrown away at the very end.
+const DRAIN: usize = 256;
+
+/// How a socket ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The peer reads what was sent when it comes to it.
+    Graceful,
+    /// The peer is told in the stream that the consumer has ended the connection.
+    Aborted,
+    /// The same when the stream was ended before: the peer is told by a reset.
+    Reset,
+}
+
+struct State {
+    watch: Watch,
+    rest: Vec<u8>,
+    sent: usize,
+    ended: bool,
+    end: End,
+    _timer: Timer,
+    /// Looks whether the peer of an aborted connection takes what was sent.
+    progress: Option<Progress>,
+}
+
+/// What was not with the peer, and since when it was so much.
+struct Progress {
+    unsent: usize,
+    since: Instant,
+    _timer: Timer,
+}
+
+struct Linger(Mutex<Option<State>>);
+
+/// Sends `rest`, ends the stream, and closes the socket when the peer has too.
+pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
+    let linger = Arc::new(Linger(Mutex::new(None)));
+    watch.redirect(linger.clone());
+    let weak = Arc::downgrade(&linger);
+    let timer = watch.timer(PATIENCE, move |_| {
+        if let Some(linger) = weak.upgrade() {
+            linger.0.lock().take();
+        }
+    });
+    let mut state = State {
+        watch,
+        rest,
+        sent: 0,
+        ended: false,
+        end,
+        _timer: timer,
+        progress: None,
+    };
+    // At once, because the device may be closed next.
+    if state.send() && !state.is_to_be_reset(&linger) {
+        *linger.0.lock() = Some(state);
+    }
+}
+
+/// Bytes that the kernel has and the peer's has not.
+fn unacknowledged(socket: impl AsFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, and the call writes an integer.
+    let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 {
+        bytes.max(0) as usize
+    } else {
+        0
+    }
+}
+
+impl State {
+    /// Bytes that have not reached the peer.
+    fn unsent(&self) -> usize {
+        self.rest.len() - self.sent + unacknowledged(&self.watch)
+    }
+
+    /// Whether an aborted connection cannot wait any longer: the socket is reset by its close
+    /// then. Otherwise this is asked again soon.
+    fn is_to_be_reset(&mut self, linger: &Arc<Linger>) -> bool {
+        let unsent = self.unsent();
+        let (before, since) = match &self.progress {
+            Some(progress) => (progress.unsent, progress.since),
+            None => (usize::MAX, Instant::now()),
+        };
+        let reset = match self.end {
+            End::Graceful => return false,
+            End::Aborted if unsent == 0 => return false,
+            End::Reset if unsent == 0 => true,
+            End::Aborted | End::Reset => unsent >= before && since.elapsed() >= STALL,
+        };
+        if reset {
+            let _ = sockopt::set_socket_linger(&self.watch, Some(Duration::ZERO));
+            return true;
+        }
+        let weak = Arc::downgrade(linger);
+        let timer = self.watch.timer(PACE, move |_| {
+            let Some(linger) = weak.upgrade() else {
+                return;
+            };
+            let mut slot = linger.0.lock();
+            if slot.as_mut().is_some_and(|s| s.is_to_be_reset(&linger)) {
+                let done = slot.take();
+                drop(slot);
+                drop(done);
+            }
+        });
+        self.progress = Some(Progress {
+            unsent,
+            since: if unsent < before {
+                Instant::now()
+            } else {
+                since
+            },
+            _timer: timer,
+        });
+        false
+    }
+
+    /// False if there is nothing to wait for.
+    fn send(&mut self) -> bool {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while self.sent < self.rest.len() {
+            match rustix::net::send(&self.watch, &self.rest[self.sent..], flags) {
+                Ok(n) => self.sent += n,
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    return self.watch.set(EventFlags::IN | EventFlags::OUT).is_ok();
+                }
+                Err(_) => return false,
+            }
+        }
+        if !self.ended {
+            self.ended = true;
+            if rustix::net::shutdown(&self.watch, Shutdown::Write).is_err() {
+                return false;
+            }
+        }
+        self.watch.set(EventFlags::IN).is_ok()
+    }
+}
+
+impl Drop for State {
+    /// What is unread at the end would make the kernel reset the connection.
+    fn drop(&mut self) {
+        let mut buffer = [0; 4096];
+        for _ in 0..DRAIN {
+            match rustix::net::recv(&self.watch, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((_, n)) if n > 0 => {}
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Source for Linger {
+    fn ready(self: Arc<Self>, _events: EventFlags, scratch: &mut Scratch, _up: &mut Upcalls) {
+        let mut state = self.0.lock();
+        let Some(this) = &mut *state else {
+            return;
+        };
+        let read = rustix::net::recv(&this.watch, scratch.rx(), RecvFlags::DONTWAIT);
+        let goes_on = match read {
+            Ok((_, 0)) => false,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => this.send(),
+            Err(_) => false,
+        };
+        if !goes_on {
+            let done = state.take();
+            drop(state);
+            drop(done);
+        }
+    }
+}

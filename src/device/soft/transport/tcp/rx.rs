@@ -1,0 +1,522 @@
+//! Receiving: FPDUs are taken from the socket and their payload goes where it belongs.
+
+use std::collections::VecDeque;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::Stream;
+use super::close_reason::{Down, wire_fault};
+use super::tx::{Response, sink};
+use crate::device::soft::engine::{EventFlags, RX, Scratch};
+use crate::device::soft::iwarp::fpdu::{self, Decoded};
+use crate::device::soft::iwarp::mpa::Rtr;
+use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
+use crate::device::soft::iwarp::terminate::Terminate;
+use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
+use crate::device::soft::mem::copy::{self, Cursor};
+use crate::device::soft::mem::key_table::{self, Fault};
+use crate::device::soft::qp::deliver::{self, Part, Undelivered};
+use crate::device::soft::qp::state::{Side, Supply};
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Access, WcStatus};
+use crate::handle::Guard;
+
+/// What one reading of a socket brings at most; there is room for as much kept from before.
+const READ: usize = RX / 2;
+/// Readings before another socket has its turn.
+const TURNS: usize = 4;
+/// What is read at a time and takes its turn with the messages of other connections. Longer ones
+/// go to their receives as they are read, one at a time.
+const IN_TURN: usize = 16 * 1024;
+/// What may wait for receives, in bytes; each segment counts something by itself.
+const STASH: usize = 256 * 1024;
+const STASH_ENTRY: usize = 64;
+
+/// A segment of a message for which there is no receive yet.
+struct Stashed {
+    offset: u32,
+    last: bool,
+    solicited: bool,
+    invalidate: Option<u32>,
+    payload: Box<[u8]>,
+}
+
+/// The receiving half of a connection.
+pub(crate) struct Rx {
+    sequence: RxSequence,
+    /// Bytes that were read: part of an FPDU, or more if paused or with a backlog.
+    carry: Vec<u8>,
+    /// How many of them are used; none but with a backlog.
+    used: usize,
+    /// There may be whole messages among the others, which are delivered in turn.
+    pub backlog: bool,
+    stash: VecDeque<Stashed>,
+    stash_bytes: usize,
+    /// The stash is full: nothing is read until there are receives.
+    pub paused: bool,
+    /// Something has been received.
+    pub begun: bool,
+    /// The peer has said that nothing more comes.
+    pub ended: bool,
+    /// Writes to the socket before that: see [`Tx::writes`](crate::device::soft::transport::tcp::tx::Tx::writes).
+    pub writes_at_end: u64,
+    /// The peer has said that nothing more comes, and what the socket still holds is read, however much has to wait
+    /// for receives.
+    pub hung_up: bool,
+    /// There may be more to read than was read in one turn.
+    pub more: bool,
+    /// The same, when the backlog is delivered.
+    pub unread: bool,
+    /// Bytes that have come of the answer to our oldest read.
+    answered: u32,
+    /// Answers to expect that are not to reads of the consumer.
+    pub uncounted: u32,
+}
+
+/// What became of an FPDU.
+enum Taken {
+    Yes,
+    /// It is used, and was the last of a message or of an answer.
+    Whole,
+    /// It has to wait; it is not used.
+    Pause,
+}
+
+impl Rx {
+    pub fn new() -> Rx {
+        Rx {
+            sequence: RxSequence::new(),
+            carry: Vec::new(),
+            used: 0,
+            backlog: false,
+            stash: VecDeque::new(),
+            stash_bytes: 0,
+            paused: false,
+            begun: false,
+            ended: false,
+            writes_at_end: 0,
+            hung_up: false,
+            more: false,
+            unread: false,
+            answered: 0,
+            uncounted: 0,
+        }
+    }
+
+    /// The peer's consumer has ended the connection at once: nothing waits for receives.
+    pub fn abort(&mut self) {
+        self.ended = true;
+        self.stash.clear();
+        self.stash_bytes = 0;
+    }
+
+    /// Something was read and is not used.
+    pub fn has_kept(&self) -> bool {
+        !self.carry.is_empty()
+    }
+
+    /// An FPDU was torn off.
+    pub fn is_torn(&self) -> bool {
+        !self.paused && !self.carry.is_empty()
+    }
+
+    /// Messages wait for receives.
+    pub fn is_waiting(&self) -> bool {
+        self.paused || !self.stash.is_empty()
+    }
+}
+
+impl Stream {
+    /// Reads the socket and uses what came, up to the end of the stream if it `ends`.
+    pub(crate) fn receive(
+        &mut self,
+        ends: bool,
+        me: &mut Side,
+        scratch: &mut Scratch,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let in_rounds = scratch.in_rounds;
+        let buffer = scratch.rx();
+        // Less than an FPDU, so there is room.
+        let mut kept = self.rx.carry.len();
+        let (mut loaded, mut came) = (false, false);
+        let mut more = true;
+        for _ in 0..TURNS {
+            if self.rx.paused || self.rx.ended || self.is_held(me) {
+                more = false;
+                break;
+            }
+            let space = &mut buffer[kept..kept + READ];
+            let full = space.len();
+            let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    self.rx.ended = true;
+                    self.rx.writes_at_end = self.tx.writes;
+                    more = false;
+                    break;
+                }
+                Ok((_, n)) => n,
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(Down::Socket(error)),
+            };
+            came = true;
+            if in_rounds && n <= IN_TURN {
+                self.rx.carry.extend_from_slice(&buffer[kept..kept + n]);
+                self.rx.backlog = true;
+                more = ends;
+                break;
+            }
+            if !loaded {
+                buffer[..kept].copy_from_slice(&self.rx.carry);
+                self.rx.carry.clear();
+                loaded = true;
+            }
+            let end = kept + n;
+            let (used, whole) = self.process(&buffer[..end], !in_rounds, me, guard, up)?;
+            buffer.copy_within(used..end, 0);
+            kept = end - used;
+            if in_rounds {
+                self.rx.backlog = whole && kept > 0;
+                more = ends || n == full;
+                break;
+            }
+            if n < full && !ends {
+                more = false;
+                break;
+            }
+        }
+        if loaded {
+            self.keep(&buffer[..kept]);
+        }
+        if self.rx.backlog {
+            self.rx.unread |= more;
+        } else {
+            self.rx.more |= more;
+        }
+        scratch.came = came;
+        Ok(())
+    }
+
+    /// Keeps bytes for later, in as much memory as they need.
+    fn keep(&mut self, rest: &[u8]) {
+        if rest.is_empty() {
+            self.rx.carry = Vec::new();
+        } else {
+            self.rx.carry.clear();
+            self.rx.carry.extend_from_slice(rest);
+        }
+    }
+
+    /// Uses whole FPDUs, `all` of them or those up to the end of a message. Returns how many bytes
+    /// of them there were, and whether it stopped for that end.
+    fn process(
+        &mut self,
+        bytes: &[u8],
+        all: bool,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(usize, bool), Down> {
+        let mut used = 0;
+        loop {
+            if self.is_held(me) {
+                return Ok((used, false));
+            }
+            let rest = &bytes[used..];
+            let fpdu = match fpdu::decode(rest, self.crc) {
+                Ok(Decoded::Fpdu(fpdu)) => fpdu,
+                Ok(Decoded::NeedMore(_)) => return Ok((used, false)),
+                Err(error) => return Err(Down::Protocol(error, None)),
+            };
+            let taken = match &fpdu.header {
+                Some(header) => Segment::classify(header, fpdu.payload.len())
+                    .map_err(|error| Down::Protocol(error, None))
+                    .and_then(|segment| self.take(&segment, fpdu.payload, me, guard, up)),
+                // Only as the ready-to-receive message.
+                None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
+                None => Err(Down::Protocol(WireError::MPA_FRAMING, None)),
+            };
+            let whole = match taken {
+                Ok(Taken::Yes) => false,
+                Ok(Taken::Whole) => true,
+                Ok(Taken::Pause) => {
+                    self.rx.paused = true;
+                    return Ok((used, false));
+                }
+                Err(Down::Protocol(error, None)) => {
+                    // With the header that it is about.
+                    let mut offending = [0; READ_REQUEST_HDR];
+                    let n = rest.len().min(READ_REQUEST_HDR);
+                    offending[..n].copy_from_slice(&rest[..n]);
+                    return Err(Down::Protocol(error, Some(offending)));
+                }
+                Err(down) => return Err(down),
+            };
+            used += fpdu.consumed;
+            if !self.rx.begun {
+                self.begin(me, up);
+            }
+            if self.rx.ended {
+                // Nothing counts behind a Terminate.
+                return Ok((bytes.len(), false));
+            }
+            if whole && !all {
+                return Ok((used, true));
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        segment: &Segment,
+        payload: &[u8],
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<Taken, Down> {
+        let full = self.rx.stash_bytes >= STASH && !self.rx.hung_up;
+        if matches!(segment, Segment::Send { .. }) && full {
+            return Ok(Taken::Pause);
+        }
+        let sequence = &mut self.rx.sequence;
+        sequence
+            .accept(segment, payload.len())
+            .map_err(|error| Down::Protocol(error, None))?;
+        match *segment {
+            Segment::Write { stag, to, .. } => write(stag, to, payload, me, guard)?,
+            Segment::ReadResponse { stag, to, last } => {
+                self.read_response(stag, to, last, payload, me, guard, up)?;
+                if last {
+                    return Ok(Taken::Whole);
+                }
+            }
+            Segment::Send {
+                mo,
+                last,
+                solicited,
+                invalidate,
+                ..
+            } => {
+                let part = Part {
+                    offset: mo,
+                    last,
+                    solicited,
+                    invalidate,
+                };
+                if me.told && self.rx.stash.is_empty() && is_supplied(me, up)? {
+                    deliver(part, payload, me, guard, up)?;
+                    if last {
+                        return Ok(Taken::Whole);
+                    }
+                } else {
+                    self.stash(part, payload);
+                }
+            }
+            Segment::ReadRequest { msn } => {
+                let request = ReadRequest::parse(payload).map_err(|e| Down::Protocol(e, None))?;
+                let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
+                if self.tx.responses.len() >= usize::from(self.ird) + extra {
+                    return Err(Down::Protocol(WireError::DDP_NO_BUFFER, None));
+                }
+                self.tx.responses.push_back(Response { msn, request });
+            }
+            Segment::Terminate { .. } => {
+                let terminate = Terminate::parse(payload).map_err(|_| Down::Lost)?;
+                if terminate.error != WireError::RDMAP_ABORTED || self.waits.is_some() {
+                    return Err(Down::Terminated(terminate));
+                }
+                // The peer's consumer has ended the connection: nothing waits any longer.
+                self.rx.abort();
+            }
+        }
+        Ok(Taken::Yes)
+    }
+
+    fn stash(&mut self, part: Part, payload: &[u8]) {
+        self.rx.stash_bytes += payload.len() + STASH_ENTRY;
+        self.rx.stash.push_back(Stashed {
+            offset: part.offset,
+            last: part.last,
+            solicited: part.solicited,
+            invalidate: part.invalidate,
+            payload: payload.into(),
+        });
+    }
+
+    /// A receive was posted: uses what waits for it.
+    pub(crate) fn drain(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        while !self.rx.stash.is_empty() && is_supplied(me, up)? {
+            let Some(stashed) = self.rx.stash.pop_front() else {
+                break;
+            };
+            self.rx.stash_bytes -= stashed.payload.len() + STASH_ENTRY;
+            let part = Part {
+                offset: stashed.offset,
+                last: stashed.last,
+                solicited: stashed.solicited,
+                invalidate: stashed.invalidate,
+            };
+            deliver(part, &stashed.payload, me, guard, up)?;
+        }
+        if self.rx.paused && self.rx.stash_bytes < STASH {
+            self.rx.paused = false;
+            self.use_kept(true, me, guard, up)?;
+        }
+        Ok(())
+    }
+
+    /// Uses what was read and kept, `all` of it or one message.
+    pub(super) fn use_kept(
+        &mut self,
+        all: bool,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        let mut kept = std::mem::take(&mut self.rx.carry);
+        let before = std::mem::take(&mut self.rx.used);
+        let (used, whole) = self.process(&kept[before..], all, me, guard, up)?;
+        let used = before + used;
+        self.rx.backlog = whole && used < kept.len();
+        if self.rx.backlog {
+            self.rx.used = used;
+            self.rx.carry = kept;
+        } else {
+            self.rx.more |= std::mem::take(&mut self.rx.unread);
+            if used < kept.len() {
+                kept.drain(..used);
+                self.rx.carry = kept;
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment of the answer to our oldest read.
+    #[allow(clippy::too_many_arguments)]
+    fn read_response(
+        &mut self,
+        stag: u32,
+        to: u64,
+        last: bool,
+        payload: &[u8],
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        if self.rx.uncounted > 0 && payload.is_empty() && last {
+            self.rx.uncounted -= 1;
+            return Ok(());
+        }
+        let invalid = || Down::Protocol(WireError::DDP_TAGGED_INVALID_STAG, None);
+        let (number, _) = *self.tx.reads.front().ok_or_else(invalid)?;
+        let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
+        let end = u64::from(self.rx.answered) + payload.len() as u64;
+        // The offset of an answer of no bytes means nothing.
+        let fits = (payload.is_empty() || stag == sink(number))
+            && (payload.is_empty() || to == u64::from(self.rx.answered))
+            && end <= u64::from(request.len)
+            && last == (end == u64::from(request.len));
+        if !fits {
+            return Err(Down::Request(number, WcStatus::BadResponse));
+        }
+        if key_table::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
+            return Err(Down::Request(number, WcStatus::LocalProtection));
+        }
+        let target = Cursor::at(sges, u64::from(self.rx.answered));
+        // SAFETY: registered, for as long as the section lasts, and long enough.
+        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) };
+        if !last {
+            self.rx.answered = end as u32;
+            return Ok(());
+        }
+        self.rx.answered = 0;
+        self.tx.read_done();
+        if let Some(request) = me.sq.get_mut(number) {
+            request.done = true;
+        }
+        me.retire(up);
+        Ok(())
+    }
+
+    /// What the socket is to be watched for.
+    pub(crate) fn interest(&self) -> EventFlags {
+        let mut events = if self.rx.ended && self.rx.is_waiting() {
+            // A reset is told without being asked for.
+            EventFlags::ET
+        } else if self.rx.ended {
+            EventFlags::empty()
+        } else if self.rx.paused {
+            EventFlags::RDHUP
+        } else {
+            EventFlags::IN | EventFlags::RDHUP
+        };
+        if self.tx.blocked && !self.tx.closed {
+            events |= EventFlags::OUT;
+        } else if !self.rx.paused && !self.rx.ended {
+            events |= EventFlags::ET;
+        }
+        events
+    }
+}
+
+/// Whether the message that comes next has a receive.
+fn is_supplied(me: &mut Side, up: &mut Upcalls) -> Result<bool, Down> {
+    match me.supply(up) {
+        Supply::Ready => Ok(true),
+        Supply::Empty => Ok(false),
+        Supply::Excess => Err(Down::Protocol(WireError::DDP_NO_BUFFER, None)),
+    }
+}
+
+/// A segment of a message, to the oldest receive.
+fn deliver(
+    part: Part,
+    payload: &[u8],
+    me: &mut Side,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Result<(), Down> {
+    // SAFETY: the payload is there.
+    unsafe { deliver::deliver(part, payload.as_ptr(), payload.len(), me, guard, up) }.map_err(
+        |why| {
+            let error = match why {
+                Undelivered::NoReceive => WireError::DDP_NO_BUFFER,
+                Undelivered::TooLong => WireError::DDP_TOO_LONG,
+                Undelivered::Memory => WireError::DDP_CATASTROPHIC,
+                Undelivered::Key => WireError::RDMAP_CANNOT_INVALIDATE,
+            };
+            Down::Protocol(error, None)
+        },
+    )
+}
+
+/// A segment of an RDMA write.
+fn write(stag: u32, to: u64, payload: &[u8], me: &Side, guard: &Guard) -> Result<(), Down> {
+    let len = payload.len();
+    let need = Access::REMOTE_WRITE;
+    key_table::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
+        // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
+        // 7.1).
+        let error = match fault {
+            Fault::Key => WireError::DDP_TAGGED_INVALID_STAG,
+            Fault::Bounds => WireError::DDP_TAGGED_BOUNDS,
+            Fault::Domain => WireError::DDP_TAGGED_STAG_NOT_ASSOCIATED,
+            Fault::Access => wire_fault(fault),
+        };
+        Down::Protocol(error, None)
+    })?;
+    // SAFETY: registered for remote writes, for as long as the section lasts.
+    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) };
+    Ok(())
+}

@@ -1,0 +1,526 @@
+//! Sending: requests and read responses become FPDUs, straight from the consumer's memory.
+//!
+//! FPDUs are built in batches and handed to the socket in one call. What it did not take is
+//! built again later, but for the rest of an FPDU that it took in part: that is kept in a
+//! buffer. So the only state is a position, and the unsent rest of one FPDU.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::device::soft::engine::Watch;
+use crate::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
+use crate::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
+use crate::device::soft::iwarp::wire::{
+    OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
+};
+use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::key_table;
+use crate::device::soft::qp::state::{Side, local_access};
+use crate::device::soft::qp::work_queue::{Op, Request};
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
+use crate::handle::Guard;
+
+use super::batch::Batch;
+use super::close_reason::{Down, wire_fault};
+
+/// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
+/// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
+const SEGMENT: u32 = 63 * 1024;
+/// What one call to the kernel is given at most.
+const BATCH_BYTES: usize = 256 * 1024;
+const BATCH_FRAMES: usize = 64;
+const BATCH_PARTS: usize = 900;
+
+/// A read of the peer that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response {
+    pub msn: u32,
+    pub request: ReadRequest,
+}
+
+/// How far sending has come.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    /// The request that is sent next, or being sent.
+    request: u64,
+    /// Bytes of it that are sent, and its sequence number, once it is begun.
+    begun: Option<(u32, u32)>,
+    /// Responses sent, of those that wait.
+    answered: usize,
+    /// Bytes of the next one that are sent, once it is begun.
+    answering: Option<u32>,
+    /// Reads that are not answered.
+    reads: u32,
+    /// A response may go before a request.
+    response_first: bool,
+    sequence: TxSequence,
+}
+
+/// A request that moves data, and its segments.
+type Transfer<'a> = (&'a Request, &'a SendOp, &'a [Sge]);
+
+/// The sending half of a connection.
+pub(crate) struct Tx {
+    at: Position,
+    pub responses: VecDeque<Response>,
+    /// Requests that are reads, sent and not answered, with their sequence numbers.
+    pub reads: VecDeque<(u64, u32)>,
+    /// Bytes that must go out before anything else.
+    pending: Vec<u8>,
+    /// How many of them did.
+    sent: usize,
+    /// The peer may be sent to.
+    pub open: bool,
+    /// Nothing more is to be sent, or can be.
+    pub closed: bool,
+    /// The connection was reset, and the socket has said so already.
+    pub lost: bool,
+    /// The socket is full.
+    pub blocked: bool,
+    /// Writes to the socket so far.
+    pub writes: u64,
+}
+
+/// What the last byte of an FPDU finishes.
+#[derive(Clone, Copy, Debug)]
+enum Finishes {
+    Nothing,
+    Request(u64),
+    Read(u64, u32),
+    Response,
+}
+
+struct Frame {
+    /// Where it ends in the batch.
+    end: usize,
+    after: Position,
+    finishes: Finishes,
+}
+
+/// FPDUs for one call to the kernel, and what they mean.
+#[derive(Default)]
+struct Round {
+    batch: Batch,
+    frames: Vec<Frame>,
+}
+
+thread_local! {
+    /// The memory of a round, used again by every call of a thread.
+    static ROUND: Cell<Option<Box<Round>>> = const { Cell::new(None) };
+}
+
+impl Tx {
+    /// `first` is the number of the first request of the connection.
+    pub fn new(first: u64, open: bool) -> Tx {
+        Tx {
+            at: Position {
+                request: first,
+                begun: None,
+                answered: 0,
+                answering: None,
+                reads: 0,
+                response_first: true,
+                sequence: TxSequence::new(),
+            },
+            responses: VecDeque::new(),
+            reads: VecDeque::new(),
+            pending: Vec::new(),
+            sent: 0,
+            open,
+            closed: false,
+            lost: false,
+            blocked: false,
+            writes: 0,
+        }
+    }
+
+    /// Puts bytes of our own in front of everything.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// A read request outside of the send queue: the number it is to carry.
+    pub fn number_read(&mut self) -> u32 {
+        self.at.sequence.next_read()
+    }
+
+    /// What has to go out for the stream to stay whole.
+    pub fn take_pending(&mut self) -> Vec<u8> {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.drain(..self.sent);
+        self.sent = 0;
+        pending
+    }
+
+    pub fn has_pending(&self) -> bool {
+        self.sent < self.pending.len()
+    }
+
+    /// A read of ours was answered.
+    pub fn read_done(&mut self) {
+        self.reads.pop_front();
+        self.at.reads -= 1;
+    }
+
+    /// The request that is partly sent.
+    pub fn current(&self) -> Option<u64> {
+        self.at.begun.map(|_| self.at.request)
+    }
+
+    /// Sends what can be sent.
+    pub fn transmit(
+        &mut self,
+        me: &mut Side,
+        watch: &mut Watch,
+        crc: bool,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        self.blocked = false;
+        loop {
+            if self.closed {
+                return Ok(());
+            }
+            self.execute_binds(me, guard, up)?;
+            if !self.flush_pending(watch)? {
+                return Ok(());
+            }
+            if !self.open || (self.responses.is_empty() && self.at.request == me.sq.tail()) {
+                return Ok(());
+            }
+            let mut round = ROUND
+                .try_with(Cell::take)
+                .ok()
+                .flatten()
+                .unwrap_or_default();
+            round.batch.clear();
+            round.frames.clear();
+            let built = self.build(&mut round, me, crc, guard);
+            let result = if round.frames.is_empty() {
+                built.map(|()| false)
+            } else {
+                self.send(&mut round, me, watch, up)
+            };
+            let _ = ROUND.try_with(|cell| cell.set(Some(round)));
+            if !result? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// True if nothing is pending any more.
+    fn flush_pending(&mut self, watch: &Watch) -> Result<bool, Down> {
+        while self.has_pending() {
+            let rest = &self.pending[self.sent..];
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::send(watch, rest, flags) {
+                Ok(n) => {
+                    self.sent += n;
+                    self.writes += 1;
+                }
+                Err(error) => {
+                    self.refused(error);
+                    return Ok(false);
+                }
+            }
+        }
+        self.pending = Vec::new();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// The socket takes nothing. What is wrong with it shows when it is read, where there may
+    /// be the peer's reasons; only that it was a reset shows just once.
+    fn refused(&mut self, error: Errno) {
+        match error {
+            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR => self.blocked = true,
+            error => {
+                self.closed = true;
+                self.lost = error != Errno::PIPE;
+            }
+        }
+    }
+
+    /// Builds FPDUs until the batch is full or nothing is left. An error stands behind those
+    /// that were built: it counts when they are gone.
+    fn build(&self, round: &mut Round, me: &Side, crc: bool, guard: &Guard) -> Result<(), Down> {
+        let Round { batch, frames } = round;
+        let mut at = self.at;
+        while batch.len() < BATCH_BYTES
+            && frames.len() < BATCH_FRAMES
+            && batch.parts() < BATCH_PARTS
+        {
+            let response = self.responses.get(at.answered);
+            let request = self.next_request(&at, me)?;
+            let finishes = match (response, request) {
+                (Some(response), _) if at.answering.is_some() => {
+                    answer(batch, &mut at, response, me, crc, guard)?
+                }
+                (Some(response), None) => answer(batch, &mut at, response, me, crc, guard)?,
+                (Some(response), _) if at.begun.is_none() && at.response_first => {
+                    answer(batch, &mut at, response, me, crc, guard)?
+                }
+                (_, Some((request, op, sges))) => {
+                    if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                        return Err(Down::Request(at.request, WcStatus::LocalProtection));
+                    }
+                    transfer(batch, &mut at, (request, op, sges), crc)
+                }
+                (None, None) => return Ok(()),
+            };
+            frames.push(Frame {
+                end: batch.len(),
+                after: at,
+                finishes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Binds are for us alone: one that is next is executed at once. It waits for all before it
+    /// to complete, so that one which is flushed has changed nothing.
+    fn execute_binds(
+        &mut self,
+        me: &mut Side,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), Down> {
+        while me.sq.head() == self.at.request
+            && me.close_at != Some(self.at.request)
+            && let Some((request, _)) = me.sq.front()
+            && matches!(request.op, Op::Bind { .. })
+        {
+            let number = self.at.request;
+            let status = me.bind(guard);
+            if status != WcStatus::Success {
+                return Err(Down::Request(number, status));
+            }
+            if let Some(request) = me.sq.get_mut(number) {
+                request.done = true;
+            }
+            self.at.request += 1;
+            me.retire(up);
+        }
+        Ok(())
+    }
+
+    /// The transfer to go on with, if it may be sent yet: not before a bind is executed.
+    fn next_request<'a>(&self, at: &Position, me: &'a Side) -> Result<Option<Transfer<'a>>, Down> {
+        if me.close_at == Some(at.request) {
+            return Ok(None);
+        }
+        let Some((request, sges)) = me.sq.get(at.request) else {
+            return Ok(None);
+        };
+        let Op::Transfer(op) = &request.op else {
+            return Ok(None);
+        };
+        if at.begun.is_none() {
+            let is_read = matches!(op, SendOp::RdmaRead { .. });
+            if is_read && me.ord == 0 {
+                return Err(Down::Request(at.request, WcStatus::LocalQpOperation));
+            }
+            if is_read && at.reads >= me.ord
+                || request.flags.contains(WrFlags::FENCE) && at.reads > 0
+            {
+                return Ok(None);
+            }
+        }
+        Ok(Some((request, op, sges)))
+    }
+
+    /// Hands the batch to the socket. True if it took all.
+    fn send(
+        &mut self,
+        round: &mut Round,
+        me: &mut Side,
+        watch: &Watch,
+        up: &mut Upcalls,
+    ) -> Result<bool, Down> {
+        let Round { batch, frames } = round;
+        let taken = match batch.send(watch) {
+            Ok(taken) => taken,
+            Err(Errno::FAULT) => {
+                // Checksums would have found it first; without them the kernel does.
+                return Err(match (self.at.answering, self.at.begun) {
+                    (None, Some(_)) => Down::Request(self.at.request, WcStatus::LocalProtection),
+                    _ => Down::Protocol(WireError::RDMAP_CATASTROPHIC, None),
+                });
+            }
+            Err(error) => {
+                self.refused(error);
+                return Ok(false);
+            }
+        };
+        self.writes += 1;
+        let mut start = 0;
+        for frame in &*frames {
+            if taken <= start {
+                break;
+            }
+            if taken < frame.end {
+                batch.copy_range(taken, frame.end, &mut self.pending);
+            }
+            start = frame.end;
+            self.commit(frame, me);
+        }
+        me.retire(up);
+        self.blocked = taken < batch.len();
+        Ok(!self.blocked)
+    }
+
+    /// An FPDU is on its way.
+    fn commit(&mut self, frame: &Frame, me: &mut Side) {
+        self.at = frame.after;
+        match frame.finishes {
+            Finishes::Nothing => {}
+            Finishes::Request(number) => {
+                if let Some(request) = me.sq.get_mut(number) {
+                    request.done = true;
+                }
+            }
+            Finishes::Read(number, msn) => self.reads.push_back((number, msn)),
+            Finishes::Response => {
+                self.responses.pop_front();
+            }
+        }
+        // The others count from the front of the queue.
+        self.at.answered = 0;
+    }
+}
+
+/// The next FPDU of a request.
+fn transfer(
+    batch: &mut Batch,
+    at: &mut Position,
+    (request, op, sges): Transfer<'_>,
+    crc: bool,
+) -> Finishes {
+    let number = at.request;
+    let (offset, msn) = at.begun.unwrap_or((0, 0));
+    let len = (request.len - offset).min(SEGMENT);
+    let last = offset + len == request.len;
+    let payload = Cursor::at(sges, u64::from(offset));
+    at.response_first = true;
+    let msn = match *op {
+        SendOp::Send | SendOp::SendInvalidate { .. } => {
+            let msn = match at.begun {
+                Some(_) => msn,
+                None => at.sequence.next_send(),
+            };
+            let invalidate = match *op {
+                SendOp::SendInvalidate { rkey } => Some(rkey),
+                _ => None,
+            };
+            let solicited = request.flags.contains(WrFlags::SOLICITED);
+            let header = Untagged {
+                control: Control::new(send_opcode(solicited, invalidate.is_some()), last),
+                invalidate: invalidate.unwrap_or(0),
+                qn: QN_SEND,
+                msn,
+                mo: offset,
+            };
+            let mut bytes = [0; UNTAGGED_HDR];
+            // A segment is never as long as a header cannot say.
+            let _ = header.encode(len as usize, &mut bytes);
+            batch.frame(&bytes, payload, len, crc);
+            msn
+        }
+        SendOp::RdmaWrite(to) => {
+            let header = Tagged {
+                control: Control::new(OP_WRITE, last),
+                stag: to.rkey,
+                to: to.addr.wrapping_add(u64::from(offset)),
+            };
+            let mut bytes = [0; TAGGED_HDR];
+            let _ = header.encode(len as usize, &mut bytes);
+            batch.frame(&bytes, payload, len, crc);
+            0
+        }
+        SendOp::RdmaRead { remote, len } => {
+            let read = ReadRequest {
+                sink_stag: sink(number),
+                sink_to: 0,
+                size: len,
+                source_stag: remote.rkey,
+                source_to: remote.addr,
+            };
+            let mut bytes = [0; READ_REQUEST_HDR];
+            let msn = at.sequence.next_read();
+            read.encode(msn, &mut bytes);
+            batch.frame(&bytes, Cursor::new(&[]), 0, crc);
+            at.reads += 1;
+            at.request += 1;
+            return Finishes::Read(number, msn);
+        }
+    };
+    if last {
+        at.begun = None;
+        at.request += 1;
+        Finishes::Request(number)
+    } else {
+        at.begun = Some((offset + len, msn));
+        Finishes::Nothing
+    }
+}
+
+/// The steering tag under which the answer to a read of ours comes: any number does, as long
+/// as answers to different reads differ.
+pub(crate) fn sink(number: u64) -> u32 {
+    number as u32 | 1 << 31
+}
+
+/// The next FPDU of a response.
+fn answer(
+    batch: &mut Batch,
+    at: &mut Position,
+    response: &Response,
+    me: &Side,
+    crc: bool,
+    guard: &Guard,
+) -> Result<Finishes, Down> {
+    let read = &response.request;
+    let offset = at.answering.unwrap_or(0);
+    let len = (read.size - offset).min(SEGMENT);
+    let last = offset + len == read.size;
+    let source = Sge {
+        addr: read.source_to.wrapping_add(u64::from(offset)),
+        len,
+        lkey: read.source_stag,
+    };
+    key_table::check(
+        source.lkey,
+        me.id.pd,
+        source.addr,
+        u64::from(len),
+        Access::REMOTE_READ,
+        guard,
+    )
+    .map_err(|fault| {
+        // The peer is told which of its reads it was.
+        let mut offending = [0; READ_REQUEST_HDR];
+        read.encode(response.msn, &mut offending);
+        Down::Protocol(wire_fault(fault), Some(offending))
+    })?;
+    let header = Tagged {
+        control: Control::new(OP_READ_RESPONSE, last),
+        stag: read.sink_stag,
+        to: read.sink_to.wrapping_add(u64::from(offset)),
+    };
+    let mut bytes = [0; TAGGED_HDR];
+    let _ = header.encode(len as usize, &mut bytes);
+    batch.frame(&bytes, Cursor::new(&[source]), len, crc);
+    at.response_first = false;
+    if last {
+        at.answering = None;
+        at.answered += 1;
+        Ok(Finishes::Response)
+    } else {
+        at.answering = Some(offset + len);
+        Ok(Finishes::Nothing)
+    }
+}
