@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dat_core::device::soft::engine::leader::{Bell, Seat};
+use dat_core::device::soft::engine::leader::{LeaderSlot, WakeLeader};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -31,7 +31,7 @@ impl Kernel {
     }
 }
 
-impl Bell for Kernel {
+impl WakeLeader for Kernel {
     fn ring(&self) {
         *self.rings.lock().unwrap() = true;
         self.changed.notify_all();
@@ -44,7 +44,7 @@ impl Bell for Kernel {
 }
 
 struct Shared {
-    seat: Seat<Kernel>,
+    slot: LeaderSlot<Kernel>,
     words: [AtomicU32; 2],
     /// There is a leader.
     led: AtomicBool,
@@ -53,7 +53,7 @@ struct Shared {
 impl Shared {
     fn new() -> Arc<Shared> {
         Arc::new(Shared {
-            seat: Seat::new(Kernel::default()),
+            slot: LeaderSlot::new(Kernel::default()),
             words: [AtomicU32::new(0), AtomicU32::new(0)],
             led: AtomicBool::new(false),
         })
@@ -61,13 +61,13 @@ impl Shared {
 
     /// Sleeps until the word is what it is to be, as the leader.
     fn lead(&self, which: usize, until: u32) -> bool {
-        let Some(leader) = self.seat.take() else {
+        let Some(leader) = self.slot.take() else {
             return false;
         };
         assert!(!self.led.swap(true, Ordering::Relaxed));
         let is_there = || self.words[which].load(Ordering::SeqCst) >= until;
         while !is_there() {
-            let kernel = self.seat.bell();
+            let kernel = self.slot.bell();
             leader.sleep(which + 1, is_there, || kernel.sleep());
         }
         self.led.store(false, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Shared {
 
     fn happens(&self, which: usize) -> bool {
         self.words[which].fetch_add(1, Ordering::SeqCst);
-        self.seat.call(which + 1)
+        self.slot.call(which + 1)
     }
 }
 
@@ -93,7 +93,7 @@ fn the_leader_is_called() {
         assert!(shared.lead(0, 1));
         assert!(shared.lead(0, 2));
         caller.join().unwrap();
-        assert!(!*shared.seat.bell().rings.lock().unwrap());
+        assert!(!*shared.slot.bell().rings.lock().unwrap());
     });
 }
 
@@ -110,11 +110,11 @@ fn two_call_at_a_time() {
         for caller in callers {
             caller.join().unwrap();
         }
-        assert!(!*shared.seat.bell().rings.lock().unwrap());
+        assert!(!*shared.slot.bell().rings.lock().unwrap());
     });
 }
 
-/// What happens to somebody else does not concern the leader, and who finds the seat taken does
+/// What happens to somebody else does not concern the leader, and who finds the slot taken does
 /// not get it.
 #[test]
 fn one_leader_at_a_time() {
@@ -130,6 +130,6 @@ fn one_leader_at_a_time() {
         let led = shared.lead(0, 1);
         let guest_led = guest.join().unwrap();
         assert!(led || guest_led);
-        assert!(!*shared.seat.bell().rings.lock().unwrap());
+        assert!(!*shared.slot.bell().rings.lock().unwrap());
     });
 }

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use dat_core::device::soft::transport::shm::doorbell::{Bell, Wants};
-use dat_core::device::soft::transport::shm::ready_bitmap::{Marks, Said};
+use dat_core::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
+use dat_core::device::soft::transport::shm::ready_bitmap::{OwnerState, ReadyBits};
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -19,15 +19,15 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
 /// What comes over one connection: how much has come is all there is to it.
 struct Line {
     came: AtomicU32,
-    bell: Bell,
+    bell: Doorbell,
     /// 1: to be marked.
     slot: AtomicU32,
 }
 
 /// An owner with two connections.
 struct Owner {
-    said: Said,
-    marks: Marks,
+    said: OwnerState,
+    marks: ReadyBits,
     lines: [Line; 2],
     /// Bytes in the sockets, and the kernel that waits for one.
     rung: Mutex<bool>,
@@ -38,12 +38,12 @@ impl Owner {
     fn new(slot: u32) -> Arc<Owner> {
         let line = || Line {
             came: AtomicU32::new(0),
-            bell: Bell::new(),
+            bell: Doorbell::new(),
             slot: AtomicU32::new(slot),
         };
         Arc::new(Owner {
-            said: Said::new(),
-            marks: Marks::new(),
+            said: OwnerState::new(),
+            marks: ReadyBits::new(),
             lines: [line(), line()],
             rung: Mutex::new(false),
             changed: Condvar::new(),
@@ -69,7 +69,7 @@ impl Owner {
         let mut rung = 0;
         for number in 1..=count {
             line.came.store(number, Ordering::Release);
-            if line.bell.is_due(Wants::CELLS) {
+            if line.bell.is_due(WakeOn::CELLS) {
                 self.ring();
             }
             if line.slot.load(Ordering::Acquire) == 0 {
@@ -161,7 +161,7 @@ fn the_change_from_bells_to_marks() {
     model(|| {
         let owner = Owner::new(0);
         let line = &owner.lines[0];
-        line.bell.arm(Wants::CELLS);
+        line.bell.arm(WakeOn::CELLS);
         let peer = {
             let owner = owner.clone();
             thread::spawn(move || owner.produce(0, 2))

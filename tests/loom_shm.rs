@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use dat_core::device::Access;
-use dat_core::device::soft::mem::key_entry::{Contents, Run, Slot};
-use dat_core::device::soft::transport::shm::doorbell::{Bell, Wants};
-use dat_core::device::soft::transport::shm::remote_keys::{Table, Visits};
-use dat_core::device::soft::transport::shm::ring::{BODY, Consumer, Kind, Marks, Producer, Ring};
+use dat_core::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
+use dat_core::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
+use dat_core::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys};
+use dat_core::device::soft::transport::shm::ring::{
+    BODY, CellFlags, Consumer, Kind, Producer, Ring,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -23,8 +25,8 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
 /// Both rings of one direction, and the bells of both sides.
 struct Shared {
     ring: Box<Ring>,
-    producer: Bell,
-    consumer: Bell,
+    producer: Doorbell,
+    consumer: Doorbell,
     /// The sockets that wake a side.
     wake_producer: Socket,
     wake_consumer: Socket,
@@ -34,8 +36,8 @@ impl Shared {
     fn new() -> Arc<Shared> {
         Arc::new(Shared {
             ring: Ring::new(),
-            producer: Bell::new(),
-            consumer: Bell::new(),
+            producer: Doorbell::new(),
+            consumer: Doorbell::new(),
             wake_producer: Socket::default(),
             wake_consumer: Socket::default(),
         })
@@ -73,18 +75,18 @@ fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
                 && (*kind != Kind::Bulk || p.chunk(&shared.ring, BODY + 1).unwrap() > 0)
         };
         while !has_room(&mut p) {
-            shared.producer.arm(Wants::CELLS | Wants::ROOM);
+            shared.producer.arm(WakeOn::CELLS | WakeOn::ROOM);
             if has_room(&mut p) {
                 break;
             }
             shared.wake_producer.sleep();
         }
         let len = if *kind == Kind::Bulk { BODY + 1 } else { 1 };
-        p.push(&shared.ring, *kind, Marks::LAST, len, |to| {
+        p.push(&shared.ring, *kind, CellFlags::LAST, len, |to| {
             // SAFETY: there is room for it.
             unsafe { to.write(*byte) };
         });
-        if shared.consumer.is_due(Wants::CELLS) {
+        if shared.consumer.is_due(WakeOn::CELLS) {
             shared.wake_consumer.ring();
         }
     }
@@ -98,7 +100,7 @@ fn consume(shared: &Shared, payloads: &[(Kind, u8)]) {
             if let Some(piece) = c.peek(&shared.ring).unwrap() {
                 break piece;
             }
-            shared.consumer.arm(Wants::CELLS);
+            shared.consumer.arm(WakeOn::CELLS);
             if let Some(piece) = c.peek(&shared.ring).unwrap() {
                 break piece;
             }
@@ -108,7 +110,7 @@ fn consume(shared: &Shared, payloads: &[(Kind, u8)]) {
         let got = c.payload(&shared.ring, &piece, |from| unsafe { from.read() });
         assert_eq!((piece.kind, got), (*kind, *byte));
         c.advance(&piece);
-        if c.publish(&shared.ring) && shared.producer.is_due(Wants::ROOM) {
+        if c.publish(&shared.ring) && shared.producer.is_due(WakeOn::ROOM) {
             shared.wake_producer.ring();
         }
     }
@@ -148,7 +150,7 @@ fn a_side_that_wakes_up_by_itself() {
             let shared = shared.clone();
             thread::spawn(move || produce(&shared, &[(Kind::Inline, 1), (Kind::Inline, 2)]))
         };
-        shared.consumer.arm(Wants::CELLS);
+        shared.consumer.arm(WakeOn::CELLS);
         shared.consumer.disarm();
         consume(&shared, &[(Kind::Inline, 1), (Kind::Inline, 2)]);
         other.join().unwrap();
@@ -161,9 +163,9 @@ const ADDR: u64 = 4096;
 
 /// A target: a table of one key, the memory behind it, and the word of the initiator.
 struct Target {
-    slots: Vec<Slot>,
+    slots: Vec<KeyEntry>,
     memory: UnsafeCell<u32>,
-    visits: Visits,
+    visits: CopyGuard,
 }
 
 // SAFETY: that it is used as if it were is what the models check.
@@ -179,26 +181,26 @@ fn contents(pd: u32) -> Contents {
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
         life: 1,
         region: (0, 0),
-        run: Run::default(),
+        run: MappedRange::default(),
     }
 }
 
 impl Target {
     fn new() -> Arc<Target> {
-        let slot = Slot::default();
+        let slot = KeyEntry::default();
         slot.fill(&contents(PD));
         slot.set_key(KEY);
         Arc::new(Target {
             slots: vec![slot],
             memory: UnsafeCell::new(0),
-            visits: Visits::new(),
+            visits: CopyGuard::new(),
         })
     }
 
     /// A visit of the initiator: true if it was let in.
     fn visit(&self, count: &mut u64, pd: u32) -> bool {
         let visit = self.visits.enter(count);
-        let table = Table {
+        let table = RemoteKeys {
             slots: &self.slots,
             salt: 0,
         };

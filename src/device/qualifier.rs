@@ -16,17 +16,17 @@ const MAGIC: &[u8; 7] = b"libdatQ";
 /// What a frame with the header says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Word {
+pub(crate) enum QualHeader {
     /// Request: for this qualifier.
-    Ask = 0,
+    Request = 0,
     /// Reply: from the owner of the qualifier, whether yes or no.
-    Own = 1,
+    Reply = 1,
     /// Reply: the qualifier has no owner here.
-    Foreign = 2,
+    NotMine = 2,
 }
 
 /// Puts the header in front of private data, if the qualifier is wide.
-pub(crate) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
+pub(crate) fn wrap(word: QualHeader, qual: u64, private_data: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEN + private_data.len());
     if is_wide(qual) {
         out.extend_from_slice(MAGIC);
@@ -38,11 +38,11 @@ pub(crate) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
 }
 
 /// The header of private data, if it has one, and the rest.
-pub(crate) fn unwrap(private_data: &[u8]) -> Option<(Word, u64, &[u8])> {
+pub(crate) fn unwrap(private_data: &[u8]) -> Option<(QualHeader, u64, &[u8])> {
     let (magic, rest) = private_data.split_first_chunk::<7>()?;
     let (word, rest) = rest.split_first()?;
     let (qual, rest) = rest.split_first_chunk::<8>()?;
-    let word = [Word::Ask, Word::Own, Word::Foreign]
+    let word = [QualHeader::Request, QualHeader::Reply, QualHeader::NotMine]
         .into_iter()
         .find(|w| *w as u8 == *word)?;
     let qual = u64::from_be_bytes(*qual);
@@ -56,9 +56,12 @@ mod tests {
     #[test]
     fn wide_qualifiers_go_there_and_back() {
         let wide = 0x1_0000;
-        let bytes = wrap(Word::Own, wide, b"data");
+        let bytes = wrap(QualHeader::Reply, wide, b"data");
         assert_eq!(bytes.len(), LEN + 4);
-        assert_eq!(unwrap(&bytes), Some((Word::Own, wide, &b"data"[..])));
+        assert_eq!(
+            unwrap(&bytes),
+            Some((QualHeader::Reply, wide, &b"data"[..]))
+        );
         assert_eq!(unwrap(&bytes[..LEN - 1]), None);
         let mut other = bytes.clone();
         other[7] = 3;
@@ -70,9 +73,9 @@ mod tests {
 
     #[test]
     fn narrow_ones_go_without() {
-        assert_eq!(wrap(Word::Ask, 0xffff, b"data"), b"data");
+        assert_eq!(wrap(QualHeader::Request, 0xffff, b"data"), b"data");
         // A header that nobody of ours would have written.
-        let mut bytes = wrap(Word::Ask, 1 << 32, b"");
+        let mut bytes = wrap(QualHeader::Request, 1 << 32, b"");
         bytes[8..].copy_from_slice(&7u64.to_be_bytes());
         assert_eq!(unwrap(&bytes), None);
     }

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use super::cm::listener::{ConnRequest, Listening};
 use super::cq::Cq;
-use super::engine::coalesced::Gatherer;
-use super::engine::event_order::Handshake;
+use super::engine::coalesced::Coalescer;
+use super::engine::event_order::SetupGuard;
 use super::qp::srq::Srq;
 use crate::device::report::Line;
 use crate::device::{CmEvent, QpHandler, QueuePair};
@@ -18,7 +18,7 @@ use crate::handle::{Guard, pin};
 enum Event {
     /// The connection of the queue pair is up, which then starts to receive. Ends of other
     /// connections may wait until this was told.
-    Established(Box<[u8]>, Weak<dyn QueuePair>, Option<Handshake>),
+    Established(Box<[u8]>, Weak<dyn QueuePair>, Option<SetupGuard>),
     /// Any other change of the connection.
     Connection(CmEvent),
     SoftWatermark,
@@ -112,7 +112,7 @@ struct Calls {
     events: Vec<Arc<Events>>,
     limits: Vec<Arc<Srq>>,
     requests: Vec<(Arc<Listening>, ConnRequest)>,
-    send: Option<Arc<dyn Gatherer>>,
+    send: Option<Arc<dyn Coalescer>>,
 }
 
 fn add<T>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
@@ -148,7 +148,7 @@ impl Upcalls {
         events: &Arc<Events>,
         qp: Weak<dyn QueuePair>,
         private_data: Box<[u8]>,
-        handshake: Option<Handshake>,
+        handshake: Option<SetupGuard>,
     ) {
         events.push(Event::Established(private_data, qp, handshake));
         add(&mut self.calls().events, events);
@@ -179,7 +179,7 @@ impl Upcalls {
 
     /// Another connection is to send what it has gathered, which takes its lock.
     #[cold]
-    pub(crate) fn send(&mut self, gatherer: Arc<dyn Gatherer>) {
+    pub(crate) fn send(&mut self, gatherer: Arc<dyn Coalescer>) {
         self.calls().send = Some(gatherer);
     }
 
@@ -214,7 +214,7 @@ impl Calls {
         }
         if let Some(gatherer) = self.send {
             let mut up = Upcalls::default();
-            gatherer.send_gathered(false, &mut up);
+            gatherer.send_coalesced(false, &mut up);
             up.run();
         }
     }

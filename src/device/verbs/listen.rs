@@ -12,7 +12,7 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::connect::News;
 use super::id::CmId;
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::soft::cm::listener::{candidates, claim, is_wide};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
@@ -112,11 +112,11 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
     };
     let private_data = if is_wide(listening.qual) {
         match qualifier::unwrap(&news.private_data) {
-            Some((Word::Ask, qual, data)) if qual == listening.qual => data.into(),
+            Some((QualHeader::Request, qual, data)) if qual == listening.qual => data.into(),
             other => {
                 // It wants another qualifier that led to the same port.
                 let answer = other.map_or(Vec::new(), |(_, qual, _)| {
-                    qualifier::wrap(Word::Foreign, qual, &[])
+                    qualifier::wrap(QualHeader::NotMine, qual, &[])
                 });
                 id.reject(&answer, !answer.is_empty());
                 return;
@@ -147,7 +147,7 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u8]) {
-    let mut data = qualifier::wrap(Word::Own, request.qual, private_data);
+    let mut data = qualifier::wrap(QualHeader::Reply, request.qual, private_data);
     data.truncate(device.max_private);
     if let Some(id) = request.take() {
         id.reject(&data, true);

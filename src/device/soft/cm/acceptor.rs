@@ -11,30 +11,32 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
-use super::failure::Trouble;
+use super::failure::ConnectError;
 use super::listener::{ConnRequest, Listening, Origin, is_wide};
 use super::socket;
 use crate::device::DeviceError;
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::report::{self, Identity, Line, Outcome, Path};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
-use crate::device::soft::transport::shm::{self, Answer, Ends, Halt, Why, Wire};
+use crate::device::soft::transport::shm::{
+    self, EndAddresses, Incomplete, PassiveHandshake, SharedSegment, ShmRefusal,
+};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
 
 /// Connections of a port that have not said what they want; beyond that the oldest go.
-const GREETINGS: usize = if cfg!(test) { 100 } else { 1024 };
+const MAX_PENDING: usize = if cfg!(test) { 100 } else { 1024 };
 /// How long one may take to say it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections taken in one round.
-const TURNS: usize = 64;
+const MAX_ACCEPTS: usize = 64;
 /// Rest after the system has run out of descriptors.
-const REST: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A port that a device listens on, for one qualifier or more.
-pub(crate) struct Port {
+pub(crate) struct Acceptor {
     number: u16,
     device: Weak<Soft>,
     pub quals: Mutex<HashMap<u64, Arc<Listening>>>,
@@ -45,21 +47,21 @@ pub(crate) struct Port {
 struct State {
     watch: Option<Watch>,
     /// Where processes of this host ask that share memory with us.
-    door: Option<Watch>,
-    rest: Option<Timer>,
-    door_rest: Option<Timer>,
-    greetings: VecDeque<Arc<Greeting>>,
+    shm_listener: Option<Watch>,
+    pause: Option<Timer>,
+    shm_pause: Option<Timer>,
+    pending: VecDeque<Arc<PendingRequest>>,
 }
 
-impl Port {
+impl Acceptor {
     /// Serves a socket that listens, and a local one if there is one.
     pub fn new(
         device: &Arc<Soft>,
         socket: OwnedFd,
-        door: Option<OwnedFd>,
+        shm_listener: Option<OwnedFd>,
         number: u16,
-    ) -> Result<Arc<Port>, DeviceError> {
-        let port = Arc::new(Port {
+    ) -> Result<Arc<Acceptor>, DeviceError> {
+        let port = Arc::new(Acceptor {
             number,
             device: Arc::downgrade(device),
             quals: Mutex::default(),
@@ -69,9 +71,9 @@ impl Port {
         let mut state = port.state.lock();
         let source = port.clone();
         state.watch = Some(device.engine.watch(socket, EventFlags::IN, source)?);
-        if let Some(door) = door {
-            let source = Arc::new(Door(Arc::downgrade(&port)));
-            state.door = Some(device.engine.watch(door, EventFlags::IN, source)?);
+        if let Some(shm_listener) = shm_listener {
+            let source = Arc::new(ShmAcceptor(Arc::downgrade(&port)));
+            state.shm_listener = Some(device.engine.watch(shm_listener, EventFlags::IN, source)?);
         }
         drop(state);
         Ok(port)
@@ -80,8 +82,8 @@ impl Port {
     /// Stops listening; requests that are not complete are dropped.
     pub fn close(&self) {
         let state = std::mem::take(&mut *self.state.lock());
-        for greeting in &state.greetings {
-            greeting.cancel(&Trouble::Closed);
+        for pending in &state.pending {
+            pending.cancel(&ConnectError::Closed);
         }
     }
 
@@ -101,60 +103,60 @@ impl Port {
         };
         socket::tune(&fd, &device.params);
         if let (Some(local), Some(remote)) = (socket::local(&fd), socket::remote(&fd)) {
-            self.greet(device, state, fd, Some((local, remote)));
+            self.start_handshake(device, state, fd, Some((local, remote)));
         }
         Ok(true)
     }
 
     /// Hears what a connection wants. Those of this host say themselves between whom it is.
-    fn greet(
+    fn start_handshake(
         self: &Arc<Self>,
         device: &Arc<Soft>,
         state: &mut State,
         fd: OwnedFd,
         ends: Option<(SocketAddr, SocketAddr)>,
     ) {
-        while let Some(oldest) = state.greetings.front()
-            && (state.greetings.len() >= GREETINGS || oldest.is_over())
+        while let Some(oldest) = state.pending.front()
+            && (state.pending.len() >= MAX_PENDING || oldest.is_over())
         {
-            oldest.cancel(&Trouble::Crowd);
-            state.greetings.pop_front();
+            oldest.cancel(&ConnectError::TooManyPending);
+            state.pending.pop_front();
         }
-        let greeting = Arc::new(Greeting {
+        let pending = Arc::new(PendingRequest {
             port: Arc::downgrade(self),
             state: Mutex::new(None),
         });
-        let mut hello = greeting.state.lock();
-        let source = greeting.clone();
+        let mut request_state = pending.state.lock();
+        let source = pending.clone();
         let Ok(watch) = device.engine.watch(fd, EventFlags::IN, source) else {
             return;
         };
-        let weak = Arc::downgrade(&greeting);
-        let timer = watch.timer(PATIENCE, move |_| {
-            if let Some(greeting) = weak.upgrade() {
-                greeting.cancel(&Trouble::NoRequest);
+        let weak = Arc::downgrade(&pending);
+        let timer = watch.timer(REQUEST_TIMEOUT, move |_| {
+            if let Some(pending) = weak.upgrade() {
+                pending.cancel(&ConnectError::NoRequest);
             }
         });
-        *hello = Some(Hello {
+        *request_state = Some(RequestState {
             number: self.number,
             watch,
-            kin: ends
+            shm_handshake: ends
                 .is_none()
-                .then(|| Answer::new(device.params.shares_memory())),
+                .then(|| PassiveHandshake::new(device.params.shares_memory())),
             ends,
-            wire: None,
+            segment: None,
             request: Vec::new(),
             _timer: timer,
         });
-        drop(hello);
-        state.greetings.push_back(greeting);
+        drop(request_state);
+        state.pending.push_back(pending);
     }
 }
 
 /// What the engine knows of the local socket of a port.
-struct Door(Weak<Port>);
+struct ShmAcceptor(Weak<Acceptor>);
 
-impl Source for Door {
+impl Source for ShmAcceptor {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, _up: &mut Upcalls) {
         let Some(port) = self.0.upgrade() else {
             return;
@@ -163,18 +165,22 @@ impl Source for Door {
             return;
         };
         let mut state = port.state.lock();
-        for _ in 0..TURNS {
-            let Some(door) = &state.door else {
+        for _ in 0..MAX_ACCEPTS {
+            let Some(shm_listener) = &state.shm_listener else {
                 return;
             };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(door, flags) {
-                Ok(fd) if shm::is_kin(&fd) => port.greet(&device, &mut state, fd, None),
+            match rustix::net::accept_with(shm_listener, flags) {
+                Ok(fd) if shm::is_same_user(&fd) => {
+                    port.start_handshake(&device, &mut state, fd, None)
+                }
                 // Whoever is refused goes over TCP.
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    state.door_rest = rest(&mut state.door, &port, |state| &mut state.door);
+                    state.shm_pause = pause(&mut state.shm_listener, &port, |state| {
+                        &mut state.shm_listener
+                    });
                     return;
                 }
                 Err(_) => {}
@@ -184,15 +190,15 @@ impl Source for Door {
 }
 
 /// Leaves connections in the queue of the kernel for a while: there are no descriptors for them.
-fn rest(
+fn pause(
     watch: &mut Option<Watch>,
-    port: &Arc<Port>,
+    port: &Arc<Acceptor>,
     which: fn(&mut State) -> &mut Option<Watch>,
 ) -> Option<Timer> {
     let watch = watch.as_mut()?;
     let _ = watch.set(EventFlags::empty());
     let weak = Arc::downgrade(port);
-    Some(watch.timer(REST, move |_| {
+    Some(watch.timer(ACCEPT_PAUSE, move |_| {
         if let Some(port) = weak.upgrade()
             && let Some(watch) = which(&mut port.state.lock())
         {
@@ -201,18 +207,18 @@ fn rest(
     }))
 }
 
-impl Source for Port {
+impl Source for Acceptor {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, _up: &mut Upcalls) {
         let Some(device) = self.device.upgrade() else {
             return;
         };
         let mut state = self.state.lock();
-        for _ in 0..TURNS {
+        for _ in 0..MAX_ACCEPTS {
             match self.take(&device, &mut state) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) => {
-                    state.rest = rest(&mut state.watch, &self, |state| &mut state.watch);
+                    state.pause = pause(&mut state.watch, &self, |state| &mut state.watch);
                     break;
                 }
             }
@@ -222,57 +228,57 @@ impl Source for Port {
 }
 
 /// A connection that has not said what it wants.
-struct Greeting {
-    port: Weak<Port>,
-    state: Mutex<Option<Hello>>,
+struct PendingRequest {
+    port: Weak<Acceptor>,
+    state: Mutex<Option<RequestState>>,
 }
 
-struct Hello {
+struct RequestState {
     /// The port.
     number: u16,
     watch: Watch,
     /// Local and remote address, once they are known.
     ends: Option<(SocketAddr, SocketAddr)>,
     /// A process of this host that is not known yet.
-    kin: Option<Answer>,
+    shm_handshake: Option<PassiveHandshake>,
     /// What is shared with a process of this host.
-    wire: Option<Arc<Wire>>,
+    segment: Option<Arc<SharedSegment>>,
     request: Vec<u8>,
     _timer: Timer,
 }
 
-impl Hello {
+impl RequestState {
     /// Tells the log why there was no request that the consumer could have got.
-    fn report(&self, trouble: &Trouble) {
+    fn report(&self, failure: &ConnectError) {
         let identity = || Identity {
             endpoint: None,
             addrs: self.ends,
             qual: self.number.into(),
-            path: path(self.wire.as_ref()),
+            path: path(self.segment.as_ref()),
         };
-        report::write(Line::new(identity, Outcome::NotAccepted, trouble));
+        report::write(Line::new(identity, Outcome::NotAccepted, failure));
     }
 }
 
-impl Greeting {
+impl PendingRequest {
     fn is_over(&self) -> bool {
         self.state.lock().is_none()
     }
 
-    fn cancel(&self, trouble: &Trouble) {
-        let hello = self.state.lock().take();
-        if let Some(hello) = hello {
-            hello.report(trouble);
+    fn cancel(&self, failure: &ConnectError) {
+        let request_state = self.state.lock().take();
+        if let Some(request_state) = request_state {
+            request_state.report(failure);
         }
     }
 
     /// For the log. `asked` is what the process says that it wants.
-    fn say_why_not(&self, asked: Option<Ends>, why: Why) {
+    fn say_why_not(&self, asked: Option<EndAddresses>, why: ShmRefusal) {
         let Some(port) = self.port.upgrade() else {
             return;
         };
         match asked {
-            Some(Ends { source, target }) => log::info!(
+            Some(EndAddresses { source, target }) => log::info!(
                 "no shared memory with a process at {source} that asks for {target}: {why}"
             ),
             None => log::info!(
@@ -283,14 +289,14 @@ impl Greeting {
     }
 
     /// Hands the request to the listener it is for.
-    fn complete(&self, hello: Hello, up: &mut Upcalls) {
-        let Hello {
+    fn complete(&self, request_state: RequestState, up: &mut Upcalls) {
+        let RequestState {
             mut watch,
             request,
-            wire,
+            segment,
             ends,
             ..
-        } = hello;
+        } = request_state;
         let Some((local, remote)) = ends else {
             return;
         };
@@ -301,7 +307,7 @@ impl Greeting {
             return;
         };
         let (qual, private_data) = match qualifier::unwrap(frame.private_data) {
-            Some((Word::Ask, qual, rest)) => (qual, rest),
+            Some((QualHeader::Request, qual, pause)) => (qual, pause),
             _ => (u64::from(port.number), frame.private_data),
         };
         let listening = port.quals.lock().get(&qual).cloned();
@@ -309,7 +315,7 @@ impl Greeting {
             // Somebody else's: the connector goes on to look for the owner. A port without a
             // listener of its own is as good as closed.
             if is_wide(qual) {
-                let private_data = qualifier::wrap(Word::Foreign, qual, b"");
+                let private_data = qualifier::wrap(QualHeader::NotMine, qual, b"");
                 refuse(watch, &frame, &private_data);
             }
             return;
@@ -325,11 +331,11 @@ impl Greeting {
             rd_in: enhanced.and_then(|e| depth(e.ird)),
             rd_out: enhanced.and_then(|e| depth(e.ord)),
             qual,
-            origin: Some(Origin::Tcp(Asked {
+            origin: Some(Origin::Socket(SocketRequest {
                 watch,
                 request: request.clone(),
                 qual,
-                wire,
+                segment,
             })),
             local,
             remote,
@@ -338,110 +344,110 @@ impl Greeting {
     }
 }
 
-impl Source for Greeting {
+impl Source for PendingRequest {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
         self.go_on(up);
     }
 }
 
-impl Greeting {
+impl PendingRequest {
     /// Hears what there is to hear.
     fn go_on(self: &Arc<Self>, up: &mut Upcalls) {
         let mut state = self.state.lock();
-        let Some(hello) = &mut *state else {
+        let Some(request_state) = &mut *state else {
             return;
         };
-        if let Some(kin) = &mut hello.kin {
-            let greeting = Arc::downgrade(self);
+        if let Some(shm_handshake) = &mut request_state.shm_handshake {
+            let pending = Arc::downgrade(self);
             let wake = move || {
-                if let Some(greeting) = greeting.upgrade() {
+                if let Some(pending) = pending.upgrade() {
                     let mut up = Upcalls::default();
-                    greeting.go_on(&mut up);
+                    pending.go_on(&mut up);
                     up.run();
                 }
             };
-            let result = kin.go_on(&hello.watch, wake);
-            let looking = matches!(result, Err(Halt::Looking));
+            let result = shm_handshake.go_on(&request_state.watch, wake);
+            let looking = matches!(result, Err(Incomplete::Verifying));
             let events = if looking {
                 EventFlags::empty()
             } else {
                 EventFlags::IN
             };
-            let watched = hello.watch.set(events);
+            let watched = request_state.watch.set(events);
             match result {
-                Ok((wire, ends)) if watched.is_ok() => {
-                    hello.kin = None;
-                    hello.wire = Some(wire);
-                    hello.ends = Some((ends.target, SocketAddr::new(ends.source, 0)));
+                Ok((segment, ends)) if watched.is_ok() => {
+                    request_state.shm_handshake = None;
+                    request_state.segment = Some(segment);
+                    request_state.ends = Some((ends.target, SocketAddr::new(ends.source, 0)));
                 }
-                Err(Halt::Wait | Halt::Looking) if watched.is_ok() => return,
+                Err(Incomplete::AwaitingPeer | Incomplete::Verifying) if watched.is_ok() => return,
                 other => {
                     let why = match other {
-                        Err(Halt::Refused(why)) => why,
-                        _ => Why::new("its socket cannot be watched"),
+                        Err(Incomplete::Refused(why)) => why,
+                        _ => ShmRefusal::new("its socket cannot be watched"),
                     };
-                    let asked = kin.ends();
-                    let hello = state.take();
+                    let asked = shm_handshake.ends();
+                    let request_state = state.take();
                     drop(state);
-                    drop(hello);
+                    drop(request_state);
                     self.say_why_not(asked, why);
                     return;
                 }
             }
         }
-        let trouble = loop {
-            let missing = match mpa::parse(Kind::Request, &hello.request) {
+        let failure = loop {
+            let missing = match mpa::parse(Kind::Request, &request_state.request) {
                 Ok(Parsed::Frame(..)) => {
-                    let hello = state.take();
+                    let request_state = state.take();
                     drop(state);
-                    if let Some(hello) = hello {
-                        self.complete(hello, up);
+                    if let Some(request_state) = request_state {
+                        self.complete(request_state, up);
                     }
                     return;
                 }
                 Ok(Parsed::NeedMore(n)) => n,
-                Err(error) => break Trouble::Request(error),
+                Err(error) => break ConnectError::Request(error),
             };
-            let seen = hello.request.len();
-            hello.request.resize(seen + missing, 0);
-            let buffer = &mut hello.request[seen..];
-            match rustix::net::recv(&hello.watch, buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => break Trouble::HalfRequest,
-                Ok((_, n)) => hello.request.truncate(seen + n),
+            let seen = request_state.request.len();
+            request_state.request.resize(seen + missing, 0);
+            let buffer = &mut request_state.request[seen..];
+            match rustix::net::recv(&request_state.watch, buffer, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => break ConnectError::HalfRequest,
+                Ok((_, n)) => request_state.request.truncate(seen + n),
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    hello.request.truncate(seen);
+                    request_state.request.truncate(seen);
                     return;
                 }
-                Err(error) => break Trouble::System(error),
+                Err(error) => break ConnectError::System(error),
             }
         };
         drop(state);
-        self.cancel(&trouble);
+        self.cancel(&failure);
     }
 }
 
 /// How a peer is reached with which these rings are shared, or none.
-fn path(wire: Option<&Arc<Wire>>) -> Path<'static> {
-    match wire {
+fn path(segment: Option<&Arc<SharedSegment>>) -> Path<'static> {
+    match segment {
         Some(_) => Path::SharedMemory,
         None => Path::Tcp,
     }
 }
 
 /// A request over TCP that waits for an answer.
-pub(crate) struct Asked {
+pub(crate) struct SocketRequest {
     pub watch: Watch,
     /// The frame as it came.
     request: Vec<u8>,
     pub qual: u64,
     /// What is shared with a process of this host.
-    pub wire: Option<Arc<Wire>>,
+    pub segment: Option<Arc<SharedSegment>>,
 }
 
-impl Asked {
+impl SocketRequest {
     /// How the peer is reached.
     pub fn path(&self) -> Path<'static> {
-        path(self.wire.as_ref())
+        path(self.segment.as_ref())
     }
 
     /// The frame.
@@ -463,7 +469,7 @@ impl Asked {
 
     /// Refuses in the name of the consumer.
     pub fn reject(self, private_data: &[u8]) {
-        let private_data = qualifier::wrap(Word::Own, self.qual, private_data);
+        let private_data = qualifier::wrap(QualHeader::Reply, self.qual, private_data);
         let request = self.request;
         if let Ok(Parsed::Frame(frame, _)) = mpa::parse(Kind::Request, &request) {
             refuse(self.watch, &frame, &private_data);

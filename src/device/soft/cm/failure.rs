@@ -6,17 +6,17 @@ use std::io::{BufRead, BufReader};
 
 use rustix::io::Errno;
 
-use super::acceptor::PATIENCE;
+use super::acceptor::REQUEST_TIMEOUT;
 use crate::device::report::{Cause, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::soft::iwarp::wire::WireError;
-use crate::device::soft::transport::shm::Why;
+use crate::device::soft::transport::shm::ShmRefusal;
 
 /// Why there is no shared memory with whoever has a port; no reason is that no process of the same
 /// user offers it there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Refusal(pub Option<Why>);
+pub(crate) struct ShmUnavailable(pub Option<ShmRefusal>);
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ShmUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("nobody of the same user offers it"),
@@ -27,24 +27,24 @@ impl fmt::Display for Refusal {
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum ConnectError {
     /// No answer came from any port of this qualifier.
     NobodyListens(u64),
     /// A peer of this host listens on this port, but not for shared memory with this process, and
     /// there may be no other way.
-    NotShared(u16, Refusal),
+    NotShared(u16, ShmUnavailable),
     /// A peer of this host listens on this port, but not for shared memory with this process.
-    NotOffered(u16, Refusal),
+    NotOffered(u16, ShmUnavailable),
     /// The system's word for it.
     System(Errno),
     /// The peer has ended the transport connection and said nothing.
-    NoWord,
+    NoReply,
     /// What the peer answered is no reply.
     Reply(WireError),
     /// What came to a port of ours is no request.
     Request(WireError),
     /// The replies, requests and parameters of both sides do not go together.
-    Terms(WireError),
+    Negotiation(WireError),
     /// The peer's consumer has refused.
     Rejected,
     /// The listener has dropped the request.
@@ -58,56 +58,56 @@ pub(crate) enum Trouble {
     /// A peer ended the transport connection before it had said what it wanted.
     HalfRequest,
     /// More peers than a port has room for have not said what they want.
-    Crowd,
+    TooManyPending,
     /// The listener is gone.
     Closed,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::NobodyListens(qual) => return NobodyListens(*qual).fmt(f),
-            Trouble::NotShared(port, why) => {
+            ConnectError::NobodyListens(qual) => return NobodyListens(*qual).fmt(f),
+            ConnectError::NotShared(port, why) => {
                 return write!(
                     f,
                     "a peer listens on port {port}, but shares no memory with this process \
                      ({why}): it must be of the same user and must not have path=tcp"
                 );
             }
-            Trouble::NotOffered(port, why) => return write!(f, "port {port}: {why}"),
-            Trouble::System(error) => return error.fmt(f),
-            Trouble::Reply(error) => {
+            ConnectError::NotOffered(port, why) => return write!(f, "port {port}: {why}"),
+            ConnectError::System(error) => return error.fmt(f),
+            ConnectError::Reply(error) => {
                 return write!(f, "protocol violation: the answer of the peer: {error}");
             }
-            Trouble::NoRequest => {
-                return write!(f, "no request came within {} s", PATIENCE.as_secs());
+            ConnectError::NoRequest => {
+                return write!(f, "no request came within {} s", REQUEST_TIMEOUT.as_secs());
             }
-            Trouble::Request(error) => return write!(f, "protocol violation: {error}"),
-            Trouble::Terms(error) => {
+            ConnectError::Request(error) => return write!(f, "protocol violation: {error}"),
+            ConnectError::Negotiation(error) => {
                 return write!(f, "the two ends cannot agree on terms: {error}");
             }
             _ => {}
         }
         f.write_str(match self {
-            Trouble::NoWord => "the peer has ended the connection without an answer",
-            Trouble::Rejected => REJECTED,
-            Trouble::Dropped => {
+            ConnectError::NoReply => "the peer has ended the connection without an answer",
+            ConnectError::Rejected => REJECTED,
+            ConnectError::Dropped => {
                 "refused by the listener of the peer: its queue is full, or it is being closed"
             }
-            Trouble::NotFree => "the endpoint that was to accept has another connection",
-            Trouble::PeerGone => PEER_GONE,
-            Trouble::HalfRequest => {
+            ConnectError::NotFree => "the endpoint that was to accept has another connection",
+            ConnectError::PeerGone => PEER_GONE,
+            ConnectError::HalfRequest => {
                 "the peer has ended the connection before its request was whole"
             }
-            Trouble::Crowd => "too many connections wait with no request",
+            ConnectError::TooManyPending => "too many connections wait with no request",
             _ => "the listener was closed",
         })
     }
 }
 
-impl Cause for Trouble {
+impl Cause for ConnectError {
     fn is_misconfiguration(&self) -> bool {
-        matches!(self, Trouble::NotShared(..))
+        matches!(self, ConnectError::NotShared(..))
     }
 }
 
@@ -157,8 +157,8 @@ mod tests {
 
     #[test]
     fn only_what_stays_wrong_is_said_without_asking() {
-        assert!(Trouble::NotShared(1, Refusal(None)).is_misconfiguration());
-        assert!(!Trouble::NobodyListens(1).is_misconfiguration());
-        assert!(!Trouble::System(Errno::NETUNREACH).is_misconfiguration());
+        assert!(ConnectError::NotShared(1, ShmUnavailable(None)).is_misconfiguration());
+        assert!(!ConnectError::NobodyListens(1).is_misconfiguration());
+        assert!(!ConnectError::System(Errno::NETUNREACH).is_misconfiguration());
     }
 }

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::acceptor::{Asked, Port};
-use super::failure::Trouble;
+use super::acceptor::{Acceptor, SocketRequest};
+use super::failure::ConnectError;
 use super::socket;
 use crate::device::soft::Soft;
 use crate::device::soft::params::Path;
@@ -86,7 +86,7 @@ pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
 /// The open ports of a device.
 #[derive(Default)]
 pub(crate) struct Ports {
-    open: Mutex<HashMap<u16, Arc<Port>>>,
+    open: Mutex<HashMap<u16, Arc<Acceptor>>>,
 }
 
 /// A listener. Dropping it stops listening.
@@ -251,7 +251,7 @@ fn open_port(
     device: &Arc<Soft>,
     number: u16,
     backlog: u32,
-) -> Result<(u16, Arc<Port>), DeviceError> {
+) -> Result<(u16, Arc<Acceptor>), DeviceError> {
     let socket = if device.params.bound {
         let mut address = device.params.address;
         address.set_port(number);
@@ -279,7 +279,7 @@ fn open_port(
     // short queue in the kernel would only make connectors wait that come at the same time.
     let backlog = backlog.clamp(1024, 65536) as i32;
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
-    Ok((port, Port::new(device, socket, door, port)?))
+    Ok((port, Acceptor::new(device, socket, door, port)?))
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
@@ -311,7 +311,7 @@ pub(crate) enum Origin {
         attempt: u64,
     },
     /// A TCP connection.
-    Tcp(Asked),
+    Socket(SocketRequest),
 }
 
 /// A connection request.
@@ -351,6 +351,6 @@ impl ConnectionRequest for ConnRequest {
 
 impl Drop for ConnRequest {
     fn drop(&mut self) {
-        crate::device::soft::cm::refuse(self, CmEvent::NonPeerRejected, &Trouble::Dropped);
+        crate::device::soft::cm::refuse(self, CmEvent::NonPeerRejected, &ConnectError::Dropped);
     }
 }

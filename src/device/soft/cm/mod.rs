@@ -10,17 +10,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::acceptor::Asked;
-use self::connector::Dial;
-use self::failure::Trouble;
+use self::acceptor::SocketRequest;
+use self::connector::Connector;
+use self::failure::ConnectError;
 use self::listener::{ConnRequest, Listening, Origin};
 use super::Soft;
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::{Path, is_own_address};
 use super::qp::Qp;
-use super::transport::shm::Opened;
+use super::transport::shm::AccessGrant;
 use super::upcalls::Upcalls;
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::report::{self, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
@@ -53,7 +53,7 @@ pub(crate) fn connect(
     let listening = here.then(|| listener::find(ip, qual)).flatten();
     let socket = match listening {
         Some(_) => None,
-        None => Dial::socket(remote)?,
+        None => Connector::socket(remote)?,
     };
     let path = match listening {
         Some(_) => report::Path::Loopback,
@@ -68,9 +68,9 @@ pub(crate) fn connect(
             }
         })
     });
-    let dial = match listening {
+    let connector = match listening {
         Some(_) => None,
-        None => Some(Dial::new(
+        None => Some(Connector::new(
             qp,
             attempt,
             remote,
@@ -80,7 +80,7 @@ pub(crate) fn connect(
             socket,
         )),
     };
-    qp.holds(attempt, timer, dial.clone());
+    qp.holds(attempt, timer, connector.clone());
     let mut up = Upcalls::default();
     if let Some(listening) = listening {
         request_here(
@@ -92,8 +92,8 @@ pub(crate) fn connect(
             &mut up,
         );
     }
-    if let Some(dial) = dial {
-        dial.drive(&mut up);
+    if let Some(connector) = connector {
+        connector.drive(&mut up);
     }
     up.run();
     Ok(())
@@ -139,21 +139,21 @@ pub(crate) fn accept(
     let path = match &request.origin {
         None => report::Path::Undecided,
         Some(Origin::Loop { .. }) => report::Path::Loopback,
-        Some(Origin::Tcp(asked)) => asked.path(),
+        Some(Origin::Socket(asked)) => asked.path(),
     };
     let answered = match request.origin.take() {
-        None => Ok(Err(Trouble::PeerGone)),
+        None => Ok(Err(ConnectError::PeerGone)),
         Some(Origin::Loop { active, attempt }) => match active.upgrade() {
-            None => Ok(Err(Trouble::PeerGone)),
+            None => Ok(Err(ConnectError::PeerGone)),
             Some(active) => {
                 let done = Qp::pair(&active, attempt, qp, addrs, qual, private_data, &mut up);
-                if let Err(trouble) = &done {
-                    active.give_up(attempt, CmEvent::NonPeerRejected, trouble, &mut up);
+                if let Err(failure) = &done {
+                    active.give_up(attempt, CmEvent::NonPeerRejected, failure, &mut up);
                 }
                 Ok(done)
             }
         },
-        Some(Origin::Tcp(asked)) => {
+        Some(Origin::Socket(asked)) => {
             let addrs = Some((request.local, request.remote));
             accept_tcp(asked, addrs, qp, private_data, &mut up)
         }
@@ -161,9 +161,9 @@ pub(crate) fn accept(
     // The peer gave up before it could be answered: the attempt ends as it would a moment later.
     let result = match answered {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(trouble)) => qp
+        Ok(Err(failure)) => qp
             .begin(Some((request.local, request.remote)), qual, path)
-            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &trouble, &mut up)),
+            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &failure, &mut up)),
         Err(error) => Err(error),
     };
     up.run();
@@ -172,12 +172,12 @@ pub(crate) fn accept(
 
 /// Answers a request that came over TCP, unless the peer is gone.
 fn accept_tcp(
-    asked: Asked,
+    asked: SocketRequest,
     addrs: Option<(SocketAddr, SocketAddr)>,
     qp: &Arc<Qp>,
     private_data: &[u8],
     up: &mut Upcalls,
-) -> Result<Result<(), Trouble>, DeviceError> {
+) -> Result<Result<(), ConnectError>, DeviceError> {
     let attr = qp.attr();
     let local = Local {
         crc: qp.device.params.crc,
@@ -185,11 +185,14 @@ fn accept_tcp(
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
     };
-    let private_data = qualifier::wrap(Word::Own, asked.qual, private_data);
+    let private_data = qualifier::wrap(QualHeader::Reply, asked.qual, private_data);
     let attempt = qp.begin(addrs, asked.qual, asked.path())?;
-    let handshake = asked.watch.handshakes().begin();
-    let pd = qp.with(|v| v.me.id.pd);
-    let wire = asked.wire.clone().map(|wire| Opened::new(wire, pd));
+    let handshake = asked.watch.event_order().begin();
+    let pd = qp.with(|locked| locked.me.id.pd);
+    let segment = asked
+        .segment
+        .clone()
+        .map(|segment| AccessGrant::new(segment, pd));
     let answer = asked
         .frame()
         .map(|frame| frame.answer(&local, &private_data));
@@ -202,13 +205,13 @@ fn accept_tcp(
             if let Some(Err(error)) = other {
                 // Nothing that the consumer can do anything about.
                 asked.reject(b"");
-                return Ok(Err(Trouble::Terms(error)));
+                return Ok(Err(ConnectError::Negotiation(error)));
             }
-            return Ok(Err(Trouble::PeerGone));
+            return Ok(Err(ConnectError::PeerGone));
         }
     };
-    let told = (Box::default(), handshake);
-    qp.attach(attempt, asked.watch, &agreed, wire, false, told, up);
+    let receiving = (Box::default(), handshake);
+    qp.attach(attempt, asked.watch, &agreed, segment, false, receiving, up);
     Ok(Ok(()))
 }
 
@@ -217,21 +220,21 @@ fn accept_tcp(
 pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
     let private_data = private_data[..private_data.len().min(MAX_PRIVATE)].into();
     let event = CmEvent::PeerRejected { private_data };
-    refuse(&mut request, event, &Trouble::Rejected);
+    refuse(&mut request, event, &ConnectError::Rejected);
 }
 
 /// Answers a request, unless it was answered, so that its sender sees `event`.
-pub(crate) fn refuse(request: &mut ConnRequest, event: CmEvent, trouble: &Trouble) {
+pub(crate) fn refuse(request: &mut ConnRequest, event: CmEvent, failure: &ConnectError) {
     match request.origin.take() {
         None => {}
         Some(Origin::Loop { active, attempt }) => {
             if let Some(active) = active.upgrade() {
                 let mut up = Upcalls::default();
-                active.give_up(attempt, event, trouble, &mut up);
+                active.give_up(attempt, event, failure, &mut up);
                 up.run();
             }
         }
-        Some(Origin::Tcp(asked)) => {
+        Some(Origin::Socket(asked)) => {
             // A connection that just ends was refused, but not by the consumer.
             if let CmEvent::PeerRejected { private_data } = event {
                 asked.reject(&private_data);

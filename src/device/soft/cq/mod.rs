@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use self::ring::Entries;
+use self::ring::CompletionRing;
 use super::upcalls::Upcalls;
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::{Biased, Guard};
@@ -15,7 +15,7 @@ use crate::handle::{Biased, Guard};
 pub(super) const MAX_CQE: u32 = 1 << 20;
 
 struct Ring {
-    entries: Entries,
+    entries: CompletionRing,
     capacity: usize,
     armed: bool,
 }
@@ -39,7 +39,7 @@ impl Cq {
     ) -> Result<Arc<Cq>, DeviceError> {
         let cq = Cq {
             ring: Biased::new(Ring {
-                entries: Entries::default(),
+                entries: CompletionRing::default(),
                 capacity: 0,
                 armed: false,
             }),

@@ -6,7 +6,7 @@ use crate::device::{Completion, DeviceError};
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct CompletionRing {
     /// None, or a power of two.
     slots: Vec<MaybeUninit<Completion>>,
     /// Number of the oldest entry, and of the next one. They count up for ever.
@@ -14,7 +14,7 @@ pub(crate) struct Entries {
     tail: usize,
 }
 
-impl Entries {
+impl CompletionRing {
     #[inline]
     pub fn len(&self) -> usize {
         self.tail.wrapping_sub(self.head)
@@ -62,7 +62,7 @@ impl Entries {
     /// [`DeviceError::Resources`]; nothing has changed then.
     pub fn resize(&mut self, capacity: usize) -> Result<(), DeviceError> {
         let room = capacity.next_power_of_two();
-        let mut new = Entries::default();
+        let mut new = CompletionRing::default();
         new.slots
             .try_reserve_exact(room)
             .map_err(|_| DeviceError::Resources)?;
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn in_order_through_changes_of_the_room() {
-        let mut entries = Entries::default();
+        let mut entries = CompletionRing::default();
         assert!(entries.pop().is_none());
         let (mut pushed, mut popped) = (0, 0);
         for capacity in [3, 100, 7, 1, 40] {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn those_of_one_context_go() {
-        let mut entries = Entries::default();
+        let mut entries = CompletionRing::default();
         entries.resize(10).unwrap();
         (0..9).for_each(|n| entries.push(completion(n)));
         entries.retain(|c| c.context == 1);

@@ -1,5 +1,5 @@
 //! Consumers that block: one of them, the leader, serves the device meanwhile in its own thread
-//! ([`Seat`](crate::device::soft::engine::leader)), so that what it waits for wakes it in one hop. The others sleep
+//! ([`LeaderSlot`](crate::device::soft::engine::leader)), so that what it waits for wakes it in one hop. The others sleep
 //! elsewhere and are woken by whoever serves.
 //!
 //! The engine's thread sits in the same epoll instance all the time. The kernel wakes only the
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::leader::Bell;
+use super::leader::WakeLeader;
 use crate::device::Wake;
-use crate::device::soft::engine::{Batch, Engine, NAP};
+use crate::device::soft::engine::{Engine, EpollBatch, NAP};
 
 /// A leader beside which others have come to wait so many times is not the one that should lead.
 const GUESTS: u32 = 3;
@@ -39,7 +39,7 @@ impl AsFd for Eventfd {
     }
 }
 
-impl Bell for Eventfd {
+impl WakeLeader for Eventfd {
     fn ring(&self) {
         // Fails only when the counter is full: then it rings already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
@@ -60,17 +60,17 @@ impl Engine {
     /// other one leads; `None` if the consumer is to sleep in its own way.
     pub fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
         let inner = &self.inner;
-        inner.unsent.send();
+        inner.coalesced.send();
         // From now on peers wake us.
-        inner.polled.sleep();
-        let Some(leader) = inner.seat.take() else {
+        inner.poll_set.sleep();
+        let Some(leader) = inner.leader.take() else {
             inner.guests.fetch_add(1, Ordering::Relaxed);
             return None;
         };
         let is_there = || word.load(Ordering::SeqCst) != value;
         let polls = inner.polls.load(Ordering::Relaxed);
         let guests = inner.guests.load(Ordering::Relaxed);
-        let mut batch = Batch::new();
+        let mut batch = EpollBatch::new();
         loop {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             // The thread would be above us if it came back now: then we sit down anew.
@@ -102,13 +102,13 @@ impl Engine {
 
     /// `word` has another value now. True if that has woken a thread in [`Engine::block`].
     pub fn unblock(&self, word: &AtomicU32) -> bool {
-        self.inner.seat.call(name(word))
+        self.inner.leader.call(name(word))
     }
 }
 
 impl crate::device::soft::engine::Inner {
     /// Sleeps in the epoll instance until something is ready, or `left` has passed.
-    fn sleep(&self, batch: &mut Batch, left: Option<Duration>) -> Result<(), Errno> {
+    fn sleep(&self, batch: &mut EpollBatch, left: Option<Duration>) -> Result<(), Errno> {
         const MILLI: Duration = Duration::from_millis(1);
         let left = left.map(|left| left.min(LONGEST));
         match left {

@@ -21,15 +21,15 @@ pub(crate) const MOMENT: Duration = Duration::from_micros(150);
 const MOST: usize = 4;
 
 /// Something that has gathered requests.
-pub(crate) trait Gatherer: Send + Sync {
+pub(crate) trait Coalescer: Send + Sync {
     /// Sends them. It is not in the list any more. `late` says that no consumer came by.
-    fn send_gathered(&self, late: bool, up: &mut Upcalls);
+    fn send_coalesced(&self, late: bool, up: &mut Upcalls);
 }
 
 #[derive(Default)]
 struct State {
     /// With the round in which they came.
-    list: Vec<(u32, Arc<dyn Gatherer>)>,
+    list: Vec<(u32, Arc<dyn Coalescer>)>,
     /// Counts looks of the thread.
     round: u32,
     /// Something came in this round.
@@ -40,16 +40,16 @@ struct State {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Unsent {
+pub(crate) struct CoalescedSends {
     state: Mutex<State>,
     /// Length of the list, for a look without the lock.
     len: AtomicUsize,
 }
 
-impl Unsent {
+impl CoalescedSends {
     /// Adds one that is not in the list; `up` gets one that has to leave it. True if the thread
     /// has to be told that it is to look from now on.
-    pub fn add(&self, gatherer: Arc<dyn Gatherer>, now: Instant, up: &mut Upcalls) -> bool {
+    pub fn add(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) -> bool {
         let mut state = self.state.lock();
         if state.list.len() >= MOST {
             up.send(state.list.remove(0).1);
@@ -83,7 +83,7 @@ impl Unsent {
             };
             self.len.store(state.list.len(), Ordering::Release);
             drop(state);
-            gatherer.send_gathered(false, &mut up);
+            gatherer.send_coalesced(false, &mut up);
         }
         up.run();
     }
@@ -113,7 +113,7 @@ impl Unsent {
         if !old.is_empty() {
             let mut up = Upcalls::default();
             for (_, gatherer) in old {
-                gatherer.send_gathered(true, &mut up);
+                gatherer.send_coalesced(true, &mut up);
             }
             up.run();
         }
@@ -134,46 +134,46 @@ mod tests {
         }
     }
 
-    impl Gatherer for Count {
-        fn send_gathered(&self, _late: bool, _up: &mut Upcalls) {
+    impl Coalescer for Count {
+        fn send_coalesced(&self, _late: bool, _up: &mut Upcalls) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The next look of the thread, at its time.
-    fn look(unsent: &Unsent) -> Option<Duration> {
-        while let Some(due) = unsent.state.lock().next
+    fn look(coalesced: &CoalescedSends) -> Option<Duration> {
+        while let Some(due) = coalesced.state.lock().next
             && Instant::now() < due
         {}
-        unsent.tick()
+        coalesced.tick()
     }
 
-    fn add(unsent: &Unsent, count: &Arc<Count>) -> bool {
+    fn add(coalesced: &CoalescedSends, count: &Arc<Count>) -> bool {
         let mut up = Upcalls::default();
-        let begins = unsent.add(count.clone(), Instant::now(), &mut up);
+        let begins = coalesced.add(count.clone(), Instant::now(), &mut up);
         up.run();
         begins
     }
 
     #[test]
     fn a_poll_sends_each_once() {
-        let unsent = Unsent::default();
+        let coalesced = CoalescedSends::default();
         let counts: [Arc<Count>; 3] = Default::default();
         for (i, count) in counts.iter().enumerate() {
             // The thread is told once.
-            assert_eq!(add(&unsent, count), i == 0);
+            assert_eq!(add(&coalesced, count), i == 0);
         }
-        unsent.send();
-        unsent.send();
+        coalesced.send();
+        coalesced.send();
         assert!(counts.iter().all(|count| count.sent() == 1));
     }
 
     #[test]
     fn the_oldest_makes_room() {
-        let unsent = Unsent::default();
+        let coalesced = CoalescedSends::default();
         let counts: [Arc<Count>; MOST + 2] = Default::default();
         for count in &counts {
-            add(&unsent, count);
+            add(&coalesced, count);
         }
         let sent = counts.each_ref().map(|count| count.sent());
         assert!(sent[..2].iter().all(|n| *n == 1));
@@ -182,17 +182,17 @@ mod tests {
 
     #[test]
     fn the_thread_sends_what_has_waited_for_a_round_and_then_stops_to_look() {
-        let unsent = Unsent::default();
-        assert_eq!(unsent.tick(), None);
+        let coalesced = CoalescedSends::default();
+        assert_eq!(coalesced.tick(), None);
         let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
-        assert!(add(&unsent, &first));
-        assert!(look(&unsent).is_some());
+        assert!(add(&coalesced, &first));
+        assert!(look(&coalesced).is_some());
         assert_eq!(first.sent(), 0);
-        assert!(!add(&unsent, &second));
-        assert!(look(&unsent).is_some());
+        assert!(!add(&coalesced, &second));
+        assert!(look(&coalesced).is_some());
         assert_eq!((first.sent(), second.sent()), (1, 0));
-        while look(&unsent).is_some() {}
+        while look(&coalesced).is_some() {}
         assert_eq!((first.sent(), second.sent()), (1, 1));
-        assert!(add(&unsent, &first));
+        assert!(add(&coalesced, &first));
     }
 }

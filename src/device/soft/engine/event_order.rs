@@ -23,50 +23,50 @@ struct State {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Handshakes {
+pub(crate) struct EventOrder {
     state: Mutex<State>,
 }
 
 /// A connection that is coming up, until this is dropped.
-pub(crate) struct Handshake {
-    all: Arc<Handshakes>,
+pub(crate) struct SetupGuard {
+    all: Arc<EventOrder>,
     number: u64,
 }
 
 /// An end that was seen.
-pub(crate) struct Seen {
+pub(crate) struct ObservedEnd {
     /// The first handshake that is later.
     next: u64,
     at: Instant,
 }
 
-impl Handshakes {
+impl EventOrder {
     /// The next answer to the peer brings a connection up.
-    pub fn begin(self: &Arc<Self>) -> Handshake {
+    pub fn begin(self: &Arc<Self>) -> SetupGuard {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         state.pending.insert(number);
         let all = self.clone();
-        Handshake { all, number }
+        SetupGuard { all, number }
     }
 
     /// A connection has ended.
-    pub fn seen(&self) -> Seen {
-        Seen {
+    pub fn seen(&self) -> ObservedEnd {
+        ObservedEnd {
             next: self.state.lock().next,
             at: Instant::now(),
         }
     }
 
     /// Whether the turn of that end has come.
-    pub fn is_over(&self, seen: &Seen) -> bool {
+    pub fn is_over(&self, seen: &ObservedEnd) -> bool {
         let first = self.state.lock().pending.first().copied();
         first.is_none_or(|first| first >= seen.next) || seen.at.elapsed() >= LIMIT
     }
 }
 
-impl Drop for Handshake {
+impl Drop for SetupGuard {
     fn drop(&mut self) {
         self.all.state.lock().pending.remove(&self.number);
     }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn an_end_waits_for_the_handshakes_before_it() {
-        let all = Arc::new(Handshakes::default());
+        let all = Arc::new(EventOrder::default());
         let (first, second) = (all.begin(), all.begin());
         let seen = all.seen();
         let later = all.begin();
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn it_waits_for_a_while_only() {
-        let all = Arc::new(Handshakes::default());
+        let all = Arc::new(EventOrder::default());
         let _never = all.begin();
         let seen = all.seen();
         while !all.is_over(&seen) {

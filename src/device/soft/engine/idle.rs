@@ -27,10 +27,10 @@ impl Inner {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            let next = inner.unsent.tick().or_else(|| {
+            let next = inner.coalesced.tick().or_else(|| {
                 inner.unsent_looks.store(false, Ordering::SeqCst);
                 // Some may have come since, and have seen that we look.
-                let due = inner.unsent.due()?;
+                let due = inner.coalesced.due()?;
                 (!inner.unsent_looks.swap(true, Ordering::SeqCst)).then_some(due)
             });
             if let Some(next) = next {
@@ -52,8 +52,8 @@ impl Inner {
                 return;
             };
             inner.ticking.store(false, Ordering::SeqCst);
-            inner.polled.tick(&mut inner.looks.lock());
-            if inner.polled.is_ticking() {
+            inner.poll_set.tick(&mut inner.looks.lock());
+            if inner.poll_set.is_ticking() {
                 inner.tick();
             }
         };

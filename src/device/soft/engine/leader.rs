@@ -1,19 +1,19 @@
-//! The seat of the thread that serves the device while it waits for something of its own.
+//! The slot of the thread that serves the device while it waits for something of its own.
 //!
 //! One blocked consumer at a time is the leader: it sleeps in the engine's epoll instance, so
 //! what comes for it wakes it and nobody else. What it waits for may also happen in another way:
 //! another thread posts the event, or serves the socket. Whoever makes it so calls the leader.
 //!
 //! The leader says that it sleeps and looks once more then; the other side does what it does
-//! first and looks at the seat then. So one of them sees the other. A bell that was rung is
-//! hushed by the leader that it was rung for, before it leaves the seat: nobody else touches it,
+//! first and looks at the slot then. So one of them sees the other. A bell that was rung is
+//! hushed by the leader that it was rung for, before it leaves the slot: nobody else touches it,
 //! and none is left for the next one.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// What wakes the leader from its sleep.
-pub trait Bell {
+pub trait WakeLeader {
     /// Ends the sleep of the leader, or its next one, until it is hushed.
     fn ring(&self);
     /// Takes the ringing back.
@@ -21,7 +21,7 @@ pub trait Bell {
 }
 
 /// See the module.
-pub struct Seat<B> {
+pub struct LeaderSlot<B> {
     taken: AtomicBool,
     /// On what the leader sleeps, 0 while it does not.
     sleeper: AtomicUsize,
@@ -30,10 +30,10 @@ pub struct Seat<B> {
     bell: B,
 }
 
-impl<B: Bell> Seat<B> {
+impl<B: WakeLeader> LeaderSlot<B> {
     /// Empty.
-    pub fn new(bell: B) -> Seat<B> {
-        Seat {
+    pub fn new(bell: B) -> LeaderSlot<B> {
+        LeaderSlot {
             taken: AtomicBool::new(false),
             sleeper: AtomicUsize::new(0),
             ringing: Mutex::new(()),
@@ -48,7 +48,7 @@ impl<B: Bell> Seat<B> {
 
     /// Becomes the leader, if there is none.
     pub fn take(&self) -> Option<Leader<'_, B>> {
-        // A leader that is dropped gives the seat away: none is made in vain.
+        // A leader that is dropped gives the slot away: none is made in vain.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Leader(self))
     }
 
@@ -70,10 +70,10 @@ impl<B: Bell> Seat<B> {
     }
 }
 
-/// The one thread that has the seat, until this is dropped.
-pub struct Leader<'a, B: Bell>(&'a Seat<B>);
+/// The one thread that has the slot, until this is dropped.
+pub struct Leader<'a, B: WakeLeader>(&'a LeaderSlot<B>);
 
-impl<B: Bell> Leader<'_, B> {
+impl<B: WakeLeader> Leader<'_, B> {
     /// Sleeps on `what`, which is not 0, unless it is there already. `block` is to return when
     /// the bell rings.
     pub fn sleep<R>(
@@ -82,19 +82,19 @@ impl<B: Bell> Leader<'_, B> {
         is_there: impl FnOnce() -> bool,
         block: impl FnOnce() -> R,
     ) -> Option<R> {
-        let seat = self.0;
-        seat.sleeper.store(what, Ordering::Relaxed);
+        let slot = self.0;
+        slot.sleeper.store(what, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let result = (!is_there()).then(block);
-        if seat.sleeper.swap(0, Ordering::Relaxed) != what {
-            drop(seat.ringing.lock());
-            seat.bell.hush();
+        if slot.sleeper.swap(0, Ordering::Relaxed) != what {
+            drop(slot.ringing.lock());
+            slot.bell.hush();
         }
         result
     }
 }
 
-impl<B: Bell> Drop for Leader<'_, B> {
+impl<B: WakeLeader> Drop for Leader<'_, B> {
     fn drop(&mut self) {
         self.0.taken.store(false, Ordering::Release);
     }
@@ -106,29 +106,29 @@ mod tests {
 
     struct Silent;
 
-    impl Bell for Silent {
+    impl WakeLeader for Silent {
         fn ring(&self) {}
         fn hush(&self) {}
     }
 
     #[test]
     fn one_at_a_time() {
-        let seat = Seat::new(Silent);
-        let leader = seat.take();
+        let slot = LeaderSlot::new(Silent);
+        let leader = slot.take();
         assert!(leader.is_some());
-        assert!(seat.take().is_none() && seat.take().is_none());
+        assert!(slot.take().is_none() && slot.take().is_none());
         drop(leader);
-        assert!(seat.take().is_some());
+        assert!(slot.take().is_some());
     }
 
     #[test]
     fn a_leader_is_called_for_what_it_sleeps_on() {
-        let seat = Seat::new(Silent);
-        let leader = seat.take().unwrap();
-        assert!(!seat.call(1));
-        let called = leader.sleep(1, || false, || (seat.call(2), seat.call(1), seat.call(1)));
+        let slot = LeaderSlot::new(Silent);
+        let leader = slot.take().unwrap();
+        assert!(!slot.call(1));
+        let called = leader.sleep(1, || false, || (slot.call(2), slot.call(1), slot.call(1)));
         assert_eq!(called, Some((false, true, false)));
         assert_eq!(leader.sleep(1, || true, || ()), None);
-        assert!(!seat.call(1));
+        assert!(!slot.call(1));
     }
 }

@@ -33,11 +33,11 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use self::blocking::Eventfd;
-use self::coalesced::Unsent;
-use self::event_order::Handshakes;
-use self::leader::{Bell, Seat};
-use self::poll_set::PolledSet;
-use self::rounds::{LastTurn, ROUNDS};
+use self::coalesced::CoalescedSends;
+use self::event_order::EventOrder;
+use self::leader::{LeaderSlot, WakeLeader};
+use self::poll_set::PollSet;
+use self::rounds::{LastServed, ROUNDS};
 pub(crate) use self::scratch::{RX, Scratch};
 pub(crate) use self::source::Watch;
 pub(crate) use self::timers::Timer;
@@ -77,18 +77,18 @@ pub(crate) trait Backlog: Send + Sync {
     /// Delivers one of them, or all; false if none is left. Called under the engine lock.
     fn deliver(&self, all: bool, up: &mut Upcalls) -> bool;
     /// When it was served last.
-    fn last_turn(&self) -> &LastTurn;
+    fn last_served(&self) -> &LastServed;
 }
 
 /// Events that were taken from the epoll instance, and are to be served.
-pub(crate) struct Batch {
+pub(crate) struct EpollBatch {
     events: [MaybeUninit<epoll::Event>; BATCH],
     len: usize,
 }
 
-impl Batch {
-    pub fn new() -> Batch {
-        Batch {
+impl EpollBatch {
+    pub fn new() -> EpollBatch {
+        EpollBatch {
             events: [const { MaybeUninit::uninit() }; BATCH],
             len: 0,
         }
@@ -158,7 +158,7 @@ impl Sources {
 pub(crate) struct Inner {
     pub(super) epoll: OwnedFd,
     /// The place of the consumer that serves while it blocks.
-    pub(crate) seat: Seat<Eventfd>,
+    pub(crate) leader: LeaderSlot<Eventfd>,
     /// Counts consumers that have found it taken.
     pub(super) guests: AtomicU32,
     pub(crate) sources: Mutex<Sources>,
@@ -170,12 +170,12 @@ pub(crate) struct Inner {
     /// Connections; without any there is nothing to poll for.
     pub(crate) streams: AtomicUsize,
     /// Connections that are looked at without the kernel.
-    pub(crate) polled: PolledSet,
+    pub(crate) poll_set: PollSet,
     /// A timer is set that looks whether there are looks; how many there were the last time.
     pub(super) ticking: AtomicBool,
     pub(crate) looks: Mutex<u32>,
     /// Connections that have gathered requests, and whether a timer is set to look at them.
-    pub(super) unsent: Unsent,
+    pub(super) coalesced: CoalescedSends,
     pub(super) unsent_looks: AtomicBool,
     /// Counts polls, to show that there are some.
     pub(crate) polls: AtomicU32,
@@ -184,7 +184,7 @@ pub(crate) struct Inner {
     pub(super) nap: Mutex<()>,
     pub(super) nap_end: Condvar,
     stop: AtomicBool,
-    pub(super) handshakes: Arc<Handshakes>,
+    pub(super) event_order: Arc<EventOrder>,
 }
 
 /// See the module.
@@ -198,28 +198,33 @@ impl Engine {
     pub fn new() -> std::io::Result<Engine> {
         let inner = Inner {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            seat: Seat::new(Eventfd::new()?),
+            leader: LeaderSlot::new(Eventfd::new()?),
             guests: AtomicU32::new(0),
             sources: Mutex::default(),
             timers: Timers::new()?,
             work: Mutex::default(),
             in_hand: AtomicU32::new(0),
             streams: AtomicUsize::new(0),
-            polled: PolledSet::default(),
+            poll_set: PollSet::default(),
             ticking: AtomicBool::new(false),
             looks: Mutex::new(0),
-            unsent: Unsent::default(),
+            coalesced: CoalescedSends::default(),
             unsent_looks: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             away: AtomicBool::new(false),
             nap: Mutex::new(()),
             nap_end: Condvar::new(),
             stop: AtomicBool::new(false),
-            handshakes: Arc::default(),
+            event_order: Arc::default(),
         };
         let data = epoll::EventData::new_u64;
         let edges = EventFlags::IN | EventFlags::ET;
-        epoll::add(&inner.epoll, inner.seat.bell(), data(BELL), EventFlags::IN)?;
+        epoll::add(
+            &inner.epoll,
+            inner.leader.bell(),
+            data(BELL),
+            EventFlags::IN,
+        )?;
         epoll::add(&inner.epoll, inner.timers.clock(), data(CLOCK), edges)?;
         Ok(Engine {
             inner: Arc::new(inner),
@@ -267,20 +272,20 @@ impl Engine {
         if self.inner.streams.load(Ordering::Relaxed) != 0 {
             return Look::Outside;
         }
-        self.inner.polled.look(guard)
+        self.inner.poll_set.look(guard)
     }
 
     /// Serves sockets if nobody does, and what is looked at without them.
     pub fn progress(&self) {
         let inner = &self.inner;
-        if inner.polled.look_around() {
+        if inner.poll_set.look_around() {
             inner.tick();
         }
         if inner.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
-        inner.unsent.send();
+        inner.coalesced.send();
         if let Some(mut scratch) = inner.work.try_lock() {
             let mut up = Upcalls::default();
             scratch.in_rounds = inner.has_several();
@@ -288,7 +293,7 @@ impl Engine {
                 inner.deliver(&mut scratch, &mut up);
                 return inner.finish(scratch, up);
             }
-            let mut batch = Batch::new();
+            let mut batch = EpollBatch::new();
             if batch.fill(&inner.epoll, Some(&AT_ONCE)).is_ok() {
                 let up = inner.work(&batch, &mut scratch);
                 inner.finish(scratch, up);
@@ -307,7 +312,7 @@ impl Engine {
             inner.deliver(&mut scratch, up);
             inner.finish(scratch, Upcalls::default());
         }
-        if inner.polled.served(up) {
+        if inner.poll_set.served(up) {
             inner.tick();
         }
     }
@@ -378,7 +383,7 @@ impl Drop for Engine {
         drop(self.inner.nap.lock());
         self.inner.nap_end.notify_one();
         // There is no leader any more that would take it back.
-        self.inner.seat.bell().ring();
+        self.inner.leader.bell().ring();
         if let Some(thread) = self.thread.get_mut().take() {
             // An upcall may have dropped the device: the thread then ends by itself.
             if thread.thread().id() != std::thread::current().id() {
@@ -395,7 +400,7 @@ impl Drop for Engine {
 impl Inner {
     fn run(self: &Arc<Self>) {
         let mut seen = self.polls.load(Ordering::Relaxed);
-        let mut batch = Batch::new();
+        let mut batch = EpollBatch::new();
         while !self.stop.load(Ordering::SeqCst) {
             self.away.store(false, Ordering::Relaxed);
             let taken = batch.fill(&self.epoll, None);
@@ -423,19 +428,19 @@ impl Inner {
     fn nap(&self) {
         let end = Instant::now() + NAP;
         loop {
-            self.unsent.tick();
+            self.coalesced.tick();
             let mut nap = self.nap.lock();
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let next = self.unsent.due().map_or(left, |due| due.min(left));
+            let next = self.coalesced.due().map_or(left, |due| due.min(left));
             self.nap_end.wait_for(&mut nap, next);
         }
     }
 
     /// Serves what was taken.
-    pub(crate) fn serve(self: &Arc<Self>, batch: &Batch) {
+    pub(crate) fn serve(self: &Arc<Self>, batch: &EpollBatch) {
         self.in_hand.fetch_add(1, Ordering::SeqCst);
         let mut scratch = self.work.lock();
         self.in_hand.fetch_sub(1, Ordering::SeqCst);
@@ -448,19 +453,19 @@ impl Inner {
         self.streams.load(Ordering::Relaxed) > 1
     }
 
-    fn work(self: &Arc<Self>, batch: &Batch, scratch: &mut Scratch) -> Upcalls {
+    fn work(self: &Arc<Self>, batch: &EpollBatch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
         scratch.in_rounds = self.has_several();
         self.read(batch, scratch, &mut up);
         self.deliver(scratch, &mut up);
-        if self.polled.served(&mut up) {
+        if self.poll_set.served(&mut up) {
             self.tick();
         }
         up
     }
 
     /// Calls the sources of the events.
-    fn read(&self, batch: &Batch, scratch: &mut Scratch, up: &mut Upcalls) {
+    fn read(&self, batch: &EpollBatch, scratch: &mut Scratch, up: &mut Upcalls) {
         scratch.clock |= batch.contains(CLOCK);
         for event in batch.iter() {
             let token = event.data.u64();
@@ -480,7 +485,7 @@ impl Inner {
             }
             let mut turns = std::mem::take(&mut scratch.backlog);
             if scratch.in_rounds {
-                let mut batch = Batch::new();
+                let mut batch = EpollBatch::new();
                 // One that has a backlog is not read again: so this comes to an end.
                 while batch.fill(&self.epoll, Some(&AT_ONCE)).is_ok() && batch.len > 0 {
                     self.read(&batch, scratch, up);
@@ -494,10 +499,10 @@ impl Inner {
                     scratch.backlog = turns;
                     return;
                 }
-                turns.sort_by_key(|connection| connection.last_turn().get());
+                turns.sort_by_key(|connection| connection.last_served().get());
             }
             for connection in turns {
-                scratch.turns.note(connection.last_turn());
+                scratch.turns.note(connection.last_served());
                 if connection.deliver(round == ROUNDS, up) {
                     scratch.backlog.push(connection);
                 }

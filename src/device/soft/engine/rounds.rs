@@ -14,9 +14,9 @@ pub(crate) const ROUNDS: usize = 64;
 
 /// When a connection was served last, on the clock of all that are served together.
 #[derive(Debug, Default)]
-pub(crate) struct LastTurn(AtomicU64);
+pub(crate) struct LastServed(AtomicU64);
 
-impl LastTurn {
+impl LastServed {
     /// The reading of the clock then; 0 if the connection was never served.
     #[inline]
     pub fn get(&self) -> u64 {
@@ -26,12 +26,12 @@ impl LastTurn {
 
 /// Counts turns.
 #[derive(Debug, Default)]
-pub(crate) struct TurnClock(AtomicU64);
+pub(crate) struct ServiceClock(AtomicU64);
 
-impl TurnClock {
+impl ServiceClock {
     /// A connection is served now. Threads that serve at the same time may get the same reading.
     #[inline]
-    pub fn note(&self, turn: &LastTurn) {
+    pub fn note(&self, turn: &LastServed) {
         let now = self.0.load(Ordering::Relaxed).wrapping_add(1);
         self.0.store(now, Ordering::Relaxed);
         turn.0.store(now, Ordering::Relaxed);

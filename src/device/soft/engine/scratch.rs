@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::rounds::TurnClock;
+use super::rounds::ServiceClock;
 use crate::device::soft::engine::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
 
@@ -28,7 +28,7 @@ pub(crate) struct Scratch {
     /// The clock of the timers ran out.
     pub clock: bool,
     /// Counts their turns.
-    pub turns: TurnClock,
+    pub turns: ServiceClock,
     /// The socket that was the only one with something the last time, how many times in a row
     /// that was so, and how many times it has had nothing since. Consumers that poll try it
     /// first: to ask the kernel which socket has something is a system call of its own.

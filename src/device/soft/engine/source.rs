@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use super::coalesced::Gatherer;
-use super::event_order::Handshakes;
-use super::poll_set::PolledSet;
+use super::coalesced::Coalescer;
+use super::event_order::EventOrder;
+use super::poll_set::PollSet;
 use super::timers::Timer;
 use crate::device::DeviceError;
 use crate::device::soft::engine::{EventFlags, Inner, Source};
@@ -95,18 +95,18 @@ impl Watch {
     }
 
     /// The connections of the engine that are coming up.
-    pub fn handshakes(&self) -> &Arc<Handshakes> {
-        &self.inner.handshakes
+    pub fn event_order(&self) -> &Arc<EventOrder> {
+        &self.inner.event_order
     }
 
     /// What is looked at without the kernel.
-    pub fn polled(&self) -> &PolledSet {
-        &self.inner.polled
+    pub fn poll_set(&self) -> &PollSet {
+        &self.inner.poll_set
     }
 
     /// Somebody is to send soon what was gathered; not to be called again before.
-    pub fn sends_later(&self, gatherer: Arc<dyn Gatherer>, now: Instant, up: &mut Upcalls) {
-        if self.inner.unsent.add(gatherer, now, up) {
+    pub fn sends_later(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) {
+        if self.inner.coalesced.add(gatherer, now, up) {
             self.inner.wake_for_unsent();
         }
     }

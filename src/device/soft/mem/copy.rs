@@ -228,7 +228,7 @@ pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
     }
 }
 
-/// [`gather`] from the beginning of segments: of one, mostly.
+/// [`coalesce`] from the beginning of segments: of one, mostly.
 ///
 /// # Safety
 /// As there.
@@ -238,7 +238,7 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
     unsafe {
         match from {
             [only] => plain(only.addr as *const u8, to, len),
-            _ => _ = gather(Cursor::new(from), to, len),
+            _ => _ = coalesce(Cursor::new(from), to, len),
         }
     }
 }
@@ -249,7 +249,7 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
 /// # Safety
 /// The segments are readable, the range is writable.
 #[inline(never)]
-pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
+pub unsafe fn coalesce<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
     let mut left = len as u64;
     while let Some((src, n)) = from.take(left) {
         // SAFETY: not more than either has.

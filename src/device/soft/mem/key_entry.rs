@@ -21,7 +21,7 @@ pub fn index(key: u32, salt: u32) -> u32 {
 /// ended. All zero is an empty one.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub struct Slot {
+pub struct KeyEntry {
     /// The key that is valid, or 0.
     key: AtomicU32,
     access: AtomicU32,
@@ -42,7 +42,7 @@ pub struct Slot {
 /// A part of a region whose bytes are in a file that peers may map, each at the offset that is
 /// its address: see [`shm`](crate::device::soft::transport::shm).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Run {
+pub struct MappedRange {
     /// Its first byte.
     pub start: u64,
     /// Behind its last one; not above the start if there is none.
@@ -65,10 +65,10 @@ pub struct Contents {
     /// Of a window: key and life of the region behind it; zeros in a region.
     pub region: (u32, u64),
     /// What peers may map of it.
-    pub run: Run,
+    pub run: MappedRange,
 }
 
-impl Slot {
+impl KeyEntry {
     /// Fills a slot that no section sees.
     pub fn fill(&self, contents: &Contents) {
         self.pd.store(contents.pd, Ordering::Relaxed);
@@ -100,8 +100,8 @@ impl Slot {
 
     /// What peers may map of it.
     #[inline]
-    pub fn run(&self) -> Run {
-        Run {
+    pub fn run(&self) -> MappedRange {
+        MappedRange {
             start: self.run_start.load(Ordering::Relaxed),
             end: self.run_end.load(Ordering::Relaxed),
         }
@@ -161,7 +161,7 @@ impl Slot {
         addr: u64,
         len: u64,
         need: Access,
-        lookup: impl FnOnce(u32) -> Option<&'a Slot>,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
         if self.pd() != pd {
             return Err(Fault::Domain);
@@ -180,7 +180,10 @@ impl Slot {
 
     /// A window whose region is gone opens nothing. Apart, to keep the rest short.
     #[inline(never)]
-    fn check_window<'a>(&self, lookup: impl FnOnce(u32) -> Option<&'a Slot>) -> Result<(), Fault> {
+    fn check_window<'a>(
+        &self,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
+    ) -> Result<(), Fault> {
         let life = self.region_life.load(Ordering::Relaxed);
         let region = lookup(self.region.load(Ordering::Relaxed));
         if region.is_none_or(|slot| slot.life() != life) {

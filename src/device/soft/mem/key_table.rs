@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::key_entry::{Contents, INDEX_MASK, Run, Slot, index};
+use super::key_entry::{Contents, INDEX_MASK, KeyEntry, MappedRange, index};
 use crate::device::soft::transport::shm::exported_keys;
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
@@ -63,7 +63,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    fn slot(self) -> Option<&'static Slot> {
+    fn slot(self) -> Option<&'static KeyEntry> {
         let slot = TABLE.slot(self.key)?;
         (slot.life() == self.life).then_some(slot)
     }
@@ -83,8 +83,8 @@ impl Region {
     }
 
     /// What peers may map of it.
-    pub fn run(self) -> Run {
-        self.slot().map(Slot::run).unwrap_or_default()
+    pub fn run(self) -> MappedRange {
+        self.slot().map(KeyEntry::run).unwrap_or_default()
     }
 
     /// Whether the region is still registered.
@@ -101,7 +101,7 @@ struct Free {
     lives: u64,
 }
 
-type Segment = [Slot; SEGMENT_LEN as usize];
+type Segment = [KeyEntry; SEGMENT_LEN as usize];
 
 struct Table {
     /// Null, or made once and there for ever.
@@ -133,7 +133,7 @@ pub(crate) struct Opening {
     /// Of a window: the region behind it.
     pub region: Option<Region>,
     /// What peers may map of it.
-    pub run: Run,
+    pub run: MappedRange,
 }
 
 impl Table {
@@ -164,14 +164,14 @@ impl Table {
 
     /// The slot that a key names, valid or not.
     #[inline(always)]
-    fn place(&self, key: u32) -> Option<&Slot> {
+    fn place(&self, key: u32) -> Option<&KeyEntry> {
         let index = self.index(key);
         let segment = self.segment((index >> SEGMENT_BITS) as usize)?;
         Some(&segment[(index % SEGMENT_LEN) as usize])
     }
 
     #[inline(always)]
-    fn slot(&self, key: u32) -> Option<&Slot> {
+    fn slot(&self, key: u32) -> Option<&KeyEntry> {
         let slot = self.place(key)?;
         slot.is(key).then_some(slot)
     }
@@ -189,7 +189,7 @@ impl Table {
         let life = free.lives;
         let number = (index >> SEGMENT_BITS) as usize;
         let segment = self.segment(number).unwrap_or_else(|| {
-            let segment: Box<[Slot]> = (0..SEGMENT_LEN).map(|_| Slot::default()).collect();
+            let segment: Box<[KeyEntry]> = (0..SEGMENT_LEN).map(|_| KeyEntry::default()).collect();
             let Ok(segment) = <Box<Segment>>::try_from(segment) else {
                 unreachable!("it has just been made as long");
             };
@@ -243,7 +243,7 @@ impl Table {
     }
 
     /// All slots that ever had a key.
-    fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    fn slots(&self) -> impl Iterator<Item = (u32, &KeyEntry)> {
         let segments = (0..SEGMENTS).map_while(|number| self.segment(number));
         (0..).zip(segments.flatten())
     }
@@ -317,7 +317,7 @@ pub(crate) fn check(
 }
 
 /// Calls `f` for every slot that ever had a key, with its number.
-pub(crate) fn each(f: impl FnMut((u32, &Slot))) {
+pub(crate) fn each(f: impl FnMut((u32, &KeyEntry))) {
     TABLE.slots().for_each(f);
 }
 

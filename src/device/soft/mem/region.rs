@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::key_entry::Run;
+use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
 use crate::device::soft::transport::shm::mapped;
 use crate::device::{Access, DeviceError, MemoryRegion};
@@ -48,7 +48,7 @@ impl Mr {
         let region = if shared && remote {
             mapped::share(addr, len, register)
         } else {
-            let region = register(Run::default());
+            let region = register(MappedRange::default());
             mapped::moves_are_over();
             region
         };

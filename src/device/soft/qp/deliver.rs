@@ -1,6 +1,6 @@
 //! A piece of a message that came over a wire goes to the receive that is at the head.
 
-use super::state::Side;
+use super::state::QpState;
 use crate::device::WcStatus;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
@@ -9,7 +9,7 @@ use crate::handle::Guard;
 
 /// Where a piece of a message belongs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct Placement {
     pub offset: u32,
     pub last: bool,
     pub solicited: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Part {
 
 /// Why a piece could not be placed. The receive has failed, but for a wrong key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Undelivered {
+pub(crate) enum DeliveryError {
     /// There is no receive.
     NoReceive,
     /// It is too short.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn deliver_whole(
     from: *const u8,
     len: usize,
     solicited: bool,
-    me: &mut Side,
+    me: &mut QpState,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> bool {
@@ -64,22 +64,22 @@ pub(crate) unsafe fn deliver_whole(
 /// `len` bytes at `from` may be read.
 #[inline]
 pub(crate) unsafe fn deliver(
-    part: Part,
+    part: Placement,
     from: *const u8,
     len: usize,
-    me: &mut Side,
+    me: &mut QpState,
     guard: &Guard,
     up: &mut Upcalls,
-) -> Result<(), Undelivered> {
+) -> Result<(), DeliveryError> {
     let Some((receive, sges)) = me.rq.front() else {
-        return Err(Undelivered::NoReceive);
+        return Err(DeliveryError::NoReceive);
     };
     let receive = *receive;
     let end = u64::from(part.offset) + len as u64;
     let failed = if end > receive.len {
-        Some((WcStatus::LocalLength, Undelivered::TooLong))
+        Some((WcStatus::LocalLength, DeliveryError::TooLong))
     } else if me.check_receive(sges, guard).is_err() {
-        Some((WcStatus::LocalProtection, Undelivered::Memory))
+        Some((WcStatus::LocalProtection, DeliveryError::Memory))
     } else {
         None
     };
@@ -93,7 +93,7 @@ pub(crate) unsafe fn deliver(
     unsafe { copy::scatter(from, len, target) };
     if part.last {
         if let Some(rkey) = part.invalidate {
-            key_table::invalidate(rkey, me.id.pd, guard).map_err(|_| Undelivered::Key)?;
+            key_table::invalidate(rkey, me.id.pd, guard).map_err(|_| DeliveryError::Key)?;
         }
         me.rq.advance();
         me.complete_recv(

@@ -1,9 +1,9 @@
 //! Queue pairs.
 //!
-//! The state of a queue pair ([`Side`]) sits in a [`Lane`] and is guarded by its lock. A queue
+//! The state of a queue pair ([`QpState`]) sits in a [`LockDomain`] and is guarded by its lock. A queue
 //! pair alone, or with its peer in another process, has a lane of its own; two queue pairs that
 //! are connected within the process share one, so that one lock covers a transfer. Where a
-//! queue pair sits ([`Seat`]) changes when it is connected or reset.
+//! queue pair sits ([`QpPlace`]) changes when it is connected or reset.
 
 pub(crate) mod deliver;
 pub(crate) mod ops;
@@ -17,18 +17,18 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use self::ops::{Link, Pending, View};
+use self::ops::{Link, LockedQp, Pending};
 use self::srq::Turn;
-use self::state::{Identity, Phase, Side};
+use self::state::{Identity, Phase, QpState};
 use super::Soft;
-use super::cm::connector::Dial;
-use super::cm::failure::Trouble;
+use super::cm::connector::Connector;
+use super::cm::failure::ConnectError;
 use super::cm::socket;
-use super::engine::event_order::Handshake;
+use super::engine::event_order::SetupGuard;
 use super::engine::{Timer, Watch};
 use super::iwarp::mpa::Agreed;
-use super::transport::shm::{Opened, Pipe};
-use super::transport::tcp::{self, Stream};
+use super::transport::shm::{AccessGrant, ShmConn};
+use super::transport::tcp::{self, TcpConn};
 use super::upcalls::{Events, Upcalls};
 use crate::device::report::{self, Cause, GIVEN_UP, Line, Outcome, Path};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
@@ -37,37 +37,37 @@ use crate::handle::{Biased, Guard, Held, Shared};
 
 /// What the lock of a lane guards.
 #[derive(Default)]
-pub(super) struct LaneState {
-    sides: [Option<Box<Side>>; 2],
+pub(super) struct DomainState {
+    states: [Option<Box<QpState>>; 2],
     pub link: Link,
 }
 
 /// See the module.
-pub(super) struct Lane {
-    state: Biased<LaneState>,
+pub(super) struct LockDomain {
+    state: Biased<DomainState>,
 }
 
-impl Lane {
+impl LockDomain {
     /// Empty.
-    fn new() -> Lane {
-        Lane {
-            state: Biased::new(LaneState::default()),
+    fn new() -> LockDomain {
+        LockDomain {
+            state: Biased::new(DomainState::default()),
         }
     }
 }
 
 /// Where a queue pair sits.
-pub(crate) struct Seat {
-    lane: Arc<Lane>,
+pub(crate) struct QpPlace {
+    domain: Arc<LockDomain>,
     index: usize,
 }
 
-impl Seat {
+impl QpPlace {
     /// Takes the lock.
     #[inline(always)]
-    pub fn lock<'a>(&'a self, guard: &'a Guard) -> Seated<'a> {
-        Seated {
-            state: self.lane.state.lock_as(guard.thread()),
+    pub fn lock<'a>(&'a self, guard: &'a Guard) -> DomainLock<'a> {
+        DomainLock {
+            state: self.domain.state.lock_as(guard.thread()),
             index: self.index,
             guard,
         }
@@ -75,20 +75,20 @@ impl Seat {
 }
 
 /// The lock of a queue pair, or of a seat that it has left.
-pub(crate) struct Seated<'a> {
-    state: Held<'a, LaneState>,
+pub(crate) struct DomainLock<'a> {
+    state: Held<'a, DomainState>,
     index: usize,
     guard: &'a Guard,
 }
 
-impl Seated<'_> {
+impl DomainLock<'_> {
     /// What the lock guards; nothing if the queue pair has left.
     #[inline(always)]
-    pub fn view(&mut self) -> Option<View<'_>> {
-        let LaneState { sides, link } = &mut *self.state;
-        let [a, b] = sides;
+    pub fn view(&mut self) -> Option<LockedQp<'_>> {
+        let DomainState { states, link } = &mut *self.state;
+        let [a, b] = states;
         let (me, peer) = if self.index == 0 { (a, b) } else { (b, a) };
-        Some(View {
+        Some(LockedQp {
             me: me.as_deref_mut()?,
             peer: peer.as_deref_mut(),
             link,
@@ -102,7 +102,7 @@ pub struct Qp {
     me: Weak<Qp>,
     pub(crate) device: Arc<Soft>,
     pub(crate) events: Arc<Events>,
-    seat: Shared<Seat>,
+    place: Shared<QpPlace>,
 }
 
 /// Pairing takes more than one lock; one thread at a time does.
@@ -115,12 +115,12 @@ impl Qp {
                 me: me.clone(),
                 device: device.clone(),
                 events: id.events.clone(),
-                seat: Shared::empty(),
+                place: Shared::empty(),
             };
-            let lane = Lane::new();
-            lane.state.lock().sides[0] = Some(Box::new(Side::new(Arc::new(id), me.clone())));
-            qp.seat.set(Some(Arc::new(Seat {
-                lane: Arc::new(lane),
+            let domain = LockDomain::new();
+            domain.state.lock().states[0] = Some(Box::new(QpState::new(Arc::new(id), me.clone())));
+            qp.place.set(Some(Arc::new(QpPlace {
+                domain: Arc::new(domain),
                 index: 0,
             })));
             qp
@@ -129,33 +129,33 @@ impl Qp {
 
     /// What it was made with.
     pub(crate) fn attr(&self) -> QpAttr {
-        self.with(|v| v.me.id.attr)
+        self.with(|locked| locked.me.id.attr)
     }
 
     /// See [`Device::modify_qp`](crate::device::Device::modify_qp).
     pub(crate) fn modify(&self, id: Identity) -> Result<(), DeviceError> {
-        self.with(|v| v.me.modify(Arc::new(id)))
+        self.with(|locked| locked.me.modify(Arc::new(id)))
     }
 
     /// See [`Device::post_bind`](crate::device::Device::post_bind).
     pub(crate) fn post_bind(&self, wr: &BindWr<'_, Soft>) -> Result<u32, PostError> {
         let mut up = Upcalls::default();
-        let result = self.with(|v| v.post_bind(wr, &mut up));
+        let result = self.with(|locked| locked.post_bind(wr, &mut up));
         up.run();
         result
     }
 
     /// A buffer of the shared receive queue is kept for this queue pair: true if it is taken.
     pub(super) fn take_turn(&self, up: &mut Upcalls) -> bool {
-        self.with(|v| {
-            if v.me.turn != Turn::Waits {
+        self.with(|locked| {
+            if locked.me.turn != Turn::Waits {
                 return false;
             }
-            v.me.turn = Turn::Granted;
-            v.receives_came(up);
-            let taken = v.me.turn != Turn::Granted;
+            locked.me.turn = Turn::Granted;
+            locked.receives_arrived(up);
+            let taken = locked.me.turn != Turn::Granted;
             if !taken {
-                v.me.turn = Turn::Out;
+                locked.me.turn = Turn::Out;
             }
             taken
         })
@@ -163,59 +163,59 @@ impl Qp {
 
     /// Runs `f` under the lock.
     #[inline]
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut View<'_>) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut LockedQp<'_>) -> R) -> R {
         let guard = pin();
         loop {
             // Without a view it was moved while we waited: look for the new seat.
-            if let Some(mut v) = self.lock(&guard).view() {
-                return f(&mut v);
+            if let Some(mut locked) = self.lock(&guard).view() {
+                return f(&mut locked);
             }
         }
     }
 
     /// Takes the lock of where it sits at the moment.
     #[inline(always)]
-    fn lock<'a>(&self, guard: &'a Guard) -> Seated<'a> {
-        let Some(seat) = self.seat.get(guard) else {
+    fn lock<'a>(&self, guard: &'a Guard) -> DomainLock<'a> {
+        let Some(place) = self.place.get(guard) else {
             unreachable!("a queue pair has a seat from its creation on");
         };
-        seat.lock(guard)
+        place.lock(guard)
     }
 
     /// Where it sits; as long as a connection lasts that is the same.
-    fn seat(&self) -> Arc<Seat> {
-        let Some(seat) = self.seat.get_shared() else {
+    fn place(&self) -> Arc<QpPlace> {
+        let Some(place) = self.place.get_shared() else {
             unreachable!("a queue pair has a seat from its creation on");
         };
-        seat
+        place
     }
 
     /// Moves to a place in a new lane, if `check` agrees.
-    fn take_seat(
+    fn move_to(
         &self,
-        lane: &Arc<Lane>,
-        state: &mut LaneState,
+        domain: &Arc<LockDomain>,
+        state: &mut DomainState,
         index: usize,
-        check: impl FnOnce(&Side) -> bool,
+        check: impl FnOnce(&QpState) -> bool,
     ) -> bool {
         let guard = pin();
         loop {
-            let Some(seat) = self.seat.get(&guard) else {
+            let Some(place) = self.place.get(&guard) else {
                 return false;
             };
-            let mut old = seat.lane.state.lock();
-            let Some(side) = old.sides[seat.index].take() else {
+            let mut old = place.domain.state.lock();
+            let Some(side) = old.states[place.index].take() else {
                 continue;
             };
             if !check(&side) {
-                old.sides[seat.index] = Some(side);
+                old.states[place.index] = Some(side);
                 return false;
             }
             // What the old lane still held of an attempt goes with it.
             let link = std::mem::take(&mut old.link);
-            state.sides[index] = Some(side);
-            self.seat.set(Some(Arc::new(Seat {
-                lane: lane.clone(),
+            state.states[index] = Some(side);
+            self.place.set(Some(Arc::new(QpPlace {
+                domain: domain.clone(),
                 index,
             })));
             drop(old);
@@ -226,9 +226,9 @@ impl Qp {
 
     /// Moves to a lane of its own.
     fn leave(&self) {
-        let lane = Arc::new(Lane::new());
-        let mut state = lane.state.lock();
-        self.take_seat(&lane, &mut state, 0, |_| true);
+        let domain = Arc::new(LockDomain::new());
+        let mut state = domain.state.lock();
+        self.move_to(&domain, &mut state, 0, |_| true);
     }
 
     /// Connects two queue pairs of the process: `active`, if it is still at the given attempt,
@@ -241,22 +241,22 @@ impl Qp {
         qual: u64,
         private_data: &[u8],
         up: &mut Upcalls,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ConnectError> {
         let _pairing = PAIRING.lock();
-        let lane = Arc::new(Lane::new());
-        let mut state = lane.state.lock();
-        let waits = |s: &Side| s.phase == Phase::Connecting && s.attempt == attempt;
-        let free = |s: &Side| matches!(s.phase, Phase::Idle | Phase::Ended);
-        if !active.take_seat(&lane, &mut state, 0, waits) {
-            return Err(Trouble::PeerGone);
+        let domain = Arc::new(LockDomain::new());
+        let mut state = domain.state.lock();
+        let waits = |s: &QpState| s.phase == Phase::Connecting && s.attempt == attempt;
+        let free = |s: &QpState| matches!(s.phase, Phase::Idle | Phase::Ended);
+        if !active.move_to(&domain, &mut state, 0, waits) {
+            return Err(ConnectError::PeerGone);
         }
-        if !passive.take_seat(&lane, &mut state, 1, free) {
+        if !passive.move_to(&domain, &mut state, 1, free) {
             drop(state);
             active.leave();
-            return Err(Trouble::NotFree);
+            return Err(ConnectError::NotFree);
         }
         state.link = Link::Opening;
-        let [Some(a), Some(p)] = &mut state.sides else {
+        let [Some(a), Some(p)] = &mut state.states else {
             unreachable!("both sides have just been put there");
         };
         p.attempt += 1;
@@ -276,39 +276,44 @@ impl Qp {
         qual: u64,
         path: Path<'static>,
     ) -> Result<u64, DeviceError> {
-        if self.with(|v| v.me.phase == Phase::Ended) {
+        if self.with(|locked| locked.me.phase == Phase::Ended) {
             self.leave();
         }
-        self.with(|v| {
-            if !matches!(v.me.phase, Phase::Idle | Phase::Ended) {
+        self.with(|locked| {
+            if !matches!(locked.me.phase, Phase::Idle | Phase::Ended) {
                 return Err(DeviceError::Unsupported);
             }
-            v.me.phase = Phase::Connecting;
-            v.me.attempt += 1;
-            v.me.addrs = addrs;
-            (v.me.qual, v.me.path) = (qual, path);
-            Ok(v.me.attempt)
+            locked.me.phase = Phase::Connecting;
+            locked.me.attempt += 1;
+            locked.me.addrs = addrs;
+            (locked.me.qual, locked.me.path) = (qual, path);
+            Ok(locked.me.attempt)
         })
     }
 
     /// Takes an attempt back, of which nobody has heard yet.
     pub(crate) fn withdraw(&self, attempt: u64) {
-        self.with(|v| {
-            if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
-                v.me.phase = Phase::Idle;
+        self.with(|locked| {
+            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
+                locked.me.phase = Phase::Idle;
             }
         });
     }
 
     /// Keeps what drives and limits an attempt, while it goes on.
-    pub(crate) fn holds(&self, attempt: u64, timer: Option<Timer>, dial: Option<Arc<Dial>>) {
+    pub(crate) fn holds(
+        &self,
+        attempt: u64,
+        timer: Option<Timer>,
+        connector: Option<Arc<Connector>>,
+    ) {
         let pending = Pending {
             _timer: timer,
-            dial,
+            connector,
         };
-        let over = self.with(|v| {
-            if v.me.phase == Phase::Connecting && v.me.attempt == attempt {
-                std::mem::replace(v.link, Link::Pending(pending))
+        let over = self.with(|locked| {
+            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
+                std::mem::replace(locked.link, Link::Pending(pending))
             } else {
                 Link::Pending(pending)
             }
@@ -324,31 +329,43 @@ impl Qp {
         attempt: u64,
         watch: Watch,
         agreed: &Agreed,
-        wire: Option<Opened>,
+        segment: Option<AccessGrant>,
         initiator: bool,
-        told: (Box<[u8]>, Handshake),
+        receiving: (Box<[u8]>, SetupGuard),
         up: &mut Upcalls,
     ) {
-        let pending = self.with(|v| {
-            if v.me.phase != Phase::Connecting || v.me.attempt != attempt {
+        let pending = self.with(|locked| {
+            if locked.me.phase != Phase::Connecting || locked.me.attempt != attempt {
                 return Link::None;
             }
-            let pending = std::mem::take(v.link);
+            let pending = std::mem::take(locked.link);
             if let (Some(local), Some(remote)) = (socket::local(&watch), socket::remote(&watch)) {
-                v.me.addrs = Some((local, remote));
+                locked.me.addrs = Some((local, remote));
             }
-            v.me.ord = u32::from(agreed.ord);
+            locked.me.ord = u32::from(agreed.ord);
             let linger = self.device.params.linger;
-            v.me.path = Path::Tcp;
-            if let Some(wire) = wire {
-                v.me.path = Path::SharedMemory;
-                let pipe = Pipe::new(watch, wire, self.seat(), linger);
-                pipe.start(initiator, v.me, v.link, told, v.guard, up);
+            locked.me.path = Path::Tcp;
+            if let Some(segment) = segment {
+                locked.me.path = Path::SharedMemory;
+                let conn = ShmConn::new(watch, segment, self.place(), linger);
+                conn.start(
+                    initiator,
+                    locked.me,
+                    locked.link,
+                    receiving,
+                    locked.guard,
+                    up,
+                );
                 return pending;
             }
-            let first = v.me.sq.tail();
-            Stream::new(watch, self, agreed, initiator, first, linger)
-                .start(v.me, v.link, told, v.guard, up);
+            let first = locked.me.sq.tail();
+            TcpConn::new(watch, self, agreed, initiator, first, linger).start(
+                locked.me,
+                locked.link,
+                receiving,
+                locked.guard,
+                up,
+            );
             pending
         });
         drop(pending);
@@ -362,16 +379,16 @@ impl Qp {
             .engine
             .timer(self.device.params.linger, move |up| {
                 if let Some(qp) = qp.upgrade() {
-                    qp.with(|v| {
-                        if v.me.attempt == attempt && v.lingers() {
-                            v.break_loopback(up);
+                    qp.with(|locked| {
+                        if locked.me.attempt == attempt && locked.lingers() {
+                            locked.break_loopback(up);
                         }
                     });
                 }
             });
-        let unused = self.with(|v| {
-            if v.me.attempt == attempt && v.lingers() {
-                v.me.linger.replace(timer)
+        let unused = self.with(|locked| {
+            if locked.me.attempt == attempt && locked.lingers() {
+                locked.me.linger.replace(timer)
             } else {
                 Some(timer)
             }
@@ -387,23 +404,23 @@ impl Qp {
         cause: &dyn Cause,
         up: &mut Upcalls,
     ) {
-        let link = self.with(|v| {
-            if v.me.phase != Phase::Connecting || v.me.attempt != attempt {
+        let link = self.with(|locked| {
+            if locked.me.phase != Phase::Connecting || locked.me.attempt != attempt {
                 return Link::None;
             }
-            v.note_path();
-            v.me.end(event, cause, up);
-            std::mem::take(v.link)
+            locked.note_path();
+            locked.me.end(event, cause, up);
+            std::mem::take(locked.link)
         });
         drop(link);
     }
 
     /// Tells the log of an attempt that has taken a way which it need not have taken.
-    pub(super) fn took_detour(&self, attempt: u64, cause: &dyn Cause) {
-        let line = self.with(|v| {
-            v.note_path();
-            let current = v.me.phase == Phase::Connecting && v.me.attempt == attempt;
-            current.then(|| Line::new(|| v.me.name(), Outcome::Detour, cause))
+    pub(super) fn log_detour(&self, attempt: u64, cause: &dyn Cause) {
+        let line = self.with(|locked| {
+            locked.note_path();
+            let current = locked.me.phase == Phase::Connecting && locked.me.attempt == attempt;
+            current.then(|| Line::new(|| locked.me.name(), Outcome::Detour, cause))
         });
         report::write(line.flatten());
     }
@@ -412,8 +429,8 @@ impl Qp {
 /// Drops what is left of a connection that the consumer has ended at once; the peer is told so.
 fn abort(link: Link) {
     match link {
-        Link::Shm(pipe) => pipe.abort(),
-        Link::Tcp(stream) => tcp::abort(*stream),
+        Link::Shm(conn) => conn.abort(),
+        Link::Tcp(conn) => tcp::abort(*conn),
         _ => {}
     }
 }
@@ -426,8 +443,8 @@ impl QueuePair for Qp {
         let mut up = Upcalls::default();
         loop {
             let mut seated = self.lock(guard);
-            if let Some(mut v) = seated.view() {
-                let result = v.post_send(wr, &mut up);
+            if let Some(mut locked) = seated.view() {
+                let result = locked.post_send(wr, &mut up);
                 drop(seated);
                 up.run();
                 return result;
@@ -440,8 +457,8 @@ impl QueuePair for Qp {
         let mut up = Upcalls::default();
         loop {
             let mut seated = self.lock(guard);
-            if let Some(mut v) = seated.view() {
-                let result = v.post_recv(wr, &mut up);
+            if let Some(mut locked) = seated.view() {
+                let result = locked.post_recv(wr, &mut up);
                 drop(seated);
                 up.run();
                 return result;
@@ -451,16 +468,16 @@ impl QueuePair for Qp {
 
     fn start_receiving(&self) {
         let mut up = Upcalls::default();
-        let backlog = self.with(|v| v.start_receiving(&mut up));
+        let backlog = self.with(|locked| locked.start_receiving(&mut up));
         self.device.engine.serve_new(backlog, &mut up);
         up.run();
     }
 
     fn disconnect(&self, graceful: bool) {
         let mut up = Upcalls::default();
-        let (link, lingers) = self.with(|v| {
-            let link = v.disconnect(graceful, &mut up);
-            (link, v.lingers().then_some(v.me.attempt))
+        let (link, lingers) = self.with(|locked| {
+            let link = locked.disconnect(graceful, &mut up);
+            (link, locked.lingers().then_some(locked.me.attempt))
         });
         abort(link);
         if let (Some(attempt), Some(qp)) = (lingers, self.me.upgrade()) {
@@ -470,11 +487,11 @@ impl QueuePair for Qp {
     }
 
     fn reset(&self) {
-        if self.with(|v| v.me.phase != Phase::Ended) {
+        if self.with(|locked| locked.me.phase != Phase::Ended) {
             return;
         }
         self.leave();
-        self.with(|v| v.me.clear(Phase::Idle));
+        self.with(|locked| locked.me.clear(Phase::Idle));
         self.events.clear();
         self.purge();
     }
@@ -482,14 +499,14 @@ impl QueuePair for Qp {
     fn destroy(&self) -> u32 {
         self.events.close();
         let mut up = Upcalls::default();
-        let (link, taken, line) = self.with(|v| {
-            let taken = v.me.id.srq.as_ref().map_or(0, |_| v.me.rq.len());
-            v.note_path();
-            let connecting = v.me.phase == Phase::Connecting;
-            let line = connecting.then(|| v.me.report(&CmEvent::Disconnected, &GIVEN_UP));
-            tcp::send_gathered(v.me, v.link, v.guard, &mut up);
-            v.me.clear(Phase::Gone);
-            (v.detach(&mut up), taken, line.flatten())
+        let (link, taken, line) = self.with(|locked| {
+            let taken = locked.me.id.srq.as_ref().map_or(0, |_| locked.me.rq.len());
+            locked.note_path();
+            let connecting = locked.me.phase == Phase::Connecting;
+            let line = connecting.then(|| locked.me.report(&CmEvent::Disconnected, &GIVEN_UP));
+            tcp::send_coalesced(locked.me, locked.link, locked.guard, &mut up);
+            locked.me.clear(Phase::Gone);
+            (locked.detach(&mut up), taken, line.flatten())
         });
         abort(link);
         report::write(line);
@@ -498,26 +515,26 @@ impl QueuePair for Qp {
     }
 
     fn send_outstanding(&self) -> u32 {
-        self.with(|v| v.me.sq.len() as u32)
+        self.with(|locked| locked.me.sq.len() as u32)
     }
 
     fn recv_outstanding(&self) -> u32 {
-        self.with(|v| v.me.rq.len() as u32)
+        self.with(|locked| locked.me.rq.len() as u32)
     }
 
     fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError> {
         let mut up = Upcalls::default();
-        let link = self.with(|v| {
-            if v.me.id.srq.is_none() {
+        let link = self.with(|locked| {
+            if locked.me.id.srq.is_none() {
                 return Err(DeviceError::Unsupported);
             }
-            if v.me.set_marks(soft, hard, &mut up) {
+            if locked.me.set_marks(soft, hard, &mut up) {
                 return Ok(Link::None);
             }
             let cause = "it holds more receives of the shared queue than its hard high watermark";
-            v.note_path();
-            v.me.end(CmEvent::Broken, &cause, &mut up);
-            Ok(v.detach(&mut up))
+            locked.note_path();
+            locked.me.end(CmEvent::Broken, &cause, &mut up);
+            Ok(locked.detach(&mut up))
         })?;
         abort(link);
         up.run();
@@ -525,14 +542,14 @@ impl QueuePair for Qp {
     }
 
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {
-        self.with(|v| v.me.addrs)
+        self.with(|locked| locked.me.addrs)
     }
 }
 
 impl Qp {
     /// Removes its completions; gives how many were of buffers of a shared receive queue.
     fn purge(&self) -> usize {
-        let id = self.with(|v| v.me.id.clone());
+        let id = self.with(|locked| locked.me.id.clone());
         let cqs = [&id.send_cq, &id.recv_cq].into_iter().flatten();
         cqs.map(|cq| cq.remove(id.attr.context)).sum()
     }
@@ -540,7 +557,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        if self.with(|v| v.me.phase != Phase::Gone) {
+        if self.with(|locked| locked.me.phase != Phase::Gone) {
             self.destroy();
         }
         self.device.counts.qp.fetch_sub(1, Ordering::Relaxed);

@@ -3,17 +3,17 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use super::state::{Phase, Side};
+use super::state::{Phase, QpState};
 use super::work_queue::{Op, Request, Transfer};
 use crate::device::report::{GIVEN_UP, IN_ORDER};
 use crate::device::soft::Soft;
-use crate::device::soft::cm::connector::Dial;
+use crate::device::soft::cm::connector::Connector;
 use crate::device::soft::engine::{Backlog, Timer};
 use crate::device::soft::mem::window::Bind;
-use crate::device::soft::transport::close_timers::LATE;
+use crate::device::soft::transport::close_timers::LATE_RECV;
 use crate::device::soft::transport::loopback::{self, Outcome};
-use crate::device::soft::transport::shm::{self, Pipe};
-use crate::device::soft::transport::tcp::{self, Stream};
+use crate::device::soft::transport::shm::{self, ShmConn};
+use crate::device::soft::transport::tcp::{self, TcpConn};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{BindWr, CmEvent, PostError, RecvWr, SendWr, WcStatus};
 use crate::handle::Guard;
@@ -32,9 +32,9 @@ pub(crate) enum Link {
     /// The other side of the lane is the peer.
     Loop,
     /// A connection through shared memory.
-    Shm(Box<Pipe>),
+    Shm(Box<ShmConn>),
     /// A TCP connection.
-    Tcp(Box<Stream>),
+    Tcp(Box<TcpConn>),
 }
 
 /// What an attempt to connect holds.
@@ -42,27 +42,27 @@ pub(crate) struct Pending {
     /// Limits it.
     pub _timer: Option<Timer>,
     /// Drives it, if it goes over TCP.
-    pub dial: Option<Arc<Dial>>,
+    pub connector: Option<Arc<Connector>>,
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(dial) = self.dial.take() {
-            dial.cancel();
+        if let Some(connector) = self.connector.take() {
+            connector.cancel();
         }
     }
 }
 
 /// A queue pair, as seen with its lock held.
-pub(crate) struct View<'a> {
-    pub me: &'a mut Side,
+pub(crate) struct LockedQp<'a> {
+    pub me: &'a mut QpState,
     /// The peer, if it sits in the same lane.
-    pub peer: Option<&'a mut Side>,
+    pub peer: Option<&'a mut QpState>,
     pub link: &'a mut Link,
     pub guard: &'a Guard,
 }
 
-impl View<'_> {
+impl LockedQp<'_> {
     #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
@@ -71,7 +71,7 @@ impl View<'_> {
             let transfer = Transfer::of(wr, len);
             let outcome = match (&mut *self.link, &mut self.peer) {
                 (Link::Loop, Some(peer)) => loopback::execute(me, peer, &transfer, self.guard, up),
-                (Link::Shm(pipe), _) => shm::execute(me, pipe, &transfer),
+                (Link::Shm(conn), _) => shm::execute(me, conn, &transfer),
                 _ => Outcome::Wait,
             };
             match outcome {
@@ -92,8 +92,8 @@ impl View<'_> {
     /// The same once more. What is passed on to a function that is not inlined is in memory from
     /// then on, and better a copy than what the rest works with.
     #[inline(always)]
-    fn again(&mut self) -> View<'_> {
-        black_box(View {
+    fn again(&mut self) -> LockedQp<'_> {
+        black_box(LockedQp {
             me: self.me,
             peer: self.peer.as_deref_mut(),
             link: self.link,
@@ -141,7 +141,7 @@ impl View<'_> {
         }
         me.rq.push(receive, wr.sges)?;
         if self.is_awaited() {
-            self.again().receives_came(up);
+            self.again().receives_arrived(up);
         }
         Ok(())
     }
@@ -151,7 +151,7 @@ impl View<'_> {
     fn is_awaited(&self) -> bool {
         match (&*self.link, &self.peer) {
             (Link::Loop, Some(peer)) => !peer.sq.is_empty(),
-            (Link::Shm(pipe), _) => pipe.is_starved(),
+            (Link::Shm(conn), _) => conn.is_starved(),
             (Link::Tcp(_), _) => true,
             _ => false,
         }
@@ -159,7 +159,7 @@ impl View<'_> {
 
     /// Messages that wait for receives go on.
     #[inline(never)]
-    pub fn receives_came(&mut self, up: &mut Upcalls) {
+    pub fn receives_arrived(&mut self, up: &mut Upcalls) {
         let me = &mut *self.me;
         match self.link {
             Link::None | Link::Pending(_) | Link::Opening => {}
@@ -207,12 +207,12 @@ impl View<'_> {
     /// meantime is delivered, but for what the engine has to deliver in turn.
     pub fn start_receiving(&mut self, up: &mut Upcalls) -> Option<Arc<dyn Backlog>> {
         let me = &mut *self.me;
-        if me.told || !me.is_up() {
+        if me.receiving || !me.is_up() {
             return None;
         }
-        me.told = true;
+        me.receiving = true;
         match (&mut *self.link, &mut self.peer) {
-            (link @ Link::Opening, Some(peer)) if peer.told => {
+            (link @ Link::Opening, Some(peer)) if peer.receiving => {
                 *link = Link::Loop;
                 loopback::pump(peer, me, self.guard, up);
                 loopback::pump(me, peer, self.guard, up);
@@ -241,7 +241,7 @@ impl View<'_> {
             return Link::None;
         }
         // What was posted is on its way as if it had never been gathered.
-        tcp::send_gathered(me, self.link, self.guard, up);
+        tcp::send_coalesced(me, self.link, self.guard, up);
         self.note_path();
         self.me.end(CmEvent::Disconnected, &GIVEN_UP, up);
         self.detach(up)
@@ -250,10 +250,11 @@ impl View<'_> {
     /// Notes which way an attempt to connect tries at the moment.
     pub fn note_path(&mut self) {
         if let Link::Pending(Pending {
-            dial: Some(dial), ..
+            connector: Some(connector),
+            ..
         }) = &*self.link
         {
-            self.me.path = dial.path();
+            self.me.path = connector.path();
         }
     }
 
@@ -265,8 +266,8 @@ impl View<'_> {
     /// The peer has not received in time.
     pub fn break_loopback(&mut self, up: &mut Upcalls) {
         if let Some(peer) = &mut self.peer {
-            self.me.end(CmEvent::Broken, &LATE, up);
-            peer.end(CmEvent::Broken, &LATE, up);
+            self.me.end(CmEvent::Broken, &LATE_RECV, up);
+            peer.end(CmEvent::Broken, &LATE_RECV, up);
         }
     }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::Qp;
 use super::state::total;
-use super::work_queue::{Receive, Ring};
+use super::work_queue::{Receive, WorkQueue};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler};
@@ -25,7 +25,7 @@ pub(crate) const MAX_SRQ: u32 = 1 << 16;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 
 struct State {
-    ring: Ring<Receive>,
+    ring: WorkQueue<Receive>,
     /// One call is due when fewer buffers are left; 0 if none is.
     limit: u32,
     /// Queue pairs with messages but without buffers, in the order of their turns.
@@ -69,7 +69,7 @@ impl Srq {
             pd,
             max_sge,
             state: Mutex::new(State {
-                ring: Ring::new(max_wr, max_sge),
+                ring: WorkQueue::new(max_wr, max_sge),
                 limit: 0,
                 waiting: VecDeque::new(),
                 granted: 0,
@@ -87,12 +87,12 @@ impl Srq {
     /// there is none for it.
     ///
     /// # Errors
-    /// See [`Ring::push`]; the buffer stays then.
+    /// See [`WorkQueue::push`]; the buffer stays then.
     pub(crate) fn take(
         self: &Arc<Self>,
         qp: &Weak<Qp>,
         turn: &mut Turn,
-        to: &mut Ring<Receive>,
+        to: &mut WorkQueue<Receive>,
         up: &mut Upcalls,
     ) -> Result<bool, PostError> {
         let mut guarded = self.state.lock();

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use super::Qp;
 use super::srq::{Srq, Turn};
-use super::work_queue::{Op, Receive, Request, Ring, Transfer};
+use super::work_queue::{Op, Receive, Request, Transfer, WorkQueue};
 use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
-use crate::device::soft::engine::event_order::Handshake;
+use crate::device::soft::engine::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::{Events, Upcalls};
@@ -65,9 +65,9 @@ impl Identity {
         }
     }
 
-    fn receive_ring(&self) -> Ring<Receive> {
+    fn receive_ring(&self) -> WorkQueue<Receive> {
         let (limit, stride) = self.receives();
-        Ring::new(limit, stride)
+        WorkQueue::new(limit, stride)
     }
 }
 
@@ -82,19 +82,19 @@ pub(crate) enum Supply {
     Excess,
 }
 
-/// What changes. Guarded by the lock of the [`Lane`](crate::device::soft::qp::Lane) it sits in.
-pub(crate) struct Side {
+/// What changes. Guarded by the lock of the [`LockDomain`](crate::device::soft::qp::Lane) it sits in.
+pub(crate) struct QpState {
     pub id: Arc<Identity>,
     /// The queue pair itself.
     qp: Weak<Qp>,
     pub phase: Phase,
     /// Whether the consumer was told that the connection is established. What the peer sends
     /// waits until then.
-    pub told: bool,
+    pub receiving: bool,
     /// Counts attempts to connect, so that the outcome of one is not taken for another's.
     pub attempt: u64,
-    pub sq: Ring<Request>,
-    pub rq: Ring<Receive>,
+    pub sq: WorkQueue<Request>,
+    pub rq: WorkQueue<Receive>,
     /// What the binds in the send queue are to do that are not executed.
     pub binds: VecDeque<Bind>,
     /// Its place in the line for buffers of the shared receive queue.
@@ -143,14 +143,14 @@ pub(crate) fn total(sges: &[Sge]) -> u64 {
     }
 }
 
-impl Side {
-    pub fn new(id: Arc<Identity>, qp: Weak<Qp>) -> Side {
+impl QpState {
+    pub fn new(id: Arc<Identity>, qp: Weak<Qp>) -> QpState {
         let attr = &id.attr;
-        Side {
+        QpState {
             phase: Phase::Idle,
-            told: false,
+            receiving: false,
             attempt: 0,
-            sq: Ring::new(attr.max_send_wr, attr.max_send_sge),
+            sq: WorkQueue::new(attr.max_send_wr, attr.max_send_sge),
             rq: id.receive_ring(),
             binds: VecDeque::new(),
             turn: Turn::Out,
@@ -294,7 +294,7 @@ impl Side {
         }
         let (limit, stride) = id.receives();
         self.rq.reshape(limit, stride)?;
-        self.sq = Ring::new(id.attr.max_send_wr, id.attr.max_send_sge);
+        self.sq = WorkQueue::new(id.attr.max_send_wr, id.attr.max_send_sge);
         self.id = id;
         Ok(())
     }
@@ -459,7 +459,7 @@ impl Side {
     /// Forgets connection and work without a trace.
     pub fn clear(&mut self, phase: Phase) {
         let attr = &self.id.attr;
-        self.sq = Ring::new(attr.max_send_wr, attr.max_send_sge);
+        self.sq = WorkQueue::new(attr.max_send_wr, attr.max_send_sge);
         self.rq = self.id.receive_ring();
         self.leave_line();
         self.binds.clear();
@@ -481,11 +481,11 @@ impl Side {
     pub fn establish(
         &mut self,
         private_data: Box<[u8]>,
-        handshake: Option<Handshake>,
+        handshake: Option<SetupGuard>,
         up: &mut Upcalls,
     ) {
         self.phase = Phase::Connected;
-        self.told = false;
+        self.receiving = false;
         up.log(&self.id.events, Line::connected(|| self.name()));
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }

@@ -7,7 +7,7 @@ use crate::device::{DeviceError, PostError, SendOp, SendWr, Sge, WrFlags};
 pub(crate) enum Op {
     /// Moves data.
     Transfer(SendOp),
-    /// Binds the memory window that is next in [`Side::binds`](crate::device::soft::qp::state::Side::binds).
+    /// Binds the memory window that is next in [`QpState::binds`](crate::device::soft::qp::state::Side::binds).
     Bind {
         /// As given with the bind.
         context: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Receive {
 ///
 /// Memory grows with use, up to the size asked for, and is then used over and over.
 #[derive(Debug)]
-pub(crate) struct Ring<T> {
+pub(crate) struct WorkQueue<T> {
     entries: Vec<(T, u32)>,
     sges: Vec<Sge>,
     stride: usize,
@@ -97,10 +97,10 @@ pub(crate) struct Ring<T> {
     tail: u64,
 }
 
-impl<T: Copy> Ring<T> {
+impl<T: Copy> WorkQueue<T> {
     /// For `limit` entries of `stride` segments.
     pub fn new(limit: u32, stride: u32) -> Self {
-        Ring {
+        WorkQueue {
             entries: Vec::new(),
             sges: Vec::new(),
             stride: stride as usize,
@@ -136,7 +136,7 @@ impl<T: Copy> Ring<T> {
     /// # Errors
     /// [`DeviceError::Limit`] if those that are queued do not fit; nothing has changed then.
     pub fn reshape(&mut self, limit: u32, stride: u32) -> Result<(), DeviceError> {
-        let mut new = Ring::new(limit, stride);
+        let mut new = WorkQueue::new(limit, stride);
         (new.head, new.tail) = (self.head, self.head);
         for number in self.head..self.tail {
             if let Some((entry, sges)) = self.get(number) {
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn entries_keep_their_order_and_segments_while_it_grows() {
-        let mut ring = Ring::new(100, 3);
+        let mut ring = WorkQueue::new(100, 3);
         let (mut pushed, mut popped) = (0u64, 0u64);
         let mut was_full = false;
         for round in 0..90 {
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        let mut ring = Ring::new(2, 1);
+        let mut ring = WorkQueue::new(2, 1);
         assert_eq!(ring.push(0u8, &sges(0, 2)), Err(PostError::TooManySegments));
         assert_eq!(ring.push(0, &[]), Ok(()));
         assert_eq!(ring.push(1, &sges(0, 1)), Ok(()));
@@ -294,13 +294,13 @@ mod tests {
         *ring.get_mut(1).unwrap() = 9;
         assert_eq!(ring.get(1).unwrap().0, &9);
         assert!(ring.get(0).is_none() && ring.get(3).is_none() && ring.get_mut(3).is_none());
-        let mut none = Ring::new(0, 1);
+        let mut none = WorkQueue::new(0, 1);
         assert_eq!(none.push(0u8, &[]), Err(PostError::QueueFull));
         assert!(none.front().is_none() && none.pop().is_none());
     }
     #[test]
     fn reshaping_keeps_the_entries() {
-        let mut ring = Ring::new(20, 3);
+        let mut ring = WorkQueue::new(20, 3);
         for n in 0..15u64 {
             ring.push(n, &sges(n, 2)).unwrap();
         }

@@ -6,7 +6,7 @@ use super::*;
 
 /// How a consumer waits.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Direction {
     Blocks,
     Polls,
     /// Now one, now the other.
@@ -16,12 +16,12 @@ enum Way {
 const ROUNDS: u32 = 60;
 
 /// Takes a message in each round, and says that it has.
-fn consume(end: &End, way: Way, done: &AtomicU32) {
+fn consume(end: &End, way: Direction, done: &AtomicU32) {
     for round in 0..ROUNDS {
         end.recv(round.into(), &[]).unwrap();
         end.recv_cq.arm();
         done.store(2 * round + 1, Ordering::SeqCst);
-        if way == Way::Blocks || way == Way::Both && round % 2 == 0 {
+        if way == Direction::Blocks || way == Direction::Both && round % 2 == 0 {
             block(&end.device, &end.recv_calls.notified, round);
             assert_eq!(end.recv_cq.poll().unwrap().wr_id, round.into());
         } else {
@@ -33,7 +33,7 @@ fn consume(end: &End, way: Way, done: &AtomicU32) {
     }
 }
 
-fn consumers(net: &Net, ways: &[Way], pause: impl Fn(u32)) {
+fn consumers(net: &Net, ways: &[Direction], pause: impl Fn(u32)) {
     let pairs: Vec<_> = ways.iter().map(|_| net.pair()).collect();
     let done: Vec<_> = ways.iter().map(|_| AtomicU32::new(0)).collect();
     std::thread::scope(|s| {
@@ -58,18 +58,23 @@ fn consumers(net: &Net, ways: &[Way], pause: impl Fn(u32)) {
 
 #[test]
 fn one_of_them() {
-    over_all_paths(|net| consumers(net, &[Way::Blocks], |_| ()));
+    over_all_paths(|net| consumers(net, &[Direction::Blocks], |_| ()));
 }
 
 #[test]
 fn several_who_block() {
-    over_all_paths(|net| consumers(net, &[Way::Blocks; 3], |_| ()));
+    over_all_paths(|net| consumers(net, &[Direction::Blocks; 3], |_| ()));
 }
 
 #[test]
 fn beside_others_that_poll() {
     over_all_paths(|net| {
-        let ways = [Way::Blocks, Way::Polls, Way::Blocks, Way::Both];
+        let ways = [
+            Direction::Blocks,
+            Direction::Polls,
+            Direction::Blocks,
+            Direction::Both,
+        ];
         consumers(net, &ways, |round| {
             // Long enough for all to fall asleep, or for some.
             let micros = u64::from(round * 7919 % 16 * 100);

@@ -8,12 +8,14 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::raw::{self, LOCAL, Raw};
 use super::*;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
-use crate::device::soft::transport::shm::{self, Ends, Halt, Offer, State, Wire};
+use crate::device::soft::transport::shm::{
+    self, ActiveHandshake, EndAddresses, EndPhase, Incomplete, SharedSegment,
+};
 
 /// Such a peer, as the initiator.
 struct Kin {
     socket: OwnedFd,
-    wire: Arc<Wire>,
+    segment: Arc<SharedSegment>,
 }
 
 /// Repeats what would block.
@@ -41,18 +43,18 @@ fn call(qual: u64) -> OwnedFd {
 impl Kin {
     fn meet(qual: u64) -> Kin {
         let socket = call(qual);
-        let ends = Ends {
+        let ends = EndAddresses {
             source: target(qual).ip(),
             target: target(qual),
         };
-        let mut offer = Offer::send(&socket, &ends, false).unwrap();
-        let wire = patiently(|| match offer.go_on(&socket, || ()) {
-            Ok(wire) => wire.ok_or(Errno::AGAIN),
-            Err(Halt::Wait | Halt::Looking) => Err(Errno::AGAIN),
-            Err(Halt::Refused(why)) => panic!("{why}"),
+        let mut offer = ActiveHandshake::send(&socket, &ends, false).unwrap();
+        let segment = patiently(|| match offer.go_on(&socket, || ()) {
+            Ok(segment) => segment.ok_or(Errno::AGAIN),
+            Err(Incomplete::AwaitingPeer | Incomplete::Verifying) => Err(Errno::AGAIN),
+            Err(Incomplete::Refused(why)) => panic!("{why}"),
         });
-        let wire = wire.unwrap();
-        Kin { socket, wire }
+        let segment = segment.unwrap();
+        Kin { socket, segment }
     }
 
     fn say(&self, bytes: &[u8]) {
@@ -91,7 +93,7 @@ fn initiate(b: &End) -> Kin {
         mpa::parse(Kind::Reply, &reply[..n]),
         Ok(Parsed::Frame(frame, _)) if !frame.reject
     ));
-    kin.wire.ours().set_state(State::Open);
+    kin.segment.ours().set_state(EndPhase::Open);
     kin
 }
 
@@ -128,7 +130,7 @@ fn garbage_in_the_memory() {
         for i in 0..8 {
             b.recv(i, &[b.sge(0, 1000)]).unwrap();
         }
-        kin.wire.scribble(seed);
+        kin.segment.scribble(seed);
         kin.say(b"!");
         let remote = Remote { addr: 1, rkey: 1 };
         for op in [
@@ -179,8 +181,8 @@ fn a_visit_without_end() {
     let device = device();
     let (kin, mut b) = connected(&device);
     let mut count = 0;
-    let wire = kin.wire.clone();
-    let visit = wire.ours().visits.enter(&mut count);
+    let segment = kin.segment.clone();
+    let visit = segment.ours().visits.enter(&mut count);
     let begun = Instant::now();
     b.mr = None;
     assert!(begun.elapsed() < PATIENCE);
@@ -212,14 +214,14 @@ fn strangers() {
     assert!(server.requests.try_recv().is_err());
     let (kin, b) = connected(&device);
     b.qp.disconnect(true);
-    until(|| kin.wire.theirs().state() == State::Closed);
-    kin.wire.ours().set_state(State::Closed);
+    until(|| kin.segment.theirs().state() == EndPhase::Closed);
+    kin.segment.ours().set_state(EndPhase::Closed);
     drop(kin);
     assert_eq!(b.event(), CmEvent::Disconnected);
     let (kin, b) = connected(&device);
     b.qp.disconnect(false);
     assert!(kin.heard_the_end());
-    assert_eq!(kin.wire.theirs().state(), State::Aborted);
+    assert_eq!(kin.segment.theirs().state(), EndPhase::Aborted);
 }
 
 /// Those who come to the door and say nothing push each other out, and nobody else.
@@ -258,13 +260,13 @@ fn accepted_and_gone() {
 #[test]
 fn an_end_is_told_after_what_came_before_it() {
     let device = device();
-    for state in [State::Closed, State::Broken] {
+    for state in [EndPhase::Closed, EndPhase::Broken] {
         let (first, a) = connected(&device);
         let ends = |n| (0..n).map(|_| End::new(&device, attr()));
         let kin: Vec<(Kin, End)> = ends(50).map(|b| (initiate(&b), b)).collect();
         let mut raw: Vec<(Raw, End)> = ends(50).map(|b| (raw::initiate(&b, 2), b)).collect();
         let pause = device.engine.pause();
-        first.wire.ours().set_state(state);
+        first.segment.ours().set_state(state);
         drop(first);
         kin.iter().for_each(|(kin, _)| kin.say(b"!"));
         raw.iter_mut().for_each(|(raw, _)| raw.send(&raw::rtr()));
@@ -272,7 +274,7 @@ fn an_end_is_told_after_what_came_before_it() {
         assert_eq!(
             a.event(),
             match state {
-                State::Closed => CmEvent::Disconnected,
+                EndPhase::Closed => CmEvent::Disconnected,
                 _ => CmEvent::Broken,
             }
         );

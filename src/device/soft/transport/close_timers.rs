@@ -3,27 +3,28 @@
 
 use std::time::Duration;
 
-use crate::device::soft::engine::event_order::Seen;
+use crate::device::soft::engine::event_order::ObservedEnd;
 use crate::device::soft::engine::{Timer, Watch};
 use crate::device::soft::upcalls::Upcalls;
 
 /// How long the peer may take with the ready-to-receive message after an accept.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(30);
+pub(super) const RTR_TIMEOUT: Duration = Duration::from_secs(30);
 /// Why a connection is broken whose messages were not received within `linger`.
-pub(crate) const LATE: &str = "after a graceful disconnect, messages were not received in time";
+pub(crate) const LATE_RECV: &str =
+    "after a graceful disconnect, messages were not received in time";
 /// How soon an end that waits for its turn is looked at again.
-const TURN: Duration = Duration::from_micros(500);
+const RECHECK: Duration = Duration::from_micros(500);
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Ending {
+pub(crate) struct CloseTimers {
     limit: Option<Timer>,
     /// The end of the peer was seen, and waits for its turn.
-    seen: Option<Seen>,
+    seen: Option<ObservedEnd>,
     again: Option<Timer>,
 }
 
-impl Ending {
+impl CloseTimers {
     /// Has the connection ended, by `end`, after `delay`, unless it has gone on by then. The
     /// first limit counts.
     pub fn limit(
@@ -36,7 +37,7 @@ impl Ending {
     }
 
     /// The connection goes on: there is no limit any longer.
-    pub fn gone_on(&mut self) {
+    pub fn cancel_limit(&mut self) {
         self.limit = None;
     }
 
@@ -46,12 +47,12 @@ impl Ending {
         watch: &Watch,
         look: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> bool {
-        let handshakes = watch.handshakes();
-        let seen = self.seen.get_or_insert_with(|| handshakes.seen());
-        if handshakes.is_over(seen) {
+        let event_order = watch.event_order();
+        let seen = self.seen.get_or_insert_with(|| event_order.seen());
+        if event_order.is_over(seen) {
             return true;
         }
-        self.again = Some(watch.timer(TURN, look));
+        self.again = Some(watch.timer(RECHECK, look));
         false
     }
 }

@@ -3,7 +3,7 @@
 use crate::device::report::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
-use crate::device::soft::qp::state::{Side, Supply, local_access};
+use crate::device::soft::qp::state::{QpState, Supply, local_access};
 use crate::device::soft::qp::work_queue::{Op, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
@@ -24,15 +24,15 @@ pub(crate) enum Outcome {
 /// read-side section.
 #[inline(always)]
 pub(crate) fn execute(
-    me: &Side,
-    peer: &mut Side,
+    me: &QpState,
+    peer: &mut QpState,
     transfer: &Transfer<'_>,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Outcome {
     let len = u64::from(transfer.len);
     let local = Cursor::new(transfer.sges);
-    let remote = |peer: &Side, addr, rkey, need| {
+    let remote = |peer: &QpState, addr, rkey, need| {
         key_table::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
     };
     match transfer.op {
@@ -65,7 +65,7 @@ pub(crate) fn execute(
 
 #[inline(always)]
 fn send(
-    peer: &mut Side,
+    peer: &mut QpState,
     transfer: &Transfer<'_>,
     invalidate: Option<u32>,
     guard: &Guard,
@@ -111,7 +111,7 @@ fn send(
 }
 
 /// A request of `me` has failed: the connection is broken.
-pub(crate) fn fail(me: &mut Side, peer: &mut Side, status: WcStatus, up: &mut Upcalls) {
+pub(crate) fn fail(me: &mut QpState, peer: &mut QpState, status: WcStatus, up: &mut Upcalls) {
     let cause = format_args!("a request of this end failed: {status}");
     me.end(CmEvent::Broken, &cause, up);
     let cause = format_args!("a request of the peer failed: {status}");
@@ -119,7 +119,7 @@ pub(crate) fn fail(me: &mut Side, peer: &mut Side, status: WcStatus, up: &mut Up
 }
 
 /// Executes what is queued at `me`, as far as the peer's receives go.
-pub(crate) fn pump(me: &mut Side, peer: &mut Side, guard: &Guard, up: &mut Upcalls) {
+pub(crate) fn pump(me: &mut QpState, peer: &mut QpState, guard: &Guard, up: &mut Upcalls) {
     while me.is_up() && me.close_at != Some(me.sq.head()) {
         let Some((request, sges)) = me.sq.front() else {
             return;

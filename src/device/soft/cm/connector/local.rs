@@ -5,38 +5,41 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::device::soft::cm::connector::{Dial, Stage, State, Step};
-use crate::device::soft::cm::failure::Refusal;
+use crate::device::soft::cm::connector::{Connector, Stage, State, Step};
+use crate::device::soft::cm::failure::ShmUnavailable;
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
-use crate::device::soft::transport::shm::{self, Ends, Halt, Offer, Why};
+use crate::device::soft::transport::shm::{
+    self, ActiveHandshake, EndAddresses, Incomplete, ShmRefusal,
+};
 use crate::device::soft::upcalls::Upcalls;
 
 /// How long processes of this host may take for it, in all ports of an attempt. One that has the
 /// name of a port and says nothing keeps nobody from TCP for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHM_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why memory is not shared with somebody who does not answer in time.
-const SILENT: Why = Why::new("who has the name of the port does not answer");
+const SILENT: ShmRefusal = ShmRefusal::new("who has the name of the port does not answer");
 /// Why not with somebody who has ended the connection.
-pub(super) const GONE: Why = Why::new("who has the name of the port has ended the connection");
+pub(super) const GONE: ShmRefusal =
+    ShmRefusal::new("who has the name of the port has ended the connection");
 
 /// See the module.
-pub(super) struct Meeting {
+pub(super) struct ShmHandshake {
     patience: Duration,
     /// Until when, once somebody was asked.
     until: Option<Instant>,
     /// When that time is over.
     timer: Option<Timer>,
     /// What a responder was offered, until it has given what it shares.
-    offer: Option<Offer>,
+    offer: Option<ActiveHandshake>,
 }
 
-impl Meeting {
+impl ShmHandshake {
     /// Of an attempt with that time limit.
-    pub fn new(timeout: Option<Duration>) -> Meeting {
-        Meeting {
+    pub fn new(timeout: Option<Duration>) -> ShmHandshake {
+        ShmHandshake {
             // There shall be time left for TCP.
-            patience: timeout.map_or(PATIENCE, |timeout| PATIENCE.min(timeout / 2)),
+            patience: timeout.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
             until: None,
             timer: None,
             offer: None,
@@ -58,7 +61,7 @@ impl Meeting {
     }
 }
 
-impl Dial {
+impl Connector {
     /// Goes on if there is a meeting. It may have ended a moment ago.
     fn nudge(self: &Arc<Self>, up: &mut Upcalls) {
         let state = self.state.lock();
@@ -68,11 +71,11 @@ impl Dial {
     }
 
     /// Asks whoever has the name of a port; `None` if that is nobody.
-    pub(super) fn call_kin(
+    pub(super) fn connect_shm(
         self: &Arc<Self>,
-        meeting: &mut Meeting,
+        meeting: &mut ShmHandshake,
         target: SocketAddr,
-    ) -> Result<Option<Watch>, Why> {
+    ) -> Result<Option<Watch>, ShmRefusal> {
         if meeting.is_late() {
             return Err(SILENT);
         }
@@ -85,15 +88,19 @@ impl Dial {
         } else {
             target.ip()
         };
-        let offer = Offer::send(&fd, &Ends { source, target }, params.shares_memory())?;
+        let offer = ActiveHandshake::send(
+            &fd,
+            &EndAddresses { source, target },
+            params.shares_memory(),
+        )?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
         let watch = watch.map_err(|_| UNWATCHED)?;
         let now = Instant::now();
         let until = *meeting.until.get_or_insert(now + meeting.patience);
-        let dial = Arc::downgrade(self);
+        let connector = Arc::downgrade(self);
         let late = move |up: &mut Upcalls| {
-            if let Some(dial) = dial.upgrade() {
-                dial.nudge(up);
+            if let Some(connector) = connector.upgrade() {
+                connector.nudge(up);
             }
         };
         let left = until.saturating_duration_since(now);
@@ -108,31 +115,31 @@ impl Dial {
         self: &Arc<Self>,
         state: &mut State,
         watch: &mut Watch,
-    ) -> Result<bool, Why> {
+    ) -> Result<bool, ShmRefusal> {
         let Some(offer) = &mut state.meeting.offer else {
             return Ok(true);
         };
-        let dial = Arc::downgrade(self);
+        let connector = Arc::downgrade(self);
         let wake = move || {
-            if let Some(dial) = dial.upgrade() {
+            if let Some(connector) = connector.upgrade() {
                 let mut up = Upcalls::default();
-                dial.nudge(&mut up);
+                connector.nudge(&mut up);
                 up.run();
             }
         };
         match offer.go_on(&*watch, wake) {
             Ok(None) => Ok(true),
-            Ok(Some(wire)) => {
+            Ok(Some(segment)) => {
                 state.meeting.end();
-                state.wire = Some(wire);
+                state.segment = Some(segment);
                 // This is who has the port. Its answer counts, whatever it is.
                 state.tries.retain(|(_, port)| *port != state.current.1);
                 Ok(true)
             }
-            Err(Halt::Refused(why)) => Err(why),
+            Err(Incomplete::Refused(why)) => Err(why),
             Err(_) if state.meeting.is_late() => Err(SILENT),
             Err(halt) => {
-                let looking = halt == Halt::Looking;
+                let looking = halt == Incomplete::Verifying;
                 let events = if looking {
                     EventFlags::empty()
                 } else {
@@ -148,23 +155,27 @@ impl Dial {
         match self.offer(state, &mut watch) {
             Ok(true) => self.request(state, watch),
             Ok(false) => {
-                state.stage = Stage::Meeting(watch);
+                state.stage = Stage::ShmHandshake(watch);
                 Step::Wait
             }
-            Err(why) => self.no_kin(state, Some(why)),
+            Err(why) => self.shm_refused(state, Some(why)),
         }
     }
 
     /// There is no shared memory with whoever has the port, as if nobody listened there; no reason
     /// is that nobody has its name.
-    pub(super) fn no_kin(self: &Arc<Self>, state: &mut State, why: Option<Why>) -> Step {
+    pub(super) fn shm_refused(
+        self: &Arc<Self>,
+        state: &mut State,
+        why: Option<ShmRefusal>,
+    ) -> Step {
         // A reason that was given is better than that nobody is there any more.
         if why.is_some() || state.refused.is_none() {
-            state.refused = Some(Refusal(why));
+            state.refused = Some(ShmUnavailable(why));
         }
         state.meeting.end();
         self.go_on(state)
     }
 }
 
-const UNWATCHED: Why = Why::new("its socket cannot be watched");
+const UNWATCHED: ShmRefusal = ShmRefusal::new("its socket cannot be watched");

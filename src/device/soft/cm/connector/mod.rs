@@ -12,11 +12,11 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use self::local::Meeting;
-use super::failure::{Refusal, Trouble, is_listened_on};
+use self::local::ShmHandshake;
+use super::failure::{ConnectError, ShmUnavailable, is_listened_on};
 use super::listener;
 use super::socket;
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{
@@ -26,7 +26,7 @@ use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::params::{Path, is_own_address};
 use crate::device::soft::qp::Qp;
-use crate::device::soft::transport::shm::{self, Opened, Wire};
+use crate::device::soft::transport::shm::{self, AccessGrant, SharedSegment};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError, report};
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_millis(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
 /// An attempt to connect over TCP.
-pub(crate) struct Dial {
+pub(crate) struct Connector {
     device: Arc<Soft>,
     qp: Weak<Qp>,
     attempt: u64,
@@ -61,18 +61,18 @@ struct State {
     /// Somebody listened on a port, but not for us: that is an answer.
     answered: bool,
     /// Why the last try failed, or the last one that was answered; nothing if nobody listened.
-    trouble: Option<Trouble>,
+    failure: Option<ConnectError>,
     /// Why shared memory is not used, if that was tried.
-    refused: Option<Refusal>,
+    refused: Option<ShmUnavailable>,
     /// Before the next try of all ports.
     pause: Duration,
     timer: Option<Timer>,
     /// The one that is tried.
     current: Try,
     /// With a process of this host.
-    meeting: Meeting,
+    meeting: ShmHandshake,
     /// What is shared with a responder of this host, once it is there.
-    wire: Option<Arc<Wire>>,
+    segment: Option<Arc<SharedSegment>>,
     /// For the first attempt.
     socket: Option<OwnedFd>,
     /// Revision of MPA to ask for.
@@ -86,9 +86,9 @@ enum Stage {
     /// TCP is connecting.
     Connecting(Watch),
     /// A process of this host is to prove that it may be shown our memory.
-    Meeting(Watch),
+    ShmHandshake(Watch),
     /// The request is being sent, as far as the number says.
-    Asking(Watch, Vec<u8>, usize),
+    SendingRequest(Watch, Vec<u8>, usize),
     /// The reply is being received.
     Listening(Watch, Vec<u8>),
     /// It is over.
@@ -100,7 +100,7 @@ enum Step {
     Wait,
     /// Look at the next stage.
     Next,
-    Failed(CmEvent, Trouble),
+    Failed(CmEvent, ConnectError),
     Done(Watch, Agreed, Box<[u8]>),
 }
 
@@ -124,7 +124,7 @@ fn all_tries(qual: u64, routes: &[Route]) -> Vec<Try> {
     tries
 }
 
-impl Dial {
+impl Connector {
     /// The socket of the first attempt, if there can be one for this kind of address.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Dial {
         }
     }
 
-    /// An attempt that has not begun; `socket` is from [`Dial::socket`].
+    /// An attempt that has not begun; `socket` is from [`Connector::socket`].
     pub fn new(
         qp: &Arc<Qp>,
         attempt: u64,
@@ -148,7 +148,7 @@ impl Dial {
         timeout: Option<Duration>,
         private_data: &[u8],
         socket: Option<OwnedFd>,
-    ) -> Arc<Dial> {
+    ) -> Arc<Connector> {
         let device = qp.device.clone();
         let attr = qp.attr();
         // Whoever gives it less time than that shall still learn that nobody listens.
@@ -160,13 +160,13 @@ impl Dial {
             Path::Shm => &[Route::Shm],
         };
         let tries = all_tries(qual, routes);
-        Arc::new(Dial {
+        Arc::new(Connector {
             routes,
             qp: Arc::downgrade(qp),
             attempt,
             target,
             qual,
-            private_data: qualifier::wrap(Word::Ask, qual, private_data).into(),
+            private_data: qualifier::wrap(QualHeader::Request, qual, private_data).into(),
             local: Local {
                 crc: device.params.crc,
                 ird: attr.max_rd_in as u16,
@@ -179,13 +179,13 @@ impl Dial {
             state: Mutex::new(State {
                 tries,
                 answered: false,
-                trouble: None,
+                failure: None,
                 refused: None,
                 pause: FIRST_PAUSE,
                 timer: None,
                 current: (Route::Tcp, 0),
-                meeting: Meeting::new(timeout),
-                wire: None,
+                meeting: ShmHandshake::new(timeout),
+                segment: None,
                 socket,
                 revision: 2,
                 stage: Stage::Start,
@@ -209,9 +209,9 @@ impl Dial {
             state.stage = Stage::Over;
             state.meeting.end();
         }
-        let wire = state.wire.take_if(|_| matches!(step, Step::Done(..)));
+        let segment = state.segment.take_if(|_| matches!(step, Step::Done(..)));
         let (_, port) = state.current;
-        let refused = state.refused.filter(|_| wire.is_none());
+        let refused = state.refused.filter(|_| segment.is_none());
         // The queue pair may cancel us in return.
         drop(state);
         let Some(qp) = self.qp.upgrade() else {
@@ -219,14 +219,15 @@ impl Dial {
         };
         match step {
             Step::Wait | Step::Next => {}
-            Step::Failed(event, trouble) => qp.give_up(self.attempt, event, &trouble, up),
+            Step::Failed(event, failure) => qp.give_up(self.attempt, event, &failure, up),
             Step::Done(watch, agreed, private_data) => {
                 if let Some(why) = refused {
-                    qp.took_detour(self.attempt, &Trouble::NotOffered(port, why));
+                    qp.log_detour(self.attempt, &ConnectError::NotOffered(port, why));
                 }
-                let told = (private_data, watch.handshakes().begin());
-                let wire = wire.map(|wire| Opened::new(wire, qp.with(|v| v.me.id.pd)));
-                qp.attach(self.attempt, watch, &agreed, wire, true, told, up);
+                let receiving = (private_data, watch.event_order().begin());
+                let segment = segment
+                    .map(|segment| AccessGrant::new(segment, qp.with(|locked| locked.me.id.pd)));
+                qp.attach(self.attempt, watch, &agreed, segment, true, receiving, up);
             }
         }
     }
@@ -253,16 +254,16 @@ impl Dial {
             Stage::Over => Step::Wait,
             Stage::Start => self.call(state),
             Stage::Connecting(watch) => self.connected(state, watch),
-            Stage::Meeting(watch) => self.meet(state, watch),
-            Stage::Asking(watch, frame, sent) => self.ask(state, watch, frame, sent),
+            Stage::ShmHandshake(watch) => self.meet(state, watch),
+            Stage::SendingRequest(watch, frame, sent) => self.ask(state, watch, frame, sent),
             Stage::Listening(watch, reply) => self.hear(state, watch, reply),
         }
     }
 
     /// Whoever listens on the port is not who we want: to the next one.
-    fn next_port(self: &Arc<Self>, state: &mut State, trouble: Trouble) -> Step {
+    fn next_port(self: &Arc<Self>, state: &mut State, failure: ConnectError) -> Step {
         state.answered = true;
-        state.trouble = Some(trouble);
+        state.failure = Some(failure);
         self.go_on(state)
     }
 
@@ -273,14 +274,14 @@ impl Dial {
             return Step::Next;
         }
         if state.answered || Instant::now() + state.pause > self.patience {
-            return Step::Failed(CmEvent::NonPeerRejected, self.trouble(state));
+            return Step::Failed(CmEvent::NonPeerRejected, self.failure(state));
         }
         state.tries = all_tries(self.qual, self.routes);
         state.stage = Stage::Start;
         let again = Arc::downgrade(self);
         state.timer = Some(self.device.engine.timer(state.pause, move |up| {
-            if let Some(dial) = again.upgrade() {
-                dial.drive(up);
+            if let Some(connector) = again.upgrade() {
+                connector.drive(up);
             }
         }));
         state.pause *= 2;
@@ -288,20 +289,20 @@ impl Dial {
     }
 
     /// Why the attempt has failed, when all ports were tried.
-    fn trouble(&self, state: &State) -> Trouble {
+    fn failure(&self, state: &State) -> ConnectError {
         let (_, port) = state.current;
-        match (state.trouble, state.refused) {
-            (Some(trouble), _) => trouble,
+        match (state.failure, state.refused) {
+            (Some(failure), _) => failure,
             (None, Some(why)) if self.routes == [Route::Shm] && self.is_shut(port, why) => {
-                Trouble::NotShared(port, why)
+                ConnectError::NotShared(port, why)
             }
-            _ => Trouble::NobodyListens(self.qual),
+            _ => ConnectError::NobodyListens(self.qual),
         }
     }
 
     /// Whether somebody listens on the port who will never share memory, after a refusal of the
     /// last try. Whoever refused that may just not have listened yet.
-    fn is_shut(&self, port: u16, why: Refusal) -> bool {
+    fn is_shut(&self, port: u16, why: ShmUnavailable) -> bool {
         let mut target = self.target;
         target.set_port(port);
         is_listened_on(port) && (why.0.is_some() || !matches!(shm::call(target), Ok(Some(_))))
@@ -309,25 +310,25 @@ impl Dial {
 
     fn call(self: &Arc<Self>, state: &mut State) -> Step {
         let Some(current) = state.tries.pop() else {
-            return Step::Failed(CmEvent::NonPeerRejected, self.trouble(state));
+            return Step::Failed(CmEvent::NonPeerRejected, self.failure(state));
         };
         if !state.answered {
-            state.trouble = None;
+            state.failure = None;
         }
         state.current = current;
-        state.wire = None;
+        state.segment = None;
         let (route, port) = current;
         let mut target = self.target;
         target.set_port(port);
         self.shares.store(route == Route::Shm, Ordering::Relaxed);
         if route == Route::Shm {
-            return match self.call_kin(&mut state.meeting, target) {
+            return match self.connect_shm(&mut state.meeting, target) {
                 Ok(Some(watch)) => {
-                    state.stage = Stage::Meeting(watch);
+                    state.stage = Stage::ShmHandshake(watch);
                     Step::Wait
                 }
-                Ok(None) => self.no_kin(state, None),
-                Err(why) => self.no_kin(state, Some(why)),
+                Ok(None) => self.shm_refused(state, None),
+                Err(why) => self.shm_refused(state, Some(why)),
             };
         }
         let fd = match self.open(target, state.socket.take()) {
@@ -363,18 +364,18 @@ impl Dial {
     fn no_connection(self: &Arc<Self>, state: &mut State, error: Errno) -> Step {
         match error {
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => {
-                Step::Failed(CmEvent::Unreachable, Trouble::System(error))
+                Step::Failed(CmEvent::Unreachable, ConnectError::System(error))
             }
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
-                Step::Failed(CmEvent::Unreachable, Trouble::System(error))
+                Step::Failed(CmEvent::Unreachable, ConnectError::System(error))
             }
             Errno::CONNREFUSED => self.go_on(state),
             // All our ports are taken for the moment.
             Errno::ADDRINUSE => {
-                state.trouble.get_or_insert(Trouble::System(error));
+                state.failure.get_or_insert(ConnectError::System(error));
                 self.go_on(state)
             }
-            _ => self.next_port(state, Trouble::System(error)),
+            _ => self.next_port(state, ConnectError::System(error)),
         }
     }
 
@@ -399,13 +400,13 @@ impl Dial {
             // There is no more private data than fits.
             return Step::Failed(
                 CmEvent::NonPeerRejected,
-                Trouble::Terms(WireError::MPA_NEGOTIATION),
+                ConnectError::Negotiation(WireError::MPA_NEGOTIATION),
             );
         };
         if watch.set(EventFlags::OUT).is_err() {
             return no_memory();
         }
-        state.stage = Stage::Asking(watch, frame.to_vec(), 0);
+        state.stage = Stage::SendingRequest(watch, frame.to_vec(), 0);
         Step::Next
     }
 
@@ -420,11 +421,11 @@ impl Dial {
         let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
             Err(Errno::AGAIN | Errno::INTR) => sent,
-            Err(_) if state.meeting.goes_on() => return self.no_kin(state, Some(local::GONE)),
+            Err(_) if state.meeting.goes_on() => return self.shm_refused(state, Some(local::GONE)),
             Err(error) => return self.no_connection(state, error),
         };
         if sent < frame.len() {
-            state.stage = Stage::Asking(watch, frame, sent);
+            state.stage = Stage::SendingRequest(watch, frame, sent);
             return Step::Wait;
         }
         if watch.set(EventFlags::IN).is_err() {
@@ -441,19 +442,19 @@ impl Dial {
                 state.stage = Stage::Listening(watch, reply);
                 return Step::Wait;
             }
-            Err(why) => return self.no_kin(state, Some(why)),
+            Err(why) => return self.shm_refused(state, Some(why)),
         }
         loop {
             let missing = match mpa::parse(Kind::Reply, &reply) {
                 Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),
                 Ok(Parsed::NeedMore(n)) => n,
-                Err(error) => return self.next_port(state, Trouble::Reply(error)),
+                Err(error) => return self.next_port(state, ConnectError::Reply(error)),
             };
             let seen = reply.len();
             reply.resize(seen + missing, 0);
             match rustix::net::recv(&watch, &mut reply[seen..], RecvFlags::DONTWAIT) {
                 // The responder refused without a word.
-                Ok((_, 0)) => return self.next_port(state, Trouble::NoWord),
+                Ok((_, 0)) => return self.next_port(state, ConnectError::NoReply),
                 Ok((_, n)) => reply.truncate(seen + n),
                 Err(Errno::AGAIN | Errno::INTR) => {
                     reply.truncate(seen);
@@ -461,9 +462,9 @@ impl Dial {
                     return Step::Wait;
                 }
                 Err(error @ Errno::TIMEDOUT) => {
-                    return Step::Failed(CmEvent::Unreachable, Trouble::System(error));
+                    return Step::Failed(CmEvent::Unreachable, ConnectError::System(error));
                 }
-                Err(error) => return self.next_port(state, Trouble::System(error)),
+                Err(error) => return self.next_port(state, ConnectError::System(error)),
             }
         }
     }
@@ -474,26 +475,27 @@ impl Dial {
         let private_data = match qualifier::unwrap(frame.private_data) {
             // A revision 1 responder has not understood anything yet.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
-            Some((Word::Own, qual, rest)) if is_wide && qual == self.qual => rest,
-            _ if is_wide => return self.next_port(state, Trouble::NobodyListens(self.qual)),
+            Some((QualHeader::Reply, qual, rest)) if is_wide && qual == self.qual => rest,
+            _ if is_wide => return self.next_port(state, ConnectError::NobodyListens(self.qual)),
             _ => frame.private_data,
         };
         let private_data = private_data.into();
         match agreed {
             Ok(agreed) => Step::Done(watch, agreed, private_data),
-            Err(Failure::Rejected) => {
-                Step::Failed(CmEvent::PeerRejected { private_data }, Trouble::Rejected)
-            }
+            Err(Failure::Rejected) => Step::Failed(
+                CmEvent::PeerRejected { private_data },
+                ConnectError::Rejected,
+            ),
             Err(Failure::Revision1) => {
                 state.revision = 1;
                 state.tries.push(state.current);
-                self.next_port(state, Trouble::NoWord)
+                self.next_port(state, ConnectError::NoReply)
             }
             Err(Failure::Error(error)) => {
                 let mut bytes = [0; TERMINATE_FPDU_MAX];
                 let bytes = terminate::encode(error, &[], frame.crc || self.local.crc, &mut bytes);
                 linger(watch, bytes.to_vec(), End::Graceful);
-                Step::Failed(CmEvent::NonPeerRejected, Trouble::Terms(error))
+                Step::Failed(CmEvent::NonPeerRejected, ConnectError::Negotiation(error))
             }
         }
     }
@@ -501,10 +503,10 @@ impl Dial {
 
 /// The engine could not watch a socket.
 fn no_memory() -> Step {
-    Step::Failed(CmEvent::NonPeerRejected, Trouble::System(Errno::NOMEM))
+    Step::Failed(CmEvent::NonPeerRejected, ConnectError::System(Errno::NOMEM))
 }
 
-impl Source for Dial {
+impl Source for Connector {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
         self.drive(up);
     }

@@ -8,7 +8,7 @@
 //!
 //! A look at each of a few connections is cheaper than marks, which cost the peers a locked
 //! instruction and both sides a cache line more. Of many connections peers mark those that have
-//! something ([`board`](crate::device::soft::transport::shm::ready_bitmap)): then a look, and a sleep, cost what they do with
+//! something ([`bitmap`](crate::device::soft::transport::shm::ready_bitmap)): then a look, and a sleep, cost what they do with
 //! one. A peer that spoils the marks of others delays them: the thread goes through all
 //! connections bit by bit while consumers poll, and once more before it leaves them alone.
 
@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::rounds::{LastTurn, TurnClock};
+use super::rounds::{LastServed, ServiceClock};
 use crate::device::Look;
 use crate::device::soft::transport::shm::ready_bitmap::{BITS, WORDS};
-use crate::device::soft::transport::shm::{Board, Slot};
+use crate::device::soft::transport::shm::{BitmapPlace, ReadyBitmap};
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::{Guard, Shared, pin::pin};
 
@@ -35,18 +35,18 @@ const CHUNK: usize = BITS as usize;
 
 /// How a connection hears of its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Manner {
+pub(crate) enum NotifyMode {
     /// The peer wakes the thread.
-    Asleep,
+    Doorbell,
     /// Consumers look at it.
-    Seen,
+    Polled,
     /// The peer marks it.
-    Marked(Slot),
+    Bitmap(BitmapPlace),
 }
 
 /// What a look at a connection finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum PollResult {
     Nothing,
     /// A message.
     Message,
@@ -55,31 +55,31 @@ pub(crate) enum Found {
 }
 
 /// Something to look at.
-pub(crate) trait Polled: Send + Sync {
+pub(crate) trait PollEntry: Send + Sync {
     /// Takes all messages if it is the only one: true if something had come.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// Looks, without a lock.
-    fn look(&self) -> Found;
+    fn look(&self) -> PollResult;
     /// Takes one message, or all, if there is one, and does what else there is to do.
     fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls);
     /// The same where nothing else may be left undone: it may be about to wait for what has come.
     fn serve(&self, guard: &Guard, up: &mut Upcalls);
     /// When it was served last.
-    fn last_turn(&self) -> &LastTurn;
-    /// It hears of its peer like that from now on. Messages are left for [`Polled::take`].
-    fn set_manner(&self, manner: Manner, up: &mut Upcalls);
+    fn last_served(&self) -> &LastServed;
+    /// It hears of its peer like that from now on. Messages are left for [`PollEntry::take`].
+    fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls);
 }
 
-type Line = Arc<dyn Polled>;
+type Entry = Arc<dyn PollEntry>;
 /// Those of a word of marks, by their bits.
-type Chunk = [Option<Line>; CHUNK];
+type Chunk = [Option<Entry>; CHUNK];
 
 /// See the module.
-pub(crate) struct PolledSet {
+pub(crate) struct PollSet {
     /// By their places.
     chunks: [Shared<Chunk>; WORDS],
     /// All of them, if they are few.
-    few: Shared<Vec<Line>>,
+    few: Shared<Vec<Entry>>,
     /// Guards changes of who is there. Taken with the lock of a queue pair held.
     change: Mutex<()>,
     len: AtomicUsize,
@@ -89,7 +89,7 @@ pub(crate) struct PolledSet {
     turn: Mutex<()>,
     /// They are marked.
     many: AtomicBool,
-    board: OnceLock<Option<Board>>,
+    bitmap: OnceLock<Option<ReadyBitmap>>,
     /// They have been made so last.
     awake: AtomicBool,
     /// Counts polls.
@@ -98,14 +98,14 @@ pub(crate) struct PolledSet {
     ticking: AtomicBool,
     /// The chunk that the thread goes through next.
     next: AtomicUsize,
-    clock: TurnClock,
+    clock: ServiceClock,
     /// Who serves more than one of them has this. Queue pairs are locked with it held.
     serving: Mutex<()>,
 }
 
-impl Default for PolledSet {
+impl Default for PollSet {
     fn default() -> Self {
-        PolledSet {
+        PollSet {
             chunks: std::array::from_fn(|_| Shared::empty()),
             few: Shared::empty(),
             change: Mutex::new(()),
@@ -113,12 +113,12 @@ impl Default for PolledSet {
             words: AtomicUsize::new(0),
             turn: Mutex::new(()),
             many: AtomicBool::new(false),
-            board: OnceLock::new(),
+            bitmap: OnceLock::new(),
             awake: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             ticking: AtomicBool::new(false),
             next: AtomicUsize::new(0),
-            clock: TurnClock::default(),
+            clock: ServiceClock::default(),
             serving: Mutex::new(()),
         }
     }
@@ -131,20 +131,20 @@ fn is_many(len: usize, now: bool) -> bool {
 }
 
 /// Where there is room in a chunk, or how much of it is used.
-fn position(chunk: Option<&Chunk>, f: impl Fn(&Option<Line>) -> bool) -> Option<usize> {
+fn position(chunk: Option<&Chunk>, f: impl Fn(&Option<Entry>) -> bool) -> Option<usize> {
     match chunk {
         Some(chunk) => chunk.iter().position(f),
         None => f(&None).then_some(0),
     }
 }
 
-impl PolledSet {
+impl PollSet {
     /// Looks at one more. Gives how it is to hear of its peer: whoever changes that for the
     /// others from now on does so for this one. `None` if there is no room for it here.
-    pub fn add(&self, line: Line) -> Option<Manner> {
+    pub fn add(&self, line: Entry) -> Option<NotifyMode> {
         let _change = self.change.lock();
         let len = self.len.load(Ordering::Relaxed);
-        if len >= MOST || len >= FEW && self.board().is_none() {
+        if len >= MOST || len >= FEW && self.bitmap().is_none() {
             return None;
         }
         let guard = pin();
@@ -157,15 +157,15 @@ impl PolledSet {
         drop(guard);
         self.put(word, bit, Some(line));
         self.count(len + 1);
-        Some(self.manner(word * CHUNK + bit))
+        Some(self.notify_mode(word * CHUNK + bit))
     }
 
-    pub fn remove(&self, line: &Line) {
+    pub fn remove(&self, line: &Entry) {
         let _change = self.change.lock();
         let guard = pin();
         let mut chunks = self.chunks.iter().enumerate();
         let found = chunks.find_map(|(word, chunk)| {
-            let is_it = |other: &Option<Line>| matches!(other, Some(o) if Arc::ptr_eq(o, line));
+            let is_it = |other: &Option<Entry>| matches!(other, Some(o) if Arc::ptr_eq(o, line));
             Some((word, position(chunk.get(&guard), is_it)?))
         });
         drop(guard);
@@ -175,7 +175,7 @@ impl PolledSet {
         }
     }
 
-    fn put(&self, word: usize, bit: usize, line: Option<Line>) {
+    fn put(&self, word: usize, bit: usize, line: Option<Entry>) {
         let old = self.chunks[word].get_shared();
         let mut chunk = old.map_or_else(|| [const { None }; CHUNK], |old| (*old).clone());
         chunk[bit] = line;
@@ -196,7 +196,7 @@ impl PolledSet {
     }
 
     /// All of them, with their places.
-    fn all(&self) -> Vec<(usize, Line)> {
+    fn all(&self) -> Vec<(usize, Entry)> {
         let guard = pin();
         let chunks = self.chunks.iter().map(|chunk| chunk.get(&guard));
         let lines = chunks.enumerate().flat_map(|(word, chunk)| {
@@ -207,30 +207,30 @@ impl PolledSet {
     }
 
     #[inline(never)]
-    fn board(&self) -> Option<&Board> {
-        self.board.get_or_init(Board::take).as_ref()
+    fn bitmap(&self) -> Option<&ReadyBitmap> {
+        self.bitmap.get_or_init(ReadyBitmap::take).as_ref()
     }
 
     #[inline(always)]
-    fn marked(&self) -> Option<&Board> {
+    fn marked(&self) -> Option<&ReadyBitmap> {
         if self.many.load(Ordering::SeqCst) {
-            self.board()
+            self.bitmap()
         } else {
             None
         }
     }
 
     /// How the one at that place hears of its peer.
-    fn manner(&self, place: usize) -> Manner {
+    fn notify_mode(&self, place: usize) -> NotifyMode {
         match self.marked() {
-            Some(board) => Manner::Marked(board.slot(place as u32)),
-            None if self.awake.load(Ordering::SeqCst) => Manner::Seen,
-            None => Manner::Asleep,
+            Some(bitmap) => NotifyMode::Bitmap(bitmap.slot(place as u32)),
+            None if self.awake.load(Ordering::SeqCst) => NotifyMode::Polled,
+            None => NotifyMode::Doorbell,
         }
     }
 
     /// A consumer polls. Where something else is to be changed as well it takes
-    /// [`PolledSet::look_around`].
+    /// [`PollSet::look_around`].
     #[inline]
     pub fn look(&self, guard: &Guard) -> Look {
         let len = self.len.load(Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl PolledSet {
         if came { Look::Came } else { Look::Nothing }
     }
 
-    /// The same outside of a section. True if [`PolledSet::tick`] has to be seen to, which finds
+    /// The same outside of a section. True if [`PollSet::tick`] has to be seen to, which finds
     /// when the polls end.
     pub fn look_around(&self) -> bool {
         let len = self.len.load(Ordering::Relaxed);
@@ -279,11 +279,11 @@ impl PolledSet {
         // Not more than one of several threads need count.
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        if let Some(board) = self.marked() {
+        if let Some(bitmap) = self.marked() {
             let words = self.words.load(Ordering::Relaxed);
-            let marked = (0..words).any(|word| board.marks().is_marked(word));
+            let marked = (0..words).any(|word| bitmap.ready_bits().is_ready(word));
             if marked && let Some(_serving) = self.serving.try_lock() {
-                self.take_marks(board, None, guard, up);
+                self.take_ready(bitmap, None, guard, up);
             }
             return marked;
         }
@@ -291,7 +291,7 @@ impl PolledSet {
             [] => false,
             [only] => only.poll(guard, up),
             few => {
-                let found = few.iter().any(|line| line.look() != Found::Nothing);
+                let found = few.iter().any(|line| line.look() != PollResult::Nothing);
                 if found && let Some(_serving) = self.serving.try_lock() {
                     self.take_few(few, guard, up);
                 }
@@ -317,14 +317,14 @@ impl PolledSet {
     /// caller has the turn.
     fn tell(&self, up: &mut Upcalls) {
         let awake = self.awake.load(Ordering::SeqCst);
-        if let Some(board) = self.board.get().and_then(Option::as_ref) {
+        if let Some(bitmap) = self.bitmap.get().and_then(Option::as_ref) {
             match awake {
-                true => board.said().wake(),
-                false => board.said().sleep(),
+                true => bitmap.owner_state().wake(),
+                false => bitmap.owner_state().sleep(),
             }
         }
         for (place, line) in self.all() {
-            line.set_manner(self.manner(place), up);
+            line.set_notify_mode(self.notify_mode(place), up);
         }
     }
 
@@ -334,7 +334,7 @@ impl PolledSet {
         let turn = self.turn.lock();
         self.awake.store(true, Ordering::SeqCst);
         match self.marked() {
-            Some(board) => board.said().wake(),
+            Some(bitmap) => bitmap.owner_state().wake(),
             None => self.tell(&mut up),
         }
         drop(turn);
@@ -361,10 +361,10 @@ impl PolledSet {
     /// From now on peers wake the thread. The caller has the turn.
     fn fall_asleep(&self, up: &mut Upcalls) {
         match self.marked() {
-            Some(board) => {
-                board.said().sleep();
+            Some(bitmap) => {
+                bitmap.owner_state().sleep();
                 let _serving = self.serving.lock();
-                self.take_marks(board, None, &pin(), up);
+                self.take_ready(bitmap, None, &pin(), up);
             }
             None => {
                 self.tell(up);
@@ -383,7 +383,7 @@ impl PolledSet {
     }
 
     /// Sockets were served, perhaps because a peer rang: it does so once in a sleep, so that
-    /// another sleep begins. True if [`PolledSet::tick`] has to be seen to, as for a look.
+    /// another sleep begins. True if [`PollSet::tick`] has to be seen to, as for a look.
     #[inline]
     pub fn served(&self, up: &mut Upcalls) -> bool {
         if self.len.load(Ordering::Relaxed) == 0 {
@@ -412,7 +412,7 @@ impl PolledSet {
         !self.ticking.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether [`PolledSet::tick`] is to be called from time to time.
+    /// Whether [`PollSet::tick`] is to be called from time to time.
     pub fn is_ticking(&self) -> bool {
         self.ticking.load(Ordering::SeqCst)
     }
@@ -446,9 +446,9 @@ impl PolledSet {
 
     /// Looks whether marks of a chunk were lost.
     fn go_through(&self, word: usize, up: &mut Upcalls) {
-        if let Some(board) = self.marked() {
+        if let Some(bitmap) = self.marked() {
             let _serving = self.serving.lock();
-            self.take_marks(board, Some(word), &pin(), up);
+            self.take_ready(bitmap, Some(word), &pin(), up);
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use crate::device::soft::engine::poll_set::{CHUNK, FEW, Found, Line, PolledSet, WORDS};
+use crate::device::soft::engine::poll_set::{CHUNK, Entry, FEW, PollResult, PollSet, WORDS};
 use crate::device::soft::engine::rounds::ROUNDS;
-use crate::device::soft::transport::shm::Board;
+use crate::device::soft::transport::shm::ReadyBitmap;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
@@ -14,17 +14,17 @@ thread_local! {
     static TURNS: Cell<Vec<(u64, usize)>> = const { Cell::new(Vec::new()) };
 }
 
-impl PolledSet {
+impl PollSet {
     /// Serves few of them in [rounds](crate::device::soft::engine::rounds).
     #[inline(never)]
-    pub(super) fn take_few(&self, few: &[Line], guard: &Guard, up: &mut Upcalls) {
+    pub(super) fn take_few(&self, few: &[Entry], guard: &Guard, up: &mut Upcalls) {
         let look = || {
             let lines = few.iter().enumerate();
             lines.fold(0u32, |found, (i, line)| {
-                found | u32::from(line.look() == Found::Message) << i
+                found | u32::from(line.look() == PollResult::Message) << i
             })
         };
-        for line in few.iter().filter(|line| line.look() == Found::Blocked) {
+        for line in few.iter().filter(|line| line.look() == PollResult::Blocked) {
             line.take(false, guard, up);
         }
         let mut turns = [(0, 0); FEW];
@@ -38,7 +38,7 @@ impl PolledSet {
             }
             let mut len = 0;
             for (i, line) in few.iter().enumerate().filter(|(i, _)| found >> i & 1 != 0) {
-                turns[len] = (line.last_turn().get(), i);
+                turns[len] = (line.last_served().get(), i);
                 len += 1;
             }
             if len == 0 {
@@ -46,18 +46,18 @@ impl PolledSet {
             }
             turns[..len].sort_unstable();
             for &(_, i) in &turns[..len] {
-                self.clock.note(few[i].last_turn());
+                self.clock.note(few[i].last_served());
                 few[i].take(round == ROUNDS, guard, up);
             }
         }
     }
 
     /// Adds the marks that are there; false if no connection is marked that was not.
-    fn collect(board: &Board, marked: &mut [u64]) -> bool {
+    fn collect(bitmap: &ReadyBitmap, marked: &mut [u64]) -> bool {
         let words = marked.iter_mut().enumerate();
         words.fold(false, |new, (word, all)| {
             let before = *all;
-            *all |= board.marks().take(word);
+            *all |= bitmap.ready_bits().take(word);
             new | (*all != before)
         })
     }
@@ -65,9 +65,9 @@ impl PolledSet {
     /// Serves those that are marked, and those of the chunk `lost` that have something, in
     /// [rounds](crate::device::soft::engine::rounds).
     #[inline(never)]
-    pub(super) fn take_marks(
+    pub(super) fn take_ready(
         &self,
-        board: &Board,
+        bitmap: &ReadyBitmap,
         lost: Option<usize>,
         guard: &Guard,
         up: &mut Upcalls,
@@ -77,25 +77,27 @@ impl PolledSet {
         let chunk = lost.and_then(|word| Some((word, self.chunks[word].get(guard)?)));
         if let Some((word, chunk)) = chunk {
             for (bit, line) in chunk.iter().enumerate() {
-                let found = line.as_ref().is_some_and(|l| l.look() != Found::Nothing);
+                let found = line
+                    .as_ref()
+                    .is_some_and(|l| l.look() != PollResult::Nothing);
                 marked[word] |= u64::from(found) << bit;
             }
         }
         let mut turns: Vec<(u64, usize)> = TURNS.try_with(Cell::take).unwrap_or_default();
         for round in 0..=ROUNDS {
-            while Self::collect(board, &mut marked[..words]) {}
+            while Self::collect(bitmap, &mut marked[..words]) {}
             let line = |place: usize| {
                 let chunk = self.chunks[place / CHUNK].get(guard)?;
                 chunk[place % CHUNK].as_ref()
             };
             turns.clear();
-            for (word, marks) in marked[..words].iter_mut().enumerate() {
-                let mut left = std::mem::take(marks);
+            for (word, ready_bits) in marked[..words].iter_mut().enumerate() {
+                let mut left = std::mem::take(ready_bits);
                 while left != 0 {
                     let place = word * CHUNK + left.trailing_zeros() as usize;
                     left &= left - 1;
                     if let Some(line) = line(place) {
-                        turns.push((line.last_turn().get(), place));
+                        turns.push((line.last_served().get(), place));
                     }
                 }
             }
@@ -107,13 +109,13 @@ impl PolledSet {
                 let Some(line) = line(place) else {
                     continue;
                 };
-                self.clock.note(line.last_turn());
+                self.clock.note(line.last_served());
                 if round == ROUNDS {
                     line.take(true, guard, up);
                     continue;
                 }
                 line.serve(guard, up);
-                if line.look() == Found::Message {
+                if line.look() == PollResult::Message {
                     marked[place / CHUNK] |= 1 << (place % CHUNK);
                 }
             }

@@ -184,8 +184,8 @@ fn depths_left_to_the_consumers() {
         ..PLAIN
     }
     .request(2, &[]);
-    let said = request.enhanced.expect("revision 2");
-    assert_eq!((said.ird, said.ord), (DEPTH_MAX, DEPTH_MAX));
+    let owner_state = request.enhanced.expect("revision 2");
+    assert_eq!((owner_state.ird, owner_state.ord), (DEPTH_MAX, DEPTH_MAX));
 }
 
 #[test]

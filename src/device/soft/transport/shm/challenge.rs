@@ -25,7 +25,7 @@ use crate::device::soft::mem::key_table;
 /// What the other side reads.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
-pub(crate) struct Word {
+pub(crate) struct ChallengeRecord {
     /// Tells it from all else that may be in memory.
     tag: [u8; 8],
     /// The number, of this connection alone. Not 0.
@@ -40,20 +40,20 @@ pub(crate) struct Word {
 }
 
 /// Bytes of it.
-pub(super) const WORD: usize = size_of::<Word>();
+pub(super) const WORD: usize = size_of::<ChallengeRecord>();
 
-impl Word {
+impl ChallengeRecord {
     /// Out of the memory of another process, if it is one, and for us.
-    pub fn parse(bytes: &[u8; WORD]) -> Option<Word> {
-        let word = Word::read_from_bytes(bytes).ok()?;
+    pub fn parse(bytes: &[u8; WORD]) -> Option<ChallengeRecord> {
+        let word = ChallengeRecord::read_from_bytes(bytes).ok()?;
         let valid = word.tag == MAGIC && word.number != 0;
         (valid && word.reader == std::process::id()).then_some(word)
     }
 }
 
 /// A number of ours, which can be read as long as this exists.
-pub(crate) struct Probe {
-    at: NonNull<Word>,
+pub(crate) struct Challenge {
+    at: NonNull<ChallengeRecord>,
     place: usize,
     number: u64,
     /// Whose it is: a child has a copy of its parent's.
@@ -61,7 +61,7 @@ pub(crate) struct Probe {
 }
 
 // SAFETY: an address and numbers; the word is written where there is no other reference to it.
-unsafe impl Send for Probe {}
+unsafe impl Send for Challenge {}
 
 /// Numbers at a time. Each is a connection that is coming up.
 const PLACES: usize = 4096;
@@ -69,8 +69,8 @@ const PLACES: usize = 4096;
 const LEN: usize = PLACES * WORD;
 
 /// Where the numbers are.
-struct Board {
-    at: NonNull<Word>,
+struct ChallengePage {
+    at: NonNull<ChallengeRecord>,
     pid: u32,
     process: u64,
     /// Places that were used and are free.
@@ -80,9 +80,9 @@ struct Board {
 }
 
 // SAFETY: as above.
-unsafe impl Send for Board {}
+unsafe impl Send for ChallengePage {}
 
-static BOARD: Mutex<Option<Board>> = Mutex::new(None);
+static BOARD: Mutex<Option<ChallengePage>> = Mutex::new(None);
 
 /// A number that nobody can guess.
 fn random() -> Result<u64, Errno> {
@@ -94,8 +94,8 @@ fn random() -> Result<u64, Errno> {
     }
 }
 
-impl Board {
-    fn new() -> Result<Board, Errno> {
+impl ChallengePage {
+    fn new() -> Result<ChallengePage, Errno> {
         // The kernel takes the address if it is free. All programs can have it: not among the
         // first 4 GiB, nor beyond the smallest address space there is.
         let hint = (1 << 32) + random()? % ((1 << 38) - (1 << 32));
@@ -103,7 +103,7 @@ impl Board {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping where nothing is.
         let at = unsafe { rustix::mm::mmap_anonymous(hint, LEN, protection, flags) }?;
-        Ok(Board {
+        Ok(ChallengePage {
             at: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
             pid: std::process::id(),
             process: random()?,
@@ -113,18 +113,18 @@ impl Board {
     }
 
     /// That of this process. A child begins anew, where its parent's were.
-    fn own(board: &mut Option<Board>) -> Result<&mut Board, Errno> {
-        let board = match board {
-            Some(board) => board,
-            None => board.insert(Board::new()?),
+    fn own(bitmap: &mut Option<ChallengePage>) -> Result<&mut ChallengePage, Errno> {
+        let bitmap = match bitmap {
+            Some(bitmap) => bitmap,
+            None => bitmap.insert(ChallengePage::new()?),
         };
-        if board.pid != std::process::id() {
-            board.process = random()?;
-            board.pid = std::process::id();
-            board.free.clear();
-            board.fresh = 0;
+        if bitmap.pid != std::process::id() {
+            bitmap.process = random()?;
+            bitmap.pid = std::process::id();
+            bitmap.free.clear();
+            bitmap.fresh = 0;
         }
-        Ok(board)
+        Ok(bitmap)
     }
 
     fn place(&mut self) -> Option<usize> {
@@ -136,33 +136,33 @@ impl Board {
     }
 }
 
-impl Probe {
+impl Challenge {
     /// A new number, for that process to read.
     ///
     /// # Errors
     /// Of the kernel, and `EAGAIN` while too many connections are coming up.
-    pub fn new(reader: u32) -> Result<Probe, Errno> {
+    pub fn new(reader: u32) -> Result<Challenge, Errno> {
         let salt = key_table::salt();
         let number = random()?;
-        let mut board = BOARD.lock();
-        let board = Board::own(&mut board)?;
-        let place = board.place().ok_or(Errno::AGAIN)?;
+        let mut bitmap = BOARD.lock();
+        let bitmap = ChallengePage::own(&mut bitmap)?;
+        let place = bitmap.place().ok_or(Errno::AGAIN)?;
         // SAFETY: inside the mapping.
-        let at = unsafe { board.at.add(place) };
-        let word = Word {
+        let at = unsafe { bitmap.at.add(place) };
+        let word = ChallengeRecord {
             tag: MAGIC,
             number,
-            process: board.process,
+            process: bitmap.process,
             salt,
             reader,
         };
         // SAFETY: the place is ours alone, and only the kernel reads it.
         unsafe { at.write_volatile(word) };
-        Ok(Probe {
+        Ok(Challenge {
             at,
             place,
             number,
-            pid: board.pid,
+            pid: bitmap.pid,
         })
     }
 
@@ -177,15 +177,15 @@ impl Probe {
     }
 }
 
-impl Drop for Probe {
+impl Drop for Challenge {
     fn drop(&mut self) {
-        let mut board = BOARD.lock();
-        if let Some(board) = board.as_mut().filter(|board| board.pid == self.pid)
+        let mut bitmap = BOARD.lock();
+        if let Some(bitmap) = bitmap.as_mut().filter(|bitmap| bitmap.pid == self.pid)
             && self.pid == std::process::id()
         {
             // SAFETY: as when it was written.
-            unsafe { self.at.write_volatile(Word::new_zeroed()) };
-            board.free.push(self.place);
+            unsafe { self.at.write_volatile(ChallengeRecord::new_zeroed()) };
+            bitmap.free.push(self.place);
         }
     }
 }
@@ -194,7 +194,7 @@ impl Drop for Probe {
 mod tests {
     use super::*;
 
-    fn bytes(probe: &Probe) -> [u8; WORD] {
+    fn bytes(probe: &Challenge) -> [u8; WORD] {
         // SAFETY: written, and nobody writes to it now.
         let word = unsafe { probe.at.read_volatile() };
         word.as_bytes().try_into().unwrap()
@@ -203,15 +203,19 @@ mod tests {
     #[test]
     fn a_number_is_for_one_reader_and_one_connection() {
         let us = std::process::id();
-        let (a, b, other) = (Probe::new(us), Probe::new(us), Probe::new(us + 1));
+        let (a, b, other) = (
+            Challenge::new(us),
+            Challenge::new(us),
+            Challenge::new(us + 1),
+        );
         let (a, b, other) = (a.unwrap(), b.unwrap(), other.unwrap());
-        let [x, y] = [&a, &b].map(|probe| Word::parse(&bytes(probe)).unwrap());
+        let [x, y] = [&a, &b].map(|probe| ChallengeRecord::parse(&bytes(probe)).unwrap());
         assert!(x.number != y.number && x.process == y.process);
         assert!(a.is(x.number) && !a.is(y.number) && !a.is(0) && a.at() != b.at());
-        assert_eq!(Word::parse(&bytes(&other)), None);
+        assert_eq!(ChallengeRecord::parse(&bytes(&other)), None);
         let mut wrong = bytes(&a);
         wrong[0] ^= 1;
-        assert_eq!(Word::parse(&wrong), None);
-        assert_eq!(Word::parse(&[0; WORD]), None);
+        assert_eq!(ChallengeRecord::parse(&wrong), None);
+        assert_eq!(ChallengeRecord::parse(&[0; WORD]), None);
     }
 }

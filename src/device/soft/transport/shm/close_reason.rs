@@ -5,11 +5,11 @@ use std::fmt;
 use super::ring::Violation;
 use crate::device::WcStatus;
 use crate::device::report::Cause;
-use crate::device::soft::transport::close_timers::LATE;
+use crate::device::soft::transport::close_timers::LATE_RECV;
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Down {
+pub(crate) enum CloseReason {
     /// The peer ended it in order.
     Closed,
     /// The peer broke it, or died.
@@ -25,24 +25,26 @@ pub(crate) enum Down {
 }
 
 /// For the log.
-impl fmt::Display for Down {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Down::Closed => f.write_str("the peer has ended it"),
-            Down::Lost => f.write_str("the peer has broken it, or is gone"),
-            Down::Late => f.write_str(LATE),
-            Down::Fault => f.write_str("protocol violation, or a message that fits no receive"),
-            Down::Request(status) | Down::Executed(status) => {
+            CloseReason::Closed => f.write_str("the peer has ended it"),
+            CloseReason::Lost => f.write_str("the peer has broken it, or is gone"),
+            CloseReason::Late => f.write_str(LATE_RECV),
+            CloseReason::Fault => {
+                f.write_str("protocol violation, or a message that fits no receive")
+            }
+            CloseReason::Request(status) | CloseReason::Executed(status) => {
                 write!(f, "a request of this end failed: {status}")
             }
         }
     }
 }
 
-impl Cause for Down {}
+impl Cause for CloseReason {}
 
-impl From<Violation> for Down {
+impl From<Violation> for CloseReason {
     fn from(_: Violation) -> Self {
-        Down::Fault
+        CloseReason::Fault
     }
 }

@@ -33,40 +33,40 @@ pub(crate) enum Failure {
 
 /// A copy into the memory of a peer, or out of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Write,
     Read,
 }
 
 /// See the module.
-pub(crate) struct Foreign {
+pub(crate) struct RemoteProcess {
     pid: Pid,
     file: Option<File>,
 }
 
-impl Foreign {
+impl RemoteProcess {
     /// What is in the memory of a process at that address, all of it.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn read<const N: usize>(pid: Pid, at: u64) -> Result<[u8; N], Errno> {
-        let foreign = Foreign { pid, file: None };
+        let foreign = RemoteProcess { pid, file: None };
         let mut found = [0u8; N];
         let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(at as *mut u8, N));
         // SAFETY: the bytes may be written.
-        let n = unsafe { foreign.call(Way::Read, &[local], &remote) }?;
+        let n = unsafe { foreign.call(Direction::Read, &[local], &remote) }?;
         if n == N { Ok(found) } else { Err(Errno::FAULT) }
     }
 
     /// That of a process, which has those bytes at that address.
-    pub fn open<const N: usize>(pid: Pid, at: u64, bytes: &[u8; N]) -> Foreign {
-        let mut foreign = Foreign { pid, file: None };
+    pub fn open<const N: usize>(pid: Pid, at: u64, bytes: &[u8; N]) -> RemoteProcess {
+        let mut foreign = RemoteProcess { pid, file: None };
         let path = format!("/proc/{pid}/mem");
         foreign.file = OpenOptions::new().read(true).write(true).open(path).ok();
         // Another process may have that identifier in the name space of what is mounted there.
         let mut found = [0u8; N];
         // SAFETY: the bytes may be written.
-        let same = unsafe { foreign.copy_short(Way::Read, found.as_mut_ptr(), at, N) };
+        let same = unsafe { foreign.copy_short(Direction::Read, found.as_mut_ptr(), at, N) };
         if !same || found != *bytes {
             foreign.file = None;
         }
@@ -80,7 +80,7 @@ impl Foreign {
     /// `len` bytes at `local` are memory of ours that may be read for a write, and written for a
     /// read.
     #[inline]
-    unsafe fn copy_short(&self, way: Way, local: *mut u8, remote: u64, len: usize) -> bool {
+    unsafe fn copy_short(&self, way: Direction, local: *mut u8, remote: u64, len: usize) -> bool {
         let Some(file) = &self.file else {
             return false;
         };
@@ -88,8 +88,8 @@ impl Foreign {
         // SAFETY: the caller's promise; what of the remote range there is, the kernel knows.
         let n = unsafe {
             match way {
-                Way::Write => libc::pwrite64(fd, local.cast(), len, at),
-                Way::Read => libc::pread64(fd, local.cast(), len, at),
+                Direction::Write => libc::pwrite64(fd, local.cast(), len, at),
+                Direction::Read => libc::pread64(fd, local.cast(), len, at),
             }
         };
         n as usize == len
@@ -98,16 +98,16 @@ impl Foreign {
     /// Copies in the other way; gives the number of bytes.
     ///
     /// # Safety
-    /// As [`Foreign::copy_short`].
+    /// As [`RemoteProcess::copy_short`].
     unsafe fn call(
         &self,
-        way: Way,
+        way: Direction,
         local: &[libc::iovec],
         remote: &libc::iovec,
     ) -> Result<usize, Errno> {
         let call = match way {
-            Way::Write => libc::process_vm_writev,
-            Way::Read => libc::process_vm_readv,
+            Direction::Write => libc::process_vm_writev,
+            Direction::Read => libc::process_vm_readv,
         };
         let pid = self.pid.as_raw_nonzero().get();
         // SAFETY: the caller's promise; what of the remote range there is, the kernel knows.
@@ -119,15 +119,21 @@ impl Foreign {
     }
 
     /// Copies `len` bytes, if they are few and in one piece of ours, and no part of them has to
-    /// become visible before another. False if it takes [`Foreign::copy`].
+    /// become visible before another. False if it takes [`RemoteProcess::copy`].
     ///
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn try_short(&self, way: Way, local: Cursor<'_>, remote: u64, len: u64) -> bool {
+    pub unsafe fn try_short(
+        &self,
+        way: Direction,
+        local: Cursor<'_>,
+        remote: u64,
+        len: u64,
+    ) -> bool {
         let most = match way {
-            Way::Write => TAIL,
-            Way::Read => SHORT,
+            Direction::Write => TAIL,
+            Direction::Read => SHORT,
         };
         let mut local = local;
         match local.take(len) {
@@ -146,7 +152,7 @@ impl Foreign {
     /// a write and written for a read.
     pub unsafe fn copy(
         &self,
-        way: Way,
+        way: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
@@ -162,7 +168,7 @@ impl Foreign {
             {
                 bytes += n;
                 // The kernel copies one piece after the other.
-                let tail = if is_end && way == Way::Write && bytes == left && n > TAIL {
+                let tail = if is_end && way == Direction::Write && bytes == left && n > TAIL {
                     TAIL
                 } else {
                     0
@@ -204,14 +210,14 @@ mod tests {
     use super::*;
     use crate::device::soft::mem::copy::tests::cut;
 
-    fn own() -> Foreign {
+    fn own() -> RemoteProcess {
         let number = Box::new(0x5eed_u64);
         let pid = rustix::process::getpid();
         let at = std::ptr::from_ref(&*number).addr() as u64;
-        assert_eq!(Foreign::read(pid, at), Ok(number.to_ne_bytes()));
-        assert_eq!(Foreign::read::<8>(pid, 8), Err(Errno::FAULT));
-        assert!(Foreign::open(pid, at, &[0; 8]).file.is_none());
-        Foreign::open(pid, at, &number.to_ne_bytes())
+        assert_eq!(RemoteProcess::read(pid, at), Ok(number.to_ne_bytes()));
+        assert_eq!(RemoteProcess::read::<8>(pid, 8), Err(Errno::FAULT));
+        assert!(RemoteProcess::open(pid, at, &[0; 8]).file.is_none());
+        RemoteProcess::open(pid, at, &number.to_ne_bytes())
     }
 
     #[test]
@@ -241,15 +247,19 @@ mod tests {
             // SAFETY: three vectors of that length.
             unsafe {
                 assert_eq!(
-                    foreign.try_short(Way::Write, from, remote, len),
+                    foreign.try_short(Direction::Write, from, remote, len),
                     len <= TAIL && is_one
                 );
-                foreign.copy(Way::Write, from, remote, len, true).unwrap();
+                foreign
+                    .copy(Direction::Write, from, remote, len, true)
+                    .unwrap();
                 assert_eq!(
-                    foreign.try_short(Way::Read, to, remote, len),
+                    foreign.try_short(Direction::Read, to, remote, len),
                     len <= SHORT && is_one
                 );
-                foreign.copy(Way::Read, to, remote, len, true).unwrap();
+                foreign
+                    .copy(Direction::Read, to, remote, len, true)
+                    .unwrap();
             }
             assert_eq!((target, back), (source.clone(), source));
         }
@@ -261,7 +271,7 @@ mod tests {
         let mut bytes = [0u8; 8];
         let sges = cut(&mut bytes, &[8]);
         let local = Cursor::new(&sges);
-        for way in [Way::Read, Way::Write] {
+        for way in [Direction::Read, Direction::Write] {
             // SAFETY: eight bytes.
             unsafe {
                 assert!(!foreign.try_short(way, local, 8, 8));

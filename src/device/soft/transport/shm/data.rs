@@ -2,16 +2,16 @@
 
 use std::hint::black_box;
 
-use super::close_reason::Down;
-use super::cma::{Failure, Way};
-use super::conn::{Need, Pipe, Take, Tx};
-use super::doorbell::Wants;
-use super::ring::{BODY, Kind, Marks, Violation};
-use super::segment::{State, Wire};
+use super::close_reason::CloseReason;
+use super::cma::{Direction, Failure};
+use super::conn::{Budget, SendWait, ShmConn, Tx};
+use super::doorbell::WakeOn;
+use super::ring::{BODY, CellFlags, Kind, Violation};
+use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
-use crate::device::soft::qp::deliver::{self, Part};
-use crate::device::soft::qp::state::{Phase, Side, Supply, local_access};
+use crate::device::soft::qp::deliver::{self, Placement};
+use crate::device::soft::qp::state::{Phase, QpState, Supply, local_access};
 use crate::device::soft::qp::work_queue::{Op, Transfer};
 use crate::device::soft::transport::loopback::Outcome;
 use crate::device::soft::upcalls::Upcalls;
@@ -23,32 +23,36 @@ const VISIT: u64 = 1 << 20;
 
 impl Tx {
     /// Whether what the oldest request waits for has come.
-    pub fn has_room(&mut self, wire: &Wire) -> Result<bool, Violation> {
-        let ring = wire.out();
+    pub fn has_room(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
+        let ring = segment.out();
         match self.need {
             None => Ok(false),
-            Some(Need::Cell) => self.producer.has_cell(ring),
-            Some(Need::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
-            Some(Need::Consent) => Ok(wire.theirs().state() != State::Fresh),
+            Some(SendWait::Cell) => self.producer.has_cell(ring),
+            Some(SendWait::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
+            Some(SendWait::Consent) => Ok(segment.theirs().state() != EndPhase::Fresh),
         }
     }
 }
 
-impl Pipe {
+impl ShmConn {
     /// Executes a transfer of `me`, which goes on where it was when it had to wait. The keys of
     /// the local segments were checked in the same read-side section.
     #[inline(always)]
-    pub(crate) fn execute(&mut self, me: &Side, transfer: &Transfer<'_>) -> Result<Outcome, Down> {
+    pub(crate) fn execute(
+        &mut self,
+        me: &QpState,
+        transfer: &Transfer<'_>,
+    ) -> Result<Outcome, CloseReason> {
         let Transfer { op, sges, len, .. } = *transfer;
         match op {
             SendOp::Send if self.send_short(transfer) => Ok(Outcome::Done),
             SendOp::Send => self.send(black_box(*transfer), None),
             SendOp::SendInvalidate { rkey } => self.send(black_box(*transfer), Some(rkey)),
-            SendOp::RdmaWrite(to) => self.reach(Way::Write, to, len, sges),
+            SendOp::RdmaWrite(to) => self.reach(Direction::Write, to, len, sges),
             SendOp::RdmaRead { .. } if me.ord == 0 => {
                 Ok(Outcome::Failed(WcStatus::LocalQpOperation))
             }
-            SendOp::RdmaRead { remote, .. } => self.reach(Way::Read, remote, len, sges),
+            SendOp::RdmaRead { remote, .. } => self.reach(Direction::Read, remote, len, sges),
         }
     }
 
@@ -67,25 +71,29 @@ impl Pipe {
         } else {
             return false;
         };
-        let mut marks = Marks::LAST;
+        let mut marks = CellFlags::LAST;
         let solicited = transfer.flags.contains(WrFlags::SOLICITED);
-        marks.set(Marks::SOLICITED, solicited);
-        let ring = self.wire.out();
+        marks.set(CellFlags::SOLICITED, solicited);
+        let ring = self.segment.out();
         // SAFETY: from registered memory, for as long as the section lasts, into a place that
         // holds as much.
         unsafe { copy::gather_all(transfer.sges, tx.producer.place(ring, kind), n) };
         tx.producer.publish(ring, kind, marks, n);
         tx.need = None;
-        self.tell(Wants::CELLS);
+        self.notify_peer(WakeOn::CELLS);
         true
     }
 
     #[inline(never)]
-    fn send(&mut self, transfer: Transfer<'_>, invalidate: Option<u32>) -> Result<Outcome, Down> {
+    fn send(
+        &mut self,
+        transfer: Transfer<'_>,
+        invalidate: Option<u32>,
+    ) -> Result<Outcome, CloseReason> {
         let begun = (self.tx.sent, self.tx.announced);
         let done = self.fill(&transfer, invalidate)?;
         if done || begun != (self.tx.sent, self.tx.announced) {
-            self.tell(Wants::CELLS);
+            self.notify_peer(WakeOn::CELLS);
         }
         if !done {
             return Ok(Outcome::Wait);
@@ -98,32 +106,36 @@ impl Pipe {
 
     /// Fills cells; true if that was the message.
     #[inline]
-    fn fill(&mut self, transfer: &Transfer<'_>, invalidate: Option<u32>) -> Result<bool, Down> {
-        let mut marks = Marks::empty();
+    fn fill(
+        &mut self,
+        transfer: &Transfer<'_>,
+        invalidate: Option<u32>,
+    ) -> Result<bool, CloseReason> {
+        let mut marks = CellFlags::empty();
         marks.set(
-            Marks::SOLICITED,
+            CellFlags::SOLICITED,
             transfer.flags.contains(WrFlags::SOLICITED),
         );
         if let Some(rkey) = invalidate
             && !self.tx.announced
         {
-            if !self.tx.producer.has_cell(self.wire.out())? {
-                self.tx.need = Some(Need::Cell);
+            if !self.tx.producer.has_cell(self.segment.out())? {
+                self.tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
             let fill = |to: *mut u8| {
                 // SAFETY: a cell holds more, at any alignment.
                 unsafe { to.cast::<u32>().write_unaligned(rkey) }
             };
-            let (tx, ring) = (&mut self.tx, self.wire.out());
+            let (tx, ring) = (&mut self.tx, self.segment.out());
             tx.producer
-                .push(ring, Kind::Invalidate, Marks::empty(), 4, fill);
+                .push(ring, Kind::Invalidate, CellFlags::empty(), 4, fill);
             tx.announced = true;
         }
         loop {
-            let (tx, ring) = (&mut self.tx, self.wire.out());
+            let (tx, ring) = (&mut self.tx, self.segment.out());
             if !tx.producer.has_cell(ring)? {
-                tx.need = Some(Need::Cell);
+                tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
             let left = (transfer.len - tx.sent) as usize;
@@ -133,36 +145,42 @@ impl Pipe {
                 (Kind::Bulk, tx.producer.chunk(ring, left)?)
             };
             if n == 0 && left > 0 {
-                tx.need = Some(Need::Bytes(left));
+                tx.need = Some(SendWait::Bytes(left));
                 return Ok(false);
             }
             let last = n == left;
-            marks.set(Marks::LAST, last);
+            marks.set(CellFlags::LAST, last);
             let from = Cursor::at(transfer.sges, u64::from(tx.sent));
             tx.producer.push(ring, kind, marks, n, |to| {
                 // SAFETY: from registered memory, for as long as the section lasts, into room
                 // that was asked for.
-                unsafe { copy::gather(from, to, n) };
+                unsafe { copy::coalesce(from, to, n) };
             });
             if last {
                 return Ok(true);
             }
             tx.sent += n as u32;
             // The peer takes this while we copy the next.
-            self.tell(Wants::CELLS);
+            self.notify_peer(WakeOn::CELLS);
         }
     }
 
     /// Copies between our segments and the memory of the peer.
     #[inline(never)]
-    fn reach(&mut self, way: Way, remote: Remote, len: u32, sges: &[Sge]) -> Result<Outcome, Down> {
+    fn reach(
+        &mut self,
+        way: Direction,
+        remote: Remote,
+        len: u32,
+        sges: &[Sge],
+    ) -> Result<Outcome, CloseReason> {
         let need = match way {
-            Way::Write => Access::REMOTE_WRITE,
-            Way::Read => Access::REMOTE_READ,
+            Direction::Write => Access::REMOTE_WRITE,
+            Direction::Read => Access::REMOTE_READ,
         };
         self.tx.need = None;
-        let wire = &*self.wire;
-        let (theirs, peer) = (wire.theirs(), wire.peer());
+        let segment = &*self.segment;
+        let (theirs, peer) = (segment.theirs(), segment.peer());
         let (len, pd) = (u64::from(len), theirs.pd());
         let mut done = 0;
         while done < len {
@@ -170,15 +188,17 @@ impl Pipe {
             let Some(addr) = remote.addr.checked_add(done) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
-            let visit = wire.ours().visits.enter(&mut self.tx.visits);
+            let visit = segment.ours().visits.enter(&mut self.tx.visits);
             match theirs.state() {
-                State::Open => {}
-                State::Fresh => {
-                    self.tx.need = Some(Need::Consent);
+                EndPhase::Open => {}
+                EndPhase::Fresh => {
+                    self.tx.need = Some(SendWait::Consent);
                     return Ok(Outcome::Wait);
                 }
                 // The end is on its way to us.
-                State::Closed | State::Broken | State::Aborted => return Ok(Outcome::Wait),
+                EndPhase::Closed | EndPhase::Broken | EndPhase::Aborted => {
+                    return Ok(Outcome::Wait);
+                }
             }
             let table = peer.table();
             let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {
@@ -190,7 +210,7 @@ impl Pipe {
             match copied {
                 Ok(()) => done += n,
                 Err(Failure::Memory) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
-                Err(Failure::Gone) => return Err(Down::Lost),
+                Err(Failure::Gone) => return Err(CloseReason::Lost),
             }
         }
         Ok(Outcome::Done)
@@ -199,10 +219,10 @@ impl Pipe {
     /// Executes what is queued, as far as it goes.
     pub(crate) fn pump(
         &mut self,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         while me.is_up() && me.close_at != Some(me.sq.head()) {
             let Some((request, sges)) = me.sq.front() else {
                 return Ok(());
@@ -227,18 +247,18 @@ impl Pipe {
                     me.sq.pop();
                     me.complete(&request, WcStatus::Success, up);
                 }
-                Outcome::Failed(status) => return Err(Down::Request(status)),
+                Outcome::Failed(status) => return Err(CloseReason::Request(status)),
             }
         }
         Ok(())
     }
 
     /// Takes messages, or one of them, that came whole for receives of one segment, if there is nothing else to
-    /// do: nearly always. False if there is something left that takes [`Pipe::drain`] and the rest.
+    /// do: nearly always. False if there is something left that takes [`ShmConn::drain`] and the rest.
     #[inline]
     pub(super) fn take_whole<const ALL: bool>(
         &mut self,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> bool {
@@ -246,13 +266,13 @@ impl Pipe {
             return false;
         }
         loop {
-            let (rx, ring) = (&mut self.rx, self.wire.incoming());
+            let (rx, ring) = (&mut self.rx, self.segment.incoming());
             let piece = match rx.consumer.peek(ring) {
                 Ok(Some(piece)) if piece.is_whole() => piece,
                 Ok(None) => break,
                 _ => return false,
             };
-            let solicited = piece.marks.contains(Marks::SOLICITED);
+            let solicited = piece.marks.contains(CellFlags::SOLICITED);
             let taken = rx.consumer.payload(ring, &piece, |from| {
                 // SAFETY: as in `drain`.
                 unsafe { deliver::deliver_whole(from, piece.len, solicited, me, guard, up) }
@@ -262,19 +282,19 @@ impl Pipe {
             }
             rx.consumer.advance(&piece);
             if rx.consumer.publish(ring) {
-                self.tell(Wants::ROOM);
+                self.notify_peer(WakeOn::ROOM);
             }
             if !ALL {
                 break;
             }
         }
-        self.wire.expect(&self.rx.consumer);
+        self.segment.expect(&self.rx.consumer);
         true
     }
 
     /// Whether there is nothing but messages to be looked after.
     #[inline]
-    fn is_plain(&self, me: &Side) -> bool {
+    fn is_plain(&self, me: &QpState) -> bool {
         me.phase == Phase::Connected
             && me.sq.is_empty()
             && self.rx.offset == 0
@@ -285,27 +305,27 @@ impl Pipe {
     /// Takes what has come, as far as there are receives, or one message of it.
     pub(crate) fn drain(
         &mut self,
-        take: Take,
-        me: &mut Side,
+        take: Budget,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         self.rx.starved = false;
         while me.is_up() {
-            let (rx, ring) = (&mut self.rx, self.wire.incoming());
+            let (rx, ring) = (&mut self.rx, self.segment.incoming());
             let Some(piece) = rx.consumer.peek(ring)? else {
                 break;
             };
             if piece.kind == Kind::Invalidate {
                 if rx.invalidate.is_some() || rx.offset != 0 {
-                    return Err(Down::Fault);
+                    return Err(CloseReason::Fault);
                 }
                 // SAFETY: the piece has four bytes, at any alignment.
                 let read = |from: *const u8| unsafe { from.cast::<u32>().read_unaligned() };
                 rx.invalidate = Some(rx.consumer.payload(ring, &piece, read));
                 rx.consumer.advance(&piece);
                 if rx.consumer.publish(ring) {
-                    self.tell(Wants::ROOM);
+                    self.notify_peer(WakeOn::ROOM);
                 }
                 continue;
             }
@@ -315,12 +335,12 @@ impl Pipe {
                     rx.starved = true;
                     break;
                 }
-                Supply::Excess => return Err(Down::Fault),
+                Supply::Excess => return Err(CloseReason::Fault),
             }
-            let part = Part {
+            let part = Placement {
                 offset: rx.offset,
-                last: piece.marks.contains(Marks::LAST),
-                solicited: piece.marks.contains(Marks::SOLICITED),
+                last: piece.marks.contains(CellFlags::LAST),
+                solicited: piece.marks.contains(CellFlags::SOLICITED),
                 invalidate: rx.invalidate,
             };
             let placed = rx.consumer.payload(ring, &piece, |from| {
@@ -329,7 +349,7 @@ impl Pipe {
                 unsafe { deliver::deliver(part, from, piece.len, me, guard, up) }
             });
             if placed.is_err() {
-                return Err(Down::Fault);
+                return Err(CloseReason::Fault);
             }
             rx.consumer.advance(&piece);
             if part.last {
@@ -337,12 +357,15 @@ impl Pipe {
                 rx.invalidate = None;
             } else {
                 // Not beyond the receive, which is not longer than a message can be.
-                rx.offset = rx.offset.checked_add(piece.len as u32).ok_or(Down::Fault)?;
+                rx.offset = rx
+                    .offset
+                    .checked_add(piece.len as u32)
+                    .ok_or(CloseReason::Fault)?;
             }
             if rx.consumer.publish(ring) {
-                self.tell(Wants::ROOM);
+                self.notify_peer(WakeOn::ROOM);
             }
-            if part.last && take == Take::One {
+            if part.last && take == Budget::One {
                 break;
             }
         }

@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::memfd::Growing;
-use super::segment::{State, Wire};
+use super::segment::{EndPhase, SharedSegment};
 use crate::device::Access;
-use crate::device::soft::mem::key_entry::Slot;
+use crate::device::soft::mem::key_entry::KeyEntry;
 use crate::device::soft::mem::key_table;
 use crate::sync::relax;
 
 /// The copy.
-struct Published {
+struct ExportedKeys {
     memory: Growing,
     /// For peers.
     fd: Arc<OwnedFd>,
@@ -32,13 +32,13 @@ struct Published {
     pid: u32,
 }
 
-impl Published {
-    fn slots(&self) -> &[Slot] {
+impl ExportedKeys {
+    fn slots(&self) -> &[KeyEntry] {
         // SAFETY: slots are made of atomics.
-        unsafe { self.memory.as_slice::<Slot>() }
+        unsafe { self.memory.as_slice::<KeyEntry>() }
     }
 
-    fn slot(&self, index: u32) -> Option<&Slot> {
+    fn slot(&self, index: u32) -> Option<&KeyEntry> {
         if self.pid != std::process::id() {
             return None;
         }
@@ -50,16 +50,16 @@ impl Published {
         if count <= self.slots().len() {
             return Ok(());
         }
-        let len = count * size_of::<Slot>();
+        let len = count * size_of::<KeyEntry>();
         self.memory.grow(len.next_multiple_of(STEP).min(TABLE_LEN))
     }
 }
 
 /// Also orders what happens to a key in both tables.
-static PUBLISHED: Mutex<Option<Published>> = Mutex::new(None);
+static EXPORTED: Mutex<Option<ExportedKeys>> = Mutex::new(None);
 
 /// Peers that may be inside our memory.
-static VISITORS: Mutex<Vec<Arc<Wire>>> = Mutex::new(Vec::new());
+static VISITORS: Mutex<Vec<Arc<SharedSegment>>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// How long an end of a visit is waited for. A visit is a copy of limited size; who is inside
@@ -72,7 +72,7 @@ const PATIENCE: Duration = if cfg!(test) {
 };
 
 /// Bytes of the table at most.
-pub(super) const TABLE_LEN: usize = key_table::SLOTS as usize * size_of::<Slot>();
+pub(super) const TABLE_LEN: usize = key_table::SLOTS as usize * size_of::<KeyEntry>();
 
 /// Bytes by which it grows.
 const STEP: usize = 16 << 10;
@@ -82,13 +82,13 @@ const STEP: usize = 16 << 10;
 /// # Errors
 /// Of the kernel, and `ECHILD` in a child that was forked.
 pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
-    let mut published = PUBLISHED.lock();
+    let mut published = EXPORTED.lock();
     if let Some(published) = &*published {
         let ours = published.pid == std::process::id();
         return ours.then(|| published.fd.clone()).ok_or(Errno::CHILD);
     }
     let (fd, memory) = Growing::create(c"libdat-keys", TABLE_LEN)?;
-    let mut new = Published {
+    let mut new = ExportedKeys {
         memory,
         fd: Arc::new(fd),
         pid: std::process::id(),
@@ -111,7 +111,7 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
 /// Sees to it that peers can see the slot with that number, if there are any. False if they
 /// could not.
 pub(crate) fn make_room(index: u32) -> bool {
-    let mut published = PUBLISHED.lock();
+    let mut published = EXPORTED.lock();
     match &mut *published {
         Some(published) if published.pid == std::process::id() => {
             published.make_room(index as usize + 1).is_ok()
@@ -121,8 +121,8 @@ pub(crate) fn make_room(index: u32) -> bool {
 }
 
 /// `key` opens what `slot` holds from now on, here and for peers.
-pub(crate) fn open(index: u32, key: u32, slot: &Slot) {
-    let published = PUBLISHED.lock();
+pub(crate) fn open(index: u32, key: u32, slot: &KeyEntry) {
+    let published = EXPORTED.lock();
     slot.set_key(key);
     if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
         copy.fill(&slot.contents());
@@ -132,8 +132,8 @@ pub(crate) fn open(index: u32, key: u32, slot: &Slot) {
 
 /// The slot opens nothing from now on for who begins later. When this returns no peer is
 /// inside; others of this process may still be.
-pub(crate) fn shut(index: u32, slot: &Slot) {
-    let published = PUBLISHED.lock();
+pub(crate) fn shut(index: u32, slot: &KeyEntry) {
+    let published = EXPORTED.lock();
     slot.set_key(0);
     if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
         copy.set_key(0);
@@ -143,8 +143,8 @@ pub(crate) fn shut(index: u32, slot: &Slot) {
 }
 
 /// Takes rights from a slot; gives those it had.
-pub(crate) fn restrict(index: u32, slot: &Slot, rights: Access) -> Access {
-    let published = PUBLISHED.lock();
+pub(crate) fn restrict(index: u32, slot: &KeyEntry, rights: Access) -> Access {
+    let published = EXPORTED.lock();
     let before = slot.restrict(rights);
     if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
         copy.restrict(rights);
@@ -155,17 +155,17 @@ pub(crate) fn restrict(index: u32, slot: &Slot, rights: Access) -> Access {
 }
 
 /// A peer may be inside from now on.
-pub(crate) fn admit(wire: &Arc<Wire>) {
+pub(crate) fn admit(segment: &Arc<SharedSegment>) {
     let mut all = VISITORS.lock();
-    all.push(wire.clone());
+    all.push(segment.clone());
     COUNT.store(all.len(), Ordering::SeqCst);
 }
 
 /// It may not any more: it finds our side shut.
-pub(super) fn dismiss(wire: &Arc<Wire>) {
-    wait_for(wire);
+pub(super) fn dismiss(segment: &Arc<SharedSegment>) {
+    wait_for(segment);
     let mut all = VISITORS.lock();
-    all.retain(|other| !Arc::ptr_eq(other, wire));
+    all.retain(|other| !Arc::ptr_eq(other, segment));
     COUNT.store(all.len(), Ordering::SeqCst);
 }
 
@@ -178,11 +178,11 @@ fn wait_for_visitors() {
 }
 
 /// Waits until a visit of that peer which goes on has ended. A peer that is dead has none.
-fn wait_for(wire: &Arc<Wire>) {
-    if wire.given_up.load(Ordering::Relaxed) {
+fn wait_for(segment: &Arc<SharedSegment>) {
+    if segment.given_up.load(Ordering::Relaxed) {
         return;
     }
-    let visits = &wire.theirs().visits;
+    let visits = &segment.theirs().visits;
     let Some(number) = visits.seen() else {
         return;
     };
@@ -193,14 +193,14 @@ fn wait_for(wire: &Arc<Wire>) {
         round += 1;
         // From here on a round is a sleep. A peer that was killed inside takes a moment to go.
         if round >= 1024 {
-            if wire.peer().is_gone() {
+            if segment.peer().is_gone() {
                 return;
             }
             if begun.elapsed() > PATIENCE {
                 log::warn!("a peer on this host does not leave our memory; connection broken");
                 // What it asks for from now on is refused, and nobody waits for it again.
-                wire.ours().set_state(State::Broken);
-                wire.given_up.store(true, Ordering::Relaxed);
+                segment.ours().set_state(EndPhase::Broken);
+                segment.given_up.store(true, Ordering::Relaxed);
                 return;
             }
         }

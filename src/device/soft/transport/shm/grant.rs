@@ -3,42 +3,42 @@
 use std::sync::Arc;
 
 use super::exported_keys;
-use super::segment::{State, Wire};
+use super::segment::{EndPhase, SharedSegment};
 
 /// A wire whose peer may reach our memory. Its drop ends that: when it is over the peer does not
 /// any more.
-pub(crate) struct Opened(Arc<Wire>);
+pub(crate) struct AccessGrant(Arc<SharedSegment>);
 
-impl Opened {
+impl AccessGrant {
     /// Before the peer is told that the connection is made. `pd` is the protection domain that
-    /// it reaches once our side is [`State::Open`].
-    pub fn new(wire: Arc<Wire>, pd: u32) -> Opened {
-        wire.ours().set_pd(pd);
-        exported_keys::admit(&wire);
-        Opened(wire)
+    /// it reaches once our side is [`EndPhase::Open`].
+    pub fn new(segment: Arc<SharedSegment>, pd: u32) -> AccessGrant {
+        segment.ours().set_pd(pd);
+        exported_keys::admit(&segment);
+        AccessGrant(segment)
     }
 }
 
-impl Opened {
+impl AccessGrant {
     /// What is opened.
-    pub fn wire(&self) -> &Arc<Wire> {
+    pub fn segment(&self) -> &Arc<SharedSegment> {
         &self.0
     }
 }
 
-impl std::ops::Deref for Opened {
-    type Target = Wire;
+impl std::ops::Deref for AccessGrant {
+    type Target = SharedSegment;
 
     #[inline]
-    fn deref(&self) -> &Wire {
+    fn deref(&self) -> &SharedSegment {
         &self.0
     }
 }
 
-impl Drop for Opened {
+impl Drop for AccessGrant {
     fn drop(&mut self) {
-        if matches!(self.ours().state(), State::Fresh | State::Open) {
-            self.ours().set_state(State::Aborted);
+        if matches!(self.ours().state(), EndPhase::Fresh | EndPhase::Open) {
+            self.ours().set_state(EndPhase::Aborted);
         }
         exported_keys::dismiss(&self.0);
     }

@@ -56,13 +56,13 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::challenge::Probe;
+use super::challenge::Challenge;
 use super::exported_keys;
 use super::mapped;
-use super::peer::{Credentials, Look, Peer, Reached};
+use super::peer::{Credentials, MemoryProof, Peer, VerifiedPeer};
 use super::ready_bitmap_file;
-use super::segment::{Blank, Wire};
-use super::verifier::Finding;
+use super::segment::{NewSegment, SharedSegment};
+use super::verifier::PendingProof;
 
 /// Changes with anything that two processes have to agree on.
 pub(crate) const MAGIC: [u8; 8] = *b"libdat.3";
@@ -70,7 +70,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"libdat.3";
 /// What both sides say first.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
-struct Hello {
+struct HelloMessage {
     magic: [u8; 8],
     /// Where the number is that the other side is to tell.
     probe_at: u64,
@@ -86,7 +86,7 @@ struct Hello {
 /// What goes with the files.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
 #[repr(C)]
-struct Shown {
+struct FilesMessage {
     magic: [u8; 8],
     /// The number that was read of the other side; 0 from the responder, who has told it.
     answer: u64,
@@ -97,26 +97,26 @@ const FILES: usize = 5;
 
 /// Why two processes do not share memory, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Why {
+pub(crate) struct ShmRefusal {
     what: &'static str,
     error: Option<Errno>,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ShmRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
         self.error.map_or(Ok(()), |error| write!(f, " ({error})"))
     }
 }
 
-impl Why {
+impl ShmRefusal {
     /// Without an error of the kernel.
-    pub const fn new(what: &'static str) -> Why {
-        Why { what, error: None }
+    pub const fn new(what: &'static str) -> ShmRefusal {
+        ShmRefusal { what, error: None }
     }
 
-    pub fn of(what: &'static str) -> impl FnOnce(Errno) -> Why {
-        move |error| Why {
+    pub fn of(what: &'static str) -> impl FnOnce(Errno) -> ShmRefusal {
+        move |error| ShmRefusal {
             what,
             error: Some(error),
         }
@@ -125,24 +125,24 @@ impl Why {
 
 /// How far two processes are in getting to know each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Halt {
+pub(crate) enum Incomplete {
     /// The other side is to say something.
-    Wait,
+    AwaitingPeer,
     /// We look into its memory, and are told when that is over. Meanwhile it has nothing to say.
-    Looking,
+    Verifying,
     /// They will not.
-    Refused(Why),
+    Refused(ShmRefusal),
 }
 
-impl From<Why> for Halt {
-    fn from(why: Why) -> Halt {
-        Halt::Refused(why)
+impl From<ShmRefusal> for Incomplete {
+    fn from(why: ShmRefusal) -> Incomplete {
+        Incomplete::Refused(why)
     }
 }
 
 /// The two ends of a connection, as the initiator sees them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct EndAddresses {
     pub source: IpAddr,
     pub target: SocketAddr,
 }
@@ -159,36 +159,36 @@ fn mapped(ip: IpAddr) -> [u8; 16] {
 }
 
 /// A number of ours for the process at the other end.
-fn probe_for(socket: impl AsFd) -> Result<Probe, Why> {
+fn probe_for(socket: impl AsFd) -> Result<Challenge, ShmRefusal> {
     Credentials::of(socket)
-        .and_then(|peer| Probe::new(peer.pid))
-        .map_err(Why::of("no number for it"))
+        .and_then(|peer| Challenge::new(peer.pid))
+        .map_err(ShmRefusal::of("no number for it"))
 }
 
 /// Begins a look at the number of the other side.
 fn look(
     socket: impl AsFd,
-    hello: &Hello,
+    hello: &HelloMessage,
     wake: impl FnOnce() + Send + 'static,
-) -> Result<Finding, Why> {
-    Look::new(socket, hello.probe_at)
-        .and_then(|look| Finding::new(look, wake))
-        .map_err(Why::of(OUT_OF_REACH))
+) -> Result<PendingProof, ShmRefusal> {
+    MemoryProof::new(socket, hello.probe_at)
+        .and_then(|look| PendingProof::new(look, wake))
+        .map_err(ShmRefusal::of(OUT_OF_REACH))
 }
 
 /// What the look has found.
-fn reached(finding: &Finding) -> Result<Reached, Halt> {
-    let found = finding.take().ok_or(Halt::Looking)?;
-    Ok(found.map_err(Why::of(OUT_OF_REACH))?)
+fn reached(finding: &PendingProof) -> Result<VerifiedPeer, Incomplete> {
+    let found = finding.take().ok_or(Incomplete::Verifying)?;
+    Ok(found.map_err(ShmRefusal::of(OUT_OF_REACH))?)
 }
 
 const OUT_OF_REACH: &str = "its memory cannot be reached";
 
 /// The other side's answer, if it has read our number.
-fn prove(probe: &Probe, answer: u64) -> Result<(), Why> {
+fn prove(probe: &Challenge, answer: u64) -> Result<(), ShmRefusal> {
     match probe.is(answer) {
         true => Ok(()),
-        false => Err(Why::new("it cannot reach our memory")),
+        false => Err(ShmRefusal::new("it cannot reach our memory")),
     }
 }
 
@@ -197,27 +197,31 @@ enum Stage {
     /// The other side has not said hello.
     Fresh,
     /// We look into its memory.
-    Looking(Finding),
+    Looking(PendingProof),
     /// The initiator has shown its files.
-    Shown(Blank, Reached),
+    FilesMessage(NewSegment, VerifiedPeer),
     /// The responder has answered.
-    Answered(Probe, Reached),
+    Answered(Challenge, VerifiedPeer),
 }
 
 /// What the initiator has of a connection that comes up.
-pub(crate) struct Offer {
+pub(crate) struct ActiveHandshake {
     /// Whether our registered memory is for this connection, if it is in a file.
     share: bool,
-    probe: Probe,
+    probe: Challenge,
     stage: Stage,
 }
 
-impl Offer {
+impl ActiveHandshake {
     /// Sends the first message.
-    pub fn send(socket: impl AsFd, ends: &Ends, share: bool) -> Result<Offer, Why> {
+    pub fn send(
+        socket: impl AsFd,
+        ends: &EndAddresses,
+        share: bool,
+    ) -> Result<ActiveHandshake, ShmRefusal> {
         let probe = probe_for(&socket)?;
         send(socket, &hello(&probe, 0, Some(ends)), &[])?;
-        Ok(Offer {
+        Ok(ActiveHandshake {
             share,
             probe,
             stage: Stage::Fresh,
@@ -226,50 +230,51 @@ impl Offer {
 
     /// Goes on with what the responder has said. `None` if it has been shown our files: then it
     /// can be told what we want, while its own are on their way. `wake` is for
-    /// [`Halt::Looking`].
+    /// [`Incomplete::Verifying`].
     ///
     /// # Errors
-    /// [`Halt::Wait`] for its next message. Otherwise there is another way to go.
+    /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise there is another way to go.
     pub fn go_on(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
-    ) -> Result<Option<Arc<Wire>>, Halt> {
+    ) -> Result<Option<Arc<SharedSegment>>, Incomplete> {
         if let Stage::Fresh = self.stage {
-            let hello: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
+            let hello: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
             prove(&self.probe, hello.answer)?;
             self.stage = Stage::Looking(look(&socket, &hello, wake)?);
         }
         if let Stage::Looking(finding) = &self.stage {
             let reached = reached(finding)?;
-            let (memory, blank) = Blank::create().map_err(Why::of("no memory to share"))?;
+            let (memory, blank) =
+                NewSegment::create().map_err(ShmRefusal::of("no memory to share"))?;
             show(&socket, reached.number(), Some(&memory), self.share)?;
-            self.stage = Stage::Shown(blank, reached);
+            self.stage = Stage::FilesMessage(blank, reached);
             return Ok(None);
         }
         let (_, fds) = take(&socket)?;
         match std::mem::replace(&mut self.stage, Stage::Fresh) {
-            Stage::Shown(blank, reached) => {
+            Stage::FilesMessage(blank, reached) => {
                 Ok(Some(blank.with(meet(reached, fds.into_iter())?, 0)))
             }
-            _ => Err(BABBLE.into()),
+            _ => Err(VERSION_MISMATCH.into()),
         }
     }
 }
 
 /// What the responder has of a connection that comes up.
-pub(crate) struct Answer {
-    /// As of an [`Offer`].
+pub(crate) struct PassiveHandshake {
+    /// As of an [`ActiveHandshake`].
     share: bool,
     /// Once the initiator has said hello.
-    ends: Option<Ends>,
+    ends: Option<EndAddresses>,
     stage: Stage,
 }
 
-impl Answer {
+impl PassiveHandshake {
     /// Before the initiator has said anything.
-    pub fn new(share: bool) -> Answer {
-        Answer {
+    pub fn new(share: bool) -> PassiveHandshake {
+        PassiveHandshake {
             share,
             ends: None,
             stage: Stage::Fresh,
@@ -277,24 +282,24 @@ impl Answer {
     }
 
     /// Between which ends the initiator says that the connection is, if it has.
-    pub fn ends(&self) -> Option<Ends> {
+    pub fn ends(&self) -> Option<EndAddresses> {
         self.ends
     }
 
-    /// Goes on with what the initiator has said; `wake` as of [`Offer::go_on`].
+    /// Goes on with what the initiator has said; `wake` as of [`ActiveHandshake::go_on`].
     ///
     /// # Errors
-    /// [`Halt::Wait`] for its next message. Otherwise it is the end: the initiator goes another
+    /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise it is the end: the initiator goes another
     /// way.
     pub fn go_on(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
-    ) -> Result<(Arc<Wire>, Ends), Halt> {
+    ) -> Result<(Arc<SharedSegment>, EndAddresses), Incomplete> {
         if let Stage::Fresh = self.stage {
-            let theirs: Hello = receive(&socket, |hello: &Hello| hello.magic)?;
-            let port = u16::try_from(theirs.port).map_err(|_| BABBLE)?;
-            self.ends = Some(Ends {
+            let theirs: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
+            let port = u16::try_from(theirs.port).map_err(|_| VERSION_MISMATCH)?;
+            self.ends = Some(EndAddresses {
                 source: plain(theirs.source),
                 target: SocketAddr::new(plain(theirs.target), port),
             });
@@ -311,19 +316,20 @@ impl Answer {
             (Stage::Answered(probe, reached), Some(ends)) => {
                 prove(&probe, answer)?;
                 let mut fds = fds.into_iter();
-                let memory = fds.next().ok_or(BABBLE)?;
-                let blank = Blank::open(&memory).map_err(Why::of("its memory is not as agreed"))?;
+                let memory = fds.next().ok_or(VERSION_MISMATCH)?;
+                let blank = NewSegment::open(&memory)
+                    .map_err(ShmRefusal::of("its memory is not as agreed"))?;
                 let peer = meet(reached, fds)?;
                 show(&socket, 0, None, self.share)?;
                 Ok((blank.with(peer, 1), ends))
             }
-            _ => Err(BABBLE.into()),
+            _ => Err(VERSION_MISMATCH.into()),
         }
     }
 }
 
-fn hello(probe: &Probe, answer: u64, ends: Option<&Ends>) -> Hello {
-    Hello {
+fn hello(probe: &Challenge, answer: u64, ends: Option<&EndAddresses>) -> HelloMessage {
+    HelloMessage {
         magic: MAGIC,
         probe_at: probe.at(),
         answer,
@@ -336,35 +342,43 @@ fn hello(probe: &Probe, answer: u64, ends: Option<&Ends>) -> Hello {
 
 /// `files` are the peer's keys, its boards and, if it has it, the file with its registered
 /// memory.
-fn meet(reached: Reached, mut files: impl Iterator<Item = OwnedFd>) -> Result<Arc<Peer>, Why> {
-    let mut file = || files.next().ok_or(BABBLE);
+fn meet(
+    reached: VerifiedPeer,
+    mut files: impl Iterator<Item = OwnedFd>,
+) -> Result<Arc<Peer>, ShmRefusal> {
+    let mut file = || files.next().ok_or(VERSION_MISMATCH);
     let known = [file()?, file()?, file()?];
     let unfit = "its files are not as agreed";
-    let peer = reached.meet(known).map_err(Why::of(unfit))?;
+    let peer = reached.meet(known).map_err(ShmRefusal::of(unfit))?;
     if let Some(memory) = files.next() {
-        peer.show(memory).map_err(Why::of(unfit))?;
+        peer.show(memory).map_err(ShmRefusal::of(unfit))?;
     }
     match files.next() {
         None => Ok(peer),
-        Some(_) => Err(BABBLE),
+        Some(_) => Err(VERSION_MISMATCH),
     }
 }
 
 /// Gives the other side our files, and what we have read of it.
-fn show(socket: impl AsFd, answer: u64, memory: Option<&OwnedFd>, share: bool) -> Result<(), Why> {
+fn show(
+    socket: impl AsFd,
+    answer: u64,
+    memory: Option<&OwnedFd>,
+    share: bool,
+) -> Result<(), ShmRefusal> {
     let limited = "no files to share";
-    let keys = exported_keys::file().map_err(Why::of(limited))?;
-    let boards = ready_bitmap_file::files().map_err(Why::of(limited))?;
+    let keys = exported_keys::file().map_err(ShmRefusal::of(limited))?;
+    let bitmaps = ready_bitmap_file::files().map_err(ShmRefusal::of(limited))?;
     let share = share.then(mapped::file).flatten();
-    let [said, marks] = &*boards;
+    let [owner_state, marks] = &*bitmaps;
     let files = [
         memory,
         Some(&keys),
-        Some(said),
+        Some(owner_state),
         Some(marks),
         share.as_deref(),
     ];
-    let shown = Shown {
+    let shown = FilesMessage {
         magic: MAGIC,
         answer,
     };
@@ -372,25 +386,25 @@ fn show(socket: impl AsFd, answer: u64, memory: Option<&OwnedFd>, share: bool) -
 }
 
 /// What is said is not what was agreed on.
-const BABBLE: Why = Why::new("it speaks another language");
+const VERSION_MISMATCH: ShmRefusal = ShmRefusal::new("it speaks another language");
 
 fn send<T: IntoBytes + Immutable>(
     socket: impl AsFd,
     message: &T,
     files: &[Option<&OwnedFd>],
-) -> Result<(), Why> {
+) -> Result<(), ShmRefusal> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(BABBLE);
+        return Err(VERSION_MISMATCH);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let iov = [IoSlice::new(message.as_bytes())];
     match rustix::net::sendmsg(socket, &iov, &mut control, flags) {
         Ok(n) if n == size_of::<T>() => Ok(()),
-        Ok(_) => Err(Why::new("it takes no message")),
-        Err(error) => Err(Why::of("it takes no message")(error)),
+        Ok(_) => Err(ShmRefusal::new("it takes no message")),
+        Err(error) => Err(ShmRefusal::of("it takes no message")(error)),
     }
 }
 
@@ -399,16 +413,16 @@ fn receive_with<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
     magic: impl FnOnce(&T) -> [u8; 8],
     control: &mut RecvAncillaryBuffer<'_>,
-) -> Result<T, Halt> {
+) -> Result<T, Incomplete> {
     let mut message = T::new_zeroed();
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut iov = [IoSliceMut::new(message.as_mut_bytes())];
     match rustix::net::recvmsg(socket, &mut iov, control, flags) {
-        Err(Errno::INTR | Errno::AGAIN) => Err(Halt::Wait),
-        Err(error) => Err(Why::of("it has ended the connection")(error).into()),
-        Ok(came) if came.bytes == 0 => Err(Why::new("it has ended the connection").into()),
+        Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
+        Err(error) => Err(ShmRefusal::of("it has ended the connection")(error).into()),
+        Ok(came) if came.bytes == 0 => Err(ShmRefusal::new("it has ended the connection").into()),
         Ok(came) if came.bytes == size_of::<T>() && magic(&message) == MAGIC => Ok(message),
-        Ok(_) => Err(BABBLE.into()),
+        Ok(_) => Err(VERSION_MISMATCH.into()),
     }
 }
 
@@ -416,15 +430,16 @@ fn receive_with<T: FromBytes + IntoBytes>(
 fn receive<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
     magic: impl FnOnce(&T) -> [u8; 8],
-) -> Result<T, Halt> {
+) -> Result<T, Incomplete> {
     receive_with(socket, magic, &mut RecvAncillaryBuffer::default())
 }
 
 /// The answer of the other side, and its files.
-fn take(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Halt> {
+fn take(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Incomplete> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let shown: Shown = receive_with(socket, |shown: &Shown| shown.magic, &mut control)?;
+    let shown: FilesMessage =
+        receive_with(socket, |shown: &FilesMessage| shown.magic, &mut control)?;
     let mut fds = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {

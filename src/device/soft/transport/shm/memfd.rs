@@ -13,15 +13,15 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::signals;
 
 /// A mapping of such a file.
-pub(crate) struct Memory {
+pub(crate) struct SharedMemory {
     at: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: an address and a length; what is done with the memory is up to those who use it.
-unsafe impl Send for Memory {}
+unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for SharedMemory {}
 
 /// Nobody may make the file smaller: a process that touches what is no more dies of it.
 const SHAPE: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
@@ -111,10 +111,14 @@ pub(crate) fn check(fd: impl AsFd, len: u64) -> Result<(), Errno> {
     }
 }
 
-impl Memory {
+impl SharedMemory {
     /// Makes a file of zeros, with all its memory at once, and maps it to be written. The
     /// descriptor is for peers. The name is for those who look at the maps of the process.
-    pub fn create(name: &CStr, len: usize, writers: Writers) -> Result<(OwnedFd, Memory), Errno> {
+    pub fn create(
+        name: &CStr,
+        len: usize,
+        writers: Writers,
+    ) -> Result<(OwnedFd, SharedMemory), Errno> {
         let fd = empty(name)?;
         fill(&fd, 0..len)?;
         let memory = Self::map(&fd, 0..len, true)?;
@@ -126,13 +130,13 @@ impl Memory {
         Ok((fd, memory))
     }
 
-    /// Maps a file that a peer has made, if it is one as [`Memory::create`] makes them.
-    pub fn open(fd: impl AsFd, len: usize, writable: bool) -> Result<Memory, Errno> {
+    /// Maps a file that a peer has made, if it is one as [`SharedMemory::create`] makes them.
+    pub fn open(fd: impl AsFd, len: usize, writable: bool) -> Result<SharedMemory, Errno> {
         check(&fd, len as u64)?;
         Self::map(&fd, 0..len, writable)
     }
 
-    fn map(fd: impl AsFd, part: Range<usize>, writable: bool) -> Result<Memory, Errno> {
+    fn map(fd: impl AsFd, part: Range<usize>, writable: bool) -> Result<SharedMemory, Errno> {
         let len = part.len();
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
@@ -148,7 +152,7 @@ impl Memory {
             )
         }?;
         let at = NonNull::new(at.cast()).ok_or(Errno::INVAL)?;
-        Ok(Memory { at, len })
+        Ok(SharedMemory { at, len })
     }
 
     /// The memory as what it is used for.
@@ -165,7 +169,7 @@ impl Memory {
     /// The same for as many `T` as fit.
     ///
     /// # Safety
-    /// As [`Memory::as_ref`].
+    /// As [`SharedMemory::as_ref`].
     pub unsafe fn as_slice<T>(&self) -> &[T] {
         // SAFETY: all of it is there, and the caller's promise.
         unsafe { self.first_as_slice(self.len) }
@@ -187,7 +191,7 @@ impl Memory {
 /// Memory of ours that grows, and that only we write to. All of its address space is there from
 /// the beginning: later nobody can map the file to be written, not even we.
 pub(super) struct Growing {
-    memory: Memory,
+    memory: SharedMemory,
     /// To be given another size.
     fd: OwnedFd,
     /// Bytes that there are.
@@ -198,7 +202,7 @@ impl Growing {
     /// Makes a file without contents, which grows up to `most` bytes. The descriptor is for peers.
     pub fn create(name: &CStr, most: usize) -> Result<(OwnedFd, Growing), Errno> {
         let fd = empty(name)?;
-        let memory = Memory::map(&fd, 0..most, true)?;
+        let memory = SharedMemory::map(&fd, 0..most, true)?;
         rustix::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
         let readers = for_readers(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?);
         Ok((readers, Growing { memory, fd, len: 0 }))
@@ -217,7 +221,7 @@ impl Growing {
         Ok(())
     }
 
-    /// As [`Memory::as_slice`], of what there is.
+    /// As [`SharedMemory::as_slice`], of what there is.
     ///
     /// # Safety
     /// As there.
@@ -229,7 +233,7 @@ impl Growing {
 
 /// Such memory of a peer, to be read.
 pub(super) struct Grown {
-    memory: Memory,
+    memory: SharedMemory,
     fd: OwnedFd,
     /// Bytes that were there when we looked last: more than that must not be touched.
     len: AtomicUsize,
@@ -238,7 +242,7 @@ pub(super) struct Grown {
 impl Grown {
     /// Maps a file that a peer has made with [`Growing::create`], all that it may become.
     pub fn open(fd: OwnedFd, most: usize) -> Result<Grown, Errno> {
-        let memory = Memory::map(&fd, 0..most, false)?;
+        let memory = SharedMemory::map(&fd, 0..most, false)?;
         let len = AtomicUsize::new(0);
         let grown = Grown { memory, fd, len };
         grown.look()?;
@@ -254,7 +258,7 @@ impl Grown {
         Ok(())
     }
 
-    /// As [`Memory::as_slice`], of what there was at the last look.
+    /// As [`SharedMemory::as_slice`], of what there was at the last look.
     ///
     /// # Safety
     /// As there.
@@ -265,7 +269,7 @@ impl Grown {
     }
 }
 
-impl Drop for Memory {
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
@@ -280,20 +284,20 @@ mod tests {
     #[test]
     fn two_mappings_are_one_memory_of_a_fixed_size() {
         for writers in [Writers::All, Writers::Maker] {
-            let (fd, a) = Memory::create(c"libdat", 8192, writers).unwrap();
-            let b = Memory::open(&fd, 8192, false).unwrap();
+            let (fd, a) = SharedMemory::create(c"libdat", 8192, writers).unwrap();
+            let b = SharedMemory::open(&fd, 8192, false).unwrap();
             // SAFETY: atomics in both, and only one is written.
             let (a, b) = unsafe { (a.as_slice::<AtomicU32>(), b.as_slice::<AtomicU32>()) };
             a[2047].store(7, Ordering::Relaxed);
             assert_eq!((b[2047].load(Ordering::Relaxed), b.len()), (7, 2048));
             assert!(rustix::fs::ftruncate(&fd, 0).is_err());
-            assert!(Memory::open(&fd, 4096, false).is_err());
-            let writable = Memory::open(&fd, 8192, true).is_ok();
+            assert!(SharedMemory::open(&fd, 4096, false).is_err());
+            let writable = SharedMemory::open(&fd, 8192, true).is_ok();
             assert_eq!(writable, writers == Writers::All);
         }
         let unsealed = rustix::fs::memfd_create(c"libdat", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&unsealed, 8192).unwrap();
-        assert!(Memory::open(&unsealed, 8192, true).is_err());
+        assert!(SharedMemory::open(&unsealed, 8192, true).is_err());
     }
 
     #[test]
@@ -317,6 +321,6 @@ mod tests {
         assert!(resize(&a.fd, 4096).is_err());
         resize(&a.fd, 1 << 21).unwrap();
         assert_eq!((b.look(), words(&b)), (Ok(()), 1 << 18));
-        assert!(Memory::map(&a.fd, 0..4096, true).is_err());
+        assert!(SharedMemory::map(&a.fd, 0..4096, true).is_err());
     }
 }

@@ -74,13 +74,17 @@ pub(crate) mod segment;
 pub(crate) mod socket;
 pub(super) mod verifier;
 
-pub(crate) use self::conn::{Pipe, execute, fail, posted_recv, posted_send, start_receiving, tear};
-pub(crate) use self::grant::Opened;
-pub(crate) use self::handshake::{Answer, Ends, Halt, Offer, Why};
+pub(crate) use self::conn::{
+    ShmConn, execute, fail, posted_recv, posted_send, start_receiving, tear,
+};
+pub(crate) use self::grant::AccessGrant;
+pub(crate) use self::handshake::{
+    ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
+};
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::spoil;
-pub(crate) use self::ready_bitmap_file::{Board, Slot};
+pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
 #[cfg(test)]
-pub(crate) use self::segment::State;
-pub(crate) use self::segment::Wire;
-pub(crate) use self::socket::{call, is_kin, listen};
+pub(crate) use self::segment::EndPhase;
+pub(crate) use self::segment::SharedSegment;
+pub(crate) use self::socket::{call, is_same_user, listen};

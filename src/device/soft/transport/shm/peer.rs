@@ -15,16 +15,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::challenge::{WORD, Word};
-use super::cma::{Failure, Foreign, Way};
+use super::challenge::{ChallengeRecord, WORD};
+use super::cma::{Direction, Failure, RemoteProcess};
 use super::exported_keys::TABLE_LEN;
 use super::memfd::Grown;
-use super::peer_map::Mirror;
-use super::ready_bitmap_file::Theirs;
-use super::remote_keys::{Table, Visit};
+use super::peer_map::PeerMap;
+use super::ready_bitmap_file::PeerBitmaps;
+use super::remote_keys::{CopySection, RemoteKeys};
 use crate::device::Access;
 use crate::device::soft::mem::copy::{self, Cursor};
-use crate::device::soft::mem::key_entry::{Run, Slot};
+use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
 
 /// Who is at the other end of a local socket: the process that connected, or that listened.
@@ -78,9 +78,9 @@ fn open_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
 }
 
 /// A process whose memory we have read, and that has not told us of its own yet.
-pub(crate) struct Reached {
+pub(crate) struct VerifiedPeer {
     pid: Pid,
-    word: Word,
+    word: ChallengeRecord,
     way: Met,
 }
 
@@ -88,7 +88,7 @@ enum Met {
     /// We have connections with it.
     Known(Arc<Peer>),
     /// A descriptor of the process, and the way into its memory.
-    New(OwnedFd, Foreign),
+    New(OwnedFd, RemoteProcess),
 }
 
 /// See the module.
@@ -98,12 +98,12 @@ pub(crate) struct Peer {
     gone: AtomicBool,
     /// When it was last looked at: a process identifier goes to another process some time.
     looked: AtomicI64,
-    foreign: Foreign,
+    foreign: RemoteProcess,
     keys: Grown,
     salt: u32,
-    boards: Theirs,
+    bitmaps: PeerBitmaps,
     /// Its registered memory, if it is in a file.
-    mirror: OnceLock<Mirror>,
+    mirror: OnceLock<PeerMap>,
 }
 
 /// By identifier, and what tells the process from others that have it at another time.
@@ -113,23 +113,23 @@ type Peers = HashMap<(i32, u64), Weak<Peer>>;
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
 /// A process that says where in its memory a word for us is.
-pub(crate) struct Look {
+pub(crate) struct MemoryProof {
     pid: Pid,
     /// A descriptor of it.
     end: OwnedFd,
     at: u64,
 }
 
-impl Look {
+impl MemoryProof {
     /// The process at the other end of a socket, and that address.
     ///
     /// # Errors
     /// What the kernel says, and `ESRCH` if we do not see it.
-    pub fn new(socket: impl AsFd, at: u64) -> Result<Look, Errno> {
+    pub fn new(socket: impl AsFd, at: u64) -> Result<MemoryProof, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
         let end = open_process(&socket, pid)?;
-        Ok(Look { pid, end, at })
+        Ok(MemoryProof { pid, end, at })
     }
 
     /// Whether we have connections with that process.
@@ -144,13 +144,13 @@ impl Look {
     ///
     /// # Errors
     /// What the kernel says, and `ESRCH` if there is nothing for us.
-    pub fn look(self) -> Result<Reached, Errno> {
-        let Look { pid, end, at } = self;
-        let bytes = Foreign::read::<WORD>(pid, at)?;
-        let word = Word::parse(&bytes).ok_or(Errno::SRCH)?;
+    pub fn look(self) -> Result<VerifiedPeer, Errno> {
+        let MemoryProof { pid, end, at } = self;
+        let bytes = RemoteProcess::read::<WORD>(pid, at)?;
+        let word = ChallengeRecord::parse(&bytes).ok_or(Errno::SRCH)?;
         let foreign = match Peer::known(pid, &word) {
             Some(peer) => Err(peer),
-            None => Ok(Foreign::open(pid, at, &bytes)),
+            None => Ok(RemoteProcess::open(pid, at, &bytes)),
         };
         // After all that was asked of it, so that it was this process that was asked: only one
         // that has ended gives its identifier to another.
@@ -161,19 +161,19 @@ impl Look {
             Ok(foreign) => Met::New(end, foreign),
             Err(peer) => Met::Known(peer),
         };
-        Ok(Reached { pid, word, way })
+        Ok(VerifiedPeer { pid, word, way })
     }
 }
 
-impl Reached {
+impl VerifiedPeer {
     /// The number that it has there for us.
     pub fn number(&self) -> u64 {
         self.word.number
     }
 
     /// The process as a peer, whose files those with its keys and its boards are.
-    pub fn meet(self, [keys, said, marks]: [OwnedFd; 3]) -> Result<Arc<Peer>, Errno> {
-        let Reached { pid, word, way } = self;
+    pub fn meet(self, [keys, owner_state, marks]: [OwnedFd; 3]) -> Result<Arc<Peer>, Errno> {
+        let VerifiedPeer { pid, word, way } = self;
         let (end, foreign) = match way {
             Met::Known(peer) => return Ok(peer),
             Met::New(end, foreign) => (end, foreign),
@@ -191,7 +191,7 @@ impl Reached {
             looked: AtomicI64::new(0),
             keys: Grown::open(keys, TABLE_LEN)?,
             salt: word.salt,
-            boards: Theirs::open(&[said, marks])?,
+            bitmaps: PeerBitmaps::open(&[owner_state, marks])?,
             mirror: OnceLock::new(),
         });
         all.insert(name(pid, &word), Arc::downgrade(&peer));
@@ -209,7 +209,7 @@ fn is_over(end: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&zero)), Ok(1))
 }
 
-fn name(pid: Pid, word: &Word) -> (i32, u64) {
+fn name(pid: Pid, word: &ChallengeRecord) -> (i32, u64) {
     (pid.as_raw_nonzero().get(), word.process)
 }
 
@@ -219,25 +219,25 @@ pub(crate) struct Keys<'a>(&'a Peer);
 
 impl<'a> Keys<'a> {
     #[inline]
-    fn known(self) -> Table<'a> {
-        Table {
+    fn known(self) -> RemoteKeys<'a> {
+        RemoteKeys {
             // SAFETY: slots are made of atomics, which are only read here.
-            slots: unsafe { self.0.keys.as_slice::<Slot>() },
+            slots: unsafe { self.0.keys.as_slice::<KeyEntry>() },
             salt: self.0.salt,
         }
     }
 
-    /// See [`Table::check`].
+    /// See [`RemoteKeys::check`].
     #[inline]
     pub fn check(
         self,
-        visit: &Visit<'_>,
+        visit: &CopySection<'_>,
         key: u32,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
-    ) -> Result<Run, Fault> {
+    ) -> Result<MappedRange, Fault> {
         let known = self.known();
         match known.check(visit, key, pd, addr, len, need) {
             Err(Fault::Key) if self.look().slots.len() > known.slots.len() => {
@@ -249,20 +249,20 @@ impl<'a> Keys<'a> {
 
     /// The keys that there are now.
     #[cold]
-    fn look(self) -> Table<'a> {
+    fn look(self) -> RemoteKeys<'a> {
         let _ = self.0.keys.look();
         self.known()
     }
 }
 
 impl Peer {
-    fn among(all: &Peers, pid: Pid, word: &Word) -> Option<Arc<Peer>> {
+    fn among(all: &Peers, pid: Pid, word: &ChallengeRecord) -> Option<Arc<Peer>> {
         let known = all.get(&name(pid, word)).and_then(Weak::upgrade);
         known.filter(|peer| peer.salt == word.salt && !peer.is_gone())
     }
 
     /// The process, if we have connections with it.
-    fn known(pid: Pid, word: &Word) -> Option<Arc<Peer>> {
+    fn known(pid: Pid, word: &ChallengeRecord) -> Option<Arc<Peer>> {
         Peer::among(&PEERS.lock(), pid, word)
     }
 
@@ -270,7 +270,7 @@ impl Peer {
     /// has made it since.
     pub fn show(&self, memory: OwnedFd) -> Result<(), Errno> {
         if self.mirror.get().is_none() {
-            let _ = self.mirror.set(Mirror::open(memory)?);
+            let _ = self.mirror.set(PeerMap::open(memory)?);
         }
         Ok(())
     }
@@ -283,8 +283,8 @@ impl Peer {
 
     /// Its boards.
     #[inline]
-    pub fn boards(&self) -> &Theirs {
-        &self.boards
+    pub fn bitmaps(&self) -> &PeerBitmaps {
+        &self.bitmaps
     }
 
     /// Whether it has ended, with all its threads.
@@ -323,11 +323,11 @@ impl Peer {
     #[inline]
     pub unsafe fn copy(
         &self,
-        way: Way,
+        way: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
-        run: Run,
+        run: MappedRange,
     ) -> Result<(), Failure> {
         let mirror = self.mirror.get().filter(|_| run.start < run.end);
         // SAFETY: the caller's promise.
@@ -353,9 +353,9 @@ impl Peer {
                 // SAFETY: the bytes are in the file, and we may copy from or to the segments.
                 Some(at) => unsafe {
                     match way {
-                        Way::Write if is_end => copy::gather_tail_last(local, at, n),
-                        Way::Write => _ = copy::gather(local, at, n as usize),
-                        Way::Read => copy::scatter(at, n as usize, local),
+                        Direction::Write if is_end => copy::gather_tail_last(local, at, n),
+                        Direction::Write => _ = copy::coalesce(local, at, n as usize),
+                        Direction::Read => copy::scatter(at, n as usize, local),
                     }
                 },
                 // SAFETY: the caller's promise.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use super::cma::Way;
+use super::cma::Direction;
 use super::mapped::{self, FILE_LEN};
 use super::memfd;
 
@@ -28,18 +28,18 @@ const REFUSED: usize = 1;
 const WRITABLE: usize = 2;
 
 /// See the module.
-pub(super) struct Mirror {
+pub(super) struct PeerMap {
     fd: OwnedFd,
     /// Where each window is, with [`WRITABLE`]; 0 if it was never needed.
     views: Box<[AtomicUsize]>,
 }
 
-impl Mirror {
+impl PeerMap {
     /// Of the file that a peer has given.
-    pub fn open(fd: OwnedFd) -> Result<Mirror, Errno> {
+    pub fn open(fd: OwnedFd) -> Result<PeerMap, Errno> {
         memfd::check(&fd, FILE_LEN)?;
         let views = Box::<[AtomicUsize]>::new_zeroed_slice((FILE_LEN / VIEW) as usize);
-        Ok(Mirror {
+        Ok(PeerMap {
             fd,
             // SAFETY: zeros are numbers. Memory is only used for those that change.
             views: unsafe { views.assume_init() },
@@ -48,13 +48,13 @@ impl Mirror {
 
     /// Where the byte at `addr` of the peer is, for that use, and how many there are from it on.
     #[inline]
-    pub fn at(&self, addr: u64, way: Way) -> Option<(*mut u8, u64)> {
+    pub fn at(&self, addr: u64, way: Direction) -> Option<(*mut u8, u64)> {
         let view = self.views.get((addr / VIEW) as usize)?;
         let mut at = view.load(Ordering::Acquire);
         if at == 0 {
             at = self.map(addr / VIEW, view);
         }
-        if at == REFUSED || way == Way::Write && at & WRITABLE == 0 && !permit(view, at) {
+        if at == REFUSED || way == Direction::Write && at & WRITABLE == 0 && !permit(view, at) {
             return None;
         }
         let offset = addr % VIEW;
@@ -128,7 +128,7 @@ fn unmap(view: usize) {
     }
 }
 
-impl Drop for Mirror {
+impl Drop for PeerMap {
     fn drop(&mut self) {
         for view in &mut self.views {
             unmap(*view.get_mut() & !WRITABLE);

@@ -4,113 +4,115 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::close_reason::Down;
-use super::conn::{Pipe, Take, came, service};
+use super::close_reason::CloseReason;
+use super::conn::{Budget, ShmConn, is_peer_done, service};
 use super::ring::Consumer;
-use super::segment::{NOTHING, Wire};
-use crate::device::soft::engine::poll_set::{Found, Manner, Polled};
-use crate::device::soft::engine::rounds::LastTurn;
+use super::segment::{NOTHING, SharedSegment};
+use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
+use crate::device::soft::engine::rounds::LastServed;
 use crate::device::soft::engine::{EventFlags, Scratch, Source};
-use crate::device::soft::qp::Seat;
-use crate::device::soft::qp::ops::{Link, View};
-use crate::device::soft::qp::state::Side;
+use crate::device::soft::qp::QpPlace;
+use crate::device::soft::qp::ops::{Link, LockedQp};
+use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
 /// What the engine knows of a pipe.
-pub(crate) struct Line {
+pub(crate) struct PollTarget {
     /// Of the queue pair, which leaves it only without a connection. To find it here takes no
     /// reference to the queue pair.
-    pub seat: Arc<Seat>,
-    pub wire: Arc<Wire>,
-    pub last_turn: LastTurn,
+    pub place: Arc<QpPlace>,
+    pub segment: Arc<SharedSegment>,
+    pub last_served: LastServed,
 }
 
-impl Line {
+impl PollTarget {
     /// Runs `f` under the lock of the queue pair if that has this connection still.
     #[inline]
-    pub fn with(&self, guard: &Guard, f: impl FnOnce(&mut View<'_>)) {
-        if let Some(mut v) = self.seat.lock(guard).view()
-            && matches!(v.link, Link::Shm(pipe) if Arc::ptr_eq(pipe.wire.wire(), &self.wire))
+    pub fn with(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_>)) {
+        if let Some(mut locked) = self.place.lock(guard).view()
+            && matches!(locked.link, Link::Shm(conn) if Arc::ptr_eq(conn.segment.segment(), &self.segment))
         {
-            f(&mut v);
+            f(&mut locked);
         }
     }
 
     /// Something has come. Apart: a look finds nothing, nearly always.
     #[inline(never)]
-    fn came<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) {
-        self.with(guard, |v| came::<ALL>(v, up));
+    fn is_peer_done<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) {
+        self.with(guard, |locked| is_peer_done::<ALL>(locked, up));
     }
 
     #[inline]
     fn service(
         &self,
-        take: Take,
+        take: Budget,
         guard: &Guard,
         up: &mut Upcalls,
-        work: impl FnOnce(&mut Pipe, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
+        work: impl FnOnce(&mut ShmConn, (&mut QpState, &mut Upcalls)) -> Result<(), CloseReason>,
     ) {
-        self.with(guard, |v| service(take, v.me, v.link, v.guard, up, work));
-    }
-}
-
-impl Source for Line {
-    fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
-        self.service(Take::Nothing, &pin(), up, |pipe, (me, up)| {
-            pipe.ready(events, me, up)
+        self.with(guard, |locked| {
+            service(take, locked.me, locked.link, locked.guard, up, work)
         });
     }
 }
 
-impl Polled for Line {
+impl Source for PollTarget {
+    fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        self.service(Budget::Nothing, &pin(), up, |conn, (me, up)| {
+            conn.ready(events, me, up)
+        });
+    }
+}
+
+impl PollEntry for PollTarget {
     #[inline]
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        let next = self.wire.next.load(Ordering::Relaxed);
-        let ring = self.wire.incoming();
-        Consumer::fetch(ring, self.wire.next_bytes.load(Ordering::Relaxed));
+        let next = self.segment.next.load(Ordering::Relaxed);
+        let ring = self.segment.incoming();
+        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
         let full = next != NOTHING && Consumer::is_full(ring, next);
-        let busy = full || self.wire.blocked.load(Ordering::Relaxed);
+        let busy = full || self.segment.blocked.load(Ordering::Relaxed);
         if busy {
-            self.came::<true>(guard, up);
+            self.is_peer_done::<true>(guard, up);
         }
         busy
     }
 
     #[inline]
-    fn look(&self) -> Found {
-        let next = self.wire.next.load(Ordering::Relaxed);
-        let ring = self.wire.incoming();
-        Consumer::fetch(ring, self.wire.next_bytes.load(Ordering::Relaxed));
+    fn look(&self) -> PollResult {
+        let next = self.segment.next.load(Ordering::Relaxed);
+        let ring = self.segment.incoming();
+        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
         if next != NOTHING && Consumer::is_full(ring, next) {
-            Found::Message
-        } else if self.wire.blocked.load(Ordering::Relaxed) {
-            Found::Blocked
+            PollResult::Message
+        } else if self.segment.blocked.load(Ordering::Relaxed) {
+            PollResult::Blocked
         } else {
-            Found::Nothing
+            PollResult::Nothing
         }
     }
 
     fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
         if all {
-            self.came::<true>(guard, up);
+            self.is_peer_done::<true>(guard, up);
         } else {
-            self.came::<false>(guard, up);
+            self.is_peer_done::<false>(guard, up);
         }
     }
 
-    fn last_turn(&self) -> &LastTurn {
-        &self.last_turn
+    fn last_served(&self) -> &LastServed {
+        &self.last_served
     }
 
     fn serve(&self, guard: &Guard, up: &mut Upcalls) {
-        self.service(Take::One, guard, up, |_, _| Ok(()));
+        self.service(Budget::One, guard, up, |_, _| Ok(()));
     }
 
-    fn set_manner(&self, manner: Manner, up: &mut Upcalls) {
-        self.service(Take::Nothing, &pin(), up, |pipe, _| {
-            pipe.set_manner(manner);
+    fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls) {
+        self.service(Budget::Nothing, &pin(), up, |conn, _| {
+            conn.set_notify_mode(notify_mode);
             Ok(())
         });
     }

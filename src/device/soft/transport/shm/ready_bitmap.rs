@@ -28,13 +28,13 @@ fn ordered() {
 
 /// What the owner says: odd while it sleeps.
 #[repr(C, align(128))]
-pub struct Said(AtomicU32);
+pub struct OwnerState(AtomicU32);
 
-impl Said {
+impl OwnerState {
     /// It looks at its marks.
     #[allow(clippy::new_without_default)]
-    pub fn new() -> Said {
-        Said(AtomicU32::new(0))
+    pub fn new() -> OwnerState {
+        OwnerState(AtomicU32::new(0))
     }
 
     /// The owner is going to sleep, or goes on sleeping, unless a look after this finds a mark.
@@ -62,13 +62,13 @@ impl Said {
 
 /// The marks of the owner's connections.
 #[repr(C, align(64))]
-pub struct Marks([AtomicU64; WORDS]);
+pub struct ReadyBits([AtomicU64; WORDS]);
 
-impl Marks {
+impl ReadyBits {
     /// None.
     #[allow(clippy::new_without_default)]
-    pub fn new() -> Marks {
-        Marks(std::array::from_fn(|_| AtomicU64::new(0)))
+    pub fn new() -> ReadyBits {
+        ReadyBits(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
     /// A peer has something at that place. There was a barrier since it has.
@@ -85,7 +85,7 @@ impl Marks {
 
     /// Whether there are marks in a word.
     #[inline]
-    pub fn is_marked(&self, word: usize) -> bool {
+    pub fn is_ready(&self, word: usize) -> bool {
         self.0[word].load(Ordering::Relaxed) != 0
     }
 
@@ -95,8 +95,8 @@ impl Marks {
         if self.0[word].load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let marks = self.0[word].swap(0, Ordering::SeqCst);
+        let ready_bits = self.0[word].swap(0, Ordering::SeqCst);
         ordered();
-        marks
+        ready_bits
     }
 }

@@ -7,51 +7,51 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::memfd::{Memory, Writers};
-use super::ready_bitmap::{Marks, PLACES, Said};
+use super::memfd::{SharedMemory, Writers};
+use super::ready_bitmap::{OwnerState, PLACES, ReadyBits};
 
 /// Boards of a process.
 const BOARDS: usize = 32;
 /// Bytes of what owners say.
-const SAID_LEN: usize = (BOARDS * size_of::<Said>()).next_multiple_of(4096);
+const SAID_LEN: usize = (BOARDS * size_of::<OwnerState>()).next_multiple_of(4096);
 /// Bytes of the marks.
-const MARKS_LEN: usize = (BOARDS * size_of::<Marks>()).next_multiple_of(4096);
+const MARKS_LEN: usize = (BOARDS * size_of::<ReadyBits>()).next_multiple_of(4096);
 
 /// A place on a board of somebody, as peers are told it. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot(pub u32);
+pub(crate) struct BitmapPlace(pub u32);
 
-impl Slot {
-    pub const NONE: Slot = Slot(0);
+impl BitmapPlace {
+    pub const NONE: BitmapPlace = BitmapPlace(0);
 
-    fn new(board: usize, place: u32) -> Slot {
-        Slot(1 + board as u32 * PLACES + place)
+    fn new(bitmap: usize, place: u32) -> BitmapPlace {
+        BitmapPlace(1 + bitmap as u32 * PLACES + place)
     }
 
     /// Board and place, if there can be such ones.
     #[inline]
     fn split(self) -> Option<(usize, u32)> {
         let number = self.0.checked_sub(1)?;
-        let board = (number / PLACES) as usize;
-        (board < BOARDS).then_some((board, number % PLACES))
+        let bitmap = (number / PLACES) as usize;
+        (bitmap < BOARDS).then_some((bitmap, number % PLACES))
     }
 }
 
 /// Boards, mapped.
-struct Mapped {
-    said: Memory,
-    marks: Memory,
+struct MappedBitmaps {
+    owner_state: SharedMemory,
+    ready_bits: SharedMemory,
 }
 
-impl Mapped {
-    fn said(&self) -> &[Said] {
+impl MappedBitmaps {
+    fn owner_state(&self) -> &[OwnerState] {
         // SAFETY: atomics. Only the owner, whose mapping is writable, writes.
-        unsafe { self.said.as_slice() }
+        unsafe { self.owner_state.as_slice() }
     }
 
-    fn marks(&self) -> &[Marks] {
+    fn ready_bits(&self) -> &[ReadyBits] {
         // SAFETY: atomics, mapped to be written.
-        unsafe { self.marks.as_slice() }
+        unsafe { self.ready_bits.as_slice() }
     }
 }
 
@@ -59,8 +59,8 @@ impl Mapped {
 pub(super) type Files<Fd> = [Fd; 2];
 
 /// The boards of this process.
-struct Own {
-    mapped: Mapped,
+struct OwnBitmaps {
+    mapped: MappedBitmaps,
     files: Arc<Files<OwnedFd>>,
     /// Whose it is: a child has none.
     pid: u32,
@@ -68,19 +68,22 @@ struct Own {
     used: Mutex<u32>,
 }
 
-static OWN: Mutex<Option<Arc<Own>>> = Mutex::new(None);
+static OWN: Mutex<Option<Arc<OwnBitmaps>>> = Mutex::new(None);
 
 /// Those of this process, made when they are first needed.
-fn own() -> Result<Arc<Own>, Errno> {
+fn own() -> Result<Arc<OwnBitmaps>, Errno> {
     let mut own = OWN.lock();
     if let Some(own) = &*own {
         let ours = own.pid == std::process::id();
         return ours.then(|| own.clone()).ok_or(Errno::CHILD);
     }
-    let (said_fd, said) = Memory::create(c"libdat-said", SAID_LEN, Writers::Maker)?;
-    let (marks_fd, marks) = Memory::create(c"libdat-marks", MARKS_LEN, Writers::All)?;
-    let new = Arc::new(Own {
-        mapped: Mapped { said, marks },
+    let (said_fd, owner_state) = SharedMemory::create(c"libdat-said", SAID_LEN, Writers::Maker)?;
+    let (marks_fd, ready_bits) = SharedMemory::create(c"libdat-marks", MARKS_LEN, Writers::All)?;
+    let new = Arc::new(OwnBitmaps {
+        mapped: MappedBitmaps {
+            owner_state,
+            ready_bits,
+        },
         files: Arc::new([said_fd, marks_fd]),
         pid: std::process::id(),
         used: Mutex::new(0),
@@ -98,14 +101,14 @@ pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
 }
 
 /// A board of ours. Its drop gives it back.
-pub(crate) struct Board {
-    own: Arc<Own>,
+pub(crate) struct ReadyBitmap {
+    own: Arc<OwnBitmaps>,
     number: usize,
 }
 
-impl Board {
+impl ReadyBitmap {
     /// One that nobody uses.
-    pub fn take() -> Option<Board> {
+    pub fn take() -> Option<ReadyBitmap> {
         let own = own().ok()?;
         let mut used = own.used.lock();
         let number = used.trailing_ones() as usize;
@@ -114,52 +117,52 @@ impl Board {
         }
         *used |= 1 << number;
         drop(used);
-        let board = Board { own, number };
-        board.said().wake();
-        Some(board)
+        let bitmap = ReadyBitmap { own, number };
+        bitmap.owner_state().wake();
+        Some(bitmap)
     }
 
     /// What we say.
-    pub fn said(&self) -> &Said {
-        &self.own.mapped.said()[self.number]
+    pub fn owner_state(&self) -> &OwnerState {
+        &self.own.mapped.owner_state()[self.number]
     }
 
     /// What peers have marked.
     #[inline]
-    pub fn marks(&self) -> &Marks {
-        &self.own.mapped.marks()[self.number]
+    pub fn ready_bits(&self) -> &ReadyBits {
+        &self.own.mapped.ready_bits()[self.number]
     }
 
     /// What a peer is told.
-    pub fn slot(&self, place: u32) -> Slot {
-        Slot::new(self.number, place)
+    pub fn slot(&self, place: u32) -> BitmapPlace {
+        BitmapPlace::new(self.number, place)
     }
 }
 
-impl Drop for Board {
+impl Drop for ReadyBitmap {
     fn drop(&mut self) {
         *self.own.used.lock() &= !(1 << self.number);
     }
 }
 
 /// The boards of a peer.
-pub(crate) struct Theirs(Mapped);
+pub(crate) struct PeerBitmaps(MappedBitmaps);
 
-impl Theirs {
+impl PeerBitmaps {
     /// Of the files that it has given.
-    pub fn open([said, marks]: &Files<impl AsFd>) -> Result<Theirs, Errno> {
-        Ok(Theirs(Mapped {
-            said: Memory::open(said, SAID_LEN, false)?,
-            marks: Memory::open(marks, MARKS_LEN, true)?,
+    pub fn open([owner_state, ready_bits]: &Files<impl AsFd>) -> Result<PeerBitmaps, Errno> {
+        Ok(PeerBitmaps(MappedBitmaps {
+            owner_state: SharedMemory::open(owner_state, SAID_LEN, false)?,
+            ready_bits: SharedMemory::open(ready_bits, MARKS_LEN, true)?,
         }))
     }
 
     /// Marks what the peer has asked for. Gives the number of its sleep, if it sleeps.
     #[inline]
-    pub fn mark(&self, slot: Slot) -> Option<u32> {
-        let (board, place) = slot.split()?;
-        self.0.marks()[board].mark(place);
-        self.0.said()[board].asleep()
+    pub fn mark(&self, slot: BitmapPlace) -> Option<u32> {
+        let (bitmap, place) = slot.split()?;
+        self.0.ready_bits()[bitmap].mark(place);
+        self.0.owner_state()[bitmap].asleep()
     }
 }
 
@@ -174,11 +177,11 @@ pub(crate) fn spoil(set: bool) {
     let Ok(own) = own() else {
         return;
     };
-    for marks in &own.mapped.marks()[..BOARDS] {
+    for ready_bits in &own.mapped.ready_bits()[..BOARDS] {
         for place in (0..PLACES).step_by(if set { 1 } else { 64 }) {
             match set {
-                true => marks.mark(place),
-                false => _ = marks.take((place / 64) as usize),
+                true => ready_bits.mark(place),
+                false => _ = ready_bits.take((place / 64) as usize),
             }
         }
     }
@@ -192,35 +195,38 @@ mod tests {
     #[test]
     fn a_peer_marks_what_it_was_told_to() {
         let _all = ALL_MARKS.lock();
-        let (a, b) = (Board::take().unwrap(), Board::take().unwrap());
+        let (a, b) = (ReadyBitmap::take().unwrap(), ReadyBitmap::take().unwrap());
         for word in 0..WORDS {
-            a.marks().take(word);
-            b.marks().take(word);
+            a.ready_bits().take(word);
+            b.ready_bits().take(word);
         }
         assert_ne!(a.number, b.number);
-        let theirs = Theirs::open(&files().unwrap()).unwrap();
+        let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
         for place in [0, 63, 64, PLACES - 1] {
             assert_eq!(theirs.mark(b.slot(place)), None);
             let word = (place / 64) as usize;
-            assert_eq!(b.marks().take(word), 1 << (place % 64));
-            assert_eq!((a.marks().take(word), b.marks().take(word)), (0, 0));
+            assert_eq!(b.ready_bits().take(word), 1 << (place % 64));
+            assert_eq!(
+                (a.ready_bits().take(word), b.ready_bits().take(word)),
+                (0, 0)
+            );
         }
-        b.said().sleep();
+        b.owner_state().sleep();
         let first = theirs.mark(b.slot(5));
         assert!(first.is_some() && theirs.mark(b.slot(6)) == first);
-        b.said().sleep();
+        b.owner_state().sleep();
         assert!(theirs.mark(b.slot(5)).is_some_and(|n| Some(n) != first));
-        b.said().wake();
+        b.owner_state().wake();
         assert_eq!(theirs.mark(b.slot(5)), None);
-        assert_eq!(b.marks().take(0), 0b110_0000);
+        assert_eq!(b.ready_bits().take(0), 0b110_0000);
     }
 
     #[test]
     fn slots_that_cannot_be() {
-        let theirs = Theirs::open(&files().unwrap()).unwrap();
+        let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
         for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
-            assert_eq!(theirs.mark(Slot(slot)), None);
-            assert_eq!(Slot(slot).split(), None);
+            assert_eq!(theirs.mark(BitmapPlace(slot)), None);
+            assert_eq!(BitmapPlace(slot).split(), None);
         }
     }
 }

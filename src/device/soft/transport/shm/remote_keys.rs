@@ -9,37 +9,37 @@
 //! for the visit it has seen, not for an initiator that comes back again and again.
 
 use crate::device::Access;
-use crate::device::soft::mem::key_entry::{Run, Slot, index};
+use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange, index};
 use crate::device::soft::mem::key_table::Fault;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The word of an initiator: the number of its visit, odd inside.
 #[repr(C, align(128))]
-pub struct Visits(AtomicU64);
+pub struct CopyGuard(AtomicU64);
 
 /// A visit that goes on. Its drop ends it.
-pub struct Visit<'a> {
-    word: &'a Visits,
+pub struct CopySection<'a> {
+    word: &'a CopyGuard,
     number: u64,
 }
 
-impl Visits {
+impl CopyGuard {
     /// No visit yet.
     #[allow(clippy::new_without_default)]
-    pub fn new() -> Visits {
-        Visits(AtomicU64::new(0))
+    pub fn new() -> CopyGuard {
+        CopyGuard(AtomicU64::new(0))
     }
 
     /// Begins a visit. `count` is the caller's own, and goes with the word.
     #[inline]
-    pub fn enter(&self, count: &mut u64) -> Visit<'_> {
+    pub fn enter(&self, count: &mut u64) -> CopySection<'_> {
         *count = count.wrapping_add(2);
         let number = count.wrapping_sub(1);
         // Release: an owner that sees this visit and not the end of the one before shall have
         // seen that one's copy all the same.
         self.0.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
-        Visit { word: self, number }
+        CopySection { word: self, number }
     }
 
     /// The owner has shut something: the visit that may not know it yet.
@@ -55,7 +55,7 @@ impl Visits {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for CopySection<'_> {
     #[inline]
     fn drop(&mut self) {
         // What was copied is there before the owner sees that we are gone.
@@ -67,15 +67,15 @@ impl Drop for Visit<'_> {
 
 /// Keys that a process has published, as an initiator sees them.
 #[derive(Clone, Copy)]
-pub struct Table<'a> {
+pub struct RemoteKeys<'a> {
     /// All slots.
-    pub slots: &'a [Slot],
+    pub slots: &'a [KeyEntry],
     /// See [`index`].
     pub salt: u32,
 }
 
-impl<'a> Table<'a> {
-    fn slot(&self, key: u32) -> Option<&'a Slot> {
+impl<'a> RemoteKeys<'a> {
+    fn slot(&self, key: u32) -> Option<&'a KeyEntry> {
         let slot = self.slots.get(index(key, self.salt) as usize)?;
         slot.is(key).then_some(slot)
     }
@@ -88,13 +88,13 @@ impl<'a> Table<'a> {
     #[inline]
     pub fn check(
         &self,
-        _visit: &Visit<'_>,
+        _visit: &CopySection<'_>,
         key: u32,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
-    ) -> Result<Run, Fault> {
+    ) -> Result<MappedRange, Fault> {
         let slot = self.slot(key).ok_or(Fault::Key)?;
         slot.check(pd, addr, len, need, |key| self.slot(key))?;
         Ok(slot.run())

@@ -52,7 +52,7 @@ pub enum Kind {
 bitflags::bitflags! {
     /// What else there is to a cell.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Marks: u8 {
+    pub struct CellFlags: u8 {
         /// The last of its message.
         const LAST = 0x01;
         /// The message is solicited.
@@ -61,7 +61,7 @@ bitflags::bitflags! {
 }
 
 /// The word of a cell: low 32 bits its number plus one, then length, kind and marks.
-fn word(number: u64, kind: Kind, marks: Marks, len: usize) -> u64 {
+fn word(number: u64, kind: Kind, marks: CellFlags, len: usize) -> u64 {
     u64::from(full(number))
         | (len as u64) << 32
         | u64::from(kind as u8) << 48
@@ -247,7 +247,7 @@ impl Producer {
         &mut self,
         ring: &Ring,
         kind: Kind,
-        marks: Marks,
+        marks: CellFlags,
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) {
@@ -270,7 +270,7 @@ impl Producer {
 
     /// The next cell is filled.
     #[inline(always)]
-    pub fn publish(&mut self, ring: &Ring, kind: Kind, marks: Marks, len: usize) {
+    pub fn publish(&mut self, ring: &Ring, kind: Kind, marks: CellFlags, len: usize) {
         let cell = ring.cell(self.cells);
         if kind == Kind::Bulk {
             self.bytes += padded(len);
@@ -290,7 +290,7 @@ pub struct Piece {
     /// What it is.
     pub kind: Kind,
     /// What else there is to it.
-    pub marks: Marks,
+    pub marks: CellFlags,
     /// Bytes of it.
     pub len: usize,
 }
@@ -308,7 +308,7 @@ impl Piece {
     /// Whether it is a message of its own, if no other has begun.
     #[inline]
     pub fn is_whole(&self) -> bool {
-        self.kind != Kind::Invalidate && self.marks.contains(Marks::LAST)
+        self.kind != Kind::Invalidate && self.marks.contains(CellFlags::LAST)
     }
 }
 
@@ -361,11 +361,11 @@ impl Consumer {
             3 => Kind::Invalidate,
             _ => return Err(Violation),
         };
-        let marks = Marks::from_bits((word >> 56) as u8).ok_or(Violation)?;
+        let marks = CellFlags::from_bits((word >> 56) as u8).ok_or(Violation)?;
         let to_the_end = DATA - (self.bytes % DATA as u64) as usize;
         let sane = match kind {
             // Only the end of a message may be empty: what comes for ever must need buffers.
-            Kind::Inline => len <= BODY && (len > 0 || marks.contains(Marks::LAST)),
+            Kind::Inline => len <= BODY && (len > 0 || marks.contains(CellFlags::LAST)),
             Kind::Bulk => len > 0 && len <= CHUNK && len <= to_the_end,
             Kind::Invalidate => len == 4,
         };
@@ -414,7 +414,7 @@ impl Consumer {
 mod tests {
     use super::*;
 
-    const NONE: Marks = Marks::empty();
+    const NONE: CellFlags = CellFlags::empty();
 
     fn push(p: &mut Producer, ring: &Ring, kind: Kind, bytes: &[u8]) {
         p.push(ring, kind, NONE, bytes.len(), |to| {
@@ -480,7 +480,7 @@ mod tests {
             word(0, Kind::Bulk, NONE, 0),
             word(0, Kind::Bulk, NONE, CHUNK + 1),
             word(0, Kind::Invalidate, NONE, 5),
-            word(0, Kind::Inline, Marks::from_bits_retain(0x80), 1),
+            word(0, Kind::Inline, CellFlags::from_bits_retain(0x80), 1),
             u64::from(full(0)),
         ] {
             ring.cells[0].word.store(bad, Ordering::Relaxed);

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
 
-use super::doorbell::Bell;
-use super::memfd::{Memory, Writers};
+use super::doorbell::Doorbell;
+use super::memfd::{SharedMemory, Writers};
 use super::peer::Peer;
-use super::ready_bitmap_file::Slot;
-use super::remote_keys::Visits;
+use super::ready_bitmap_file::BitmapPlace;
+use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
 
 /// Where a side is in the life of a connection. What it says last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub(crate) enum State {
+pub(crate) enum EndPhase {
     /// Not connected yet.
     Fresh = 0,
     /// Its memory may be reached.
@@ -32,31 +32,31 @@ pub(crate) enum State {
 
 /// The words of one side; it alone writes them, but for the bell.
 #[repr(C, align(128))]
-pub(crate) struct Half {
+pub(crate) struct EndState {
     state: AtomicU32,
     /// The protection domain of its queue pair.
     pd: AtomicU32,
     /// Where it wants to be marked.
     slot: AtomicU32,
-    pub bell: Bell,
+    pub doorbell: Doorbell,
     /// Its visits to the other side's memory.
-    pub visits: Visits,
+    pub visits: CopyGuard,
 }
 
-impl Half {
+impl EndState {
     /// What the side says of itself. Something else than a state is as good as broken.
     #[inline]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> EndPhase {
         match self.state.load(Ordering::SeqCst) {
-            0 => State::Fresh,
-            1 => State::Open,
-            2 => State::Closed,
-            4 => State::Aborted,
-            _ => State::Broken,
+            0 => EndPhase::Fresh,
+            1 => EndPhase::Open,
+            2 => EndPhase::Closed,
+            4 => EndPhase::Aborted,
+            _ => EndPhase::Broken,
         }
     }
 
-    pub fn set_state(&self, state: State) {
+    pub fn set_state(&self, state: EndPhase) {
         self.state.store(state as u32, Ordering::SeqCst);
     }
 
@@ -70,12 +70,12 @@ impl Half {
 
     /// Where the other side is to mark, after a barrier, that it has done something.
     #[inline]
-    pub fn slot(&self) -> Slot {
-        Slot(self.slot.load(Ordering::Acquire))
+    pub fn slot(&self) -> BitmapPlace {
+        BitmapPlace(self.slot.load(Ordering::Acquire))
     }
 
     /// What was done before and not marked is to be looked at after this.
-    pub fn set_slot(&self, slot: Slot) {
+    pub fn set_slot(&self, slot: BitmapPlace) {
         self.slot.swap(slot.0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -84,7 +84,7 @@ impl Half {
 /// The shared memory of a connection. All zero is the beginning.
 #[repr(C)]
 struct Shared {
-    halves: [Half; 2],
+    halves: [EndState; 2],
     /// Each is filled by the side of its number.
     rings: [Ring; 2],
 }
@@ -92,12 +92,12 @@ struct Shared {
 const LEN: usize = size_of::<Shared>().next_multiple_of(4096);
 
 /// One end of it.
-pub(crate) struct Wire {
+pub(crate) struct SharedSegment {
     /// What the pointers point into.
     #[cfg_attr(not(test), expect(dead_code, reason = "held to stay mapped"))]
-    memory: Memory,
-    ours: NonNull<Half>,
-    theirs: NonNull<Half>,
+    memory: SharedMemory,
+    ours: NonNull<EndState>,
+    theirs: NonNull<EndState>,
     out: NonNull<Ring>,
     incoming: NonNull<Ring>,
     peer: Arc<Peer>,
@@ -114,26 +114,26 @@ pub(crate) struct Wire {
 
 // SAFETY: all that the pointers point to is made for several threads, and is there as long as the
 // memory is.
-unsafe impl Send for Wire {}
+unsafe impl Send for SharedSegment {}
 // SAFETY: as above.
-unsafe impl Sync for Wire {}
+unsafe impl Sync for SharedSegment {}
 
 /// No cell.
 pub(crate) const NOTHING: u64 = u64::MAX;
 
 /// The memory of a connection whose peer is not known yet.
-pub(super) struct Blank(Memory);
+pub(super) struct NewSegment(SharedMemory);
 
-impl Blank {
+impl NewSegment {
     /// Makes the memory, and the file to be given to the peer.
-    pub fn create() -> Result<(OwnedFd, Blank), Errno> {
-        let (fd, memory) = Memory::create(c"libdat-wire", LEN, Writers::All)?;
-        Ok((fd, Blank(memory)))
+    pub fn create() -> Result<(OwnedFd, NewSegment), Errno> {
+        let (fd, memory) = SharedMemory::create(c"libdat-wire", LEN, Writers::All)?;
+        Ok((fd, NewSegment(memory)))
     }
 
     /// Of the file that a peer has given.
-    pub fn open(fd: &OwnedFd) -> Result<Blank, Errno> {
-        Memory::open(fd, LEN, true).map(Blank)
+    pub fn open(fd: &OwnedFd) -> Result<NewSegment, Errno> {
+        SharedMemory::open(fd, LEN, true).map(NewSegment)
     }
 
     fn shared(&self) -> &Shared {
@@ -142,11 +142,11 @@ impl Blank {
     }
 
     /// Puts the end together. `side` is 0 for who connects, 1 for who accepts.
-    pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<Wire> {
+    pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<SharedSegment> {
         let shared = self.shared();
         let (ours, theirs) = (&shared.halves[side], &shared.halves[1 - side]);
         let (out, incoming) = (&shared.rings[side], &shared.rings[1 - side]);
-        Arc::new(Wire {
+        Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
             out: out.into(),
@@ -162,7 +162,7 @@ impl Blank {
 }
 
 #[cfg(test)]
-impl Wire {
+impl SharedSegment {
     /// Overwrites all that is shared: with noise, or with noise in which some words are right.
     pub fn scribble(&self, seed: u64) {
         // SAFETY: atomics, over the same memory.
@@ -192,7 +192,7 @@ impl Wire {
     }
 }
 
-impl Wire {
+impl SharedSegment {
     /// What is waited for from now on.
     #[inline]
     pub(crate) fn expect(&self, consumer: &Consumer) {
@@ -207,13 +207,13 @@ impl Wire {
     }
 
     #[inline]
-    pub fn ours(&self) -> &Half {
+    pub fn ours(&self) -> &EndState {
         // SAFETY: in the memory, and only ever shared.
         unsafe { self.ours.as_ref() }
     }
 
     #[inline]
-    pub fn theirs(&self) -> &Half {
+    pub fn theirs(&self) -> &EndState {
         // SAFETY: as above.
         unsafe { self.theirs.as_ref() }
     }

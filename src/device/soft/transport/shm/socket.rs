@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::handshake::Why;
+use super::handshake::ShmRefusal;
 use super::peer::Credentials;
 
 /// The name for a port; on all addresses if `None`.
@@ -31,23 +31,27 @@ pub(crate) fn listen(address: Option<IpAddr>, port: u16) -> Result<OwnedFd, Errn
 
 /// A socket to whoever listens on the port, if that is a process of the same user. `None` if
 /// nobody does.
-pub(crate) fn call(target: SocketAddr) -> Result<Option<OwnedFd>, Why> {
+pub(crate) fn call(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal> {
     let mut refused = None;
     for address in [Some(target.ip()), None] {
-        let socket = socket().map_err(Why::of("no local socket"))?;
-        let name = name(address, target.port()).map_err(Why::of("no local name"))?;
+        let socket = socket().map_err(ShmRefusal::of("no local socket"))?;
+        let name = name(address, target.port()).map_err(ShmRefusal::of("no local name"))?;
         match rustix::net::connect(&socket, &name) {
-            Ok(()) if is_kin(&socket) => return Ok(Some(socket)),
-            Ok(()) => refused = Some(Why::new("another user has the name of the port")),
+            Ok(()) if is_same_user(&socket) => return Ok(Some(socket)),
+            Ok(()) => refused = Some(ShmRefusal::new("another user has the name of the port")),
             Err(Errno::CONNREFUSED) => {}
-            Err(error) => refused = Some(Why::of("its local socket takes no connection")(error)),
+            Err(error) => {
+                refused = Some(ShmRefusal::of("its local socket takes no connection")(
+                    error,
+                ))
+            }
         }
     }
     refused.map_or(Ok(None), Err)
 }
 
 /// Whether the process at the other end is one of the same user.
-pub(crate) fn is_kin(socket: impl AsFd) -> bool {
+pub(crate) fn is_same_user(socket: impl AsFd) -> bool {
     let own = rustix::process::geteuid().as_raw();
     Credentials::of(socket).is_ok_and(|peer| peer.uid == own)
 }

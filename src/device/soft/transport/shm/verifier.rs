@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::peer::{Look, Reached};
+use super::peer::{MemoryProof, VerifiedPeer};
 use crate::device::threads;
 
 /// Threads that look at a time. Processes that hold up all of them keep others from sharing
@@ -20,7 +20,7 @@ const THREADS: usize = 16;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-struct Scouts {
+struct Verifiers {
     /// Looks that nobody has begun yet.
     jobs: VecDeque<Job>,
     /// Threads that there are.
@@ -29,23 +29,26 @@ struct Scouts {
     pid: u32,
 }
 
-static SCOUTS: Mutex<Scouts> = Mutex::new(Scouts {
+static VERIFIERS: Mutex<Verifiers> = Mutex::new(Verifiers {
     jobs: VecDeque::new(),
     threads: 0,
     pid: 0,
 });
 
 /// What a look has found, once it is over.
-pub(super) struct Finding(Arc<Mutex<Option<Result<Reached, Errno>>>>);
+pub(super) struct PendingProof(Arc<Mutex<Option<Result<VerifiedPeer, Errno>>>>);
 
-impl Finding {
+impl PendingProof {
     /// Begins a look. If it is not over when this returns, `wake` is called when it is.
     ///
     /// # Errors
     /// `EAGAIN` if there can be no thread for it.
-    pub fn new(look: Look, wake: impl FnOnce() + Send + 'static) -> Result<Finding, Errno> {
+    pub fn new(
+        look: MemoryProof,
+        wake: impl FnOnce() + Send + 'static,
+    ) -> Result<PendingProof, Errno> {
         if look.is_at_peer() {
-            return Ok(Finding(Arc::new(Mutex::new(Some(look.look())))));
+            return Ok(PendingProof(Arc::new(Mutex::new(Some(look.look())))));
         }
         let found = Arc::<Mutex<_>>::default();
         let result = Arc::downgrade(&found);
@@ -61,18 +64,18 @@ impl Finding {
                 wake();
             }
         }))?;
-        Ok(Finding(found))
+        Ok(PendingProof(found))
     }
 
     /// What was found; `None` as long as the look goes on.
-    pub fn take(&self) -> Option<Result<Reached, Errno>> {
+    pub fn take(&self) -> Option<Result<VerifiedPeer, Errno>> {
         self.0.lock().take()
     }
 }
 
 /// Has a thread do that.
 fn post(job: Job) -> Result<(), Errno> {
-    let mut scouts = SCOUTS.lock();
+    let mut scouts = VERIFIERS.lock();
     if scouts.pid != std::process::id() {
         // The parent's jobs hold what is the parent's.
         std::mem::forget(std::mem::take(&mut scouts.jobs));
@@ -99,7 +102,7 @@ fn post(job: Job) -> Result<(), Errno> {
 /// Does what there is to do.
 fn work() {
     loop {
-        let mut scouts = SCOUTS.lock();
+        let mut scouts = VERIFIERS.lock();
         let Some(job) = scouts.jobs.pop_front() else {
             scouts.threads -= 1;
             return;

@@ -17,23 +17,23 @@ use crate::device::soft::mem::copy::{self, Cursor};
 const COPY_MAX: u32 = 1024;
 
 enum Part {
-    /// A range of [`Batch::bytes`].
+    /// A range of [`SendBatch::bytes`].
     Own { start: usize, end: usize },
     /// Memory of the consumer.
-    Foreign { at: *const u8, len: usize },
+    RemoteProcess { at: *const u8, len: usize },
 }
 
 /// See the module. It is filled and sent in one read-side section, so that the memory it names
 /// stays registered.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct SendBatch {
     bytes: Vec<u8>,
     parts: Vec<Part>,
     total: usize,
     iov: Vec<libc::iovec>,
 }
 
-impl Batch {
+impl SendBatch {
     /// Bytes in it.
     pub fn len(&self) -> usize {
         self.total
@@ -73,7 +73,7 @@ impl Batch {
             while let Some((at, n)) = payload.take(left) {
                 left -= n;
                 let len = n as usize;
-                self.parts.push(Part::Foreign { at, len });
+                self.parts.push(Part::RemoteProcess { at, len });
             }
             body = self.bytes.len();
         } else {
@@ -121,7 +121,7 @@ impl Batch {
     fn part(&self, part: &Part) -> (*const u8, usize) {
         match *part {
             Part::Own { start, end } => (self.bytes[start..end].as_ptr(), end - start),
-            Part::Foreign { at, len } => (at, len),
+            Part::RemoteProcess { at, len } => (at, len),
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
                 lkey: 0,
             };
             let header = [0x5a; 14];
-            let mut batch = Batch::default();
+            let mut batch = SendBatch::default();
             batch.frame(&header, Cursor::new(&[sge]), len as u32, true);
             memory.fill(2);
             let mut sent = Vec::new();

@@ -9,10 +9,10 @@ use crate::device::report::Cause;
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::mem::key_table::Fault;
-use crate::device::soft::transport::close_timers::{HANDSHAKE, LATE};
+use crate::device::soft::transport::close_timers::{LATE_RECV, RTR_TIMEOUT};
 
 /// See the module.
-pub(crate) enum Down {
+pub(crate) enum CloseReason {
     /// The peer ended it in order.
     Closed,
     /// The transport failed, or the peer vanished.
@@ -33,23 +33,27 @@ pub(crate) enum Down {
 }
 
 /// For the log.
-impl fmt::Display for Down {
+impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Down::Closed => f.write_str("the peer has ended it"),
-            Down::Lost => f.write_str("the peer or the way to it is gone"),
-            Down::Socket(error) => write!(f, "the peer or the way to it is gone: {error}"),
-            Down::Silent => write!(f, "the peer sent nothing within {} s", HANDSHAKE.as_secs()),
-            Down::Late => f.write_str(LATE),
-            Down::Protocol(error, None) => write!(f, "protocol violation: {error}"),
-            Down::Protocol(error, Some(header)) => {
+            CloseReason::Closed => f.write_str("the peer has ended it"),
+            CloseReason::Lost => f.write_str("the peer or the way to it is gone"),
+            CloseReason::Socket(error) => write!(f, "the peer or the way to it is gone: {error}"),
+            CloseReason::Silent => write!(
+                f,
+                "the peer sent nothing within {} s",
+                RTR_TIMEOUT.as_secs()
+            ),
+            CloseReason::Late => f.write_str(LATE_RECV),
+            CloseReason::Protocol(error, None) => write!(f, "protocol violation: {error}"),
+            CloseReason::Protocol(error, Some(header)) => {
                 write!(
                     f,
                     "protocol violation: {error}; its header is {header:02x?}"
                 )
             }
-            Down::Request(_, status) => write!(f, "a request of this end failed: {status}"),
-            Down::Terminated(terminate) => {
+            CloseReason::Request(_, status) => write!(f, "a request of this end failed: {status}"),
+            CloseReason::Terminated(terminate) => {
                 write!(f, "the peer says: {}", terminate.error)?;
                 match &terminate.header {
                     Some(header) => write!(f, "; it is about {header:?}"),
@@ -60,7 +64,7 @@ impl fmt::Display for Down {
     }
 }
 
-impl Cause for Down {}
+impl Cause for CloseReason {}
 
 /// The error that tells a peer why its key does not open something.
 pub(super) fn wire_fault(fault: Fault) -> WireError {

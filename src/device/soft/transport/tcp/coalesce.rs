@@ -13,7 +13,7 @@
 //!   consumer polls and finds nothing, or is about to wait, or posts to many other connections.
 //!   After that a burst that follows soon is gathered from its first request on.
 //! * If no consumer comes by, the thread of the engine sends them after a moment
-//!   ([`unsent`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
+//!   ([`coalesced`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
 //!   requests are sent at once, twice as many each time.
 
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub(super) enum Verdict {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Gather {
+pub(super) struct CoalescePolicy {
     /// Requests that wait.
     count: u32,
     /// Their bytes.
@@ -65,7 +65,7 @@ pub(super) struct Gather {
     penalty: u32,
 }
 
-impl Gather {
+impl CoalescePolicy {
     /// A request was posted.
     #[inline]
     pub fn posted(&mut self, len: u32, clock: impl FnOnce() -> Instant) -> Verdict {
@@ -146,14 +146,14 @@ mod tests {
 
     /// A connection and its time.
     struct Case {
-        gather: Gather,
+        coalesce: CoalescePolicy,
         now: Instant,
     }
 
     impl Case {
         fn new() -> Case {
-            let (gather, now) = (Gather::default(), Instant::now());
-            Case { gather, now }
+            let (coalesce, now) = (CoalescePolicy::default(), Instant::now());
+            Case { coalesce, now }
         }
 
         fn wait(&mut self, time: Duration) {
@@ -163,20 +163,20 @@ mod tests {
         /// True if it is sent now.
         fn post(&mut self, len: u32) -> bool {
             let now = self.now;
-            let verdict = self.gather.posted(len, || now);
+            let verdict = self.coalesce.posted(len, || now);
             assert_eq!(
                 verdict != Verdict::Send,
-                self.gather.waits() && verdict != Verdict::Send
+                self.coalesce.waits() && verdict != Verdict::Send
             );
             if verdict == Verdict::Send {
-                self.gather.sent(now);
+                self.coalesce.sent(now);
             }
             verdict == Verdict::Send
         }
 
         fn poll(&mut self) {
-            if self.gather.waits() {
-                self.gather.sent(self.now);
+            if self.coalesce.waits() {
+                self.coalesce.sent(self.now);
             }
         }
 
@@ -204,7 +204,7 @@ mod tests {
             assert!(!case.post(8));
         }
         assert!(case.post(8));
-        assert!(!case.gather.waits());
+        assert!(!case.coalesce.waits());
         // Behind it too.
         assert!(!case.post(8));
         assert!(!case.post(ENOUGH - 9));
@@ -244,9 +244,9 @@ mod tests {
             assert_eq!(case.burst(), expected);
             case.post(8);
             case.wait(MOMENT);
-            assert!(case.gather.is_late(case.now));
+            assert!(case.coalesce.is_late(case.now));
             case.poll();
-            case.gather.was_late();
+            case.coalesce.was_late();
             expected = FIRST + (OWED.start() << round).min(*OWED.end());
         }
         // And shorter again when that was once only.
@@ -258,6 +258,6 @@ mod tests {
             case.post(8);
             case.poll();
         }
-        assert_eq!(case.gather.penalty, 0);
+        assert_eq!(case.coalesce.penalty, 0);
     }
 }

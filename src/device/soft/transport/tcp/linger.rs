@@ -52,7 +52,7 @@ struct State {
 
 /// What was not with the peer, and since when it was so much.
 struct Progress {
-    unsent: usize,
+    coalesced: usize,
     since: Instant,
     _timer: Timer,
 }
@@ -99,23 +99,23 @@ fn unacknowledged(socket: impl AsFd) -> usize {
 
 impl State {
     /// Bytes that have not reached the peer.
-    fn unsent(&self) -> usize {
+    fn coalesced(&self) -> usize {
         self.rest.len() - self.sent + unacknowledged(&self.watch)
     }
 
     /// Whether an aborted connection cannot wait any longer: the socket is reset by its close
     /// then. Otherwise this is asked again soon.
     fn is_to_be_reset(&mut self, linger: &Arc<Linger>) -> bool {
-        let unsent = self.unsent();
+        let coalesced = self.coalesced();
         let (before, since) = match &self.progress {
-            Some(progress) => (progress.unsent, progress.since),
+            Some(progress) => (progress.coalesced, progress.since),
             None => (usize::MAX, Instant::now()),
         };
         let reset = match self.end {
             End::Graceful => return false,
-            End::Aborted if unsent == 0 => return false,
-            End::Reset if unsent == 0 => true,
-            End::Aborted | End::Reset => unsent >= before && since.elapsed() >= STALL,
+            End::Aborted if coalesced == 0 => return false,
+            End::Reset if coalesced == 0 => true,
+            End::Aborted | End::Reset => coalesced >= before && since.elapsed() >= STALL,
         };
         if reset {
             let _ = sockopt::set_socket_linger(&self.watch, Some(Duration::ZERO));
@@ -134,8 +134,8 @@ impl State {
             }
         });
         self.progress = Some(Progress {
-            unsent,
-            since: if unsent < before {
+            coalesced,
+            since: if coalesced < before {
                 Instant::now()
             } else {
                 since

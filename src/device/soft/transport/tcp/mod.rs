@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use self::close_reason::Down;
-use self::coalesce::{Gather, Verdict};
+use self::close_reason::CloseReason;
+use self::coalesce::{CoalescePolicy, Verdict};
 use self::linger::End;
 use self::rx::Rx;
 use self::tx::Tx;
-use super::close_timers::{Ending, HANDSHAKE};
-use crate::device::soft::engine::coalesced::Gatherer;
-use crate::device::soft::engine::event_order::Handshake;
-use crate::device::soft::engine::rounds::LastTurn;
+use super::close_timers::{CloseTimers, RTR_TIMEOUT};
+use crate::device::soft::engine::coalesced::Coalescer;
+use crate::device::soft::engine::event_order::SetupGuard;
+use crate::device::soft::engine::rounds::LastServed;
 use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source, Watch};
 use crate::device::soft::iwarp::fpdu::{self, Control, Header, Tagged};
 use crate::device::soft::iwarp::mpa::{Agreed, Rtr};
@@ -32,26 +32,26 @@ use crate::device::soft::iwarp::wire::{
 };
 use crate::device::soft::qp::Qp;
 use crate::device::soft::qp::ops::Link;
-use crate::device::soft::qp::state::{Phase, Side};
+use crate::device::soft::qp::state::{Phase, QpState};
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
 
 /// See the module.
-pub(crate) struct Stream {
+pub(crate) struct TcpConn {
     watch: Watch,
     qp: Weak<Qp>,
-    line: Arc<Line>,
+    source: Arc<TcpSource>,
     crc: bool,
     /// Reads of the peer that may wait for answers.
     ird: u16,
     /// The message with which the initiator begins.
     rtr: Option<Rtr>,
     /// We accepted, and the connection is not established before that message has come.
-    waits: Option<Handshake>,
+    awaiting_rtr: Option<SetupGuard>,
     tx: Tx,
-    gather: Gather,
+    coalesce: CoalescePolicy,
     /// The engine is to come back for what was gathered.
     listed: bool,
     rx: Rx,
@@ -59,10 +59,10 @@ pub(crate) struct Stream {
     finished: bool,
     /// How long the peer may take then to receive what was sent.
     linger: Duration,
-    ending: Ending,
+    ending: CloseTimers,
 }
 
-impl Stream {
+impl TcpConn {
     /// For a socket that has been through the set-up. `first` is the number of the first
     /// request.
     pub fn new(
@@ -72,41 +72,41 @@ impl Stream {
         initiator: bool,
         first: u64,
         linger: Duration,
-    ) -> Stream {
-        Stream {
+    ) -> TcpConn {
+        TcpConn {
             watch,
             qp: Arc::downgrade(qp),
-            line: Arc::new(Line {
+            source: Arc::new(TcpSource {
                 qp: Arc::downgrade(qp),
                 queued: AtomicBool::new(false),
-                last_turn: LastTurn::default(),
+                last_served: LastServed::default(),
             }),
             crc: agreed.crc,
             ird: agreed.ird,
             rtr: agreed.rtr,
-            waits: None,
+            awaiting_rtr: None,
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
             tx: Tx::new(first, initiator),
-            gather: Gather::default(),
+            coalesce: CoalescePolicy::default(),
             listed: false,
             rx: Rx::new(),
             finished: false,
             linger,
-            ending: Ending::default(),
+            ending: CloseTimers::default(),
         }
     }
 
     /// Puts the stream to work. `me` is connecting.
     pub fn start(
         mut self,
-        me: &mut Side,
+        me: &mut QpState,
         link: &mut Link,
-        (private_data, handshake): (Box<[u8]>, Handshake),
+        (private_data, handshake): (Box<[u8]>, SetupGuard),
         guard: &Guard,
         up: &mut Upcalls,
     ) {
         let initiator = self.tx.open;
-        self.watch.redirect(self.line.clone());
+        self.watch.redirect(self.source.clone());
         self.watch.count_as_stream();
         if initiator {
             self.ready_to_receive();
@@ -114,8 +114,8 @@ impl Stream {
         if initiator || self.rtr.is_none() {
             me.establish(private_data, Some(handshake), up);
         } else {
-            self.waits = Some(handshake);
-            self.limit(me, HANDSHAKE, || Down::Silent);
+            self.awaiting_rtr = Some(handshake);
+            self.limit(me, RTR_TIMEOUT, || CloseReason::Silent);
         }
         *link = Link::Tcp(Box::new(self));
         service(me, link, guard, up, |_, _| Ok(()));
@@ -157,47 +157,47 @@ impl Stream {
     }
 
     /// The first FPDU of the peer has come: we may speak, if we had to wait for it.
-    fn begin(&mut self, me: &mut Side, up: &mut Upcalls) {
+    fn begin(&mut self, me: &mut QpState, up: &mut Upcalls) {
         self.rx.begun = true;
         self.tx.open = true;
-        if let Some(handshake) = self.waits.take() {
-            self.ending.gone_on();
+        if let Some(handshake) = self.awaiting_rtr.take() {
+            self.ending.cancel_limit();
             me.establish(Box::default(), Some(handshake), up);
         }
     }
 
     /// The connection is established, and the consumer was not told yet: nothing is received.
-    fn is_held(&self, me: &Side) -> bool {
-        self.waits.is_none() && !me.told
+    fn is_held(&self, me: &QpState) -> bool {
+        self.awaiting_rtr.is_none() && !me.receiving
     }
 
     /// Ends the connection with `down` after a while, unless it has gone on by then.
-    fn limit(&mut self, me: &Side, delay: Duration, down: fn() -> Down) {
+    fn limit(&mut self, me: &QpState, delay: Duration, down: fn() -> CloseReason) {
         let (qp, attempt) = (self.qp.clone(), me.attempt);
         self.ending.limit(&self.watch, delay, move |up| {
             let Some(qp) = qp.upgrade() else {
                 return;
             };
-            qp.with(|v| {
-                if v.me.attempt == attempt && matches!(v.link, Link::Tcp(_)) {
-                    take_down(v.me, v.link, down(), up);
+            qp.with(|locked| {
+                if locked.me.attempt == attempt && matches!(locked.link, Link::Tcp(_)) {
+                    take_down(locked.me, locked.link, down(), up);
                 }
             });
         });
     }
 
     /// Whether the end of the peer's stream takes effect; otherwise it is looked at again.
-    fn is_over(&mut self, me: &Side) -> bool {
+    fn is_over(&mut self, me: &QpState) -> bool {
         // Not up itself: nobody waits for this end, and others wait for this beginning.
-        if self.waits.is_some() {
+        if self.awaiting_rtr.is_some() {
             return true;
         }
         let (qp, attempt) = (self.qp.clone(), me.attempt);
         self.ending.is_over(&self.watch, move |up| {
             if let Some(qp) = qp.upgrade() {
-                qp.with(|v| {
-                    if v.me.attempt == attempt {
-                        service(v.me, v.link, v.guard, up, |_, _| Ok(()));
+                qp.with(|locked| {
+                    if locked.me.attempt == attempt {
+                        service(locked.me, locked.link, locked.guard, up, |_, _| Ok(()));
                     }
                 });
             }
@@ -205,9 +205,9 @@ impl Stream {
     }
 
     /// Draws the conclusions from what has changed.
-    fn settle(&mut self, me: &mut Side) -> Result<(), Down> {
+    fn settle(&mut self, me: &mut QpState) -> Result<(), CloseReason> {
         if me.phase == Phase::Closing {
-            self.limit(me, self.linger, || Down::Late);
+            self.limit(me, self.linger, || CloseReason::Late);
             let done = me.close_at == Some(me.sq.head()) && !self.tx.has_pending();
             if done && !self.finished {
                 self.finished = true;
@@ -217,13 +217,13 @@ impl Stream {
         }
         if self.rx.ended {
             if self.rx.is_torn() || self.tx.lost {
-                return Err(Down::Lost);
+                return Err(CloseReason::Lost);
             }
             if self.rx.is_waiting() && !self.finished {
                 // Messages wait for receives, and our consumer has not ended the connection too.
-                self.limit(me, self.linger, || Down::Late);
+                self.limit(me, self.linger, || CloseReason::Late);
             } else if self.is_over(me) {
-                return Err(Down::Closed);
+                return Err(CloseReason::Closed);
             }
         }
         let events = self.interest();
@@ -232,18 +232,18 @@ impl Stream {
         } else {
             self.watch.set(events)
         };
-        watched.map_err(|_| Down::Lost)
+        watched.map_err(|_| CloseReason::Lost)
     }
 
     /// The socket is ready.
     fn ready(
         &mut self,
         events: EventFlags,
-        me: &mut Side,
+        me: &mut QpState,
         scratch: &mut Scratch,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         if self.is_held(me) {
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl Stream {
         }
         if self.rx.paused {
             if events.contains(EventFlags::ERR) {
-                return Err(Down::Lost);
+                return Err(CloseReason::Lost);
             }
             if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
                 return Ok(());
@@ -277,7 +277,7 @@ impl Stream {
     }
 
     /// Whether a request that was posted is sent later.
-    fn gathers(&mut self, me: &Side, up: &mut Upcalls) -> bool {
+    fn gathers(&mut self, me: &QpState, up: &mut Upcalls) -> bool {
         let newest = me.sq.tail().wrapping_sub(1);
         let len = match me.sq.get(newest) {
             Some((request, _)) if matches!(request.op, Op::Transfer(_)) => request.len,
@@ -287,13 +287,13 @@ impl Stream {
         if me.phase != Phase::Connected || !self.tx.open {
             return false;
         }
-        match self.gather.posted(len, Instant::now) {
+        match self.coalesce.posted(len, Instant::now) {
             Verdict::Send => return false,
             Verdict::Join => {}
             Verdict::Begin(now) => {
                 if !self.listed {
                     self.listed = true;
-                    self.watch.sends_later(self.line.clone(), now, up);
+                    self.watch.sends_later(self.source.clone(), now, up);
                 }
             }
         }
@@ -330,49 +330,49 @@ impl Stream {
 /// Works on the stream of `link`, then sends what can be sent, and ends the connection if that
 /// is how it goes.
 pub(crate) fn service(
-    me: &mut Side,
+    me: &mut QpState,
     link: &mut Link,
     guard: &Guard,
     up: &mut Upcalls,
-    work: impl FnOnce(&mut Stream, (&mut Side, &mut Upcalls)) -> Result<(), Down>,
+    work: impl FnOnce(&mut TcpConn, (&mut QpState, &mut Upcalls)) -> Result<(), CloseReason>,
 ) {
-    let Link::Tcp(stream) = link else {
+    let Link::Tcp(conn) = link else {
         return;
     };
-    let result = work(stream, (me, up))
+    let result = work(conn, (me, up))
         .and_then(|()| {
-            let Stream { tx, watch, crc, .. } = &mut **stream;
+            let TcpConn { tx, watch, crc, .. } = &mut **conn;
             tx.transmit(me, watch, *crc, guard, up)?;
-            if stream.gather.waits() {
-                stream.gather.sent(Instant::now());
+            if conn.coalesce.waits() {
+                conn.coalesce.sent(Instant::now());
             }
             Ok(())
         })
-        .and_then(|()| stream.settle(me));
+        .and_then(|()| conn.settle(me));
     if let Err(down) = result {
         take_down(me, link, down, up);
     }
 }
 
 /// A request was posted.
-pub(crate) fn posted_send(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+pub(crate) fn posted_send(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
     // A full socket says when it has room again.
-    let Link::Tcp(stream) = link else {
+    let Link::Tcp(conn) = link else {
         return;
     };
-    if stream.tx.blocked || stream.gathers(me, up) {
+    if conn.tx.blocked || conn.gathers(me, up) {
         return;
     }
-    let alone = !stream.gather.waits();
+    let alone = !conn.coalesce.waits();
     service(me, link, guard, up, |_, _| Ok(()));
-    if alone && let Link::Tcp(stream) = link {
-        stream.gather.sent(Instant::now());
+    if alone && let Link::Tcp(conn) = link {
+        conn.coalesce.sent(Instant::now());
     }
 }
 
 /// Nothing is gathered any longer.
-pub(crate) fn send_gathered(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    if matches!(link, Link::Tcp(stream) if stream.gather.waits()) {
+pub(crate) fn send_coalesced(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    if matches!(link, Link::Tcp(conn) if conn.coalesce.waits()) {
         service(me, link, guard, up, |_, _| Ok(()));
     }
 }
@@ -380,57 +380,57 @@ pub(crate) fn send_gathered(me: &mut Side, link: &mut Link, guard: &Guard, up: &
 /// The consumer was told of the connection: the socket is read, and what was read before is to be
 /// delivered.
 pub(crate) fn start_receiving(
-    me: &mut Side,
+    me: &mut QpState,
     link: &mut Link,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Option<Arc<dyn Backlog>> {
-    service(me, link, guard, up, |stream, _| {
-        stream.rx.more = true;
-        stream.rx.backlog = stream.rx.has_kept();
+    service(me, link, guard, up, |conn, _| {
+        conn.rx.more = true;
+        conn.rx.backlog = conn.rx.has_kept();
         Ok(())
     });
     match link {
-        Link::Tcp(stream) if stream.rx.backlog => stream.line.enqueue(),
+        Link::Tcp(conn) if conn.rx.backlog => conn.source.enqueue(),
         _ => None,
     }
 }
 
 /// A receive was posted.
-pub(crate) fn posted_recv(me: &mut Side, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    if matches!(link, Link::Tcp(stream) if me.told && stream.rx.is_waiting()) {
-        service(me, link, guard, up, |stream, (me, up)| {
-            stream.drain(me, guard, up)
+pub(crate) fn posted_recv(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
+    if matches!(link, Link::Tcp(conn) if me.receiving && conn.rx.is_waiting()) {
+        service(me, link, guard, up, |conn, (me, up)| {
+            conn.drain(me, guard, up)
         });
     }
 }
 
 /// Ends the connection.
-fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
-    let Link::Tcp(mut stream) = std::mem::take(link) else {
+fn take_down(me: &mut QpState, link: &mut Link, down: CloseReason, up: &mut Upcalls) {
+    let Link::Tcp(mut conn) = std::mem::take(link) else {
         return;
     };
     let how = match down {
-        Down::Late => End::Aborted,
+        CloseReason::Late => End::Aborted,
         _ => End::Graceful,
     };
     let (event, terminate) = match &down {
-        Down::Closed => (CmEvent::Disconnected, None),
-        Down::Lost | Down::Socket(_) | Down::Silent => (CmEvent::Broken, None),
-        Down::Late => (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None))),
-        Down::Protocol(error, offending) => (CmEvent::Broken, Some((*error, *offending))),
-        Down::Request(number, status) => {
+        CloseReason::Closed => (CmEvent::Disconnected, None),
+        CloseReason::Lost | CloseReason::Socket(_) | CloseReason::Silent => (CmEvent::Broken, None),
+        CloseReason::Late => (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None))),
+        CloseReason::Protocol(error, offending) => (CmEvent::Broken, Some((*error, *offending))),
+        CloseReason::Request(number, status) => {
             me.fail_request(*number, *status, up);
             (CmEvent::Broken, Some((WireError::RDMAP_CATASTROPHIC, None)))
         }
-        Down::Terminated(terminate) => {
-            if let Some((number, status)) = stream.blame(terminate) {
+        CloseReason::Terminated(terminate) => {
+            if let Some((number, status)) = conn.blame(terminate) {
                 me.fail_request(number, status, up);
             }
             (CmEvent::Broken, None)
         }
     };
-    let event = if stream.waits.is_some() {
+    let event = if conn.awaiting_rtr.is_some() {
         CmEvent::AcceptError
     } else {
         event
@@ -439,48 +439,48 @@ fn take_down(me: &mut Side, link: &mut Link, down: Down, up: &mut Upcalls) {
     if let Some((error, offending)) = terminate {
         let offending = offending.as_ref().map_or(&[][..], |o| o);
         let mut bytes = [0; TERMINATE_FPDU_MAX];
-        let bytes = terminate::encode(error, offending, stream.crc, &mut bytes);
-        if !stream.tx.closed {
-            stream.tx.put(bytes);
+        let bytes = terminate::encode(error, offending, conn.crc, &mut bytes);
+        if !conn.tx.closed {
+            conn.tx.put(bytes);
         }
-        end(*stream, how);
+        end(*conn, how);
     }
 }
 
 /// Ends the transport of a connection that the consumer has ended at once.
-pub(crate) fn abort(mut stream: Stream) {
-    if stream.tx.open && !stream.tx.closed {
+pub(crate) fn abort(mut conn: TcpConn) {
+    if conn.tx.open && !conn.tx.closed {
         let mut bytes = [0; TERMINATE_FPDU_MAX];
-        let bytes = terminate::encode(WireError::RDMAP_ABORTED, &[], stream.crc, &mut bytes);
-        stream.tx.put(bytes);
+        let bytes = terminate::encode(WireError::RDMAP_ABORTED, &[], conn.crc, &mut bytes);
+        conn.tx.put(bytes);
     }
-    let how = if stream.finished {
+    let how = if conn.finished {
         End::Reset
     } else {
         End::Aborted
     };
-    end(stream, how);
+    end(conn, how);
 }
 
 /// Ends the transport: what is begun goes out whole, then the end.
-fn end(mut stream: Stream, how: End) {
-    let rest = if stream.tx.closed {
+fn end(mut conn: TcpConn, how: End) {
+    let rest = if conn.tx.closed {
         Vec::new()
     } else {
-        stream.tx.take_pending()
+        conn.tx.take_pending()
     };
-    linger::linger(stream.watch, rest, how);
+    linger::linger(conn.watch, rest, how);
 }
 
 /// What the engine knows of a stream.
-struct Line {
+struct TcpSource {
     qp: Weak<Qp>,
     /// The engine has the connection in its list of those with a backlog.
     queued: AtomicBool,
-    last_turn: LastTurn,
+    last_served: LastServed,
 }
 
-impl Line {
+impl TcpSource {
     /// The connection has a backlog: gives what the engine is to have, if it has not.
     fn enqueue(self: &Arc<Self>) -> Option<Arc<dyn Backlog>> {
         (!self.queued.swap(true, Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Backlog>)
@@ -490,23 +490,27 @@ impl Line {
     fn service(
         &self,
         up: &mut Upcalls,
-        work: impl FnOnce(&mut Stream, &mut Side, &Guard, &mut Upcalls) -> Result<(), Down>,
+        work: impl FnOnce(&mut TcpConn, &mut QpState, &Guard, &mut Upcalls) -> Result<(), CloseReason>,
     ) -> bool {
         self.qp.upgrade().is_some_and(|qp| {
-            qp.with(|v| {
-                service(v.me, v.link, v.guard, up, |stream, (me, up)| {
-                    work(stream, me, v.guard, up)
-                });
-                matches!(v.link, Link::Tcp(stream) if stream.rx.backlog)
+            qp.with(|locked| {
+                service(
+                    locked.me,
+                    locked.link,
+                    locked.guard,
+                    up,
+                    |conn, (me, up)| work(conn, me, locked.guard, up),
+                );
+                matches!(locked.link, Link::Tcp(conn) if conn.rx.backlog)
             })
         })
     }
 }
 
-impl Source for Line {
+impl Source for TcpSource {
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
-        let backlog = self.service(up, |stream, me, guard, up| {
-            stream.ready(events, me, scratch, guard, up)
+        let backlog = self.service(up, |conn, me, guard, up| {
+            conn.ready(events, me, scratch, guard, up)
         });
         if backlog {
             scratch.backlog.extend(self.enqueue());
@@ -518,36 +522,34 @@ impl Source for Line {
     }
 }
 
-impl Backlog for Line {
+impl Backlog for TcpSource {
     fn deliver(&self, all: bool, up: &mut Upcalls) -> bool {
-        let more = self.service(up, |stream, me, guard, up| {
-            stream.use_kept(all, me, guard, up)
-        });
+        let more = self.service(up, |conn, me, guard, up| conn.use_kept(all, me, guard, up));
         if !more {
             self.queued.store(false, Ordering::Relaxed);
         }
         more
     }
 
-    fn last_turn(&self) -> &LastTurn {
-        &self.last_turn
+    fn last_served(&self) -> &LastServed {
+        &self.last_served
     }
 }
 
-impl Gatherer for Line {
-    fn send_gathered(&self, late: bool, up: &mut Upcalls) {
+impl Coalescer for TcpSource {
+    fn send_coalesced(&self, late: bool, up: &mut Upcalls) {
         let Some(qp) = self.qp.upgrade() else {
             return;
         };
-        qp.with(|v| {
-            let Link::Tcp(stream) = &mut *v.link else {
+        qp.with(|locked| {
+            let Link::Tcp(conn) = &mut *locked.link else {
                 return;
             };
-            stream.listed = false;
-            let late = late && stream.gather.is_late(Instant::now());
-            send_gathered(v.me, v.link, v.guard, up);
-            if late && let Link::Tcp(stream) = &mut *v.link {
-                stream.gather.was_late();
+            conn.listed = false;
+            let late = late && conn.coalesce.is_late(Instant::now());
+            send_coalesced(locked.me, locked.link, locked.guard, up);
+            if late && let Link::Tcp(conn) = &mut *locked.link {
+                conn.coalesce.was_late();
             }
         });
     }

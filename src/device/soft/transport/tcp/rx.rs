@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::Stream;
-use super::close_reason::{Down, wire_fault};
+use super::TcpConn;
+use super::close_reason::{CloseReason, wire_fault};
 use super::tx::{Response, sink};
 use crate::device::soft::engine::{EventFlags, RX, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
@@ -16,8 +16,8 @@ use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table::{self, Fault};
-use crate::device::soft::qp::deliver::{self, Part, Undelivered};
-use crate::device::soft::qp::state::{Side, Supply};
+use crate::device::soft::qp::deliver::{self, DeliveryError, Placement};
+use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, WcStatus};
 use crate::handle::Guard;
@@ -127,16 +127,16 @@ impl Rx {
     }
 }
 
-impl Stream {
+impl TcpConn {
     /// Reads the socket and uses what came, up to the end of the stream if it `ends`.
     pub(crate) fn receive(
         &mut self,
         ends: bool,
-        me: &mut Side,
+        me: &mut QpState,
         scratch: &mut Scratch,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         let in_rounds = scratch.in_rounds;
         let buffer = scratch.rx();
         // Less than an FPDU, so there is room.
@@ -163,7 +163,7 @@ impl Stream {
                     break;
                 }
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(Down::Socket(error)),
+                Err(error) => return Err(CloseReason::Socket(error)),
             };
             came = true;
             if in_rounds && n <= IN_TURN {
@@ -219,10 +219,10 @@ impl Stream {
         &mut self,
         bytes: &[u8],
         all: bool,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(usize, bool), Down> {
+    ) -> Result<(usize, bool), CloseReason> {
         let mut used = 0;
         loop {
             if self.is_held(me) {
@@ -232,15 +232,15 @@ impl Stream {
             let fpdu = match fpdu::decode(rest, self.crc) {
                 Ok(Decoded::Fpdu(fpdu)) => fpdu,
                 Ok(Decoded::NeedMore(_)) => return Ok((used, false)),
-                Err(error) => return Err(Down::Protocol(error, None)),
+                Err(error) => return Err(CloseReason::Protocol(error, None)),
             };
             let taken = match &fpdu.header {
                 Some(header) => Segment::classify(header, fpdu.payload.len())
-                    .map_err(|error| Down::Protocol(error, None))
+                    .map_err(|error| CloseReason::Protocol(error, None))
                     .and_then(|segment| self.take(&segment, fpdu.payload, me, guard, up)),
                 // Only as the ready-to-receive message.
                 None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
-                None => Err(Down::Protocol(WireError::MPA_FRAMING, None)),
+                None => Err(CloseReason::Protocol(WireError::MPA_FRAMING, None)),
             };
             let whole = match taken {
                 Ok(Taken::Yes) => false,
@@ -249,12 +249,12 @@ impl Stream {
                     self.rx.paused = true;
                     return Ok((used, false));
                 }
-                Err(Down::Protocol(error, None)) => {
+                Err(CloseReason::Protocol(error, None)) => {
                     // With the header that it is about.
                     let mut offending = [0; READ_REQUEST_HDR];
                     let n = rest.len().min(READ_REQUEST_HDR);
                     offending[..n].copy_from_slice(&rest[..n]);
-                    return Err(Down::Protocol(error, Some(offending)));
+                    return Err(CloseReason::Protocol(error, Some(offending)));
                 }
                 Err(down) => return Err(down),
             };
@@ -276,10 +276,10 @@ impl Stream {
         &mut self,
         segment: &Segment,
         payload: &[u8],
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<Taken, Down> {
+    ) -> Result<Taken, CloseReason> {
         let full = self.rx.stash_bytes >= STASH && !self.rx.hung_up;
         if matches!(segment, Segment::Send { .. }) && full {
             return Ok(Taken::Pause);
@@ -287,7 +287,7 @@ impl Stream {
         let sequence = &mut self.rx.sequence;
         sequence
             .accept(segment, payload.len())
-            .map_err(|error| Down::Protocol(error, None))?;
+            .map_err(|error| CloseReason::Protocol(error, None))?;
         match *segment {
             Segment::Write { stag, to, .. } => write(stag, to, payload, me, guard)?,
             Segment::ReadResponse { stag, to, last } => {
@@ -303,13 +303,13 @@ impl Stream {
                 invalidate,
                 ..
             } => {
-                let part = Part {
+                let part = Placement {
                     offset: mo,
                     last,
                     solicited,
                     invalidate,
                 };
-                if me.told && self.rx.stash.is_empty() && is_supplied(me, up)? {
+                if me.receiving && self.rx.stash.is_empty() && is_supplied(me, up)? {
                     deliver(part, payload, me, guard, up)?;
                     if last {
                         return Ok(Taken::Whole);
@@ -319,17 +319,18 @@ impl Stream {
                 }
             }
             Segment::ReadRequest { msn } => {
-                let request = ReadRequest::parse(payload).map_err(|e| Down::Protocol(e, None))?;
+                let request =
+                    ReadRequest::parse(payload).map_err(|e| CloseReason::Protocol(e, None))?;
                 let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
                 if self.tx.responses.len() >= usize::from(self.ird) + extra {
-                    return Err(Down::Protocol(WireError::DDP_NO_BUFFER, None));
+                    return Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None));
                 }
                 self.tx.responses.push_back(Response { msn, request });
             }
             Segment::Terminate { .. } => {
-                let terminate = Terminate::parse(payload).map_err(|_| Down::Lost)?;
-                if terminate.error != WireError::RDMAP_ABORTED || self.waits.is_some() {
-                    return Err(Down::Terminated(terminate));
+                let terminate = Terminate::parse(payload).map_err(|_| CloseReason::Lost)?;
+                if terminate.error != WireError::RDMAP_ABORTED || self.awaiting_rtr.is_some() {
+                    return Err(CloseReason::Terminated(terminate));
                 }
                 // The peer's consumer has ended the connection: nothing waits any longer.
                 self.rx.abort();
@@ -338,7 +339,7 @@ impl Stream {
         Ok(Taken::Yes)
     }
 
-    fn stash(&mut self, part: Part, payload: &[u8]) {
+    fn stash(&mut self, part: Placement, payload: &[u8]) {
         self.rx.stash_bytes += payload.len() + STASH_ENTRY;
         self.rx.stash.push_back(Stashed {
             offset: part.offset,
@@ -352,16 +353,16 @@ impl Stream {
     /// A receive was posted: uses what waits for it.
     pub(crate) fn drain(
         &mut self,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         while !self.rx.stash.is_empty() && is_supplied(me, up)? {
             let Some(stashed) = self.rx.stash.pop_front() else {
                 break;
             };
             self.rx.stash_bytes -= stashed.payload.len() + STASH_ENTRY;
-            let part = Part {
+            let part = Placement {
                 offset: stashed.offset,
                 last: stashed.last,
                 solicited: stashed.solicited,
@@ -380,10 +381,10 @@ impl Stream {
     pub(super) fn use_kept(
         &mut self,
         all: bool,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         let mut kept = std::mem::take(&mut self.rx.carry);
         let before = std::mem::take(&mut self.rx.used);
         let (used, whole) = self.process(&kept[before..], all, me, guard, up)?;
@@ -410,15 +411,15 @@ impl Stream {
         to: u64,
         last: bool,
         payload: &[u8],
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         if self.rx.uncounted > 0 && payload.is_empty() && last {
             self.rx.uncounted -= 1;
             return Ok(());
         }
-        let invalid = || Down::Protocol(WireError::DDP_TAGGED_INVALID_STAG, None);
+        let invalid = || CloseReason::Protocol(WireError::DDP_TAGGED_INVALID_STAG, None);
         let (number, _) = *self.tx.reads.front().ok_or_else(invalid)?;
         let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
         let end = u64::from(self.rx.answered) + payload.len() as u64;
@@ -428,10 +429,10 @@ impl Stream {
             && end <= u64::from(request.len)
             && last == (end == u64::from(request.len));
         if !fits {
-            return Err(Down::Request(number, WcStatus::BadResponse));
+            return Err(CloseReason::Request(number, WcStatus::BadResponse));
         }
         if key_table::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
-            return Err(Down::Request(number, WcStatus::LocalProtection));
+            return Err(CloseReason::Request(number, WcStatus::LocalProtection));
         }
         let target = Cursor::at(sges, u64::from(self.rx.answered));
         // SAFETY: registered, for as long as the section lasts, and long enough.
@@ -471,38 +472,44 @@ impl Stream {
 }
 
 /// Whether the message that comes next has a receive.
-fn is_supplied(me: &mut Side, up: &mut Upcalls) -> Result<bool, Down> {
+fn is_supplied(me: &mut QpState, up: &mut Upcalls) -> Result<bool, CloseReason> {
     match me.supply(up) {
         Supply::Ready => Ok(true),
         Supply::Empty => Ok(false),
-        Supply::Excess => Err(Down::Protocol(WireError::DDP_NO_BUFFER, None)),
+        Supply::Excess => Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None)),
     }
 }
 
 /// A segment of a message, to the oldest receive.
 fn deliver(
-    part: Part,
+    part: Placement,
     payload: &[u8],
-    me: &mut Side,
+    me: &mut QpState,
     guard: &Guard,
     up: &mut Upcalls,
-) -> Result<(), Down> {
+) -> Result<(), CloseReason> {
     // SAFETY: the payload is there.
     unsafe { deliver::deliver(part, payload.as_ptr(), payload.len(), me, guard, up) }.map_err(
         |why| {
             let error = match why {
-                Undelivered::NoReceive => WireError::DDP_NO_BUFFER,
-                Undelivered::TooLong => WireError::DDP_TOO_LONG,
-                Undelivered::Memory => WireError::DDP_CATASTROPHIC,
-                Undelivered::Key => WireError::RDMAP_CANNOT_INVALIDATE,
+                DeliveryError::NoReceive => WireError::DDP_NO_BUFFER,
+                DeliveryError::TooLong => WireError::DDP_TOO_LONG,
+                DeliveryError::Memory => WireError::DDP_CATASTROPHIC,
+                DeliveryError::Key => WireError::RDMAP_CANNOT_INVALIDATE,
             };
-            Down::Protocol(error, None)
+            CloseReason::Protocol(error, None)
         },
     )
 }
 
 /// A segment of an RDMA write.
-fn write(stag: u32, to: u64, payload: &[u8], me: &Side, guard: &Guard) -> Result<(), Down> {
+fn write(
+    stag: u32,
+    to: u64,
+    payload: &[u8],
+    me: &QpState,
+    guard: &Guard,
+) -> Result<(), CloseReason> {
     let len = payload.len();
     let need = Access::REMOTE_WRITE;
     key_table::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
@@ -514,7 +521,7 @@ fn write(stag: u32, to: u64, payload: &[u8], me: &Side, guard: &Guard) -> Result
             Fault::Domain => WireError::DDP_TAGGED_STAG_NOT_ASSOCIATED,
             Fault::Access => wire_fault(fault),
         };
-        Down::Protocol(error, None)
+        CloseReason::Protocol(error, None)
     })?;
     // SAFETY: registered for remote writes, for as long as the section lasts.
     unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) };

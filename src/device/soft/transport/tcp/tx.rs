@@ -18,14 +18,14 @@ use crate::device::soft::iwarp::wire::{
 };
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::key_table;
-use crate::device::soft::qp::state::{Side, local_access};
+use crate::device::soft::qp::state::{QpState, local_access};
 use crate::device::soft::qp::work_queue::{Op, Request};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
 
-use super::batch::Batch;
-use super::close_reason::{Down, wire_fault};
+use super::batch::SendBatch;
+use super::close_reason::{CloseReason, wire_fault};
 
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
 /// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
@@ -104,7 +104,7 @@ struct Frame {
 /// FPDUs for one call to the kernel, and what they mean.
 #[derive(Default)]
 struct Round {
-    batch: Batch,
+    batch: SendBatch,
     frames: Vec<Frame>,
 }
 
@@ -174,12 +174,12 @@ impl Tx {
     /// Sends what can be sent.
     pub fn transmit(
         &mut self,
-        me: &mut Side,
+        me: &mut QpState,
         watch: &mut Watch,
         crc: bool,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         self.blocked = false;
         loop {
             if self.closed {
@@ -213,7 +213,7 @@ impl Tx {
     }
 
     /// True if nothing is pending any more.
-    fn flush_pending(&mut self, watch: &Watch) -> Result<bool, Down> {
+    fn flush_pending(&mut self, watch: &Watch) -> Result<bool, CloseReason> {
         while self.has_pending() {
             let rest = &self.pending[self.sent..];
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -247,7 +247,13 @@ impl Tx {
 
     /// Builds FPDUs until the batch is full or nothing is left. An error stands behind those
     /// that were built: it counts when they are gone.
-    fn build(&self, round: &mut Round, me: &Side, crc: bool, guard: &Guard) -> Result<(), Down> {
+    fn build(
+        &self,
+        round: &mut Round,
+        me: &QpState,
+        crc: bool,
+        guard: &Guard,
+    ) -> Result<(), CloseReason> {
         let Round { batch, frames } = round;
         let mut at = self.at;
         while batch.len() < BATCH_BYTES
@@ -266,7 +272,7 @@ impl Tx {
                 }
                 (_, Some((request, op, sges))) => {
                     if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
-                        return Err(Down::Request(at.request, WcStatus::LocalProtection));
+                        return Err(CloseReason::Request(at.request, WcStatus::LocalProtection));
                     }
                     transfer(batch, &mut at, (request, op, sges), crc)
                 }
@@ -285,10 +291,10 @@ impl Tx {
     /// to complete, so that one which is flushed has changed nothing.
     fn execute_binds(
         &mut self,
-        me: &mut Side,
+        me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), Down> {
+    ) -> Result<(), CloseReason> {
         while me.sq.head() == self.at.request
             && me.close_at != Some(self.at.request)
             && let Some((request, _)) = me.sq.front()
@@ -297,7 +303,7 @@ impl Tx {
             let number = self.at.request;
             let status = me.bind(guard);
             if status != WcStatus::Success {
-                return Err(Down::Request(number, status));
+                return Err(CloseReason::Request(number, status));
             }
             if let Some(request) = me.sq.get_mut(number) {
                 request.done = true;
@@ -309,7 +315,11 @@ impl Tx {
     }
 
     /// The transfer to go on with, if it may be sent yet: not before a bind is executed.
-    fn next_request<'a>(&self, at: &Position, me: &'a Side) -> Result<Option<Transfer<'a>>, Down> {
+    fn next_request<'a>(
+        &self,
+        at: &Position,
+        me: &'a QpState,
+    ) -> Result<Option<Transfer<'a>>, CloseReason> {
         if me.close_at == Some(at.request) {
             return Ok(None);
         }
@@ -322,7 +332,7 @@ impl Tx {
         if at.begun.is_none() {
             let is_read = matches!(op, SendOp::RdmaRead { .. });
             if is_read && me.ord == 0 {
-                return Err(Down::Request(at.request, WcStatus::LocalQpOperation));
+                return Err(CloseReason::Request(at.request, WcStatus::LocalQpOperation));
             }
             if is_read && at.reads >= me.ord
                 || request.flags.contains(WrFlags::FENCE) && at.reads > 0
@@ -337,18 +347,20 @@ impl Tx {
     fn send(
         &mut self,
         round: &mut Round,
-        me: &mut Side,
+        me: &mut QpState,
         watch: &Watch,
         up: &mut Upcalls,
-    ) -> Result<bool, Down> {
+    ) -> Result<bool, CloseReason> {
         let Round { batch, frames } = round;
         let taken = match batch.send(watch) {
             Ok(taken) => taken,
             Err(Errno::FAULT) => {
                 // Checksums would have found it first; without them the kernel does.
                 return Err(match (self.at.answering, self.at.begun) {
-                    (None, Some(_)) => Down::Request(self.at.request, WcStatus::LocalProtection),
-                    _ => Down::Protocol(WireError::RDMAP_CATASTROPHIC, None),
+                    (None, Some(_)) => {
+                        CloseReason::Request(self.at.request, WcStatus::LocalProtection)
+                    }
+                    _ => CloseReason::Protocol(WireError::RDMAP_CATASTROPHIC, None),
                 });
             }
             Err(error) => {
@@ -374,7 +386,7 @@ impl Tx {
     }
 
     /// An FPDU is on its way.
-    fn commit(&mut self, frame: &Frame, me: &mut Side) {
+    fn commit(&mut self, frame: &Frame, me: &mut QpState) {
         self.at = frame.after;
         match frame.finishes {
             Finishes::Nothing => {}
@@ -395,7 +407,7 @@ impl Tx {
 
 /// The next FPDU of a request.
 fn transfer(
-    batch: &mut Batch,
+    batch: &mut SendBatch,
     at: &mut Position,
     (request, op, sges): Transfer<'_>,
     crc: bool,
@@ -476,13 +488,13 @@ pub(crate) fn sink(number: u64) -> u32 {
 
 /// The next FPDU of a response.
 fn answer(
-    batch: &mut Batch,
+    batch: &mut SendBatch,
     at: &mut Position,
     response: &Response,
-    me: &Side,
+    me: &QpState,
     crc: bool,
     guard: &Guard,
-) -> Result<Finishes, Down> {
+) -> Result<Finishes, CloseReason> {
     let read = &response.request;
     let offset = at.answering.unwrap_or(0);
     let len = (read.size - offset).min(SEGMENT);
@@ -504,7 +516,7 @@ fn answer(
         // The peer is told which of its reads it was.
         let mut offending = [0; READ_REQUEST_HDR];
         read.encode(response.msn, &mut offending);
-        Down::Protocol(wire_fault(fault), Some(offending))
+        CloseReason::Protocol(wire_fault(fault), Some(offending))
     })?;
     let header = Tagged {
         control: Control::new(OP_READ_RESPONSE, last),

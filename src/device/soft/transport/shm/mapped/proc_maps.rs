@@ -154,7 +154,7 @@ VmFlags: rd wr mr mw me gd ac
         let file = File::open("/proc/self/maps").unwrap();
         for _ in 0..2 {
             let maps = Maps::read(&file).unwrap();
-            assert!(maps.all.iter().any(|v| holds(&v)));
+            assert!(maps.all.iter().any(|locked| holds(&locked)));
         }
         let (heap, code) = (vec![0u8; 1 << 20], our_own as *const () as u64);
         let heap = heap.as_ptr() as u64;
@@ -162,7 +162,7 @@ VmFlags: rd wr mr mw me gd ac
             detail
                 .all
                 .iter()
-                .any(|v| v.at.contains(&at) && v.is_plain())
+                .any(|locked| locked.at.contains(&at) && locked.is_plain())
         };
         // The vector came after the list, the code did not change since.
         assert!(!plain(code));
@@ -171,7 +171,7 @@ VmFlags: rd wr mr mw me gd ac
             again
                 .all
                 .iter()
-                .any(|v| v.at.contains(&heap) && v.is_plain())
+                .any(|locked| locked.at.contains(&heap) && locked.is_plain())
         );
     }
 }

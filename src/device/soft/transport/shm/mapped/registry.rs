@@ -17,7 +17,7 @@ use super::moves::{self, STEP, size};
 use super::proc_maps::{Maps, Vma};
 use super::range_set::Ranges;
 use super::userfault::Faults;
-use crate::device::soft::mem::key_entry::Run;
+use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::memfd;
 
@@ -86,16 +86,20 @@ pub(crate) fn current() -> Option<&'static Arena> {
 
 /// Moves what can be moved of a range that is to be registered, and registers it: `register` is
 /// told what peers may map.
-pub(crate) fn share<R>(addr: u64, len: u64, register: impl FnOnce(Run) -> Option<R>) -> Option<R> {
+pub(crate) fn share<R>(
+    addr: u64,
+    len: u64,
+    register: impl FnOnce(MappedRange) -> Option<R>,
+) -> Option<R> {
     let Some(arena) = current() else {
-        return register(Run::default());
+        return register(MappedRange::default());
     };
     let mut state = arena.state.lock();
     let run = match arena.take_in(&mut state, whole_pages(addr, len)) {
         Ok(run) => run,
         Err(why) => {
             log::info!("registered memory stays private: {why}");
-            Run::default()
+            MappedRange::default()
         }
     };
     let region = register(run);
@@ -202,7 +206,7 @@ impl Arena {
     }
 
     /// Sees to it that all the pages are in the file.
-    fn take_in(&self, state: &mut State, pages: Range<u64>) -> Result<Run, String> {
+    fn take_in(&self, state: &mut State, pages: Range<u64>) -> Result<MappedRange, String> {
         if pages.is_empty() {
             return Err("it has no whole page".into());
         }
@@ -223,7 +227,7 @@ impl Arena {
             }
             state.runs.insert(part);
         }
-        Ok(Run {
+        Ok(MappedRange {
             start: pages.start,
             end: pages.end,
         })
