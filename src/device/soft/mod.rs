@@ -7,9 +7,13 @@
 //!
 //! An address of this device is an IP address, a connection qualifier up to 65535 a TCP port.
 
+// The objects are public for integration tests and benches; what they are made of is not.
+#![allow(private_bounds, private_interfaces)]
+
 pub(crate) mod cm;
 pub(crate) mod cq;
 pub(crate) mod engine;
+pub(crate) mod event_order;
 pub(crate) mod qp;
 pub(crate) mod upcalls;
 
@@ -31,7 +35,7 @@ pub use self::mem::region::Mr;
 pub use self::mem::window::Mw;
 pub use self::qp::srq::Srq;
 pub use cq::Cq;
-pub use qp::Qp;
+pub use transport::Qp;
 
 use self::engine::Engine;
 use self::params::Params;

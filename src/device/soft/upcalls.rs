@@ -5,16 +5,39 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::cm::listener::{ConnRequest, Listening};
-use super::cq::Cq;
-use super::engine::coalesced::Coalescer;
-use super::engine::event_order::SetupGuard;
-use super::qp::srq::Srq;
+use super::event_order::SetupGuard;
 use crate::device::report::Line;
 use crate::device::{CmEvent, QpHandler, QueuePair};
 use crate::handle::{Guard, pin};
 
-/// What is to be told about a queue pair.
+/// A completion queue that has something for its handler.
+pub(crate) trait CqUpcalls: Send + Sync {
+    /// A completion arrived that the consumer is to be notified of.
+    fn notify(&self);
+    /// A completion was lost because the queue was full.
+    fn overflow(&self);
+}
+
+/// A shared receive queue that has something for its handler.
+pub(crate) trait SrqUpcalls: Send + Sync {
+    /// Fewer buffers are left than the consumer has set.
+    fn limit(&self);
+}
+
+/// A listener that gets requests of the kind `R`.
+pub(crate) trait RequestUpcall<R>: Send + Sync {
+    /// A peer asks for a connection.
+    fn deliver(&self, request: R);
+}
+
+/// A connection with requests that wait to be sent together with later ones.
+pub(crate) trait Coalescer: Send + Sync {
+    /// Sends them; `late` if no consumer polled in time. The engine has the connection no longer in
+    /// its list. Takes the lock of the queue pair.
+    fn send_coalesced(&self, late: bool, up: &mut Upcalls);
+}
+
+/// What the handler of a queue pair is to be called for.
 enum Event {
     /// The connection of the queue pair is up, which then starts to receive. Ends of other
     /// connections may wait until this was told.
@@ -107,15 +130,15 @@ pub(crate) struct Upcalls(Option<Box<Calls>>);
 
 #[derive(Default)]
 struct Calls {
-    notify: Vec<Arc<Cq>>,
-    overflow: Vec<Arc<Cq>>,
+    notify: Vec<Arc<dyn CqUpcalls>>,
+    overflow: Vec<Arc<dyn CqUpcalls>>,
     events: Vec<Arc<Events>>,
-    limits: Vec<Arc<Srq>>,
-    requests: Vec<(Arc<Listening>, ConnRequest)>,
+    limits: Vec<Arc<dyn SrqUpcalls>>,
+    requests: Vec<Box<dyn FnOnce()>>,
     send: Option<Arc<dyn Coalescer>>,
 }
 
-fn add<T>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
+fn add<T: ?Sized>(list: &mut Vec<Arc<T>>, item: &Arc<T>) {
     if !list.iter().any(|i| Arc::ptr_eq(i, item)) {
         list.push(item.clone());
     }
@@ -128,13 +151,14 @@ impl Upcalls {
     }
 
     #[cold]
-    pub(crate) fn notify(&mut self, cq: &Arc<Cq>) {
-        add(&mut self.calls().notify, cq);
+    pub(crate) fn notify<C: CqUpcalls + 'static>(&mut self, cq: &Arc<C>) {
+        let cq: Arc<dyn CqUpcalls> = cq.clone();
+        add(&mut self.calls().notify, &cq);
     }
 
-    /// Each completion that is lost is told of, however many are queued at once.
+    /// One call for each completion that is lost, however many are lost at once.
     #[cold]
-    pub(crate) fn overflow(&mut self, cq: &Arc<Cq>) {
+    pub(crate) fn overflow<C: CqUpcalls + 'static>(&mut self, cq: &Arc<C>) {
         self.calls().overflow.push(cq.clone());
     }
 
@@ -169,15 +193,21 @@ impl Upcalls {
     }
 
     #[cold]
-    pub(crate) fn limit(&mut self, srq: &Arc<Srq>) {
-        add(&mut self.calls().limits, srq);
+    pub(crate) fn limit<S: SrqUpcalls + 'static>(&mut self, srq: &Arc<S>) {
+        let srq: Arc<dyn SrqUpcalls> = srq.clone();
+        add(&mut self.calls().limits, &srq);
     }
 
-    pub(crate) fn request(&mut self, listening: Arc<Listening>, request: ConnRequest) {
-        self.calls().requests.push((listening, request));
+    pub(crate) fn request<R: 'static>(
+        &mut self,
+        listener: Arc<impl RequestUpcall<R> + 'static>,
+        request: R,
+    ) {
+        let call = move || listener.deliver(request);
+        self.calls().requests.push(Box::new(call));
     }
 
-    /// Another connection is to send what it has gathered, which takes its lock.
+    /// Another connection is to send its coalesced requests, which takes its lock.
     #[cold]
     pub(crate) fn send(&mut self, gatherer: Arc<dyn Coalescer>) {
         self.calls().send = Some(gatherer);
@@ -205,13 +235,11 @@ impl Calls {
     #[inline(never)]
     fn run(self) {
         // Completions come before the event that ends their connection, so their queues do.
-        self.overflow.iter().for_each(|cq| cq.handler().overflow());
-        self.notify.iter().for_each(|cq| cq.handler().notify());
-        self.limits.iter().for_each(|srq| srq.handler().limit());
+        self.overflow.iter().for_each(|cq| cq.overflow());
+        self.notify.iter().for_each(|cq| cq.notify());
+        self.limits.iter().for_each(|srq| srq.limit());
         self.events.iter().for_each(|e| e.hand_over());
-        for (listening, request) in self.requests {
-            listening.hand_over(request);
-        }
+        self.requests.into_iter().for_each(|deliver| deliver());
         if let Some(gatherer) = self.send {
             let mut up = Upcalls::default();
             gatherer.send_coalesced(false, &mut up);

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::acceptor::REQUEST_TIMEOUT;
 use crate::device::report::{Cause, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::soft::iwarp::wire::WireError;
+use crate::device::soft::qp::PairError;
 use crate::device::soft::transport::shm::ShmRefusal;
 
 /// Why there is no shared memory with whoever has a port; no reason is that no process of the same
@@ -61,6 +62,15 @@ pub(crate) enum ConnectError {
     TooManyPending,
     /// The listener is gone.
     Closed,
+}
+
+impl From<PairError> for ConnectError {
+    fn from(error: PairError) -> ConnectError {
+        match error {
+            PairError::PeerGone => ConnectError::PeerGone,
+            PairError::NotFree => ConnectError::NotFree,
+        }
+    }
 }
 
 impl fmt::Display for ConnectError {

@@ -19,8 +19,9 @@ use super::failure::ConnectError;
 use super::socket;
 use crate::device::soft::Soft;
 use crate::device::soft::params::Path;
-use crate::device::soft::qp::Qp;
+use crate::device::soft::transport::Qp;
 use crate::device::soft::transport::shm;
+use crate::device::soft::upcalls::RequestUpcall;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
 
 /// Ports that a wide qualifier may lead to.
@@ -58,14 +59,16 @@ pub(crate) struct Listening {
     handler: Arc<dyn ListenHandler<Soft>>,
 }
 
-impl Listening {
-    /// Gives a request to the consumer, or refuses it if the listener is gone.
-    pub fn hand_over(&self, request: ConnRequest) {
+impl RequestUpcall<ConnRequest> for Listening {
+    /// Drops the request, which refuses it, if the listener is closed.
+    fn deliver(&self, request: ConnRequest) {
         if self.open.load(Ordering::Acquire) {
             self.handler.request(request);
         }
     }
+}
 
+impl Listening {
     fn answers(&self, address: IpAddr) -> bool {
         self.address.is_none_or(|own| own == address)
     }

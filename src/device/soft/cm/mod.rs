@@ -17,8 +17,9 @@ use self::listener::{ConnRequest, Listening, Origin};
 use super::Soft;
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::{Path, is_own_address};
-use super::qp::Qp;
+use super::qp::link::PendingConnect;
 use super::transport::shm::AccessGrant;
+use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
 use crate::device::qualifier::{self, QualHeader};
 use crate::device::report::{self, NoAnswer};
@@ -80,7 +81,11 @@ pub(crate) fn connect(
             socket,
         )),
     };
-    qp.holds(attempt, timer, connector.clone());
+    qp.holds(
+        attempt,
+        timer,
+        connector.clone().map(|c| c as Arc<dyn PendingConnect>),
+    );
     let mut up = Upcalls::default();
     if let Some(listening) = listening {
         request_here(
@@ -146,7 +151,8 @@ pub(crate) fn accept(
         Some(Origin::Loop { active, attempt }) => match active.upgrade() {
             None => Ok(Err(ConnectError::PeerGone)),
             Some(active) => {
-                let done = Qp::pair(&active, attempt, qp, addrs, qual, private_data, &mut up);
+                let done = Qp::pair(&active, attempt, qp, addrs, qual, private_data, &mut up)
+                    .map_err(ConnectError::from);
                 if let Err(failure) = &done {
                     active.give_up(attempt, CmEvent::NonPeerRejected, failure, &mut up);
                 }
@@ -210,8 +216,15 @@ fn accept_tcp(
             return Ok(Err(ConnectError::PeerGone));
         }
     };
-    let receiving = (Box::default(), handshake);
-    qp.attach(attempt, asked.watch, &agreed, segment, false, receiving, up);
+    let setup = SetUp {
+        watch: asked.watch,
+        agreed,
+        grant: segment,
+        initiator: false,
+        private_data: Box::default(),
+        order: handshake,
+    };
+    transport::connect(qp, attempt, setup, up);
     Ok(Ok(()))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use self::ring::CompletionRing;
-use super::upcalls::Upcalls;
+use super::upcalls::{CqUpcalls, Upcalls};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::{Biased, Guard};
 
@@ -83,9 +83,15 @@ impl Cq {
         self.len.store(ring.entries.len(), Ordering::Release);
         from_srq
     }
+}
 
-    pub(crate) fn handler(&self) -> &dyn CqHandler {
-        &*self.handler
+impl CqUpcalls for Cq {
+    fn notify(&self) {
+        self.handler.notify();
+    }
+
+    fn overflow(&self) {
+        self.handler.overflow();
     }
 }
 

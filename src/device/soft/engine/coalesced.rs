@@ -12,19 +12,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::device::soft::upcalls::Upcalls;
+use crate::device::soft::upcalls::{Coalescer, Upcalls};
 
 /// The pace of the thread.
 pub(crate) const MOMENT: Duration = Duration::from_micros(150);
 /// Connections that gather at a time. A consumer that has gone on to others has probably
 /// finished with the first.
 const MOST: usize = 4;
-
-/// Something that has gathered requests.
-pub(crate) trait Coalescer: Send + Sync {
-    /// Sends them. It is not in the list any more. `late` says that no consumer came by.
-    fn send_coalesced(&self, late: bool, up: &mut Upcalls);
-}
 
 #[derive(Default)]
 struct State {

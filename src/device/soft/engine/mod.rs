@@ -12,7 +12,6 @@
 
 pub(crate) mod blocking;
 pub(super) mod coalesced;
-pub(super) mod event_order;
 pub(crate) mod idle;
 pub mod leader;
 pub(super) mod poll_set;
@@ -34,7 +33,6 @@ use rustix::io::Errno;
 
 use self::blocking::Eventfd;
 use self::coalesced::CoalescedSends;
-use self::event_order::EventOrder;
 use self::leader::{LeaderSlot, WakeLeader};
 use self::poll_set::PollSet;
 use self::rounds::{LastServed, ROUNDS};
@@ -42,6 +40,7 @@ pub(crate) use self::scratch::{RX, Scratch};
 pub(crate) use self::source::Watch;
 pub(crate) use self::timers::Timer;
 use self::timers::Timers;
+use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
 use crate::device::{DeviceError, Look, threads};
 use crate::handle::Guard;

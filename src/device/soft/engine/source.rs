@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use super::coalesced::Coalescer;
-use super::event_order::EventOrder;
 use super::poll_set::PollSet;
 use super::timers::Timer;
 use crate::device::DeviceError;
 use crate::device::soft::engine::{EventFlags, Inner, Source};
-use crate::device::soft::upcalls::Upcalls;
+use crate::device::soft::event_order::EventOrder;
+use crate::device::soft::upcalls::{Coalescer, Upcalls};
 
 /// A socket that the engine watches. Dropping it closes the socket.
 pub(crate) struct Watch {

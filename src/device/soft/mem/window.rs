@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use super::key_table::{Opening, Region, Reserved, WindowKey};
-use crate::device::{Access, BindWr, MemoryWindow, PostError};
+use super::region::Mr;
+use crate::device::{Access, BindWr, Device, MemoryWindow, PostError};
 use crate::handle::{Guard, pin};
 
 /// Windows of one device.
@@ -67,7 +68,7 @@ pub(crate) struct Bind {
 impl Bind {
     /// # Errors
     /// [`PostError::QueueFull`] if there are no more keys.
-    pub fn new(wr: &BindWr<'_, crate::device::soft::Soft>) -> Result<Bind, PostError> {
+    pub fn new<D: Device<Mr = Mr, Mw = Mw>>(wr: &BindWr<'_, D>) -> Result<Bind, PostError> {
         let opens = match wr.region {
             None => None,
             Some(region) => {

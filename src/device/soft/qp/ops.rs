@@ -3,77 +3,26 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use super::state::{Phase, QpState};
+use super::link::{Outcome, Transport};
+use super::place::LockedQp;
+use super::state::{LATE_RECV, Phase};
 use super::work_queue::{Op, Request, Transfer};
 use crate::device::report::{GIVEN_UP, IN_ORDER};
-use crate::device::soft::Soft;
-use crate::device::soft::cm::connector::Connector;
-use crate::device::soft::engine::{Backlog, Timer};
-use crate::device::soft::mem::window::Bind;
-use crate::device::soft::transport::close_timers::LATE_RECV;
-use crate::device::soft::transport::loopback::{self, Outcome};
-use crate::device::soft::transport::shm::{self, ShmConn};
-use crate::device::soft::transport::tcp::{self, TcpConn};
+use crate::device::soft::engine::Backlog;
+use crate::device::soft::mem::region::Mr;
+use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{BindWr, CmEvent, PostError, RecvWr, SendWr, WcStatus};
-use crate::handle::Guard;
+use crate::device::{BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
 
-/// How the side, or the sides, of a lane reach their peer.
-#[derive(Default)]
-pub(crate) enum Link {
-    /// Not at all.
-    #[default]
-    None,
-    /// An attempt to connect. Dropping it gives it up.
-    Pending(Pending),
-    /// The other side of the lane is the peer, and not both consumers were told yet that the
-    /// connection is established: requests wait.
-    Opening,
-    /// The other side of the lane is the peer.
-    Loop,
-    /// A connection through shared memory.
-    Shm(Box<ShmConn>),
-    /// A TCP connection.
-    Tcp(Box<TcpConn>),
-}
-
-/// What an attempt to connect holds.
-pub(crate) struct Pending {
-    /// Limits it.
-    pub _timer: Option<Timer>,
-    /// Drives it, if it goes over TCP.
-    pub connector: Option<Arc<Connector>>,
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if let Some(connector) = self.connector.take() {
-            connector.cancel();
-        }
-    }
-}
-
-/// A queue pair, as seen with its lock held.
-pub(crate) struct LockedQp<'a> {
-    pub me: &'a mut QpState,
-    /// The peer, if it sits in the same lane.
-    pub peer: Option<&'a mut QpState>,
-    pub link: &'a mut Link,
-    pub guard: &'a Guard,
-}
-
-impl LockedQp<'_> {
+impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         let len = me.admit_send(wr, self.guard)?;
         if me.phase == Phase::Connected && me.sq.is_empty() {
             let transfer = Transfer::of(wr, len);
-            let outcome = match (&mut *self.link, &mut self.peer) {
-                (Link::Loop, Some(peer)) => loopback::execute(me, peer, &transfer, self.guard, up),
-                (Link::Shm(conn), _) => shm::execute(me, conn, &transfer),
-                _ => Outcome::Wait,
-            };
+            let peer = self.peer.as_deref_mut();
+            let outcome = self.link.execute(me, peer, &transfer, self.guard, up);
             match outcome {
                 Outcome::Done => {
                     me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, up);
@@ -89,10 +38,10 @@ impl LockedQp<'_> {
         self.again().queue_send(black_box(*wr), len, up)
     }
 
-    /// The same once more. What is passed on to a function that is not inlined is in memory from
-    /// then on, and better a copy than what the rest works with.
+    /// A copy of the references. What is passed to a function that is not inlined has to be in
+    /// memory; with a copy there, the rest of the caller keeps its own in registers.
     #[inline(always)]
-    fn again(&mut self) -> LockedQp<'_> {
+    fn again(&mut self) -> LockedQp<'_, L> {
         black_box(LockedQp {
             me: self.me,
             peer: self.peer.as_deref_mut(),
@@ -107,10 +56,7 @@ impl LockedQp<'_> {
     fn fail_send(self, wr: SendWr<'_>, len: u32, status: WcStatus, up: &mut Upcalls) {
         let me = self.me;
         me.complete_transfer(wr.wr_id, &Transfer::of(&wr, len), status, up);
-        match self.peer {
-            Some(peer) => loopback::fail(me, peer, status, up),
-            None => shm::fail(me, self.link, status, up),
-        }
+        self.link.execution_failed(me, self.peer, status, up);
     }
 
     /// A request that is not executed at once.
@@ -123,11 +69,10 @@ impl LockedQp<'_> {
             return Ok(());
         }
         if let Err(error) = me.sq.push(Request::of(wr.wr_id, &transfer), wr.sges) {
-            shm::tear(me, self.link, up);
+            self.link.not_queued(me, up);
             return Err(error);
         }
-        shm::posted_send(me, self.link, self.guard, up);
-        tcp::posted_send(me, self.link, self.guard, up);
+        self.link.posted_send(me, self.peer, self.guard, up);
         Ok(())
     }
 
@@ -140,40 +85,25 @@ impl LockedQp<'_> {
             return Ok(());
         }
         me.rq.push(receive, wr.sges)?;
-        if self.is_awaited() {
-            self.again().receives_arrived(up);
+        if self.link.wants_receive(self.peer.as_deref()) {
+            self.again().receives_posted(up);
         }
         Ok(())
     }
 
-    /// Whether a message may wait for a receive.
-    #[inline(always)]
-    fn is_awaited(&self) -> bool {
-        match (&*self.link, &self.peer) {
-            (Link::Loop, Some(peer)) => !peer.sq.is_empty(),
-            (Link::Shm(conn), _) => conn.is_starved(),
-            (Link::Tcp(_), _) => true,
-            _ => false,
-        }
-    }
-
     /// Messages that wait for receives go on.
     #[inline(never)]
-    pub fn receives_arrived(&mut self, up: &mut Upcalls) {
-        let me = &mut *self.me;
-        match self.link {
-            Link::None | Link::Pending(_) | Link::Opening => {}
-            Link::Loop => {
-                if let Some(peer) = self.peer.as_deref_mut().filter(|p| !p.sq.is_empty()) {
-                    loopback::pump(peer, me, self.guard, up);
-                }
-            }
-            Link::Shm(_) => shm::posted_recv(me, self.link, self.guard, up),
-            Link::Tcp(_) => tcp::posted_recv(me, self.link, self.guard, up),
-        }
+    pub fn receives_posted(&mut self, up: &mut Upcalls) {
+        let peer = self.peer.as_deref_mut();
+        self.link.posted_recv(self.me, peer, self.guard, up);
     }
 
-    pub fn post_bind(&mut self, wr: &BindWr<'_, Soft>, up: &mut Upcalls) -> Result<u32, PostError> {
+    /// Posts a bind of a memory window; gives the new key of the window.
+    pub fn post_bind<D: Device<Mr = Mr, Mw = Mw>>(
+        &mut self,
+        wr: &BindWr<'_, D>,
+        up: &mut Upcalls,
+    ) -> Result<u32, PostError> {
         let me = &mut *self.me;
         me.admit_request()?;
         let bind = Bind::new(wr)?;
@@ -190,77 +120,55 @@ impl LockedQp<'_> {
             me.complete(&request, WcStatus::Flushed, up);
             return Ok(key);
         }
-        let first = me.sq.is_empty();
         me.sq.push(request, &[])?;
         me.binds.push_back(bind);
-        if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer)
-            && first
-        {
-            loopback::pump(me, peer, self.guard, up);
-        }
-        shm::posted_send(me, self.link, self.guard, up);
-        tcp::posted_send(me, self.link, self.guard, up);
+        let peer = self.peer.as_deref_mut();
+        self.link.posted_send(me, peer, self.guard, up);
         Ok(key)
     }
 
-    /// The consumer was told that the connection is established: what the peer has sent in the
-    /// meantime is delivered, but for what the engine has to deliver in turn.
+    /// The consumer has the event of the connection: what the peer has sent is delivered, but for
+    /// the returned backlog, which the engine delivers in turn.
     pub fn start_receiving(&mut self, up: &mut Upcalls) -> Option<Arc<dyn Backlog>> {
         let me = &mut *self.me;
         if me.receiving || !me.is_up() {
             return None;
         }
         me.receiving = true;
-        match (&mut *self.link, &mut self.peer) {
-            (link @ Link::Opening, Some(peer)) if peer.receiving => {
-                *link = Link::Loop;
-                loopback::pump(peer, me, self.guard, up);
-                loopback::pump(me, peer, self.guard, up);
-            }
-            (Link::Shm(_), _) => shm::start_receiving(me, self.link, self.guard, up),
-            (Link::Tcp(_), _) => return tcp::start_receiving(me, self.link, self.guard, up),
-            _ => {}
-        }
-        None
+        let peer = self.peer.as_deref_mut();
+        self.link.start_receiving(me, peer, self.guard, up)
     }
 
     /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
     /// without the lock.
-    pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> Link {
+    pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> L {
         let me = &mut *self.me;
         if graceful && me.is_up() {
             if me.phase == Phase::Connected {
                 me.phase = Phase::Closing;
                 me.close_at = Some(me.sq.tail());
-                if let (Link::Loop, Some(peer)) = (&*self.link, &mut self.peer) {
-                    loopback::pump(me, peer, self.guard, up);
-                }
-                shm::posted_send(me, self.link, self.guard, up);
-                tcp::service(me, self.link, self.guard, up, |_, _| Ok(()));
+                let peer = self.peer.as_deref_mut();
+                self.link.closing(me, peer, self.guard, up);
             }
-            return Link::None;
+            return L::default();
         }
-        // What was posted is on its way as if it had never been gathered.
-        tcp::send_coalesced(me, self.link, self.guard, up);
+        // What was posted is sent as if it had never waited for later requests.
+        self.link.flush_coalesced(me, self.guard, up);
         self.note_path();
         self.me.end(CmEvent::Disconnected, &GIVEN_UP, up);
         self.detach(up)
     }
 
-    /// Notes which way an attempt to connect tries at the moment.
+    /// Records how an attempt to connect tries to reach the peer at the moment.
     pub fn note_path(&mut self) {
-        if let Link::Pending(Pending {
-            connector: Some(connector),
-            ..
-        }) = &*self.link
-        {
-            self.me.path = connector.path();
+        if let Some(path) = self.link.pending_path() {
+            self.me.path = path;
         }
     }
 
     /// Whether a graceful end over loopback waits for receives of the peer.
-    pub fn lingers(&self) -> bool {
-        self.me.phase == Phase::Closing && matches!(self.link, Link::Opening | Link::Loop)
+    pub fn is_lingering(&self) -> bool {
+        self.me.phase == Phase::Closing && self.link.is_loopback()
     }
 
     /// The peer has not received in time.
@@ -271,12 +179,13 @@ impl LockedQp<'_> {
         }
     }
 
-    /// Ends the connection of a side that has ended.
-    pub fn detach(&mut self, up: &mut Upcalls) -> Link {
-        match (&*self.link, &mut self.peer) {
-            (Link::Opening | Link::Loop, Some(peer)) => {
+    /// Gives what is left of the link of a queue pair that has ended, to be released without the
+    /// lock. A peer in the same lock domain ends as well.
+    pub fn detach(&mut self, up: &mut Upcalls) -> L {
+        match &mut self.peer {
+            Some(peer) if self.link.is_loopback() => {
                 peer.end(CmEvent::Disconnected, &IN_ORDER, up);
-                Link::None
+                L::default()
             }
             _ => std::mem::take(self.link),
         }

@@ -1,9 +1,10 @@
 //! Shared receive queues.
 //!
-//! A queue pair takes a buffer when a message for it arrives. If there is none it waits in
-//! line: buffers go to those who wait in the order in which they came, and a queue pair that
-//! does not wait takes only what is left over. Whoever posts a buffer serves the line, with no
-//! lock of the queue held: the lock of the queue is taken inside those of queue pairs.
+//! A queue pair takes a buffer when a message for it arrives. If there is none the queue pair
+//! waits: buffers go to the waiting queue pairs in the order in which they began to wait, and a
+//! queue pair that does not wait takes only what is left over. The thread that posts a buffer
+//! serves the waiting queue pairs without the lock of the queue: that lock is taken inside those
+//! of queue pairs.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,12 +12,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::Qp;
 use super::state::total;
 use super::work_queue::{Receive, WorkQueue};
 use crate::device::soft::mem::key_table;
-use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler};
+use crate::device::soft::upcalls::{SrqUpcalls, Upcalls};
+use crate::device::{
+    Access, DeviceError, PostError, QueuePair, RecvWr, SharedReceiveQueue, SrqHandler,
+};
 use crate::handle::pin;
 
 /// Shared receive queues of one device.
@@ -28,9 +30,9 @@ struct State {
     ring: WorkQueue<Receive>,
     /// One call is due when fewer buffers are left; 0 if none is.
     limit: u32,
-    /// Queue pairs with messages but without buffers, in the order of their turns.
-    waiting: VecDeque<Weak<Qp>>,
-    /// Buffers that are kept for queue pairs whose turn it is.
+    /// Queue pairs with messages but without buffers, the one that waits longest first.
+    waiting: VecDeque<Weak<dyn SrqWaiter>>,
+    /// Buffers that are kept for queue pairs to which they were granted.
     granted: usize,
 }
 
@@ -40,24 +42,30 @@ pub struct Srq {
     pub(crate) max_sge: u32,
     state: Mutex<State>,
     handler: Arc<dyn SrqHandler>,
-    /// Queues of the device, to give back.
+    /// Counts the shared receive queues of the device.
     count: Arc<AtomicU32>,
 }
 
-/// Where a queue pair is in the line for buffers.
+/// Whether a queue pair waits for buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Turn {
-    /// Not in it.
+    /// Does not wait.
     #[default]
     Out,
-    /// In it.
+    /// Waits.
     Waits,
     /// A buffer is kept for it.
     Granted,
 }
 
+/// A queue pair that waits for buffers.
+pub(crate) trait SrqWaiter: QueuePair {
+    /// A buffer is kept for the queue pair: true if the queue pair has taken it.
+    fn grant(&self, up: &mut Upcalls) -> bool;
+}
+
 impl Srq {
-    /// `count` has counted it already.
+    /// A queue that `count` counts already.
     pub(crate) fn new(
         pd: u32,
         max_wr: u32,
@@ -79,18 +87,14 @@ impl Srq {
         })
     }
 
-    pub(crate) fn handler(&self) -> &dyn SrqHandler {
-        &*self.handler
-    }
-
-    /// Moves the oldest buffer to `to`, the receives of queue pair `qp`, which gets in line if
-    /// there is none for it.
+    /// Moves the oldest buffer to `to`, the receives of queue pair `qp`, which waits from
+    /// then on if there is none for it.
     ///
     /// # Errors
     /// See [`WorkQueue::push`]; the buffer stays then.
     pub(crate) fn take(
         self: &Arc<Self>,
-        qp: &Weak<Qp>,
+        qp: &Weak<dyn SrqWaiter>,
         turn: &mut Turn,
         to: &mut WorkQueue<Receive>,
         up: &mut Upcalls,
@@ -123,18 +127,18 @@ impl Srq {
         Ok(true)
     }
 
-    /// How many are in line.
+    /// How many queue pairs wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.state.lock().waiting.len()
     }
 
-    /// Takes a queue pair out of the line.
-    pub(crate) fn forget(&self, qp: &Weak<Qp>) {
+    /// A queue pair waits no longer.
+    pub(crate) fn forget(&self, qp: &Weak<dyn SrqWaiter>) {
         self.state.lock().waiting.retain(|w| !w.ptr_eq(qp));
     }
 
-    /// Gives those in line their turns, as far as the buffers go.
+    /// Grants buffers to the waiting queue pairs, as far as there are some.
     fn serve(&self, up: &mut Upcalls) {
         loop {
             let mut state = self.state.lock();
@@ -146,11 +150,17 @@ impl Srq {
             };
             state.granted += 1;
             drop(state);
-            let taken = qp.upgrade().is_some_and(|qp| qp.take_turn(up));
+            let taken = qp.upgrade().is_some_and(|qp| qp.grant(up));
             if !taken {
                 self.state.lock().granted -= 1;
             }
         }
+    }
+}
+
+impl SrqUpcalls for Srq {
+    fn limit(&self) {
+        self.handler.limit();
     }
 }
 

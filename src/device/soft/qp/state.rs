@@ -1,16 +1,15 @@
-//! One end of a connection: the state of a queue pair and its two work queues.
+//! The state of a queue pair, one end of a connection, and its two work queues.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use super::Qp;
-use super::srq::{Srq, Turn};
+use super::srq::{Srq, SrqWaiter, Turn};
 use super::work_queue::{Op, Receive, Request, Transfer, WorkQueue};
 use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
-use crate::device::soft::engine::event_order::SetupGuard;
+use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::{Events, Upcalls};
@@ -22,6 +21,9 @@ use crate::handle::Guard;
 
 /// Bytes of one message or RDMA operation.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
+/// Why a connection is broken whose messages were not received within `linger`.
+pub(crate) const LATE_RECV: &str =
+    "after a graceful disconnect, messages were not received in time";
 
 /// Where a queue pair is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,13 +84,14 @@ pub(crate) enum Supply {
     Excess,
 }
 
-/// What changes. Guarded by the lock of the [`LockDomain`](crate::device::soft::qp::Lane) it sits in.
+/// The state of a queue pair, guarded by the lock of the
+/// [`LockDomain`](crate::device::soft::qp::place::LockDomain) that holds it.
 pub(crate) struct QpState {
     pub id: Arc<Identity>,
-    /// The queue pair itself.
-    qp: Weak<Qp>,
+    /// The queue pair whose state this is.
+    qp: Weak<dyn SrqWaiter>,
     pub phase: Phase,
-    /// Whether the consumer was told that the connection is established. What the peer sends
+    /// Whether the consumer has the event that the connection is established. What the peer sends
     /// waits until then.
     pub receiving: bool,
     /// Counts attempts to connect, so that the outcome of one is not taken for another's.
@@ -97,12 +100,13 @@ pub(crate) struct QpState {
     pub rq: WorkQueue<Receive>,
     /// What the binds in the send queue are to do that are not executed.
     pub binds: VecDeque<Bind>,
-    /// Its place in the line for buffers of the shared receive queue.
+    /// Whether it waits for buffers of the shared receive queue.
     pub turn: Turn,
-    /// Marks on the number of those buffers.
-    soft_mark: Option<u32>,
-    hard_mark: Option<u32>,
-    /// A graceful end waits until the send queue has got here.
+    /// The most buffers of that queue in `rq` before the consumer is notified, or the connection
+    /// ends.
+    soft_watermark_at: Option<u32>,
+    hard_watermark_at: Option<u32>,
+    /// The number of the request before which a graceful end takes effect.
     pub close_at: Option<u64>,
     /// Limits the wait of a graceful end over loopback for receives of the peer.
     pub linger: Option<Timer>,
@@ -144,7 +148,7 @@ pub(crate) fn total(sges: &[Sge]) -> u64 {
 }
 
 impl QpState {
-    pub fn new(id: Arc<Identity>, qp: Weak<Qp>) -> QpState {
+    pub fn new(id: Arc<Identity>, qp: Weak<dyn SrqWaiter>) -> QpState {
         let attr = &id.attr;
         QpState {
             phase: Phase::Idle,
@@ -154,8 +158,8 @@ impl QpState {
             rq: id.receive_ring(),
             binds: VecDeque::new(),
             turn: Turn::Out,
-            soft_mark: None,
-            hard_mark: None,
+            soft_watermark_at: None,
+            hard_watermark_at: None,
             close_at: None,
             linger: None,
             ord: 0,
@@ -240,7 +244,7 @@ impl QpState {
             return Supply::Empty;
         };
         match srq.take(&self.qp, &mut self.turn, &mut self.rq, up) {
-            Ok(true) if self.check_marks(up) => Supply::Ready,
+            Ok(true) if self.check_watermarks(up) => Supply::Ready,
             Ok(false) => Supply::Empty,
             // No memory for the buffer is as bad as no buffer.
             Ok(true) | Err(_) => Supply::Excess,
@@ -248,20 +252,25 @@ impl QpState {
     }
 
     /// Sets the marks; false if the hard one is exceeded.
-    pub fn set_marks(&mut self, soft: Option<u32>, hard: Option<u32>, up: &mut Upcalls) -> bool {
-        self.soft_mark = soft;
-        self.hard_mark = hard;
-        self.check_marks(up)
+    pub fn set_watermarks(
+        &mut self,
+        soft: Option<u32>,
+        hard: Option<u32>,
+        up: &mut Upcalls,
+    ) -> bool {
+        self.soft_watermark_at = soft;
+        self.hard_watermark_at = hard;
+        self.check_watermarks(up)
     }
 
-    fn check_marks(&mut self, up: &mut Upcalls) -> bool {
+    fn check_watermarks(&mut self, up: &mut Upcalls) -> bool {
         let held = self.rq.len();
         let exceeded = |mark: Option<u32>| mark.is_some_and(|mark| held > mark as usize);
-        if exceeded(self.soft_mark) {
-            self.soft_mark = None;
+        if exceeded(self.soft_watermark_at) {
+            self.soft_watermark_at = None;
             up.soft_watermark(&self.id.events);
         }
-        !exceeded(self.hard_mark)
+        !exceeded(self.hard_watermark_at)
     }
 
     /// Checks that the segments of a receive may be written still.
@@ -414,7 +423,7 @@ impl QpState {
 
     /// Completes everything outstanding as flushed, in the order of posting.
     fn flush(&mut self, up: &mut Upcalls) {
-        self.leave_line();
+        self.stop_waiting();
         self.binds.clear();
         while let Some(request) = self.sq.pop() {
             self.complete(&request, WcStatus::Flushed, up);
@@ -461,7 +470,7 @@ impl QpState {
         let attr = &self.id.attr;
         self.sq = WorkQueue::new(attr.max_send_wr, attr.max_send_sge);
         self.rq = self.id.receive_ring();
-        self.leave_line();
+        self.stop_waiting();
         self.binds.clear();
         self.phase = phase;
         self.attempt += 1;
@@ -470,7 +479,7 @@ impl QpState {
         self.addrs = None;
     }
 
-    fn leave_line(&mut self) {
+    fn stop_waiting(&mut self) {
         if let Some(srq) = self.id.srq.as_ref().filter(|_| self.turn == Turn::Waits) {
             srq.forget(&self.qp);
             self.turn = Turn::Out;

@@ -7,7 +7,7 @@ use crate::device::{DeviceError, PostError, SendOp, SendWr, Sge, WrFlags};
 pub(crate) enum Op {
     /// Moves data.
     Transfer(SendOp),
-    /// Binds the memory window that is next in [`QpState::binds`](crate::device::soft::qp::state::Side::binds).
+    /// Binds the memory window that is next in [`QpState::binds`](super::state::QpState::binds).
     Bind {
         /// As given with the bind.
         context: u64,

@@ -3,22 +3,12 @@
 use crate::device::report::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
+use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::{QpState, Supply, local_access};
-use crate::device::soft::qp::work_queue::{Op, Transfer};
+use crate::device::soft::qp::work_queue::{Op, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
-
-/// How far a request got.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
-    /// Executed.
-    Done,
-    /// The peer has posted no receive.
-    Wait,
-    /// Failed; completions at the peer have been made.
-    Failed(WcStatus),
-}
 
 /// Executes a transfer of `me`. The keys of the local segments were checked in the same
 /// read-side section.
@@ -116,6 +106,15 @@ pub(crate) fn fail(me: &mut QpState, peer: &mut QpState, status: WcStatus, up: &
     me.end(CmEvent::Broken, &cause, up);
     let cause = format_args!("a request of the peer failed: {status}");
     peer.end(CmEvent::Broken, &cause, up);
+}
+
+/// A request was queued at `me`. Transfers are executed when they are posted, or wait for a
+/// receive; a bind that is the only one is executed now.
+pub(crate) fn posted_send(me: &mut QpState, peer: &mut QpState, guard: &Guard, up: &mut Upcalls) {
+    let is_bind = |(request, _): (&Request, _)| matches!(request.op, Op::Bind { .. });
+    if me.sq.front().is_some_and(is_bind) {
+        pump(me, peer, guard, up);
+    }
 }
 
 /// Executes what is queued at `me`, as far as the peer's receives go.

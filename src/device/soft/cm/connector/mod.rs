@@ -25,9 +25,10 @@ use crate::device::soft::iwarp::mpa::{
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::params::{Path, is_own_address};
-use crate::device::soft::qp::Qp;
+use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::transport::shm::{self, AccessGrant, SharedSegment};
 use crate::device::soft::transport::tcp::linger::{End, linger};
+use crate::device::soft::transport::{self, Qp, SetUp};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError, report};
 
@@ -224,10 +225,17 @@ impl Connector {
                 if let Some(why) = refused {
                     qp.log_detour(self.attempt, &ConnectError::NotOffered(port, why));
                 }
-                let receiving = (private_data, watch.event_order().begin());
-                let segment = segment
+                let grant = segment
                     .map(|segment| AccessGrant::new(segment, qp.with(|locked| locked.me.id.pd)));
-                qp.attach(self.attempt, watch, &agreed, segment, true, receiving, up);
+                let setup = SetUp {
+                    order: watch.event_order().begin(),
+                    watch,
+                    agreed,
+                    grant,
+                    initiator: true,
+                    private_data,
+                };
+                transport::connect(&qp, self.attempt, setup, up);
             }
         }
     }
@@ -504,6 +512,16 @@ impl Connector {
 /// The engine could not watch a socket.
 fn no_memory() -> Step {
     Step::Failed(CmEvent::NonPeerRejected, ConnectError::System(Errno::NOMEM))
+}
+
+impl PendingConnect for Connector {
+    fn cancel(&self) {
+        Connector::cancel(self);
+    }
+
+    fn path(&self) -> report::Path<'static> {
+        Connector::path(self)
+    }
 }
 
 impl Source for Connector {

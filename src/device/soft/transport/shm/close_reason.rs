@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::ring::Violation;
-use crate::device::WcStatus;
 use crate::device::report::Cause;
-use crate::device::soft::transport::close_timers::LATE_RECV;
+use crate::device::soft::qp::state::LATE_RECV;
+use crate::device::soft::transport::lifecycle;
+use crate::device::{CmEvent, WcStatus};
 
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,15 @@ impl fmt::Display for CloseReason {
 }
 
 impl Cause for CloseReason {}
+
+impl lifecycle::CloseReason for CloseReason {
+    fn event(&self) -> CmEvent {
+        match self {
+            CloseReason::Closed => CmEvent::Disconnected,
+            _ => CmEvent::Broken,
+        }
+    }
+}
 
 impl From<Violation> for CloseReason {
     fn from(_: Violation) -> Self {

@@ -12,24 +12,22 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use super::close_reason::CloseReason;
 use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
-use super::poll_target::PollTarget;
 use super::ready_bitmap_file::BitmapPlace;
 use super::ring::{Consumer, Producer};
 use super::segment::{EndPhase, EndState, NOTHING};
-use crate::device::soft::engine::event_order::SetupGuard;
+use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
-use crate::device::soft::engine::rounds::LastServed;
-use crate::device::soft::engine::{EventFlags, Watch};
-use crate::device::soft::qp::QpPlace;
-use crate::device::soft::qp::ops::{Link, LockedQp};
-use crate::device::soft::qp::state::{Phase, QpState};
+use crate::device::soft::engine::{EventFlags, Source, Watch};
+use crate::device::soft::event_order::SetupGuard;
+use crate::device::soft::qp::link::Outcome;
+use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Transfer;
-use crate::device::soft::transport::close_timers::{CloseTimers, RTR_TIMEOUT};
-use crate::device::soft::transport::loopback::Outcome;
+use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{CmEvent, WcStatus};
 use crate::handle::Guard;
-use crate::handle::pin::pin;
+
+/// A connection as the engine knows it.
+pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
 
 /// A byte in a socket takes less room than that.
 const BYTE_ROOM: usize = 4096;
@@ -61,33 +59,28 @@ pub(crate) enum Budget {
 /// See the module.
 pub(crate) struct ShmConn {
     pub(crate) segment: AccessGrant,
-    /// The socket over which the connection was made. Now a byte on it wakes the peer, and its
-    /// end is the end of the connection.
+    /// The socket over which the connection was made. A byte on it wakes the peer, and its end is
+    /// the end of the connection.
     watch: Watch,
-    target: Arc<PollTarget>,
-    /// We accepted, and the connection is not established before the first byte has come.
-    awaiting_rtr: Option<SetupGuard>,
-    /// How we hear of the peer.
+    target: Arc<dyn ShmTarget>,
+    lifecycle: Lifecycle,
+    /// How the peer notifies this end.
     notify_mode: NotifyMode,
-    /// Others look whether something has come: see [`PollSet`](crate::device::soft::engine::poll_set).
+    /// Whether consumers that poll serve the connection: it is in the
+    /// [`poll_set`](crate::device::soft::engine::poll_set).
     in_poll_set: bool,
-    /// The sleep of the peer in which we have rung.
+    /// The number of the peer's sleep in which it was woken.
     woken_sleep: Cell<u32>,
-    /// Times that the peer rang and the bytes were left unread, and how many there may be before
-    /// the socket is full.
+    /// Times that the peer rang the doorbell and its byte was left unread.
     unread: u32,
+    /// How often that may be, so that the socket does not fill up.
     max_unread_doorbells: u32,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
-    /// The socket has ended: the peer has let go of the connection, or has died.
+    /// Whether the socket has ended: the peer has released the connection, or has died.
     ended: bool,
-    /// That, or the peer has said that it ends the connection.
+    /// Whether the socket has ended, or the peer's [`EndPhase`] says that it ends the connection.
     over: bool,
-    /// We have ended the connection gracefully and send nothing more.
-    closed: bool,
-    /// How long the peer may take then to receive what was sent.
-    linger: Duration,
-    ending: CloseTimers,
 }
 
 /// The sending half.
@@ -117,26 +110,21 @@ pub(crate) struct Rx {
 }
 
 impl ShmConn {
-    /// For a connection that was agreed on.
-    pub fn new(
+    /// For a connection on which both ends have agreed.
+    pub fn new<T: ShmTarget + 'static>(
         watch: Watch,
         segment: AccessGrant,
-        place: Arc<QpPlace>,
+        target: Arc<T>,
         linger: Duration,
     ) -> ShmConn {
-        let target = PollTarget {
-            place,
-            segment: segment.segment().clone(),
-            last_served: LastServed::default(),
-        };
         let room = sockopt::socket_send_buffer_size(&watch).unwrap_or(0);
         ShmConn {
             max_unread_doorbells: ((room / BYTE_ROOM) as u32).min(MOST_UNREAD),
             unread: 0,
             segment,
             watch,
-            target: Arc::new(target),
-            awaiting_rtr: None,
+            lifecycle: Lifecycle::new(target.clone(), linger),
+            target,
             notify_mode: NotifyMode::Doorbell,
             in_poll_set: false,
             woken_sleep: Cell::new(0),
@@ -144,40 +132,40 @@ impl ShmConn {
             rx: Rx::default(),
             ended: false,
             over: false,
-            closed: false,
-            linger,
-            ending: CloseTimers::default(),
         }
     }
 
-    /// Puts it to work. `me` is connecting.
+    /// Begins. `me` is connecting. The caller calls [`ShmConn::watch_socket`] once the connection
+    /// is that of the queue pair.
     pub fn start(
-        mut self,
+        &mut self,
         initiator: bool,
         me: &mut QpState,
-        link: &mut Link,
-        (private_data, handshake): (Box<[u8]>, SetupGuard),
-        guard: &Guard,
+        setup: (Box<[u8]>, SetupGuard),
         up: &mut Upcalls,
     ) {
         self.watch.redirect(self.target.clone());
         if initiator {
-            self.ring();
-            me.establish(private_data, Some(handshake), up);
-        } else {
-            self.awaiting_rtr = Some(handshake);
-            self.limit(RTR_TIMEOUT, CloseReason::Lost);
+            self.wake_peer();
         }
-        *link = Link::Shm(Box::new(self));
-        service(Budget::Nothing, me, link, guard, up, |conn, _| {
-            let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-            conn.watch.set(events).map_err(|_| CloseReason::Lost)
-        });
+        self.lifecycle.start(initiator, me, &self.watch, setup, up);
     }
 
-    /// The consumer was told of the connection: the peer may reach our memory, and consumers that
-    /// poll look at the ring.
-    fn open(&mut self) {
+    /// From now on the doorbell of the peer and the end of its socket are noticed.
+    pub fn watch_socket(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        self.watch.set(events).map_err(|_| CloseReason::Lost)?;
+        self.run(Budget::Nothing, me, guard, up)
+    }
+
+    /// The consumer has the event of the connection: the peer may access our memory, and consumers
+    /// that poll check the ring.
+    pub fn open(&mut self) {
         self.ours().set_state(EndPhase::Open);
         let notify_mode = self.watch.poll_set().add(self.target.clone());
         self.in_poll_set = notify_mode.is_some();
@@ -195,7 +183,7 @@ impl ShmConn {
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
         let over = self.over || self.segment.given_up.load(Ordering::Relaxed);
-        self.awaiting_rtr.is_none() && !over && self.notify_mode != NotifyMode::Doorbell
+        self.lifecycle.is_established() && !over && self.notify_mode != NotifyMode::Doorbell
     }
 
     pub(crate) fn ours(&self) -> &EndState {
@@ -208,7 +196,7 @@ impl ShmConn {
 
     /// Wakes the peer. A socket that is full does already; one that is closed need not.
     #[cold]
-    fn ring(&self) {
+    fn wake_peer(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = rustix::net::send(&self.watch, &[1], flags);
     }
@@ -217,30 +205,22 @@ impl ShmConn {
     #[inline(always)]
     pub(crate) fn notify_peer(&self, what: WakeOn) {
         if self.theirs().doorbell.is_due(what) {
-            self.ring();
+            self.wake_peer();
         }
         let slot = self.theirs().slot();
         if slot != BitmapPlace::NONE {
-            self.mark(slot);
+            self.set_ready_bit(slot);
         }
     }
 
     /// Marks that there is something, and wakes the peer if that has to be.
     #[inline(never)]
-    fn mark(&self, slot: BitmapPlace) {
+    fn set_ready_bit(&self, slot: BitmapPlace) {
         if let Some(sleep) = self.segment.peer().bitmaps().mark(slot)
             && self.woken_sleep.replace(sleep) != sleep
         {
-            self.ring();
+            self.wake_peer();
         }
-    }
-
-    /// Ends the connection with `down` after a while, unless it has gone on by then.
-    fn limit(&mut self, delay: Duration, down: CloseReason) {
-        let target = self.target.clone();
-        self.ending.limit(&self.watch, delay, move |up| {
-            target.with(&pin(), |locked| take_down(locked.me, locked.link, down, up));
-        });
     }
 
     /// The consumer ends the connection at once.
@@ -248,20 +228,9 @@ impl ShmConn {
         self.ours().set_state(EndPhase::Aborted);
     }
 
-    /// Whether the end of the connection takes effect; otherwise it is looked at again.
-    fn is_over(&mut self) -> bool {
-        // Not up itself: nobody waits for this end, and others wait for this beginning.
-        if self.awaiting_rtr.is_some() {
-            return true;
-        }
-        let target = self.target.clone();
-        let look = move |up: &mut Upcalls| target.take(true, &pin(), up);
-        self.ending.is_over(&self.watch, look)
-    }
-
     /// Does all that can be done, but for messages that are not to be taken, and goes to sleep if
     /// no consumer polls and nothing is left.
-    fn run(
+    pub fn run(
         &mut self,
         take: Budget,
         me: &mut QpState,
@@ -273,11 +242,11 @@ impl ShmConn {
             // Before the ring: what the peer sent before it said so is there.
             let theirs = self.theirs().state();
             self.over = self.ended || !matches!(theirs, EndPhase::Fresh | EndPhase::Open);
-            if self.awaiting_rtr.is_none() {
+            if self.lifecycle.is_established() {
                 if me.receiving && take != Budget::Nothing {
                     self.drain(take, me, guard, up)?;
                 }
-                if !self.closed {
+                if !self.lifecycle.is_closed() {
                     self.pump(me, guard, up)?;
                 }
             }
@@ -297,17 +266,17 @@ impl ShmConn {
 
     /// Whether there is a message that could be taken.
     fn has_message(&self, receiving: bool) -> Result<bool, CloseReason> {
-        let ready = self.awaiting_rtr.is_none() && receiving && !self.rx.starved;
+        let ready = self.lifecycle.is_established() && receiving && !self.rx.starved;
         Ok(ready && self.rx.consumer.peek(self.segment.incoming())?.is_some())
     }
 
     /// Whether something came while we went to sleep that is to be done now.
     fn has_work(&mut self, take: Budget, receiving: bool) -> Result<bool, CloseReason> {
-        if self.awaiting_rtr.is_some() {
+        if !self.lifecycle.is_established() {
             return Ok(false);
         }
         let is_peer_done = take == Budget::All && self.has_message(receiving)?;
-        Ok(is_peer_done || !self.closed && self.tx.has_room(&self.segment)?)
+        Ok(is_peer_done || !self.lifecycle.is_closed() && self.tx.has_room(&self.segment)?)
     }
 
     /// How the connection ends, if the peer has ended it.
@@ -316,8 +285,8 @@ impl ShmConn {
             EndPhase::Aborted => Some(CloseReason::Closed),
             EndPhase::Broken => Some(CloseReason::Lost),
             // Messages wait for receives, unless our consumer has ended the connection too.
-            EndPhase::Closed if self.rx.starved && !self.closed => {
-                self.limit(self.linger, CloseReason::Late);
+            EndPhase::Closed if self.rx.starved && !self.lifecycle.is_closed() => {
+                self.lifecycle.limit_linger(&self.watch);
                 None
             }
             EndPhase::Closed => Some(CloseReason::Closed),
@@ -336,24 +305,20 @@ impl ShmConn {
         if self.segment.given_up.load(Ordering::Relaxed) {
             return Err(CloseReason::Lost);
         }
-        if me.phase == Phase::Closing {
-            self.limit(self.linger, CloseReason::Late);
-            // Not before our side is open: the word says one after the other.
-            if me.receiving && me.close_at == Some(me.sq.head()) && !self.closed {
-                self.closed = true;
-                self.ours().set_state(EndPhase::Closed);
-                self.ring();
-            }
+        // Not before this end is open: its phases follow each other.
+        if self.lifecycle.closes(me, &self.watch, me.receiving) {
+            self.ours().set_state(EndPhase::Closed);
+            self.wake_peer();
         }
         // What came before the end is to be delivered first.
         if !left
-            && (me.receiving || self.awaiting_rtr.is_some())
+            && (me.receiving || !self.lifecycle.is_established())
             && let Some(down) = self.end(theirs)
-            && self.is_over()
+            && self.lifecycle.peer_end_is_due(&self.watch)
         {
             return Err(down);
         }
-        if self.rx.starved || self.awaiting_rtr.is_some() || !me.receiving {
+        if self.rx.starved || !self.lifecycle.is_established() || !me.receiving {
             self.segment.next.store(NOTHING, Ordering::Relaxed);
         } else {
             self.segment.expect(&self.rx.consumer);
@@ -379,7 +344,7 @@ impl ShmConn {
     }
 
     /// The socket is ready: somebody rang, or it has ended.
-    pub(crate) fn ready(
+    pub fn ready(
         &mut self,
         events: EventFlags,
         me: &mut QpState,
@@ -387,7 +352,7 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         // That it rang is all there is to a byte; the watch tells of the next one in any case.
-        if self.awaiting_rtr.is_none() && !ends && self.unread < self.max_unread_doorbells {
+        if self.lifecycle.is_established() && !ends && self.unread < self.max_unread_doorbells {
             self.unread += 1;
             return Ok(());
         }
@@ -398,10 +363,7 @@ impl ShmConn {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Ok((_, n)) if n > 0 => {
-                    if let Some(handshake) = self.awaiting_rtr.take() {
-                        self.ending.cancel_limit();
-                        me.establish(Box::default(), Some(handshake), up);
-                    }
+                    self.lifecycle.message_arrived(me, up);
                     if n < bytes.len() && !ends {
                         return Ok(());
                     }
@@ -421,7 +383,7 @@ impl ShmConn {
 
 impl Drop for ShmConn {
     fn drop(&mut self) {
-        // Whoever has found the line before finds nothing there.
+        // A thread that has found the connection in the poll set before finds nothing to do.
         self.segment.next.store(NOTHING, Ordering::Relaxed);
         self.segment.blocked.store(false, Ordering::Relaxed);
         let target: Arc<dyn PollEntry> = self.target.clone();
@@ -429,108 +391,64 @@ impl Drop for ShmConn {
     }
 }
 
-/// Works on the pipe of `link`, then does what can be done, and ends the connection if that is
-/// how it goes.
-pub(crate) fn service(
-    take: Budget,
-    me: &mut QpState,
-    link: &mut Link,
-    guard: &Guard,
-    up: &mut Upcalls,
-    work: impl FnOnce(&mut ShmConn, (&mut QpState, &mut Upcalls)) -> Result<(), CloseReason>,
-) {
-    let Link::Shm(conn) = link else {
-        return;
-    };
-    let result = work(conn, (me, up)).and_then(|()| conn.run(take, me, guard, up));
-    if let Err(down) = result {
-        take_down(me, link, down, up);
-    }
-}
-
-/// Executes a request that was just posted and is the only one. If it waits, it is not, or not
-/// wholly, executed.
-#[inline(always)]
-pub(crate) fn execute(me: &QpState, conn: &mut ShmConn, transfer: &Transfer<'_>) -> Outcome {
-    if conn.closed {
-        return Outcome::Wait;
-    }
-    // Whatever an error was shows once more.
-    conn.execute(me, transfer).unwrap_or(Outcome::Wait)
-}
-
-/// A request that was executed at once has failed: the connection is broken.
-pub(crate) fn fail(me: &mut QpState, link: &mut Link, status: WcStatus, up: &mut Upcalls) {
-    take_down(me, link, CloseReason::Executed(status), up);
-}
-
-/// Something came: for most of it there is a short way.
-#[inline]
-pub(crate) fn is_peer_done<const ALL: bool>(locked: &mut LockedQp<'_>, up: &mut Upcalls) {
-    if let Link::Shm(conn) = locked.link
-        && conn.take_whole::<ALL>(locked.me, locked.guard, up)
-    {
-        return;
-    }
-    let take = if ALL { Budget::All } else { Budget::One };
-    service(
-        take,
-        locked.me,
-        locked.link,
-        locked.guard,
-        up,
-        |_, _| Ok(()),
-    );
-}
-
-/// A request that was executed in part cannot be queued: there is no way on.
-#[cold]
-pub(crate) fn tear(me: &mut QpState, link: &mut Link, up: &mut Upcalls) {
-    if matches!(link, Link::Shm(conn) if conn.tx.sent > 0 || conn.tx.announced) {
-        take_down(me, link, CloseReason::Fault, up);
-    }
-}
-
-/// A request was posted, or a graceful end.
-pub(crate) fn posted_send(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    service(Budget::Nothing, me, link, guard, up, |_, _| Ok(()));
-}
-
-/// The consumer was told of the connection.
-pub(crate) fn start_receiving(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    service(Budget::Nothing, me, link, guard, up, |conn, _| {
-        conn.open();
-        Ok(())
-    });
-}
-
-/// A receive was posted.
-pub(crate) fn posted_recv(me: &mut QpState, link: &mut Link, guard: &Guard, up: &mut Upcalls) {
-    if matches!(link, Link::Shm(conn) if conn.rx.starved) {
-        service(Budget::All, me, link, guard, up, |_, _| Ok(()));
-    }
-}
-
-/// Ends the connection.
-fn take_down(me: &mut QpState, link: &mut Link, down: CloseReason, up: &mut Upcalls) {
-    let Link::Shm(conn) = std::mem::take(link) else {
-        return;
-    };
-    let (event, state) = match down {
-        CloseReason::Closed => (CmEvent::Disconnected, EndPhase::Closed),
-        CloseReason::Lost | CloseReason::Late | CloseReason::Fault | CloseReason::Executed(_) => {
-            (CmEvent::Broken, EndPhase::Broken)
+impl ShmConn {
+    /// Executes a request that was just posted, while none is queued before it. A request that
+    /// waits is not executed, or not wholly.
+    #[inline(always)]
+    pub fn execute_now(&mut self, me: &QpState, transfer: &Transfer<'_>) -> Outcome {
+        if self.lifecycle.is_closed() {
+            return Outcome::Wait;
         }
-        CloseReason::Request(status) => {
-            me.fail_request(me.sq.head(), status, up);
-            (CmEvent::Broken, EndPhase::Broken)
+        // The error of a connection that is over shows again when the queue is worked on.
+        self.execute(me, transfer).unwrap_or(Outcome::Wait)
+    }
+
+    /// Whether the oldest request has gone to the peer in part.
+    pub fn has_sent_part(&self) -> bool {
+        self.tx.sent > 0 || self.tx.announced
+    }
+
+    /// Messages have arrived: delivers one, or all. There is a short way for most of them.
+    #[inline]
+    pub fn messages_arrived<const ALL: bool>(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if self.take_whole::<ALL>(me, guard, up) {
+            return Ok(());
         }
-    };
-    let event = if conn.awaiting_rtr.is_some() {
-        CmEvent::AcceptError
-    } else {
-        event
-    };
-    me.end(event, &down, up);
-    conn.ours().set_state(state);
+        let budget = if ALL { Budget::All } else { Budget::One };
+        self.run(budget, me, guard, up)
+    }
+}
+
+impl Connection for ShmConn {
+    type Reason = CloseReason;
+
+    fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle
+    }
+
+    fn overdue(what: Overdue) -> CloseReason {
+        match what {
+            Overdue::FirstMessage => CloseReason::Lost,
+            Overdue::Receives => CloseReason::Late,
+        }
+    }
+
+    fn failed_request(&self, me: &QpState, reason: &CloseReason) -> Option<(u64, WcStatus)> {
+        match reason {
+            CloseReason::Request(status) => Some((me.sq.head(), *status)),
+            _ => None,
+        }
+    }
+
+    fn close(self, reason: CloseReason) {
+        self.ours().set_state(match reason {
+            CloseReason::Closed => EndPhase::Closed,
+            _ => EndPhase::Broken,
+        });
+    }
 }

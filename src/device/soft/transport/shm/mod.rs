@@ -65,7 +65,6 @@ pub(crate) mod mapped;
 pub(crate) mod memfd;
 pub(crate) mod peer;
 pub(super) mod peer_map;
-pub(super) mod poll_target;
 pub mod ready_bitmap;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
@@ -74,9 +73,8 @@ pub(crate) mod segment;
 pub(crate) mod socket;
 pub(super) mod verifier;
 
-pub(crate) use self::conn::{
-    ShmConn, execute, fail, posted_recv, posted_send, start_receiving, tear,
-};
+pub(super) use self::close_reason::CloseReason;
+pub(super) use self::conn::{Budget, ShmConn, ShmTarget};
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
@@ -84,7 +82,9 @@ pub(crate) use self::handshake::{
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::spoil;
 pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
+pub(super) use self::ring::Consumer;
 #[cfg(test)]
 pub(crate) use self::segment::EndPhase;
+pub(super) use self::segment::NOTHING;
 pub(crate) use self::segment::SharedSegment;
 pub(crate) use self::socket::{call, is_same_user, listen};

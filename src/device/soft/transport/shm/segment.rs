@@ -227,7 +227,7 @@ impl SharedSegment {
 
     /// The ring that the peer fills.
     #[inline]
-    pub(super) fn incoming(&self) -> &Ring {
+    pub(crate) fn incoming(&self) -> &Ring {
         // SAFETY: as above.
         unsafe { self.incoming.as_ref() }
     }

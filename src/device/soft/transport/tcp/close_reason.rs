@@ -4,12 +4,14 @@ use std::fmt;
 
 use rustix::io::Errno;
 
-use crate::device::WcStatus;
 use crate::device::report::Cause;
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::mem::key_table::Fault;
-use crate::device::soft::transport::close_timers::{LATE_RECV, RTR_TIMEOUT};
+use crate::device::soft::qp::state::LATE_RECV;
+use crate::device::soft::transport::close_timers::RTR_TIMEOUT;
+use crate::device::soft::transport::lifecycle;
+use crate::device::{CmEvent, WcStatus};
 
 /// See the module.
 pub(crate) enum CloseReason {
@@ -65,6 +67,15 @@ impl fmt::Display for CloseReason {
 }
 
 impl Cause for CloseReason {}
+
+impl lifecycle::CloseReason for CloseReason {
+    fn event(&self) -> CmEvent {
+        match self {
+            CloseReason::Closed => CmEvent::Disconnected,
+            _ => CmEvent::Broken,
+        }
+    }
+}
 
 /// The error that tells a peer why its key does not open something.
 pub(super) fn wire_fault(fault: Fault) -> WireError {

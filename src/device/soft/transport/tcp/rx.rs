@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::TcpConn;
 use super::close_reason::{CloseReason, wire_fault};
+use super::conn::TcpConn;
 use super::tx::{Response, sink};
 use crate::device::soft::engine::{EventFlags, RX, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
@@ -329,7 +329,7 @@ impl TcpConn {
             }
             Segment::Terminate { .. } => {
                 let terminate = Terminate::parse(payload).map_err(|_| CloseReason::Lost)?;
-                if terminate.error != WireError::RDMAP_ABORTED || self.awaiting_rtr.is_some() {
+                if terminate.error != WireError::RDMAP_ABORTED || !self.is_established() {
                     return Err(CloseReason::Terminated(terminate));
                 }
                 // The peer's consumer has ended the connection: nothing waits any longer.
@@ -378,7 +378,7 @@ impl TcpConn {
     }
 
     /// Uses what was read and kept, `all` of it or one message.
-    pub(super) fn use_kept(
+    pub fn use_kept(
         &mut self,
         all: bool,
         me: &mut QpState,

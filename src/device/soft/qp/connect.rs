@@ -1,0 +1,217 @@
+//! Connecting a queue pair, from the side of the queue pair: its attempts, and the lock domain that
+//! two queue pairs of a process share while they are connected.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Qp;
+use super::link::{Pending, PendingConnect, Transport};
+use super::place::{DomainState, LockDomain, QpPlace};
+use super::state::{Phase, QpState};
+use crate::device::report::{self, Cause, Line, Outcome, Path};
+use crate::device::soft::engine::Timer;
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{CmEvent, DeviceError};
+use crate::handle::pin::pin;
+
+/// Held while two queue pairs are connected with each other, which takes the locks of both: with
+/// one thread at a time there is no order of locks to keep.
+static PAIRING: Mutex<()> = Mutex::new(());
+
+/// Why two queue pairs of the process cannot be connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PairError {
+    /// The active one is not at that attempt any more.
+    PeerGone,
+    /// The passive one has another connection.
+    NotFree,
+}
+
+impl<L: Transport> Qp<L> {
+    /// Moves to a place in another lock domain, if `check` agrees.
+    fn move_to(
+        &self,
+        domain: &Arc<LockDomain<L>>,
+        state: &mut DomainState<L>,
+        index: usize,
+        check: impl FnOnce(&QpState) -> bool,
+    ) -> bool {
+        let guard = pin();
+        loop {
+            let Some(place) = self.place.get(&guard) else {
+                return false;
+            };
+            let mut old = place.domain.state.lock();
+            let Some(side) = old.states[place.index].take() else {
+                continue;
+            };
+            if !check(&side) {
+                old.states[place.index] = Some(side);
+                return false;
+            }
+            // It may hold what is left of an attempt, which is released without the lock.
+            let link = std::mem::take(&mut old.link);
+            state.states[index] = Some(side);
+            self.place.set(Some(Arc::new(QpPlace {
+                domain: domain.clone(),
+                index,
+            })));
+            drop(old);
+            drop(link);
+            return true;
+        }
+    }
+
+    /// Moves to a lock domain of its own.
+    pub(super) fn leave(&self) {
+        let domain = Arc::new(LockDomain::new());
+        let mut state = domain.state.lock();
+        self.move_to(&domain, &mut state, 0, |_| true);
+    }
+
+    /// Connects two queue pairs of the process: `active`, if it is still at the given attempt,
+    /// and `passive`. False if one of them is not ready for it.
+    pub(crate) fn pair(
+        active: &Qp<L>,
+        attempt: u64,
+        passive: &Qp<L>,
+        addrs: (SocketAddr, SocketAddr),
+        qual: u64,
+        private_data: &[u8],
+        up: &mut Upcalls,
+    ) -> Result<(), PairError> {
+        let _pairing = PAIRING.lock();
+        let domain = Arc::new(LockDomain::new());
+        let mut state = domain.state.lock();
+        let waits = |s: &QpState| s.phase == Phase::Connecting && s.attempt == attempt;
+        let free = |s: &QpState| matches!(s.phase, Phase::Idle | Phase::Ended);
+        if !active.move_to(&domain, &mut state, 0, waits) {
+            return Err(PairError::PeerGone);
+        }
+        if !passive.move_to(&domain, &mut state, 1, free) {
+            drop(state);
+            active.leave();
+            return Err(PairError::NotFree);
+        }
+        state.link = L::loopback();
+        let [Some(a), Some(p)] = &mut state.states else {
+            unreachable!("both sides have just been put there");
+        };
+        p.attempt += 1;
+        p.addrs = Some((addrs.1, addrs.0));
+        (p.qual, p.path) = (qual, Path::Loopback);
+        a.ord = a.id.attr.max_rd_out.min(p.id.attr.max_rd_in);
+        p.ord = p.id.attr.max_rd_out.min(a.id.attr.max_rd_in);
+        a.establish(private_data.into(), None, up);
+        p.establish(Box::default(), None, up);
+        Ok(())
+    }
+
+    /// Begins an attempt to connect; returns its number.
+    pub(crate) fn begin(
+        &self,
+        addrs: Option<(SocketAddr, SocketAddr)>,
+        qual: u64,
+        path: Path<'static>,
+    ) -> Result<u64, DeviceError> {
+        if self.with(|locked| locked.me.phase == Phase::Ended) {
+            self.leave();
+        }
+        self.with(|locked| {
+            if !matches!(locked.me.phase, Phase::Idle | Phase::Ended) {
+                return Err(DeviceError::Unsupported);
+            }
+            locked.me.phase = Phase::Connecting;
+            locked.me.attempt += 1;
+            locked.me.addrs = addrs;
+            (locked.me.qual, locked.me.path) = (qual, path);
+            Ok(locked.me.attempt)
+        })
+    }
+
+    /// Takes an attempt back of which neither the consumer nor the peer knows yet.
+    pub(crate) fn withdraw(&self, attempt: u64) {
+        self.with(|locked| {
+            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
+                locked.me.phase = Phase::Idle;
+            }
+        });
+    }
+
+    /// Keeps what drives and limits an attempt, while it goes on.
+    pub(crate) fn holds(
+        &self,
+        attempt: u64,
+        timer: Option<Timer>,
+        connector: Option<Arc<dyn PendingConnect>>,
+    ) {
+        let pending = Pending {
+            _timer: timer,
+            connector,
+        };
+        let over = self.with(|locked| {
+            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
+                std::mem::replace(locked.link, L::pending(pending))
+            } else {
+                L::pending(pending)
+            }
+        });
+        drop(over);
+    }
+
+    /// A graceful end over loopback waits for receives of the peer, for a time.
+    pub(super) fn limit_linger(self: &Arc<Self>, attempt: u64) {
+        let qp = Arc::downgrade(self);
+        let timer = self
+            .device
+            .engine
+            .timer(self.device.params.linger, move |up| {
+                if let Some(qp) = qp.upgrade() {
+                    qp.with(|locked| {
+                        if locked.me.attempt == attempt && locked.is_lingering() {
+                            locked.break_loopback(up);
+                        }
+                    });
+                }
+            });
+        let unused = self.with(|locked| {
+            if locked.me.attempt == attempt && locked.is_lingering() {
+                locked.me.linger.replace(timer)
+            } else {
+                Some(timer)
+            }
+        });
+        drop(unused);
+    }
+
+    /// Ends an attempt to connect, if it is still going on.
+    pub(crate) fn give_up(
+        &self,
+        attempt: u64,
+        event: CmEvent,
+        cause: &dyn Cause,
+        up: &mut Upcalls,
+    ) {
+        let link = self.with(|locked| {
+            if locked.me.phase != Phase::Connecting || locked.me.attempt != attempt {
+                return L::default();
+            }
+            locked.note_path();
+            locked.me.end(event, cause, up);
+            std::mem::take(locked.link)
+        });
+        drop(link);
+    }
+
+    /// Tells the log of an attempt that has taken a way which it need not have taken.
+    pub(crate) fn log_detour(&self, attempt: u64, cause: &dyn Cause) {
+        let line = self.with(|locked| {
+            locked.note_path();
+            let current = locked.me.phase == Phase::Connecting && locked.me.attempt == attempt;
+            current.then(|| Line::new(|| locked.me.name(), Outcome::Detour, cause))
+        });
+        report::write(line.flatten());
+    }
+}

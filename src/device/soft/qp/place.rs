@@ -1,0 +1,87 @@
+//! Where the state of a queue pair is, and under which lock.
+//!
+//! A queue pair alone, or with its peer in another process, has a lock domain of its own. Two
+//! queue pairs that are connected within the process share one, so that one lock covers a
+//! transfer. The place of a queue pair changes when it is connected or reset.
+
+use std::sync::Arc;
+
+use super::link::Transport;
+use super::state::QpState;
+use crate::handle::{Biased, Guard, Held};
+
+/// What the lock of a domain guards.
+pub(super) struct DomainState<L> {
+    /// The queue pairs; the second place is taken within a pair only.
+    pub states: [Option<Box<QpState>>; 2],
+    /// The link of the queue pair, or the one between the two.
+    pub link: L,
+}
+
+/// One lock, and the one or two queue pairs that it guards.
+pub(super) struct LockDomain<L> {
+    pub state: Biased<DomainState<L>>,
+}
+
+impl<L: Transport> LockDomain<L> {
+    /// Without a queue pair.
+    pub fn new() -> LockDomain<L> {
+        LockDomain {
+            state: Biased::new(DomainState {
+                states: [None, None],
+                link: L::default(),
+            }),
+        }
+    }
+}
+
+/// The place of a queue pair: a lock domain, and which of its two states. As long as a connection
+/// lasts the place does not change.
+pub(crate) struct QpPlace<L> {
+    pub(super) domain: Arc<LockDomain<L>>,
+    pub(super) index: usize,
+}
+
+impl<L: Transport> QpPlace<L> {
+    /// Takes the lock.
+    #[inline(always)]
+    pub fn lock<'a>(&'a self, guard: &'a Guard) -> DomainLock<'a, L> {
+        DomainLock {
+            state: self.domain.state.lock_as(guard.thread()),
+            index: self.index,
+            guard,
+        }
+    }
+}
+
+/// The lock of a domain, held at a place that the queue pair may have left.
+pub(crate) struct DomainLock<'a, L> {
+    state: Held<'a, DomainState<L>>,
+    index: usize,
+    guard: &'a Guard,
+}
+
+impl<L> DomainLock<'_, L> {
+    /// The queue pair of the place; `None` if it has left.
+    #[inline(always)]
+    pub fn view(&mut self) -> Option<LockedQp<'_, L>> {
+        let DomainState { states, link } = &mut *self.state;
+        let [a, b] = states;
+        let (me, peer) = if self.index == 0 { (a, b) } else { (b, a) };
+        Some(LockedQp {
+            me: me.as_deref_mut()?,
+            peer: peer.as_deref_mut(),
+            link,
+            guard: self.guard,
+        })
+    }
+}
+
+/// A queue pair whose lock is held.
+pub(crate) struct LockedQp<'a, L> {
+    pub me: &'a mut QpState,
+    /// The peer, if it is in the same lock domain.
+    pub peer: Option<&'a mut QpState>,
+    pub link: &'a mut L,
+    pub guard: &'a Guard,
+}

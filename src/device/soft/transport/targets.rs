@@ -1,0 +1,256 @@
+//! Connections as the engine knows them: what it calls when a socket is ready, when consumers poll
+//! and when timers run out. Each of these takes the lock of the queue pair and works on its
+//! connection, if that is still the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::lifecycle::{Connection, Overdue, Timed};
+use super::shm::{Budget, CloseReason as ShmCloseReason, Consumer, NOTHING, SharedSegment};
+use super::shm::{ShmConn, ShmTarget};
+use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
+use super::{LockedQp, QpPlace};
+use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
+use crate::device::soft::engine::rounds::LastServed;
+use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source};
+use crate::device::soft::qp::state::QpState;
+use crate::device::soft::upcalls::{Coalescer, Upcalls};
+use crate::handle::Guard;
+use crate::handle::pin::pin;
+
+/// A connection through shared memory.
+pub(super) struct PollTarget {
+    /// The place of the queue pair, which leaves it only without a connection. To find the queue
+    /// pair here takes no reference to it.
+    place: Arc<QpPlace>,
+    segment: Arc<SharedSegment>,
+    last_served: LastServed,
+}
+
+impl PollTarget {
+    pub fn new(place: Arc<QpPlace>, segment: Arc<SharedSegment>) -> PollTarget {
+        PollTarget {
+            place,
+            segment,
+            last_served: LastServed::default(),
+        }
+    }
+
+    /// Runs `f` under the lock of the queue pair if that still has this connection.
+    #[inline]
+    fn with(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_>)) {
+        if let Some(mut locked) = self.place.lock(guard).view()
+            && locked
+                .link
+                .shm()
+                .is_some_and(|conn| Arc::ptr_eq(conn.segment.segment(), &self.segment))
+        {
+            f(&mut locked);
+        }
+    }
+
+    /// Messages have arrived. Not inlined: a poll finds nothing, nearly always.
+    #[inline(never)]
+    fn messages_arrived<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) {
+        self.service(guard, up, |conn, me, guard, up| {
+            conn.messages_arrived::<ALL>(me, guard, up)
+        });
+    }
+
+    /// Works on the connection.
+    #[inline]
+    fn service(
+        &self,
+        guard: &Guard,
+        up: &mut Upcalls,
+        work: impl FnOnce(
+            &mut ShmConn,
+            &mut QpState,
+            &Guard,
+            &mut Upcalls,
+        ) -> Result<(), ShmCloseReason>,
+    ) {
+        self.with(guard, |locked| {
+            let guard = locked.guard;
+            locked
+                .link
+                .on_shm(locked.me, up, |conn, me, up| work(conn, me, guard, up));
+        });
+    }
+}
+
+impl ShmTarget for PollTarget {}
+
+impl Source for PollTarget {
+    fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
+        self.service(&pin(), up, |conn, me, guard, up| {
+            conn.ready(events, me, up)?;
+            conn.run(Budget::Nothing, me, guard, up)
+        });
+    }
+}
+
+impl PollEntry for PollTarget {
+    #[inline]
+    fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
+        let next = self.segment.next.load(Ordering::Relaxed);
+        let ring = self.segment.incoming();
+        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
+        let full = next != NOTHING && Consumer::is_full(ring, next);
+        let busy = full || self.segment.blocked.load(Ordering::Relaxed);
+        if busy {
+            self.messages_arrived::<true>(guard, up);
+        }
+        busy
+    }
+
+    #[inline]
+    fn look(&self) -> PollResult {
+        let next = self.segment.next.load(Ordering::Relaxed);
+        let ring = self.segment.incoming();
+        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
+        if next != NOTHING && Consumer::is_full(ring, next) {
+            PollResult::Message
+        } else if self.segment.blocked.load(Ordering::Relaxed) {
+            PollResult::Blocked
+        } else {
+            PollResult::Nothing
+        }
+    }
+
+    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
+        if all {
+            self.messages_arrived::<true>(guard, up);
+        } else {
+            self.messages_arrived::<false>(guard, up);
+        }
+    }
+
+    fn last_served(&self) -> &LastServed {
+        &self.last_served
+    }
+
+    fn serve(&self, guard: &Guard, up: &mut Upcalls) {
+        self.service(guard, up, |conn, me, guard, up| {
+            conn.run(Budget::One, me, guard, up)
+        });
+    }
+
+    fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls) {
+        self.service(&pin(), up, |conn, me, guard, up| {
+            conn.set_notify_mode(notify_mode);
+            conn.run(Budget::Nothing, me, guard, up)
+        });
+    }
+}
+
+impl Timed for PollTarget {
+    fn end_overdue(&self, what: Overdue, up: &mut Upcalls) {
+        let end = |_: &mut ShmConn, _: &mut QpState, _: &Guard, _: &mut Upcalls| {
+            Err(ShmConn::overdue(what))
+        };
+        self.service(&pin(), up, end);
+    }
+
+    fn recheck(&self, up: &mut Upcalls) {
+        self.take(true, &pin(), up);
+    }
+}
+
+/// A connection over TCP.
+pub(super) struct TcpSource {
+    /// The place of the queue pair, which leaves it only without a connection.
+    place: Arc<QpPlace>,
+    /// Whether the engine has the connection in its list of those with a backlog.
+    queued: AtomicBool,
+    last_served: LastServed,
+}
+
+impl TcpSource {
+    pub fn new(place: Arc<QpPlace>) -> TcpSource {
+        TcpSource {
+            place,
+            queued: AtomicBool::new(false),
+            last_served: LastServed::default(),
+        }
+    }
+
+    /// Works on the connection; true if that leaves a backlog.
+    fn service(
+        &self,
+        up: &mut Upcalls,
+        work: impl FnOnce(
+            &mut TcpConn,
+            &mut QpState,
+            &Guard,
+            &mut Upcalls,
+        ) -> Result<(), TcpCloseReason>,
+    ) -> bool {
+        let guard = pin();
+        let mut lock = self.place.lock(&guard);
+        lock.view().is_some_and(|locked| {
+            locked
+                .link
+                .on_tcp(locked.me, up, |conn, me, up| work(conn, me, &guard, up));
+            locked.link.tcp().is_some_and(|conn| conn.has_backlog())
+        })
+    }
+}
+
+impl TcpTarget for TcpSource {
+    fn enqueue(self: Arc<Self>) -> Option<Arc<dyn Backlog>> {
+        let queued = self.queued.swap(true, Ordering::Relaxed);
+        (!queued).then_some(self as Arc<dyn Backlog>)
+    }
+}
+
+impl Source for TcpSource {
+    fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
+        let backlog = self.service(up, |conn, me, guard, up| {
+            conn.ready(events, me, scratch, guard, up)?;
+            conn.advance(me, guard, up)
+        });
+        if backlog {
+            scratch.backlog.extend(self.enqueue());
+        }
+    }
+
+    fn may_be_tried(&self) -> bool {
+        true
+    }
+}
+
+impl Backlog for TcpSource {
+    fn deliver(&self, all: bool, up: &mut Upcalls) -> bool {
+        let more = self.service(up, |conn, me, guard, up| {
+            conn.use_kept(all, me, guard, up)?;
+            conn.advance(me, guard, up)
+        });
+        if !more {
+            self.queued.store(false, Ordering::Relaxed);
+        }
+        more
+    }
+
+    fn last_served(&self) -> &LastServed {
+        &self.last_served
+    }
+}
+
+impl Coalescer for TcpSource {
+    fn send_coalesced(&self, late: bool, up: &mut Upcalls) {
+        self.service(up, |conn, me, guard, up| {
+            conn.left_coalesced_list(late, me, guard, up)
+        });
+    }
+}
+
+impl Timed for TcpSource {
+    fn end_overdue(&self, what: Overdue, up: &mut Upcalls) {
+        self.service(up, |_, _, _, _| Err(TcpConn::overdue(what)));
+    }
+
+    fn recheck(&self, up: &mut Upcalls) {
+        self.service(up, |conn, me, guard, up| conn.advance(me, guard, up));
+    }
+}

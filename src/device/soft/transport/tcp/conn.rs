@@ -1,0 +1,437 @@
+//! A connection over TCP that carries data: iWARP between the send and receive queues of a
+//! queue pair and a socket.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::close_reason::CloseReason;
+use super::coalesce::{CoalescePolicy, Verdict};
+use super::linger::{self, End};
+use super::rx::Rx;
+use super::tx::Tx;
+use crate::device::WcStatus;
+use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source, Watch};
+use crate::device::soft::event_order::SetupGuard;
+use crate::device::soft::iwarp::fpdu::{self, Control, Header, Tagged};
+use crate::device::soft::iwarp::mpa::{Agreed, Rtr};
+use crate::device::soft::iwarp::rdmap::ReadRequest;
+use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX, Terminate};
+use crate::device::soft::iwarp::wire::{
+    FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
+    OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
+};
+use crate::device::soft::qp::state::{Phase, QpState};
+use crate::device::soft::qp::work_queue::Op;
+use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
+use crate::device::soft::upcalls::{Coalescer, Upcalls};
+use crate::handle::Guard;
+
+/// A connection as the engine knows it.
+pub(crate) trait TcpTarget: Source + Coalescer + Timed {
+    /// The connection has a backlog: gives what the engine is to put in its list of those, if it
+    /// is not in there.
+    fn enqueue(self: Arc<Self>) -> Option<Arc<dyn Backlog>>;
+}
+
+/// See the module.
+pub(crate) struct TcpConn {
+    pub(super) watch: Watch,
+    target: Arc<dyn TcpTarget>,
+    /// Whether FPDUs carry a CRC.
+    pub(super) crc: bool,
+    /// RDMA reads of the peer that may wait for their responses.
+    pub(super) ird: u16,
+    /// The ready-to-receive message with which the initiator begins.
+    pub(super) rtr: Option<Rtr>,
+    pub(super) tx: Tx,
+    coalesce: CoalescePolicy,
+    /// Whether the engine has the connection in its list of those with coalesced requests.
+    listed: bool,
+    pub(super) rx: Rx,
+    lifecycle: Lifecycle,
+}
+
+impl TcpConn {
+    /// For a socket over which both ends have agreed. `first` is the number of the first request.
+    pub fn new<T: TcpTarget + 'static>(
+        watch: Watch,
+        target: Arc<T>,
+        agreed: &Agreed,
+        initiator: bool,
+        first: u64,
+        linger: Duration,
+    ) -> TcpConn {
+        TcpConn {
+            watch,
+            crc: agreed.crc,
+            ird: agreed.ird,
+            rtr: agreed.rtr,
+            // A responder speaks after the initiator (RFC 5044 section 7.1.2).
+            tx: Tx::new(first, initiator),
+            coalesce: CoalescePolicy::default(),
+            listed: false,
+            rx: Rx::new(),
+            lifecycle: Lifecycle::new(target.clone(), linger),
+            target,
+        }
+    }
+
+    /// Begins. `me` is connecting. The caller calls [`TcpConn::advance`] once the connection is
+    /// that of the queue pair.
+    pub fn start(&mut self, me: &mut QpState, setup: (Box<[u8]>, SetupGuard), up: &mut Upcalls) {
+        let initiator = self.tx.open;
+        self.watch.redirect(self.target.clone());
+        self.watch.count_as_stream();
+        if initiator {
+            self.ready_to_receive();
+        }
+        let at_once = initiator || self.rtr.is_none();
+        self.lifecycle.start(at_once, me, &self.watch, setup, up);
+    }
+
+    /// The first message of an initiator.
+    fn ready_to_receive(&mut self) {
+        let mut header = [0; READ_REQUEST_HDR];
+        let len = match self.rtr {
+            Some(Rtr::WRITE) => {
+                let control = Control::new(OP_WRITE, true);
+                let (stag, to) = (0, 0);
+                let mut bytes = [0; TAGGED_HDR];
+                // No payload is never too much.
+                let _ = Tagged { control, stag, to }.encode(0, &mut bytes);
+                header[..TAGGED_HDR].copy_from_slice(&bytes);
+                TAGGED_HDR
+            }
+            Some(Rtr::READ) => {
+                let nothing = ReadRequest {
+                    sink_stag: 0,
+                    sink_to: 0,
+                    size: 0,
+                    source_stag: 0,
+                    source_to: 0,
+                };
+                nothing.encode(self.tx.number_read(), &mut header);
+                self.rx.uncounted = 1;
+                READ_REQUEST_HDR
+            }
+            Some(_) => FPDU_PREFIX,
+            None => return,
+        };
+        let header = &header[..len];
+        let mut trailer = [0; FPDU_TRAILER_MAX];
+        let trailer = fpdu::seal(self.crc, header, [], &mut trailer);
+        self.tx.put(header);
+        self.tx.put(trailer);
+    }
+
+    /// The first FPDU of the peer has arrived: this end may send, if it had to wait for that.
+    pub(super) fn begin(&mut self, me: &mut QpState, up: &mut Upcalls) {
+        self.rx.begun = true;
+        self.tx.open = true;
+        self.lifecycle.message_arrived(me, up);
+    }
+
+    /// Whether nothing is received yet: the connection is established, and the consumer does not
+    /// have the event.
+    pub(super) fn is_held(&self, me: &QpState) -> bool {
+        self.is_established() && !me.receiving
+    }
+
+    /// Whether the connection is established.
+    pub(super) fn is_established(&self) -> bool {
+        self.lifecycle.is_established()
+    }
+
+    /// Whether messages are read and not delivered.
+    pub fn has_backlog(&self) -> bool {
+        self.rx.backlog
+    }
+
+    /// Sends what can be sent, and notices what has changed.
+    pub fn advance(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        self.tx.transmit(me, &mut self.watch, self.crc, guard, up)?;
+        if self.coalesce.waits() {
+            self.coalesce.sent(Instant::now());
+        }
+        self.settle(me)
+    }
+
+    /// A request was posted.
+    pub fn posted_send(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        // A full socket becomes ready when it has room again.
+        if self.tx.blocked || self.coalesces(me, up) {
+            return Ok(());
+        }
+        let alone = !self.coalesce.waits();
+        self.advance(me, guard, up)?;
+        if alone {
+            self.coalesce.sent(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// A receive was posted.
+    pub fn posted_recv(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if !me.receiving || !self.rx.is_waiting() {
+            return Ok(());
+        }
+        self.drain(me, guard, up)?;
+        self.advance(me, guard, up)
+    }
+
+    /// Sends the coalesced requests, if there are some.
+    pub fn flush_coalesced(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if self.coalesce.waits() {
+            self.advance(me, guard, up)?;
+        }
+        Ok(())
+    }
+
+    /// The engine has the connection no longer in its list of those with coalesced requests, which
+    /// are sent. `late`: see [`Coalescer::send_coalesced`].
+    pub fn left_coalesced_list(
+        &mut self,
+        late: bool,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        self.listed = false;
+        let late = late && self.coalesce.is_late(Instant::now());
+        self.flush_coalesced(me, guard, up)?;
+        if late {
+            self.coalesce.was_late();
+        }
+        Ok(())
+    }
+
+    /// The consumer has the event of the connection: the socket is read, and what was read before
+    /// is the backlog.
+    pub fn start_receiving(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<Option<Arc<dyn Backlog>>, CloseReason> {
+        self.rx.more = true;
+        self.rx.backlog = self.rx.has_kept();
+        self.advance(me, guard, up)?;
+        let backlog = self.rx.backlog.then(|| self.target.clone().enqueue());
+        Ok(backlog.flatten())
+    }
+
+    /// Acts on what has changed: a graceful end that takes effect, an end of the peer, what the
+    /// socket is watched for.
+    fn settle(&mut self, me: &mut QpState) -> Result<(), CloseReason> {
+        let all_sent = !self.tx.has_pending();
+        if self.lifecycle.closes(me, &self.watch, all_sent) {
+            self.tx.closed = true;
+            let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
+        }
+        if self.rx.ended {
+            if self.rx.is_torn() || self.tx.lost {
+                return Err(CloseReason::Lost);
+            }
+            if self.rx.is_waiting() && !self.lifecycle.is_closed() {
+                // Messages wait for receives, and our consumer has not ended the connection too.
+                self.lifecycle.limit_linger(&self.watch);
+            } else if self.lifecycle.peer_end_is_due(&self.watch) {
+                return Err(CloseReason::Closed);
+            }
+        }
+        let events = self.interest();
+        let watched = if std::mem::take(&mut self.rx.more) {
+            self.watch.set(events).and_then(|()| self.watch.again())
+        } else {
+            self.watch.set(events)
+        };
+        watched.map_err(|_| CloseReason::Lost)
+    }
+
+    /// The socket is ready.
+    pub fn ready(
+        &mut self,
+        events: EventFlags,
+        me: &mut QpState,
+        scratch: &mut Scratch,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if self.is_held(me) {
+            return Ok(());
+        }
+        if self.rx.backlog {
+            // The socket is read when that is delivered.
+            self.rx.unread = true;
+            return Ok(());
+        }
+        if self.rx.ended {
+            // A reset that nothing of ours has caused.
+            if events.contains(EventFlags::ERR) && self.tx.writes == self.rx.writes_at_end {
+                self.rx.abort();
+            }
+            return Ok(());
+        }
+        if self.rx.paused {
+            if events.contains(EventFlags::ERR) {
+                return Err(CloseReason::Lost);
+            }
+            if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
+                return Ok(());
+            }
+            // What the socket still holds is all that comes, and there is room for that: the end
+            // that stands behind may be one that does not wait for receives.
+            self.rx.hung_up = true;
+            self.rx.paused = false;
+            self.use_kept(true, me, guard, up)?;
+        }
+        let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        self.receive(ends, me, scratch, guard, up)
+    }
+
+    /// Whether a request that was posted is sent later.
+    fn coalesces(&mut self, me: &QpState, up: &mut Upcalls) -> bool {
+        let newest = me.sq.tail().wrapping_sub(1);
+        let len = match me.sq.get(newest) {
+            Some((request, _)) if matches!(request.op, Op::Transfer(_)) => request.len,
+            // Binds are quick, but wait for all before them.
+            _ => return false,
+        };
+        if me.phase != Phase::Connected || !self.tx.open {
+            return false;
+        }
+        match self.coalesce.posted(len, Instant::now) {
+            Verdict::Send => return false,
+            Verdict::Join => {}
+            Verdict::Begin(now) => {
+                if !self.listed {
+                    self.listed = true;
+                    self.watch.sends_later(self.target.clone(), now, up);
+                }
+            }
+        }
+        // There is always room for another one, unless the socket is full.
+        !me.sq.is_full()
+    }
+
+    /// Which of our requests a Terminate of the peer is about.
+    fn blame(&self, terminate: &Terminate) -> Option<(u64, WcStatus)> {
+        let error = terminate.error;
+        let protection = matches!(error.layer, LAYER_RDMAP | LAYER_DDP) && error.etype == 1;
+        let status = if protection {
+            WcStatus::RemoteAccess
+        } else {
+            WcStatus::RemoteOperation
+        };
+        let reads = &self.tx.reads;
+        let number = match &terminate.header {
+            Some(Header::Untagged(header)) if header.control.opcode() == OP_READ_REQUEST => {
+                let named = reads.iter().find(|(_, msn)| *msn == header.msn);
+                named.or(reads.front()).map(|(number, _)| *number)
+            }
+            Some(header) if header.control().opcode() == OP_READ_RESPONSE => None,
+            Some(_) => self.tx.current(),
+            None if protection && error.layer == LAYER_RDMAP => {
+                reads.front().map(|(number, _)| *number)
+            }
+            None => None,
+        };
+        number.map(|number| (number, status))
+    }
+}
+
+impl Connection for TcpConn {
+    type Reason = CloseReason;
+
+    fn lifecycle(&self) -> &Lifecycle {
+        &self.lifecycle
+    }
+
+    fn overdue(what: Overdue) -> CloseReason {
+        match what {
+            Overdue::FirstMessage => CloseReason::Silent,
+            Overdue::Receives => CloseReason::Late,
+        }
+    }
+
+    fn failed_request(&self, _me: &QpState, reason: &CloseReason) -> Option<(u64, WcStatus)> {
+        match reason {
+            CloseReason::Request(number, status) => Some((*number, *status)),
+            CloseReason::Terminated(terminate) => self.blame(terminate),
+            _ => None,
+        }
+    }
+
+    fn close(mut self, reason: CloseReason) {
+        let (error, offending) = match &reason {
+            CloseReason::Late | CloseReason::Request(..) => (WireError::RDMAP_CATASTROPHIC, None),
+            CloseReason::Protocol(error, offending) => (*error, *offending),
+            CloseReason::Closed
+            | CloseReason::Lost
+            | CloseReason::Socket(_)
+            | CloseReason::Silent
+            | CloseReason::Terminated(_) => return,
+        };
+        if !self.tx.closed {
+            self.terminate(error, offending.as_ref().map_or(&[][..], |o| o));
+        }
+        let how = match reason {
+            CloseReason::Late => End::Aborted,
+            _ => End::Graceful,
+        };
+        self.end(how);
+    }
+}
+
+impl TcpConn {
+    /// The consumer has ended the connection at once.
+    pub fn abort(mut self) {
+        if self.tx.open && !self.tx.closed {
+            self.terminate(WireError::RDMAP_ABORTED, &[]);
+        }
+        let how = if self.lifecycle.is_closed() {
+            End::Reset
+        } else {
+            End::Aborted
+        };
+        self.end(how);
+    }
+
+    /// Queues a Terminate message (RFC 5040 section 4.8); `offending` is the header that it is
+    /// about.
+    fn terminate(&mut self, error: WireError, offending: &[u8]) {
+        let mut bytes = [0; TERMINATE_FPDU_MAX];
+        let bytes = terminate::encode(error, offending, self.crc, &mut bytes);
+        self.tx.put(bytes);
+    }
+
+    /// Ends the stream, after what is begun has gone out whole.
+    fn end(mut self, how: End) {
+        let rest = if self.tx.closed {
+            Vec::new()
+        } else {
+            self.tx.take_pending()
+        };
+        linger::linger(self.watch, rest, how);
+    }
+}
