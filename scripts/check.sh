@@ -3,6 +3,11 @@
 #
 # check.sh [SUITE]...: runs every test suite, or those named, and adds up what cargo and the
 # TAP streams report. The last line is the sum: "N passed, N failed".
+#
+# LONG=1 runs the slow suites whole (`make check-long`). Without it each of them has a bounded
+# part, which leaves out only what another suite runs too: the C suite is whole in release, and
+# the part under valgrind, in the dev build and in the machine is of programs that between them
+# create, use and destroy every kind of object.
 set -u -o pipefail
 
 cd "$(dirname "$0")/.."
@@ -66,18 +71,40 @@ suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_RELEASE=1 cargo test --workspace --lo
 suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
 suite loom scripts/loom.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
+if [ -n "${LONG-}" ]; then
+	dev_runs=
+	valgrind_1=() valgrind_2=()
+	dapltest_devices=
+	vm_only='*'
+	vm=(iwarp:siw ours:rxe suite:rxe)
+else
+	dev_runs='dat:soft dat2:soft-shm dat2:soft-tcp'
+	valgrind_1=(t_cr t_disconnect t_lmr t_rdma t_send)
+	valgrind_2=(t_ep t_evd t_ia t_modify t_psp t_registry t_rmr t_srq)
+	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
+	vm_only='@(transfers|moving|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(connect|cr|disconnect|post|rdma|rmr|send|srq))*'
+	vm=(iwarp:siw suite:rxe)
+fi
+
+# valgrind PROGRAM...: each version of the API and each path once; what they have in common is
+# slow enough.
+valgrind_part() {
+	"${make[@]}" PROFILE=release VALGRIND=1 RUNS=dat:soft-tcp TESTS="${valgrind_1[*]}" ctest &&
+		"${make[@]}" PROFILE=release VALGRIND=1 RUNS=dat2:soft TESTS="${valgrind_2[*]}" ctest
+}
+
 # Overflow and debug assertions are in the dev build only.
-suite ctest-dev "${make[@]}" PROFILE=dev ctest
+suite ctest-dev env RUNS="$dev_runs" "${make[@]}" PROFILE=dev ctest
 suite ctest "${make[@]}" PROFILE=release ctest
-suite ctest-valgrind "${make[@]}" PROFILE=release VALGRIND=1 ctest
+suite ctest-valgrind valgrind_part
 suite dtest "${make[@]}" PROFILE=release dtest
-suite dapltest "${make[@]}" PROFILE=release dapltest
+suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite demo scripts/demo.sh build/release --quick
 suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make
 # vm-check` runs more, see vm/README.md.
-suite vm env ABIS=dat2 vm/check.sh build/release iwarp:siw ours:rxe suite:rxe
+suite vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
 
 echo '=== summary'
 printf '%s' "$summary"
