@@ -1,9 +1,10 @@
-//! Connections that are coming up, and the order of beginnings and ends.
+//! Connections that are being set up, and the order of beginnings and ends.
 //!
-//! A peer that waits until all its connections are up before it ends the first causes events
-//! here in that order. What it sends comes over as many sockets, though, and those are served in
-//! any order, by more than one thread. So the end of a connection waits until those that were
-//! coming up when it was seen are up, and the consumer has been told.
+//! A peer that waits until all its connections are established before it ends the first one causes
+//! events here in that order. They arrive over as many sockets, though, which are served in any
+//! order, by more than one thread. So the end of a connection takes effect when all connections
+//! that were being set up when the end was observed are established, and the consumer has the
+//! events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) struct SetupGuard {
     number: u64,
 }
 
-/// An end that was seen.
+/// An end that was observed.
 pub(crate) struct ObservedEnd {
     /// The first handshake that is later.
     next: u64,
@@ -59,7 +60,7 @@ impl EventOrder {
         }
     }
 
-    /// Whether the turn of that end has come.
+    /// Whether that end may take effect.
     pub fn is_over(&self, seen: &ObservedEnd) -> bool {
         let first = self.state.lock().pending.first().copied();
         first.is_none_or(|first| first >= seen.next) || seen.at.elapsed() >= LIMIT

@@ -40,12 +40,12 @@ pub(crate) trait Coalescer: Send + Sync {
 /// What the handler of a queue pair is to be called for.
 enum Event {
     /// The connection of the queue pair is up, which then starts to receive. Ends of other
-    /// connections may wait until this was told.
+    /// connections may wait until the handler has returned.
     Established(Box<[u8]>, Weak<dyn QueuePair>, Option<SetupGuard>),
     /// Any other change of the connection.
     Connection(CmEvent),
     SoftWatermark,
-    /// Not for the consumer but for the log, which says what happened before the consumer is told.
+    /// An entry of the log, written before the next event is delivered.
     Log(Line),
 }
 
@@ -61,7 +61,7 @@ struct State {
     queue: VecDeque<Event>,
     /// A thread is handing events over; it will see what is added.
     busy: bool,
-    /// The queue pair is gone: no further events.
+    /// The queue pair is destroyed: there are no further events.
     closed: bool,
 }
 
@@ -123,7 +123,7 @@ impl Events {
     }
 }
 
-/// What is to be called. Mostly nothing: then there is only a null pointer to look at.
+/// The calls to make. Mostly none: then this is a null pointer.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Upcalls(Option<Box<Calls>>);
@@ -178,7 +178,7 @@ impl Upcalls {
         add(&mut self.calls().events, events);
     }
 
-    /// The log is to have a line before what is queued next.
+    /// An entry of the log, written before the events that are queued later.
     pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<Line>) {
         if let Some(line) = line {
             events.push(Event::Log(line));

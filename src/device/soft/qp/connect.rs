@@ -140,7 +140,7 @@ impl<L: Transport> Qp<L> {
         });
     }
 
-    /// Keeps what drives and limits an attempt, while it goes on.
+    /// Keeps what drives and limits an attempt as long as the attempt lasts.
     pub(crate) fn holds(
         &self,
         attempt: u64,
@@ -161,7 +161,7 @@ impl<L: Transport> Qp<L> {
         drop(over);
     }
 
-    /// A graceful end over loopback waits for receives of the peer, for a time.
+    /// Limits how long a graceful end over loopback waits for receives of the peer.
     pub(super) fn limit_linger(self: &Arc<Self>, attempt: u64) {
         let qp = Arc::downgrade(self);
         let timer = self
@@ -186,7 +186,7 @@ impl<L: Transport> Qp<L> {
         drop(unused);
     }
 
-    /// Ends an attempt to connect, if it is still going on.
+    /// Ends an attempt to connect, if the queue pair is still at that attempt.
     pub(crate) fn give_up(
         &self,
         attempt: u64,
@@ -205,7 +205,7 @@ impl<L: Transport> Qp<L> {
         drop(link);
     }
 
-    /// Tells the log of an attempt that has taken a way which it need not have taken.
+    /// Logs that an attempt uses another path than the preferred one.
     pub(crate) fn log_detour(&self, attempt: u64, cause: &dyn Cause) {
         let line = self.with(|locked| {
             locked.note_path();

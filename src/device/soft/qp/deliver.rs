@@ -1,4 +1,5 @@
-//! A piece of a message that came over a wire goes to the receive that is at the head.
+//! Places a piece of a message that has arrived from another process in the receive at the head of
+//! the queue.
 
 use super::state::QpState;
 use crate::device::WcStatus;
@@ -29,7 +30,7 @@ pub(crate) enum DeliveryError {
     Key,
 }
 
-/// Places a message that came whole in a receive of one segment, and completes that. False if it
+/// Places a whole message in a receive of one segment, and completes the receive. False if that
 /// takes [`deliver`]; nothing has happened then.
 ///
 /// # Safety

@@ -130,8 +130,8 @@ impl<L: Transport> SrqWaiter for Qp<L> {
 }
 
 impl<L: Transport> QueuePair for Qp<L> {
-    // With the number of segments and the operation that the caller knows: most of the rest goes
-    // away then.
+    // Inlined into callers that know the number of segments and the operation, for which most of
+    // the code is not needed.
     #[inline(always)]
     fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();

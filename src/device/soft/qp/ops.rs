@@ -91,7 +91,7 @@ impl<L: Transport> LockedQp<'_, L> {
         Ok(())
     }
 
-    /// Messages that wait for receives go on.
+    /// Messages of the peer that wait for receives are delivered.
     #[inline(never)]
     pub fn receives_posted(&mut self, up: &mut Upcalls) {
         let peer = self.peer.as_deref_mut();
@@ -139,8 +139,8 @@ impl<L: Transport> LockedQp<'_, L> {
         self.link.start_receiving(me, peer, self.guard, up)
     }
 
-    /// What is left of the connection, or of the attempt, goes to the caller, to be dropped
-    /// without the lock.
+    /// Ends the connection, or begins to end it gracefully. What is left of the connection or of
+    /// the attempt is returned, to be released without the lock.
     pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> L {
         let me = &mut *self.me;
         if graceful && me.is_up() {

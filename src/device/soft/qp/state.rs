@@ -30,7 +30,7 @@ pub(crate) const LATE_RECV: &str =
 pub(crate) enum Phase {
     /// As created.
     Idle,
-    /// On the way to a connection, on either side.
+    /// An attempt to connect is being made, at either end.
     Connecting,
     /// Data flows.
     Connected,
@@ -61,7 +61,7 @@ impl Identity {
 
     fn receives(&self) -> (u32, u32) {
         match &self.srq {
-            // Messages come one after the other, and so do the buffers.
+            // Messages arrive one after the other, and each takes its buffer when it begins.
             Some(srq) => (1, srq.max_sge),
             None => (self.attr.max_recv_wr, self.attr.max_recv_sge),
         }
@@ -114,8 +114,9 @@ pub(crate) struct QpState {
     pub ord: u32,
     /// Local and remote address.
     pub addrs: Option<(SocketAddr, SocketAddr)>,
-    /// The connection qualifier, and the way to the peer as far as it is known, for the log.
+    /// The connection qualifier, for the log.
     pub qual: u64,
+    /// How the peer is reached, as far as that is decided, for the log.
     pub path: Path<'static>,
 }
 
@@ -227,7 +228,7 @@ impl QpState {
         })
     }
 
-    /// Sees to it that the message which comes next has a receive, if possible.
+    /// Takes a receive for the next message, if there is none and one can be had.
     #[inline]
     pub fn supply(&mut self, up: &mut Upcalls) -> Supply {
         if !self.rq.is_empty() {
@@ -443,7 +444,7 @@ impl QpState {
         }
     }
 
-    /// What the log says of an end, if that is one in error.
+    /// The log entry of an end, if that is an error.
     pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<Line> {
         let connecting = self.phase == Phase::Connecting;
         let outcome = Outcome::of(event, connecting)?;

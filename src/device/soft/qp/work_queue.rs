@@ -20,19 +20,19 @@ pub(crate) struct Request {
     pub wr_id: u64,
     pub op: Op,
     pub flags: WrFlags,
-    /// Bytes that go out, or that a read brings.
+    /// Bytes that are sent or written, or that a read brings.
     pub len: u32,
     /// Executed; waits for those before it to complete.
     pub done: bool,
 }
 
-/// What executing a transfer needs to know of its request.
+/// What the execution of a transfer takes of its request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer<'a> {
     pub op: SendOp,
     pub sges: &'a [Sge],
     pub flags: WrFlags,
-    /// Bytes that go out, or that a read brings.
+    /// Bytes that are sent or written, or that a read brings.
     pub len: u32,
 }
 
@@ -221,7 +221,7 @@ impl<T: Copy> WorkQueue<T> {
         self.get(self.head)
     }
 
-    /// The oldest entry, which the caller has looked at, is used.
+    /// Removes the oldest entry, of which the caller knows that it exists.
     #[inline]
     pub fn advance(&mut self) {
         self.head += u64::from(!self.is_empty());

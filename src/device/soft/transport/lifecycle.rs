@@ -1,5 +1,5 @@
-//! The life of a connection that goes over a socket or through shared memory: how it begins, what
-//! limits it, and how it ends. The transports have it in common.
+//! The life of a connection to another process: how it begins, what limits it, and how it ends.
+//! The transports have it in common.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Both ends in one process: the poster's thread moves the data by one copy.
+//! Both ends in one process: the thread that posts moves the data with one copy.
 
 use crate::device::report::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
@@ -32,7 +32,7 @@ pub(crate) fn execute(
             if !remote(peer, to.addr, to.rkey, Access::REMOTE_WRITE) {
                 return Outcome::Failed(WcStatus::RemoteAccess);
             }
-            // SAFETY: both sides were checked to be registered, in this section.
+            // SAFETY: both ranges were checked to be registered, in this section.
             unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
             Outcome::Done
         }
@@ -84,7 +84,7 @@ fn send(
     if invalidate.is_some_and(|rkey| key_table::invalidate(rkey, peer.id.pd, guard).is_err()) {
         return Outcome::Failed(WcStatus::RemoteAccess);
     }
-    // SAFETY: both sides were checked to be registered, in this section, and the receive is as
+    // SAFETY: both ranges were checked to be registered, in this section, and the receive is as
     // long as the message.
     unsafe { copy::between(transfer.sges, target, transfer.len) };
     peer.rq.advance();
@@ -117,7 +117,7 @@ pub(crate) fn posted_send(me: &mut QpState, peer: &mut QpState, guard: &Guard, u
     }
 }
 
-/// Executes what is queued at `me`, as far as the peer's receives go.
+/// Executes what is queued at `me`, as far as the peer has receives.
 pub(crate) fn pump(me: &mut QpState, peer: &mut QpState, guard: &Guard, up: &mut Upcalls) {
     while me.is_up() && me.close_at != Some(me.sq.head()) {
         let Some((request, sges)) = me.sq.front() else {

@@ -52,13 +52,13 @@ pub enum Link {
     Tcp(Box<TcpConn>),
 }
 
-/// What the set-up of a connection has come to.
+/// A connection that is set up, but for the queue pair.
 pub(crate) struct SetUp {
     /// The socket of the set-up.
     pub watch: Watch,
     /// What both ends have agreed on.
     pub agreed: Agreed,
-    /// The shared memory; without it the connection goes over the socket.
+    /// The memory that both ends share; without it the connection uses the socket.
     pub grant: Option<AccessGrant>,
     /// Whether this end has asked for the connection.
     pub initiator: bool,

@@ -29,9 +29,9 @@ use crate::handle::Guard;
 /// A connection as the engine knows it.
 pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
 
-/// A byte in a socket takes less room than that.
+/// At least the room that one byte takes in the send buffer of a socket, in bytes.
 const BYTE_ROOM: usize = 4096;
-/// The most bytes that are left unread.
+/// The most bytes of the doorbell that are left unread.
 const MOST_UNREAD: u32 = 64;
 
 /// What a message waits for.
@@ -40,15 +40,15 @@ pub(crate) enum SendWait {
     Cell,
     /// Room for a chunk of so many bytes.
     Bytes(usize),
-    /// The peer's consent to reach its memory, which it gives when its consumer was told of the
-    /// connection.
+    /// The peer's consent to access its memory, which it gives when its consumer has the event of
+    /// the connection.
     Consent,
 }
 
-/// How much of what has come goes to the consumer.
+/// How many of the messages that have arrived are delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Budget {
-    /// Nothing: whoever looks at the connections in turn will take it.
+    /// None: the poll set delivers them in its turn.
     Nothing,
     /// One message.
     One,
@@ -87,13 +87,13 @@ pub(crate) struct ShmConn {
 #[derive(Default)]
 pub(crate) struct Tx {
     pub producer: Producer,
-    /// Bytes of the oldest request that are in the ring.
+    /// Bytes of the oldest request that are in the ring already.
     pub sent: u32,
-    /// The key that it takes away is.
+    /// Whether the key that it invalidates is in the ring already.
     pub announced: bool,
-    /// It waits.
+    /// What it waits for.
     pub need: Option<SendWait>,
-    /// Counts visits to the peer's memory.
+    /// Number of the last access to the peer's memory.
     pub visits: u64,
 }
 
@@ -101,11 +101,11 @@ pub(crate) struct Tx {
 #[derive(Default)]
 pub(crate) struct Rx {
     pub consumer: Consumer,
-    /// Bytes that have come of the message.
+    /// Bytes of the current message that were delivered.
     pub offset: u32,
-    /// The key that it takes away.
+    /// The key that it invalidates.
     pub invalidate: Option<u32>,
-    /// It has no receive.
+    /// Whether it waits for a receive.
     pub starved: bool,
 }
 
@@ -201,7 +201,8 @@ impl ShmConn {
         let _ = rustix::net::send(&self.watch, &[1], flags);
     }
 
-    /// Wakes the peer if it sleeps and wants to know.
+    /// Notifies the peer in its notify mode: sets its ready bit, or wakes it if it sleeps and waits
+    /// for this.
     #[inline(always)]
     pub(crate) fn notify_peer(&self, what: WakeOn) {
         if self.theirs().doorbell.is_due(what) {
@@ -228,8 +229,8 @@ impl ShmConn {
         self.ours().set_state(EndPhase::Aborted);
     }
 
-    /// Does all that can be done, but for messages that are not to be taken, and goes to sleep if
-    /// no consumer polls and nothing is left.
+    /// Does all that can be done, messages within the budget, and arms the doorbell if no consumer
+    /// polls and nothing is left.
     pub fn run(
         &mut self,
         take: Budget,
@@ -239,7 +240,7 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         let take = if self.in_poll_set { take } else { Budget::All };
         loop {
-            // Before the ring: what the peer sent before it said so is there.
+            // Before the ring is read: what the peer has sent before its phase changed is there.
             let theirs = self.theirs().state();
             self.over = self.ended || !matches!(theirs, EndPhase::Fresh | EndPhase::Open);
             if self.lifecycle.is_established() {
@@ -270,7 +271,7 @@ impl ShmConn {
         Ok(ready && self.rx.consumer.peek(self.segment.incoming())?.is_some())
     }
 
-    /// Whether something came while we went to sleep that is to be done now.
+    /// Whether something has arrived meanwhile that is to be done now.
     fn has_work(&mut self, take: Budget, receiving: bool) -> Result<bool, CloseReason> {
         if !self.lifecycle.is_established() {
             return Ok(false);
@@ -294,8 +295,8 @@ impl ShmConn {
         }
     }
 
-    /// Draws the conclusions from what has changed. `theirs` is what the peer said before the
-    /// ring was looked at, in which messages are `left` or not.
+    /// Acts on what has changed: ends, and what polls check without the lock. `theirs` is the phase
+    /// of the peer before the ring was read, in which messages are `left` or not.
     fn settle(
         &mut self,
         me: &mut QpState,
@@ -310,7 +311,7 @@ impl ShmConn {
             self.ours().set_state(EndPhase::Closed);
             self.wake_peer();
         }
-        // What came before the end is to be delivered first.
+        // Messages that were sent before the end are delivered first.
         if !left
             && (me.receiving || !self.lifecycle.is_established())
             && let Some(down) = self.end(theirs)
@@ -343,7 +344,7 @@ impl ShmConn {
         }
     }
 
-    /// The socket is ready: somebody rang, or it has ended.
+    /// The socket is ready: the peer rang the doorbell, or the socket has ended.
     pub fn ready(
         &mut self,
         events: EventFlags,
@@ -351,7 +352,7 @@ impl ShmConn {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        // That it rang is all there is to a byte; the watch tells of the next one in any case.
+        // The byte carries no data, and epoll reports the next one in any case.
         if self.lifecycle.is_established() && !ends && self.unread < self.max_unread_doorbells {
             self.unread += 1;
             return Ok(());
@@ -368,7 +369,7 @@ impl ShmConn {
                         return Ok(());
                     }
                 }
-                // A socket that was closed with bells unread says so as an error.
+                // A socket that the peer has closed with bytes unread returns an error.
                 _ => {
                     self.ended = true;
                     return self
@@ -403,7 +404,7 @@ impl ShmConn {
         self.execute(me, transfer).unwrap_or(Outcome::Wait)
     }
 
-    /// Whether the oldest request has gone to the peer in part.
+    /// Whether a part of the oldest request was sent.
     pub fn has_sent_part(&self) -> bool {
         self.tx.sent > 0 || self.tx.announced
     }

@@ -1,4 +1,5 @@
-//! Requests into the rings or straight into the peer's memory, and messages out of the rings.
+//! The data path: requests into the rings or straight into the peer's memory, and messages out of
+//! the rings.
 
 use std::hint::black_box;
 
@@ -18,11 +19,12 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
 
-/// Bytes of a visit to the peer's memory: who deregisters memory waits for the end of one.
+/// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
+/// an access.
 const VISIT: u64 = 1 << 20;
 
 impl Tx {
-    /// Whether what the oldest request waits for has come.
+    /// Whether the oldest request waits no longer.
     pub fn has_room(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
         let ring = segment.out();
         match self.need {
@@ -35,7 +37,7 @@ impl Tx {
 }
 
 impl ShmConn {
-    /// Executes a transfer of `me`, which goes on where it was when it had to wait. The keys of
+    /// Executes a transfer of `me`, from where it had to wait if it has begun. The keys of
     /// the local segments were checked in the same read-side section.
     #[inline(always)]
     pub(crate) fn execute(
@@ -195,7 +197,7 @@ impl ShmConn {
                     self.tx.need = Some(SendWait::Consent);
                     return Ok(Outcome::Wait);
                 }
-                // The end is on its way to us.
+                // The peer has ended the connection, which this end notices soon.
                 EndPhase::Closed | EndPhase::Broken | EndPhase::Aborted => {
                     return Ok(Outcome::Wait);
                 }
@@ -216,7 +218,7 @@ impl ShmConn {
         Ok(Outcome::Done)
     }
 
-    /// Executes what is queued, as far as it goes.
+    /// Executes what is queued until a request has to wait.
     pub(crate) fn pump(
         &mut self,
         me: &mut QpState,
@@ -253,8 +255,9 @@ impl ShmConn {
         Ok(())
     }
 
-    /// Takes messages, or one of them, that came whole for receives of one segment, if there is nothing else to
-    /// do: nearly always. False if there is something left that takes [`ShmConn::drain`] and the rest.
+    /// Delivers messages, or one, that are whole and have receives of one segment, if there is
+    /// nothing else to do: nearly always. False if something is left that takes
+    /// [`ShmConn::run`].
     #[inline]
     pub(super) fn take_whole<const ALL: bool>(
         &mut self,
@@ -292,7 +295,7 @@ impl ShmConn {
         true
     }
 
-    /// Whether there is nothing but messages to be looked after.
+    /// Whether there is nothing to do but to deliver whole messages.
     #[inline]
     fn is_plain(&self, me: &QpState) -> bool {
         me.phase == Phase::Connected
@@ -302,7 +305,7 @@ impl ShmConn {
             && self.is_awake()
     }
 
-    /// Takes what has come, as far as there are receives, or one message of it.
+    /// Delivers the messages that have arrived, as far as there are receives, or one of them.
     pub(crate) fn drain(
         &mut self,
         take: Budget,

@@ -1,7 +1,7 @@
-//! FPDUs on their way to one call of the kernel: headers and trailers of our own, payload where
+//! FPDUs that are collected for one call of the kernel: headers and trailers of our own, payload where
 //! the consumer has it. With a checksum the payload is ours too: the consumer's memory may change
 //! between the checksum and the kernel's copy, which is the program's right (a peer that reads a
-//! counter, say) and must not look like a damaged stream to the peer.
+//! counter, say) and must not be a damaged stream to the peer.
 
 use std::os::fd::{AsFd, AsRawFd};
 

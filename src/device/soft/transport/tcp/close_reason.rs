@@ -19,18 +19,18 @@ pub(crate) enum CloseReason {
     Closed,
     /// The transport failed, or the peer vanished.
     Lost,
-    /// The system says why.
+    /// The transport failed with this error of the system.
     Socket(Errno),
-    /// The first message of a peer that was accepted did not come in time.
+    /// The first message of a peer that was accepted did not arrive in time.
     Silent,
     /// Messages of a connection that was ended gracefully were not received in time.
     Late,
-    /// The peer violated the protocol, or asked for what it may not have; with the header of
-    /// what it sent.
+    /// The peer violated the protocol, or asked for what it may not have; with the header of the
+    /// offending message.
     Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
     /// A request of ours failed.
     Request(u64, WcStatus),
-    /// The peer says that we did.
+    /// The peer has sent a Terminate message.
     Terminated(Terminate),
 }
 

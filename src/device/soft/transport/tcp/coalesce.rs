@@ -6,13 +6,13 @@
 //! way, as with an adapter that fetches requests by itself. So:
 //!
 //! * A request that stands alone is sent at once. So are the first of several that come close
-//!   behind each other (data and a flag, say), as their consumer may look for the answer in
+//!   behind each other (data and a flag, say), as their consumer may poll for the answer in
 //!   memory and make no call.
-//! * Of what still follows, requests are gathered. They are sent when there are enough of them,
+//! * Of what still follows, requests are coalesced. They are sent when there are enough of them,
 //!   when the send queue is full, when something of the connection is sent anyway, and when a
 //!   consumer polls and finds nothing, or is about to wait, or posts to many other connections.
-//!   After that a burst that follows soon is gathered from its first request on.
-//! * If no consumer comes by, the thread of the engine sends them after a moment
+//!   After that a burst that follows soon is coalesced from its first request on.
+//! * If no consumer polls, the thread of the engine sends them after a moment
 //!   ([`coalesced`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
 //!   requests are sent at once, twice as many each time.
 
@@ -22,9 +22,9 @@ use crate::device::soft::engine::coalesced::MOMENT;
 
 /// Requests of a burst that are sent at once.
 const FIRST: u32 = 2;
-/// A post so soon after a sending goes on with a burst.
+/// A post within this time after the last sending continues a burst.
 const CLOSE: Duration = Duration::from_micros(2);
-/// The same when what was sent was gathered: the consumer has had completions to look at.
+/// The same after coalesced requests were sent: the consumer had completions to handle.
 const STEADY: Duration = Duration::from_micros(200);
 /// Gathered requests that are sent without waiting for more.
 const MOST: u32 = 64;
@@ -57,7 +57,7 @@ pub(super) struct CoalescePolicy {
     last: Option<Instant>,
     /// Requests of the burst so far that were sent at once.
     run: u32,
-    /// What was sent last was gathered.
+    /// Whether the requests that were sent last were coalesced.
     steady: bool,
     /// Requests that are to be sent at once whatever their pace.
     owed: u32,
@@ -130,7 +130,7 @@ impl CoalescePolicy {
         since.is_some_and(|since| now - since >= MOMENT)
     }
 
-    /// What was sent was late, as no consumer came by.
+    /// The requests were sent late, as no consumer has polled.
     pub fn was_late(&mut self) {
         // Each time it was sent it was halved.
         self.penalty = (self.penalty * 4).clamp(*OWED.start(), *OWED.end());
@@ -180,7 +180,7 @@ mod tests {
             }
         }
 
-        /// Gets it to gather, and how many were sent before.
+        /// Posts until requests are coalesced; gives how many were sent before.
         fn burst(&mut self) -> u32 {
             (0..).find(|_| !self.post(8)).unwrap_or_default()
         }

@@ -299,8 +299,8 @@ impl TcpConn {
             if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
                 return Ok(());
             }
-            // What the socket still holds is all that comes, and there is room for that: the end
-            // that stands behind may be one that does not wait for receives.
+            // Nothing arrives after what the socket still holds, and there is room for that. The
+            // end behind it may be one that does not wait for receives.
             self.rx.hung_up = true;
             self.rx.paused = false;
             self.use_kept(true, me, guard, up)?;

@@ -1,11 +1,11 @@
-//! The last moments of a socket: the rest of what was begun goes out, then the end of the
-//! stream, and what the peer still sends is thrown away until it ends too. A socket that were
+//! The end of a socket: the rest of what was begun is sent, then the end of the stream, and what
+//! the peer still sends is discarded until the peer ends its stream too. A socket that were
 //! closed at once would be reset if anything of the peer were unread, and a reset can destroy
 //! what the peer has not read of ours.
 //!
-//! The peer of a connection that a consumer has ended at once is to be told at once. What was sent
-//! goes first; but a peer that reads nothing, since it has no receives, is told by a reset, and so
-//! is one to which the stream was ended before.
+//! The peer of a connection that a consumer has ended at once is notified at once. What was sent
+//! goes before that; but a peer that reads nothing, since it has no receives, gets a reset, and so
+//! does one to which the stream was ended before.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::device::soft::upcalls::Upcalls;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the peer of an aborted connection may take nothing of what was sent.
 const STALL: Duration = Duration::from_millis(500);
-/// How soon is looked again whether it has.
+/// How soon that is checked again.
 const PACE: Duration = Duration::from_millis(10);
 
 /// Buffers that are thrown away at the very end.
@@ -31,11 +31,11 @@ const DRAIN: usize = 256;
 /// How a socket ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// The peer reads what was sent when it comes to it.
+    /// The peer reads what was sent in its own time.
     Graceful,
-    /// The peer is told in the stream that the consumer has ended the connection.
+    /// A message in the stream notifies the peer that the consumer has ended the connection.
     Aborted,
-    /// The same when the stream was ended before: the peer is told by a reset.
+    /// The same when the stream was ended before: a reset notifies the peer.
     Reset,
 }
 

@@ -1,8 +1,8 @@
 //! A connection over TCP: iWARP between the work queues of a queue pair and a socket.
 //!
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. Small sends may wait a little
-//! to go out together ([`coalesce`], [`batch`]); [`linger`] sees what is left on its way after
-//! the connection has ended.
+//! to go out together ([`coalesce`], [`batch`]); [`linger`] sends what
+//! is left after the connection has ended.
 
 pub(crate) mod batch;
 pub(super) mod close_reason;

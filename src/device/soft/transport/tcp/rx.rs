@@ -1,4 +1,4 @@
-//! Receiving: FPDUs are taken from the socket and their payload goes where it belongs.
+//! Receiving: FPDUs are read from the socket and their payload is placed.
 
 use std::collections::VecDeque;
 
@@ -57,18 +57,18 @@ pub(crate) struct Rx {
     pub paused: bool,
     /// Something has been received.
     pub begun: bool,
-    /// The peer has said that nothing more comes.
+    /// Whether the peer has ended its stream.
     pub ended: bool,
     /// Writes to the socket before that: see [`Tx::writes`](crate::device::soft::transport::tcp::tx::Tx::writes).
     pub writes_at_end: u64,
-    /// The peer has said that nothing more comes, and what the socket still holds is read, however much has to wait
-    /// for receives.
+    /// Whether the peer has ended its stream and what the socket still holds is read, however much
+    /// of it has to wait for receives.
     pub hung_up: bool,
     /// There may be more to read than was read in one turn.
     pub more: bool,
     /// The same, when the backlog is delivered.
     pub unread: bool,
-    /// Bytes that have come of the answer to our oldest read.
+    /// Bytes that have arrived of the response to our oldest read.
     answered: u32,
     /// Answers to expect that are not to reads of the consumer.
     pub uncounted: u32,
@@ -128,7 +128,7 @@ impl Rx {
 }
 
 impl TcpConn {
-    /// Reads the socket and uses what came, up to the end of the stream if it `ends`.
+    /// Reads the socket and uses what has arrived, up to the end of the stream if it `ends`.
     pub(crate) fn receive(
         &mut self,
         ends: bool,
@@ -453,7 +453,7 @@ impl TcpConn {
     /// What the socket is to be watched for.
     pub(crate) fn interest(&self) -> EventFlags {
         let mut events = if self.rx.ended && self.rx.is_waiting() {
-            // A reset is told without being asked for.
+            // The kernel notifies of a reset in any case.
             EventFlags::ET
         } else if self.rx.ended {
             EventFlags::empty()
@@ -471,7 +471,7 @@ impl TcpConn {
     }
 }
 
-/// Whether the message that comes next has a receive.
+/// Whether the next message has a receive.
 fn is_supplied(me: &mut QpState, up: &mut Upcalls) -> Result<bool, CloseReason> {
     match me.supply(up) {
         Supply::Ready => Ok(true),

@@ -42,7 +42,7 @@ pub(crate) struct Response {
     pub request: ReadRequest,
 }
 
-/// How far sending has come.
+/// How far the requests are sent.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     /// The request that is sent next, or being sent.
@@ -55,7 +55,7 @@ struct Position {
     answering: Option<u32>,
     /// Reads that are not answered.
     reads: u32,
-    /// A response may go before a request.
+    /// Whether a response is sent before the next request.
     response_first: bool,
     sequence: TxSequence,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Tx {
     pub responses: VecDeque<Response>,
     /// Requests that are reads, sent and not answered, with their sequence numbers.
     pub reads: VecDeque<(u64, u32)>,
-    /// Bytes that must go out before anything else.
+    /// Bytes that are sent before anything else.
     pending: Vec<u8>,
     /// How many of them did.
     sent: usize,
@@ -77,7 +77,7 @@ pub(crate) struct Tx {
     pub open: bool,
     /// Nothing more is to be sent, or can be.
     pub closed: bool,
-    /// The connection was reset, and the socket has said so already.
+    /// Whether the connection was reset and the socket has returned that error already.
     pub lost: bool,
     /// The socket is full.
     pub blocked: bool,
@@ -148,7 +148,7 @@ impl Tx {
         self.at.sequence.next_read()
     }
 
-    /// What has to go out for the stream to stay whole.
+    /// The bytes that complete the FPDU which is sent in part.
     pub fn take_pending(&mut self) -> Vec<u8> {
         let mut pending = std::mem::take(&mut self.pending);
         pending.drain(..self.sent);
@@ -246,7 +246,7 @@ impl Tx {
     }
 
     /// Builds FPDUs until the batch is full or nothing is left. An error stands behind those
-    /// that were built: it counts when they are gone.
+    /// that were built, counted once they are sent.
     fn build(
         &self,
         round: &mut Round,
@@ -314,7 +314,7 @@ impl Tx {
         Ok(())
     }
 
-    /// The transfer to go on with, if it may be sent yet: not before a bind is executed.
+    /// The transfer to continue, if it may be sent yet: not before a bind is executed.
     fn next_request<'a>(
         &self,
         at: &Position,
@@ -385,7 +385,7 @@ impl Tx {
         Ok(!self.blocked)
     }
 
-    /// An FPDU is on its way.
+    /// An FPDU is sent.
     fn commit(&mut self, frame: &Frame, me: &mut QpState) {
         self.at = frame.after;
         match frame.finishes {
@@ -437,7 +437,7 @@ fn transfer(
                 mo: offset,
             };
             let mut bytes = [0; UNTAGGED_HDR];
-            // A segment is never as long as a header cannot say.
+            // A segment is shorter than the longest that a header can describe.
             let _ = header.encode(len as usize, &mut bytes);
             batch.frame(&bytes, payload, len, crc);
             msn
@@ -480,7 +480,7 @@ fn transfer(
     }
 }
 
-/// The steering tag under which the answer to a read of ours comes: any number does, as long
+/// The steering tag under which the response to a read of ours arrives: any number does, as long
 /// as answers to different reads differ.
 pub(crate) fn sink(number: u64) -> u32 {
     number as u32 | 1 << 31
@@ -513,7 +513,7 @@ fn answer(
         guard,
     )
     .map_err(|fault| {
-        // The peer is told which of its reads it was.
+        // The Terminate message names the read of the peer that has failed.
         let mut offending = [0; READ_REQUEST_HDR];
         read.encode(response.msn, &mut offending);
         CloseReason::Protocol(wire_fault(fault), Some(offending))
