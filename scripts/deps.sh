@@ -11,7 +11,7 @@ build='gcc libc6-dev make lld'
 # What the tests need on top. dapl2-utils brings dtest, and with libdapl2 the original
 # libdat2.so.2, which the tests never load: they name our directory and check with ldd.
 # The last are for the programs and the devices of the virtual machine.
-check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
+check='clang-format g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
 	ibverbs-providers libibverbs-dev librdmacm-dev'
 # What libdat is measured beside (make bench), and what drives it.
 bench='ucx-utils libfabric-bin iproute2 util-linux python3'
