@@ -50,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -58,6 +58,7 @@ help:
 	@echo 'make demo       install what is missing, build, and run a C client and server'
 	@echo 'make check      install what is missing and run the tests, a bounded part of the slow suites'
 	@echo 'make check-long the same, with every suite whole'
+	@echo 'make check-rdma-sys  the layouts of the verbs provider beside the bindings of rdma-sys (needs libclang)'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
 	@echo 'make kill       kill -9 of either side of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
@@ -164,6 +165,12 @@ check:
 check-long:
 	scripts/deps.sh check
 	LONG=1 scripts/check.sh
+
+# In a workspace of its own, and no part of make check: bindgen takes its time.
+check-rdma-sys:
+	scripts/deps.sh check-rdma-sys
+	$(CARGO) test --locked --manifest-path tests/rdma_sys/Cargo.toml \
+		--target-dir '$(or $(CARGO_TARGET_DIR),target)/rdma_sys'
 
 # --- the cost on top of verbs --------------------------------------------------------------
 

@@ -60,10 +60,11 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-wanted=${*:-fmt clippy doc rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm}
+wanted=${*:-fmt c-format clippy doc rust bench-driver loom build ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm}
 make=(make --no-print-directory)
 
 suite fmt cargo fmt --all --check
+suite c-format scripts/c-format.sh
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
 suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
 # The proofs that need Debian's dtest must not be passed over here.

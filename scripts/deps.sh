@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# deps.sh [--list] build|check|bench|bench-verbs: installs the Debian packages (and Rust
-# components) that are missing. Says what it installs; does nothing, and needs no network, when
-# nothing is missing. With --list it only says what is needed.
+# deps.sh [--list] build|check|check-rdma-sys|bench|bench-verbs: installs the Debian packages (and
+# Rust components) that are missing and prints their names; does nothing, and needs no network,
+# when nothing is missing. With --list it only prints what is needed.
 set -eu
 
 # What a build of the libraries and of C programs on them needs.
@@ -11,8 +11,10 @@ build='gcc libc6-dev make lld'
 # What the tests need on top. dapl2-utils brings dtest, and with libdapl2 the original
 # libdat2.so.2, which the tests never load: they name our directory and check with ldd.
 # The last are for the programs and the devices of the virtual machine.
-check='g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
+check='clang-format g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
 	ibverbs-providers libibverbs-dev librdmacm-dev'
+# What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
+check_rdma_sys='libclang-dev pkg-config libibverbs-dev librdmacm-dev'
 # What libdat is measured beside (make bench), and what drives it.
 bench='ucx-utils libfabric-bin iproute2 util-linux python3'
 
@@ -27,9 +29,10 @@ fi
 case "${1-}" in
 build) wanted=$build ;;
 check) wanted="$build $check" ;;
+check-rdma-sys) wanted="$build $check_rdma_sys" ;;
 bench) wanted="$build $bench" ;;
 bench-verbs) wanted="$build $bench_verbs" ;;
-*) echo "usage: $0 [--list] build|check|bench|bench-verbs" >&2; exit 2 ;;
+*) echo "usage: $0 [--list] build|check|check-rdma-sys|bench|bench-verbs" >&2; exit 2 ;;
 esac
 if [ -n "$list" ]; then
 	# shellcheck disable=SC2086 # a list of names

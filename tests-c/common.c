@@ -238,8 +238,7 @@ void expect_nothing(const char *file, int line, DAT_EVD_HANDLE evd)
 	memset(&event, 0, sizeof event);
 	ret = dat_evd_wait(evd, NEVER, 1, &event, &more);
 	if (ret == DAT_SUCCESS)
-		tap_fail(file, line, "event 0x%x where none was due",
-			 (unsigned)event.event_number);
+		tap_fail(file, line, "event 0x%x where none was due", (unsigned)event.event_number);
 	else
 		check_ret(file, line, "dat_evd_wait", ret, DAT_TIMEOUT_EXPIRED);
 }

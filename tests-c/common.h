@@ -22,10 +22,10 @@ enum { SOON = 20 * 1000 * 1000, NEVER = 50 * 1000, SHORTLY = 500 * 1000, AT_ONCE
 /* A call gives this type of code (DAT_SUCCESS or another one), whatever its subtype. */
 #define CHECK_RET(call, type) ((void)check_ret(__FILE__, __LINE__, #call, (call), (type)))
 /* The same, and without it the rest of the test makes no sense. */
-#define REQUIRE_RET(call, type)                                             \
-	do {                                                                \
-		if (!check_ret(__FILE__, __LINE__, #call, (call), (type)))  \
-			tap_bail();                                         \
+#define REQUIRE_RET(call, type)                                            \
+	do {                                                               \
+		if (!check_ret(__FILE__, __LINE__, #call, (call), (type))) \
+			tap_bail();                                        \
 	} while (0)
 #define OK(call) REQUIRE_RET(call, DAT_SUCCESS)
 /* Type and subtype. */

@@ -245,8 +245,8 @@ static double measure(uint32_t what, uint32_t size, uint32_t count, uint32_t win
 	tell(&o);
 	answer = told();
 	if (bad || answer.failed)
-		die("wrong data: %u at the client, %u at the server (operation %u, %u bytes)",
-		    bad, answer.failed, what, size);
+		die("wrong data: %u at the client, %u at the server (operation %u, %u bytes)", bad,
+		    answer.failed, what, size);
 	return took;
 }
 
@@ -300,8 +300,7 @@ static int run_server(char *ia_name, DAT_CONN_QUAL qualifier)
 	printf("server: IA %s, qualifier %" PRIu64 "\n", ia_name, (uint64_t)qualifier);
 	fflush(stdout);
 
-	check(dat_evd_wait(request_in_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more),
-	      "dat_evd_wait");
+	check(dat_evd_wait(request_in_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more), "dat_evd_wait");
 	cr = event.event_data.cr_arrival_event_data.cr_handle;
 	check(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), "dat_cr_query");
 	learn_window(param.private_data, param.private_data_size);
@@ -348,7 +347,8 @@ static void table(bool quick)
 	for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
 		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 			uint32_t size = sizes[i];
-			uint32_t pings = (size <= 4096 ? 2000 : size <= 65536 ? 500 : 100) / less;
+			uint32_t most = size <= 4096 ? 2000 : size <= 65536 ? 500 : 100;
+			uint32_t pings = most / less;
 			uint32_t streamed = (size <= 65536 ? 4000 : (256 << 20) / size) / less;
 			double latency, took;
 

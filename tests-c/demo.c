@@ -44,6 +44,7 @@ void check(DAT_RETURN ret, const char *call)
 	die("%s: %s %s (0x%08x)", call, major, minor, (unsigned)ret);
 }
 
+/* clang-format off */
 const char *event_name(DAT_EVENT_NUMBER number)
 {
 	switch (number) {
@@ -57,6 +58,7 @@ const char *event_name(DAT_EVENT_NUMBER number)
 	default: return "unexpected event";
 	}
 }
+/* clang-format on */
 
 /* --- events ------------------------------------------------------------------------------- */
 
@@ -206,10 +208,10 @@ void set_up(char *ia_name)
 	attr.max_request_dtos = QUEUE;
 	attr.max_recv_iov = 1;
 	attr.max_request_iov = 1;
-	attr.max_rdma_read_in = limits.max_rdma_read_per_ep_in < READS ?
-					limits.max_rdma_read_per_ep_in : READS;
-	attr.max_rdma_read_out = limits.max_rdma_read_per_ep_out < READS ?
-					 limits.max_rdma_read_per_ep_out : READS;
+	attr.max_rdma_read_in =
+		limits.max_rdma_read_per_ep_in < READS ? limits.max_rdma_read_per_ep_in : READS;
+	attr.max_rdma_read_out =
+		limits.max_rdma_read_per_ep_out < READS ? limits.max_rdma_read_per_ep_out : READS;
 	attr.max_rdma_read_iov = 1;
 	attr.max_rdma_write_iov = 1;
 	check(dat_ep_create(ia, pz, recv_evd, request_evd, connect_evd, &attr, &ep),

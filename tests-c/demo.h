@@ -10,10 +10,10 @@
 #include <dat/udat.h>
 
 enum {
-	WINDOW = 8,		/* operations in flight when bandwidth is measured */
-	MAX_SIZE = 1 << 20,	/* bytes of the largest operation */
-	QUEUE = 2 * WINDOW,	/* room of the queues */
-	READS = 4,		/* RDMA reads in flight */
+	WINDOW = 8, /* operations in flight when bandwidth is measured */
+	MAX_SIZE = 1 << 20, /* bytes of the largest operation */
+	QUEUE = 2 * WINDOW, /* room of the queues */
+	READS = 4, /* RDMA reads in flight */
 	SECONDS = 1000000,
 };
 
@@ -22,7 +22,7 @@ struct order {
 	uint32_t what;
 	uint32_t size;
 	uint32_t count;
-	uint32_t failed;	/* in answers */
+	uint32_t failed; /* in answers */
 };
 
 /* Where the peer may write and read; travels as private data, big-endian. */
@@ -36,8 +36,8 @@ struct window {
 /* Registered memory. All messages, orders too, arrive in the slots of `inbox`, one after the
  * other; a slot is posted again as soon as its message was looked at. */
 struct memory {
-	char source[WINDOW][MAX_SIZE];	/* what we send and write, and what the peer reads */
-	char landing[WINDOW][MAX_SIZE];	/* what the peer writes, and what we read */
+	char source[WINDOW][MAX_SIZE]; /* what we send and write, and what the peer reads */
+	char landing[WINDOW][MAX_SIZE]; /* what the peer writes, and what we read */
 	char inbox[WINDOW][MAX_SIZE];
 	struct order order;
 };

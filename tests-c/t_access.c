@@ -184,8 +184,8 @@ static void local__other_zone(void)
 /* What each post makes of a segment; a receive shows it when a message comes. */
 static void refused_by_every_post(DAT_LMR_TRIPLET (*bad)(void), DAT_RETURN type)
 {
-	DAT_RETURN (*const posts[])(DAT_LMR_TRIPLET) = { send_from, recv_into, write_from,
-							 read_into };
+	typedef DAT_RETURN post(DAT_LMR_TRIPLET);
+	static post *const posts[] = { send_from, recv_into, write_from, read_into };
 
 	for (int i = 0; i < 4; i++) {
 		DAT_LMR_TRIPLET good;
@@ -341,8 +341,7 @@ static void read_denied(DAT_RMR_CONTEXT key, void *at)
 	DAT_RMR_TRIPLET remote = dx_remote(key, at, 8);
 
 	memset(ma.at, 0, 8);
-	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote,
-				 DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
 	both_broken();
 	for (int i = 0; i < 8; i++)
@@ -376,8 +375,7 @@ static void remote__write_without_privilege(void)
 	struct mem mem;
 
 	up();
-	mem = make_mem(&p.b, 4096,
-		       LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_READ_FLAG);
+	mem = make_mem(&p.b, 4096, LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_READ_FLAG);
 	write_denied(mem.remote, mem.at);
 	untouched(mem.at, 8);
 	down();
@@ -428,8 +426,7 @@ static void remote__read_without_privilege(void)
 	struct mem mem;
 
 	up();
-	mem = make_mem(&p.b, 4096,
-		       LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+	mem = make_mem(&p.b, 4096, LOCAL_READ | LOCAL_WRITE | DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
 	fill(mem.at, 8, 1);
 	read_denied(mem.remote, mem.at);
 	down();

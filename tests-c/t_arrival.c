@@ -104,7 +104,7 @@ static DAT_UINT64 next_by_poll(void)
 static DAT_UINT64 next_by_wait(void)
 {
 	return EXPECT(b.recv_evd, DAT_DTO_COMPLETION_EVENT)
-			.event_data.dto_completion_event_data.user_cookie.as_64;
+		.event_data.dto_completion_event_data.user_cookie.as_64;
 }
 
 /* Waits, then sees what there is, as programs do. */

@@ -79,16 +79,14 @@ static void cno_create__and_query(void)
 	OK(dat_get_handle_type(cno, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CNO);
 	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_cno_query(cno, (DAT_CNO_PARAM_MASK)0x40000, &param),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cno_query(cno, (DAT_CNO_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
 	down();
 }
 
 static void cno_create__arguments(void)
 {
 	up();
-	CHECK_RET(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, NULL),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, NULL), DAT_INVALID_PARAMETER);
 	CHECK_CODE(dat_cno_create(DAT_HANDLE_NULL, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
 	down();

@@ -50,8 +50,8 @@ static void ep_connect__address_family_unknown(void)
 	struct sockaddr strange = { .sa_family = 213 };
 
 	up();
-	CHECK_EITHER(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0,
-				    NULL, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+	CHECK_EITHER(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0, NULL,
+				    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
 		     DAT_INVALID_ADDRESS, DAT_INVALID_PARAMETER);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	down();
@@ -167,8 +167,7 @@ static void ep_connect__without_a_connect_evd(void)
 	up();
 	attr = ep_attr(&a);
 	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, DAT_HANDLE_NULL, &attr, &ep));
-	CHECK_EITHER(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE,
-		     DAT_INVALID_STATE);
+	CHECK_EITHER(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE, DAT_INVALID_STATE);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);
 	down();
 }
@@ -236,8 +235,8 @@ static struct silent make_silent(const struct sockaddr *host)
 {
 	struct sockaddr_storage at = { 0 };
 	struct sockaddr *name = (struct sockaddr *)(void *)&at;
-	socklen_t size = host->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-						    : sizeof(struct sockaddr_in6);
+	socklen_t size = host->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
+						      sizeof(struct sockaddr_in6);
 	struct silent silent;
 
 	memcpy(&at, host, size);
@@ -369,8 +368,7 @@ static void ep_dup_connect__to_the_same_peer(void)
 	dup_a = make_ep(&a, NULL);
 	dup_b = make_ep(&b, NULL);
 	OK(dat_ep_dup_connect(dup_a, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT));
-	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT)
-			  .event_data.cr_arrival_event_data;
+	request = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
 	CHECK_EQ(request.conn_qual, qualifier);
 	OK(dat_cr_accept(request.cr_handle, dup_b, 0, NULL));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -395,8 +393,7 @@ static void ep_dup_connect__refused(void)
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_dup_connect(ep_a, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
 		  DAT_INVALID_STATE);
-	CHECK_RET(dat_ep_dup_connect(other, DAT_HANDLE_NULL, SOON, 0, NULL,
-				     DAT_QOS_BEST_EFFORT),
+	CHECK_RET(dat_ep_dup_connect(other, DAT_HANDLE_NULL, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
 		  DAT_INVALID_HANDLE);
 	CHECK_EQ(ep_state(other), DAT_EP_STATE_UNCONNECTED);
 	down();

@@ -147,8 +147,7 @@ static void ep_disconnect__graceful_finishes_requests(void)
 		DAT_LMR_TRIPLET send = dx_local(from.local, from.at + i * 65536, 65536);
 
 		OK(dat_ep_post_recv(ep_b, 1, &recv, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
-		OK(dat_ep_post_send(ep_a, 1, &send, cookie(100 + i),
-				    DAT_COMPLETION_DEFAULT_FLAG));
+		OK(dat_ep_post_send(ep_a, 1, &send, cookie(100 + i), DAT_COMPLETION_DEFAULT_FLAG));
 	}
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
 	for (DAT_UINT64 i = 0; i < COUNT; i++) {
@@ -253,8 +252,7 @@ static void ep_disconnect__posts_are_flushed_at_once(void)
 	OK(dat_ep_post_rdma_write(ep_a, 1, &local, cookie(4), &remote,
 				  DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a.request_evd, 4, DAT_DTO_ERR_FLUSHED);
-	OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(5), &remote,
-				 DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(5), &remote, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a.request_evd, 5, DAT_DTO_ERR_FLUSHED);
 	down();
 }

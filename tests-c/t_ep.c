@@ -53,15 +53,13 @@ static void ep_query__addresses_of_a_connection(void)
 	CHECK_EQ(param.ep_state, DAT_EP_STATE_CONNECTED);
 	REQUIRE(param.remote_ia_address_ptr != NULL);
 	REQUIRE(param.local_ia_address_ptr != NULL);
-	CHECK_EQ(param.remote_ia_address_ptr->sa_family,
-		 pair.b.attr.ia_address_ptr->sa_family);
+	CHECK_EQ(param.remote_ia_address_ptr->sa_family, pair.b.attr.ia_address_ptr->sa_family);
 	CHECK_EQ(param.local_ia_address_ptr->sa_family, pair.a.attr.ia_address_ptr->sa_family);
 	memset(&param, 0, sizeof param);
 	OK(dat_ep_query(pair.ep_b, DAT_EP_FIELD_ALL, &param));
 	CHECK_EQ(param.ep_state, DAT_EP_STATE_CONNECTED);
 	REQUIRE(param.remote_ia_address_ptr != NULL);
-	CHECK_EQ(param.remote_ia_address_ptr->sa_family,
-		 pair.a.attr.ia_address_ptr->sa_family);
+	CHECK_EQ(param.remote_ia_address_ptr->sa_family, pair.a.attr.ia_address_ptr->sa_family);
 	pair_down(&pair);
 }
 

@@ -6,8 +6,8 @@
 
 static DAT_RETURN create(const struct rig *rig, const DAT_EP_ATTR *attr, DAT_EP_HANDLE *ep)
 {
-	return dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
-			     rig->connect_evd, attr, ep);
+	return dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd, rig->connect_evd,
+			     attr, ep);
 }
 
 static void ep_create__unconnected(void)
@@ -90,14 +90,14 @@ static void ep_create__limits_of_the_ia(void)
 }
 
 /* One attribute beyond its limit. */
-#define BEYOND(field, limit)                                                                  \
-	do {                                                                                  \
-		DAT_EP_ATTR attr_ = ep_attr(&rig);                                            \
-		DAT_EP_HANDLE ep_;                                                            \
-		attr_.field = (limit) + 1;                                                    \
-		if (attr_.field > (limit))                                                    \
-			CHECK_EITHER(create(&rig, &attr_, &ep_), DAT_INVALID_PARAMETER,       \
-				     DAT_INSUFFICIENT_RESOURCES);                             \
+#define BEYOND(field, limit)                                                            \
+	do {                                                                            \
+		DAT_EP_ATTR attr_ = ep_attr(&rig);                                      \
+		DAT_EP_HANDLE ep_;                                                      \
+		attr_.field = (limit) + 1;                                              \
+		if (attr_.field > (limit))                                              \
+			CHECK_EITHER(create(&rig, &attr_, &ep_), DAT_INVALID_PARAMETER, \
+				     DAT_INSUFFICIENT_RESOURCES);                       \
 	} while (0)
 
 static void ep_create__beyond_the_limits(void)
@@ -155,9 +155,9 @@ static void ep_create__quality_not_offered(void)
 	rig_up(&rig);
 	attr = ep_attr(&rig);
 	attr.qos = DAT_QOS_PREMIUM;
-	CHECK_RET(create(&rig, &attr, &ep),
-		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
-								     DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(create(&rig, &attr, &ep), rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ?
+						    DAT_SUCCESS :
+						    DAT_MODEL_NOT_SUPPORTED);
 	rig_down(&rig);
 }
 
@@ -197,15 +197,13 @@ static void ep_create__handles(void)
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.pz, rig.request_evd, rig.connect_evd, NULL,
 				&ep),
 		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.pz, rig.connect_evd, NULL,
-				&ep),
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.pz, rig.connect_evd, NULL, &ep),
 		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.pz, NULL,
-				&ep),
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.pz, NULL, &ep),
 		  DAT_INVALID_HANDLE);
 	/* EVDs of the wrong kind. */
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.cr_evd, rig.request_evd, rig.connect_evd,
-				NULL, &ep),
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.cr_evd, rig.request_evd, rig.connect_evd, NULL,
+				&ep),
 		  DAT_INVALID_HANDLE);
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.cr_evd, rig.connect_evd, NULL,
 				&ep),
@@ -225,10 +223,10 @@ static void ep_create__objects_of_another_ia(void)
 
 	rig_up(&rig);
 	rig_up(&other);
-	CHECK(dat_ep_create(rig.ia, other.pz, rig.recv_evd, rig.request_evd, rig.connect_evd,
-			    NULL, &ep) != DAT_SUCCESS);
-	CHECK(dat_ep_create(rig.ia, rig.pz, other.recv_evd, rig.request_evd, rig.connect_evd,
-			    NULL, &ep) != DAT_SUCCESS);
+	CHECK(dat_ep_create(rig.ia, other.pz, rig.recv_evd, rig.request_evd, rig.connect_evd, NULL,
+			    &ep) != DAT_SUCCESS);
+	CHECK(dat_ep_create(rig.ia, rig.pz, other.recv_evd, rig.request_evd, rig.connect_evd, NULL,
+			    &ep) != DAT_SUCCESS);
 	rig_down(&rig);
 	rig_down(&other);
 }

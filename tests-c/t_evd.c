@@ -108,8 +108,7 @@ static void evd_create__merged_kinds_as_the_matrix_says(void)
 			if (rig.provider.evd_stream_merging_supported[i][j])
 				CHECK_RET(ret, DAT_SUCCESS);
 			else
-				CHECK_EITHER(ret, DAT_INVALID_PARAMETER,
-					     DAT_MODEL_NOT_SUPPORTED);
+				CHECK_EITHER(ret, DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
 		}
 	rig_down(&rig);
 }
@@ -161,8 +160,7 @@ static void evd_query__arguments(void)
 	DAT_EVD_PARAM param;
 
 	CHECK_RET(dat_evd_query(evd, DAT_EVD_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_evd_query(evd, (DAT_EVD_PARAM_MASK)0x40000, &param),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_query(evd, (DAT_EVD_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 

@@ -160,8 +160,7 @@ static void evd_wait__threshold_out_of_range(void)
 	OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
 	CHECK_RET(dat_evd_wait(evd, 0, 0, &event, &more), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_wait(evd, 0, -1, &event, &more), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_evd_wait(evd, 0, param.evd_qlen + 1, &event, &more),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(evd, 0, param.evd_qlen + 1, &event, &more), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_wait(evd, 0, param.evd_qlen, &event, &more), DAT_TIMEOUT_EXPIRED);
 	down();
 }

@@ -20,8 +20,7 @@ static DAT_RETURN create(const struct rig *rig, DAT_EVD_HANDLE recv_evd,
 
 	attr.recv_completion_flags = recv_flags;
 	attr.request_completion_flags = request_flags;
-	return dat_ep_create(rig->ia, rig->pz, recv_evd, request_evd, rig->connect_evd, &attr,
-			     &ep);
+	return dat_ep_create(rig->ia, rig->pz, recv_evd, request_evd, rig->connect_evd, &attr, &ep);
 }
 
 static DAT_EVD_HANDLE dto_evd(const struct rig *rig)
@@ -62,8 +61,7 @@ static void attribute__request_flags(void)
 
 	rig_up(&rig);
 	for (int i = 0; i < 3; i++)
-		CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, dto_evd(&rig), good[i]),
-			  DAT_SUCCESS);
+		CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, dto_evd(&rig), good[i]), DAT_SUCCESS);
 	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, dto_evd(&rig), (DAT_COMPLETION_FLAGS)0x20),
 		  DAT_INVALID_PARAMETER);
 	rig_down(&rig);
@@ -86,8 +84,7 @@ static void attribute__shows_in_the_evd(void)
 	CHECK_EQ(config_of(solicited), DAT_EVD_STATE_CONFIG_SOLICITED);
 	attr = ep_attr(&rig);
 	attr.recv_completion_flags = THRESHOLD;
-	OK(dat_ep_create(rig.ia, rig.pz, threshold, rig.request_evd, rig.connect_evd, &attr,
-			 &ep));
+	OK(dat_ep_create(rig.ia, rig.pz, threshold, rig.request_evd, rig.connect_evd, &attr, &ep));
 	CHECK_EQ(config_of(threshold), DAT_EVD_STATE_CONFIG_THRESHOLD);
 	/* It goes with the endpoint. */
 	OK(dat_ep_free(ep));
@@ -167,8 +164,7 @@ static void sharing__with_other_streams(void)
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep),
 		  DAT_INVALID_PARAMETER);
 	attr.request_completion_flags = THRESHOLD;
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep),
-		  DAT_SUCCESS);
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep), DAT_SUCCESS);
 	attr.request_completion_flags = DEFAULT;
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, evd, evd, evd, &attr, &ep), DAT_SUCCESS);
 	rig_down(&rig);
@@ -205,8 +201,7 @@ static void operation__rdma_flags(void)
 		CHECK_RET(a_reads(0, 0, 8, i, flags), want);
 		/* Retires what was suppressed. */
 		OK(a_writes(0, 0, 8, 99, DEFAULT));
-		for (int signalled = i & (SUPPRESS | SOLICITED) ? 0 : 2; signalled > 0;
-		     signalled--)
+		for (int signalled = i & (SUPPRESS | SOLICITED) ? 0 : 2; signalled > 0; signalled--)
 			EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
 		EXPECT_DTO(p.a.request_evd, 99, DAT_DTO_SUCCESS);
 	}

@@ -88,12 +88,10 @@ static void consumer_context__of_every_object(void)
 		CHECK_RET(dat_get_consumer_context(objects[i].handle, &context), DAT_SUCCESS);
 		CHECK_EQ(context.as_64, 0x8877665544332200 + (unsigned)i);
 		/* Another one takes its place. */
-		CHECK_RET(dat_set_consumer_context(objects[i].handle, cookie(~0ull)),
-			  DAT_SUCCESS);
+		CHECK_RET(dat_set_consumer_context(objects[i].handle, cookie(~0ull)), DAT_SUCCESS);
 		CHECK_RET(dat_get_consumer_context(objects[i].handle, &context), DAT_SUCCESS);
 		CHECK_EQ(context.as_64, ~0ull);
-		CHECK_RET(dat_get_consumer_context(objects[i].handle, NULL),
-			  DAT_INVALID_PARAMETER);
+		CHECK_RET(dat_get_consumer_context(objects[i].handle, NULL), DAT_INVALID_PARAMETER);
 	}
 	rig_down(&rig);
 }

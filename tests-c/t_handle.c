@@ -125,9 +125,28 @@ static void check_other_type(call_fn call, DAT_HANDLE handle)
 static void check_call(call_fn call, DAT_HANDLE_TYPE type, bool any)
 {
 	static const uintptr_t wild[] = {
-		1, 2, 3, 4, 7, 8, 16, 63, 64, 255, 256, 4096, 0x7fffffff, 0x80000000,
-		0xffffffff, 0x100000000, 0x7fffffffffff, 0x800000000000, 0x8000000000000000,
-		0xdeadbeefdeadbeef, 0xfffffffffffffff8, 0xffffffffffffffff,
+		1,
+		2,
+		3,
+		4,
+		7,
+		8,
+		16,
+		63,
+		64,
+		255,
+		256,
+		4096,
+		0x7fffffff,
+		0x80000000,
+		0xffffffff,
+		0x100000000,
+		0x7fffffffffff,
+		0x800000000000,
+		0x8000000000000000,
+		0xdeadbeefdeadbeef,
+		0xfffffffffffffff8,
+		0xffffffffffffffff,
 	};
 	char on_stack[256];
 	void *on_heap = calloc(1, 4096);
@@ -159,8 +178,7 @@ static void check_call(call_fn call, DAT_HANDLE_TYPE type, bool any)
 			check_one("beside a handle", call, (DAT_HANDLE)(value - off));
 		}
 		check_one("far from a handle", call, (DAT_HANDLE)(value + (1 << 20)));
-		check_one("a handle and high bits", call,
-			  (DAT_HANDLE)(value | 0x4000000000000000));
+		check_one("a handle and high bits", call, (DAT_HANDLE)(value | 0x4000000000000000));
 		if (!any && live[i].type != type)
 			check_other_type(call, live[i].handle);
 	}
@@ -203,134 +221,131 @@ static DAT_EVENT software_event(void)
 	return event;
 }
 
-#define CALLS(X)                                                                               \
-	X(ia_close, IA, , dat_ia_close(h, DAT_CLOSE_ABRUPT_FLAG))                              \
-	X(ia_query, IA, DAT_EVD_HANDLE o, dat_ia_query(h, &o, 0, NULL, 0, NULL))               \
-	X(pz_create, IA, DAT_PZ_HANDLE o, dat_pz_create(h, &o))                                \
-	X(pz_query, PZ, DAT_PZ_PARAM o, dat_pz_query(h, DAT_PZ_FIELD_ALL, &o))                 \
-	X(pz_free, PZ, , dat_pz_free(h))                                                       \
-	X(lmr_create_ia, IA, DAT_LMR_HANDLE o,                                                 \
-	  dx_lmr_create(h, DAT_MEM_TYPE_VIRTUAL, region(), 8, rig.pz, DAT_MEM_PRIV_ALL_FLAG,   \
-			&o, NULL, NULL, NULL, NULL))                                           \
-	X(lmr_create_pz, PZ, DAT_LMR_HANDLE o,                                                 \
-	  dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, region(), 8, h, DAT_MEM_PRIV_ALL_FLAG,   \
-			&o, NULL, NULL, NULL, NULL))                                           \
-	X(lmr_query, LMR, DAT_LMR_PARAM o, dat_lmr_query(h, DAT_LMR_FIELD_ALL, &o))            \
-	X(lmr_free, LMR, , dat_lmr_free(h))                                                    \
-	X(lmr_sync_rdma_read, IA, DAT_LMR_TRIPLET t = segment(),                               \
-	  dat_lmr_sync_rdma_read(h, &t, 1))                                                    \
-	X(lmr_sync_rdma_write, IA, DAT_LMR_TRIPLET t = segment(),                              \
-	  dat_lmr_sync_rdma_write(h, &t, 1))                                                   \
-	X(evd_create, IA, DAT_EVD_HANDLE o,                                                    \
-	  dat_evd_create(h, 8, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &o))                         \
-	X(evd_query, EVD, DAT_EVD_PARAM o, dat_evd_query(h, DAT_EVD_FIELD_ALL, &o))            \
-	X(evd_modify_cno, EVD, , dat_evd_modify_cno(h, DAT_HANDLE_NULL))                       \
-	X(evd_enable, EVD, , dat_evd_enable(h))                                                \
-	X(evd_disable, EVD, , dat_evd_disable(h))                                              \
-	X(evd_set_unwaitable, EVD, , dat_evd_set_unwaitable(h))                                \
-	X(evd_clear_unwaitable, EVD, , dat_evd_clear_unwaitable(h))                            \
-	X(evd_resize, EVD, , dat_evd_resize(h, 100))                                           \
-	X(evd_wait, EVD, DAT_EVENT o; DAT_COUNT more, dat_evd_wait(h, 0, 1, &o, &more))        \
-	X(evd_dequeue, EVD, DAT_EVENT o, dat_evd_dequeue(h, &o))                               \
-	X(evd_post_se, EVD, DAT_EVENT e = software_event(), dat_evd_post_se(h, &e))            \
-	X(evd_free, EVD, , dat_evd_free(h))                                                    \
-	X(cno_create, IA, DAT_CNO_HANDLE o,                                                    \
-	  dat_cno_create(h, DAT_OS_WAIT_PROXY_AGENT_NULL, &o))                                 \
-	X(cno_query, CNO, DAT_CNO_PARAM o, dat_cno_query(h, DAT_CNO_FIELD_ALL, &o))            \
-	X(cno_modify_agent, CNO, , dat_cno_modify_agent(h, DAT_OS_WAIT_PROXY_AGENT_NULL))      \
-	X(cno_wait, CNO, DAT_EVD_HANDLE o, dat_cno_wait(h, 0, &o))                             \
-	X(cno_free, CNO, , dat_cno_free(h))                                                    \
-	X(psp_create_ia, IA, DAT_PSP_HANDLE o,                                                 \
-	  dat_psp_create(h, 7, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &o))                         \
-	X(psp_create_evd, EVD, DAT_PSP_HANDLE o,                                               \
-	  dat_psp_create(rig.ia, 7, h, DAT_PSP_CONSUMER_FLAG, &o))                             \
-	X(psp_create_any_ia, IA, DAT_PSP_HANDLE o; DAT_CONN_QUAL q,                            \
-	  dat_psp_create_any(h, &q, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &o))                    \
-	X(psp_create_any_evd, EVD, DAT_PSP_HANDLE o; DAT_CONN_QUAL q,                          \
-	  dat_psp_create_any(rig.ia, &q, h, DAT_PSP_CONSUMER_FLAG, &o))                        \
-	X(psp_query, PSP, DAT_PSP_PARAM o, dat_psp_query(h, DAT_PSP_FIELD_ALL, &o))            \
-	X(psp_free, PSP, , dat_psp_free(h))                                                    \
-	X(cr_query, CR, DAT_CR_PARAM o, dat_cr_query(h, DAT_CR_FIELD_ALL, &o))                 \
-	X(cr_accept_cr, CR, , dat_cr_accept(h, ep, 0, NULL))                                   \
-	X(cr_accept_ep, EP, , dat_cr_accept(cr, h, 0, NULL))                                   \
-	X(cr_reject, CR, , dx_cr_reject(h))                                                    \
-	X(cr_handoff, CR, , dat_cr_handoff(h, 7))                                              \
-	X(ep_create_ia, IA, DAT_EP_HANDLE o,                                                   \
-	  dat_ep_create(h, rig.pz, rig.recv_evd, rig.request_evd, rig.connect_evd, NULL, &o))  \
-	X(ep_query, EP, DAT_EP_PARAM o, dat_ep_query(h, DAT_EP_FIELD_ALL, &o))                 \
-	X(ep_modify, EP, DAT_EP_PARAM o = { 0 },                                               \
-	  dat_ep_modify(h, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &o))                            \
-	X(ep_get_status, EP, DAT_EP_STATE o, dat_ep_get_status(h, &o, NULL, NULL))             \
-	X(ep_connect, EP, , try_connect(h, &rig, qualifier, SOON))                             \
-	X(ep_dup_connect, EP, ,                                                                \
-	  dat_ep_dup_connect(h, ep, SOON, 0, NULL, DAT_QOS_BEST_EFFORT))                       \
-	X(ep_disconnect, EP, , dat_ep_disconnect(h, DAT_CLOSE_ABRUPT_FLAG))                    \
-	X(ep_reset, EP, , dat_ep_reset(h))                                                     \
-	X(ep_free, EP, , dat_ep_free(h))                                                       \
-	X(ep_recv_query, EP, DAT_COUNT n; DAT_COUNT span, dat_ep_recv_query(h, &n, &span))     \
-	X(ep_set_watermark, EP, , dat_ep_set_watermark(h, 5, 5))                               \
-	X(ep_post_send, EP, DAT_LMR_TRIPLET t = segment(),                                     \
-	  dat_ep_post_send(h, 1, &t, cookie(1), DAT_COMPLETION_DEFAULT_FLAG))                  \
-	X(ep_post_recv, EP, DAT_LMR_TRIPLET t = segment(),                                     \
-	  dat_ep_post_recv(h, 1, &t, cookie(1), DAT_COMPLETION_DEFAULT_FLAG))                  \
-	X(ep_post_rdma_write, EP, DAT_LMR_TRIPLET t = segment(); DAT_RMR_TRIPLET r = range(),  \
-	  dat_ep_post_rdma_write(h, 1, &t, cookie(1), &r, DAT_COMPLETION_DEFAULT_FLAG))        \
-	X(ep_post_rdma_read, EP, DAT_LMR_TRIPLET t = segment(); DAT_RMR_TRIPLET r = range(),   \
-	  dat_ep_post_rdma_read(h, 1, &t, cookie(1), &r, DAT_COMPLETION_DEFAULT_FLAG))         \
-	X(rmr_create, PZ, DAT_RMR_HANDLE o, dat_rmr_create(h, &o))                             \
-	X(rmr_query, RMR, DAT_RMR_PARAM o, dat_rmr_query(h, DAT_RMR_FIELD_ALL, &o))            \
-	X(rmr_bind, RMR, DAT_LMR_TRIPLET t = segment(); DAT_RMR_CONTEXT o,                     \
-	  dx_rmr_bind(h, mem.lmr, &t, DAT_MEM_PRIV_ALL_FLAG, ep, cookie(1),                    \
-		      DAT_COMPLETION_DEFAULT_FLAG, &o))                                        \
-	X(rmr_free, RMR, , dat_rmr_free(h))                                                    \
-	X(rsp_create, IA, DAT_RSP_HANDLE o, dat_rsp_create(h, 7, ep, rig.cr_evd, &o))          \
-	X(rsp_query, RSP, DAT_RSP_PARAM o, dat_rsp_query(h, DAT_RSP_FIELD_ALL, &o))            \
-	X(rsp_free, RSP, , dat_rsp_free(h))                                                    \
-	X(srq_create, IA, DAT_SRQ_HANDLE o; DAT_SRQ_ATTR a = { 0 },                            \
-	  dat_srq_create(h, rig.pz, &a, &o))                                                   \
-	X(srq_query, SRQ, DAT_SRQ_PARAM o, dat_srq_query(h, DAT_SRQ_FIELD_ALL, &o))            \
-	X(srq_post_recv, SRQ, DAT_LMR_TRIPLET t = segment(),                                   \
-	  dat_srq_post_recv(h, 1, &t, cookie(1)))                                              \
-	X(srq_resize, SRQ, , dat_srq_resize(h, 100))                                           \
-	X(srq_set_lw, SRQ, , dat_srq_set_lw(h, 1))                                             \
+#define CALLS(X)                                                                                   \
+	X(ia_close, IA, , dat_ia_close(h, DAT_CLOSE_ABRUPT_FLAG))                                  \
+	X(ia_query, IA, DAT_EVD_HANDLE o, dat_ia_query(h, &o, 0, NULL, 0, NULL))                   \
+	X(pz_create, IA, DAT_PZ_HANDLE o, dat_pz_create(h, &o))                                    \
+	X(pz_query, PZ, DAT_PZ_PARAM o, dat_pz_query(h, DAT_PZ_FIELD_ALL, &o))                     \
+	X(pz_free, PZ, , dat_pz_free(h))                                                           \
+	X(lmr_create_ia, IA, DAT_LMR_HANDLE o,                                                     \
+	  dx_lmr_create(h, DAT_MEM_TYPE_VIRTUAL, region(), 8, rig.pz, DAT_MEM_PRIV_ALL_FLAG, &o,   \
+			NULL, NULL, NULL, NULL))                                                   \
+	X(lmr_create_pz, PZ, DAT_LMR_HANDLE o,                                                     \
+	  dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, region(), 8, h, DAT_MEM_PRIV_ALL_FLAG, &o,   \
+			NULL, NULL, NULL, NULL))                                                   \
+	X(lmr_query, LMR, DAT_LMR_PARAM o, dat_lmr_query(h, DAT_LMR_FIELD_ALL, &o))                \
+	X(lmr_free, LMR, , dat_lmr_free(h))                                                        \
+	X(lmr_sync_rdma_read, IA, DAT_LMR_TRIPLET t = segment(), dat_lmr_sync_rdma_read(h, &t, 1)) \
+	X(lmr_sync_rdma_write, IA, DAT_LMR_TRIPLET t = segment(),                                  \
+	  dat_lmr_sync_rdma_write(h, &t, 1))                                                       \
+	X(evd_create, IA, DAT_EVD_HANDLE o,                                                        \
+	  dat_evd_create(h, 8, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &o))                             \
+	X(evd_query, EVD, DAT_EVD_PARAM o, dat_evd_query(h, DAT_EVD_FIELD_ALL, &o))                \
+	X(evd_modify_cno, EVD, , dat_evd_modify_cno(h, DAT_HANDLE_NULL))                           \
+	X(evd_enable, EVD, , dat_evd_enable(h))                                                    \
+	X(evd_disable, EVD, , dat_evd_disable(h))                                                  \
+	X(evd_set_unwaitable, EVD, , dat_evd_set_unwaitable(h))                                    \
+	X(evd_clear_unwaitable, EVD, , dat_evd_clear_unwaitable(h))                                \
+	X(evd_resize, EVD, , dat_evd_resize(h, 100))                                               \
+	X(evd_wait, EVD, DAT_EVENT o; DAT_COUNT more, dat_evd_wait(h, 0, 1, &o, &more))            \
+	X(evd_dequeue, EVD, DAT_EVENT o, dat_evd_dequeue(h, &o))                                   \
+	X(evd_post_se, EVD, DAT_EVENT e = software_event(), dat_evd_post_se(h, &e))                \
+	X(evd_free, EVD, , dat_evd_free(h))                                                        \
+	X(cno_create, IA, DAT_CNO_HANDLE o, dat_cno_create(h, DAT_OS_WAIT_PROXY_AGENT_NULL, &o))   \
+	X(cno_query, CNO, DAT_CNO_PARAM o, dat_cno_query(h, DAT_CNO_FIELD_ALL, &o))                \
+	X(cno_modify_agent, CNO, , dat_cno_modify_agent(h, DAT_OS_WAIT_PROXY_AGENT_NULL))          \
+	X(cno_wait, CNO, DAT_EVD_HANDLE o, dat_cno_wait(h, 0, &o))                                 \
+	X(cno_free, CNO, , dat_cno_free(h))                                                        \
+	X(psp_create_ia, IA, DAT_PSP_HANDLE o,                                                     \
+	  dat_psp_create(h, 7, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &o))                             \
+	X(psp_create_evd, EVD, DAT_PSP_HANDLE o,                                                   \
+	  dat_psp_create(rig.ia, 7, h, DAT_PSP_CONSUMER_FLAG, &o))                                 \
+	X(psp_create_any_ia, IA, DAT_PSP_HANDLE o;                                                 \
+	  DAT_CONN_QUAL q, dat_psp_create_any(h, &q, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &o))       \
+	X(psp_create_any_evd, EVD, DAT_PSP_HANDLE o;                                               \
+	  DAT_CONN_QUAL q, dat_psp_create_any(rig.ia, &q, h, DAT_PSP_CONSUMER_FLAG, &o))           \
+	X(psp_query, PSP, DAT_PSP_PARAM o, dat_psp_query(h, DAT_PSP_FIELD_ALL, &o))                \
+	X(psp_free, PSP, , dat_psp_free(h))                                                        \
+	X(cr_query, CR, DAT_CR_PARAM o, dat_cr_query(h, DAT_CR_FIELD_ALL, &o))                     \
+	X(cr_accept_cr, CR, , dat_cr_accept(h, ep, 0, NULL))                                       \
+	X(cr_accept_ep, EP, , dat_cr_accept(cr, h, 0, NULL))                                       \
+	X(cr_reject, CR, , dx_cr_reject(h))                                                        \
+	X(cr_handoff, CR, , dat_cr_handoff(h, 7))                                                  \
+	X(ep_create_ia, IA, DAT_EP_HANDLE o,                                                       \
+	  dat_ep_create(h, rig.pz, rig.recv_evd, rig.request_evd, rig.connect_evd, NULL, &o))      \
+	X(ep_query, EP, DAT_EP_PARAM o, dat_ep_query(h, DAT_EP_FIELD_ALL, &o))                     \
+	X(ep_modify, EP, DAT_EP_PARAM o = { 0 },                                                   \
+	  dat_ep_modify(h, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &o))                                \
+	X(ep_get_status, EP, DAT_EP_STATE o, dat_ep_get_status(h, &o, NULL, NULL))                 \
+	X(ep_connect, EP, , try_connect(h, &rig, qualifier, SOON))                                 \
+	X(ep_dup_connect, EP, , dat_ep_dup_connect(h, ep, SOON, 0, NULL, DAT_QOS_BEST_EFFORT))     \
+	X(ep_disconnect, EP, , dat_ep_disconnect(h, DAT_CLOSE_ABRUPT_FLAG))                        \
+	X(ep_reset, EP, , dat_ep_reset(h))                                                         \
+	X(ep_free, EP, , dat_ep_free(h))                                                           \
+	X(ep_recv_query, EP, DAT_COUNT n; DAT_COUNT span, dat_ep_recv_query(h, &n, &span))         \
+	X(ep_set_watermark, EP, , dat_ep_set_watermark(h, 5, 5))                                   \
+	X(ep_post_send, EP, DAT_LMR_TRIPLET t = segment(),                                         \
+	  dat_ep_post_send(h, 1, &t, cookie(1), DAT_COMPLETION_DEFAULT_FLAG))                      \
+	X(ep_post_recv, EP, DAT_LMR_TRIPLET t = segment(),                                         \
+	  dat_ep_post_recv(h, 1, &t, cookie(1), DAT_COMPLETION_DEFAULT_FLAG))                      \
+	X(ep_post_rdma_write, EP, DAT_LMR_TRIPLET t = segment();                                   \
+	  DAT_RMR_TRIPLET r = range(),                                                             \
+	  dat_ep_post_rdma_write(h, 1, &t, cookie(1), &r, DAT_COMPLETION_DEFAULT_FLAG))            \
+	X(ep_post_rdma_read, EP, DAT_LMR_TRIPLET t = segment();                                    \
+	  DAT_RMR_TRIPLET r = range(),                                                             \
+	  dat_ep_post_rdma_read(h, 1, &t, cookie(1), &r, DAT_COMPLETION_DEFAULT_FLAG))             \
+	X(rmr_create, PZ, DAT_RMR_HANDLE o, dat_rmr_create(h, &o))                                 \
+	X(rmr_query, RMR, DAT_RMR_PARAM o, dat_rmr_query(h, DAT_RMR_FIELD_ALL, &o))                \
+	X(rmr_bind, RMR, DAT_LMR_TRIPLET t = segment();                                            \
+	  DAT_RMR_CONTEXT o, dx_rmr_bind(h, mem.lmr, &t, DAT_MEM_PRIV_ALL_FLAG, ep, cookie(1),     \
+					 DAT_COMPLETION_DEFAULT_FLAG, &o))                         \
+	X(rmr_free, RMR, , dat_rmr_free(h))                                                        \
+	X(rsp_create, IA, DAT_RSP_HANDLE o, dat_rsp_create(h, 7, ep, rig.cr_evd, &o))              \
+	X(rsp_query, RSP, DAT_RSP_PARAM o, dat_rsp_query(h, DAT_RSP_FIELD_ALL, &o))                \
+	X(rsp_free, RSP, , dat_rsp_free(h))                                                        \
+	X(srq_create, IA, DAT_SRQ_HANDLE o;                                                        \
+	  DAT_SRQ_ATTR a = { 0 }, dat_srq_create(h, rig.pz, &a, &o))                               \
+	X(srq_query, SRQ, DAT_SRQ_PARAM o, dat_srq_query(h, DAT_SRQ_FIELD_ALL, &o))                \
+	X(srq_post_recv, SRQ, DAT_LMR_TRIPLET t = segment(),                                       \
+	  dat_srq_post_recv(h, 1, &t, cookie(1)))                                                  \
+	X(srq_resize, SRQ, , dat_srq_resize(h, 100))                                               \
+	X(srq_set_lw, SRQ, , dat_srq_set_lw(h, 1))                                                 \
 	X(srq_free, SRQ, , dat_srq_free(h))
 
 /* Functions that take a handle of any type. */
-#define GENERIC_CALLS(X)                                                                       \
-	X(get_consumer_context, DAT_CONTEXT o, dat_get_consumer_context(h, &o))                \
-	X(set_consumer_context, , dat_set_consumer_context(h, cookie(1)))                      \
+#define GENERIC_CALLS(X)                                                        \
+	X(get_consumer_context, DAT_CONTEXT o, dat_get_consumer_context(h, &o)) \
+	X(set_consumer_context, , dat_set_consumer_context(h, cookie(1)))       \
 	X(get_handle_type, DAT_HANDLE_TYPE o, dat_get_handle_type(h, &o))
 
-#define DEFINE(name, kind, variables, call)                                                    \
-	static DAT_RETURN call_##name(DAT_HANDLE h)                                            \
-	{                                                                                      \
-		variables;                                                                     \
-		return call;                                                                   \
-	}                                                                                      \
-	static void handle__##name(void)                                                       \
-	{                                                                                      \
-		check_call(call_##name, DAT_HANDLE_TYPE_##kind, false);                        \
+#define DEFINE(name, kind, variables, call)                             \
+	static DAT_RETURN call_##name(DAT_HANDLE h)                     \
+	{                                                               \
+		variables;                                              \
+		return call;                                            \
+	}                                                               \
+	static void handle__##name(void)                                \
+	{                                                               \
+		check_call(call_##name, DAT_HANDLE_TYPE_##kind, false); \
 	}
 CALLS(DEFINE)
 
-#define DEFINE_GENERIC(name, variables, call)                                                  \
-	static DAT_RETURN call_##name(DAT_HANDLE h)                                            \
-	{                                                                                      \
-		variables;                                                                     \
-		return call;                                                                   \
-	}                                                                                      \
-	static void handle__##name(void)                                                       \
-	{                                                                                      \
-		check_call(call_##name, DAT_HANDLE_TYPE_PZ, true);                             \
+#define DEFINE_GENERIC(name, variables, call)                      \
+	static DAT_RETURN call_##name(DAT_HANDLE h)                \
+	{                                                          \
+		variables;                                         \
+		return call;                                       \
+	}                                                          \
+	static void handle__##name(void)                           \
+	{                                                          \
+		check_call(call_##name, DAT_HANDLE_TYPE_PZ, true); \
 	}
 GENERIC_CALLS(DEFINE_GENERIC)
 
 #define LIST(name, kind, variables, call) T(handle, name),
 #define LIST_GENERIC(name, variables, call) T(handle, name),
 static const struct tap_test tests[] = {
-	CALLS(LIST)
-	GENERIC_CALLS(LIST_GENERIC)
-	TAP_END,
+	CALLS(LIST) GENERIC_CALLS(LIST_GENERIC) TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -69,8 +69,7 @@ static void ia_open__ia_handle_null(void)
 {
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 
-	CHECK_CODE(dat_ia_open(name(), 8, &evd, NULL), DAT_INVALID_HANDLE,
-		   DAT_INVALID_HANDLE_IA);
+	CHECK_CODE(dat_ia_open(name(), 8, &evd, NULL), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
 }
 
 static void ia_open__async_evd_pointer_null(void)
@@ -217,8 +216,7 @@ static void ia_close__graceful_refused_for_each_kind(void)
 	ep = make_ep(&rig, NULL);
 	psp = listen_any(&rig, &qualifier);
 	OK(dat_cno_create(rig.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-#define STILL_REFUSED() \
-	CHECK_RET(dat_ia_close(rig.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE)
+#define STILL_REFUSED() CHECK_RET(dat_ia_close(rig.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE)
 	STILL_REFUSED();
 	OK(dat_ep_free(ep));
 	STILL_REFUSED();
@@ -387,8 +385,7 @@ static void ia_query__provider_attributes(void)
 		}
 	CHECK(attr.num_provider_specific_attr >= 0);
 	for (int i = 0; i < attr.num_provider_specific_attr; i++)
-		CHECK(attr.provider_specific_attr[i].name &&
-		      attr.provider_specific_attr[i].value);
+		CHECK(attr.provider_specific_attr[i].name && attr.provider_specific_attr[i].value);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 
@@ -430,8 +427,7 @@ static void ia_query__mask_without_structure(void)
 {
 	DAT_IA_HANDLE ia = open_ia(NULL);
 
-	CHECK_RET(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, NULL, 0, NULL),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, NULL, 0, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, NULL),
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);

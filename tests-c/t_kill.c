@@ -107,8 +107,8 @@ static struct peer meet(struct traffic *t, bool accepts)
 
 	if (accepts)
 		psp = listen_any(&rig, &qualifier);
-	snprintf(argument, sizeof argument, "%" PRIu64 " %" PRIu64 " %d", (uint64_t)qualifier,
-		 seed, (int)below(2));
+	snprintf(argument, sizeof argument, "%" PRIu64 " %" PRIu64 " %d", (uint64_t)qualifier, seed,
+		 (int)below(2));
 	peer = start_peer(accepts ? "connect" : "accept", argument);
 	if (accepts) {
 		accept_one(t);

@@ -57,8 +57,7 @@ static void pz_create__as_many_as_there_are(void)
 
 static DAT_RETURN an_evd(DAT_HANDLE *evd)
 {
-	return dat_evd_create(rig.ia, 1, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG,
-			      (DAT_EVD_HANDLE *)evd);
+	return dat_evd_create(rig.ia, 1, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, (DAT_EVD_HANDLE *)evd);
 }
 
 static void evd_create__as_many_as_there_are(void)
@@ -85,8 +84,8 @@ static DAT_RETURN an_ep(DAT_HANDLE *ep)
 {
 	DAT_EP_ATTR attr = small();
 
-	return dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.connect_evd,
-			     &attr, (DAT_EP_HANDLE *)ep);
+	return dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.connect_evd, &attr,
+			     (DAT_EP_HANDLE *)ep);
 }
 
 static void ep_create__as_many_as_there_are(void)
@@ -303,8 +302,7 @@ static void psp_create_any__no_qualifier_left(void)
 	rig_up(&rig);
 	psp = listen_any(&rig, &first);
 	listen_any(&rig, &second);
-	CHECK_RET(dat_psp_create_any(rig.ia, &third, rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
-				     &none_left),
+	CHECK_RET(dat_psp_create_any(rig.ia, &third, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &none_left),
 		  DAT_CONN_QUAL_UNAVAILABLE);
 	CHECK(none_left == DAT_HANDLE_NULL);
 	OK(dat_psp_free(psp));

@@ -187,8 +187,7 @@ static void lmr_create__privileges_unknown(void)
 	struct mem mem;
 
 	rig_up(&rig);
-	CHECK_RET(reg(&rig, buffer, 4096, (DAT_MEM_PRIV_FLAGS)0x4000, &mem),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(reg(&rig, buffer, 4096, (DAT_MEM_PRIV_FLAGS)0x4000, &mem), DAT_INVALID_PARAMETER);
 	rig_down(&rig);
 }
 
@@ -250,8 +249,8 @@ static void lmr_create__from_an_lmr(void)
 	OK(reg(&rig, buffer, 4096, DAT_MEM_PRIV_ALL_FLAG, &first));
 	memset(&region, 0, sizeof region);
 	region.for_lmr_handle = first.lmr;
-	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_LMR, region, 0, other,
-			 DAT_MEM_PRIV_LOCAL_READ_FLAG, &lmr, NULL, &remote, &length, &address));
+	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_LMR, region, 0, other, DAT_MEM_PRIV_LOCAL_READ_FLAG,
+			 &lmr, NULL, &remote, &length, &address));
 	CHECK_EQ(remote, 0);
 	CHECK(address <= (uintptr_t)buffer);
 	CHECK(address + length >= (uintptr_t)buffer + 4096);

@@ -71,8 +71,7 @@ static void ep_modify__refused(void)
 	CHECK_RET(dat_ep_modify(ep, (DAT_EP_PARAM_MASK)1 << 62, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_IA_HANDLE, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param), DAT_INVALID_PARAMETER);
 	param.pz_handle = pair.a.recv_evd;
 	CHECK(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param) != DAT_SUCCESS);
 	param.ep_attr.max_recv_dtos = 8;
@@ -89,8 +88,8 @@ static void ep_modify__values(void)
 	struct rig rig;
 	DAT_EP_HANDLE ep;
 	DAT_EP_PARAM param;
-	const DAT_EP_PARAM_MASK both = DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS |
-				       DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS;
+	const DAT_EP_PARAM_MASK both =
+		DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS | DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS;
 
 	rig_up(&rig);
 	ep = make_ep(&rig, NULL);

@@ -44,8 +44,7 @@ static void echo(const struct rig *rig, DAT_EP_HANDLE ep, const struct mem *mem)
 	for (;;) {
 		DAT_EVENT event;
 		DAT_COUNT more;
-		DAT_DTO_COMPLETION_EVENT_DATA *dto =
-			&event.event_data.dto_completion_event_data;
+		DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
 		DAT_LMR_TRIPLET iov;
 
 		OK(dat_evd_wait(rig->recv_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more));
@@ -278,8 +277,7 @@ static void peer__killed_amid_transfers(void)
 	while (!over || done < posted) {
 		DAT_EVENT event;
 		DAT_COUNT more;
-		DAT_DTO_COMPLETION_EVENT_DATA *dto =
-			&event.event_data.dto_completion_event_data;
+		DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
 
 		while (!over && posted - done < 8) {
 			OK(posted % 2 ? read_from_peer(0, WINDOW_SIZE, posted) :

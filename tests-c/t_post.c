@@ -30,8 +30,7 @@ static void completion__suppressed_for_long(void)
 		bool last = i % 10 == 9;
 
 		OK(a_writes(0, 0, 100, i,
-			      last ? DAT_COMPLETION_DEFAULT_FLAG :
-				     DAT_COMPLETION_SUPPRESS_FLAG));
+			    last ? DAT_COMPLETION_DEFAULT_FLAG : DAT_COMPLETION_SUPPRESS_FLAG));
 		if (last)
 			EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
 	}
@@ -45,10 +44,8 @@ static void completion__flags_not_for_this_operation(void)
 	up();
 	/* UNSIGNALLED needs the attribute. */
 	CHECK_RET(a_sends(0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_INVALID_PARAMETER);
-	CHECK_RET(a_writes(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG),
-		  DAT_INVALID_PARAMETER);
-	CHECK_RET(a_reads(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(a_writes(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_reads(0, 0, 10, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), DAT_COMPLETION_UNSIGNALLED_FLAG),
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_post_recv(p.ep_b, 0, &none, cookie(1), DAT_COMPLETION_SUPPRESS_FLAG),
@@ -279,12 +276,12 @@ static void post__as_many_segments_as_the_endpoint_has(void)
 	struct rig rig;
 
 	rig_up(&rig);
-	count = rig.attr.max_iov_segments_per_dto < MOST ? rig.attr.max_iov_segments_per_dto :
-							    MOST;
+	count = rig.attr.max_iov_segments_per_dto < MOST ? rig.attr.max_iov_segments_per_dto : MOST;
 	attr.max_recv_iov = count;
 	attr.max_request_iov = count;
 	attr.max_rdma_write_iov = rig.attr.max_iov_segments_per_rdma_write < count ?
-					  rig.attr.max_iov_segments_per_rdma_write : count;
+					  rig.attr.max_iov_segments_per_rdma_write :
+					  count;
 	rig_down(&rig);
 	up_with(&attr);
 	fill(ma.at, (size_t)count * 10, 5);

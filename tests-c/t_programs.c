@@ -34,8 +34,8 @@ static void up_on_one_evd(DAT_COMPLETION_FLAGS recv_flags, DAT_COMPLETION_FLAGS 
 		*evds[i] = make_evd(rigs[i]->ia, 64, DAT_EVD_DTO_FLAG | flags);
 		if (flags & DAT_EVD_CONNECTION_FLAG)
 			rigs[i]->connect_evd = *evds[i];
-		OK(dat_ep_create(rigs[i]->ia, rigs[i]->pz, *evds[i], *evds[i],
-				 rigs[i]->connect_evd, &attr, eps[i]));
+		OK(dat_ep_create(rigs[i]->ia, rigs[i]->pz, *evds[i], *evds[i], rigs[i]->connect_evd,
+				 &attr, eps[i]));
 	}
 	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
 	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
@@ -290,8 +290,7 @@ static void post__flags_of_other_operations(void)
 		EXPECT_DTO(p.a.request_evd, 10 + i, DAT_DTO_SUCCESS);
 		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
 	}
-	CHECK_RET(a_writes(0, 0, 8, 1, (DAT_COMPLETION_FLAGS)(SOLICITED | THRESHOLD)),
-		  DAT_SUCCESS);
+	CHECK_RET(a_writes(0, 0, 8, 1, (DAT_COMPLETION_FLAGS)(SOLICITED | THRESHOLD)), DAT_SUCCESS);
 	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
 	CHECK_RET(a_reads(0, 0, 8, 2, SOLICITED), DAT_SUCCESS);
 	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
@@ -309,8 +308,8 @@ static void post__flags_of_a_bind(void)
 	if (DAT_GET_TYPE(dat_rmr_create(p.a.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
 		tap_skip("no memory windows");
 	range = dx_local(ma.local, ma.at, 4096);
-	CHECK_RET(dx_rmr_bind(rmr, ma.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, p.ep_a,
-			      cookie(1), UNSIGNALLED, &window),
+	CHECK_RET(dx_rmr_bind(rmr, ma.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, p.ep_a, cookie(1),
+			      UNSIGNALLED, &window),
 		  DAT_SUCCESS);
 	event = EXPECT(p.a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
 	CHECK_EQ(event.event_data.rmr_completion_event_data.user_cookie.as_64, 1);
@@ -325,8 +324,8 @@ static DAT_EP_ATTR made_with(const struct rig *rig, DAT_EP_ATTR attr)
 	DAT_EP_PARAM param;
 	DAT_EP_HANDLE ep;
 
-	OK(dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd, rig->connect_evd,
-			 &attr, &ep));
+	OK(dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd, rig->connect_evd, &attr,
+			 &ep));
 	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
 	OK(dat_ep_free(ep));
 	return param.ep_attr;

@@ -38,8 +38,7 @@ static void psp_create__and_query(void)
 	OK(dat_get_handle_type(psp, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_PSP);
 	CHECK_RET(dat_psp_query(psp, DAT_PSP_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_psp_query(psp, (DAT_PSP_PARAM_MASK)0x40000, &param),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_psp_query(psp, (DAT_PSP_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_psp_free(psp), DAT_SUCCESS);
 	CHECK_RET(dat_psp_free(psp), DAT_INVALID_HANDLE);
 	rig_down(&rig);
@@ -96,8 +95,7 @@ static void psp_create__arguments(void)
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_psp_create(rig.ia, qualifier, rig.recv_evd, DAT_PSP_CONSUMER_FLAG, &psp),
 		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_psp_create(rig.ia, qualifier, DAT_HANDLE_NULL, DAT_PSP_CONSUMER_FLAG,
-				 &psp),
+	CHECK_RET(dat_psp_create(rig.ia, qualifier, DAT_HANDLE_NULL, DAT_PSP_CONSUMER_FLAG, &psp),
 		  DAT_INVALID_HANDLE);
 	CHECK_RET(dat_psp_create(rig.ia, qualifier, rig.pz, DAT_PSP_CONSUMER_FLAG, &psp),
 		  DAT_INVALID_HANDLE);
@@ -116,8 +114,7 @@ static void psp_create__provider_flag(void)
 	DAT_RETURN ret;
 
 	rig_up(&rig);
-	ret = dat_psp_create(rig.ia, free_qualifier(&rig), rig.cr_evd, DAT_PSP_PROVIDER_FLAG,
-			     &psp);
+	ret = dat_psp_create(rig.ia, free_qualifier(&rig), rig.cr_evd, DAT_PSP_PROVIDER_FLAG, &psp);
 	if (rig.provider.ep_creator == DAT_PSP_CREATES_EP_NEVER)
 		CHECK_RET(ret, DAT_MODEL_NOT_SUPPORTED);
 	else
@@ -151,8 +148,7 @@ static void psp_create_any__arguments(void)
 	rig_up(&rig);
 	CHECK_RET(dat_psp_create_any(rig.ia, NULL, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp),
 		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_psp_create_any(rig.ia, &qualifier, rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
-				     NULL),
+	CHECK_RET(dat_psp_create_any(rig.ia, &qualifier, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, NULL),
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_psp_create_any(rig.ia, &qualifier, rig.cr_evd, (DAT_PSP_FLAGS)7, &psp),
 		  DAT_INVALID_PARAMETER);
@@ -167,7 +163,8 @@ static void psp_create__wide_qualifiers(void)
 	/* As MPI libraries make them; the low halves are alike on purpose. */
 	static const DAT_CONN_QUAL wide[] = {
 		(DAT_CONN_QUAL)1 << 35 | 7, (DAT_CONN_QUAL)2 << 35 | 7,
-		(DAT_CONN_QUAL)3 << 35 | 7, 0x100000000 + 7, 0xfffffffffffffffe,
+		(DAT_CONN_QUAL)3 << 35 | 7, 0x100000000 + 7,
+		0xfffffffffffffffe,
 	};
 	enum { COUNT = sizeof wide / sizeof *wide };
 	struct rig a, b;

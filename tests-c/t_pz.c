@@ -33,8 +33,7 @@ static void pz_create__ia_invalid(void)
 {
 	DAT_PZ_HANDLE pz = (DAT_PZ_HANDLE)(uintptr_t)0x1230;
 
-	CHECK_CODE(dat_pz_create(DAT_HANDLE_NULL, &pz), DAT_INVALID_HANDLE,
-		   DAT_INVALID_HANDLE_IA);
+	CHECK_CODE(dat_pz_create(DAT_HANDLE_NULL, &pz), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
 	CHECK_EQ((uintptr_t)pz, 0x1230);
 }
 
@@ -122,16 +121,11 @@ static void pz_query__arguments(void)
 }
 
 static const struct tap_test tests[] = {
-	T(pz_create, gives_a_zone),
-	T(pz_create, pointer_null),
-	T(pz_create, ia_invalid),
-	T(pz_free, twice),
-	T(pz_free, used_by_lmr),
-	T(pz_free, used_by_ep),
-	T(pz_free, used_by_rmr),
-	T(pz_query, names_its_ia),
-	T(pz_query, arguments),
-	TAP_END,
+	T(pz_create, gives_a_zone), T(pz_create, pointer_null),
+	T(pz_create, ia_invalid),   T(pz_free, twice),
+	T(pz_free, used_by_lmr),    T(pz_free, used_by_ep),
+	T(pz_free, used_by_rmr),    T(pz_query, names_its_ia),
+	T(pz_query, arguments),	    TAP_END,
 };
 
 int main(int argc, char **argv)

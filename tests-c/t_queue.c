@@ -22,8 +22,7 @@ static void expect_overflow(DAT_EVD_HANDLE async_evd, DAT_EVD_HANDLE of)
 {
 	DAT_ASYNCH_ERROR_EVENT_DATA error;
 
-	error = EXPECT(async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW)
-			.event_data.asynch_error_event_data;
+	error = EXPECT(async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW).event_data.asynch_error_event_data;
 	CHECK(error.dat_handle == of);
 	CHECK_EQ(error.reason, DAT_EVD_OVERFLOW_ERROR);
 }

@@ -71,8 +71,7 @@ static void rdma_write__gather(void)
 	iov[2] = dx_local(ma.local, ma.at + 14001, 999);
 	remote = dx_remote(mb.remote, mb.at + 77, 6000);
 	OK(dat_ep_post_recv(p.ep_b, 0, &none, cookie(9), DAT_COMPLETION_DEFAULT_FLAG));
-	OK(dat_ep_post_rdma_write(p.ep_a, 3, iov, cookie(1), &remote,
-				  DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_rdma_write(p.ep_a, 3, iov, cookie(1), &remote, DAT_COMPLETION_DEFAULT_FLAG));
 	OK(a_sends(0, 0, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 9, DAT_DTO_SUCCESS);
@@ -136,7 +135,8 @@ static void rdma_read__scatter(void)
 
 	up();
 	count = p.a.attr.max_iov_segments_per_rdma_read < 3 ?
-			p.a.attr.max_iov_segments_per_rdma_read : 3;
+			p.a.attr.max_iov_segments_per_rdma_read :
+			3;
 	fill(mb.at, 3000, 3);
 	iov[0] = dx_local(ma.local, ma.at, 1000);
 	iov[1] = dx_local(ma.local, ma.at + 1000, 1);

@@ -51,8 +51,7 @@ static void list_providers__names_the_ia(void)
 	CHECK(listed(tap_ia, count));
 	for (DAT_COUNT i = 0; i < count; i++) {
 		CHECK(memchr(infos[i].ia_name, 0, sizeof infos[i].ia_name) != NULL);
-		CHECK(infos[i].is_thread_safe == DAT_TRUE ||
-		      infos[i].is_thread_safe == DAT_FALSE);
+		CHECK(infos[i].is_thread_safe == DAT_TRUE || infos[i].is_thread_safe == DAT_FALSE);
 	}
 }
 
@@ -193,8 +192,7 @@ static void add_provider__arguments(void)
 	static DAT_PROVIDER provider;
 	DAT_PROVIDER_INFO info = { .ia_name = "test-adapter" };
 
-	CHECK_CODE(dat_registry_add_provider(NULL, &info), DAT_INVALID_PARAMETER,
-		   DAT_INVALID_ARG1);
+	CHECK_CODE(dat_registry_add_provider(NULL, &info), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
 	CHECK_CODE(dat_registry_add_provider(&provider, NULL), DAT_INVALID_PARAMETER,
 		   DAT_INVALID_ARG2);
 	CHECK_CODE(dat_registry_remove_provider(NULL, &info), DAT_INVALID_PARAMETER,
@@ -204,22 +202,37 @@ static void add_provider__arguments(void)
 
 /* --- dat_strerror --------------------------------------------------------------------------- */
 
+/* clang-format off */
+#define TYPE(name) { name, #name }
+/* clang-format on */
+
 static void strerror__every_type(void)
 {
-#define TYPE(name) { name, #name }
 	static const struct {
 		DAT_RETURN code;
 		const char *name;
 	} types[] = {
-		TYPE(DAT_SUCCESS), TYPE(DAT_ABORT), TYPE(DAT_CONN_QUAL_IN_USE),
-		TYPE(DAT_INSUFFICIENT_RESOURCES), TYPE(DAT_INTERNAL_ERROR),
-		TYPE(DAT_INVALID_HANDLE), TYPE(DAT_INVALID_PARAMETER), TYPE(DAT_INVALID_STATE),
-		TYPE(DAT_LENGTH_ERROR), TYPE(DAT_MODEL_NOT_SUPPORTED),
-		TYPE(DAT_PROVIDER_NOT_FOUND), TYPE(DAT_PRIVILEGES_VIOLATION),
-		TYPE(DAT_PROTECTION_VIOLATION), TYPE(DAT_QUEUE_EMPTY), TYPE(DAT_QUEUE_FULL),
-		TYPE(DAT_TIMEOUT_EXPIRED), TYPE(DAT_PROVIDER_ALREADY_REGISTERED),
-		TYPE(DAT_PROVIDER_IN_USE), TYPE(DAT_INVALID_ADDRESS),
-		TYPE(DAT_INTERRUPTED_CALL), TYPE(DAT_CONN_QUAL_UNAVAILABLE),
+		TYPE(DAT_SUCCESS),
+		TYPE(DAT_ABORT),
+		TYPE(DAT_CONN_QUAL_IN_USE),
+		TYPE(DAT_INSUFFICIENT_RESOURCES),
+		TYPE(DAT_INTERNAL_ERROR),
+		TYPE(DAT_INVALID_HANDLE),
+		TYPE(DAT_INVALID_PARAMETER),
+		TYPE(DAT_INVALID_STATE),
+		TYPE(DAT_LENGTH_ERROR),
+		TYPE(DAT_MODEL_NOT_SUPPORTED),
+		TYPE(DAT_PROVIDER_NOT_FOUND),
+		TYPE(DAT_PRIVILEGES_VIOLATION),
+		TYPE(DAT_PROTECTION_VIOLATION),
+		TYPE(DAT_QUEUE_EMPTY),
+		TYPE(DAT_QUEUE_FULL),
+		TYPE(DAT_TIMEOUT_EXPIRED),
+		TYPE(DAT_PROVIDER_ALREADY_REGISTERED),
+		TYPE(DAT_PROVIDER_IN_USE),
+		TYPE(DAT_INVALID_ADDRESS),
+		TYPE(DAT_INTERRUPTED_CALL),
+		TYPE(DAT_CONN_QUAL_UNAVAILABLE),
 		TYPE(DAT_NOT_IMPLEMENTED),
 	};
 #undef TYPE
@@ -248,8 +261,7 @@ static void strerror__subtype(void)
 	OK(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG7, &major,
 			&minor));
 	CHECK(strcmp(minor, "DAT_INVALID_ARG7") == 0);
-	OK(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_STATE |
-				DAT_INVALID_STATE_EP_DISCONNECTED,
+	OK(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_STATE | DAT_INVALID_STATE_EP_DISCONNECTED,
 			&major, &minor));
 	CHECK(strcmp(minor, "DAT_INVALID_STATE_EP_DISCONNECTED") == 0);
 }
@@ -386,15 +398,15 @@ static void conf__bad_lines_are_named_and_skipped(void)
 	struct output o;
 	char where[64];
 
-	write_conf("# line 1 is a comment\n"
-		   ENTRY("first") "\n"
-		   "broken " API " nonthreadsafe default builtin:soft\n"
-		   "strange x9.9 nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
-		   "unsafe " API " maybesafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
-		   "open " API " nonthreadsafe default builtin:soft libdat.1.0 \"lo\n"
-		   "lone " API " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\n"
-		   "nodot u12 nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
-		   ENTRY("last") " # a comment\n");
+	write_conf("# line 1 is a comment\n" ENTRY(
+		"first") "\n"
+			 "broken " API " nonthreadsafe default builtin:soft\n"
+			 "strange x9.9 nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
+			 "unsafe " API " maybesafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
+			 "open " API " nonthreadsafe default builtin:soft libdat.1.0 \"lo\n"
+			 "lone " API " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\n"
+			 "nodot u12 nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n" ENTRY(
+				 "last") " # a comment\n");
 	CHECK_RET(open_with(conf_path, "first", &o), DAT_SUCCESS);
 	CHECK_RET(open_with(conf_path, "last", &o), DAT_SUCCESS);
 	for (int line = 3; line <= 8; line++) {
@@ -435,10 +447,8 @@ static void conf__only_entries_for_this_api(void)
 {
 	struct output o;
 
-	write_conf("other " OTHER_API
-		   " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
-		   "kernel k" VERSION
-		   " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
+	write_conf("other " OTHER_API " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
+		   "kernel k" VERSION " nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
 		   "hidden " API " nonthreadsafe nondefault builtin:soft libdat.1.0 \"lo\" \"\"\n");
 	CHECK_RET(open_with(conf_path, "other", &o), DAT_PROVIDER_NOT_FOUND);
 	CHECK_RET(open_with(conf_path, "kernel", &o), DAT_PROVIDER_NOT_FOUND);
@@ -452,9 +462,9 @@ static void conf__library_that_does_not_load(void)
 	struct output o;
 
 	/* The next entry of the same key is tried. */
-	write_conf("ia " API " nonthreadsafe default /no/such/library.so x.1.0 \"\" \"\"\n"
-		   ENTRY("ia") "\n"
-		   "gone " API " nonthreadsafe default /no/such/library.so x.1.0 \"\" \"\"\n");
+	write_conf("ia " API " nonthreadsafe default /no/such/library.so x.1.0 \"\" \"\"\n" ENTRY(
+		"ia") "\n"
+		      "gone " API " nonthreadsafe default /no/such/library.so x.1.0 \"\" \"\"\n");
 	CHECK_RET(open_with(conf_path, "ia", &o), DAT_SUCCESS);
 	CHECK_RET(open_with(conf_path, "gone", &o), DAT_PROVIDER_NOT_FOUND);
 	CHECK(strstr(o.err, "/no/such/library.so") != NULL);

@@ -104,8 +104,7 @@ static void rmr_create__and_query(void)
 	CHECK(param.ia_handle == rig.ia);
 	CHECK(param.pz_handle == rig.pz);
 	CHECK_RET(dat_rmr_query(other, DAT_RMR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_rmr_query(other, (DAT_RMR_PARAM_MASK)0x40000, &param),
-		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_rmr_query(other, (DAT_RMR_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_pz_free(rig.pz), DAT_INVALID_STATE);
 	CHECK_RET(dat_rmr_free(other), DAT_SUCCESS);
 	CHECK_CODE(dat_rmr_free(other), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RMR);
@@ -123,8 +122,7 @@ static void rmr_create__arguments(void)
 	rig_up(&rig);
 	CHECK_CODE(dat_rmr_create(DAT_HANDLE_NULL, &other), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_PZ);
-	CHECK_CODE(dat_rmr_create(rig.recv_evd, &other), DAT_INVALID_HANDLE,
-		   DAT_INVALID_HANDLE_PZ);
+	CHECK_CODE(dat_rmr_create(rig.recv_evd, &other), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PZ);
 	CHECK_RET(dat_rmr_create(rig.pz, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_rmr_free(DAT_HANDLE_NULL), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_rmr_free(rig.pz), DAT_INVALID_HANDLE);
@@ -216,8 +214,8 @@ static void rmr_bind__of_nothing_unbinds(void)
 	rmr_up();
 	key = bound(0, 100, BOTH);
 	CHECK_RET(dat_lmr_free(mb.lmr), DAT_INVALID_STATE);
-	OK(dx_rmr_bind(rmr, mb.lmr, &nothing, BOTH, p.ep_b, cookie(8),
-		       DAT_COMPLETION_DEFAULT_FLAG, &none));
+	OK(dx_rmr_bind(rmr, mb.lmr, &nothing, BOTH, p.ep_b, cookie(8), DAT_COMPLETION_DEFAULT_FLAG,
+		       &none));
 	expect_bind(8, DAT_RMR_BIND_SUCCESS);
 	refused(key, 0, 100);
 	CHECK_RET(dat_lmr_free(mb.lmr), DAT_SUCCESS);
@@ -365,8 +363,8 @@ static void rmr_bind__queue_full(void)
 	all = dx_local(mb.local, mb.at, SIZE);
 	/* What has left makes room once more, until the peer takes nothing either. */
 	do {
-		while (dat_ep_post_send(p.ep_b, 1, &all, cookie(1),
-					DAT_COMPLETION_SUPPRESS_FLAG) == DAT_SUCCESS)
+		while (dat_ep_post_send(p.ep_b, 1, &all, cookie(1), DAT_COMPLETION_SUPPRESS_FLAG) ==
+		       DAT_SUCCESS)
 			;
 		ret = bind_mem(&mb, 0, 10, BOTH, 2, DAT_COMPLETION_SUPPRESS_FLAG, &key);
 		taken += ret == DAT_SUCCESS;
@@ -424,8 +422,8 @@ static void rmr_invalidate__by_the_peer(void)
 	key = bound(0, 100, BOTH);
 	OK(b_receives(500, 10, 1));
 	out = dx_local(ma.local, ma.at, 10);
-	OK(DAT_EP_POST_SEND_WITH_INVALIDATE(p.ep_a, 1, &out, cookie(2),
-					    DAT_COMPLETION_DEFAULT_FLAG, DAT_TRUE, key));
+	OK(DAT_EP_POST_SEND_WITH_INVALIDATE(p.ep_a, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG,
+					    DAT_TRUE, key));
 	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
 	/* It can be bound again. */
@@ -456,7 +454,7 @@ static const struct tap_test tests[] = {
 	T(rmr_bind, zero_based),
 	T(rmr_invalidate, by_the_peer),
 #endif
-	TAP_END
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -435,7 +435,7 @@ static const struct tap_test tests[] = {
 	T(cr_handoff, to_a_reserved_point),
 	T(cr_handoff, from_a_reserved_point),
 	T(cr_handoff, arguments),
-	TAP_END
+	TAP_END,
 };
 
 int main(int argc, char **argv)

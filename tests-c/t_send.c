@@ -84,8 +84,7 @@ static void post_send__nothing(void)
 	OK(a_sends(0, 0, 5, DAT_COMPLETION_DEFAULT_FLAG));
 	OK(dat_ep_post_send(p.ep_a, 0, NULL, cookie(6), DAT_COMPLETION_DEFAULT_FLAG));
 	for (DAT_UINT64 i = 1; i <= 3; i++) {
-		CHECK_EQ(EXPECT_DTO(p.a.request_evd, i + 3, DAT_DTO_SUCCESS).transfered_length,
-			 0);
+		CHECK_EQ(EXPECT_DTO(p.a.request_evd, i + 3, DAT_DTO_SUCCESS).transfered_length, 0);
 		CHECK_EQ(EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS).transfered_length, 0);
 	}
 	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);

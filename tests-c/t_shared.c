@@ -218,12 +218,9 @@ static void lmr_of_lmr__own_privileges(void)
 }
 
 static const struct tap_test tests[] = {
-	T(lmr_shared, by_two_processes),
-	T(lmr_shared, query),
-	T(lmr_shared, without_a_cookie),
-	T(lmr_of_lmr, in_another_zone),
-	T(lmr_of_lmr, own_privileges),
-	TAP_END,
+	T(lmr_shared, by_two_processes), T(lmr_shared, query),
+	T(lmr_shared, without_a_cookie), T(lmr_of_lmr, in_another_zone),
+	T(lmr_of_lmr, own_privileges),	 TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -133,8 +133,7 @@ static void srq_create__arguments(void)
 	CHECK_RET(create(&p.b, ROOM, 2, 1, &srq), DAT_INVALID_PARAMETER);
 	CHECK_EITHER(create(&p.b, ia->max_recv_per_srq + 1, 2, DAT_SRQ_LW_DEFAULT, &srq),
 		     DAT_INVALID_PARAMETER, DAT_INSUFFICIENT_RESOURCES);
-	CHECK_EITHER(create(&p.b, ROOM, ia->max_iov_segments_per_dto + 1, DAT_SRQ_LW_DEFAULT,
-			    &srq),
+	CHECK_EITHER(create(&p.b, ROOM, ia->max_iov_segments_per_dto + 1, DAT_SRQ_LW_DEFAULT, &srq),
 		     DAT_INVALID_PARAMETER, DAT_INSUFFICIENT_RESOURCES);
 	CHECK_CODE(dat_srq_create(DAT_HANDLE_NULL, p.b.pz, &attr, &srq), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_IA);
@@ -176,17 +175,17 @@ static void ep_create_with_srq__arguments(void)
 
 	rigs_up();
 	attr = ep_attr(b);
-	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
-					  b->connect_evd, DAT_HANDLE_NULL, &attr, &ep),
+	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd, b->connect_evd,
+					  DAT_HANDLE_NULL, &attr, &ep),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_SRQ);
 	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->recv_evd, b->recv_evd, b->request_evd,
 					  b->connect_evd, srq, &attr, &ep),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PZ);
-	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
-					 b->connect_evd, srq, NULL, &ep),
+	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd, b->connect_evd,
+					 srq, NULL, &ep),
 		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd,
-					 b->connect_evd, srq, &attr, NULL),
+	CHECK_RET(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd, b->connect_evd,
+					 srq, &attr, NULL),
 		  DAT_INVALID_PARAMETER);
 	/* An SRQ of another IA instance. */
 	CHECK_RET(dat_ep_create_with_srq(p.a.ia, p.a.pz, p.a.recv_evd, p.a.request_evd,
@@ -196,8 +195,8 @@ static void ep_create_with_srq__arguments(void)
 	OK(dat_pz_create(b->ia, &pz));
 	ret = dat_ep_create_with_srq(b->ia, pz, b->recv_evd, b->request_evd, b->connect_evd, srq,
 				     &attr, &ep);
-	CHECK_RET(ret, b->provider.srq_ep_pz_difference_supported ? DAT_SUCCESS :
-								    DAT_INVALID_PARAMETER);
+	CHECK_RET(ret,
+		  b->provider.srq_ep_pz_difference_supported ? DAT_SUCCESS : DAT_INVALID_PARAMETER);
 	down();
 }
 
@@ -513,7 +512,7 @@ static const struct tap_test tests[] = {
 	T(ep_set_watermark, soft_and_hard),
 	T(ep_set_watermark, arguments),
 	T(ep_recv_query, counts),
-	TAP_END
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -41,8 +41,16 @@ static void up_connected(void)
 
 /* --- what a state allows -------------------------------------------------------------------- */
 
-enum { CONNECT = 1, DISCONNECT = 2, RESET = 4, REQUESTS = 8, RESERVE = 16, FREE = 32, MODIFY = 64,
-       ZONE = 128 };
+enum {
+	CONNECT = 1,
+	DISCONNECT = 2,
+	RESET = 4,
+	REQUESTS = 8,
+	RESERVE = 16,
+	FREE = 32,
+	MODIFY = 64,
+	ZONE = 128
+};
 
 /* Everything that is not among `allowed` is refused by the name of the state and changes
  * nothing; what any state allows works. The endpoint is of rig a. */
@@ -194,8 +202,7 @@ static void ep_disconnect__abrupt_after_graceful(void)
 	up_draining();
 	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 	/* For a stream transport the send is done when the data have left. */
-	dto = EXPECT(a.request_evd, DAT_DTO_COMPLETION_EVENT)
-		      .event_data.dto_completion_event_data;
+	dto = EXPECT(a.request_evd, DAT_DTO_COMPLETION_EVENT).event_data.dto_completion_event_data;
 	CHECK_EQ(dto.user_cookie.as_64, 5);
 	CHECK(dto.status == DAT_DTO_SUCCESS || dto.status == DAT_DTO_ERR_FLUSHED);
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
@@ -449,8 +456,7 @@ static DAT_EP_HANDLE endpoint_of(DAT_CR_HANDLE cr)
 	param.connect_evd_handle = a.connect_evd;
 	OK(dat_ep_modify(request.local_ep_handle,
 			 DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_RECV_EVD_HANDLE |
-				 DAT_EP_FIELD_REQUEST_EVD_HANDLE |
-				 DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+				 DAT_EP_FIELD_REQUEST_EVD_HANDLE | DAT_EP_FIELD_CONNECT_EVD_HANDLE,
 			 &param));
 	return request.local_ep_handle;
 }

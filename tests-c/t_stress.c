@@ -119,8 +119,9 @@ static DAT_HANDLE pick(enum kind kind)
 
 static void let_go(enum kind kind, DAT_HANDLE handle, unsigned others)
 {
-	DAT_RETURN (*const release[KINDS])(DAT_HANDLE) = {
-		dat_ep_free, dat_srq_free, dat_psp_free, dat_lmr_free,
+	typedef DAT_RETURN destructor(DAT_HANDLE);
+	static destructor *const release[KINDS] = {
+		dat_ep_free,  dat_srq_free, dat_psp_free, dat_lmr_free,
 		dat_evd_free, dat_cno_free, dat_pz_free,
 	};
 
@@ -351,14 +352,12 @@ static DAT_RETURN post_one(uint32_t who, uint64_t number)
 
 	if (who > SENDERS + 1) {
 		iov = dx_local(mem_b.local, mem_b.at + 8 * number, 8);
-		return dat_ep_post_recv(ep_b, 1, &iov, cookie(number),
-					DAT_COMPLETION_DEFAULT_FLAG);
+		return dat_ep_post_recv(ep_b, 1, &iov, cookie(number), DAT_COMPLETION_DEFAULT_FLAG);
 	}
 	if (who < SENDERS) {
 		iov = dx_local(mem_a.local, mem_a.at + 8 * number, 8);
 		memcpy(mem_a.at + 8 * number, &number, 8);
-		return dat_ep_post_send(ep_a, 1, &iov, cookie(number),
-					DAT_COMPLETION_DEFAULT_FLAG);
+		return dat_ep_post_send(ep_a, 1, &iov, cookie(number), DAT_COMPLETION_DEFAULT_FLAG);
 	}
 	iov = dx_local(mem_a.local, mem_a.at + mem_a.size / 2 + 64 * who, 64);
 	if (who == SENDERS)
@@ -421,8 +420,8 @@ static DAT_CONN_QUAL qualifier;
 static void answer(DAT_CR_HANDLE cr)
 {
 	/* The endpoint may be in use; the request is still there then. */
-	if (below(4) == 0 || !MAY(dat_cr_accept(cr, eps_b[below(EPS)], 0, NULL),
-				  GONE | BUSY | ARGUMENT | FULL))
+	if (below(4) == 0 ||
+	    !MAY(dat_cr_accept(cr, eps_b[below(EPS)], 0, NULL), GONE | BUSY | ARGUMENT | FULL))
 		MAY(dx_cr_reject(cr), GONE);
 }
 
@@ -536,8 +535,7 @@ static void work_until_closed(uint32_t number)
 	}
 	if (number == 1) {
 		/* Woken by the close, or late. */
-		MAY(dat_evd_wait(a.cr_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more),
-		    GONE | ABORTED);
+		MAY(dat_evd_wait(a.cr_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more), GONE | ABORTED);
 		return;
 	}
 	while (!closed) {
@@ -562,8 +560,7 @@ static void stress__close_under_all(void)
 		rig_up(&a);
 		(void)listen_any(&a, &qualifier);
 		in_threads(work_until_closed);
-		CHECK_RET(dat_evd_query(a.recv_evd, DAT_EVD_FIELD_ALL, &param),
-			  DAT_INVALID_HANDLE);
+		CHECK_RET(dat_evd_query(a.recv_evd, DAT_EVD_FIELD_ALL, &param), DAT_INVALID_HANDLE);
 		CHECK_RET(dat_ia_close(a.ia, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_HANDLE);
 	}
 }

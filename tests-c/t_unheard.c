@@ -416,8 +416,8 @@ static void srq_up(DAT_COMPLETION_FLAGS recv_flags)
 	attr = ep_attr(&p.b);
 	attr.recv_completion_flags = recv_flags;
 	p.ep_a = make(&p.a, BOTH);
-	OK(dat_ep_create_with_srq(p.b.ia, p.b.pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL,
-				  p.b.connect_evd, srq, &attr, &p.ep_b));
+	OK(dat_ep_create_with_srq(p.b.ia, p.b.pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, p.b.connect_evd,
+				  srq, &attr, &p.ep_b));
 	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
 }
 

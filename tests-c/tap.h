@@ -21,8 +21,10 @@ struct tap_test {
 };
 
 /* The function OBJECT__CASE as the test "OBJECT.CASE". */
+/* clang-format off */
 #define T(object, case_) { #object "." #case_, object##__##case_ }
 #define TAP_END { 0, 0 }
+/* clang-format on */
 
 /* The IA under test: the first argument of the program, "soft" without one. */
 extern const char *tap_ia;
@@ -51,29 +53,29 @@ void tap_bail(void) __attribute__((noreturn));
 void tap_skip(const char *why) __attribute__((noreturn));
 
 /* Notes a failure and goes on. */
-#define CHECK(cond)                                                  \
-	do {                                                         \
-		if (!(cond))                                         \
-			tap_fail(__FILE__, __LINE__, "%s", #cond);   \
+#define CHECK(cond)                                                \
+	do {                                                       \
+		if (!(cond))                                       \
+			tap_fail(__FILE__, __LINE__, "%s", #cond); \
 	} while (0)
 
 /* Notes a failure and ends the test: for what the rest of the test depends on. */
-#define REQUIRE(cond)                                                \
-	do {                                                         \
-		if (!(cond)) {                                       \
-			tap_fail(__FILE__, __LINE__, "%s", #cond);   \
-			tap_bail();                                  \
-		}                                                    \
+#define REQUIRE(cond)                                              \
+	do {                                                       \
+		if (!(cond)) {                                     \
+			tap_fail(__FILE__, __LINE__, "%s", #cond); \
+			tap_bail();                                \
+		}                                                  \
 	} while (0)
 
 /* Two integers are equal; prints both if not. */
-#define CHECK_EQ(got, want)                                                        \
-	do {                                                                       \
-		unsigned long long got_ = (unsigned long long)(got);               \
-		unsigned long long want_ = (unsigned long long)(want);             \
-		if (got_ != want_)                                                 \
-			tap_fail(__FILE__, __LINE__, "%s is 0x%llx, not 0x%llx",   \
-				 #got, got_, want_);                               \
+#define CHECK_EQ(got, want)                                                                  \
+	do {                                                                                 \
+		unsigned long long got_ = (unsigned long long)(got);                         \
+		unsigned long long want_ = (unsigned long long)(want);                       \
+		if (got_ != want_)                                                           \
+			tap_fail(__FILE__, __LINE__, "%s is 0x%llx, not 0x%llx", #got, got_, \
+				 want_);                                                     \
 	} while (0)
 
 #endif

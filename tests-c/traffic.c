@@ -126,9 +126,8 @@ void register_memory(struct traffic *t, size_t size)
 	memset(&region, 0, sizeof region);
 	region.for_va = memory;
 	t->ours.at = (uintptr_t)memory;
-	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, region, size, rig.pz,
-			 DAT_MEM_PRIV_ALL_FLAG, &t->lmr, &t->local, &t->ours.key, &length,
-			 &address));
+	OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, region, size, rig.pz, DAT_MEM_PRIV_ALL_FLAG,
+			 &t->lmr, &t->local, &t->ours.key, &length, &address));
 }
 
 void set_up(struct traffic *t, bool polls)
@@ -153,8 +152,8 @@ void connect_to(struct traffic *t, DAT_CONN_QUAL qualifier)
 {
 	DAT_CONNECTION_EVENT_DATA event;
 
-	OK(dat_ep_connect(t->ep, rig.attr.ia_address_ptr, qualifier, SOON, sizeof t->ours,
-			  &t->ours, DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	OK(dat_ep_connect(t->ep, rig.attr.ia_address_ptr, qualifier, SOON, sizeof t->ours, &t->ours,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
 	event = EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
 			.event_data.connect_event_data;
 	learn(t, event.private_data, event.private_data_size);
@@ -255,8 +254,8 @@ void begin_traffic(void)
 {
 	rig_up(&rig);
 	dto_evd = make_evd(rig.ia, 64, DAT_EVD_DTO_FLAG);
-	memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		      -1, 0);
+	memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
 	REQUIRE(memory != MAP_FAILED);
 	for (size_t i = 0; i < MOST / 8; i++)
 		memory->source[i] = source_word(i);

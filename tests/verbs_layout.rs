@@ -9,7 +9,11 @@ use std::io::Write as _;
 use std::mem::{align_of, offset_of, size_of};
 use std::process::{Command, Stdio};
 
+mod verbs_structures;
+
+use dat_core::device::Sge;
 use dat_core::device::verbs::sys::*;
+use verbs_structures::structures;
 
 const HEADERS: [&str; 2] = [
     "/usr/include/infiniband/verbs.h",
@@ -29,17 +33,20 @@ impl Program {
     }
 }
 
-/// A structure: `whole` is compared in size too, the first part of one only in its members.
+/// What is asserted of a structure: see [`structures`].
 macro_rules! layout {
-    ($program:ident, $ty:ty, $c:literal, $whole:literal, $($field:tt $(. $sub:tt)* = $member:literal),* $(,)?) => {
-        if $whole {
-            $program.assert(concat!("sizeof(", $c, ")"), size_of::<$ty>() as i64);
-            $program.assert(concat!("_Alignof(", $c, ")"), align_of::<$ty>() as i64);
-        }
+    ($program:expr, $ty:ty, $c:ident, whole, $members:tt) => {
+        let name = concat!("struct ", stringify!($c));
+        $program.assert(&format!("sizeof({name})"), size_of::<$ty>() as i64);
+        $program.assert(&format!("_Alignof({name})"), align_of::<$ty>() as i64);
+        layout!($program, $ty, $c, part, $members);
+    };
+    ($program:expr, $ty:ty, $c:ident, part,
+     { $($field:ident = $($member:tt).+ $(/ $($_rust:tt).+)?,)+ }) => {
         $($program.assert(
-            concat!("offsetof(", $c, ", ", $member, ")"),
-            offset_of!($ty, $field $(. $sub)*) as i64,
-        );)*
+            concat!("offsetof(struct ", stringify!($c), ", ", stringify!($($member).+), ")"),
+            offset_of!($ty, $field) as i64,
+        );)+
     };
 }
 
@@ -50,316 +57,7 @@ macro_rules! values {
 }
 
 fn structures(p: &mut Program) {
-    layout!(
-        p,
-        IbvDevice,
-        "struct ibv_device",
-        false,
-        node_type = "node_type",
-        transport_type = "transport_type",
-        name = "name"
-    );
-    layout!(
-        p,
-        ContextOps,
-        "struct ibv_context_ops",
-        true,
-        alloc_mw = "alloc_mw",
-        bind_mw = "bind_mw",
-        dealloc_mw = "dealloc_mw",
-        poll_cq = "poll_cq",
-        req_notify_cq = "req_notify_cq",
-        post_srq_recv = "post_srq_recv",
-        post_send = "post_send",
-        post_recv = "post_recv"
-    );
-    layout!(
-        p,
-        Context,
-        "struct ibv_context",
-        false,
-        device = "device",
-        ops = "ops",
-        cmd_fd = "cmd_fd",
-        async_fd = "async_fd"
-    );
-    layout!(
-        p,
-        DeviceAttr,
-        "struct ibv_device_attr",
-        true,
-        max_mr_size = "max_mr_size",
-        vendor_id = "vendor_id",
-        vendor_part_id = "vendor_part_id",
-        max_qp = "max_qp",
-        max_qp_wr = "max_qp_wr",
-        device_cap_flags = "device_cap_flags",
-        max_sge = "max_sge",
-        max_sge_rd = "max_sge_rd",
-        max_cq = "max_cq",
-        max_cqe = "max_cqe",
-        max_mr = "max_mr",
-        max_pd = "max_pd",
-        max_qp_rd_atom = "max_qp_rd_atom",
-        max_qp_init_rd_atom = "max_qp_init_rd_atom",
-        max_mw = "max_mw",
-        max_srq = "max_srq",
-        max_srq_wr = "max_srq_wr",
-        max_srq_sge = "max_srq_sge",
-        phys_port_cnt = "phys_port_cnt"
-    );
-    layout!(
-        p,
-        PortAttr,
-        "struct ibv_port_attr",
-        true,
-        active_mtu = "active_mtu",
-        max_msg_sz = "max_msg_sz",
-        link_layer = "link_layer",
-        flags = "flags",
-        port_cap_flags2 = "port_cap_flags2"
-    );
-    layout!(
-        p,
-        Mr,
-        "struct ibv_mr",
-        true,
-        context = "context",
-        pd = "pd",
-        addr = "addr",
-        length = "length",
-        handle = "handle",
-        lkey = "lkey",
-        rkey = "rkey"
-    );
-    layout!(
-        p,
-        Mw,
-        "struct ibv_mw",
-        true,
-        context = "context",
-        pd = "pd",
-        rkey = "rkey",
-        handle = "handle",
-        kind = "type"
-    );
-    layout!(
-        p,
-        MwBindInfo,
-        "struct ibv_mw_bind_info",
-        true,
-        mr = "mr",
-        addr = "addr",
-        length = "length",
-        access = "mw_access_flags"
-    );
-    layout!(
-        p,
-        MwBind,
-        "struct ibv_mw_bind",
-        true,
-        wr_id = "wr_id",
-        send_flags = "send_flags",
-        info = "bind_info"
-    );
-    layout!(
-        p,
-        Wc,
-        "struct ibv_wc",
-        true,
-        wr_id = "wr_id",
-        status = "status",
-        opcode = "opcode",
-        byte_len = "byte_len",
-        invalidated_rkey = "invalidated_rkey",
-        qp_num = "qp_num",
-        wc_flags = "wc_flags"
-    );
-    layout!(
-        p,
-        Cq,
-        "struct ibv_cq",
-        false,
-        context = "context",
-        channel = "channel",
-        cq_context = "cq_context",
-        cqe = "cqe"
-    );
-    layout!(p, Channel, "struct ibv_comp_channel", true, fd = "fd");
-    layout!(
-        p,
-        Srq,
-        "struct ibv_srq",
-        false,
-        context = "context",
-        srq_context = "srq_context"
-    );
-    layout!(
-        p,
-        SrqAttr,
-        "struct ibv_srq_attr",
-        true,
-        max_wr = "max_wr",
-        max_sge = "max_sge",
-        srq_limit = "srq_limit"
-    );
-    layout!(
-        p,
-        SrqInitAttr,
-        "struct ibv_srq_init_attr",
-        true,
-        srq_context = "srq_context",
-        attr = "attr"
-    );
-    layout!(
-        p,
-        QpCap,
-        "struct ibv_qp_cap",
-        true,
-        max_send_wr = "max_send_wr",
-        max_recv_wr = "max_recv_wr",
-        max_send_sge = "max_send_sge",
-        max_recv_sge = "max_recv_sge",
-        max_inline_data = "max_inline_data"
-    );
-    layout!(
-        p,
-        QpInitAttr,
-        "struct ibv_qp_init_attr",
-        true,
-        qp_context = "qp_context",
-        send_cq = "send_cq",
-        recv_cq = "recv_cq",
-        srq = "srq",
-        cap = "cap",
-        qp_type = "qp_type",
-        sq_sig_all = "sq_sig_all"
-    );
-    layout!(
-        p,
-        AhAttr,
-        "struct ibv_ah_attr",
-        true,
-        port_num = "port_num",
-        dlid = "dlid"
-    );
-    layout!(
-        p,
-        QpAttr,
-        "struct ibv_qp_attr",
-        true,
-        qp_state = "qp_state",
-        qp_access_flags = "qp_access_flags",
-        pkey_index = "pkey_index",
-        max_rd_atomic = "max_rd_atomic",
-        max_dest_rd_atomic = "max_dest_rd_atomic",
-        min_rnr_timer = "min_rnr_timer",
-        port_num = "port_num",
-        rate_limit = "rate_limit"
-    );
-    layout!(
-        p,
-        Qp,
-        "struct ibv_qp",
-        false,
-        context = "context",
-        qp_context = "qp_context",
-        pd = "pd",
-        qp_num = "qp_num"
-    );
-    layout!(
-        p,
-        SendWr,
-        "struct ibv_send_wr",
-        true,
-        wr_id = "wr_id",
-        next = "next",
-        sg_list = "sg_list",
-        num_sge = "num_sge",
-        opcode = "opcode",
-        send_flags = "send_flags",
-        invalidate_rkey = "invalidate_rkey",
-        remote_addr = "wr.rdma.remote_addr",
-        rkey = "wr.rdma.rkey",
-        mw = "bind_mw.mw",
-        mw_rkey = "bind_mw.rkey",
-        bind_info = "bind_mw.bind_info"
-    );
-    layout!(
-        p,
-        RecvWr,
-        "struct ibv_recv_wr",
-        true,
-        wr_id = "wr_id",
-        next = "next",
-        sg_list = "sg_list",
-        num_sge = "num_sge"
-    );
-    layout!(
-        p,
-        dat_core::device::Sge,
-        "struct ibv_sge",
-        true,
-        addr = "addr",
-        len = "length",
-        lkey = "lkey"
-    );
-    layout!(
-        p,
-        AsyncEvent,
-        "struct ibv_async_event",
-        true,
-        element = "element",
-        event_type = "event_type"
-    );
-    layout!(
-        p,
-        EventChannel,
-        "struct rdma_event_channel",
-        true,
-        fd = "fd"
-    );
-    layout!(
-        p,
-        CmId,
-        "struct rdma_cm_id",
-        false,
-        verbs = "verbs",
-        channel = "channel",
-        context = "context",
-        qp = "qp",
-        src_addr = "route.addr.src_storage",
-        dst_addr = "route.addr.dst_storage",
-        num_paths = "route.num_paths",
-        ps = "ps",
-        port_num = "port_num"
-    );
-    layout!(
-        p,
-        ConnParam,
-        "struct rdma_conn_param",
-        true,
-        private_data = "private_data",
-        private_data_len = "private_data_len",
-        responder_resources = "responder_resources",
-        initiator_depth = "initiator_depth",
-        flow_control = "flow_control",
-        retry_count = "retry_count",
-        rnr_retry_count = "rnr_retry_count",
-        srq = "srq",
-        qp_num = "qp_num"
-    );
-    layout!(
-        p,
-        CmEvent,
-        "struct rdma_cm_event",
-        true,
-        id = "id",
-        listen_id = "listen_id",
-        event = "event",
-        status = "status",
-        conn = "param.conn"
-    );
+    structures!(layout, p);
 }
 
 fn constants(p: &mut Program) {

@@ -10,14 +10,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define OK(call)                                                                        \
-	do {                                                                            \
-		DAT_RETURN code = (call);                                               \
-		if (__builtin_expect(code != DAT_SUCCESS, 0)) {                         \
-			fprintf(stderr, "%s:%d: %s: %#x\n", __FILE__, __LINE__, #call,  \
-				(unsigned)code);                                        \
-			exit(1);                                                        \
-		}                                                                       \
+#define OK(call)                                                                       \
+	do {                                                                           \
+		DAT_RETURN code = (call);                                              \
+		if (__builtin_expect(code != DAT_SUCCESS, 0)) {                        \
+			fprintf(stderr, "%s:%d: %s: %#x\n", __FILE__, __LINE__, #call, \
+				(unsigned)code);                                       \
+			exit(1);                                                       \
+		}                                                                      \
 	} while (0)
 
 enum { SOON = 10 * 1000 * 1000 };
@@ -129,9 +129,8 @@ static void check_event(const DAT_EVENT *event, DAT_UINT64 number)
 {
 	const DAT_DTO_COMPLETION_EVENT_DATA *data = &event->event_data.dto_completion_event_data;
 
-	CHECK(event->event_number == DAT_DTO_COMPLETION_EVENT &&
-	      data->status == DAT_DTO_SUCCESS && data->user_cookie.as_64 == number &&
-	      data->transfered_length == SIZE);
+	CHECK(event->event_number == DAT_DTO_COMPLETION_EVENT && data->status == DAT_DTO_SUCCESS &&
+	      data->user_cookie.as_64 == number && data->transfered_length == SIZE);
 }
 
 static void take(DAT_EVD_HANDLE evd, DAT_UINT64 number)
@@ -162,8 +161,7 @@ static void post_write(DAT_UINT64 number)
 	};
 	DAT_DTO_COOKIE cookie = { .as_64 = number };
 
-	OK(dat_ep_post_rdma_write(active, 1, &local, cookie, &remote,
-				  DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_rdma_write(active, 1, &local, cookie, &remote, DAT_COMPLETION_DEFAULT_FLAG));
 }
 
 static void run_write(long n)

@@ -56,14 +56,14 @@ static struct ibv_context *context(void)
 
 static uint16_t *port_of(struct sockaddr *address)
 {
-	return address->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)address)->sin6_port
-					      : &((struct sockaddr_in *)address)->sin_port;
+	return address->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)address)->sin6_port :
+						&((struct sockaddr_in *)address)->sin_port;
 }
 
 static void copy_address(void *to, const struct sockaddr *from)
 {
-	size_t size = from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
-						  : sizeof(struct sockaddr_in);
+	size_t size = from->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) :
+						    sizeof(struct sockaddr_in);
 
 	memcpy(to, from, size);
 }

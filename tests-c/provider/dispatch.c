@@ -73,9 +73,9 @@ static void refuses_what_is_no_handle(call_func call, DAT_RETURN code)
 		void *first_word, *second_word;
 	} object;
 	char *address = (char *)&object;
-	void *const values[] = { NULL,	      (void *)2,   (void *)3,	(void *)63,
+	void *const values[] = { NULL,	      (void *)2,   (void *)3,	 (void *)63,
 				 (void *)64,  (void *)100, (void *)4095, address + 1,
-				 address + 2, address + 4, address + 7, (void *)UINTPTR_MAX };
+				 address + 2, address + 4, address + 7,	 (void *)UINTPTR_MAX };
 
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++)
 		CHECK_EQ(call(values[i]), code);
@@ -101,8 +101,8 @@ static void refuses_any_pattern(call_func call, DAT_RETURN code)
 	}
 }
 
-static void reaches_slot(const char *name, call_func call, compare_func compare_args,
-			 void *handle, void *expected)
+static void reaches_slot(const char *name, call_func call, compare_func compare_args, void *handle,
+			 void *expected)
 {
 	int calls = fake->calls;
 
@@ -186,8 +186,8 @@ static void registry__errno(void)
 	DAT_COUNT count = 0;
 
 	errno = EXDEV;
-	CHECK_EQ(dat_ia_open(name, 8, &evd, &ia), (DAT_RETURN)DAT_CLASS_ERROR | DAT_PROVIDER_NOT_FOUND |
-							  DAT_NAME_NOT_REGISTERED);
+	CHECK_EQ(dat_ia_open(name, 8, &evd, &ia),
+		 (DAT_RETURN)DAT_CLASS_ERROR | DAT_PROVIDER_NOT_FOUND | DAT_NAME_NOT_REGISTERED);
 	CHECK_EQ(errno, EXDEV);
 	CHECK(!ia);
 	CHECK_EQ(dat_ia_close(ia, DAT_CLOSE_DEFAULT), INVALID_IA);
@@ -204,6 +204,8 @@ static void registry__errno(void)
 }
 
 #define E(x) compare(&v.x, sizeof v.x);
+/* Parameters that are lists of declarations. */
+/* clang-format off */
 #define FUNCTION(n, k, members, args, compares)                                       \
 	static struct {                                                               \
 		members                                                               \
@@ -256,6 +258,7 @@ static void registry__errno(void)
 	FUNCTION(n, k, A a; B b; C c; D d; E_ e; F f; G g; H h; I i; J j; K l; L m;,  \
 		 (v.a, v.b, v.c, v.d, v.e, v.f, v.g, v.h, v.i, v.j, v.l, v.m),        \
 		 E(b) E(c) E(d) E(e) E(f) E(g) E(h) E(i) E(j) E(l) E(m))
+/* clang-format on */
 #include "functions.def"
 
 static const struct tap_test tests[] = {
@@ -273,7 +276,7 @@ static const struct tap_test tests[] = {
 #include "functions.def"
 	T(ia_handle, index),
 	T(registry, errno),
-	TAP_END
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -79,8 +79,8 @@ static void extension_op__floating_point(void)
 {
 	DAT_IA_HANDLE ia = open_fake("fake_extensions");
 
-	CHECK_EQ(dat_extension_op(fake->object, 7, REALS(0), REALS(1), REALS(2), REALS(3),
-				  REALS(4), REALS(5), REALS(6), REALS(7), REALS(8), REALS(9)),
+	CHECK_EQ(dat_extension_op(fake->object, 7, REALS(0), REALS(1), REALS(2), REALS(3), REALS(4),
+				  REALS(5), REALS(6), REALS(7), REALS(8), REALS(9)),
 		 FAKE_RESULT);
 	check_call(fake->object, 7);
 	CHECK_EQ(fake->args, 2 + 10 * 2);

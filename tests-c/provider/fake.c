@@ -64,6 +64,8 @@ static DAT_RETURN end(void)
 }
 
 #define R(x) record(&x, sizeof x);
+/* Parameters that are lists of statements. */
+/* clang-format off */
 #define SLOT(n, params, records)                   \
 	static DAT_RETURN n##_slot params          \
 	{                                          \
@@ -94,6 +96,7 @@ static DAT_RETURN end(void)
 #define F12(n, k, A, B, C, D, E, F, G, H, I, J, K, L)                              \
 	SLOT(n, (A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K l, L m),      \
 	     R(a) R(b) R(c) R(d) R(e) R(f) R(g) R(h) R(i) R(j) R(l) R(m))
+/* clang-format on */
 #include "functions.def"
 
 static DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE *evd,
@@ -121,8 +124,7 @@ static DAT_RETURN ia_query(DAT_IA_HANDLE handle, DAT_EVD_HANDLE *evd, DAT_IA_ATT
 			   DAT_PROVIDER_ATTR *provider_attr)
 {
 	if (fake_provider.record_queries)
-		return ia_query_slot(handle, evd, ia_mask, ia_attr, provider_mask,
-				     provider_attr);
+		return ia_query_slot(handle, evd, ia_mask, ia_attr, provider_mask, provider_attr);
 	if (ia_mask && ia_attr) {
 		memset(ia_attr, 0, sizeof *ia_attr);
 #ifdef DAT2
@@ -151,7 +153,9 @@ static void record_list(va_list list)
 		DAT_UINT64 wide = va_arg(list, DAT_UINT64);
 		void *pointer = va_arg(list, void *);
 
-		R(number) R(wide) R(pointer)
+		R(number);
+		R(wide);
+		R(pointer);
 	}
 }
 
@@ -161,14 +165,16 @@ static void record_doubles(va_list list)
 		int number = va_arg(list, int);
 		double real = va_arg(list, double);
 
-		R(number) R(real)
+		R(number);
+		R(real);
 	}
 }
 
 static DAT_RETURN extended_op(DAT_HANDLE handle, DAT_EXTENDED_OP op, va_list list)
 {
 	begin("handle_extendedop");
-	R(handle) R(op)
+	R(handle);
+	R(op);
 	if (op & 1)
 		record_doubles(list);
 	else
@@ -183,7 +189,7 @@ EXPORT DAT_RETURN dapl_extensions(const DAT_NAME_PTR name, DAT_EXTENDED_OP op, v
 
 	begin("dapl_extensions");
 	record(name, strlen(name) + 1);
-	R(op)
+	R(op);
 	*out = &object;
 	return end();
 }

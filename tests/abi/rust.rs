@@ -9,23 +9,10 @@ use crate::facts::Facts;
 /// The header that cbindgen makes of a version (`v1`, `v2`) together with `common`.
 ///
 /// Each file is given on its own, because as modules of one crate the two versions would clash:
-/// C has one name space.
+/// C has one name space. The settings are those of `cbindgen.toml`.
 pub fn header(version: &str, facts: &Facts) -> String {
-    let mut config = cbindgen::Config {
-        language: cbindgen::Language::C,
-        style: cbindgen::Style::Type,
-        sys_includes: ["stdint.h", "sys/socket.h", "netinet/in.h"]
-            .map(str::to_owned)
-            .to_vec(),
-        no_includes: true,
-        ..Default::default()
-    };
-    for c in ["sockaddr", "sockaddr_in6"] {
-        config
-            .export
-            .rename
-            .insert(c.to_owned(), format!("struct {c}"));
-    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("cbindgen.toml");
+    let mut config = cbindgen::Config::from_file(file).expect("cbindgen.toml is valid");
     // No function mentions the types, so each has to be asked for.
     config.export.include = facts
         .scalars

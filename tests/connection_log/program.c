@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OK(call)                                                                                   \
-	do {                                                                                       \
-		DAT_RETURN code_ = (call);                                                         \
-		if (code_ != DAT_SUCCESS) {                                                        \
-			fprintf(stderr, "%s: %#x\n", #call, (unsigned)code_);                      \
-			exit(1);                                                                   \
-		}                                                                                  \
+#define OK(call)                                                              \
+	do {                                                                  \
+		DAT_RETURN code_ = (call);                                    \
+		if (code_ != DAT_SUCCESS) {                                   \
+			fprintf(stderr, "%s: %#x\n", #call, (unsigned)code_); \
+			exit(1);                                              \
+		}                                                             \
 	} while (0)
 
 int main(int argc, char **argv)

@@ -29,8 +29,8 @@ int main(int argc, char **argv)
 	if (argc > 2) {
 		result = dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests);
 		if (result == DAT_SUCCESS)
-			result = dat_psp_create_any(ia, &qualifier, requests,
-						    DAT_PSP_CONSUMER_FLAG, &psp);
+			result = dat_psp_create_any(ia, &qualifier, requests, DAT_PSP_CONSUMER_FLAG,
+						    &psp);
 		printf("listen 0x%x\n", (unsigned)result);
 	}
 	return dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) == DAT_SUCCESS ? 0 : 1;

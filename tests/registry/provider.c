@@ -60,7 +60,10 @@ static uint32_t ia_close(void *handle, uint32_t flags)
 }
 
 static struct table table = {
-	.device_name = "test", .open = ia_open, .query = ia_query, .close = ia_close,
+	.device_name = "test",
+	.open = ia_open,
+	.query = ia_query,
+	.close = ia_close,
 };
 
 /* What the thread of a provider with the parameter "late" does: it says that it ends as soon as

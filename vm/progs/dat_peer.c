@@ -46,8 +46,7 @@ static DAT_EVD_HANDLE make_evd(DAT_EVD_FLAGS flags)
 void open_device(const char *where)
 {
 	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)where, 8, &async_evd, &ia));
-	OK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &limits, DAT_PROVIDER_FIELD_ALL,
-			&provider));
+	OK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &limits, DAT_PROVIDER_FIELD_ALL, &provider));
 	OK(dat_pz_create(ia, &pz));
 	dto_evd = make_evd(DAT_EVD_DTO_FLAG);
 	connection_evd = make_evd(DAT_EVD_CONNECTION_FLAG);

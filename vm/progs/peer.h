@@ -11,8 +11,8 @@
 
 enum {
 	PATIENCE = 20000, /* milliseconds to wait for what must come */
-	DEPTH = 32,       /* receives and requests that may be under way */
-	READ_DEPTH = 4,   /* RDMA reads that may be under way */
+	DEPTH = 32, /* receives and requests that may be under way */
+	READ_DEPTH = 4, /* RDMA reads that may be under way */
 };
 
 enum kind { SEND, RECEIVE, WRITE, READ, KINDS };

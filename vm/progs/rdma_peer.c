@@ -49,7 +49,8 @@ static struct rdma_cm_id *make_id(const char *host, uint16_t port, int flags)
 
 	snprintf(service, sizeof service, "%u", port);
 	if (!(flags & RAI_PASSIVE)) {
-		struct rdma_addrinfo here = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP };
+		struct rdma_addrinfo here = { .ai_flags = RAI_PASSIVE,
+					      .ai_port_space = RDMA_PS_TCP };
 
 		if (rdma_getaddrinfo(local, NULL, &here, &source))
 			die("rdma_getaddrinfo %s: %s", local, strerror(errno));
@@ -100,7 +101,8 @@ struct window make_endpoint(const char *host, uint16_t port, void *memory, size_
 	if (host)
 		id = make_id(host, port, 0);
 	region = ibv_reg_mr(id->pd, memory, length,
-			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				    IBV_ACCESS_REMOTE_WRITE);
 	if (!region)
 		die("ibv_reg_mr: %s", strerror(errno));
 	return (struct window){ (uintptr_t)memory, region->rkey, (uint32_t)length };
@@ -141,7 +143,8 @@ enum answer connect_endpoint(const void *private_data, size_t length, void *answ
 	*answer_length = take_private_data(answer, room);
 	if (!status)
 		return ACCEPTED;
-	printf("%s, event %s\n", strerror(errno), id->event ? rdma_event_str(id->event->event) : "none");
+	printf("%s, event %s\n", strerror(errno),
+	       id->event ? rdma_event_str(id->event->event) : "none");
 	return id->event && id->event->event == RDMA_CM_EVENT_REJECTED ? REJECTED : UNREACHABLE;
 }
 
@@ -246,9 +249,9 @@ bool next_completion(struct completion *completion, int milliseconds)
 	}
 	completion->kind = (enum kind)wc.wr_id;
 	completion->length = wc.byte_len;
-	completion->outcome = wc.status == IBV_WC_SUCCESS	? DONE :
+	completion->outcome = wc.status == IBV_WC_SUCCESS      ? DONE :
 			      wc.status == IBV_WC_WR_FLUSH_ERR ? FLUSHED :
-								  FAILED;
+								 FAILED;
 	if (completion->outcome == FAILED)
 		printf("status %d\n", wc.status);
 	return true;

@@ -39,7 +39,7 @@ static bool server;
 static unsigned char *memory;
 static struct window own, peer;
 static unsigned finished[KINDS]; /* completions that nobody has waited for yet */
-static unsigned first_slot;      /* the receive that completes next */
+static unsigned first_slot; /* the receive that completes next */
 static unsigned messages;
 static uint32_t message_length[DEPTH];
 
@@ -74,8 +74,8 @@ static void verify(const char *what, size_t at, uint32_t length, unsigned n)
 {
 	for (uint32_t i = 0; i < length; i++)
 		if (memory[at + i] != content(false, n, i))
-			die("%s %u: byte %u of %u is %#x, not %#x", what, n, i, length, memory[at + i],
-			    content(false, n, i));
+			die("%s %u: byte %u of %u is %#x, not %#x", what, n, i, length,
+			    memory[at + i], content(false, n, i));
 	memset(memory + at, 0xee, length);
 }
 
@@ -196,8 +196,8 @@ static void writes(bool active)
 {
 	for (unsigned n = 0; n < COUNT(large); n++) {
 		if (active) {
-			post_write(fill(SOURCE, large[n], n), large[n], peer.address + INBOX, peer.key,
-				   n % 2);
+			post_write(fill(SOURCE, large[n], n), large[n], peer.address + INBOX,
+				   peer.key, n % 2);
 			/* The message must not overtake the data. */
 			tell(n);
 			await(WRITE, 1);
@@ -258,8 +258,10 @@ static void crowd(void)
 		for (unsigned i = 0; i < EACH; i++) {
 			size_t at = (size_t)i * BIT;
 
-			post_write(memory + SOURCE + at, BIT, peer.address + INBOX + at, peer.key, i % 2);
-			post_read(memory + SINK + SLOT + at, BIT, peer.address + OUTBOX + at, peer.key);
+			post_write(memory + SOURCE + at, BIT, peer.address + INBOX + at, peer.key,
+				   i % 2);
+			post_read(memory + SINK + SLOT + at, BIT, peer.address + OUTBOX + at,
+				  peer.key);
 			post_send(memory + SOURCE, i * 1000 + 1, false);
 		}
 		await(WRITE, EACH);
@@ -278,7 +280,6 @@ static void crowd(void)
 		hear(100 + round);
 	}
 }
-
 
 /* --- scenarios: endings ------------------------------------------------------------------- */
 
@@ -531,7 +532,8 @@ static void call(const char *host, uint16_t port, enum wish wish, size_t length)
 	post_receives();
 	answer = connect_endpoint(memory + SOURCE, length, memory + SINK, SLOT, &got);
 	printf("%s\n", name[answer]);
-	if (wish == NOBODY ? answer == ACCEPTED : answer != (wish == REJECTION ? REJECTED : ACCEPTED))
+	if (wish == NOBODY ? answer == ACCEPTED :
+			     answer != (wish == REJECTION ? REJECTED : ACCEPTED))
 		die("the request is %s", name[answer]);
 	if (wish != NOBODY)
 		check_private_data("answer", got, length);
