@@ -11,6 +11,7 @@ pub(crate) mod cm;
 pub(crate) mod cq;
 pub(crate) mod engine;
 pub(crate) mod qp;
+pub(crate) mod socket;
 pub(crate) mod upcalls;
 
 pub mod iwarp;
