@@ -24,7 +24,7 @@ const ORDER: &[&[&str]] = &[
         "device::soft::iwarp",
         "device::soft::params",
     ],
-    &["device::soft::event_order", "device::soft::cm::socket"],
+    &["device::soft::event_order", "device::soft::socket"],
     &["device::soft::upcalls"],
     &["device::soft::engine"],
     &["device::soft::mem"],

@@ -206,10 +206,18 @@ impl Line {
 
     /// The same for a connection that is there.
     pub fn connected<'a>(identity: impl FnOnce() -> Identity<'a>) -> Option<Line> {
+        Line::step(identity, &Outcome::Connected)
+    }
+
+    /// The same for a step of setting up a connection.
+    pub fn step<'a>(
+        identity: impl FnOnce() -> Identity<'a>,
+        step: &dyn fmt::Display,
+    ) -> Option<Line> {
         let level = Level::Debug;
         log::log_enabled!(target: CONNECTIONS, level).then(|| Line {
             level,
-            text: format!("{}: {}", identity(), Outcome::Connected),
+            text: format!("{}: {step}", identity()),
         })
     }
 

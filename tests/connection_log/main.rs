@@ -1,6 +1,7 @@
-//! What `DAT_DBG_TYPE` 0x02 says of connections that could not be made, or broke: one line each,
-//! with every field, and nothing of it when nobody asked. The test program starts itself again,
-//! so that each scenario has a log and standard error of its own.
+//! What `DAT_DBG_TYPE` 0x02 says of connections that could not be made, or broke, and 0x40 of the
+//! steps of setting them up: one line each, with every field, and nothing of it when nobody asked.
+//! The test program starts itself again, so that each scenario has a log and standard error of its
+//! own.
 
 #[path = "../common/libs.rs"]
 mod libs;
@@ -314,7 +315,7 @@ fn a_peer_that_is_killed() {
 fn shared_memory_that_the_peer_does_not_offer() {
     let peer = Peer::start(TCP);
     let refused = "not connected: a peer listens on port PORT, but shares no memory with this \
-                   process (nobody of the same user offers it): it must be of the same user and \
+                   process (no process of the same user offers it): it must be of the same user and \
                    must not have path=tcp";
     // Nothing will change until somebody changes the configuration: that is said unasked.
     for types in [None, Some("0x02")] {
@@ -323,8 +324,8 @@ fn shared_memory_that_the_peer_does_not_offer() {
         check(&lines, "connect", SHM, &wanted);
     }
     drop(peer);
-    let detour = "shared memory refused, TCP taken instead: port PORT: nobody of the same \
-                  user offers it";
+    let detour = "shared memory refused, TCP taken instead: port PORT: no process of the \
+                  same user offers it";
     for types in [None, Some("0x02")] {
         let peer = Peer::start(TCP);
         let lines = said("up", LOOPBACK, peer.port, types);
@@ -349,16 +350,64 @@ fn answers_and_requests_that_are_none() {
     );
 }
 
+/// Runs a scenario with 0x40. The listening end and the connecting end have these steps, each in
+/// this order; a line without an endpoint is one of the listening end, which has none yet.
+fn expect_steps(name: &str, params: &str, active: &[&str], passive: &[(Option<u64>, &str)]) {
+    let lines = said(name, params, 0, Some("0x40"));
+    let lines: Vec<Line<'_>> = lines.iter().map(|line| parse(line)).collect();
+    let handle = |endpoint: Option<u64>| match endpoint {
+        Some(endpoint) => format!("endpoint {endpoint:#x}"),
+        None => "no endpoint".to_owned(),
+    };
+    let connecting = handle(Some(ACTIVE));
+    let (ours, theirs): (Vec<&Line<'_>>, Vec<&Line<'_>>) =
+        lines.iter().partition(|line| line.endpoint == connecting);
+    let steps: Vec<&str> = ours.iter().map(|line| line.text).collect();
+    assert_eq!(steps, active, "{name}, {params}: {lines:?}");
+    let steps: Vec<(String, &str)> = theirs
+        .iter()
+        .map(|line| (line.endpoint.to_owned(), line.text))
+        .collect();
+    let wanted: Vec<(String, &str)> = passive
+        .iter()
+        .map(|(endpoint, text)| (handle(*endpoint), *text))
+        .collect();
+    assert_eq!(steps, wanted, "{name}, {params}: {lines:?}");
+    let qual = lines[0].qual;
+    for line in &lines {
+        assert_eq!((line.path, line.qual), (path(params), qual), "{line:?}");
+        for address in [line.local, line.remote] {
+            assert_eq!(address.split(':').next(), Some("127.0.0.1"), "{line:?}");
+        }
+    }
+    // Where a request goes, and where it arrives.
+    let listening = format!("127.0.0.1:{qual}");
+    assert_eq!(
+        (ours[0].remote, theirs[0].local),
+        (&*listening, &*listening)
+    );
+}
+
 #[test]
-fn connections_that_are_made_are_in_the_whole_log_only() {
+fn steps_of_setting_up_a_connection() {
     for params in [LOOPBACK, SHM, TCP] {
         assert_eq!(said("both", params, 0, Some("0x02")), [""; 0], "{params}");
-        let lines = said("both", params, 0, Some("0x40"));
-        assert_eq!(lines.len(), 2, "{params}: {lines:?}");
-        for (line, endpoint) in lines.iter().zip([ACTIVE, PASSIVE]) {
-            let other = lines.iter().find(|l| l.contains(&format!("{endpoint:#x}")));
-            let own = parse(other.unwrap_or(line));
-            assert_eq!((own.path, own.text), (path(params), "connected"));
+        let passive = [
+            (None, "request arrived"),
+            (Some(PASSIVE), "request accepted"),
+            (Some(PASSIVE), "connected"),
+        ];
+        expect_steps("both", params, &["request sent", "connected"], &passive);
+    }
+}
+
+#[test]
+fn steps_of_requests_that_are_not_accepted() {
+    let dropped = "request dropped: the queue of the listener is full, or it is being closed";
+    for (name, end) in [("reject", "request rejected"), ("drop", dropped)] {
+        for params in [LOOPBACK, SHM, TCP] {
+            let passive = [(None, "request arrived"), (None, end)];
+            expect_steps(name, params, &["request sent"], &passive);
         }
     }
 }

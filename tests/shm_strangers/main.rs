@@ -273,7 +273,10 @@ fn one_that_is_silent() {
             _ => is_refused(port),
         }
         assert!(begun.elapsed() < PATIENCE / 2);
-        was_logged(port, "who has the name of the port does not answer");
+        was_logged(
+            port,
+            "the process that holds the name of the port does not answer",
+        );
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod cq;
 pub(crate) mod engine;
 pub(crate) mod event_order;
 pub(crate) mod qp;
+pub(crate) mod socket;
 pub(crate) mod upcalls;
 
 pub mod iwarp;

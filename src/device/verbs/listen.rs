@@ -12,8 +12,7 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::connect::News;
 use super::id::CmId;
-use crate::device::qualifier::{self, QualHeader};
-use crate::device::soft::cm::listener::{candidates, claim, is_wide};
+use crate::device::qualifier::{self, QualHeader, candidates, claim, is_wide};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
 /// A listener, as requests find it.

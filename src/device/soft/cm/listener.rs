@@ -1,66 +1,42 @@
 //! Listeners, and how a connection qualifier leads to one.
 //!
 //! A qualifier up to 65535 is a TCP port. A wider one is spread over a fixed sequence of ports
-//! ([`candidates`]): the listener takes the first that is free, the connector tries one after
-//! the other and says in its request which qualifier it means.
+//! (see [`qualifier`](crate::device::qualifier)), and the listener takes the first that is free.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
 
-use super::acceptor::{Acceptor, SocketRequest};
-use super::failure::ConnectError;
-use super::socket;
+use super::acceptor::Acceptor;
+pub use super::request::ConnRequest;
+use crate::device::qualifier::{candidates, claim, is_wide};
 use crate::device::soft::Soft;
 use crate::device::soft::params::Path;
-use crate::device::soft::transport::Qp;
+use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::RequestUpcall;
-use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
+use crate::device::{DeviceError, ListenHandler};
 
-/// Ports that a wide qualifier may lead to.
-pub(super) const CANDIDATES: u64 = 8;
-const FIRST_DYNAMIC: u64 = 49152;
-
-/// Whether a qualifier is more than a port.
-pub(crate) fn is_wide(qual: u64) -> bool {
-    u16::try_from(qual).is_err()
-}
-
-/// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
-/// ends must come to the same result.
-pub(crate) fn candidates(qual: u64) -> impl Iterator<Item = u16> {
-    let narrow = u16::try_from(qual).ok();
-    let count = if narrow.is_some() { 1 } else { CANDIDATES };
-    (0..count).map(move |i| {
-        narrow.unwrap_or_else(|| {
-            // The finalizer of splitmix64.
-            let mut z = qual.wrapping_add((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^= z >> 31;
-            (FIRST_DYNAMIC + z % (65536 - FIRST_DYNAMIC)) as u16
-        })
-    })
-}
-
-/// A listener, as those see it who have a request for it.
+/// The part of a listener that requests are delivered to.
 pub(crate) struct Listening {
+    /// The qualifier.
     qual: u64,
-    /// The address it is bound to; all if `None`.
+    /// The address that the listener is bound to; `None` means all addresses.
     address: Option<IpAddr>,
+    /// Whether the listener accepts requests; `false` once it is closed.
     open: AtomicBool,
+    /// The handler of the consumer.
     handler: Arc<dyn ListenHandler<Soft>>,
 }
 
 impl RequestUpcall<ConnRequest> for Listening {
-    /// Drops the request, which refuses it, if the listener is closed.
+    /// Hands a request to the consumer, or drops it if the listener is closed.
     fn deliver(&self, request: ConnRequest) {
         if self.open.load(Ordering::Acquire) {
             self.handler.request(request);
@@ -69,12 +45,27 @@ impl RequestUpcall<ConnRequest> for Listening {
 }
 
 impl Listening {
-    fn answers(&self, address: IpAddr) -> bool {
+    fn new(device: &Soft, qual: u64, handler: Arc<dyn ListenHandler<Soft>>) -> Arc<Listening> {
+        Arc::new(Listening {
+            qual,
+            address: bound_address(device),
+            open: AtomicBool::new(true),
+            handler,
+        })
+    }
+
+    fn is_at(&self, address: IpAddr) -> bool {
         self.address.is_none_or(|own| own == address)
     }
 }
 
-/// All listeners of the process by qualifier: what is found here is reached without TCP.
+/// The address that a device binds its listeners to; `None` means all addresses.
+fn bound_address(device: &Soft) -> Option<IpAddr> {
+    device.params.bound.then(|| device.params.address.ip())
+}
+
+/// All listeners of the process, by qualifier. Queue pairs of the process connect to them through
+/// loopback.
 static LISTENERS: LazyLock<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
     LazyLock::new(Mutex::default);
 
@@ -82,22 +73,26 @@ static LISTENERS: LazyLock<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
 pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
     let address = address.to_canonical();
     let all = LISTENERS.lock();
-    let found = all.get(&qual)?.iter().find(|l| l.answers(address));
+    let found = all.get(&qual)?.iter().find(|l| l.is_at(address));
     found.cloned()
 }
 
-/// The open ports of a device.
+/// The ports that a device listens on.
 #[derive(Default)]
 pub(crate) struct Ports {
+    /// The acceptors, by port.
     open: Mutex<HashMap<u16, Arc<Acceptor>>>,
 }
 
 /// A listener. Dropping it stops listening.
 pub struct Listener {
+    /// The part that requests are delivered to.
     listening: Arc<Listening>,
+    /// The port that leads to the qualifier.
     port: u16,
+    /// The device that listens.
     device: Arc<Soft>,
-    /// A name in the system that keeps others from a wide qualifier.
+    /// Keeps other processes from a wide qualifier.
     _claim: Option<OwnedFd>,
 }
 
@@ -113,19 +108,19 @@ impl Drop for Listener {
             }
         }
         let mut ports = self.device.ports.open.lock();
-        let unused = ports.get(&self.port).is_some_and(|port| {
-            let mut quals = port.quals.lock();
-            quals.remove(&this.qual);
-            quals.is_empty()
+        let unused = ports.get(&self.port).is_some_and(|acceptor| {
+            let mut listeners = acceptor.listeners.lock();
+            listeners.remove(&this.qual);
+            listeners.is_empty()
         });
-        let port = if unused {
+        let acceptor = if unused {
             ports.remove(&self.port)
         } else {
             None
         };
         drop(ports);
-        if let Some(port) = port {
-            port.close();
+        if let Some(acceptor) = acceptor {
+            acceptor.close();
         }
     }
 }
@@ -142,7 +137,7 @@ pub(crate) fn listen(
         return Err(DeviceError::BadAddress);
     }
     device.engine.start()?;
-    let address = device.params.bound.then(|| device.params.address.ip());
+    let address = bound_address(device);
     let mut all = LISTENERS.lock();
     let overlaps = |l: &Arc<Listening>| match (l.address, address) {
         (Some(a), Some(b)) => a == b,
@@ -152,25 +147,20 @@ pub(crate) fn listen(
         return Err(DeviceError::QualInUse);
     }
     let claim = claim(qual, address)?;
-    let listening = Arc::new(Listening {
-        qual,
-        address,
-        open: AtomicBool::new(true),
-        handler,
-    });
+    let listening = Listening::new(device, qual, handler);
     let mut ports = device.ports.open.lock();
     let port = candidates(qual)
         .find_map(|number| match ports.get(&number) {
-            Some(port) => {
-                port.quals.lock().insert(qual, listening.clone());
+            Some(acceptor) => {
+                acceptor.listeners.lock().insert(qual, listening.clone());
                 Some(Ok(number))
             }
             None => match open_port(device, number, backlog) {
                 Err(DeviceError::QualInUse) => None,
                 Err(error) => Some(Err(error)),
-                Ok((_, port)) => {
-                    port.quals.lock().insert(qual, listening.clone());
-                    ports.insert(number, port);
+                Ok(acceptor) => {
+                    acceptor.listeners.lock().insert(qual, listening.clone());
+                    ports.insert(number, acceptor);
                     Some(Ok(number))
                 }
             },
@@ -199,62 +189,28 @@ pub(crate) fn listen_any(
     device.engine.start()?;
     let mut all = LISTENERS.lock();
     let mut ports = device.ports.open.lock();
-    let (number, port) = open_port(device, 0, backlog).map_err(|error| match error {
+    let acceptor = open_port(device, 0, backlog).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
     })?;
-    let qual = u64::from(number);
-    let listening = Arc::new(Listening {
-        qual,
-        address: device.params.bound.then(|| device.params.address.ip()),
-        open: AtomicBool::new(true),
-        handler,
-    });
-    port.quals.lock().insert(qual, listening.clone());
-    ports.insert(number, port);
+    let port = acceptor.port;
+    let qual = u64::from(port);
+    let listening = Listening::new(device, qual, handler);
+    acceptor.listeners.lock().insert(qual, listening.clone());
+    ports.insert(port, acceptor);
     all.entry(qual).or_default().push(listening.clone());
     drop(ports);
     let listener = Listener {
         listening,
-        port: number,
+        port,
         device: device.clone(),
         _claim: None,
     };
     Ok((listener, qual))
 }
 
-/// Two processes of a host must not both have a wide qualifier, although each could find a
-/// port: a name in the abstract socket namespace, which is as wide as that of ports, goes to
-/// one of them. Where such names do not exist the qualifier is not protected.
-pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
-    if !is_wide(qual) {
-        return Ok(None);
-    }
-    let address = address.map_or("*".into(), |a| a.to_string());
-    let name = format!("libdat/{qual:016x}@{address}");
-    let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
-        return Ok(None);
-    };
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|_| DeviceError::Resources)?;
-    match rustix::net::bind(&socket, &name) {
-        Ok(()) => Ok(Some(socket)),
-        Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Opens a port, any if `number` is 0.
-fn open_port(
-    device: &Arc<Soft>,
-    number: u16,
-    backlog: u32,
-) -> Result<(u16, Arc<Acceptor>), DeviceError> {
+/// Listens on a port; 0 means any that is free.
+fn open_port(device: &Arc<Soft>, number: u16, backlog: u32) -> Result<Arc<Acceptor>, DeviceError> {
     let socket = if device.params.bound {
         let mut address = device.params.address;
         address.set_port(number);
@@ -269,20 +225,17 @@ fn open_port(
     let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
     let port = bound.port();
-    // Before anybody can connect, so that all of this host take the same path. Somebody else may
-    // have the name; then there is TCP.
-    let door = match device.params.path {
-        Path::Auto | Path::Shm => {
-            let own = device.params.bound.then(|| device.params.address.ip());
-            shm::listen(own, port).ok()
-        }
+    // Before a peer can connect over TCP, so that all processes of this host take the same path.
+    // Another process may hold the name of the port; then peers connect over TCP.
+    let shm_socket = match device.params.path {
+        Path::Auto | Path::Shm => shm::listen(bound_address(device), port).ok(),
         Path::Tcp => None,
     };
-    // Connections are taken at once, and it is their requests that wait for the consumer. A
-    // short queue in the kernel would only make connectors wait that come at the same time.
+    // Connections are accepted at once, and their requests wait for the consumer. A short queue
+    // in the kernel would only delay peers that connect at the same time.
     let backlog = backlog.clamp(1024, 65536) as i32;
     rustix::net::listen(&socket, backlog).map_err(bind_error)?;
-    Ok((port, Acceptor::new(device, socket, door, port)?))
+    Acceptor::new(device, socket, shm_socket, port)
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
@@ -301,59 +254,5 @@ fn bind_error(error: Errno) -> DeviceError {
         Errno::ADDRINUSE => DeviceError::QualInUse,
         Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::INVAL => DeviceError::BadAddress,
         _ => DeviceError::Resources,
-    }
-}
-
-/// Where a request came from, and where the answer goes.
-pub(crate) enum Origin {
-    /// A queue pair of this process, at its n-th attempt.
-    Loop {
-        /// The queue pair that connects.
-        active: Weak<Qp>,
-        /// Its attempt.
-        attempt: u64,
-    },
-    /// A TCP connection.
-    Socket(SocketRequest),
-}
-
-/// A connection request.
-pub struct ConnRequest {
-    /// Taken by the answer.
-    pub(crate) origin: Option<Origin>,
-    /// The qualifier it came to.
-    pub(crate) qual: u64,
-    pub(crate) private_data: Box<[u8]>,
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
-    pub(crate) rd_in: Option<u32>,
-    pub(crate) rd_out: Option<u32>,
-}
-
-impl ConnectionRequest for ConnRequest {
-    fn private_data(&self) -> &[u8] {
-        &self.private_data
-    }
-
-    fn remote_addr(&self) -> SocketAddr {
-        self.remote
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    fn peer_rd_in(&self) -> Option<u32> {
-        self.rd_in
-    }
-
-    fn peer_rd_out(&self) -> Option<u32> {
-        self.rd_out
-    }
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        crate::device::soft::cm::refuse(self, CmEvent::NonPeerRejected, &ConnectError::Dropped);
     }
 }

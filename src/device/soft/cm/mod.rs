@@ -1,33 +1,90 @@
-//! Setting up connections: connect, accept, reject.
+//! Setting up connections: listen, connect, accept, reject.
+//!
+//! ```text
+//! connecting end                                listening end
+//! connect                                       listen: listener, with an acceptor per port
+//! connector: socket, handshake over shm  ---->  pending: a connection without a whole request
+//!            request                     ---->  request: waits for the consumer's answer
+//!            reply                       <----  accept, or reject
+//! ```
+//!
+//! Within a process [`connect`] hands the request to the listener, and [`accept`] joins the two
+//! queue pairs.
 
 pub(super) mod acceptor;
 pub(crate) mod connector;
-pub(crate) mod failure;
+pub(crate) mod error;
 pub(crate) mod listener;
-pub(crate) mod socket;
+mod pending;
+mod request;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::acceptor::SocketRequest;
 use self::connector::Connector;
-use self::failure::ConnectError;
-use self::listener::{ConnRequest, Listening, Origin};
+use self::error::ConnectError;
+use self::listener::{ConnRequest, Listening};
+use self::request::{Origin, SocketOrigin};
 use super::Soft;
+use super::engine::{EventFlags, Timer, Watch};
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::{Path, is_own_address};
-use super::qp::link::PendingConnect;
-use super::transport::shm::AccessGrant;
+use super::socket;
+use super::transport::shm::{AccessGrant, ShmRefusal};
 use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, NoAnswer};
+use crate::device::report::{self, Cause, Identity, Line, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
-/// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
-/// depths (RFC 6581), 16 for a wide qualifier.
+/// Bytes of private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the
+/// read depths (RFC 6581), 16 for a wide qualifier.
 pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::LEN;
+
+/// The step of an attempt that all paths have in common.
+const REQUEST_SENT: &str = "request sent";
+
+/// Why there is no shared memory with a peer whose socket the engine cannot watch.
+const UNWATCHED: ShmRefusal = ShmRefusal::new("its socket cannot be watched");
+
+/// How the two ends of a connection between processes reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transport {
+    /// Shared memory, after a handshake over a local socket.
+    Shm,
+    /// iWARP over TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// The path, for the log.
+    fn path(self) -> report::Path<'static> {
+        match self {
+            Transport::Shm => report::Path::SharedMemory,
+            Transport::Tcp => report::Path::Tcp,
+        }
+    }
+}
+
+/// Watches the socket of a peer on this host for the next message of the handshake. While the
+/// peer is being verified it sends nothing, and its socket is not watched.
+fn watch_handshake(watch: &mut Watch, verifying: bool) -> Result<(), ShmRefusal> {
+    let events = if verifying {
+        EventFlags::empty()
+    } else {
+        EventFlags::IN
+    };
+    watch.set(events).map_err(|_| UNWATCHED)
+}
+
+/// Checks the length of private data.
+fn check_private_data(private_data: &[u8]) -> Result<(), DeviceError> {
+    match private_data.len() <= MAX_PRIVATE {
+        true => Ok(()),
+        false => Err(DeviceError::Limit),
+    }
+}
 
 /// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
 /// refused with [`DeviceError::BadAddress`]; a queue pair that is connected, or about to be,
@@ -41,92 +98,77 @@ pub(crate) fn connect(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     let ip = remote.ip();
-    if qual == 0 || ip.is_multicast() || ip.is_unspecified() {
-        return Err(DeviceError::BadAddress);
-    }
-    if private_data.len() > MAX_PRIVATE {
-        return Err(DeviceError::Limit);
-    }
+    qualifier::check_destination(ip, qual)?;
+    check_private_data(private_data)?;
     device.engine.start()?;
     let port = u16::try_from(qual).unwrap_or(0);
-    let target = SocketAddr::new(ip, port);
-    let here = device.params.path == Path::Auto && is_own_address(ip);
-    let listening = here.then(|| listener::find(ip, qual)).flatten();
-    let socket = match listening {
-        Some(_) => None,
-        None => Connector::socket(remote)?,
-    };
-    let path = match listening {
-        Some(_) => report::Path::Loopback,
-        None => report::Path::Undecided,
-    };
-    let attempt = qp.begin(Some((device.params.address, target)), qual, path)?;
-    let timer = timeout.map(|timeout| {
-        let qp = Arc::downgrade(qp);
-        device.engine.timer(timeout, move |up| {
-            if let Some(qp) = qp.upgrade() {
-                qp.give_up(attempt, CmEvent::TimedOut, &NoAnswer(timeout), up);
-            }
-        })
-    });
-    let connector = match listening {
-        Some(_) => None,
-        None => Some(Connector::new(
-            qp,
-            attempt,
-            remote,
-            qual,
-            timeout,
-            private_data,
-            socket,
-        )),
-    };
-    qp.holds(
-        attempt,
-        timer,
-        connector.clone().map(|c| c as Arc<dyn PendingConnect>),
-    );
+    let addrs = (device.params.address, SocketAddr::new(ip, port));
+    let loopback = device.params.path == Path::Auto && is_own_address(ip);
+    if let Some(listening) = loopback.then(|| listener::find(ip, qual)).flatten() {
+        let attempt = qp.begin(Some(addrs), qual, report::Path::Loopback)?;
+        let timer = limit_attempt(qp, attempt, timeout);
+        qp.holds(attempt, timer, None);
+        request_loopback(qp, attempt, listening, addrs, qual, private_data);
+        return Ok(());
+    }
+    let socket = Connector::socket(remote)?;
+    let attempt = qp.begin(Some(addrs), qual, report::Path::Undecided)?;
+    let timer = limit_attempt(qp, attempt, timeout);
+    let connector = Connector::new(qp, attempt, remote, qual, timeout, private_data, socket);
+    qp.holds(attempt, timer, Some(connector.clone()));
     let mut up = Upcalls::default();
-    if let Some(listening) = listening {
-        request_here(
-            qp,
-            attempt,
-            listening,
-            (target, qual),
-            private_data,
-            &mut up,
-        );
-    }
-    if let Some(connector) = connector {
-        connector.drive(&mut up);
-    }
+    connector.advance(&mut up);
     up.run();
     Ok(())
 }
 
-/// A request to a listener of this process.
-fn request_here(
+/// Ends an attempt after `timeout`, unless the timer is dropped before.
+fn limit_attempt(qp: &Arc<Qp>, attempt: u64, timeout: Option<Duration>) -> Option<Timer> {
+    timeout.map(|timeout| {
+        let weak = Arc::downgrade(qp);
+        qp.device.engine.timer(timeout, move |up| {
+            if let Some(qp) = weak.upgrade() {
+                qp.give_up(attempt, CmEvent::TimedOut, &NoAnswer(timeout), up);
+            }
+        })
+    })
+}
+
+/// Hands a request to a listener of this process.
+fn request_loopback(
     qp: &Arc<Qp>,
     attempt: u64,
     listening: Arc<Listening>,
-    (target, qual): (SocketAddr, u64),
+    (local, remote): (SocketAddr, SocketAddr),
+    qual: u64,
     private_data: &[u8],
-    up: &mut Upcalls,
 ) {
     let attr = qp.attr();
+    let path = report::Path::Loopback;
+    let identity = || Identity {
+        endpoint: Some(attr.context),
+        addrs: Some((local, remote)),
+        qual,
+        path,
+    };
+    report::write(Line::step(identity, &REQUEST_SENT));
     let request = ConnRequest {
-        origin: Some(Origin::Loop {
+        origin: Some(Origin::Loopback {
             active: Arc::downgrade(qp),
             attempt,
         }),
         qual,
+        path,
         private_data: private_data.into(),
-        local: target,
-        remote: qp.device.params.address,
+        local: remote,
+        remote: local,
         rd_in: Some(attr.max_rd_in),
         rd_out: Some(attr.max_rd_out),
     };
+    request.log(None, "request arrived");
+    let mut up = Upcalls::default();
     up.request(listening, request);
+    up.run();
 }
 
 /// See [`Device::accept`](crate::device::Device::accept).
@@ -135,55 +177,54 @@ pub(crate) fn accept(
     qp: &Arc<Qp>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
-    if private_data.len() > MAX_PRIVATE {
-        return Err(DeviceError::Limit);
-    }
-    let addrs = (request.remote, request.local);
+    check_private_data(private_data)?;
     let mut up = Upcalls::default();
-    let qual = request.qual;
-    let path = match &request.origin {
-        None => report::Path::Undecided,
-        Some(Origin::Loop { .. }) => report::Path::Loopback,
-        Some(Origin::Socket(asked)) => asked.path(),
-    };
-    let answered = match request.origin.take() {
-        None => Ok(Err(ConnectError::PeerGone)),
-        Some(Origin::Loop { active, attempt }) => match active.upgrade() {
-            None => Ok(Err(ConnectError::PeerGone)),
+    let result = match request.origin.take() {
+        Some(Origin::Socket(origin)) => accept_socket(&request, origin, qp, private_data, &mut up),
+        Some(Origin::Loopback { active, attempt }) => match active.upgrade() {
             Some(active) => {
-                let done = Qp::pair(&active, attempt, qp, addrs, qual, private_data, &mut up)
-                    .map_err(ConnectError::from);
-                if let Err(failure) = &done {
-                    active.give_up(attempt, CmEvent::NonPeerRejected, failure, &mut up);
-                }
-                Ok(done)
+                let ends = (&*active, attempt);
+                accept_loopback(&request, ends, qp, private_data, &mut up)
             }
+            None => fail_accept(&request, qp, &ConnectError::PeerGone, &mut up),
         },
-        Some(Origin::Socket(asked)) => {
-            let addrs = Some((request.local, request.remote));
-            accept_tcp(asked, addrs, qp, private_data, &mut up)
-        }
-    };
-    // The peer gave up before it could be answered: the attempt ends as it would a moment later.
-    let result = match answered {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(failure)) => qp
-            .begin(Some((request.local, request.remote)), qual, path)
-            .map(|attempt| qp.give_up(attempt, CmEvent::AcceptError, &failure, &mut up)),
-        Err(error) => Err(error),
+        None => fail_accept(&request, qp, &ConnectError::PeerGone, &mut up),
     };
     up.run();
     result
 }
 
-/// Answers a request that came over TCP, unless the peer is gone.
-fn accept_tcp(
-    asked: SocketRequest,
-    addrs: Option<(SocketAddr, SocketAddr)>,
+/// Accepts a request of a queue pair of this process, `active` at its attempt with that number.
+fn accept_loopback(
+    request: &ConnRequest,
+    (active, attempt): (&Qp, u64),
     qp: &Arc<Qp>,
     private_data: &[u8],
     up: &mut Upcalls,
-) -> Result<Result<(), ConnectError>, DeviceError> {
+) -> Result<(), DeviceError> {
+    // Addresses as the connecting end has them.
+    let addrs = (request.remote, request.local);
+    match Qp::pair(active, attempt, qp, addrs, request.qual, private_data, up) {
+        Ok(()) => {
+            log_accepted(request, qp);
+            Ok(())
+        }
+        Err(error) => {
+            let failure = ConnectError::from(error);
+            active.give_up(attempt, CmEvent::NonPeerRejected, &failure, up);
+            fail_accept(request, qp, &failure, up)
+        }
+    }
+}
+
+/// Accepts a request that arrived on a socket, unless the peer is gone.
+fn accept_socket(
+    request: &ConnRequest,
+    origin: SocketOrigin,
+    qp: &Arc<Qp>,
+    private_data: &[u8],
+    up: &mut Upcalls,
+) -> Result<(), DeviceError> {
     let attr = qp.attr();
     let local = Local {
         crc: qp.device.params.crc,
@@ -191,67 +232,58 @@ fn accept_tcp(
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
     };
-    let private_data = qualifier::wrap(QualHeader::Reply, asked.qual, private_data);
-    let attempt = qp.begin(addrs, asked.qual, asked.path())?;
-    let handshake = asked.watch.event_order().begin();
+    let private_data = qualifier::wrap(QualHeader::Reply, request.qual, private_data);
+    let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;
+    let order = origin.watch.event_order().begin();
     let pd = qp.with(|locked| locked.me.id.pd);
-    let segment = asked
+    let grant = origin
         .segment
         .clone()
         .map(|segment| AccessGrant::new(segment, pd));
-    let answer = asked
-        .frame()
-        .map(|frame| frame.answer(&local, &private_data));
-    let agreed = match answer {
-        Some(Ok((reply, agreed))) if asked.is_alive() && acceptor::reply(&asked.watch, &reply) => {
-            agreed
+    let failure = match origin.frame.answer(&local, &private_data) {
+        Ok((reply, agreed)) if socket::is_open(&origin.watch) && origin.reply(&reply) => {
+            log_accepted(request, qp);
+            let setup = SetUp {
+                watch: origin.watch,
+                agreed,
+                grant,
+                initiator: false,
+                private_data: Box::default(),
+                order,
+            };
+            transport::connect(qp, attempt, setup, up);
+            return Ok(());
         }
-        other => {
-            qp.withdraw(attempt);
-            if let Some(Err(error)) = other {
-                // Nothing that the consumer can do anything about.
-                asked.reject(b"");
-                return Ok(Err(ConnectError::Negotiation(error)));
-            }
-            return Ok(Err(ConnectError::PeerGone));
+        Ok(_) => ConnectError::PeerGone,
+        Err(error) => {
+            // Nothing that the consumer can do anything about.
+            origin.reject(request.qual, b"");
+            ConnectError::Negotiation(error)
         }
     };
-    let setup = SetUp {
-        watch: asked.watch,
-        agreed,
-        grant: segment,
-        initiator: false,
-        private_data: Box::default(),
-        order: handshake,
-    };
-    transport::connect(qp, attempt, setup, up);
-    Ok(Ok(()))
+    qp.withdraw(attempt);
+    fail_accept(request, qp, &failure, up)
+}
+
+/// Ends the attempt to accept a request whose peer was gone before it could have a reply: the
+/// consumer is notified as if the peer had gone a moment later.
+fn fail_accept(
+    request: &ConnRequest,
+    qp: &Qp,
+    cause: &dyn Cause,
+    up: &mut Upcalls,
+) -> Result<(), DeviceError> {
+    let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;
+    qp.give_up(attempt, CmEvent::AcceptError, cause, up);
+    Ok(())
+}
+
+fn log_accepted(request: &ConnRequest, qp: &Qp) {
+    request.log(Some(qp.attr().context), "request accepted");
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
-pub(crate) fn reject(mut request: ConnRequest, private_data: &[u8]) {
-    let private_data = private_data[..private_data.len().min(MAX_PRIVATE)].into();
-    let event = CmEvent::PeerRejected { private_data };
-    refuse(&mut request, event, &ConnectError::Rejected);
-}
-
-/// Answers a request, unless it was answered, so that its sender sees `event`.
-pub(crate) fn refuse(request: &mut ConnRequest, event: CmEvent, failure: &ConnectError) {
-    match request.origin.take() {
-        None => {}
-        Some(Origin::Loop { active, attempt }) => {
-            if let Some(active) = active.upgrade() {
-                let mut up = Upcalls::default();
-                active.give_up(attempt, event, failure, &mut up);
-                up.run();
-            }
-        }
-        Some(Origin::Socket(asked)) => {
-            // A connection that just ends was refused, but not by the consumer.
-            if let CmEvent::PeerRejected { private_data } = event {
-                asked.reject(&private_data);
-            }
-        }
-    }
+pub(crate) fn reject(request: ConnRequest, private_data: &[u8]) {
+    request.reject(private_data);
 }

@@ -300,6 +300,29 @@ impl Local {
 }
 
 impl<'a> Frame<'a> {
+    /// The frame without its private data, to be kept for [`Frame::answer`] or
+    /// [`Frame::rejection`], which do not use that.
+    pub fn without_private_data(&self) -> Frame<'static> {
+        let Frame {
+            kind,
+            revision,
+            markers,
+            crc,
+            reject,
+            enhanced,
+            private_data: _,
+        } = *self;
+        Frame {
+            kind,
+            revision,
+            markers,
+            crc,
+            reject,
+            enhanced,
+            private_data: &[],
+        }
+    }
+
     /// Encodes into `out`; the result lies there.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
-//! The active side of a TCP connection: from `connect` to the reply of the responder.
+//! The active end of a connection between processes: from `connect` to the reply of the peer.
 
-pub(crate) mod local;
+mod exchange;
+mod shm;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,132 +11,145 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::net::sockopt;
 
-use self::local::ShmHandshake;
-use super::failure::{ConnectError, ShmUnavailable, is_listened_on};
-use super::listener;
-use super::socket;
+use self::shm::ShmHandshake;
+use super::Transport;
+use super::error::{ConnectError, ShmUnavailable, is_listened_on};
 use crate::device::qualifier::{self, QualHeader};
+use crate::device::report::Line;
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
-use crate::device::soft::iwarp::mpa::{
-    self, Agreed, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr,
-};
-use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
-use crate::device::soft::iwarp::wire::WireError;
+use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
 use crate::device::soft::params::{Path, is_own_address};
 use crate::device::soft::qp::link::PendingConnect;
-use crate::device::soft::transport::shm::{self, AccessGrant, SharedSegment};
-use crate::device::soft::transport::tcp::linger::{End, linger};
+use crate::device::soft::socket;
+use crate::device::soft::transport::shm::{AccessGrant, SharedSegment};
 use crate::device::soft::transport::{self, Qp, SetUp};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError, report};
 
-/// How long nobody need be listening before the attempt counts as refused. On the adapters that
-/// programs were written for, finding the way takes milliseconds before anybody is asked: there
-/// are clients that are told where to connect a moment before their server begins to listen.
-const GRACE: Duration = Duration::from_millis(250);
-/// The first pause before another try; each is twice the one before.
+/// How long ports without a listener are tried again before the attempt counts as refused. On the
+/// adapters that programs were written for, resolving the route takes milliseconds before the peer
+/// gets the request: there are clients that learn where to connect a moment before their server
+/// begins to listen.
+const LISTENER_GRACE: Duration = Duration::from_millis(250);
+/// The pause before all candidates are tried a second time; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// An attempt to connect over TCP.
+/// An attempt to connect to a listener that is not in this process.
 pub(crate) struct Connector {
+    /// The device that connects.
     device: Arc<Soft>,
+    /// The queue pair that connects.
     qp: Weak<Qp>,
+    /// The handle of the endpoint, for the log.
+    endpoint: u64,
+    /// The number of the queue pair's attempt.
     attempt: u64,
+    /// The address of the peer; the port is that of the candidate.
     target: SocketAddr,
+    /// The qualifier to connect to.
     qual: u64,
+    /// The private data of the request, with the header of a wide qualifier.
     private_data: Box<[u8]>,
+    /// What this end wants and can do.
     local: Local,
-    routes: &'static [Route],
-    /// Until when it is tried again if nobody listens.
-    patience: Instant,
-    /// The last try was one through shared memory. Read without the lock.
-    shares: AtomicBool,
+    /// The transports that are allowed, in the order in which they are tried.
+    transports: &'static [Transport],
+    /// Until when all candidates are tried again if none has a listener.
+    retry_until: Instant,
+    /// Whether the current candidate is tried through shared memory. Read without the lock.
+    uses_shm: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    /// What to try, the next one last.
-    tries: Vec<Try>,
-    /// Somebody listened on a port, but not for us: that is an answer.
+    /// Candidates that were not tried yet, the next one last.
+    candidates: Vec<Candidate>,
+    /// The candidate that is being tried, or was tried last.
+    current: Candidate,
+    /// Whether a port had a listener, although not the wanted one. Such an answer is final.
     answered: bool,
-    /// Why the last try failed, or the last one that was answered; nothing if nobody listened.
+    /// Why the last candidate failed, or the last one with a listener; `None` if no candidate had
+    /// a listener.
     failure: Option<ConnectError>,
-    /// Why shared memory is not used, if that was tried.
-    refused: Option<ShmUnavailable>,
-    /// Before the next try of all ports.
-    pause: Duration,
-    timer: Option<Timer>,
-    /// The one that is tried.
-    current: Try,
-    /// With a process of this host.
-    meeting: ShmHandshake,
-    /// What is shared with a responder of this host, once it is there.
+    /// Why there is no shared memory with the peer; `None` if that was not tried or has not failed.
+    no_sharing: Option<ShmUnavailable>,
+    /// The pause before all candidates are tried again.
+    retry_pause: Duration,
+    /// Ends the pause.
+    retry_timer: Option<Timer>,
+    /// The handshake with a process of this host.
+    handshake: ShmHandshake,
+    /// The memory that is shared with a peer on this host, once the handshake is complete.
     segment: Option<Arc<SharedSegment>>,
-    /// For the first attempt.
+    /// The TCP socket for the first candidate.
     socket: Option<OwnedFd>,
-    /// Revision of MPA to ask for.
+    /// The revision of MPA that requests have: 2, or 1 for a peer that knows no other.
     revision: u8,
+    /// The line for the log that the request was sent, until it is queued for the log.
+    sent_line: Option<Line>,
     stage: Stage,
 }
 
+/// What the attempt waits for.
 enum Stage {
-    /// The next port is to be tried.
-    Start,
+    /// The next candidate is to be tried.
+    NextCandidate,
     /// TCP is connecting.
     Connecting(Watch),
-    /// A process of this host is to prove that it may be shown our memory.
+    /// A process of this host is to prove that it may have access to our memory.
     ShmHandshake(Watch),
-    /// The request is being sent, as far as the number says.
+    /// The request is being sent: the frame, and the number of bytes that were sent.
     SendingRequest(Watch, Vec<u8>, usize),
-    /// The reply is being received.
-    Listening(Watch, Vec<u8>),
-    /// It is over.
+    /// The reply is being received: the bytes that have arrived.
+    AwaitingReply(Watch, Vec<u8>),
+    /// The attempt is over.
     Over,
 }
 
-/// How the attempt went on.
-enum Step {
+/// What a stage has led to.
+enum Progress {
+    /// The attempt waits for the peer, or for a timer.
     Wait,
-    /// Look at the next stage.
-    Next,
+    /// The next stage can be entered at once.
+    Continue,
+    /// The attempt has failed.
     Failed(CmEvent, ConnectError),
-    Done(Watch, Agreed, Box<[u8]>),
+    /// The peer has accepted: the connection, the agreed parameters, the peer's private data.
+    Accepted(Watch, Agreed, Box<[u8]>),
 }
 
-/// How a responder is asked.
+/// A way that may lead to the listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Route {
-    /// Through a local socket, with shared memory.
-    Shm,
-    Tcp,
+struct Candidate {
+    transport: Transport,
+    port: u16,
 }
 
-type Try = (Route, u16);
-
-/// The ways to whoever has a qualifier, the first one last.
-fn all_tries(qual: u64, routes: &[Route]) -> Vec<Try> {
-    let ports = listener::candidates(qual);
-    let mut tries: Vec<Try> = ports
-        .flat_map(|port| routes.iter().map(move |route| (*route, port)))
+/// All ways that may lead to the listener of a qualifier, the first one last.
+fn all_candidates(qual: u64, transports: &[Transport]) -> Vec<Candidate> {
+    let ports = qualifier::candidates(qual);
+    let mut candidates: Vec<Candidate> = ports
+        .flat_map(|port| {
+            let with = move |&transport| Candidate { transport, port };
+            transports.iter().map(with)
+        })
         .collect();
-    tries.reverse();
-    tries
+    candidates.reverse();
+    candidates
 }
 
 impl Connector {
-    /// The socket of the first attempt, if there can be one for this kind of address.
+    /// The socket for the first candidate, if there can be one for this kind of address.
     ///
     /// # Errors
-    /// [`DeviceError::Resources`]: better told by the call than by an event.
+    /// [`DeviceError::Resources`], which the call had better report than an event.
     pub fn socket(target: SocketAddr) -> Result<Option<OwnedFd>, DeviceError> {
         match socket::tcp(target.is_ipv6()) {
             Ok(fd) => Ok(Some(fd)),
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                Err(DeviceError::Resources)
-            }
+            Err(error) if socket::is_out_of_resources(error) => Err(DeviceError::Resources),
             Err(_) => Ok(None),
         }
     }
@@ -152,18 +166,17 @@ impl Connector {
     ) -> Arc<Connector> {
         let device = qp.device.clone();
         let attr = qp.attr();
-        // Whoever gives it less time than that shall still learn that nobody listens.
-        let grace = timeout.map_or(GRACE, |timeout| GRACE.min(timeout / 2));
-        let routes: &[Route] = match device.params.path {
-            Path::Tcp => &[Route::Tcp],
-            _ if !is_own_address(target.ip()) => &[Route::Tcp],
-            Path::Auto => &[Route::Shm, Route::Tcp],
-            Path::Shm => &[Route::Shm],
+        // A consumer with a shorter timeout shall still learn that there is no listener.
+        let grace = timeout.map_or(LISTENER_GRACE, |timeout| LISTENER_GRACE.min(timeout / 2));
+        let transports: &[Transport] = match device.params.path {
+            Path::Tcp => &[Transport::Tcp],
+            _ if !is_own_address(target.ip()) => &[Transport::Tcp],
+            Path::Auto => &[Transport::Shm, Transport::Tcp],
+            Path::Shm => &[Transport::Shm],
         };
-        let tries = all_tries(qual, routes);
         Arc::new(Connector {
-            routes,
             qp: Arc::downgrade(qp),
+            endpoint: attr.context,
             attempt,
             target,
             qual,
@@ -174,55 +187,67 @@ impl Connector {
                 ord: attr.max_rd_out as u16,
                 rtr: Rtr::WRITE | Rtr::READ,
             },
+            transports,
             device,
-            patience: Instant::now() + grace,
-            shares: AtomicBool::new(false),
+            retry_until: Instant::now() + grace,
+            uses_shm: AtomicBool::new(false),
             state: Mutex::new(State {
-                tries,
+                candidates: all_candidates(qual, transports),
+                current: Candidate {
+                    transport: Transport::Tcp,
+                    port: 0,
+                },
                 answered: false,
                 failure: None,
-                refused: None,
-                pause: FIRST_PAUSE,
-                timer: None,
-                current: (Route::Tcp, 0),
-                meeting: ShmHandshake::new(timeout),
+                no_sharing: None,
+                retry_pause: FIRST_PAUSE,
+                retry_timer: None,
+                handshake: ShmHandshake::new(timeout),
                 segment: None,
                 socket,
                 revision: 2,
-                stage: Stage::Start,
+                sent_line: None,
+                stage: Stage::NextCandidate,
             }),
         })
     }
 
-    /// Goes on as far as possible.
-    pub fn drive(self: &Arc<Self>, up: &mut Upcalls) {
-        self.go_from(self.state.lock(), up);
+    /// Goes on with the attempt as far as possible without waiting.
+    pub fn advance(self: &Arc<Self>, up: &mut Upcalls) {
+        self.advance_locked(self.state.lock(), up);
     }
 
-    fn go_from(self: &Arc<Self>, mut state: MutexGuard<'_, State>, up: &mut Upcalls) {
-        let step = loop {
-            match self.step(&mut state) {
-                Step::Next => {}
-                step => break step,
+    /// The same for a caller that has taken the lock.
+    fn advance_locked(self: &Arc<Self>, mut state: MutexGuard<'_, State>, up: &mut Upcalls) {
+        let progress = loop {
+            match self.advance_stage(&mut state) {
+                Progress::Continue => {}
+                progress => break progress,
             }
         };
-        if !matches!(step, Step::Wait) {
+        if !matches!(progress, Progress::Wait) {
             state.stage = Stage::Over;
-            state.meeting.end();
+            state.handshake.end();
         }
-        let segment = state.segment.take_if(|_| matches!(step, Step::Done(..)));
-        let (_, port) = state.current;
-        let refused = state.refused.filter(|_| segment.is_none());
-        // The queue pair may cancel us in return.
+        let accepted = matches!(progress, Progress::Accepted(..));
+        let segment = state.segment.take_if(|_| accepted);
+        let port = state.current.port;
+        let no_sharing = state.no_sharing.filter(|_| segment.is_none());
+        let qp = self.qp.upgrade();
+        if let (Some(qp), line @ Some(_)) = (&qp, state.sent_line.take()) {
+            // Under the lock, so that the log has this line before what the reply leads to.
+            up.log(&qp.events, line);
+        }
+        // The queue pair may cancel the attempt in return.
         drop(state);
-        let Some(qp) = self.qp.upgrade() else {
+        let Some(qp) = qp else {
             return;
         };
-        match step {
-            Step::Wait | Step::Next => {}
-            Step::Failed(event, failure) => qp.give_up(self.attempt, event, &failure, up),
-            Step::Done(watch, agreed, private_data) => {
-                if let Some(why) = refused {
+        match progress {
+            Progress::Wait | Progress::Continue => {}
+            Progress::Failed(event, failure) => qp.give_up(self.attempt, event, &failure, up),
+            Progress::Accepted(watch, agreed, private_data) => {
+                if let Some(why) = no_sharing {
                     qp.log_detour(self.attempt, &ConnectError::NotOffered(port, why));
                 }
                 let grant = segment
@@ -240,124 +265,137 @@ impl Connector {
         }
     }
 
-    /// The way that is tried.
+    /// The path of the current candidate.
     pub fn path(&self) -> report::Path<'static> {
-        match self.shares.load(Ordering::Relaxed) {
-            true => report::Path::SharedMemory,
-            false => report::Path::Tcp,
+        match self.uses_shm.load(Ordering::Relaxed) {
+            true => Transport::Shm.path(),
+            false => Transport::Tcp.path(),
         }
     }
 
-    /// Forgets the attempt.
+    /// Ends the attempt; the consumer is not notified.
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         let stage = std::mem::replace(&mut state.stage, Stage::Over);
-        let held = (state.timer.take(), state.meeting.end());
+        let timers = (state.retry_timer.take(), state.handshake.end());
         drop(state);
-        drop((stage, held));
+        drop((stage, timers));
     }
 
-    fn step(self: &Arc<Self>, state: &mut State) -> Step {
+    /// Does what the current stage waited for.
+    fn advance_stage(self: &Arc<Self>, state: &mut State) -> Progress {
         match std::mem::replace(&mut state.stage, Stage::Over) {
-            Stage::Over => Step::Wait,
-            Stage::Start => self.call(state),
-            Stage::Connecting(watch) => self.connected(state, watch),
-            Stage::ShmHandshake(watch) => self.meet(state, watch),
-            Stage::SendingRequest(watch, frame, sent) => self.ask(state, watch, frame, sent),
-            Stage::Listening(watch, reply) => self.hear(state, watch, reply),
+            Stage::Over => Progress::Wait,
+            Stage::NextCandidate => self.try_candidate(state),
+            Stage::Connecting(watch) => self.tcp_connected(state, watch),
+            Stage::ShmHandshake(watch) => self.continue_handshake(state, watch),
+            Stage::SendingRequest(watch, frame, sent) => {
+                self.send_request(state, watch, frame, sent)
+            }
+            Stage::AwaitingReply(watch, reply) => self.receive_reply(state, watch, reply),
         }
     }
 
-    /// Whoever listens on the port is not who we want: to the next one.
-    fn next_port(self: &Arc<Self>, state: &mut State, failure: ConnectError) -> Step {
+    /// The current port has a listener, but not the wanted one.
+    fn try_next_port(self: &Arc<Self>, state: &mut State, failure: ConnectError) -> Progress {
         state.answered = true;
         state.failure = Some(failure);
-        self.go_on(state)
+        self.try_next(state)
     }
 
-    /// To the next port, if there is one; otherwise all of them again, if nobody was there.
-    fn go_on(self: &Arc<Self>, state: &mut State) -> Step {
-        if !state.tries.is_empty() {
-            state.stage = Stage::Start;
-            return Step::Next;
+    /// Goes on to the next candidate. After the last, all of them are tried again if none had a
+    /// listener.
+    fn try_next(self: &Arc<Self>, state: &mut State) -> Progress {
+        if !state.candidates.is_empty() {
+            state.stage = Stage::NextCandidate;
+            return Progress::Continue;
         }
-        if state.answered || Instant::now() + state.pause > self.patience {
-            return Step::Failed(CmEvent::NonPeerRejected, self.failure(state));
+        if state.answered || Instant::now() + state.retry_pause > self.retry_until {
+            return Progress::Failed(CmEvent::NonPeerRejected, self.final_failure(state));
         }
-        state.tries = all_tries(self.qual, self.routes);
-        state.stage = Stage::Start;
-        let again = Arc::downgrade(self);
-        state.timer = Some(self.device.engine.timer(state.pause, move |up| {
-            if let Some(connector) = again.upgrade() {
-                connector.drive(up);
+        state.candidates = all_candidates(self.qual, self.transports);
+        state.stage = Stage::NextCandidate;
+        let connector = Arc::downgrade(self);
+        let resume = move |up: &mut Upcalls| {
+            if let Some(connector) = connector.upgrade() {
+                connector.advance(up);
             }
-        }));
-        state.pause *= 2;
-        Step::Wait
+        };
+        state.retry_timer = Some(self.device.engine.timer(state.retry_pause, resume));
+        state.retry_pause *= 2;
+        Progress::Wait
     }
 
-    /// Why the attempt has failed, when all ports were tried.
-    fn failure(&self, state: &State) -> ConnectError {
-        let (_, port) = state.current;
-        match (state.failure, state.refused) {
+    /// Why the attempt has failed, when all candidates were tried.
+    fn final_failure(&self, state: &State) -> ConnectError {
+        let port = state.current.port;
+        match (state.failure, state.no_sharing) {
             (Some(failure), _) => failure,
-            (None, Some(why)) if self.routes == [Route::Shm] && self.is_shut(port, why) => {
+            (None, Some(why))
+                if self.transports == [Transport::Shm] && self.never_shares(port, why) =>
+            {
                 ConnectError::NotShared(port, why)
             }
-            _ => ConnectError::NobodyListens(self.qual),
+            _ => ConnectError::NoListener(self.qual),
         }
     }
 
-    /// Whether somebody listens on the port who will never share memory, after a refusal of the
-    /// last try. Whoever refused that may just not have listened yet.
-    fn is_shut(&self, port: u16, why: ShmUnavailable) -> bool {
-        let mut target = self.target;
-        target.set_port(port);
-        is_listened_on(port) && (why.0.is_some() || !matches!(shm::call(target), Ok(Some(_))))
+    /// Whether the port has a listener that will never share memory, after the last candidate
+    /// failed for `why`. A process that had no local socket may just not have listened yet.
+    fn never_shares(&self, port: u16, why: ShmUnavailable) -> bool {
+        is_listened_on(port) && (why.0.is_some() || !self.has_local_socket(port))
     }
 
-    fn call(self: &Arc<Self>, state: &mut State) -> Step {
-        let Some(current) = state.tries.pop() else {
-            return Step::Failed(CmEvent::NonPeerRejected, self.failure(state));
+    /// The address of the peer with a port.
+    fn target(&self, port: u16) -> SocketAddr {
+        let mut target = self.target;
+        target.set_port(port);
+        target
+    }
+
+    /// Begins to try the next candidate.
+    fn try_candidate(self: &Arc<Self>, state: &mut State) -> Progress {
+        let Some(current) = state.candidates.pop() else {
+            return Progress::Failed(CmEvent::NonPeerRejected, self.final_failure(state));
         };
         if !state.answered {
             state.failure = None;
         }
         state.current = current;
         state.segment = None;
-        let (route, port) = current;
-        let mut target = self.target;
-        target.set_port(port);
-        self.shares.store(route == Route::Shm, Ordering::Relaxed);
-        if route == Route::Shm {
-            return match self.connect_shm(&mut state.meeting, target) {
+        let target = self.target(current.port);
+        let shm = current.transport == Transport::Shm;
+        self.uses_shm.store(shm, Ordering::Relaxed);
+        if shm {
+            return match self.connect_shm(&mut state.handshake, target) {
                 Ok(Some(watch)) => {
                     state.stage = Stage::ShmHandshake(watch);
-                    Step::Wait
+                    Progress::Wait
                 }
-                Ok(None) => self.shm_refused(state, None),
-                Err(why) => self.shm_refused(state, Some(why)),
+                Ok(None) => self.shm_failed(state, None),
+                Err(why) => self.shm_failed(state, Some(why)),
             };
         }
-        let fd = match self.open(target, state.socket.take()) {
+        let fd = match self.connect_tcp(target, state.socket.take()) {
             Ok(fd) => fd,
-            Err(error) => return self.no_connection(state, error),
+            Err(error) => return self.tcp_failed(state, error),
         };
         match self.device.engine.watch(fd, EventFlags::OUT, self.clone()) {
             Ok(watch) => state.stage = Stage::Connecting(watch),
-            Err(_) => return no_memory(),
+            Err(_) => return unwatched(),
         }
-        Step::Wait
+        Progress::Wait
     }
 
-    fn open(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
+    /// Begins a TCP connection, on `socket` if there is one.
+    fn connect_tcp(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
         let fd = match socket {
             Some(fd) => fd,
             None => socket::tcp(target.is_ipv6())?,
         };
         socket::tune(&fd, &self.device.params);
-        // The port that it gets stays a qualifier that can be listened on, now and in the minute
-        // after the end.
+        // The local port stays a qualifier that can be listened on, now and in the minute after
+        // the end of the connection.
         let _ = sockopt::set_socket_reuseaddr(&fd, true);
         let own = self.device.params.address;
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
@@ -369,149 +407,42 @@ impl Connector {
         }
     }
 
-    fn no_connection(self: &Arc<Self>, state: &mut State, error: Errno) -> Step {
+    /// There is no TCP connection to the current candidate.
+    fn tcp_failed(self: &Arc<Self>, state: &mut State, error: Errno) -> Progress {
         match error {
             Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => {
-                Step::Failed(CmEvent::Unreachable, ConnectError::System(error))
+                Progress::Failed(CmEvent::Unreachable, ConnectError::System(error))
             }
             Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
-                Step::Failed(CmEvent::Unreachable, ConnectError::System(error))
+                Progress::Failed(CmEvent::Unreachable, ConnectError::System(error))
             }
-            Errno::CONNREFUSED => self.go_on(state),
-            // All our ports are taken for the moment.
+            Errno::CONNREFUSED => self.try_next(state),
+            // All local ports are taken for the moment.
             Errno::ADDRINUSE => {
                 state.failure.get_or_insert(ConnectError::System(error));
-                self.go_on(state)
+                self.try_next(state)
             }
-            _ => self.next_port(state, ConnectError::System(error)),
+            _ => self.try_next_port(state, ConnectError::System(error)),
         }
     }
 
-    fn connected(self: &Arc<Self>, state: &mut State, watch: Watch) -> Step {
+    /// TCP has connected, or has failed to.
+    fn tcp_connected(self: &Arc<Self>, state: &mut State, watch: Watch) -> Progress {
         match sockopt::socket_error(&watch) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) | Err(error) => return self.no_connection(state, error),
+            Ok(Err(error)) | Err(error) => return self.tcp_failed(state, error),
         }
         // Without a listener TCP may connect a port to itself.
-        let ends = (socket::local(&watch), socket::remote(&watch));
-        match ends {
-            (Some(local), Some(remote)) if local != remote => {}
-            _ => return self.go_on(state),
-        }
-        self.request(state, watch)
-    }
-
-    fn request(self: &Arc<Self>, state: &mut State, mut watch: Watch) -> Step {
-        let request = self.local.request(state.revision, &self.private_data);
-        let mut frame = [0; FRAME_MAX];
-        let Ok(frame) = request.encode(&mut frame) else {
-            // There is no more private data than fits.
-            return Step::Failed(
-                CmEvent::NonPeerRejected,
-                ConnectError::Negotiation(WireError::MPA_NEGOTIATION),
-            );
-        };
-        if watch.set(EventFlags::OUT).is_err() {
-            return no_memory();
-        }
-        state.stage = Stage::SendingRequest(watch, frame.to_vec(), 0);
-        Step::Next
-    }
-
-    fn ask(
-        self: &Arc<Self>,
-        state: &mut State,
-        mut watch: Watch,
-        frame: Vec<u8>,
-        sent: usize,
-    ) -> Step {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
-            Ok(n) => sent + n,
-            Err(Errno::AGAIN | Errno::INTR) => sent,
-            Err(_) if state.meeting.goes_on() => return self.shm_refused(state, Some(local::GONE)),
-            Err(error) => return self.no_connection(state, error),
-        };
-        if sent < frame.len() {
-            state.stage = Stage::SendingRequest(watch, frame, sent);
-            return Step::Wait;
-        }
-        if watch.set(EventFlags::IN).is_err() {
-            return no_memory();
-        }
-        state.stage = Stage::Listening(watch, Vec::new());
-        Step::Wait
-    }
-
-    fn hear(self: &Arc<Self>, state: &mut State, mut watch: Watch, mut reply: Vec<u8>) -> Step {
-        match self.offer(state, &mut watch) {
-            Ok(true) => {}
-            Ok(false) => {
-                state.stage = Stage::Listening(watch, reply);
-                return Step::Wait;
-            }
-            Err(why) => return self.shm_refused(state, Some(why)),
-        }
-        loop {
-            let missing = match mpa::parse(Kind::Reply, &reply) {
-                Ok(Parsed::Frame(frame, _)) => return self.conclude(state, watch, &frame),
-                Ok(Parsed::NeedMore(n)) => n,
-                Err(error) => return self.next_port(state, ConnectError::Reply(error)),
-            };
-            let seen = reply.len();
-            reply.resize(seen + missing, 0);
-            match rustix::net::recv(&watch, &mut reply[seen..], RecvFlags::DONTWAIT) {
-                // The responder refused without a word.
-                Ok((_, 0)) => return self.next_port(state, ConnectError::NoReply),
-                Ok((_, n)) => reply.truncate(seen + n),
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    reply.truncate(seen);
-                    state.stage = Stage::Listening(watch, reply);
-                    return Step::Wait;
-                }
-                Err(error @ Errno::TIMEDOUT) => {
-                    return Step::Failed(CmEvent::Unreachable, ConnectError::System(error));
-                }
-                Err(error) => return self.next_port(state, ConnectError::System(error)),
-            }
-        }
-    }
-
-    fn conclude(self: &Arc<Self>, state: &mut State, watch: Watch, frame: &Frame<'_>) -> Step {
-        let agreed = self.local.conclude(state.revision, frame);
-        let is_wide = listener::is_wide(self.qual);
-        let private_data = match qualifier::unwrap(frame.private_data) {
-            // A revision 1 responder has not understood anything yet.
-            _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
-            Some((QualHeader::Reply, qual, rest)) if is_wide && qual == self.qual => rest,
-            _ if is_wide => return self.next_port(state, ConnectError::NobodyListens(self.qual)),
-            _ => frame.private_data,
-        };
-        let private_data = private_data.into();
-        match agreed {
-            Ok(agreed) => Step::Done(watch, agreed, private_data),
-            Err(Failure::Rejected) => Step::Failed(
-                CmEvent::PeerRejected { private_data },
-                ConnectError::Rejected,
-            ),
-            Err(Failure::Revision1) => {
-                state.revision = 1;
-                state.tries.push(state.current);
-                self.next_port(state, ConnectError::NoReply)
-            }
-            Err(Failure::Error(error)) => {
-                let mut bytes = [0; TERMINATE_FPDU_MAX];
-                let bytes = terminate::encode(error, &[], frame.crc || self.local.crc, &mut bytes);
-                linger(watch, bytes.to_vec(), End::Graceful);
-                Step::Failed(CmEvent::NonPeerRejected, ConnectError::Negotiation(error))
-            }
+        match (socket::local(&watch), socket::remote(&watch)) {
+            (Some(local), Some(remote)) if local != remote => self.begin_request(state, watch),
+            _ => self.try_next(state),
         }
     }
 }
 
-/// The engine could not watch a socket.
-fn no_memory() -> Step {
-    Step::Failed(CmEvent::NonPeerRejected, ConnectError::System(Errno::NOMEM))
+/// The engine cannot watch a socket.
+fn unwatched() -> Progress {
+    Progress::Failed(CmEvent::NonPeerRejected, ConnectError::System(Errno::NOMEM))
 }
 
 impl PendingConnect for Connector {
@@ -526,6 +457,6 @@ impl PendingConnect for Connector {
 
 impl Source for Connector {
     fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
-        self.drive(up);
+        self.advance(up);
     }
 }

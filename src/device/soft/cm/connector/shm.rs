@@ -1,0 +1,187 @@
+//! What precedes the request to a process of this host: the two processes prove to each other that
+//! they may have access to each other's memory.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Connector, Progress, Stage, State};
+use crate::device::soft::cm::error::ShmUnavailable;
+use crate::device::soft::cm::{UNWATCHED, watch_handshake};
+use crate::device::soft::engine::{EventFlags, Timer, Watch};
+use crate::device::soft::transport::shm::{
+    self, ActiveHandshake, EndAddresses, Incomplete, ShmRefusal,
+};
+use crate::device::soft::upcalls::Upcalls;
+
+/// How long the handshakes of an attempt may take in all. A process that holds the name of a port
+/// and sends nothing delays the attempt over TCP by no more than that.
+const SHM_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why there is no shared memory with a process that does not answer in time.
+const NO_ANSWER: ShmRefusal =
+    ShmRefusal::new("the process that holds the name of the port does not answer");
+/// Why there is no shared memory with a process that has ended the connection.
+pub(super) const PEER_GONE: ShmRefusal =
+    ShmRefusal::new("the process that holds the name of the port has ended the connection");
+
+/// The handshakes of an attempt with processes of this host, one after the other.
+pub(super) struct ShmHandshake {
+    /// How long the handshakes may take in all.
+    limit: Duration,
+    /// When that time is over; `None` before the first handshake.
+    deadline: Option<Instant>,
+    /// Fires at the deadline; `None` while there is no handshake.
+    timer: Option<Timer>,
+    /// The handshake that is under way.
+    active: Option<ActiveHandshake>,
+}
+
+impl ShmHandshake {
+    /// The handshakes of an attempt with that timeout.
+    pub fn new(timeout: Option<Duration>) -> ShmHandshake {
+        ShmHandshake {
+            // There shall be time left for TCP.
+            limit: timeout.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
+            deadline: None,
+            timer: None,
+            active: None,
+        }
+    }
+
+    /// Whether a handshake is under way.
+    pub fn is_active(&self) -> bool {
+        self.active.is_some()
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// Ends the handshake that is under way; gives what the handshake held.
+    pub fn end(&mut self) -> impl Sized + use<> {
+        (self.active.take(), self.timer.take())
+    }
+}
+
+impl Connector {
+    /// Goes on with the handshake. The handshake may have ended a moment ago.
+    fn resume(self: &Arc<Self>, up: &mut Upcalls) {
+        let state = self.state.lock();
+        if state.handshake.is_active() {
+            self.advance_locked(state, up);
+        }
+    }
+
+    /// Whether a process holds the name of a port at the peer's address.
+    pub(super) fn has_local_socket(&self, port: u16) -> bool {
+        matches!(shm::call(self.target(port)), Ok(Some(_)))
+    }
+
+    /// Begins the handshake with the process that holds the name of a port; `None` if there is
+    /// no such process.
+    pub(super) fn connect_shm(
+        self: &Arc<Self>,
+        handshake: &mut ShmHandshake,
+        target: SocketAddr,
+    ) -> Result<Option<Watch>, ShmRefusal> {
+        if handshake.is_late() {
+            return Err(NO_ANSWER);
+        }
+        let Some(fd) = shm::call(target)? else {
+            return Ok(None);
+        };
+        let params = &self.device.params;
+        let source = if params.bound {
+            params.address.ip()
+        } else {
+            target.ip()
+        };
+        let ends = EndAddresses { source, target };
+        let active = ActiveHandshake::send(&fd, &ends, params.shares_memory())?;
+        let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
+        let watch = watch.map_err(|_| UNWATCHED)?;
+        let now = Instant::now();
+        let limit = handshake.limit;
+        let deadline = *handshake.deadline.get_or_insert(now + limit);
+        let connector = Arc::downgrade(self);
+        let resume = move |up: &mut Upcalls| {
+            if let Some(connector) = connector.upgrade() {
+                connector.resume(up);
+            }
+        };
+        let left = deadline.saturating_duration_since(now);
+        handshake.timer = Some(self.device.engine.timer(left, resume));
+        handshake.active = Some(active);
+        Ok(Some(watch))
+    }
+
+    /// Goes on with the handshake as far as the peer has sent its messages; `true` if the request
+    /// may be sent, or the handshake is complete.
+    pub(super) fn advance_handshake(
+        self: &Arc<Self>,
+        state: &mut State,
+        watch: &mut Watch,
+    ) -> Result<bool, ShmRefusal> {
+        let Some(active) = &mut state.handshake.active else {
+            return Ok(true);
+        };
+        let connector = Arc::downgrade(self);
+        let resume = move || {
+            if let Some(connector) = connector.upgrade() {
+                let mut up = Upcalls::default();
+                connector.resume(&mut up);
+                up.run();
+            }
+        };
+        match active.go_on(&*watch, resume) {
+            Ok(None) => Ok(true),
+            Ok(Some(segment)) => {
+                state.handshake.end();
+                state.segment = Some(segment);
+                // The peer listens on the port. Its reply counts, whatever the reply is.
+                let port = state.current.port;
+                state.candidates.retain(|candidate| candidate.port != port);
+                Ok(true)
+            }
+            Err(Incomplete::Refused(why)) => Err(why),
+            Err(_) if state.handshake.is_late() => Err(NO_ANSWER),
+            Err(incomplete) => {
+                watch_handshake(watch, incomplete == Incomplete::Verifying)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Goes on with the handshake that precedes the request.
+    pub(super) fn continue_handshake(
+        self: &Arc<Self>,
+        state: &mut State,
+        mut watch: Watch,
+    ) -> Progress {
+        match self.advance_handshake(state, &mut watch) {
+            Ok(true) => self.begin_request(state, watch),
+            Ok(false) => {
+                state.stage = Stage::ShmHandshake(watch);
+                Progress::Wait
+            }
+            Err(why) => self.shm_failed(state, Some(why)),
+        }
+    }
+
+    /// There is no shared memory with the process that listens on the port, which counts as if the
+    /// port had no listener; without a reason no process holds the name of the port.
+    pub(super) fn shm_failed(
+        self: &Arc<Self>,
+        state: &mut State,
+        why: Option<ShmRefusal>,
+    ) -> Progress {
+        // An earlier reason is more precise than that the process is gone by now.
+        if why.is_some() || state.no_sharing.is_none() {
+            state.no_sharing = Some(ShmUnavailable(why));
+        }
+        state.handshake.end();
+        self.try_next(state)
+    }
+}

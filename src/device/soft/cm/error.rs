@@ -1,0 +1,176 @@
+//! Why no connection was made, in words for the user.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use rustix::io::Errno;
+
+use super::pending::REQUEST_TIMEOUT;
+use crate::device::report::{Cause, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::soft::iwarp::wire::WireError;
+use crate::device::soft::qp::PairError;
+use crate::device::soft::transport::shm::ShmRefusal;
+
+/// Why there is no shared memory with the process that listens on a port. `None` means that no
+/// process of the same user offers shared memory there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShmUnavailable(pub Option<ShmRefusal>);
+
+impl fmt::Display for ShmUnavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("no process of the same user offers it"),
+            Some(why) => why.fmt(f),
+        }
+    }
+}
+
+/// Why no connection was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConnectError {
+    /// No port of this qualifier has a listener for the qualifier.
+    NoListener(u64),
+    /// A process of this host listens on this port, but shares no memory with this process, and no
+    /// other path is allowed.
+    NotShared(u16, ShmUnavailable),
+    /// A process of this host listens on this port, but shares no memory with this process. The
+    /// connection goes over TCP.
+    NotOffered(u16, ShmUnavailable),
+    /// An error of the system.
+    System(Errno),
+    /// The peer has ended the transport connection without a reply.
+    NoReply,
+    /// What arrived from the peer is no reply.
+    Reply(WireError),
+    /// What arrived at a listening port is no request.
+    Request(WireError),
+    /// The parameters of the two ends contradict each other.
+    Negotiation(WireError),
+    /// The consumer of the peer has rejected the request.
+    Rejected,
+    /// The listener has dropped the request.
+    Dropped,
+    /// The endpoint that was to accept has another connection.
+    NotFree,
+    /// The peer has withdrawn its request, or is gone.
+    PeerGone,
+    /// No request arrived in time on a connection to a listening port.
+    NoRequest,
+    /// A peer has ended the transport connection before its request had arrived whole.
+    HalfRequest,
+    /// More connections to a listening port wait for their request than it has room for.
+    TooManyPending,
+    /// The listener was closed.
+    Closed,
+}
+
+impl From<PairError> for ConnectError {
+    fn from(error: PairError) -> ConnectError {
+        match error {
+            PairError::PeerGone => ConnectError::PeerGone,
+            PairError::NotFree => ConnectError::NotFree,
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::NoListener(qual) => NobodyListens(*qual).fmt(f),
+            ConnectError::NotShared(port, why) => write!(
+                f,
+                "a peer listens on port {port}, but shares no memory with this process \
+                 ({why}): it must be of the same user and must not have path=tcp"
+            ),
+            ConnectError::NotOffered(port, why) => write!(f, "port {port}: {why}"),
+            ConnectError::System(error) => error.fmt(f),
+            ConnectError::NoReply => {
+                f.write_str("the peer has ended the connection without an answer")
+            }
+            ConnectError::Reply(error) => {
+                write!(f, "protocol violation: the answer of the peer: {error}")
+            }
+            ConnectError::Request(error) => write!(f, "protocol violation: {error}"),
+            ConnectError::Negotiation(error) => {
+                write!(f, "the two ends cannot agree on parameters: {error}")
+            }
+            ConnectError::Rejected => f.write_str(REJECTED),
+            ConnectError::Dropped => f.write_str(
+                "refused by the listener of the peer: its queue is full, or it is being closed",
+            ),
+            ConnectError::NotFree => {
+                f.write_str("the endpoint that was to accept has another connection")
+            }
+            ConnectError::PeerGone => f.write_str(PEER_GONE),
+            ConnectError::NoRequest => {
+                write!(f, "no request within {} s", REQUEST_TIMEOUT.as_secs())
+            }
+            ConnectError::HalfRequest => {
+                f.write_str("the peer has ended the connection before its request was whole")
+            }
+            ConnectError::TooManyPending => {
+                f.write_str("too many connections to the port have sent no request yet")
+            }
+            ConnectError::Closed => f.write_str("the listener was closed"),
+        }
+    }
+}
+
+impl Cause for ConnectError {
+    fn is_misconfiguration(&self) -> bool {
+        matches!(self, ConnectError::NotShared(..))
+    }
+}
+
+/// Whether a TCP socket of this network namespace listens on the port, as far as the system
+/// shows. The listener does not notice the question.
+pub(super) fn is_listened_on(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| File::open(path).ok())
+        .any(|file| has_listener(BufReader::new(file), port))
+}
+
+/// Searches a table of the system for a listener. The table begins with a heading, and has
+/// listeners before all other sockets.
+fn has_listener(table: impl BufRead, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table
+        .lines()
+        .skip(1)
+        .map_while(Result::ok)
+        .map_while(|line| {
+            let mut fields = line.split_whitespace();
+            let local = fields.nth(1)?;
+            let (_, number) = local.rsplit_once(':')?;
+            let state = fields.nth(1)?;
+            (state == LISTEN).then(|| u16::from_str_radix(number, 16).ok())
+        })
+        .any(|number| number == Some(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_found() {
+        let table = "  sl  local_address rem_address   st tx_queue\n   \
+             0: 0100007F:1267 00000000:0000 0A 00000000:00000000\n   \
+             1: 0100007F:1268 00000000:0000 0A 00000000:00000000\n   \
+             2: 0100007F:1269 0100007F:1267 01 00000000:00000000\n";
+        let has = |port| has_listener(table.as_bytes(), port);
+        assert!(has(0x1267) && has(0x1268));
+        assert!(!has(0x1269) && !has(1));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_listened_on(listener.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn only_a_wrong_configuration_is_always_logged() {
+        assert!(ConnectError::NotShared(1, ShmUnavailable(None)).is_misconfiguration());
+        assert!(!ConnectError::NoListener(1).is_misconfiguration());
+        assert!(!ConnectError::System(Errno::NETUNREACH).is_misconfiguration());
+    }
+}
