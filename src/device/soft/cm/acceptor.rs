@@ -366,7 +366,7 @@ impl PendingRequest {
                     up.run();
                 }
             };
-            let result = shm_handshake.go_on(&request_state.watch, wake);
+            let result = shm_handshake.advance(&request_state.watch, wake);
             let looking = matches!(result, Err(Incomplete::Verifying));
             let events = if looking {
                 EventFlags::empty()

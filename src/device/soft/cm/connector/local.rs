@@ -79,7 +79,7 @@ impl Connector {
         if meeting.is_late() {
             return Err(SILENT);
         }
-        let Some(fd) = shm::call(target)? else {
+        let Some(fd) = shm::connect(target)? else {
             return Ok(None);
         };
         let params = &self.device.params;
@@ -127,7 +127,7 @@ impl Connector {
                 up.run();
             }
         };
-        match offer.go_on(&*watch, wake) {
+        match offer.advance(&*watch, wake) {
             Ok(None) => Ok(true),
             Ok(Some(segment)) => {
                 state.meeting.end();

@@ -305,7 +305,7 @@ impl Connector {
     fn is_shut(&self, port: u16, why: ShmUnavailable) -> bool {
         let mut target = self.target;
         target.set_port(port);
-        is_listened_on(port) && (why.0.is_some() || !matches!(shm::call(target), Ok(Some(_))))
+        is_listened_on(port) && (why.0.is_some() || !matches!(shm::connect(target), Ok(Some(_))))
     }
 
     fn call(self: &Arc<Self>, state: &mut State) -> Step {

@@ -24,11 +24,11 @@ const SHORT: u64 = 4096;
 
 /// Why a copy was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CopyError {
     /// The peer is no more, or the kernel does not let us in any longer.
-    Gone,
+    PeerExited,
     /// Memory is not there, on either side.
-    Memory,
+    BadAddress,
 }
 
 /// A copy into the memory of a peer, or out of it.
@@ -157,7 +157,7 @@ impl RemoteProcess {
         mut remote: u64,
         len: u64,
         is_end: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CopyError> {
         let mut left = len;
         while left > 0 {
             let mut pieces = [const { MaybeUninit::uninit() }; PIECES + 1];
@@ -187,8 +187,8 @@ impl RemoteProcess {
             // SAFETY: the caller's promise.
             let n = match unsafe { self.call(way, pieces, &target) } {
                 Ok(n) if n > 0 => n as u64,
-                Err(Errno::SRCH | Errno::PERM) => return Err(Failure::Gone),
-                _ => return Err(Failure::Memory),
+                Err(Errno::SRCH | Errno::PERM) => return Err(CopyError::PeerExited),
+                _ => return Err(CopyError::BadAddress),
             };
             local.advance(n);
             remote = remote.wrapping_add(n);
@@ -276,7 +276,7 @@ mod tests {
             unsafe {
                 assert!(!foreign.try_short(way, local, 8, 8));
                 let copied = foreign.copy(way, local, 8, 8, true);
-                assert_eq!(copied, Err(Failure::Memory));
+                assert_eq!(copied, Err(CopyError::BadAddress));
             }
         }
     }

@@ -15,7 +15,7 @@ use super::grant::AccessGrant;
 use super::poll_target::PollTarget;
 use super::ready_bitmap_file::BitmapPlace;
 use super::ring::{Consumer, Producer};
-use super::segment::{EndPhase, EndState, NOTHING};
+use super::segment::{EndPhase, EndState, NO_CELL};
 use crate::device::soft::engine::event_order::SetupGuard;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
 use crate::device::soft::engine::rounds::LastServed;
@@ -178,7 +178,7 @@ impl ShmConn {
     /// The consumer was told of the connection: the peer may reach our memory, and consumers that
     /// poll look at the ring.
     fn open(&mut self) {
-        self.ours().set_state(EndPhase::Open);
+        self.ours().set_phase(EndPhase::Open);
         let notify_mode = self.watch.poll_set().add(self.target.clone());
         self.in_poll_set = notify_mode.is_some();
         self.set_notify_mode(notify_mode.unwrap_or(NotifyMode::Doorbell));
@@ -194,7 +194,7 @@ impl ShmConn {
     /// Whether it is connected, as far as is known, and consumers see to it.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
-        let over = self.over || self.segment.given_up.load(Ordering::Relaxed);
+        let over = self.over || self.segment.peer_stuck.load(Ordering::Relaxed);
         self.awaiting_rtr.is_none() && !over && self.notify_mode != NotifyMode::Doorbell
     }
 
@@ -219,7 +219,7 @@ impl ShmConn {
         if self.theirs().doorbell.is_due(what) {
             self.ring();
         }
-        let slot = self.theirs().slot();
+        let slot = self.theirs().bitmap_place();
         if slot != BitmapPlace::NONE {
             self.mark(slot);
         }
@@ -228,7 +228,7 @@ impl ShmConn {
     /// Marks that there is something, and wakes the peer if that has to be.
     #[inline(never)]
     fn mark(&self, slot: BitmapPlace) {
-        if let Some(sleep) = self.segment.peer().bitmaps().mark(slot)
+        if let Some(sleep) = self.segment.peer().bitmaps().set(slot)
             && self.woken_sleep.replace(sleep) != sleep
         {
             self.ring();
@@ -245,7 +245,7 @@ impl ShmConn {
 
     /// The consumer ends the connection at once.
     pub fn abort(&self) {
-        self.ours().set_state(EndPhase::Aborted);
+        self.ours().set_phase(EndPhase::Aborted);
     }
 
     /// Whether the end of the connection takes effect; otherwise it is looked at again.
@@ -271,7 +271,7 @@ impl ShmConn {
         let take = if self.in_poll_set { take } else { Budget::All };
         loop {
             // Before the ring: what the peer sent before it said so is there.
-            let theirs = self.theirs().state();
+            let theirs = self.theirs().phase();
             self.over = self.ended || !matches!(theirs, EndPhase::Fresh | EndPhase::Open);
             if self.awaiting_rtr.is_none() {
                 if me.receiving && take != Budget::Nothing {
@@ -298,7 +298,7 @@ impl ShmConn {
     /// Whether there is a message that could be taken.
     fn has_message(&self, receiving: bool) -> Result<bool, CloseReason> {
         let ready = self.awaiting_rtr.is_none() && receiving && !self.rx.starved;
-        Ok(ready && self.rx.consumer.peek(self.segment.incoming())?.is_some())
+        Ok(ready && self.rx.consumer.peek(self.segment.rx_ring())?.is_some())
     }
 
     /// Whether something came while we went to sleep that is to be done now.
@@ -333,7 +333,7 @@ impl ShmConn {
         theirs: EndPhase,
         left: bool,
     ) -> Result<(), CloseReason> {
-        if self.segment.given_up.load(Ordering::Relaxed) {
+        if self.segment.peer_stuck.load(Ordering::Relaxed) {
             return Err(CloseReason::Lost);
         }
         if me.phase == Phase::Closing {
@@ -341,7 +341,7 @@ impl ShmConn {
             // Not before our side is open: the word says one after the other.
             if me.receiving && me.close_at == Some(me.sq.head()) && !self.closed {
                 self.closed = true;
-                self.ours().set_state(EndPhase::Closed);
+                self.ours().set_phase(EndPhase::Closed);
                 self.ring();
             }
         }
@@ -354,12 +354,12 @@ impl ShmConn {
             return Err(down);
         }
         if self.rx.starved || self.awaiting_rtr.is_some() || !me.receiving {
-            self.segment.next.store(NOTHING, Ordering::Relaxed);
+            self.segment.next_cell.store(NO_CELL, Ordering::Relaxed);
         } else {
-            self.segment.expect(&self.rx.consumer);
+            self.segment.set_next(&self.rx.consumer);
         }
         let blocked = self.tx.need.is_some();
-        self.segment.blocked.store(blocked, Ordering::Relaxed);
+        self.segment.send_blocked.store(blocked, Ordering::Relaxed);
         Ok(())
     }
 
@@ -369,8 +369,8 @@ impl ShmConn {
             NotifyMode::Bitmap(slot) => slot,
             NotifyMode::Doorbell | NotifyMode::Polled => BitmapPlace::NONE,
         };
-        if slot != self.ours().slot() {
-            self.ours().set_slot(slot);
+        if slot != self.ours().bitmap_place() {
+            self.ours().set_bitmap_place(slot);
         }
         self.notify_mode = notify_mode;
         if notify_mode != NotifyMode::Doorbell {
@@ -422,8 +422,8 @@ impl ShmConn {
 impl Drop for ShmConn {
     fn drop(&mut self) {
         // Whoever has found the line before finds nothing there.
-        self.segment.next.store(NOTHING, Ordering::Relaxed);
-        self.segment.blocked.store(false, Ordering::Relaxed);
+        self.segment.next_cell.store(NO_CELL, Ordering::Relaxed);
+        self.segment.send_blocked.store(false, Ordering::Relaxed);
         let target: Arc<dyn PollEntry> = self.target.clone();
         self.watch.poll_set().remove(&target);
     }
@@ -532,5 +532,5 @@ fn take_down(me: &mut QpState, link: &mut Link, down: CloseReason, up: &mut Upca
         event
     };
     me.end(event, &down, up);
-    conn.ours().set_state(state);
+    conn.ours().set_phase(state);
 }

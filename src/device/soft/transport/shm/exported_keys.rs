@@ -121,7 +121,7 @@ pub(crate) fn make_room(index: u32) -> bool {
 }
 
 /// `key` opens what `slot` holds from now on, here and for peers.
-pub(crate) fn open(index: u32, key: u32, slot: &KeyEntry) {
+pub(crate) fn publish(index: u32, key: u32, slot: &KeyEntry) {
     let published = EXPORTED.lock();
     slot.set_key(key);
     if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
@@ -132,7 +132,7 @@ pub(crate) fn open(index: u32, key: u32, slot: &KeyEntry) {
 
 /// The slot opens nothing from now on for who begins later. When this returns no peer is
 /// inside; others of this process may still be.
-pub(crate) fn shut(index: u32, slot: &KeyEntry) {
+pub(crate) fn revoke(index: u32, slot: &KeyEntry) {
     let published = EXPORTED.lock();
     slot.set_key(0);
     if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
@@ -155,14 +155,14 @@ pub(crate) fn restrict(index: u32, slot: &KeyEntry, rights: Access) -> Access {
 }
 
 /// A peer may be inside from now on.
-pub(crate) fn admit(segment: &Arc<SharedSegment>) {
+pub(crate) fn add_peer(segment: &Arc<SharedSegment>) {
     let mut all = VISITORS.lock();
     all.push(segment.clone());
     COUNT.store(all.len(), Ordering::SeqCst);
 }
 
 /// It may not any more: it finds our side shut.
-pub(super) fn dismiss(segment: &Arc<SharedSegment>) {
+pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
     wait_for(segment);
     let mut all = VISITORS.lock();
     all.retain(|other| !Arc::ptr_eq(other, segment));
@@ -179,28 +179,28 @@ fn wait_for_visitors() {
 
 /// Waits until a visit of that peer which goes on has ended. A peer that is dead has none.
 fn wait_for(segment: &Arc<SharedSegment>) {
-    if segment.given_up.load(Ordering::Relaxed) {
+    if segment.peer_stuck.load(Ordering::Relaxed) {
         return;
     }
-    let visits = &segment.theirs().visits;
-    let Some(number) = visits.seen() else {
+    let visits = &segment.theirs().copy_guard;
+    let Some(number) = visits.running() else {
         return;
     };
     let begun = Instant::now();
     let mut round = 0;
-    while visits.is_inside(number) {
+    while visits.is_running(number) {
         relax(round);
         round += 1;
         // From here on a round is a sleep. A peer that was killed inside takes a moment to go.
         if round >= 1024 {
-            if segment.peer().is_gone() {
+            if segment.peer().has_exited() {
                 return;
             }
             if begun.elapsed() > PATIENCE {
                 log::warn!("a peer on this host does not leave our memory; connection broken");
                 // What it asks for from now on is refused, and nobody waits for it again.
-                segment.ours().set_state(EndPhase::Broken);
-                segment.given_up.store(true, Ordering::Relaxed);
+                segment.ours().set_phase(EndPhase::Broken);
+                segment.peer_stuck.store(true, Ordering::Relaxed);
                 return;
             }
         }

@@ -14,7 +14,7 @@ impl AccessGrant {
     /// it reaches once our side is [`EndPhase::Open`].
     pub fn new(segment: Arc<SharedSegment>, pd: u32) -> AccessGrant {
         segment.ours().set_pd(pd);
-        exported_keys::admit(&segment);
+        exported_keys::add_peer(&segment);
         AccessGrant(segment)
     }
 }
@@ -37,9 +37,9 @@ impl std::ops::Deref for AccessGrant {
 
 impl Drop for AccessGrant {
     fn drop(&mut self) {
-        if matches!(self.ours().state(), EndPhase::Fresh | EndPhase::Open) {
-            self.ours().set_state(EndPhase::Aborted);
+        if matches!(self.ours().phase(), EndPhase::Fresh | EndPhase::Open) {
+            self.ours().set_phase(EndPhase::Aborted);
         }
-        exported_keys::dismiss(&self.0);
+        exported_keys::remove_peer(&self.0);
     }
 }

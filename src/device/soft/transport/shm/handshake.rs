@@ -234,7 +234,7 @@ impl ActiveHandshake {
     ///
     /// # Errors
     /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise there is another way to go.
-    pub fn go_on(
+    pub fn advance(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
@@ -286,12 +286,12 @@ impl PassiveHandshake {
         self.ends
     }
 
-    /// Goes on with what the initiator has said; `wake` as of [`ActiveHandshake::go_on`].
+    /// Goes on with what the initiator has said; `wake` as of [`ActiveHandshake::advance`].
     ///
     /// # Errors
     /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise it is the end: the initiator goes another
     /// way.
-    pub fn go_on(
+    pub fn advance(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,

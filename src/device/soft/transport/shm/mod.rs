@@ -82,9 +82,9 @@ pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
 };
 #[cfg(test)]
-pub(crate) use self::ready_bitmap_file::spoil;
+pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
 pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
 #[cfg(test)]
 pub(crate) use self::segment::EndPhase;
 pub(crate) use self::segment::SharedSegment;
-pub(crate) use self::socket::{call, is_same_user, listen};
+pub(crate) use self::socket::{connect, is_same_user, listen};

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::challenge::{ChallengeRecord, WORD};
-use super::cma::{Direction, Failure, RemoteProcess};
+use super::cma::{CopyError, Direction, RemoteProcess};
 use super::exported_keys::TABLE_LEN;
 use super::memfd::Grown;
 use super::peer_map::PeerMap;
@@ -137,7 +137,7 @@ impl MemoryProof {
         let pid = self.pid.as_raw_nonzero().get();
         let all = PEERS.lock();
         let mut same = all.iter().filter(|((other, _), _)| *other == pid);
-        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.is_gone()))
+        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.has_exited()))
     }
 
     /// Looks, which may take time.
@@ -222,7 +222,7 @@ impl<'a> Keys<'a> {
     fn known(self) -> RemoteKeys<'a> {
         RemoteKeys {
             // SAFETY: slots are made of atomics, which are only read here.
-            slots: unsafe { self.0.keys.as_slice::<KeyEntry>() },
+            entries: unsafe { self.0.keys.as_slice::<KeyEntry>() },
             salt: self.0.salt,
         }
     }
@@ -240,7 +240,7 @@ impl<'a> Keys<'a> {
     ) -> Result<MappedRange, Fault> {
         let known = self.known();
         match known.check(visit, key, pd, addr, len, need) {
-            Err(Fault::Key) if self.look().slots.len() > known.slots.len() => {
+            Err(Fault::Key) if self.look().entries.len() > known.entries.len() => {
                 self.known().check(visit, key, pd, addr, len, need)
             }
             result => result,
@@ -258,7 +258,7 @@ impl<'a> Keys<'a> {
 impl Peer {
     fn among(all: &Peers, pid: Pid, word: &ChallengeRecord) -> Option<Arc<Peer>> {
         let known = all.get(&name(pid, word)).and_then(Weak::upgrade);
-        known.filter(|peer| peer.salt == word.salt && !peer.is_gone())
+        known.filter(|peer| peer.salt == word.salt && !peer.has_exited())
     }
 
     /// The process, if we have connections with it.
@@ -277,7 +277,7 @@ impl Peer {
 
     /// Its keys.
     #[inline]
-    pub fn table(&self) -> Keys<'_> {
+    pub fn keys(&self) -> Keys<'_> {
         Keys(self)
     }
 
@@ -288,7 +288,7 @@ impl Peer {
     }
 
     /// Whether it has ended, with all its threads.
-    pub fn is_gone(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         if self.gone.load(Ordering::Relaxed) {
             return true;
         }
@@ -311,7 +311,7 @@ impl Peer {
             return !self.gone.load(Ordering::Relaxed);
         }
         self.looked.store(now, Ordering::Relaxed);
-        !self.is_gone()
+        !self.has_exited()
     }
 
     /// Copies `len` bytes, of which those in `run` are in the file of the peer. The last ones of
@@ -328,14 +328,14 @@ impl Peer {
         mut remote: u64,
         len: u64,
         run: MappedRange,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CopyError> {
         let mirror = self.mirror.get().filter(|_| run.start < run.end);
         // SAFETY: the caller's promise.
         if mirror.is_none() && unsafe { self.foreign.try_short(way, local, remote, len) } {
             return Ok(());
         }
         if !self.is_there() {
-            return Err(Failure::Gone);
+            return Err(CopyError::PeerExited);
         }
         let mut left = len;
         while left > 0 {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::close_reason::CloseReason;
 use super::conn::{Budget, ShmConn, is_peer_done, service};
 use super::ring::Consumer;
-use super::segment::{NOTHING, SharedSegment};
+use super::segment::{NO_CELL, SharedSegment};
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
 use crate::device::soft::engine::rounds::LastServed;
 use crate::device::soft::engine::{EventFlags, Scratch, Source};
@@ -69,11 +69,11 @@ impl Source for PollTarget {
 impl PollEntry for PollTarget {
     #[inline]
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        let next = self.segment.next.load(Ordering::Relaxed);
-        let ring = self.segment.incoming();
-        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
-        let full = next != NOTHING && Consumer::is_full(ring, next);
-        let busy = full || self.segment.blocked.load(Ordering::Relaxed);
+        let next = self.segment.next_cell.load(Ordering::Relaxed);
+        let ring = self.segment.rx_ring();
+        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
+        let full = next != NO_CELL && Consumer::is_filled(ring, next);
+        let busy = full || self.segment.send_blocked.load(Ordering::Relaxed);
         if busy {
             self.is_peer_done::<true>(guard, up);
         }
@@ -82,12 +82,12 @@ impl PollEntry for PollTarget {
 
     #[inline]
     fn look(&self) -> PollResult {
-        let next = self.segment.next.load(Ordering::Relaxed);
-        let ring = self.segment.incoming();
-        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
-        if next != NOTHING && Consumer::is_full(ring, next) {
+        let next = self.segment.next_cell.load(Ordering::Relaxed);
+        let ring = self.segment.rx_ring();
+        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
+        if next != NO_CELL && Consumer::is_filled(ring, next) {
             PollResult::Message
-        } else if self.segment.blocked.load(Ordering::Relaxed) {
+        } else if self.segment.send_blocked.load(Ordering::Relaxed) {
             PollResult::Blocked
         } else {
             PollResult::Nothing

@@ -16,7 +16,7 @@ pub const WORDS: usize = if cfg!(loom) { 1 } else { 64 };
 /// Connections in a word.
 pub const BITS: u32 = u64::BITS;
 /// Connections of a board.
-pub const PLACES: u32 = WORDS as u32 * BITS;
+pub const CAPACITY: u32 = WORDS as u32 * BITS;
 
 /// Orders a locked instruction before what follows.
 #[inline]
@@ -54,7 +54,7 @@ impl OwnerState {
     /// For a peer that has marked: the number of the owner's sleep, if it sleeps. Who has rung
     /// at that number need not ring again.
     #[inline]
-    pub fn asleep(&self) -> Option<u32> {
+    pub fn sleep_number(&self) -> Option<u32> {
         let number = self.0.load(Ordering::Relaxed);
         (number % 2 == 1).then_some(number)
     }
@@ -73,7 +73,7 @@ impl ReadyBits {
 
     /// A peer has something at that place. There was a barrier since it has.
     #[inline]
-    pub fn mark(&self, place: u32) {
+    pub fn set(&self, place: u32) {
         let word = &self.0[(place / BITS) as usize % WORDS];
         let bit = 1 << (place % BITS);
         // One that is there will be taken, and what there is be looked at, after this.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::memfd::{SharedMemory, Writers};
-use super::ready_bitmap::{OwnerState, PLACES, ReadyBits};
+use super::ready_bitmap::{CAPACITY, OwnerState, ReadyBits};
 
 /// Boards of a process.
 const BOARDS: usize = 32;
@@ -25,15 +25,15 @@ impl BitmapPlace {
     pub const NONE: BitmapPlace = BitmapPlace(0);
 
     fn new(bitmap: usize, place: u32) -> BitmapPlace {
-        BitmapPlace(1 + bitmap as u32 * PLACES + place)
+        BitmapPlace(1 + bitmap as u32 * CAPACITY + place)
     }
 
     /// Board and place, if there can be such ones.
     #[inline]
     fn split(self) -> Option<(usize, u32)> {
         let number = self.0.checked_sub(1)?;
-        let bitmap = (number / PLACES) as usize;
-        (bitmap < BOARDS).then_some((bitmap, number % PLACES))
+        let bitmap = (number / CAPACITY) as usize;
+        (bitmap < BOARDS).then_some((bitmap, number % CAPACITY))
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct ReadyBitmap {
 
 impl ReadyBitmap {
     /// One that nobody uses.
-    pub fn take() -> Option<ReadyBitmap> {
+    pub fn allocate() -> Option<ReadyBitmap> {
         let own = own().ok()?;
         let mut used = own.used.lock();
         let number = used.trailing_ones() as usize;
@@ -134,7 +134,7 @@ impl ReadyBitmap {
     }
 
     /// What a peer is told.
-    pub fn slot(&self, place: u32) -> BitmapPlace {
+    pub fn place(&self, place: u32) -> BitmapPlace {
         BitmapPlace::new(self.number, place)
     }
 }
@@ -159,10 +159,10 @@ impl PeerBitmaps {
 
     /// Marks what the peer has asked for. Gives the number of its sleep, if it sleeps.
     #[inline]
-    pub fn mark(&self, slot: BitmapPlace) -> Option<u32> {
+    pub fn set(&self, slot: BitmapPlace) -> Option<u32> {
         let (bitmap, place) = slot.split()?;
-        self.0.ready_bits()[bitmap].mark(place);
-        self.0.owner_state()[bitmap].asleep()
+        self.0.ready_bits()[bitmap].set(place);
+        self.0.owner_state()[bitmap].sleep_number()
     }
 }
 
@@ -172,15 +172,15 @@ static ALL_MARKS: Mutex<()> = Mutex::new(());
 
 /// Does to all boards of this process what a bad peer could: sets all marks, or clears them.
 #[cfg(test)]
-pub(crate) fn spoil(set: bool) {
+pub(crate) fn corrupt_bitmaps(set: bool) {
     let _all = ALL_MARKS.lock();
     let Ok(own) = own() else {
         return;
     };
     for ready_bits in &own.mapped.ready_bits()[..BOARDS] {
-        for place in (0..PLACES).step_by(if set { 1 } else { 64 }) {
+        for place in (0..CAPACITY).step_by(if set { 1 } else { 64 }) {
             match set {
-                true => ready_bits.mark(place),
+                true => ready_bits.set(place),
                 false => _ = ready_bits.take((place / 64) as usize),
             }
         }
@@ -195,15 +195,18 @@ mod tests {
     #[test]
     fn a_peer_marks_what_it_was_told_to() {
         let _all = ALL_MARKS.lock();
-        let (a, b) = (ReadyBitmap::take().unwrap(), ReadyBitmap::take().unwrap());
+        let (a, b) = (
+            ReadyBitmap::allocate().unwrap(),
+            ReadyBitmap::allocate().unwrap(),
+        );
         for word in 0..WORDS {
             a.ready_bits().take(word);
             b.ready_bits().take(word);
         }
         assert_ne!(a.number, b.number);
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
-        for place in [0, 63, 64, PLACES - 1] {
-            assert_eq!(theirs.mark(b.slot(place)), None);
+        for place in [0, 63, 64, CAPACITY - 1] {
+            assert_eq!(theirs.set(b.place(place)), None);
             let word = (place / 64) as usize;
             assert_eq!(b.ready_bits().take(word), 1 << (place % 64));
             assert_eq!(
@@ -212,20 +215,20 @@ mod tests {
             );
         }
         b.owner_state().sleep();
-        let first = theirs.mark(b.slot(5));
-        assert!(first.is_some() && theirs.mark(b.slot(6)) == first);
+        let first = theirs.set(b.place(5));
+        assert!(first.is_some() && theirs.set(b.place(6)) == first);
         b.owner_state().sleep();
-        assert!(theirs.mark(b.slot(5)).is_some_and(|n| Some(n) != first));
+        assert!(theirs.set(b.place(5)).is_some_and(|n| Some(n) != first));
         b.owner_state().wake();
-        assert_eq!(theirs.mark(b.slot(5)), None);
+        assert_eq!(theirs.set(b.place(5)), None);
         assert_eq!(b.ready_bits().take(0), 0b110_0000);
     }
 
     #[test]
     fn slots_that_cannot_be() {
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
-        for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
-            assert_eq!(theirs.mark(BitmapPlace(slot)), None);
+        for slot in [0, 1 + BOARDS as u32 * CAPACITY, u32::MAX] {
+            assert_eq!(theirs.set(BitmapPlace(slot)), None);
             assert_eq!(BitmapPlace(slot).split(), None);
         }
     }

@@ -32,7 +32,7 @@ impl CopyGuard {
 
     /// Begins a visit. `count` is the caller's own, and goes with the word.
     #[inline]
-    pub fn enter(&self, count: &mut u64) -> CopySection<'_> {
+    pub fn begin(&self, count: &mut u64) -> CopySection<'_> {
         *count = count.wrapping_add(2);
         let number = count.wrapping_sub(1);
         // Release: an owner that sees this visit and not the end of the one before shall have
@@ -43,14 +43,14 @@ impl CopyGuard {
     }
 
     /// The owner has shut something: the visit that may not know it yet.
-    pub fn seen(&self) -> Option<u64> {
+    pub fn running(&self) -> Option<u64> {
         fence(Ordering::SeqCst);
         let number = self.0.load(Ordering::Acquire);
         (number & 1 == 1).then_some(number)
     }
 
     /// Whether that visit goes on.
-    pub fn is_inside(&self, number: u64) -> bool {
+    pub fn is_running(&self, number: u64) -> bool {
         self.0.load(Ordering::Acquire) == number
     }
 }
@@ -69,14 +69,14 @@ impl Drop for CopySection<'_> {
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {
     /// All slots.
-    pub slots: &'a [KeyEntry],
+    pub entries: &'a [KeyEntry],
     /// See [`index`].
     pub salt: u32,
 }
 
 impl<'a> RemoteKeys<'a> {
     fn slot(&self, key: u32) -> Option<&'a KeyEntry> {
-        let slot = self.slots.get(index(key, self.salt) as usize)?;
+        let slot = self.entries.get(index(key, self.salt) as usize)?;
         slot.is(key).then_some(slot)
     }
 

@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Cells of a ring.
 pub const CELLS: usize = if cfg!(loom) { 2 } else { 128 };
 /// Bytes that fit a cell.
-pub const BODY: usize = 56;
+pub const MAX_INLINE: usize = 56;
 /// Bytes are given out in units of a cache line.
 const BLOCK: usize = 64;
 /// Those units.
@@ -76,7 +76,7 @@ fn full(number: u64) -> u32 {
 #[repr(C, align(64))]
 struct Cell {
     word: AtomicU64,
-    body: UnsafeCell<[u8; BODY]>,
+    body: UnsafeCell<[u8; MAX_INLINE]>,
 }
 
 #[repr(C, align(64))]
@@ -111,7 +111,7 @@ impl Ring {
             },
             cells: std::array::from_fn(|_| Cell {
                 word: AtomicU64::new(0),
-                body: UnsafeCell::new([0; BODY]),
+                body: UnsafeCell::new([0; MAX_INLINE]),
             }),
             data: std::array::from_fn(|_| Block(UnsafeCell::new([0; BLOCK]))),
         })
@@ -203,22 +203,22 @@ impl Producer {
     /// [`Violation`].
     #[inline]
     pub fn has_cell(&mut self, ring: &Ring) -> Result<bool, Violation> {
-        if self.knows_cell() {
+        if self.has_cell_cached() {
             return Ok(true);
         }
         self.look(ring)?;
-        Ok(self.knows_cell())
+        Ok(self.has_cell_cached())
     }
 
     /// Whether a cell was free at the last look.
     #[inline]
-    pub fn knows_cell(&self) -> bool {
+    pub fn has_cell_cached(&self) -> bool {
         self.cells - self.seen_cells < CELLS as u64
     }
 
     /// Whether at the last look there was room for a chunk of so many bytes, more than a cell holds.
     #[inline]
-    pub fn knows_chunk(&self, wanted: usize) -> bool {
+    pub fn has_chunk_cached(&self, wanted: usize) -> bool {
         let to_the_end = DATA - (self.bytes % DATA as u64) as usize;
         let free = DATA - (self.bytes - self.seen_bytes) as usize;
         wanted <= CHUNK.min(to_the_end).min(free)
@@ -241,7 +241,7 @@ impl Producer {
     }
 
     /// Fills the next cell, which is free. `fill` writes `len` bytes: not more than
-    /// [`BODY`], or for [`Kind::Bulk`] than [`Producer::chunk`] has said.
+    /// [`MAX_INLINE`], or for [`Kind::Bulk`] than [`Producer::chunk`] has said.
     #[inline]
     pub fn push(
         &mut self,
@@ -261,7 +261,7 @@ impl Producer {
     /// Where the payload of the next cell goes, to be filled as with [`Producer::push`] before
     /// [`Producer::publish`].
     #[inline(always)]
-    pub fn place(&self, ring: &Ring, kind: Kind) -> *mut u8 {
+    pub fn payload(&self, ring: &Ring, kind: Kind) -> *mut u8 {
         match kind {
             Kind::Bulk => ring.data_mut(self.bytes, |to| to),
             _ => ring.cell(self.cells).body.with_mut(|p| p.cast()),
@@ -290,7 +290,7 @@ pub struct Piece {
     /// What it is.
     pub kind: Kind,
     /// What else there is to it.
-    pub marks: CellFlags,
+    pub flags: CellFlags,
     /// Bytes of it.
     pub len: usize,
 }
@@ -307,26 +307,26 @@ pub struct Consumer {
 impl Piece {
     /// Whether it is a message of its own, if no other has begun.
     #[inline]
-    pub fn is_whole(&self) -> bool {
-        self.kind != Kind::Invalidate && self.marks.contains(CellFlags::LAST)
+    pub fn is_whole_message(&self) -> bool {
+        self.kind != Kind::Invalidate && self.flags.contains(CellFlags::LAST)
     }
 }
 
 impl Consumer {
     /// Number of the cell that comes next.
-    pub fn next(&self) -> u64 {
+    pub fn next_cell(&self) -> u64 {
         self.cells
     }
 
     /// Where the bytes of the next chunk begin.
-    pub fn next_bytes(&self) -> u64 {
+    pub fn next_data(&self) -> u64 {
         self.bytes
     }
 
     /// Fetches the first bytes from there on, while the cell is looked at that may announce them:
     /// they come together then, not one after the other.
     #[inline]
-    pub fn fetch(ring: &Ring, at: u64) {
+    pub fn prefetch(ring: &Ring, at: u64) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         // SAFETY: only a hint, at an address of ours.
         unsafe {
@@ -340,7 +340,7 @@ impl Consumer {
 
     /// Whether the cell of that number is full, for a look without a lock.
     #[inline]
-    pub fn is_full(ring: &Ring, number: u64) -> bool {
+    pub fn is_filled(ring: &Ring, number: u64) -> bool {
         ring.cell(number).word.load(Ordering::Relaxed) as u32 == full(number)
     }
 
@@ -361,18 +361,18 @@ impl Consumer {
             3 => Kind::Invalidate,
             _ => return Err(Violation),
         };
-        let marks = CellFlags::from_bits((word >> 56) as u8).ok_or(Violation)?;
+        let flags = CellFlags::from_bits((word >> 56) as u8).ok_or(Violation)?;
         let to_the_end = DATA - (self.bytes % DATA as u64) as usize;
         let sane = match kind {
             // Only the end of a message may be empty: what comes for ever must need buffers.
-            Kind::Inline => len <= BODY && (len > 0 || marks.contains(CellFlags::LAST)),
+            Kind::Inline => len <= MAX_INLINE && (len > 0 || flags.contains(CellFlags::LAST)),
             Kind::Bulk => len > 0 && len <= CHUNK && len <= to_the_end,
             Kind::Invalidate => len == 4,
         };
         if !sane {
             return Err(Violation);
         }
-        Ok(Some(Piece { kind, marks, len }))
+        Ok(Some(Piece { kind, flags, len }))
     }
 
     /// Gives the payload of a piece that [`Consumer::peek`] has just found to `f`.
@@ -443,7 +443,7 @@ mod tests {
             let bytes = vec![round as u8; 1 + round * 37 % 9000];
             if !p.has_cell(&ring).unwrap() {
                 full = true;
-            } else if bytes.len() <= BODY {
+            } else if bytes.len() <= MAX_INLINE {
                 push(&mut p, &ring, Kind::Inline, &bytes);
                 sent.push(bytes);
             } else {
@@ -475,7 +475,7 @@ mod tests {
         let ring = Ring::new();
         let (mut p, c) = (Producer::default(), Consumer::default());
         for bad in [
-            word(0, Kind::Inline, NONE, BODY + 1),
+            word(0, Kind::Inline, NONE, MAX_INLINE + 1),
             word(0, Kind::Inline, NONE, 0),
             word(0, Kind::Bulk, NONE, 0),
             word(0, Kind::Bulk, NONE, CHUNK + 1),

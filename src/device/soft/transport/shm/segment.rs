@@ -33,21 +33,21 @@ pub(crate) enum EndPhase {
 /// The words of one side; it alone writes them, but for the bell.
 #[repr(C, align(128))]
 pub(crate) struct EndState {
-    state: AtomicU32,
+    phase: AtomicU32,
     /// The protection domain of its queue pair.
     pd: AtomicU32,
     /// Where it wants to be marked.
-    slot: AtomicU32,
+    bitmap_place: AtomicU32,
     pub doorbell: Doorbell,
     /// Its visits to the other side's memory.
-    pub visits: CopyGuard,
+    pub copy_guard: CopyGuard,
 }
 
 impl EndState {
     /// What the side says of itself. Something else than a state is as good as broken.
     #[inline]
-    pub fn state(&self) -> EndPhase {
-        match self.state.load(Ordering::SeqCst) {
+    pub fn phase(&self) -> EndPhase {
+        match self.phase.load(Ordering::SeqCst) {
             0 => EndPhase::Fresh,
             1 => EndPhase::Open,
             2 => EndPhase::Closed,
@@ -56,8 +56,8 @@ impl EndState {
         }
     }
 
-    pub fn set_state(&self, state: EndPhase) {
-        self.state.store(state as u32, Ordering::SeqCst);
+    pub fn set_phase(&self, phase: EndPhase) {
+        self.phase.store(phase as u32, Ordering::SeqCst);
     }
 
     pub fn pd(&self) -> u32 {
@@ -70,13 +70,13 @@ impl EndState {
 
     /// Where the other side is to mark, after a barrier, that it has done something.
     #[inline]
-    pub fn slot(&self) -> BitmapPlace {
-        BitmapPlace(self.slot.load(Ordering::Acquire))
+    pub fn bitmap_place(&self) -> BitmapPlace {
+        BitmapPlace(self.bitmap_place.load(Ordering::Acquire))
     }
 
     /// What was done before and not marked is to be looked at after this.
-    pub fn set_slot(&self, slot: BitmapPlace) {
-        self.slot.swap(slot.0, Ordering::SeqCst);
+    pub fn set_bitmap_place(&self, place: BitmapPlace) {
+        self.bitmap_place.swap(place.0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 }
@@ -98,18 +98,18 @@ pub(crate) struct SharedSegment {
     memory: SharedMemory,
     ours: NonNull<EndState>,
     theirs: NonNull<EndState>,
-    out: NonNull<Ring>,
-    incoming: NonNull<Ring>,
+    tx_ring: NonNull<Ring>,
+    rx_ring: NonNull<Ring>,
     peer: Arc<Peer>,
-    /// The cell that is waited for, or [`NOTHING`], for a look without the lock of the queue
+    /// The cell that is waited for, or [`NO_CELL`], for a look without the lock of the queue
     /// pair.
-    pub next: AtomicU64,
+    pub next_cell: AtomicU64,
     /// Where its bytes will be, if it has some.
-    pub next_bytes: AtomicU64,
+    pub next_data: AtomicU64,
     /// A request waits for room, likewise.
-    pub blocked: AtomicBool,
+    pub send_blocked: AtomicBool,
     /// The peer has been in our memory for longer than anybody waits.
-    pub given_up: AtomicBool,
+    pub peer_stuck: AtomicBool,
 }
 
 // SAFETY: all that the pointers point to is made for several threads, and is there as long as the
@@ -119,7 +119,7 @@ unsafe impl Send for SharedSegment {}
 unsafe impl Sync for SharedSegment {}
 
 /// No cell.
-pub(crate) const NOTHING: u64 = u64::MAX;
+pub(crate) const NO_CELL: u64 = u64::MAX;
 
 /// The memory of a connection whose peer is not known yet.
 pub(super) struct NewSegment(SharedMemory);
@@ -145,18 +145,18 @@ impl NewSegment {
     pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<SharedSegment> {
         let shared = self.shared();
         let (ours, theirs) = (&shared.halves[side], &shared.halves[1 - side]);
-        let (out, incoming) = (&shared.rings[side], &shared.rings[1 - side]);
+        let (tx_ring, rx_ring) = (&shared.rings[side], &shared.rings[1 - side]);
         Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
-            out: out.into(),
-            incoming: incoming.into(),
+            tx_ring: tx_ring.into(),
+            rx_ring: rx_ring.into(),
             memory: self.0,
             peer,
-            next: AtomicU64::new(NOTHING),
-            next_bytes: AtomicU64::new(0),
-            blocked: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
+            next_cell: AtomicU64::new(NO_CELL),
+            next_data: AtomicU64::new(0),
+            send_blocked: AtomicBool::new(false),
+            peer_stuck: AtomicBool::new(false),
         })
     }
 }
@@ -164,7 +164,7 @@ impl NewSegment {
 #[cfg(test)]
 impl SharedSegment {
     /// Overwrites all that is shared: with noise, or with noise in which some words are right.
-    pub fn scribble(&self, seed: u64) {
+    pub fn corrupt(&self, seed: u64) {
         // SAFETY: atomics, over the same memory.
         let words = unsafe { self.memory.as_slice::<AtomicU64>() };
         let mut state = seed;
@@ -187,7 +187,7 @@ impl SharedSegment {
         }
         // A visit that does not end is a matter of its own.
         for half in [self.ours(), self.theirs()] {
-            drop(half.visits.enter(&mut 0));
+            drop(half.copy_guard.begin(&mut 0));
         }
     }
 }
@@ -195,10 +195,11 @@ impl SharedSegment {
 impl SharedSegment {
     /// What is waited for from now on.
     #[inline]
-    pub(crate) fn expect(&self, consumer: &Consumer) {
-        self.next.store(consumer.next(), Ordering::Relaxed);
-        self.next_bytes
-            .store(consumer.next_bytes(), Ordering::Relaxed);
+    pub(crate) fn set_next(&self, consumer: &Consumer) {
+        self.next_cell
+            .store(consumer.next_cell(), Ordering::Relaxed);
+        self.next_data
+            .store(consumer.next_data(), Ordering::Relaxed);
     }
 
     #[inline]
@@ -220,15 +221,15 @@ impl SharedSegment {
 
     /// The ring that we fill.
     #[inline]
-    pub(crate) fn out(&self) -> &Ring {
+    pub(crate) fn tx_ring(&self) -> &Ring {
         // SAFETY: as above.
-        unsafe { self.out.as_ref() }
+        unsafe { self.tx_ring.as_ref() }
     }
 
     /// The ring that the peer fills.
     #[inline]
-    pub(super) fn incoming(&self) -> &Ring {
+    pub(super) fn rx_ring(&self) -> &Ring {
         // SAFETY: as above.
-        unsafe { self.incoming.as_ref() }
+        unsafe { self.rx_ring.as_ref() }
     }
 }

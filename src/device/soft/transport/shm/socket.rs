@@ -31,7 +31,7 @@ pub(crate) fn listen(address: Option<IpAddr>, port: u16) -> Result<OwnedFd, Errn
 
 /// A socket to whoever listens on the port, if that is a process of the same user. `None` if
 /// nobody does.
-pub(crate) fn call(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal> {
+pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal> {
     let mut refused = None;
     for address in [Some(target.ip()), None] {
         let socket = socket().map_err(ShmRefusal::of("no local socket"))?;

@@ -40,7 +40,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub(crate) use self::registry::{enable, moves_are_over, settle, share};
+pub(crate) use self::registry::{enable, register, release, wait_for_moves};
 
 /// Bytes of the file: all addresses of programs.
 pub(super) const FILE_LEN: u64 = 1 << 47;

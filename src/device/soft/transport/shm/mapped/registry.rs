@@ -86,7 +86,7 @@ pub(crate) fn current() -> Option<&'static Arena> {
 
 /// Moves what can be moved of a range that is to be registered, and registers it: `register` is
 /// told what peers may map.
-pub(crate) fn share<R>(
+pub(crate) fn register<R>(
     addr: u64,
     len: u64,
     register: impl FnOnce(MappedRange) -> Option<R>,
@@ -109,9 +109,9 @@ pub(crate) fn share<R>(
     region
 }
 
-/// A region was registered, without [`share`]. Before anybody learns its key, moves that do not
+/// A region was registered, without [`register`]. Before anybody learns its key, moves that do not
 /// know of it are over.
-pub(crate) fn moves_are_over() {
+pub(crate) fn wait_for_moves() {
     fence(Ordering::SeqCst);
     if let Some(arena) = current() {
         drop(arena.state.lock());
@@ -119,7 +119,7 @@ pub(crate) fn moves_are_over() {
 }
 
 /// A region is not registered any more: what nobody else has registered moves back.
-pub(crate) fn settle(addr: u64, len: u64) {
+pub(crate) fn release(addr: u64, len: u64) {
     if let Some(arena) = current() {
         arena.give_up(&mut arena.state.lock(), &touched_pages(addr, len));
     }
@@ -278,7 +278,7 @@ impl Arena {
         if free.all().is_empty() {
             return;
         }
-        // A region whose key this does not see yet waits for us: see `moves_are_over`.
+        // A region whose key this does not see yet waits for us: see `wait_for_moves`.
         fence(Ordering::SeqCst);
         key_table::each(|(_, slot)| {
             if slot.key() != 0 && slot.is_region() {
