@@ -75,8 +75,8 @@ impl Owner {
             if line.slot.load(Ordering::Acquire) == 0 {
                 continue;
             }
-            self.marks.mark(place as u32);
-            if let Some(sleep) = self.said.asleep()
+            self.marks.set(place as u32);
+            if let Some(sleep) = self.said.sleep_number()
                 && rung != sleep
             {
                 rung = sleep;

@@ -10,7 +10,7 @@ use dat_core::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
 use dat_core::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
 use dat_core::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys};
 use dat_core::device::soft::transport::shm::ring::{
-    BODY, CellFlags, Consumer, Kind, Producer, Ring,
+    CellFlags, Consumer, Kind, MAX_INLINE, Producer, Ring,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
@@ -72,7 +72,7 @@ fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
     for (kind, byte) in payloads {
         let has_room = |p: &mut Producer| {
             p.has_cell(&shared.ring).unwrap()
-                && (*kind != Kind::Bulk || p.chunk(&shared.ring, BODY + 1).unwrap() > 0)
+                && (*kind != Kind::Bulk || p.chunk(&shared.ring, MAX_INLINE + 1).unwrap() > 0)
         };
         while !has_room(&mut p) {
             shared.producer.arm(WakeOn::CELLS | WakeOn::ROOM);
@@ -81,7 +81,11 @@ fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
             }
             shared.wake_producer.sleep();
         }
-        let len = if *kind == Kind::Bulk { BODY + 1 } else { 1 };
+        let len = if *kind == Kind::Bulk {
+            MAX_INLINE + 1
+        } else {
+            1
+        };
         p.push(&shared.ring, *kind, CellFlags::LAST, len, |to| {
             // SAFETY: there is room for it.
             unsafe { to.write(*byte) };
@@ -199,9 +203,9 @@ impl Target {
 
     /// A visit of the initiator: true if it was let in.
     fn visit(&self, count: &mut u64, pd: u32) -> bool {
-        let visit = self.visits.enter(count);
+        let visit = self.visits.begin(count);
         let table = RemoteKeys {
-            slots: &self.slots,
+            entries: &self.slots,
             salt: 0,
         };
         let open = table.check(&visit, KEY, pd, ADDR, 8, Access::REMOTE_WRITE);
@@ -214,8 +218,8 @@ impl Target {
 
     /// The owner waits for the visit that may not know yet.
     fn wait(&self) {
-        if let Some(number) = self.visits.seen() {
-            while self.visits.is_inside(number) {
+        if let Some(number) = self.visits.running() {
+            while self.visits.is_running(number) {
                 thread::yield_now();
             }
         }

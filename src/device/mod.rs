@@ -15,6 +15,7 @@
 
 pub(crate) mod qualifier;
 
+mod fork;
 pub mod params;
 mod report;
 pub mod soft;

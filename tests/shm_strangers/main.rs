@@ -238,7 +238,7 @@ fn one_that_has_the_name() {
             _ => is_refused(port),
         }
         assert_eq!(stranger.got(), (0, libc::EPERM));
-        was_logged(port, "it cannot reach our memory");
+        was_logged(port, "the peer may not access the memory of this process");
     }
 }
 

@@ -202,7 +202,7 @@ impl PendingRequest {
                 up.run();
             }
         };
-        let result = handshake.go_on(&state.watch, resume);
+        let result = handshake.advance(&state.watch, resume);
         let verifying = matches!(result, Err(Incomplete::Verifying));
         let watched = watch_handshake(&mut state.watch, verifying);
         match result {

@@ -231,14 +231,14 @@ impl Table {
 
     fn publish(&self, key: u32) {
         if let Some(slot) = self.place(key) {
-            exported_keys::open(self.index(key), key, slot);
+            exported_keys::publish(self.index(key), key, slot);
         }
     }
 
     /// No section that begins from now on sees the key, and no peer of this host uses it.
     fn revoke(&self, key: u32) {
         if let Some(slot) = self.slot(key) {
-            exported_keys::shut(self.index(key), slot);
+            exported_keys::revoke(self.index(key), slot);
         }
     }
 

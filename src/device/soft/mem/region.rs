@@ -46,10 +46,10 @@ impl Mr {
         };
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         let region = if shared && remote {
-            mapped::share(addr, len, register)
+            mapped::register(addr, len, register)
         } else {
             let region = register(MappedRange::default());
-            mapped::moves_are_over();
+            mapped::wait_for_moves();
             region
         };
         Ok(Mr {
@@ -69,7 +69,7 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         self.region.deregister();
-        mapped::settle(self.addr, self.len);
+        mapped::release(self.addr, self.len);
     }
 }
 

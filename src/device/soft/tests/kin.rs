@@ -37,7 +37,9 @@ fn target(qual: u64) -> SocketAddr {
 
 /// A socket to whoever has the port.
 fn call(qual: u64) -> OwnedFd {
-    shm::call(target(qual)).unwrap().expect("somebody listens")
+    shm::connect(target(qual))
+        .unwrap()
+        .expect("somebody listens")
 }
 
 impl Kin {
@@ -48,7 +50,7 @@ impl Kin {
             target: target(qual),
         };
         let mut offer = ActiveHandshake::send(&socket, &ends, false).unwrap();
-        let segment = patiently(|| match offer.go_on(&socket, || ()) {
+        let segment = patiently(|| match offer.advance(&socket, || ()) {
             Ok(segment) => segment.ok_or(Errno::AGAIN),
             Err(Incomplete::AwaitingPeer | Incomplete::Verifying) => Err(Errno::AGAIN),
             Err(Incomplete::Refused(why)) => panic!("{why}"),
@@ -93,7 +95,7 @@ fn initiate(b: &End) -> Kin {
         mpa::parse(Kind::Reply, &reply[..n]),
         Ok(Parsed::Frame(frame, _)) if !frame.reject
     ));
-    kin.segment.ours().set_state(EndPhase::Open);
+    kin.segment.ours().set_phase(EndPhase::Open);
     kin
 }
 
@@ -130,7 +132,7 @@ fn garbage_in_the_memory() {
         for i in 0..8 {
             b.recv(i, &[b.sge(0, 1000)]).unwrap();
         }
-        kin.segment.scribble(seed);
+        kin.segment.corrupt(seed);
         kin.say(b"!");
         let remote = Remote { addr: 1, rkey: 1 };
         for op in [
@@ -182,7 +184,7 @@ fn a_visit_without_end() {
     let (kin, mut b) = connected(&device);
     let mut count = 0;
     let segment = kin.segment.clone();
-    let visit = segment.ours().visits.enter(&mut count);
+    let visit = segment.ours().copy_guard.begin(&mut count);
     let begun = Instant::now();
     b.mr = None;
     assert!(begun.elapsed() < PATIENCE);
@@ -214,14 +216,14 @@ fn strangers() {
     assert!(server.requests.try_recv().is_err());
     let (kin, b) = connected(&device);
     b.qp.disconnect(true);
-    until(|| kin.segment.theirs().state() == EndPhase::Closed);
-    kin.segment.ours().set_state(EndPhase::Closed);
+    until(|| kin.segment.theirs().phase() == EndPhase::Closed);
+    kin.segment.ours().set_phase(EndPhase::Closed);
     drop(kin);
     assert_eq!(b.event(), CmEvent::Disconnected);
     let (kin, b) = connected(&device);
     b.qp.disconnect(false);
     assert!(kin.heard_the_end());
-    assert_eq!(kin.segment.theirs().state(), EndPhase::Aborted);
+    assert_eq!(kin.segment.theirs().phase(), EndPhase::Aborted);
 }
 
 /// Those who come to the door and say nothing push each other out, and nobody else.
@@ -266,7 +268,7 @@ fn an_end_is_told_after_what_came_before_it() {
         let kin: Vec<(Kin, End)> = ends(50).map(|b| (initiate(&b), b)).collect();
         let mut raw: Vec<(Raw, End)> = ends(50).map(|b| (raw::initiate(&b, 2), b)).collect();
         let pause = device.engine.pause();
-        first.segment.ours().set_state(state);
+        first.segment.ours().set_phase(state);
         drop(first);
         kin.iter().for_each(|(kin, _)| kin.say(b"!"));
         raw.iter_mut().for_each(|(raw, _)| raw.send(&raw::rtr()));

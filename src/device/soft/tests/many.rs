@@ -105,7 +105,7 @@ fn marks_that_are_spoilt() {
         scope.spawn(|| {
             let mut set = false;
             while !over.load(Ordering::Relaxed) {
-                shm::spoil(set);
+                shm::corrupt_bitmaps(set);
                 set = !set;
                 std::thread::yield_now();
             }

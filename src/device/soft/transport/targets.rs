@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lifecycle::{Connection, Overdue, Timed};
-use super::shm::{Budget, CloseReason as ShmCloseReason, Consumer, NOTHING, SharedSegment};
+use super::shm::{Budget, CloseReason as ShmCloseReason, Consumer, NO_CELL, SharedSegment};
 use super::shm::{ShmConn, ShmTarget};
 use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
 use super::{LockedQp, QpPlace};
@@ -93,11 +93,11 @@ impl Source for PollTarget {
 impl PollEntry for PollTarget {
     #[inline]
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        let next = self.segment.next.load(Ordering::Relaxed);
-        let ring = self.segment.incoming();
-        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
-        let full = next != NOTHING && Consumer::is_full(ring, next);
-        let busy = full || self.segment.blocked.load(Ordering::Relaxed);
+        let next = self.segment.next_cell.load(Ordering::Relaxed);
+        let ring = self.segment.rx_ring();
+        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
+        let full = next != NO_CELL && Consumer::is_filled(ring, next);
+        let busy = full || self.segment.send_blocked.load(Ordering::Relaxed);
         if busy {
             self.messages_arrived::<true>(guard, up);
         }
@@ -106,12 +106,12 @@ impl PollEntry for PollTarget {
 
     #[inline]
     fn look(&self) -> PollResult {
-        let next = self.segment.next.load(Ordering::Relaxed);
-        let ring = self.segment.incoming();
-        Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
-        if next != NOTHING && Consumer::is_full(ring, next) {
+        let next = self.segment.next_cell.load(Ordering::Relaxed);
+        let ring = self.segment.rx_ring();
+        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
+        if next != NO_CELL && Consumer::is_filled(ring, next) {
             PollResult::Message
-        } else if self.segment.blocked.load(Ordering::Relaxed) {
+        } else if self.segment.send_blocked.load(Ordering::Relaxed) {
             PollResult::Blocked
         } else {
             PollResult::Nothing

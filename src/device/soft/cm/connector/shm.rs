@@ -76,7 +76,7 @@ impl Connector {
 
     /// Whether a process holds the name of a port at the peer's address.
     pub(super) fn has_local_socket(&self, port: u16) -> bool {
-        matches!(shm::call(self.target(port)), Ok(Some(_)))
+        matches!(shm::connect(self.target(port)), Ok(Some(_)))
     }
 
     /// Begins the handshake with the process that holds the name of a port; `None` if there is
@@ -89,7 +89,7 @@ impl Connector {
         if handshake.is_late() {
             return Err(NO_ANSWER);
         }
-        let Some(fd) = shm::call(target)? else {
+        let Some(fd) = shm::connect(target)? else {
             return Ok(None);
         };
         let params = &self.device.params;
@@ -135,7 +135,7 @@ impl Connector {
                 up.run();
             }
         };
-        match active.go_on(&*watch, resume) {
+        match active.advance(&*watch, resume) {
             Ok(None) => Ok(true),
             Ok(Some(segment)) => {
                 state.handshake.end();

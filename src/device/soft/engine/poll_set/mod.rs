@@ -208,7 +208,7 @@ impl PollSet {
 
     #[inline(never)]
     fn bitmap(&self) -> Option<&ReadyBitmap> {
-        self.bitmap.get_or_init(ReadyBitmap::take).as_ref()
+        self.bitmap.get_or_init(ReadyBitmap::allocate).as_ref()
     }
 
     #[inline(always)]
@@ -223,7 +223,7 @@ impl PollSet {
     /// How the one at that place hears of its peer.
     fn notify_mode(&self, place: usize) -> NotifyMode {
         match self.marked() {
-            Some(bitmap) => NotifyMode::Bitmap(bitmap.slot(place as u32)),
+            Some(bitmap) => NotifyMode::Bitmap(bitmap.place(place as u32)),
             None if self.awake.load(Ordering::SeqCst) => NotifyMode::Polled,
             None => NotifyMode::Doorbell,
         }

@@ -1,16 +1,19 @@
-//! Numbers by which two processes prove to each other that the kernel lets them in.
+//! Random numbers by which two processes prove to each other that the kernel permits each of them
+//! to access the memory of the other.
 //!
-//! Each side of a connection that comes up keeps a number for it in its memory, and tells the
-//! other side where it is, but not what it is. Whoever knows the number has read our memory: the
-//! kernel has found that it may, by the check (`ptrace_may_access`) by which it may write there
-//! as well. Such a process gets nothing with a descriptor of ours that it could not take.
+//! For every connection that is being set up, each end keeps a random number in its memory and
+//! sends the address of the number to the other end, but not the number. An end that can send the
+//! number back has read it: the kernel has permitted that with the check (`ptrace_may_access`)
+//! that permits writing as well. Such a process gains nothing from a descriptor of ours that it
+//! could not take by itself.
 //!
-//! A number says whom it is for. A process reads it out only if that is itself, and only out of
-//! the memory of the very process that the kernel names at the other end of its socket. So
-//! nobody can have it read by a process that is let in, and be told.
+//! The record of a number names the process that may read it. A process reads a number only if
+//! the record names the reading process, and only in the memory of the process that the kernel
+//! names at the other end of the socket. So a third process cannot make a permitted process read
+//! a number for it.
 //!
-//! The numbers are in memory of their own, at an address that was chosen at random: who is told
-//! one and turns out to be a stranger has learned nothing of where the rest of our memory is.
+//! The records are in a mapping of their own, at a random address: a process that learns such an
+//! address, and then fails to prove itself, has learned nothing about where other memory is.
 
 use std::ptr::NonNull;
 
@@ -20,71 +23,80 @@ use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::handshake::MAGIC;
+use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_table;
 
-/// What the other side reads.
+/// The record that the peer reads in our memory.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct ChallengeRecord {
-    /// Tells it from all else that may be in memory.
-    tag: [u8; 8],
-    /// The number, of this connection alone. Not 0.
+    /// [`MAGIC`], which tells a record from anything else in memory.
+    magic: [u8; 8],
+    /// The random number of one connection. It is not 0.
     pub number: u64,
-    /// Tells this process from all others: from one that has its identifier later, and from a
-    /// child that is forked.
+    /// A random number of the process that made the record. It tells that process from a later
+    /// one with the same process identifier, and from a forked child.
     pub process: u64,
-    /// What the table of its keys is addressed with.
+    /// The salt of the keys of the process: see [`key_table::salt`].
     pub salt: u32,
-    /// The process that it is for.
+    /// The process identifier of the process that may read the record.
     reader: u32,
 }
 
-/// Bytes of it.
-pub(super) const WORD: usize = size_of::<ChallengeRecord>();
+/// Size of a record, in bytes.
+pub(super) const RECORD_LEN: usize = size_of::<ChallengeRecord>();
 
 impl ChallengeRecord {
-    /// Out of the memory of another process, if it is one, and for us.
-    pub fn parse(bytes: &[u8; WORD]) -> Option<ChallengeRecord> {
-        let word = ChallengeRecord::read_from_bytes(bytes).ok()?;
-        let valid = word.tag == MAGIC && word.number != 0;
-        (valid && word.reader == std::process::id()).then_some(word)
+    /// The record in bytes that were read from the memory of another process. `None` if the bytes
+    /// are no record, or a record for another reader.
+    pub fn parse(bytes: &[u8; RECORD_LEN]) -> Option<ChallengeRecord> {
+        let record = ChallengeRecord::read_from_bytes(bytes).ok()?;
+        let valid = record.magic == MAGIC && record.number != 0;
+        (valid && record.reader == std::process::id()).then_some(record)
     }
 }
 
-/// A number of ours, which can be read as long as this exists.
+/// A record in our memory. It can be read until the drop.
 pub(crate) struct Challenge {
-    at: NonNull<ChallengeRecord>,
-    place: usize,
+    /// Address of the record.
+    record: NonNull<ChallengeRecord>,
+    /// Index of the record in the mapping of all records.
+    index: usize,
+    /// The number in the record.
     number: u64,
-    /// Whose it is: a child has a copy of its parent's.
-    pid: u32,
+    /// The process that made the record.
+    owner: OwnerPid,
 }
 
-// SAFETY: an address and numbers; the word is written where there is no other reference to it.
+// SAFETY: an address and numbers; the record is only written while there is no other reference
+// to it.
 unsafe impl Send for Challenge {}
 
-/// Numbers at a time. Each is a connection that is coming up.
-const PLACES: usize = 4096;
-/// Bytes of them.
-const LEN: usize = PLACES * WORD;
+/// Records that there can be at a time, each for a connection that is being set up.
+const MAX_RECORDS: usize = 4096;
+/// Size of the mapping of all records, in bytes.
+const MAPPING_LEN: usize = MAX_RECORDS * RECORD_LEN;
 
-/// Where the numbers are.
+/// The mapping of all records.
 struct ChallengePage {
-    at: NonNull<ChallengeRecord>,
-    pid: u32,
+    /// Address of the first record.
+    records: NonNull<ChallengeRecord>,
+    /// The process that uses the records.
+    owner: OwnerPid,
+    /// The random number of that process: see [`ChallengeRecord::process`].
     process: u64,
-    /// Places that were used and are free.
+    /// Indices of records that were used and are free.
     free: Vec<usize>,
-    /// Places from here on were never used.
-    fresh: usize,
+    /// Index of the first record that was never used.
+    unused: usize,
 }
 
 // SAFETY: as above.
 unsafe impl Send for ChallengePage {}
 
-static BOARD: Mutex<Option<ChallengePage>> = Mutex::new(None);
+static PAGE: Mutex<Option<ChallengePage>> = Mutex::new(None);
 
-/// A number that nobody can guess.
+/// An unpredictable random number that is not 0.
 fn random() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
     // SAFETY: so many bytes may be written.
@@ -96,96 +108,96 @@ fn random() -> Result<u64, Errno> {
 
 impl ChallengePage {
     fn new() -> Result<ChallengePage, Errno> {
-        // The kernel takes the address if it is free. All programs can have it: not among the
-        // first 4 GiB, nor beyond the smallest address space there is.
+        // The kernel uses the address of the hint if nothing is mapped there. The hint is above
+        // the first 4 GiB and inside the smallest user address space that Linux has.
         let hint = (1 << 32) + random()? % ((1 << 38) - (1 << 32));
         let hint = std::ptr::without_provenance_mut((hint & !0xffff) as usize);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping where nothing is.
-        let at = unsafe { rustix::mm::mmap_anonymous(hint, LEN, protection, flags) }?;
+        // SAFETY: a new mapping at an address that is free.
+        let at = unsafe { rustix::mm::mmap_anonymous(hint, MAPPING_LEN, protection, flags) }?;
         Ok(ChallengePage {
-            at: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
-            pid: std::process::id(),
+            records: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
+            owner: OwnerPid::current(),
             process: random()?,
             free: Vec::new(),
-            fresh: 0,
+            unused: 0,
         })
     }
 
-    /// That of this process. A child begins anew, where its parent's were.
-    fn own(bitmap: &mut Option<ChallengePage>) -> Result<&mut ChallengePage, Errno> {
-        let bitmap = match bitmap {
-            Some(bitmap) => bitmap,
-            None => bitmap.insert(ChallengePage::new()?),
+    /// The mapping of this process. A forked child reuses the private copy of its parent's.
+    fn own(page: &mut Option<ChallengePage>) -> Result<&mut ChallengePage, Errno> {
+        let page = match page {
+            Some(page) => page,
+            None => page.insert(ChallengePage::new()?),
         };
-        if bitmap.pid != std::process::id() {
-            bitmap.process = random()?;
-            bitmap.pid = std::process::id();
-            bitmap.free.clear();
-            bitmap.fresh = 0;
+        if !page.owner.is_current() {
+            page.process = random()?;
+            page.owner = OwnerPid::current();
+            page.free.clear();
+            page.unused = 0;
         }
-        Ok(bitmap)
+        Ok(page)
     }
 
-    fn place(&mut self) -> Option<usize> {
+    fn allocate(&mut self) -> Option<usize> {
         self.free.pop().or_else(|| {
-            let fresh = self.fresh;
-            self.fresh += usize::from(fresh < PLACES);
-            (fresh < PLACES).then_some(fresh)
+            let unused = self.unused;
+            self.unused += usize::from(unused < MAX_RECORDS);
+            (unused < MAX_RECORDS).then_some(unused)
         })
     }
 }
 
 impl Challenge {
-    /// A new number, for that process to read.
+    /// A record with a new number, for the process with that identifier to read.
     ///
     /// # Errors
-    /// Of the kernel, and `EAGAIN` while too many connections are coming up.
+    /// The error of the kernel, and `EAGAIN` while too many connections are being set up.
     pub fn new(reader: u32) -> Result<Challenge, Errno> {
         let salt = key_table::salt();
         let number = random()?;
-        let mut bitmap = BOARD.lock();
-        let bitmap = ChallengePage::own(&mut bitmap)?;
-        let place = bitmap.place().ok_or(Errno::AGAIN)?;
+        let mut page = PAGE.lock();
+        let page = ChallengePage::own(&mut page)?;
+        let index = page.allocate().ok_or(Errno::AGAIN)?;
         // SAFETY: inside the mapping.
-        let at = unsafe { bitmap.at.add(place) };
-        let word = ChallengeRecord {
-            tag: MAGIC,
+        let at = unsafe { page.records.add(index) };
+        let record = ChallengeRecord {
+            magic: MAGIC,
             number,
-            process: bitmap.process,
+            process: page.process,
             salt,
             reader,
         };
-        // SAFETY: the place is ours alone, and only the kernel reads it.
-        unsafe { at.write_volatile(word) };
+        // SAFETY: this index is ours alone, and only the kernel reads the record.
+        unsafe { at.write_volatile(record) };
         Ok(Challenge {
-            at,
-            place,
+            record: at,
+            index,
             number,
-            pid: bitmap.pid,
+            owner: page.owner,
         })
     }
 
-    /// Where it is.
-    pub fn at(&self) -> u64 {
-        self.at.addr().get() as u64
+    /// Address of the record in this process.
+    pub fn addr(&self) -> u64 {
+        self.record.addr().get() as u64
     }
 
-    /// Whether that is the number.
-    pub fn is(&self, answer: u64) -> bool {
+    /// Whether the answer of the peer is the number of the record.
+    pub fn matches(&self, answer: u64) -> bool {
         self.number == answer
     }
 }
 
 impl Drop for Challenge {
     fn drop(&mut self) {
-        let mut bitmap = BOARD.lock();
-        if let Some(bitmap) = bitmap.as_mut().filter(|bitmap| bitmap.pid == self.pid)
-            && self.pid == std::process::id()
+        let mut page = PAGE.lock();
+        if let Some(page) = page.as_mut().filter(|page| page.owner == self.owner)
+            && self.owner.is_current()
         {
             // SAFETY: as when it was written.
-            unsafe { self.at.write_volatile(ChallengeRecord::new_zeroed()) };
-            bitmap.free.push(self.place);
+            unsafe { self.record.write_volatile(ChallengeRecord::new_zeroed()) };
+            page.free.push(self.index);
         }
     }
 }
@@ -194,10 +206,10 @@ impl Drop for Challenge {
 mod tests {
     use super::*;
 
-    fn bytes(probe: &Challenge) -> [u8; WORD] {
-        // SAFETY: written, and nobody writes to it now.
-        let word = unsafe { probe.at.read_volatile() };
-        word.as_bytes().try_into().unwrap()
+    fn bytes(challenge: &Challenge) -> [u8; RECORD_LEN] {
+        // SAFETY: written before, and not written at this time.
+        let record = unsafe { challenge.record.read_volatile() };
+        record.as_bytes().try_into().unwrap()
     }
 
     #[test]
@@ -209,13 +221,14 @@ mod tests {
             Challenge::new(us + 1),
         );
         let (a, b, other) = (a.unwrap(), b.unwrap(), other.unwrap());
-        let [x, y] = [&a, &b].map(|probe| ChallengeRecord::parse(&bytes(probe)).unwrap());
+        let [x, y] = [&a, &b].map(|challenge| ChallengeRecord::parse(&bytes(challenge)).unwrap());
         assert!(x.number != y.number && x.process == y.process);
-        assert!(a.is(x.number) && !a.is(y.number) && !a.is(0) && a.at() != b.at());
+        assert!(a.matches(x.number) && !a.matches(y.number) && !a.matches(0));
+        assert_ne!(a.addr(), b.addr());
         assert_eq!(ChallengeRecord::parse(&bytes(&other)), None);
         let mut wrong = bytes(&a);
         wrong[0] ^= 1;
         assert_eq!(ChallengeRecord::parse(&wrong), None);
-        assert_eq!(ChallengeRecord::parse(&[0; WORD]), None);
+        assert_eq!(ChallengeRecord::parse(&[0; RECORD_LEN]), None);
     }
 }

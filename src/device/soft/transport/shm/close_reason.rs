@@ -8,24 +8,24 @@ use crate::device::soft::qp::state::LATE_RECV;
 use crate::device::soft::transport::lifecycle;
 use crate::device::{CmEvent, WcStatus};
 
-/// See the module.
+/// Why the local end ends a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseReason {
-    /// The peer ended it in order.
+    /// The peer has ended the connection, gracefully or at once.
     Closed,
-    /// The peer broke it, or died.
+    /// The peer has broken the connection, or its process has exited.
     Lost,
-    /// Messages of a connection that was ended gracefully were not received in time.
+    /// The connection was ended gracefully, and its last messages were not received in time.
     Late,
-    /// The peer violated the protocol, or its message found no good receive.
+    /// The peer has violated the protocol, or has sent a message that does not fit the receive.
     Fault,
-    /// Our oldest request failed.
+    /// The oldest queued request of the local end has failed with this status.
     Request(WcStatus),
-    /// A request that was executed at once failed.
+    /// A request that was executed in the post itself has failed with this status.
     Executed(WcStatus),
 }
 
-/// For the log.
+/// The text for the log.
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

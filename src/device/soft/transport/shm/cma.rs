@@ -1,10 +1,11 @@
-//! The memory of another process, as the kernel copies from and to it.
+//! Copies from and to the memory of another process by the kernel (cross-memory attach).
 //!
-//! There are two ways. `process_vm_writev` and its sister take all pages at once, and are told
-//! the process each time: it is looked up, and the kernel judges whether we may. The file of the
-//! process's memory in `/proc` was opened once, and stands for the memory of that very process
-//! for ever, so that a call on it is a quarter cheaper; but it takes one page after the other.
-//! It is for short copies in one piece. Where it cannot be opened the other way is for all.
+//! There are two interfaces. `process_vm_readv(2)` and `process_vm_writev(2)` handle many pages at
+//! once, but look up the process and check the permission at each call. The file
+//! `/proc/PID/mem` is opened once and stays bound to the memory of that process, so that a read or
+//! write is a quarter cheaper; but it handles one page after the other. The file is used for short
+//! copies of one local segment, and the system calls for all others, or for all copies if the file
+//! cannot be opened.
 
 use std::fs::{File, OpenOptions};
 use std::mem::MaybeUninit;
@@ -15,79 +16,95 @@ use rustix::process::Pid;
 
 use crate::device::soft::mem::copy::Cursor;
 
-/// How much at the end of a write becomes visible after all the rest.
+/// So many bytes at the end of a write become visible after all others.
 const TAIL: u64 = 16;
-/// Segments of ours in one call, but for the tail.
-const PIECES: usize = 64;
-/// More than so many bytes are not short: they may be in more than two pages.
+/// The most local segments in one system call, not counting the tail.
+const MAX_SEGMENTS: usize = 64;
+/// The most bytes of a short copy, which are in two pages at most.
 const SHORT: u64 = 4096;
 
-/// Why a copy was not made.
+/// Why a copy failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
-    /// The peer is no more, or the kernel does not let us in any longer.
-    Gone,
-    /// Memory is not there, on either side.
-    Memory,
+pub(crate) enum CopyError {
+    /// The process has exited, or the kernel does not permit the access any longer.
+    PeerExited,
+    /// A part of the range is not mapped, in either process.
+    BadAddress,
 }
 
-/// A copy into the memory of a peer, or out of it.
+/// Whether a copy is to the memory of the peer or from there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
+    /// To the peer.
     Write,
+    /// From the peer.
     Read,
 }
 
-/// See the module.
+/// The memory of another process.
 pub(crate) struct RemoteProcess {
     pid: Pid,
-    file: Option<File>,
+    /// `/proc/PID/mem`, if it can be opened.
+    mem_file: Option<File>,
 }
 
 impl RemoteProcess {
-    /// What is in the memory of a process at that address, all of it.
+    /// Reads `N` bytes at that address of a process.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn read<const N: usize>(pid: Pid, at: u64) -> Result<[u8; N], Errno> {
-        let foreign = RemoteProcess { pid, file: None };
+    /// The error of the kernel.
+    pub fn read<const N: usize>(pid: Pid, addr: u64) -> Result<[u8; N], Errno> {
+        let process = RemoteProcess {
+            pid,
+            mem_file: None,
+        };
         let mut found = [0u8; N];
-        let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(at as *mut u8, N));
+        let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(addr as *mut u8, N));
         // SAFETY: the bytes may be written.
-        let n = unsafe { foreign.call(Direction::Read, &[local], &remote) }?;
+        let n = unsafe { process.process_vm(Direction::Read, &[local], &remote) }?;
         if n == N { Ok(found) } else { Err(Errno::FAULT) }
     }
 
-    /// That of a process, which has those bytes at that address.
-    pub fn open<const N: usize>(pid: Pid, at: u64, bytes: &[u8; N]) -> RemoteProcess {
-        let mut foreign = RemoteProcess { pid, file: None };
+    /// The memory of a process that is known to have those bytes at that address.
+    pub fn open<const N: usize>(pid: Pid, addr: u64, bytes: &[u8; N]) -> RemoteProcess {
+        let mut process = RemoteProcess {
+            pid,
+            mem_file: None,
+        };
         let path = format!("/proc/{pid}/mem");
-        foreign.file = OpenOptions::new().read(true).write(true).open(path).ok();
-        // Another process may have that identifier in the name space of what is mounted there.
+        process.mem_file = OpenOptions::new().read(true).write(true).open(path).ok();
+        // The `/proc` that is mounted here may be of another PID namespace, in which another process
+        // has that identifier.
         let mut found = [0u8; N];
         // SAFETY: the bytes may be written.
-        let same = unsafe { foreign.copy_short(Direction::Read, found.as_mut_ptr(), at, N) };
+        let same = unsafe { process.copy_by_file(Direction::Read, found.as_mut_ptr(), addr, N) };
         if !same || found != *bytes {
-            foreign.file = None;
+            process.mem_file = None;
         }
-        foreign
+        process
     }
 
-    /// Copies in one piece, if the file is there. False if that was not possible, for whatever
-    /// reason: the other way finds out.
+    /// Copies by the file, if that is open. False if not all was copied, for whatever reason: the
+    /// system call reports it.
     ///
     /// # Safety
     /// `len` bytes at `local` are memory of ours that may be read for a write, and written for a
     /// read.
     #[inline]
-    unsafe fn copy_short(&self, way: Direction, local: *mut u8, remote: u64, len: usize) -> bool {
-        let Some(file) = &self.file else {
+    unsafe fn copy_by_file(
+        &self,
+        direction: Direction,
+        local: *mut u8,
+        remote: u64,
+        len: usize,
+    ) -> bool {
+        let Some(file) = &self.mem_file else {
             return false;
         };
         let (fd, at) = (file.as_raw_fd(), remote as libc::off64_t);
-        // SAFETY: the caller's promise; what of the remote range there is, the kernel knows.
+        // SAFETY: the caller's promise; the kernel checks the remote range.
         let n = unsafe {
-            match way {
+            match direction {
                 Direction::Write => libc::pwrite64(fd, local.cast(), len, at),
                 Direction::Read => libc::pread64(fd, local.cast(), len, at),
             }
@@ -95,22 +112,22 @@ impl RemoteProcess {
         n as usize == len
     }
 
-    /// Copies in the other way; gives the number of bytes.
+    /// Copies by one system call, and returns the number of bytes.
     ///
     /// # Safety
-    /// As [`RemoteProcess::copy_short`].
-    unsafe fn call(
+    /// As for [`RemoteProcess::copy_by_file`].
+    unsafe fn process_vm(
         &self,
-        way: Direction,
+        direction: Direction,
         local: &[libc::iovec],
         remote: &libc::iovec,
     ) -> Result<usize, Errno> {
-        let call = match way {
+        let call = match direction {
             Direction::Write => libc::process_vm_writev,
             Direction::Read => libc::process_vm_readv,
         };
         let pid = self.pid.as_raw_nonzero().get();
-        // SAFETY: the caller's promise; what of the remote range there is, the kernel knows.
+        // SAFETY: the caller's promise; the kernel checks the remote range.
         let n = unsafe { call(pid, local.as_ptr(), local.len() as _, remote, 1, 0) };
         usize::try_from(n).map_err(|_| {
             let error = std::io::Error::last_os_error();
@@ -118,20 +135,20 @@ impl RemoteProcess {
         })
     }
 
-    /// Copies `len` bytes, if they are few and in one piece of ours, and no part of them has to
-    /// become visible before another. False if it takes [`RemoteProcess::copy`].
+    /// Copies `len` bytes by the file, if they are few, of one local segment, and no part has to
+    /// become visible before another. False if they are to be copied by [`RemoteProcess::copy`].
     ///
     /// # Safety
-    /// As there.
+    /// As for [`RemoteProcess::copy`].
     #[inline]
     pub unsafe fn try_short(
         &self,
-        way: Direction,
+        direction: Direction,
         local: Cursor<'_>,
         remote: u64,
         len: u64,
     ) -> bool {
-        let most = match way {
+        let most = match direction {
             Direction::Write => TAIL,
             Direction::Read => SHORT,
         };
@@ -139,56 +156,56 @@ impl RemoteProcess {
         match local.take(len) {
             // SAFETY: the caller's promise.
             Some((at, n)) if n == len && len <= most => unsafe {
-                self.copy_short(way, at, remote, n as usize)
+                self.copy_by_file(direction, at, remote, n as usize)
             },
             _ => false,
         }
     }
 
-    /// Copies `len` bytes; with `is_end` the last ones of a write become visible last.
+    /// Copies `len` bytes; with `is_end` the last bytes of a write become visible last.
     ///
     /// # Safety
     /// The local segments are registered memory of at least that length, which may be read for
     /// a write and written for a read.
     pub unsafe fn copy(
         &self,
-        way: Direction,
+        direction: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
         is_end: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CopyError> {
         let mut left = len;
         while left > 0 {
-            let mut pieces = [const { MaybeUninit::uninit() }; PIECES + 1];
+            let mut segments = [const { MaybeUninit::uninit() }; MAX_SEGMENTS + 1];
             let (mut count, mut bytes) = (0, 0);
             let mut ahead = local;
-            while count < PIECES
+            while count < MAX_SEGMENTS
                 && let Some((at, n)) = ahead.take(left - bytes)
             {
                 bytes += n;
-                // The kernel copies one piece after the other.
-                let tail = if is_end && way == Direction::Write && bytes == left && n > TAIL {
+                // The kernel copies one segment after the other.
+                let tail = if is_end && direction == Direction::Write && bytes == left && n > TAIL {
                     TAIL
                 } else {
                     0
                 };
                 let bulk = (n - tail) as usize;
-                pieces[count].write(iovec(at, bulk));
+                segments[count].write(iovec(at, bulk));
                 count += 1;
                 if tail > 0 {
-                    pieces[count].write(iovec(at.wrapping_add(bulk), tail as usize));
+                    segments[count].write(iovec(at.wrapping_add(bulk), tail as usize));
                     count += 1;
                 }
             }
             // SAFETY: so many were written.
-            let pieces = unsafe { pieces[..count].assume_init_ref() };
+            let segments = unsafe { segments[..count].assume_init_ref() };
             let target = iovec(remote as *mut u8, bytes as usize);
             // SAFETY: the caller's promise.
-            let n = match unsafe { self.call(way, pieces, &target) } {
+            let n = match unsafe { self.process_vm(direction, segments, &target) } {
                 Ok(n) if n > 0 => n as u64,
-                Err(Errno::SRCH | Errno::PERM) => return Err(Failure::Gone),
-                _ => return Err(Failure::Memory),
+                Err(Errno::SRCH | Errno::PERM) => return Err(CopyError::PeerExited),
+                _ => return Err(CopyError::BadAddress),
             };
             local.advance(n);
             remote = remote.wrapping_add(n);
@@ -216,14 +233,14 @@ mod tests {
         let at = std::ptr::from_ref(&*number).addr() as u64;
         assert_eq!(RemoteProcess::read(pid, at), Ok(number.to_ne_bytes()));
         assert_eq!(RemoteProcess::read::<8>(pid, 8), Err(Errno::FAULT));
-        assert!(RemoteProcess::open(pid, at, &[0; 8]).file.is_none());
+        assert!(RemoteProcess::open(pid, at, &[0; 8]).mem_file.is_none());
         RemoteProcess::open(pid, at, &number.to_ne_bytes())
     }
 
     #[test]
-    fn every_length_in_pieces_of_any_shape() {
-        let foreign = own();
-        assert!(foreign.file.is_some());
+    fn every_length_in_segments_of_any_shape() {
+        let process = own();
+        assert!(process.mem_file.is_some());
         for lens in [
             &[1][..],
             &[15, 1],
@@ -247,17 +264,17 @@ mod tests {
             // SAFETY: three vectors of that length.
             unsafe {
                 assert_eq!(
-                    foreign.try_short(Direction::Write, from, remote, len),
+                    process.try_short(Direction::Write, from, remote, len),
                     len <= TAIL && is_one
                 );
-                foreign
+                process
                     .copy(Direction::Write, from, remote, len, true)
                     .unwrap();
                 assert_eq!(
-                    foreign.try_short(Direction::Read, to, remote, len),
+                    process.try_short(Direction::Read, to, remote, len),
                     len <= SHORT && is_one
                 );
-                foreign
+                process
                     .copy(Direction::Read, to, remote, len, true)
                     .unwrap();
             }
@@ -267,16 +284,16 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there() {
-        let foreign = own();
+        let process = own();
         let mut bytes = [0u8; 8];
         let sges = cut(&mut bytes, &[8]);
         let local = Cursor::new(&sges);
-        for way in [Direction::Read, Direction::Write] {
+        for direction in [Direction::Read, Direction::Write] {
             // SAFETY: eight bytes.
             unsafe {
-                assert!(!foreign.try_short(way, local, 8, 8));
-                let copied = foreign.copy(way, local, 8, 8, true);
-                assert_eq!(copied, Err(Failure::Memory));
+                assert!(!process.try_short(direction, local, 8, 8));
+                let copied = process.copy(direction, local, 8, 8, true);
+                assert_eq!(copied, Err(CopyError::BadAddress));
             }
         }
     }

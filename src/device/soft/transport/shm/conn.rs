@@ -14,7 +14,7 @@ use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
 use super::ready_bitmap_file::BitmapPlace;
 use super::ring::{Consumer, Producer};
-use super::segment::{EndPhase, EndState, NOTHING};
+use super::segment::{EndPhase, EndState, NO_CELL};
 use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
 use crate::device::soft::engine::{EventFlags, Source, Watch};
@@ -166,7 +166,7 @@ impl ShmConn {
     /// The consumer has the event of the connection: the peer may access our memory, and consumers
     /// that poll check the ring.
     pub fn open(&mut self) {
-        self.ours().set_state(EndPhase::Open);
+        self.ours().set_phase(EndPhase::Open);
         let notify_mode = self.watch.poll_set().add(self.target.clone());
         self.in_poll_set = notify_mode.is_some();
         self.set_notify_mode(notify_mode.unwrap_or(NotifyMode::Doorbell));
@@ -182,7 +182,7 @@ impl ShmConn {
     /// Whether it is connected, as far as is known, and consumers see to it.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
-        let over = self.over || self.segment.given_up.load(Ordering::Relaxed);
+        let over = self.over || self.segment.peer_stuck.load(Ordering::Relaxed);
         self.lifecycle.is_established() && !over && self.notify_mode != NotifyMode::Doorbell
     }
 
@@ -208,7 +208,7 @@ impl ShmConn {
         if self.theirs().doorbell.is_due(what) {
             self.wake_peer();
         }
-        let slot = self.theirs().slot();
+        let slot = self.theirs().bitmap_place();
         if slot != BitmapPlace::NONE {
             self.set_ready_bit(slot);
         }
@@ -217,7 +217,7 @@ impl ShmConn {
     /// Marks that there is something, and wakes the peer if that has to be.
     #[inline(never)]
     fn set_ready_bit(&self, slot: BitmapPlace) {
-        if let Some(sleep) = self.segment.peer().bitmaps().mark(slot)
+        if let Some(sleep) = self.segment.peer().bitmaps().set(slot)
             && self.woken_sleep.replace(sleep) != sleep
         {
             self.wake_peer();
@@ -226,7 +226,7 @@ impl ShmConn {
 
     /// The consumer ends the connection at once.
     pub fn abort(&self) {
-        self.ours().set_state(EndPhase::Aborted);
+        self.ours().set_phase(EndPhase::Aborted);
     }
 
     /// Does all that can be done, messages within the budget, and arms the doorbell if no consumer
@@ -241,7 +241,7 @@ impl ShmConn {
         let take = if self.in_poll_set { take } else { Budget::All };
         loop {
             // Before the ring is read: what the peer has sent before its phase changed is there.
-            let theirs = self.theirs().state();
+            let theirs = self.theirs().phase();
             self.over = self.ended || !matches!(theirs, EndPhase::Fresh | EndPhase::Open);
             if self.lifecycle.is_established() {
                 if me.receiving && take != Budget::Nothing {
@@ -268,7 +268,7 @@ impl ShmConn {
     /// Whether there is a message that could be taken.
     fn has_message(&self, receiving: bool) -> Result<bool, CloseReason> {
         let ready = self.lifecycle.is_established() && receiving && !self.rx.starved;
-        Ok(ready && self.rx.consumer.peek(self.segment.incoming())?.is_some())
+        Ok(ready && self.rx.consumer.peek(self.segment.rx_ring())?.is_some())
     }
 
     /// Whether something has arrived meanwhile that is to be done now.
@@ -303,12 +303,12 @@ impl ShmConn {
         theirs: EndPhase,
         left: bool,
     ) -> Result<(), CloseReason> {
-        if self.segment.given_up.load(Ordering::Relaxed) {
+        if self.segment.peer_stuck.load(Ordering::Relaxed) {
             return Err(CloseReason::Lost);
         }
         // Not before this end is open: its phases follow each other.
         if self.lifecycle.closes(me, &self.watch, me.receiving) {
-            self.ours().set_state(EndPhase::Closed);
+            self.ours().set_phase(EndPhase::Closed);
             self.wake_peer();
         }
         // Messages that were sent before the end are delivered first.
@@ -320,12 +320,12 @@ impl ShmConn {
             return Err(down);
         }
         if self.rx.starved || !self.lifecycle.is_established() || !me.receiving {
-            self.segment.next.store(NOTHING, Ordering::Relaxed);
+            self.segment.next_cell.store(NO_CELL, Ordering::Relaxed);
         } else {
-            self.segment.expect(&self.rx.consumer);
+            self.segment.set_next(&self.rx.consumer);
         }
         let blocked = self.tx.need.is_some();
-        self.segment.blocked.store(blocked, Ordering::Relaxed);
+        self.segment.send_blocked.store(blocked, Ordering::Relaxed);
         Ok(())
     }
 
@@ -335,8 +335,8 @@ impl ShmConn {
             NotifyMode::Bitmap(slot) => slot,
             NotifyMode::Doorbell | NotifyMode::Polled => BitmapPlace::NONE,
         };
-        if slot != self.ours().slot() {
-            self.ours().set_slot(slot);
+        if slot != self.ours().bitmap_place() {
+            self.ours().set_bitmap_place(slot);
         }
         self.notify_mode = notify_mode;
         if notify_mode != NotifyMode::Doorbell {
@@ -385,8 +385,8 @@ impl ShmConn {
 impl Drop for ShmConn {
     fn drop(&mut self) {
         // A thread that has found the connection in the poll set before finds nothing to do.
-        self.segment.next.store(NOTHING, Ordering::Relaxed);
-        self.segment.blocked.store(false, Ordering::Relaxed);
+        self.segment.next_cell.store(NO_CELL, Ordering::Relaxed);
+        self.segment.send_blocked.store(false, Ordering::Relaxed);
         let target: Arc<dyn PollEntry> = self.target.clone();
         self.watch.poll_set().remove(&target);
     }
@@ -447,7 +447,7 @@ impl Connection for ShmConn {
     }
 
     fn close(self, reason: CloseReason) {
-        self.ours().set_state(match reason {
+        self.ours().set_phase(match reason {
             CloseReason::Closed => EndPhase::Closed,
             _ => EndPhase::Broken,
         });

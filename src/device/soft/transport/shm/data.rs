@@ -4,10 +4,10 @@
 use std::hint::black_box;
 
 use super::close_reason::CloseReason;
-use super::cma::{Direction, Failure};
+use super::cma::{CopyError, Direction};
 use super::conn::{Budget, SendWait, ShmConn, Tx};
 use super::doorbell::WakeOn;
-use super::ring::{BODY, CellFlags, Kind, Violation};
+use super::ring::{CellFlags, Kind, MAX_INLINE, Violation};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
@@ -26,12 +26,12 @@ const VISIT: u64 = 1 << 20;
 impl Tx {
     /// Whether the oldest request waits no longer.
     pub fn has_room(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
-        let ring = segment.out();
+        let ring = segment.tx_ring();
         match self.need {
             None => Ok(false),
             Some(SendWait::Cell) => self.producer.has_cell(ring),
             Some(SendWait::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
-            Some(SendWait::Consent) => Ok(segment.theirs().state() != EndPhase::Fresh),
+            Some(SendWait::Consent) => Ok(segment.theirs().phase() != EndPhase::Fresh),
         }
     }
 }
@@ -63,12 +63,12 @@ impl ShmConn {
     #[inline(always)]
     fn send_short(&mut self, transfer: &Transfer<'_>) -> bool {
         let (tx, n) = (&mut self.tx, transfer.len as usize);
-        if tx.sent > 0 || !tx.producer.knows_cell() {
+        if tx.sent > 0 || !tx.producer.has_cell_cached() {
             return false;
         }
-        let kind = if n <= BODY {
+        let kind = if n <= MAX_INLINE {
             Kind::Inline
-        } else if tx.producer.knows_chunk(n) {
+        } else if tx.producer.has_chunk_cached(n) {
             Kind::Bulk
         } else {
             return false;
@@ -76,10 +76,10 @@ impl ShmConn {
         let mut marks = CellFlags::LAST;
         let solicited = transfer.flags.contains(WrFlags::SOLICITED);
         marks.set(CellFlags::SOLICITED, solicited);
-        let ring = self.segment.out();
+        let ring = self.segment.tx_ring();
         // SAFETY: from registered memory, for as long as the section lasts, into a place that
         // holds as much.
-        unsafe { copy::gather_all(transfer.sges, tx.producer.place(ring, kind), n) };
+        unsafe { copy::gather_all(transfer.sges, tx.producer.payload(ring, kind), n) };
         tx.producer.publish(ring, kind, marks, n);
         tx.need = None;
         self.notify_peer(WakeOn::CELLS);
@@ -121,7 +121,7 @@ impl ShmConn {
         if let Some(rkey) = invalidate
             && !self.tx.announced
         {
-            if !self.tx.producer.has_cell(self.segment.out())? {
+            if !self.tx.producer.has_cell(self.segment.tx_ring())? {
                 self.tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
@@ -129,19 +129,19 @@ impl ShmConn {
                 // SAFETY: a cell holds more, at any alignment.
                 unsafe { to.cast::<u32>().write_unaligned(rkey) }
             };
-            let (tx, ring) = (&mut self.tx, self.segment.out());
+            let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
             tx.producer
                 .push(ring, Kind::Invalidate, CellFlags::empty(), 4, fill);
             tx.announced = true;
         }
         loop {
-            let (tx, ring) = (&mut self.tx, self.segment.out());
+            let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
             if !tx.producer.has_cell(ring)? {
                 tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
             let left = (transfer.len - tx.sent) as usize;
-            let (kind, n) = if left <= BODY {
+            let (kind, n) = if left <= MAX_INLINE {
                 (Kind::Inline, left)
             } else {
                 (Kind::Bulk, tx.producer.chunk(ring, left)?)
@@ -190,8 +190,8 @@ impl ShmConn {
             let Some(addr) = remote.addr.checked_add(done) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
-            let visit = segment.ours().visits.enter(&mut self.tx.visits);
-            match theirs.state() {
+            let visit = segment.ours().copy_guard.begin(&mut self.tx.visits);
+            match theirs.phase() {
                 EndPhase::Open => {}
                 EndPhase::Fresh => {
                     self.tx.need = Some(SendWait::Consent);
@@ -202,7 +202,7 @@ impl ShmConn {
                     return Ok(Outcome::Wait);
                 }
             }
-            let table = peer.table();
+            let table = peer.keys();
             let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
@@ -211,8 +211,8 @@ impl ShmConn {
             let copied = unsafe { peer.copy(way, Cursor::at(sges, done), addr, n, run) };
             match copied {
                 Ok(()) => done += n,
-                Err(Failure::Memory) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
-                Err(Failure::Gone) => return Err(CloseReason::Lost),
+                Err(CopyError::BadAddress) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
+                Err(CopyError::PeerExited) => return Err(CloseReason::Lost),
             }
         }
         Ok(Outcome::Done)
@@ -269,13 +269,13 @@ impl ShmConn {
             return false;
         }
         loop {
-            let (rx, ring) = (&mut self.rx, self.segment.incoming());
+            let (rx, ring) = (&mut self.rx, self.segment.rx_ring());
             let piece = match rx.consumer.peek(ring) {
-                Ok(Some(piece)) if piece.is_whole() => piece,
+                Ok(Some(piece)) if piece.is_whole_message() => piece,
                 Ok(None) => break,
                 _ => return false,
             };
-            let solicited = piece.marks.contains(CellFlags::SOLICITED);
+            let solicited = piece.flags.contains(CellFlags::SOLICITED);
             let taken = rx.consumer.payload(ring, &piece, |from| {
                 // SAFETY: as in `drain`.
                 unsafe { deliver::deliver_whole(from, piece.len, solicited, me, guard, up) }
@@ -291,7 +291,7 @@ impl ShmConn {
                 break;
             }
         }
-        self.segment.expect(&self.rx.consumer);
+        self.segment.set_next(&self.rx.consumer);
         true
     }
 
@@ -315,7 +315,7 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         self.rx.starved = false;
         while me.is_up() {
-            let (rx, ring) = (&mut self.rx, self.segment.incoming());
+            let (rx, ring) = (&mut self.rx, self.segment.rx_ring());
             let Some(piece) = rx.consumer.peek(ring)? else {
                 break;
             };
@@ -342,8 +342,8 @@ impl ShmConn {
             }
             let part = Placement {
                 offset: rx.offset,
-                last: piece.marks.contains(CellFlags::LAST),
-                solicited: piece.marks.contains(CellFlags::SOLICITED),
+                last: piece.flags.contains(CellFlags::LAST),
+                solicited: piece.flags.contains(CellFlags::SOLICITED),
                 invalidate: rx.invalidate,
             };
             let placed = rx.consumer.payload(ring, &piece, |from| {

@@ -1,14 +1,18 @@
-//! How a side that sleeps is woken, and one that does not is left alone.
+//! Wakes the peer if it sleeps, and costs one load if it does not.
+//!
+//! An end that is about to sleep arms its doorbell and then polls once more. The other end does
+//! its work first and checks the doorbell then. With a full barrier between the two steps on both
+//! ends, either the sleeper finds the work or the other end finds the doorbell armed.
 
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
 bitflags::bitflags! {
-    /// What a side that sleeps wants to be woken for.
+    /// The events for which a sleeping end is woken.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct WakeOn: u32 {
-        /// A cell was filled.
+        /// A cell was filled in the ring that the sleeper consumes.
         const CELLS = 0x01;
-        /// There is room again.
+        /// There is room again in the ring that the sleeper fills.
         const ROOM = 0x02;
     }
 }
@@ -26,35 +30,37 @@ fn barrier() {
     fence(Ordering::SeqCst);
 }
 
-/// With what a side says that it sleeps. It says so first and looks once more then; the other
-/// side does what it does first and looks at this then. So one of them sees the other.
+/// The doorbell of one end, in shared memory: the [`WakeOn`] bits for which the end sleeps, or 0
+/// while it is awake.
 #[repr(C, align(128))]
 pub struct Doorbell(AtomicU32);
 
 impl Doorbell {
-    /// Nobody sleeps.
+    /// A doorbell of an end that is awake.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Doorbell {
         Doorbell(AtomicU32::new(0))
     }
 
-    /// We are going to sleep unless a look after this finds something.
+    /// Called by the owner before it sleeps. The owner polls once more after this, and sleeps only
+    /// if it finds nothing.
     #[inline]
     pub fn arm(&self, wants: WakeOn) {
-        // What is armed since before the last look is as good as new.
+        // A doorbell that was armed with the same bits before the last poll needs no new barrier.
         if self.0.load(Ordering::Relaxed) != wants.bits() {
             self.0.swap(wants.bits(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
         }
     }
 
-    /// We are awake.
+    /// Called by the owner when it is awake and polls.
     #[inline]
     pub fn disarm(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Something happened: true if the owner of the bell has to be woken by the caller.
+    /// Called by the other end after an event. True if the owner sleeps and the caller has to wake
+    /// it.
     #[inline]
     pub fn is_due(&self, what: WakeOn) -> bool {
         barrier();

@@ -1,12 +1,13 @@
-//! Our own keys, where peers of this host see them, and how a key is taken from them.
+//! The keys of this process, in shared memory for peers on this host, and the revocation of a key.
 //!
-//! There is nothing of this before the first peer comes. The table that peers see is a copy of
-//! our own, not the table itself: a child that is forked shares the copy with its parent and
-//! must not touch it.
+//! The exported table exists from the first peer on. It is a copy of the table of this process,
+//! not the table itself, because a forked child shares the exported memory with its parent and
+//! must not change it.
 //!
-//! The copy is as large as the keys in use need it, and grows with them, because files may be
-//! limited in size (`RLIMIT_FSIZE`). A key that it has no room for is not given out at all
-//! ([`make_room`]): peers would be refused, and nobody could tell why.
+//! The exported table is as large as the keys in use need, and grows with them, because the size
+//! of files may be limited (`RLIMIT_FSIZE`). A key for which there is no room in the exported
+//! table is not handed out at all ([`make_room`]): peers that use it would be refused for no
+//! reason that a user could find.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,191 +17,202 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::memfd::Growing;
+use super::memfd::GrowingMemory;
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::Access;
+use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::KeyEntry;
 use crate::device::soft::mem::key_table;
 use crate::sync::relax;
 
-/// The copy.
+/// The exported table.
 struct ExportedKeys {
-    memory: Growing,
-    /// For peers.
+    /// The entries.
+    memory: GrowingMemory,
+    /// The file of the memory, to be sent to peers.
     fd: Arc<OwnedFd>,
-    /// Whose keys these are.
-    pid: u32,
+    /// The process whose keys these are.
+    owner: OwnerPid,
 }
 
 impl ExportedKeys {
-    fn slots(&self) -> &[KeyEntry] {
-        // SAFETY: slots are made of atomics.
+    fn entries(&self) -> &[KeyEntry] {
+        // SAFETY: entries are made of atomics.
         unsafe { self.memory.as_slice::<KeyEntry>() }
     }
 
-    fn slot(&self, index: u32) -> Option<&KeyEntry> {
-        if self.pid != std::process::id() {
+    /// The entry with that index; `None` if there is none, and in a forked child.
+    fn entry(&self, index: u32) -> Option<&KeyEntry> {
+        if !self.owner.is_current() {
             return None;
         }
-        self.slots().get(index as usize)
+        self.entries().get(index as usize)
     }
 
-    /// Sees to it that there are as many slots.
-    fn make_room(&mut self, count: usize) -> Result<(), Errno> {
-        if count <= self.slots().len() {
+    /// Grows the table to at least `count` entries.
+    fn grow(&mut self, count: usize) -> Result<(), Errno> {
+        if count <= self.entries().len() {
             return Ok(());
         }
         let len = count * size_of::<KeyEntry>();
-        self.memory.grow(len.next_multiple_of(STEP).min(TABLE_LEN))
+        self.memory
+            .grow(len.next_multiple_of(GROW_STEP).min(TABLE_LEN))
     }
 }
 
-/// Also orders what happens to a key in both tables.
+/// The exported table, once there was a peer. The lock also orders the changes of a key in both
+/// tables.
 static EXPORTED: Mutex<Option<ExportedKeys>> = Mutex::new(None);
 
-/// Peers that may be inside our memory.
-static VISITORS: Mutex<Vec<Arc<SharedSegment>>> = Mutex::new(Vec::new());
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The connections whose peers may access our memory.
+static PEERS: Mutex<Vec<Arc<SharedSegment>>> = Mutex::new(Vec::new());
+/// Length of [`PEERS`], to be read without the lock.
+static PEER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// How long an end of a visit is waited for. A visit is a copy of limited size; who is inside
-/// for that long was stopped, or lies, and could write to our memory at any other time as well:
-/// the kernel would let it.
-const PATIENCE: Duration = if cfg!(test) {
+/// How long the end of a peer's copy section is waited for. A copy section lasts for a copy of
+/// limited size. A peer that stays in one for longer was stopped, or lies. It gains nothing by
+/// that: the kernel would let it write to our memory at any other time as well.
+const COPY_TIMEOUT: Duration = if cfg!(test) {
     Duration::from_secs(2)
 } else {
     Duration::from_secs(10)
 };
 
-/// Bytes of the table at most.
+/// The largest size of the table, in bytes.
 pub(super) const TABLE_LEN: usize = key_table::SLOTS as usize * size_of::<KeyEntry>();
 
-/// Bytes by which it grows.
-const STEP: usize = 16 << 10;
+/// The table grows by a multiple of so many bytes.
+const GROW_STEP: usize = 16 << 10;
 
-/// The file with our keys, for peers.
+/// The file of the exported table, to be sent to a peer. Makes the table if there is none.
 ///
 /// # Errors
-/// Of the kernel, and `ECHILD` in a child that was forked.
+/// The error of the kernel, and `ECHILD` in a forked child.
 pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
-    let mut published = EXPORTED.lock();
-    if let Some(published) = &*published {
-        let ours = published.pid == std::process::id();
-        return ours.then(|| published.fd.clone()).ok_or(Errno::CHILD);
+    let mut exported = EXPORTED.lock();
+    if let Some(exported) = &*exported {
+        let ours = exported.owner.is_current();
+        return ours.then(|| exported.fd.clone()).ok_or(Errno::CHILD);
     }
-    let (fd, memory) = Growing::create(c"libdat-keys", TABLE_LEN)?;
+    let (fd, memory) = GrowingMemory::create(c"libdat-keys", TABLE_LEN)?;
     let mut new = ExportedKeys {
         memory,
         fd: Arc::new(fd),
-        pid: std::process::id(),
+        owner: OwnerPid::current(),
     };
-    // Whoever takes a slot after this finds the table made, and asks it for room.
-    new.make_room(key_table::used() as usize)?;
-    key_table::each(|(index, slot)| {
-        if slot.key() != 0
-            && let Some(copy) = new.slot(index)
+    // A thread that takes an entry after this finds the exported table, and calls `make_room`.
+    new.grow(key_table::used() as usize)?;
+    key_table::each(|(index, entry)| {
+        if entry.key() != 0
+            && let Some(copy) = new.entry(index)
         {
-            copy.fill(&slot.contents());
-            copy.set_key(slot.key());
+            copy.fill(&entry.contents());
+            copy.set_key(entry.key());
         }
     });
     let fd = new.fd.clone();
-    *published = Some(new);
+    *exported = Some(new);
     Ok(fd)
 }
 
-/// Sees to it that peers can see the slot with that number, if there are any. False if they
-/// could not.
+/// Grows the exported table, if there is one, so that it has an entry with that index. False if
+/// the table cannot grow.
 pub(crate) fn make_room(index: u32) -> bool {
-    let mut published = EXPORTED.lock();
-    match &mut *published {
-        Some(published) if published.pid == std::process::id() => {
-            published.make_room(index as usize + 1).is_ok()
-        }
+    let mut exported = EXPORTED.lock();
+    match &mut *exported {
+        Some(exported) if exported.owner.is_current() => exported.grow(index as usize + 1).is_ok(),
         _ => true,
     }
 }
 
-/// `key` opens what `slot` holds from now on, here and for peers.
-pub(crate) fn open(index: u32, key: u32, slot: &KeyEntry) {
-    let published = EXPORTED.lock();
-    slot.set_key(key);
-    if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
-        copy.fill(&slot.contents());
+/// Makes `key` valid for what `entry` holds, in our own table and in the exported one.
+pub(crate) fn publish(index: u32, key: u32, entry: &KeyEntry) {
+    let exported = EXPORTED.lock();
+    entry.set_key(key);
+    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
+        copy.fill(&entry.contents());
         copy.set_key(key);
     }
 }
 
-/// The slot opens nothing from now on for who begins later. When this returns no peer is
-/// inside; others of this process may still be.
-pub(crate) fn shut(index: u32, slot: &KeyEntry) {
-    let published = EXPORTED.lock();
-    slot.set_key(0);
-    if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
+/// Makes the key of an entry invalid for accesses that begin later. When this returns no peer
+/// accesses the memory by that key any longer; other threads of this process may still do so.
+pub(crate) fn revoke(index: u32, entry: &KeyEntry) {
+    let exported = EXPORTED.lock();
+    entry.set_key(0);
+    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
         copy.set_key(0);
     }
-    drop(published);
-    wait_for_visitors();
+    drop(exported);
+    wait_for_peers();
 }
 
-/// Takes rights from a slot; gives those it had.
-pub(crate) fn restrict(index: u32, slot: &KeyEntry, rights: Access) -> Access {
-    let published = EXPORTED.lock();
-    let before = slot.restrict(rights);
-    if let Some(copy) = published.as_ref().and_then(|p| p.slot(index)) {
+/// Removes rights from an entry, and returns the rights it had. When this returns no peer accesses
+/// the memory by the removed rights any longer.
+pub(crate) fn restrict(index: u32, entry: &KeyEntry, rights: Access) -> Access {
+    let exported = EXPORTED.lock();
+    let before = entry.restrict(rights);
+    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
         copy.restrict(rights);
     }
-    drop(published);
-    wait_for_visitors();
+    drop(exported);
+    wait_for_peers();
     before
 }
 
-/// A peer may be inside from now on.
-pub(crate) fn admit(segment: &Arc<SharedSegment>) {
-    let mut all = VISITORS.lock();
+/// From now on a revocation waits for copy sections of this peer.
+pub(crate) fn add_peer(segment: &Arc<SharedSegment>) {
+    let mut all = PEERS.lock();
     all.push(segment.clone());
-    COUNT.store(all.len(), Ordering::SeqCst);
+    PEER_COUNT.store(all.len(), Ordering::SeqCst);
 }
 
-/// It may not any more: it finds our side shut.
-pub(super) fn dismiss(segment: &Arc<SharedSegment>) {
-    wait_for(segment);
-    let mut all = VISITORS.lock();
+/// Waits for a copy section of this peer, which is the last one: the phase of our end of the
+/// segment permits no access any longer.
+pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
+    wait_for_peer(segment);
+    let mut all = PEERS.lock();
     all.retain(|other| !Arc::ptr_eq(other, segment));
-    COUNT.store(all.len(), Ordering::SeqCst);
+    PEER_COUNT.store(all.len(), Ordering::SeqCst);
 }
 
-fn wait_for_visitors() {
-    if COUNT.load(Ordering::SeqCst) == 0 {
+fn wait_for_peers() {
+    if PEER_COUNT.load(Ordering::SeqCst) == 0 {
         return;
     }
-    let all = VISITORS.lock().clone();
-    all.iter().for_each(wait_for);
+    let all = PEERS.lock().clone();
+    all.iter().for_each(wait_for_peer);
 }
 
-/// Waits until a visit of that peer which goes on has ended. A peer that is dead has none.
-fn wait_for(segment: &Arc<SharedSegment>) {
-    if segment.given_up.load(Ordering::Relaxed) {
+/// Waits until the copy section that the peer is in has ended. A process that has exited is in
+/// none.
+fn wait_for_peer(segment: &Arc<SharedSegment>) {
+    if segment.peer_stuck.load(Ordering::Relaxed) {
         return;
     }
-    let visits = &segment.theirs().visits;
-    let Some(number) = visits.seen() else {
+    let copy_guard = &segment.theirs().copy_guard;
+    let Some(number) = copy_guard.running() else {
         return;
     };
     let begun = Instant::now();
     let mut round = 0;
-    while visits.is_inside(number) {
+    while copy_guard.is_running(number) {
         relax(round);
         round += 1;
-        // From here on a round is a sleep. A peer that was killed inside takes a moment to go.
+        // From this round on `relax` sleeps. A peer that was killed in a copy section takes a
+        // moment to exit.
         if round >= 1024 {
-            if segment.peer().is_gone() {
+            if segment.peer().has_exited() {
                 return;
             }
-            if begun.elapsed() > PATIENCE {
-                log::warn!("a peer on this host does not leave our memory; connection broken");
-                // What it asks for from now on is refused, and nobody waits for it again.
-                segment.ours().set_state(EndPhase::Broken);
-                segment.given_up.store(true, Ordering::Relaxed);
+            if begun.elapsed() > COPY_TIMEOUT {
+                log::warn!(
+                    "a peer on this host does not end its access to registered memory; \
+                     connection broken"
+                );
+                // The peer's later accesses are refused, and no revocation waits for it again.
+                segment.ours().set_phase(EndPhase::Broken);
+                segment.peer_stuck.store(true, Ordering::Relaxed);
                 return;
             }
         }

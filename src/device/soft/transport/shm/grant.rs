@@ -1,26 +1,24 @@
-//! Who may reach our memory: the peers of connections that are made.
+//! The permission of a peer to access our registered memory.
 
 use std::sync::Arc;
 
 use super::exported_keys;
 use super::segment::{EndPhase, SharedSegment};
 
-/// A wire whose peer may reach our memory. Its drop ends that: when it is over the peer does not
-/// any more.
+/// A segment whose peer may access our registered memory. When the drop returns the peer has no
+/// access any longer.
 pub(crate) struct AccessGrant(Arc<SharedSegment>);
 
 impl AccessGrant {
-    /// Before the peer is told that the connection is made. `pd` is the protection domain that
-    /// it reaches once our side is [`EndPhase::Open`].
+    /// To be made before the peer learns that the connection is established. The peer may access
+    /// memory of the protection domain `pd` once the phase of our end is [`EndPhase::Open`].
     pub fn new(segment: Arc<SharedSegment>, pd: u32) -> AccessGrant {
         segment.ours().set_pd(pd);
-        exported_keys::admit(&segment);
+        exported_keys::add_peer(&segment);
         AccessGrant(segment)
     }
-}
 
-impl AccessGrant {
-    /// What is opened.
+    /// The segment of the connection.
     pub fn segment(&self) -> &Arc<SharedSegment> {
         &self.0
     }
@@ -37,9 +35,9 @@ impl std::ops::Deref for AccessGrant {
 
 impl Drop for AccessGrant {
     fn drop(&mut self) {
-        if matches!(self.ours().state(), EndPhase::Fresh | EndPhase::Open) {
-            self.ours().set_state(EndPhase::Aborted);
+        if matches!(self.ours().phase(), EndPhase::Fresh | EndPhase::Open) {
+            self.ours().set_phase(EndPhase::Aborted);
         }
-        exported_keys::dismiss(&self.0);
+        exported_keys::remove_peer(&self.0);
     }
 }

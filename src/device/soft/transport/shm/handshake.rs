@@ -1,61 +1,62 @@
-//! How two processes of a host that have found each other ([`door`](crate::device::soft::transport::shm::socket)) get to know
-//! each other: a few messages before the frames that TCP has as well.
+//! The handshake of two processes of a host that are connected by a local socket
+//! ([`socket`](super::socket)). Its messages precede those that TCP has as well.
 //!
 //! ```text
-//! initiator                                    responder
-//! hello: where its number is          ------>  reads the number
-//! reads the number                    <------  hello: what it has read, and where its own is
-//! what it has read, the rings, files  ------>
-//! request                             ------>  (iwarp::mpa, as over TCP)
-//!                                     <------  its files
+//! initiator                                         responder
+//! hello: address of a challenge            ------>  reads the challenge
+//! reads the challenge                      <------  hello: answer, address of a challenge
+//! files: answer, segment, files            ------>
+//! request                                  ------>  (iwarp::mpa, as over TCP)
+//!                                          <------  files
 //! ```
 //!
-//! The files of a process are its keys ([`exported_keys`]), its bitmaps of ready connections ([`ready_bitmap_file`]) and, if it keeps
-//! registered memory in one, that ([`mod@mapped`]).
+//! The files of a process are its keys ([`exported_keys`]), its ready bitmaps
+//! ([`ready_bitmap_file`]) and, if it keeps registered memory in a file, that file
+//! ([`mod@mapped`]).
 //!
-//! # Who gets them
+//! # Who gets the files
 //!
-//! Names are those of the network namespace, as ports are: anybody can have taken one, and
-//! anybody can come to a door. The user of a process says little, since a process in another
-//! user namespace, or one that was started with more rights than its user has, is kept out of
-//! our memory although it is the same user's. So nothing is shown before
+//! The names of local sockets belong to the network namespace, as ports do: any process may have
+//! bound one, and any process may connect to one. The user of a process is not proof enough: a
+//! process in another user namespace, or one that was started with more rights than its user has,
+//! may not access our memory although it is of the same user. So no file is sent before both
+//! conditions hold:
 //!
-//! * the other side has told a number that is in our memory alone. Whoever can tell it was let
-//!   in by the kernel ([`probe`](crate::device::soft::transport::shm::challenge)), and needs none of our files to read our memory
-//!   or to write to it;
-//! * the kernel has let us read such a number in the process that it names at the other end of
-//!   the socket (`SO_PEERCRED`), and that number was there for us. So we can work with it.
+//! * The peer has answered our challenge ([`challenge`](super::challenge)) with the number that is
+//!   in our memory only. The kernel has permitted the peer to read that, so the peer does not need
+//!   our files to read or write our memory.
+//! * The kernel has permitted us to read a challenge in the process that it names at the other end
+//!   of the socket (`SO_PEERCRED`), and the challenge was made for us. So we can work with it.
 //!
-//! Each side finds both before it gives anything, and the responder needs no more trust than the
-//! initiator. One that relays between two processes is seen by both as itself: each would read
-//! its memory, not that of the other. It cannot have our number read by somebody who is let in:
-//! he reads it only over a socket that leads to us, and only if it is for him. If a socket
-//! is in other hands than those of the process that the kernel names (a child inherits one, and
-//! it can be passed on) the one who has it can tell nothing; and a process identifier that was
-//! given to somebody else meanwhile leads to a process that has no number for us.
-//! What a process with whom all this was done passes on is its own affair: it could pass on our
-//! memory as well.
+//! Each end verifies both before it sends a file, so neither has to trust the other first. A
+//! process that relays messages between two others appears to each of them as itself: each would
+//! read the memory of the relay. The relay cannot have our challenge read by a permitted process
+//! either: that process reads it only over a socket that leads to us, and only if it was made for
+//! that process. If a socket is not in the hands of the process that the kernel names (a child
+//! inherits a socket, and a socket can be passed on), its holder cannot answer; and if the
+//! identifier of that process has been reused, the new process has no challenge for us. A process
+//! that has passed the handshake may pass on what it got, as it may pass on what it reads in our
+//! memory.
 //!
-//! The first look at a process is at a stranger, who decides how long it takes: a thread of its
-//! own looks ([`scout`](crate::device::soft::transport::shm::verifier)).
+//! The first read in another process takes as long as that process likes, so a thread of its own
+//! does it ([`verifier`](super::verifier)).
 //!
-//! Whoever gets a file gets it with the least rights: keys, and what owners of boards say, are
-//! sealed against everybody's writing but ours.
+//! Every file is sent with the fewest rights: keys and the sleep states of bitmap owners are
+//! sealed so that only their owner can write them.
+
+mod message;
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use self::message::MAGIC;
+use self::message::{
+    FilesMessage, HelloMessage, VERSION_MISMATCH, from_wire, hello, receive, receive_files, send,
+};
 use super::challenge::Challenge;
 use super::exported_keys;
 use super::mapped;
@@ -64,41 +65,12 @@ use super::ready_bitmap_file;
 use super::segment::{NewSegment, SharedSegment};
 use super::verifier::PendingProof;
 
-/// Changes with anything that two processes have to agree on.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat.3";
-
-/// What both sides say first.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
-#[repr(C)]
-struct HelloMessage {
-    magic: [u8; 8],
-    /// Where the number is that the other side is to tell.
-    probe_at: u64,
-    /// The number that was read of the other side; 0 from the initiator, who has read none yet.
-    answer: u64,
-    /// Of the connection as the initiator sees it.
-    port: u32,
-    zero: u32,
-    source: [u8; 16],
-    target: [u8; 16],
-}
-
-/// What goes with the files.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
-#[repr(C)]
-struct FilesMessage {
-    magic: [u8; 8],
-    /// The number that was read of the other side; 0 from the responder, who has told it.
-    answer: u64,
-}
-
-/// Files that go with it, at most.
-const FILES: usize = 5;
-
 /// Why two processes do not share memory, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShmRefusal {
+    /// The reason, in words for the user.
     what: &'static str,
+    /// The error of the kernel, if one is the reason.
     error: Option<Errno>,
 }
 
@@ -110,11 +82,12 @@ impl fmt::Display for ShmRefusal {
 }
 
 impl ShmRefusal {
-    /// Without an error of the kernel.
+    /// A reason other than an error of the kernel.
     pub const fn new(what: &'static str) -> ShmRefusal {
         ShmRefusal { what, error: None }
     }
 
+    /// A function that adds the error of the kernel to a reason, for `map_err`.
     pub fn of(what: &'static str) -> impl FnOnce(Errno) -> ShmRefusal {
         move |error| ShmRefusal {
             what,
@@ -123,14 +96,15 @@ impl ShmRefusal {
     }
 }
 
-/// How far two processes are in getting to know each other.
+/// Why a handshake is not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Incomplete {
-    /// The other side is to say something.
+    /// The peer is to send a message.
     AwaitingPeer,
-    /// We look into its memory, and are told when that is over. Meanwhile it has nothing to say.
+    /// The challenge of the peer is being read. The peer sends nothing meanwhile, and `wake` is called
+    /// at the end.
     Verifying,
-    /// They will not.
+    /// The two processes share no memory.
     Refused(ShmRefusal),
 }
 
@@ -147,68 +121,60 @@ pub(crate) struct EndAddresses {
     pub target: SocketAddr,
 }
 
-fn plain(bytes: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(bytes).to_canonical()
-}
-
-fn mapped(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
-/// A number of ours for the process at the other end.
-fn probe_for(socket: impl AsFd) -> Result<Challenge, ShmRefusal> {
+/// Makes a challenge for the process at the other end.
+fn challenge_for(socket: impl AsFd) -> Result<Challenge, ShmRefusal> {
     Credentials::of(socket)
         .and_then(|peer| Challenge::new(peer.pid))
-        .map_err(ShmRefusal::of("no number for it"))
+        .map_err(ShmRefusal::of("no challenge can be made"))
 }
 
-/// Begins a look at the number of the other side.
-fn look(
+/// Starts to read the challenge of the peer.
+fn read_challenge(
     socket: impl AsFd,
     hello: &HelloMessage,
     wake: impl FnOnce() + Send + 'static,
 ) -> Result<PendingProof, ShmRefusal> {
-    MemoryProof::new(socket, hello.probe_at)
-        .and_then(|look| PendingProof::new(look, wake))
-        .map_err(ShmRefusal::of(OUT_OF_REACH))
+    MemoryProof::new(socket, hello.challenge_addr)
+        .and_then(|proof| PendingProof::new(proof, wake))
+        .map_err(ShmRefusal::of(NOT_PERMITTED))
 }
 
-/// What the look has found.
-fn reached(finding: &PendingProof) -> Result<VerifiedPeer, Incomplete> {
-    let found = finding.take().ok_or(Incomplete::Verifying)?;
-    Ok(found.map_err(ShmRefusal::of(OUT_OF_REACH))?)
+/// The result of reading the challenge of the peer.
+fn verified(pending: &PendingProof) -> Result<VerifiedPeer, Incomplete> {
+    let result = pending.take().ok_or(Incomplete::Verifying)?;
+    Ok(result.map_err(ShmRefusal::of(NOT_PERMITTED))?)
 }
 
-const OUT_OF_REACH: &str = "its memory cannot be reached";
+const NOT_PERMITTED: &str = "this process may not access the memory of the peer";
 
-/// The other side's answer, if it has read our number.
-fn prove(probe: &Challenge, answer: u64) -> Result<(), ShmRefusal> {
-    match probe.is(answer) {
+/// Checks that the peer has read our challenge.
+fn check_answer(challenge: &Challenge, answer: u64) -> Result<(), ShmRefusal> {
+    match challenge.matches(answer) {
         true => Ok(()),
-        false => Err(ShmRefusal::new("it cannot reach our memory")),
+        false => Err(ShmRefusal::new(
+            "the peer may not access the memory of this process",
+        )),
     }
 }
 
-/// How far one side is.
+/// How far one end is in the handshake.
 enum Stage {
-    /// The other side has not said hello.
-    Fresh,
-    /// We look into its memory.
-    Looking(PendingProof),
-    /// The initiator has shown its files.
-    FilesMessage(NewSegment, VerifiedPeer),
-    /// The responder has answered.
-    Answered(Challenge, VerifiedPeer),
+    /// The hello of the peer has not arrived, or the handshake is over.
+    AwaitingHello,
+    /// The challenge of the peer is being read.
+    Verifying(PendingProof),
+    /// The initiator has sent its files.
+    FilesSent(NewSegment, VerifiedPeer),
+    /// The responder has sent its hello.
+    HelloSent(Challenge, VerifiedPeer),
 }
 
-/// What the initiator has of a connection that comes up.
+/// The handshake of the initiator.
 pub(crate) struct ActiveHandshake {
-    /// Whether our registered memory is for this connection, if it is in a file.
+    /// Whether to send the file with our registered memory, if there is one.
     share: bool,
-    probe: Challenge,
+    /// The challenge for the responder.
+    challenge: Challenge,
     stage: Stage,
 }
 
@@ -219,139 +185,131 @@ impl ActiveHandshake {
         ends: &EndAddresses,
         share: bool,
     ) -> Result<ActiveHandshake, ShmRefusal> {
-        let probe = probe_for(&socket)?;
-        send(socket, &hello(&probe, 0, Some(ends)), &[])?;
+        let challenge = challenge_for(&socket)?;
+        send(socket, &hello(&challenge, 0, Some(ends)), &[])?;
         Ok(ActiveHandshake {
             share,
-            probe,
-            stage: Stage::Fresh,
+            challenge,
+            stage: Stage::AwaitingHello,
         })
     }
 
-    /// Goes on with what the responder has said. `None` if it has been shown our files: then it
-    /// can be told what we want, while its own are on their way. `wake` is for
+    /// Processes the messages of the responder. `None` once our files are sent: then the request can
+    /// be sent, while the files of the responder are still to arrive. `wake` is for
     /// [`Incomplete::Verifying`].
     ///
     /// # Errors
-    /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise there is another way to go.
-    pub fn go_on(
+    /// See [`Incomplete`].
+    pub fn advance(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<Option<Arc<SharedSegment>>, Incomplete> {
-        if let Stage::Fresh = self.stage {
+        if let Stage::AwaitingHello = self.stage {
             let hello: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
-            prove(&self.probe, hello.answer)?;
-            self.stage = Stage::Looking(look(&socket, &hello, wake)?);
+            check_answer(&self.challenge, hello.answer)?;
+            self.stage = Stage::Verifying(read_challenge(&socket, &hello, wake)?);
         }
-        if let Stage::Looking(finding) = &self.stage {
-            let reached = reached(finding)?;
-            let (memory, blank) =
-                NewSegment::create().map_err(ShmRefusal::of("no memory to share"))?;
-            show(&socket, reached.number(), Some(&memory), self.share)?;
-            self.stage = Stage::FilesMessage(blank, reached);
+        if let Stage::Verifying(pending) = &self.stage {
+            let verified = verified(pending)?;
+            let (file, segment) =
+                NewSegment::create().map_err(ShmRefusal::of("shared memory cannot be created"))?;
+            send_files(&socket, verified.number(), Some(&file), self.share)?;
+            self.stage = Stage::FilesSent(segment, verified);
             return Ok(None);
         }
-        let (_, fds) = take(&socket)?;
-        match std::mem::replace(&mut self.stage, Stage::Fresh) {
-            Stage::FilesMessage(blank, reached) => {
-                Ok(Some(blank.with(meet(reached, fds.into_iter())?, 0)))
+        let (_, fds) = receive_files(&socket)?;
+        match std::mem::replace(&mut self.stage, Stage::AwaitingHello) {
+            Stage::FilesSent(segment, verified) => {
+                let peer = open_peer(verified, fds.into_iter())?;
+                Ok(Some(segment.into_segment(peer, 0)))
             }
             _ => Err(VERSION_MISMATCH.into()),
         }
     }
 }
 
-/// What the responder has of a connection that comes up.
+/// The handshake of the responder.
 pub(crate) struct PassiveHandshake {
-    /// As of an [`ActiveHandshake`].
+    /// Whether to send the file with our registered memory, if there is one.
     share: bool,
-    /// Once the initiator has said hello.
+    /// The addresses in the initiator's hello, once that has arrived.
     ends: Option<EndAddresses>,
     stage: Stage,
 }
 
 impl PassiveHandshake {
-    /// Before the initiator has said anything.
+    /// A handshake in which no message has arrived.
     pub fn new(share: bool) -> PassiveHandshake {
         PassiveHandshake {
             share,
             ends: None,
-            stage: Stage::Fresh,
+            stage: Stage::AwaitingHello,
         }
     }
 
-    /// Between which ends the initiator says that the connection is, if it has.
+    /// The addresses in the initiator's hello, if that has arrived.
     pub fn ends(&self) -> Option<EndAddresses> {
         self.ends
     }
 
-    /// Goes on with what the initiator has said; `wake` as of [`ActiveHandshake::go_on`].
+    /// Processes the messages of the initiator. `wake` is for [`Incomplete::Verifying`].
     ///
     /// # Errors
-    /// [`Incomplete::AwaitingPeer`] for its next message. Otherwise it is the end: the initiator goes another
-    /// way.
-    pub fn go_on(
+    /// See [`Incomplete`].
+    pub fn advance(
         &mut self,
         socket: impl AsFd,
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<SharedSegment>, EndAddresses), Incomplete> {
-        if let Stage::Fresh = self.stage {
+        if let Stage::AwaitingHello = self.stage {
             let theirs: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
             let port = u16::try_from(theirs.port).map_err(|_| VERSION_MISMATCH)?;
             self.ends = Some(EndAddresses {
-                source: plain(theirs.source),
-                target: SocketAddr::new(plain(theirs.target), port),
+                source: from_wire(theirs.source),
+                target: SocketAddr::new(from_wire(theirs.target), port),
             });
-            self.stage = Stage::Looking(look(&socket, &theirs, wake)?);
+            self.stage = Stage::Verifying(read_challenge(&socket, &theirs, wake)?);
         }
-        if let Stage::Looking(finding) = &self.stage {
-            let reached = reached(finding)?;
-            let probe = probe_for(&socket)?;
-            send(&socket, &hello(&probe, reached.number(), None), &[])?;
-            self.stage = Stage::Answered(probe, reached);
+        if let Stage::Verifying(pending) = &self.stage {
+            let verified = verified(pending)?;
+            let challenge = challenge_for(&socket)?;
+            send(&socket, &hello(&challenge, verified.number(), None), &[])?;
+            self.stage = Stage::HelloSent(challenge, verified);
         }
-        let (answer, fds) = take(&socket)?;
-        match (std::mem::replace(&mut self.stage, Stage::Fresh), self.ends) {
-            (Stage::Answered(probe, reached), Some(ends)) => {
-                prove(&probe, answer)?;
+        let (answer, fds) = receive_files(&socket)?;
+        match (
+            std::mem::replace(&mut self.stage, Stage::AwaitingHello),
+            self.ends,
+        ) {
+            (Stage::HelloSent(challenge, verified), Some(ends)) => {
+                check_answer(&challenge, answer)?;
                 let mut fds = fds.into_iter();
-                let memory = fds.next().ok_or(VERSION_MISMATCH)?;
-                let blank = NewSegment::open(&memory)
-                    .map_err(ShmRefusal::of("its memory is not as agreed"))?;
-                let peer = meet(reached, fds)?;
-                show(&socket, 0, None, self.share)?;
-                Ok((blank.with(peer, 1), ends))
+                let file = fds.next().ok_or(VERSION_MISMATCH)?;
+                let segment = NewSegment::open(&file).map_err(ShmRefusal::of(INVALID_FILES))?;
+                let peer = open_peer(verified, fds)?;
+                send_files(&socket, 0, None, self.share)?;
+                Ok((segment.into_segment(peer, 1), ends))
             }
             _ => Err(VERSION_MISMATCH.into()),
         }
     }
 }
 
-fn hello(probe: &Challenge, answer: u64, ends: Option<&EndAddresses>) -> HelloMessage {
-    HelloMessage {
-        magic: MAGIC,
-        probe_at: probe.at(),
-        answer,
-        port: ends.map_or(0, |e| e.target.port().into()),
-        zero: 0,
-        source: ends.map_or([0; 16], |e| mapped(e.source)),
-        target: ends.map_or([0; 16], |e| mapped(e.target.ip())),
-    }
-}
-
-/// `files` are the peer's keys, its boards and, if it has it, the file with its registered
-/// memory.
-fn meet(
-    reached: VerifiedPeer,
+/// Maps the files of the peer: its keys, its ready bitmaps and, if it has sent that, the file with
+/// its registered memory.
+fn open_peer(
+    verified: VerifiedPeer,
     mut files: impl Iterator<Item = OwnedFd>,
 ) -> Result<Arc<Peer>, ShmRefusal> {
     let mut file = || files.next().ok_or(VERSION_MISMATCH);
-    let known = [file()?, file()?, file()?];
-    let unfit = "its files are not as agreed";
-    let peer = reached.meet(known).map_err(ShmRefusal::of(unfit))?;
+    let required = [file()?, file()?, file()?];
+    let peer = verified
+        .open(required)
+        .map_err(ShmRefusal::of(INVALID_FILES))?;
     if let Some(memory) = files.next() {
-        peer.show(memory).map_err(ShmRefusal::of(unfit))?;
+        peer.set_memory_file(memory)
+            .map_err(ShmRefusal::of(INVALID_FILES))?;
     }
     match files.next() {
         None => Ok(peer),
@@ -359,92 +317,31 @@ fn meet(
     }
 }
 
-/// Gives the other side our files, and what we have read of it.
-fn show(
+/// Sends our files, with `segment` first if there is one, and our answer to the peer's challenge.
+fn send_files(
     socket: impl AsFd,
     answer: u64,
-    memory: Option<&OwnedFd>,
+    segment: Option<&OwnedFd>,
     share: bool,
 ) -> Result<(), ShmRefusal> {
-    let limited = "no files to share";
+    let limited = "files in shared memory cannot be created";
     let keys = exported_keys::file().map_err(ShmRefusal::of(limited))?;
     let bitmaps = ready_bitmap_file::files().map_err(ShmRefusal::of(limited))?;
-    let share = share.then(mapped::file).flatten();
-    let [owner_state, marks] = &*bitmaps;
+    let memory = share.then(mapped::file).flatten();
+    let [owner_state, ready_bits] = &*bitmaps;
     let files = [
-        memory,
+        segment,
         Some(&keys),
         Some(owner_state),
-        Some(marks),
-        share.as_deref(),
+        Some(ready_bits),
+        memory.as_deref(),
     ];
-    let shown = FilesMessage {
+    let message = FilesMessage {
         magic: MAGIC,
         answer,
     };
-    send(socket, &shown, &files)
+    send(socket, &message, &files)
 }
 
-/// What is said is not what was agreed on.
-const VERSION_MISMATCH: ShmRefusal = ShmRefusal::new("it speaks another language");
-
-fn send<T: IntoBytes + Immutable>(
-    socket: impl AsFd,
-    message: &T,
-    files: &[Option<&OwnedFd>],
-) -> Result<(), ShmRefusal> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(VERSION_MISMATCH);
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let iov = [IoSlice::new(message.as_bytes())];
-    match rustix::net::sendmsg(socket, &iov, &mut control, flags) {
-        Ok(n) if n == size_of::<T>() => Ok(()),
-        Ok(_) => Err(ShmRefusal::new("it takes no message")),
-        Err(error) => Err(ShmRefusal::of("it takes no message")(error)),
-    }
-}
-
-/// A message and its files. All that is not taken of them is closed.
-fn receive_with<T: FromBytes + IntoBytes>(
-    socket: impl AsFd,
-    magic: impl FnOnce(&T) -> [u8; 8],
-    control: &mut RecvAncillaryBuffer<'_>,
-) -> Result<T, Incomplete> {
-    let mut message = T::new_zeroed();
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut iov = [IoSliceMut::new(message.as_mut_bytes())];
-    match rustix::net::recvmsg(socket, &mut iov, control, flags) {
-        Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
-        Err(error) => Err(ShmRefusal::of("it has ended the connection")(error).into()),
-        Ok(came) if came.bytes == 0 => Err(ShmRefusal::new("it has ended the connection").into()),
-        Ok(came) if came.bytes == size_of::<T>() && magic(&message) == MAGIC => Ok(message),
-        Ok(_) => Err(VERSION_MISMATCH.into()),
-    }
-}
-
-/// A message without files: the kernel takes none for us.
-fn receive<T: FromBytes + IntoBytes>(
-    socket: impl AsFd,
-    magic: impl FnOnce(&T) -> [u8; 8],
-) -> Result<T, Incomplete> {
-    receive_with(socket, magic, &mut RecvAncillaryBuffer::default())
-}
-
-/// The answer of the other side, and its files.
-fn take(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Incomplete> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let shown: FilesMessage =
-        receive_with(socket, |shown: &FilesMessage| shown.magic, &mut control)?;
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    Ok((shown.answer, fds))
-}
+/// A file of the peer has another size than expected, or is not sealed, or cannot be mapped.
+const INVALID_FILES: &str = "the shared memory of the peer cannot be mapped";

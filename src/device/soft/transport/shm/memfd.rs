@@ -1,4 +1,11 @@
-//! Memory that two processes share: a file without a name, which goes with its last user.
+//! Memory that two processes share: files of `memfd_create(2)`, mapped with `MAP_SHARED`.
+//!
+//! Such a file has no path. It is sent to the peer over a local socket (`SCM_RIGHTS`), and its
+//! memory is freed when the last process has closed and unmapped it. The name that it is given is
+//! for users who read the maps of a process. *Seals* (`fcntl(2)`, `F_ADD_SEALS`) keep every
+//! process from what would harm another one: from making the file smaller, because an access
+//! beyond its end ends the process with `SIGBUS`, and from writing to memory that only its owner
+//! may change.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -12,67 +19,70 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::signals;
 
-/// A mapping of such a file.
+/// A mapping of such a file. The drop unmaps it.
 pub(crate) struct SharedMemory {
+    /// Address of the first byte.
     at: NonNull<u8>,
+    /// Size of the mapping, in bytes.
     len: usize,
 }
 
-// SAFETY: an address and a length; what is done with the memory is up to those who use it.
+// SAFETY: an address and a length; the users of the memory answer for what they do with it.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
 
-/// Nobody may make the file smaller: a process that touches what is no more dies of it.
-const SHAPE: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
+/// No process may make the file smaller, or add further seals.
+const NO_SHRINK: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
 
-/// Who writes to the memory.
+/// Which processes may write to the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Writers {
-    /// The process that has made it, and its peers.
+    /// The process that has made the file, and its peers.
     All,
-    /// The process that has made it. Whoever gets the file can read and map it, but neither
-    /// write to it nor map it to be written, not even when he opens it again.
+    /// The process that has made the file. Others can read the file and map it for reading, but
+    /// neither write to it nor map it for writing, even if they open it again.
     Maker,
 }
 
 impl Writers {
-    /// What the kernel holds everybody to once the maker has mapped the file.
+    /// The seals to be added once the maker has mapped the file.
     fn seals(self) -> SealFlags {
         match self {
-            Writers::All => SHAPE,
-            Writers::Maker => SHAPE | SealFlags::FUTURE_WRITE,
+            Writers::All => NO_SHRINK,
+            Writers::Maker => NO_SHRINK | SealFlags::FUTURE_WRITE,
         }
     }
 }
 
-/// Makes a file without a name and without contents.
-fn empty(name: &CStr) -> Result<OwnedFd, Errno> {
+/// Makes an empty file.
+fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Where files without a name that could be executed are not allowed.
+    // The system may be configured to refuse files that could be executed (`vm.memfd_noexec`).
     match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3.
+        // Linux before 6.3 does not know the flag.
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
         result => result,
     }
 }
 
-/// Gives a file another size, or the error `EFBIG` if it may not be that large.
+/// Sets the size of a file. The error is `EFBIG` if the size is limited (`RLIMIT_FSIZE`); the
+/// signal that the kernel sends then is suppressed.
 fn resize(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
     signals::without(&[libc::SIGXFSZ], || rustix::fs::ftruncate(fd, len))
 }
 
-/// Gives a part of a file all its memory, and the file that size if it is smaller: what is
-/// missing later, when the memory of the machine is used up, would kill who touches it.
-fn fill(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
+/// Allocates the memory of a part of a file, and grows the file if it is smaller. Memory that is
+/// not allocated before its first use may be missing then, which ends the process that uses it.
+fn allocate(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
     let (start, len) = (part.start as u64, part.len() as u64);
     signals::without(&[libc::SIGXFSZ], || {
         rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len)
     })
 }
 
-/// The same file for those who only read it. Where there is no `/proc` it is the seals alone
-/// that keep them from more.
+/// A descriptor of the same file for reading only. Without `/proc` it is the descriptor itself,
+/// and only the seals keep others from writing.
 fn for_readers(fd: OwnedFd) -> OwnedFd {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -86,15 +96,15 @@ fn for_readers(fd: OwnedFd) -> OwnedFd {
     }
 }
 
-/// Makes a file of zeros whose size is fixed. Only what is touched uses memory.
+/// Makes a file of zeros with a fixed size. Only pages that are used need memory.
 pub(crate) fn file(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
-    let fd = empty(name)?;
+    let fd = create_empty(name)?;
     resize(&fd, len)?;
-    rustix::fs::fcntl_add_seals(&fd, SHAPE | SealFlags::GROW)?;
+    rustix::fs::fcntl_add_seals(&fd, NO_SHRINK | SealFlags::GROW)?;
     Ok(fd)
 }
 
-/// The size of a file of a peer, if it is one as they are made here.
+/// The size of a file of a peer, if the file is sealed against shrinking.
 pub(crate) fn size(fd: impl AsFd) -> Result<u64, Errno> {
     let seals = rustix::fs::fcntl_get_seals(&fd)?;
     if !seals.contains(SealFlags::SHRINK) {
@@ -103,7 +113,7 @@ pub(crate) fn size(fd: impl AsFd) -> Result<u64, Errno> {
     u64::try_from(rustix::fs::fstat(&fd)?.st_size).map_err(|_| Errno::INVAL)
 }
 
-/// Whether a file of a peer is one as [`file()`] makes them.
+/// Checks that a file of a peer is sealed against shrinking and has that size.
 pub(crate) fn check(fd: impl AsFd, len: u64) -> Result<(), Errno> {
     match size(fd)? == len {
         true => Ok(()),
@@ -112,15 +122,15 @@ pub(crate) fn check(fd: impl AsFd, len: u64) -> Result<(), Errno> {
 }
 
 impl SharedMemory {
-    /// Makes a file of zeros, with all its memory at once, and maps it to be written. The
-    /// descriptor is for peers. The name is for those who look at the maps of the process.
+    /// Makes a file of zeros, allocates all its memory, and maps it for writing. The descriptor is
+    /// the one to be sent to peers.
     pub fn create(
         name: &CStr,
         len: usize,
         writers: Writers,
     ) -> Result<(OwnedFd, SharedMemory), Errno> {
-        let fd = empty(name)?;
-        fill(&fd, 0..len)?;
+        let fd = create_empty(name)?;
+        allocate(&fd, 0..len)?;
         let memory = Self::map(&fd, 0..len, true)?;
         rustix::fs::fcntl_add_seals(&fd, writers.seals() | SealFlags::GROW)?;
         let fd = match writers {
@@ -130,7 +140,7 @@ impl SharedMemory {
         Ok((fd, memory))
     }
 
-    /// Maps a file that a peer has made, if it is one as [`SharedMemory::create`] makes them.
+    /// Maps a file that a peer has made with [`SharedMemory::create`].
     pub fn open(fd: impl AsFd, len: usize, writable: bool) -> Result<SharedMemory, Errno> {
         check(&fd, len as u64)?;
         Self::map(&fd, 0..len, writable)
@@ -155,60 +165,62 @@ impl SharedMemory {
         Ok(SharedMemory { at, len })
     }
 
-    /// The memory as what it is used for.
+    /// The memory as a `T`.
     ///
     /// # Safety
-    /// All bit patterns, and other processes that change them at any time, are fine for `T`,
-    /// which is made of atomics and cells; a writable type needs a writable mapping.
+    /// `T` is made of atomics and cells: all bit patterns are valid, and other processes may change
+    /// them at any time. A mapping for reading only is only read.
     pub unsafe fn as_ref<T>(&self) -> &T {
         assert!(size_of::<T>() <= self.len && self.at.cast::<T>().is_aligned());
         // SAFETY: large enough and aligned, and the caller's promise.
         unsafe { self.at.cast().as_ref() }
     }
 
-    /// The same for as many `T` as fit.
+    /// The memory as a slice of as many `T` as fit.
     ///
     /// # Safety
-    /// As [`SharedMemory::as_ref`].
+    /// As for [`SharedMemory::as_ref`].
     pub unsafe fn as_slice<T>(&self) -> &[T] {
-        // SAFETY: all of it is there, and the caller's promise.
+        // SAFETY: the file is as large as the mapping, and the caller's promise.
         unsafe { self.first_as_slice(self.len) }
     }
 
-    /// The same for as many as fit the first `len` bytes.
+    /// The first `len` bytes as a slice of as many `T` as fit.
     ///
     /// # Safety
-    /// Likewise, and the file is as large as that.
+    /// As for [`SharedMemory::as_ref`], and the file has at least `len` bytes.
     #[inline]
     unsafe fn first_as_slice<T>(&self, len: usize) -> &[T] {
         debug_assert!(len <= self.len && self.at.cast::<T>().is_aligned());
-        // SAFETY: a mapping begins with a page, which is aligned for whatever is in it, and the
-        // caller's promise.
+        // SAFETY: a mapping begins with a page, which is aligned for any type, and the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts(self.at.cast().as_ptr(), len / size_of::<T>()) }
     }
 }
 
-/// Memory of ours that grows, and that only we write to. All of its address space is there from
-/// the beginning: later nobody can map the file to be written, not even we.
-pub(super) struct Growing {
+/// Memory of this process that grows, and that only this process writes. It is mapped up to its
+/// largest size from the beginning: once the file is sealed, no process can map it for writing.
+pub(super) struct GrowingMemory {
+    /// The mapping, up to the largest size.
     memory: SharedMemory,
-    /// To be given another size.
+    /// The file, whose size changes.
     fd: OwnedFd,
-    /// Bytes that there are.
+    /// Size of the file, in bytes.
     len: usize,
 }
 
-impl Growing {
-    /// Makes a file without contents, which grows up to `most` bytes. The descriptor is for peers.
-    pub fn create(name: &CStr, most: usize) -> Result<(OwnedFd, Growing), Errno> {
-        let fd = empty(name)?;
-        let memory = SharedMemory::map(&fd, 0..most, true)?;
+impl GrowingMemory {
+    /// Makes an empty file that grows up to `max_len` bytes. The descriptor is the one to be sent to
+    /// peers.
+    pub fn create(name: &CStr, max_len: usize) -> Result<(OwnedFd, GrowingMemory), Errno> {
+        let fd = create_empty(name)?;
+        let memory = SharedMemory::map(&fd, 0..max_len, true)?;
         rustix::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
         let readers = for_readers(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?);
-        Ok((readers, Growing { memory, fd, len: 0 }))
+        Ok((readers, GrowingMemory { memory, fd, len: 0 }))
     }
 
-    /// Sees to it that there are so many bytes, which were zeros when they came.
+    /// Grows the memory to at least `len` bytes. New bytes are zeros.
     pub fn grow(&mut self, len: usize) -> Result<(), Errno> {
         if len <= self.len {
             return Ok(());
@@ -216,55 +228,57 @@ impl Growing {
         if len > self.memory.len {
             return Err(Errno::NOSPC);
         }
-        fill(&self.fd, self.len..len)?;
+        allocate(&self.fd, self.len..len)?;
         self.len = len;
         Ok(())
     }
 
-    /// As [`SharedMemory::as_slice`], of what there is.
+    /// The memory as a slice of as many `T` as fit.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`SharedMemory::as_ref`].
     pub unsafe fn as_slice<T>(&self) -> &[T] {
-        // SAFETY: so many bytes are there, and the caller's promise.
+        // SAFETY: the file has so many bytes, and the caller's promise.
         unsafe { self.memory.first_as_slice(self.len) }
     }
 }
 
-/// Such memory of a peer, to be read.
-pub(super) struct Grown {
+/// A mapping, for reading, of [`GrowingMemory`] of a peer.
+pub(super) struct GrowingMapping {
+    /// The mapping, up to the largest size.
     memory: SharedMemory,
+    /// The file.
     fd: OwnedFd,
-    /// Bytes that were there when we looked last: more than that must not be touched.
+    /// Size of the file when it was last read, in bytes. The mapping must not be used beyond.
     len: AtomicUsize,
 }
 
-impl Grown {
-    /// Maps a file that a peer has made with [`Growing::create`], all that it may become.
-    pub fn open(fd: OwnedFd, most: usize) -> Result<Grown, Errno> {
-        let memory = SharedMemory::map(&fd, 0..most, false)?;
+impl GrowingMapping {
+    /// Maps a file that a peer has made with [`GrowingMemory::create`] and that `max_len`.
+    pub fn open(fd: OwnedFd, max_len: usize) -> Result<GrowingMapping, Errno> {
+        let memory = SharedMemory::map(&fd, 0..max_len, false)?;
         let len = AtomicUsize::new(0);
-        let grown = Grown { memory, fd, len };
-        grown.look()?;
-        Ok(grown)
+        let mapping = GrowingMapping { memory, fd, len };
+        mapping.refresh()?;
+        Ok(mapping)
     }
 
-    /// Looks how large it is by now.
-    pub fn look(&self) -> Result<(), Errno> {
+    /// Reads the size of the file.
+    pub fn refresh(&self) -> Result<(), Errno> {
         let len = size(&self.fd)?;
         let len = usize::try_from(len).map_or(usize::MAX, |len| len.min(self.memory.len));
-        // The file does not shrink, so what anybody has seen stays true.
+        // The file is sealed against shrinking, so the largest size that any thread has read holds.
         self.len.fetch_max(len, Ordering::Relaxed);
         Ok(())
     }
 
-    /// As [`SharedMemory::as_slice`], of what there was at the last look.
+    /// The memory as a slice of as many `T` as fit the size that was last read.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`SharedMemory::as_ref`].
     #[inline]
     pub unsafe fn as_slice<T>(&self) -> &[T] {
-        // SAFETY: so many bytes are there, and the caller's promise.
+        // SAFETY: the file has so many bytes, and the caller's promise.
         unsafe { self.memory.first_as_slice(self.len.load(Ordering::Relaxed)) }
     }
 }
@@ -302,25 +316,25 @@ mod tests {
 
     #[test]
     fn memory_that_grows() {
-        let (fd, mut a) = Growing::create(c"libdat", 1 << 20).unwrap();
-        let b = Grown::open(fd, 1 << 20).unwrap();
+        let (fd, mut a) = GrowingMemory::create(c"libdat", 1 << 20).unwrap();
+        let b = GrowingMapping::open(fd, 1 << 20).unwrap();
         // SAFETY: made of atomics.
-        let words = |b: &Grown| unsafe { b.as_slice::<AtomicU32>().len() };
+        let words = |b: &GrowingMapping| unsafe { b.as_slice::<AtomicU32>().len() };
         assert_eq!(words(&b), 0);
         a.grow(8192).unwrap();
         // SAFETY: made of atomics.
         unsafe { &a.as_slice::<AtomicU32>()[2047] }.store(7, Ordering::Relaxed);
-        assert_eq!((words(&b), b.look(), words(&b)), (0, Ok(()), 2048));
+        assert_eq!((words(&b), b.refresh(), words(&b)), (0, Ok(()), 2048));
         // SAFETY: made of atomics.
         let last = unsafe { &b.as_slice::<AtomicU32>()[2047] };
         assert_eq!(last.load(Ordering::Relaxed), 7);
         assert_eq!(a.grow((1 << 20) + 1), Err(Errno::NOSPC));
         a.grow(1 << 20).unwrap();
-        assert_eq!((b.look(), words(&b)), (Ok(()), 1 << 18));
-        // A peer does not make it smaller, whatever it does, and a larger one changes nothing.
+        assert_eq!((b.refresh(), words(&b)), (Ok(()), 1 << 18));
+        // A peer cannot make the file smaller, and a larger file than agreed changes nothing.
         assert!(resize(&a.fd, 4096).is_err());
         resize(&a.fd, 1 << 21).unwrap();
-        assert_eq!((b.look(), words(&b)), (Ok(()), 1 << 18));
+        assert_eq!((b.refresh(), words(&b)), (Ok(()), 1 << 18));
         assert!(SharedMemory::map(&a.fd, 0..4096, true).is_err());
     }
 }

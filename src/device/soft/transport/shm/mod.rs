@@ -1,56 +1,58 @@
-//! Two processes of one host: rings in memory that both have mapped, and the kernel's copy
-//! between them.
+//! The shared-memory transport, between two processes of one host: rings in memory that both have
+//! mapped, and copies by the kernel from one process to the other.
 //!
-//! # Finding each other
+//! # Setup of a connection
 //!
-//! Whoever listens on a port also listens on a name in the abstract socket namespace that says
-//! the port ([`socket`]). The initiator tries the name first. Over the local socket the two prove
-//! to each other that the kernel lets them reach each other's memory ([`handshake`]), and only then
-//! pass the files of what they share, with no more rights than the other side needs. Then come
-//! the request and the reply that TCP has as well, so private data, rejects, timeouts and
-//! qualifiers are what they are there. Where one of these steps fails (another user, another
-//! container, an older kernel, a limit) there is TCP. What goes over TCP is plain iWARP in any
-//! case.
+//! A process that listens on a port also listens on a local socket with the name of the port
+//! ([`socket`]). An initiator tries that socket first. Over the local socket the two processes
+//! verify that the kernel permits each of them to access the memory of the other, and only then
+//! send each other the files of the memory that they share, with no more rights than necessary
+//! ([`handshake`]). The request and reply follow that TCP has as well, so private data, rejects,
+//! timeouts and connection qualifiers are the same. If one of these steps fails (the peer is of
+//! another user or in another container, the kernel is too old, a limit is reached), the
+//! connection is made over TCP. Over TCP the protocol is plain iWARP in any case.
 //!
 //! # Messages
 //!
-//! Each direction has a ring of cells and one of bytes ([`ring`]). A short message is one cache
-//! line; a long one is cut into chunks that the receiver takes while the sender copies the next.
-//! The receiver copies straight into the posted buffer, and takes nothing while there is none:
-//! then the rings fill up and the sender waits, which is all the flow control there is. A send
-//! is complete when it is in the rings, as over TCP, where it is in the socket.
+//! Each direction has a ring of cells and one of data bytes ([`ring`]). A short message is one
+//! cache line; a long one is cut into chunks, and the receiver copies one chunk while the sender
+//! copies the next. The receiver copies straight into the posted buffers, and consumes nothing
+//! while no receive is posted: then the rings fill up and the sender waits, which is all the flow
+//! control there is. A send is complete when it is in the rings, as over TCP, where it is in the
+//! socket.
 //!
 //! # One-sided operations
 //!
-//! The initiator has the kernel move the data ([`cma`]); the target's program need not run.
-//! The target publishes its keys in shared
-//! memory ([`exported_keys`], the same slots as in its own table), and the initiator judges by them.
-//! How a key is taken away while somebody may be copying is the matter of [`remote_keys`]. If the
-//! target keeps its registered memory in a file ([`mapped`]), the initiator has that mapped
-//! ([`peer_map`]), and copies by itself.
+//! The kernel copies the data for the initiator ([`cma`]); the program of the target need not run.
+//! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
+//! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
+//! revoked while an initiator may be copying. If the target keeps its registered memory in a file
+//! ([`mod@mapped`]), the initiator maps the file ([`peer_map`]), and copies by itself.
 //!
-//! # Waiting
+//! # Notification
 //!
-//! A side that sleeps says so in its bell ([`doorbell`]) and looks once more; whoever has
-//! something for it sees that and writes a byte to the local socket, which wakes the engine of
-//! the device. While a consumer polls there are no bells: it looks at the rings itself
-//! ([`poll_set`](crate::device::soft::engine::poll_set)). Who has many connections has them marked on a [`ready_bitmap`] and looks
-//! at that.
+//! An end that sleeps arms its doorbell ([`doorbell`]) and polls once more; a peer that has done
+//! something finds the doorbell armed and writes a byte to the local socket, which wakes the engine
+//! of the device. While a consumer polls there are no doorbells: it polls the rings itself
+//! ([`poll_set`](crate::device::soft::engine::poll_set)). A process with many connections has its
+//! peers set bits in a [`ready_bitmap`], and polls that.
 //!
-//! # Ends
+//! # End of a connection
 //!
-//! A side says in its half of the shared memory how it ends the connection. After a graceful end
-//! it sends nothing more, wakes the peer and keeps the local socket, until the peer has received
-//! what is left in the ring, sees the word and closes the socket. After an abrupt end, or a
-//! failure, it closes the socket, and the peer receives what has a receive. A process that dies
-//! closes the socket without a word: the connection is broken.
+//! An end reports in its [`EndState`](segment::EndState) how it ends the connection. After a
+//! graceful end it sends nothing more, wakes the peer and keeps the local socket open, until the
+//! peer has received what is left in the ring, has read the state and has closed the socket. After
+//! an abrupt end, or an error, the end closes the socket, and the peer delivers the messages for
+//! which it has receives. A process that dies closes the socket without a state: the connection is
+//! broken.
 //!
 //! # What is not trusted
 //!
-//! Everything in shared memory is the other side's to change. It is read once and judged; the
-//! worst that a wrong value does is to end the connection. The files are sealed, so that memory
-//! does not vanish under us, and those that a peer need not write against its writing. A peer that may be reached is one of the same user that could
-//! write to our memory anyway: the keys keep it from mistakes, as those of a device do.
+//! The peer can change everything in shared memory at any time. A value is read once and checked; a
+//! wrong one can end the connection, and no more. The files are sealed against shrinking, so that
+//! mapped memory does not vanish, and those that a peer need not write are sealed against writing.
+//! A peer that may access memory is a process of the same user that could write to our memory
+//! anyway: the keys keep it from mistakes, as those of a hardware device do.
 
 pub(super) mod challenge;
 pub(super) mod close_reason;
@@ -80,11 +82,11 @@ pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
 };
 #[cfg(test)]
-pub(crate) use self::ready_bitmap_file::spoil;
+pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
 pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
 pub(super) use self::ring::Consumer;
 #[cfg(test)]
 pub(crate) use self::segment::EndPhase;
-pub(super) use self::segment::NOTHING;
+pub(super) use self::segment::NO_CELL;
 pub(crate) use self::segment::SharedSegment;
-pub(crate) use self::socket::{call, is_same_user, listen};
+pub(crate) use self::socket::{connect, is_same_user, listen};

@@ -1,9 +1,10 @@
-//! Another process of this host, and the way into its memory.
+//! Another process of this host, and access to its memory.
 //!
-//! The kernel decides whether there is one (`ptrace_may_access`): the same user, no container
-//! in between, no security module against it. It is tried out while the connection is made, on
-//! a word that the peer has there for us ([`probe`](crate::device::soft::transport::shm::challenge)), so that a process identifier
-//! which means somebody else in our namespace is found out, too.
+//! The kernel decides whether this process may access the memory of another (`ptrace_may_access`):
+//! it must be of the same user, in no other container, and no security module may forbid it. Every
+//! connection tries it by reading a record that the peer has made for us
+//! ([`challenge`](super::challenge)). This also detects a process identifier that means another
+//! process in our PID namespace.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -15,10 +16,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::challenge::{ChallengeRecord, WORD};
-use super::cma::{Direction, Failure, RemoteProcess};
+use super::challenge::{ChallengeRecord, RECORD_LEN};
+use super::cma::{CopyError, Direction, RemoteProcess};
 use super::exported_keys::TABLE_LEN;
-use super::memfd::Grown;
+use super::memfd::GrowingMapping;
 use super::peer_map::PeerMap;
 use super::ready_bitmap_file::PeerBitmaps;
 use super::remote_keys::{CopySection, RemoteKeys};
@@ -27,23 +28,24 @@ use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
 
-/// Who is at the other end of a local socket: the process that connected, or that listened.
+/// The process at the other end of a local socket: the one that connected, or that listened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Credentials {
-    /// 0 if it is in a process namespace that we do not see.
+    /// Process identifier; 0 if the process is not visible in our PID namespace.
     pub pid: u32,
+    /// Effective user of the process.
     pub uid: u32,
 }
 
 impl Credentials {
-    /// As the kernel says. Not by rustix, whose process identifiers are never 0.
+    /// Asks the kernel. Not by rustix, whose process identifiers are never 0.
     pub fn of(socket: impl AsFd) -> Result<Credentials, Errno> {
         let none = libc::ucred {
             pid: 0,
             uid: 0,
             gid: 0,
         };
-        let found = ask(socket, libc::SO_PEERCRED, none)?;
+        let found = socket_option(socket, libc::SO_PEERCRED, none)?;
         Ok(Credentials {
             pid: u32::try_from(found.pid).unwrap_or(0),
             uid: found.uid,
@@ -51,11 +53,11 @@ impl Credentials {
     }
 }
 
-/// What the kernel knows of the other end of a local socket.
-fn ask<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Result<T, Errno> {
+/// Reads an option of a local socket, with `answer` for the kernel to overwrite.
+fn socket_option<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Result<T, Errno> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let (fd, to) = (socket.as_fd().as_raw_fd(), (&raw mut answer).cast());
-    // SAFETY: room for the answer, which is plain numbers.
+    // SAFETY: room for the answer, which consists of numbers.
     match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, to, &mut len) } {
         0 => Ok(answer),
         _ => {
@@ -65,143 +67,162 @@ fn ask<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Result<T, Er
     }
 }
 
-/// A descriptor of the process at the other end of a socket, whose identifier that is.
+/// A process descriptor of the process at the other end of a socket, which has that identifier.
 fn open_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
-    /// Since Linux 6.5: of that very process, whoever has its identifier by now.
+    /// Since Linux 6.5. It gives the process that made the connection, even if another process has
+    /// the identifier by now.
     const SO_PEERPIDFD: libc::c_int = 77;
-    match ask(socket, SO_PEERPIDFD, -1) {
-        // SAFETY: it was just made for us.
+    match socket_option(socket, SO_PEERPIDFD, -1) {
+        // SAFETY: a new descriptor, which is ours.
         Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         Err(Errno::NOPROTOOPT) => rustix::process::pidfd_open(pid, PidfdFlags::empty()),
         Err(error) => Err(error),
     }
 }
 
-/// A process whose memory we have read, and that has not told us of its own yet.
+/// A process whose memory we have read. It has not proved yet that it can read ours.
 pub(crate) struct VerifiedPeer {
     pid: Pid,
-    word: ChallengeRecord,
-    way: Met,
+    record: ChallengeRecord,
+    access: PeerAccess,
 }
 
-enum Met {
-    /// We have connections with it.
+/// How the memory of a verified process is accessed.
+enum PeerAccess {
+    /// There are connections with the process.
     Known(Arc<Peer>),
-    /// A descriptor of the process, and the way into its memory.
+    /// There are none: a descriptor of the process, and its memory.
     New(OwnedFd, RemoteProcess),
 }
 
-/// See the module.
+/// A process with which there are connections.
 pub(crate) struct Peer {
-    /// Readable when the process has ended.
-    end: OwnedFd,
-    gone: AtomicBool,
-    /// When it was last looked at: a process identifier goes to another process some time.
-    looked: AtomicI64,
-    foreign: RemoteProcess,
-    keys: Grown,
+    /// The process descriptor, which is readable once the process has exited.
+    pidfd: OwnedFd,
+    /// Whether the process is known to have exited.
+    exited: AtomicBool,
+    /// When it was last checked that the process has not exited, in nanoseconds of
+    /// `CLOCK_MONOTONIC_COARSE`: a process identifier is reused some time.
+    checked: AtomicI64,
+    /// The memory of the process, by copies of the kernel.
+    process: RemoteProcess,
+    /// The keys of the process.
+    keys: GrowingMapping,
+    /// The salt of the keys.
     salt: u32,
+    /// The ready bitmaps of the process.
     bitmaps: PeerBitmaps,
-    /// Its registered memory, if it is in a file.
-    mirror: OnceLock<PeerMap>,
+    /// The registered memory of the process, if that is in a file.
+    mapped: OnceLock<PeerMap>,
 }
 
-/// By identifier, and what tells the process from others that have it at another time.
+/// Peers by process identifier and [`ChallengeRecord::process`], which tells a process from others
+/// that have the same identifier at another time.
 type Peers = HashMap<(i32, u64), Weak<Peer>>;
 
-/// Processes that we have connections with.
+/// The processes with which there are connections.
 static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
 
-/// A process that says where in its memory a word for us is.
+/// A process that has sent the address of a challenge in its memory.
 pub(crate) struct MemoryProof {
     pid: Pid,
-    /// A descriptor of it.
-    end: OwnedFd,
-    at: u64,
+    /// The process descriptor.
+    pidfd: OwnedFd,
+    /// Address of the challenge in that process.
+    addr: u64,
 }
 
 impl MemoryProof {
-    /// The process at the other end of a socket, and that address.
+    /// The process at the other end of a socket, with the address that it has sent.
     ///
     /// # Errors
-    /// What the kernel says, and `ESRCH` if we do not see it.
-    pub fn new(socket: impl AsFd, at: u64) -> Result<MemoryProof, Errno> {
+    /// The error of the kernel, and `ESRCH` if the process is not visible in our PID namespace.
+    pub fn new(socket: impl AsFd, addr: u64) -> Result<MemoryProof, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-        let end = open_process(&socket, pid)?;
-        Ok(MemoryProof { pid, end, at })
+        let pidfd = open_process(&socket, pid)?;
+        Ok(MemoryProof { pid, pidfd, addr })
     }
 
-    /// Whether we have connections with that process.
-    pub fn is_at_peer(&self) -> bool {
+    /// Whether there are connections with that process.
+    pub fn is_of_known_peer(&self) -> bool {
         let pid = self.pid.as_raw_nonzero().get();
         let all = PEERS.lock();
         let mut same = all.iter().filter(|((other, _), _)| *other == pid);
-        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.is_gone()))
+        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.has_exited()))
     }
 
-    /// Looks, which may take time.
+    /// Reads the challenge, which may take as long as the process likes.
     ///
     /// # Errors
-    /// What the kernel says, and `ESRCH` if there is nothing for us.
-    pub fn look(self) -> Result<VerifiedPeer, Errno> {
-        let MemoryProof { pid, end, at } = self;
-        let bytes = RemoteProcess::read::<WORD>(pid, at)?;
-        let word = ChallengeRecord::parse(&bytes).ok_or(Errno::SRCH)?;
-        let foreign = match Peer::known(pid, &word) {
+    /// The error of the kernel, and `ESRCH` if there is no challenge for this process.
+    pub fn read_challenge(self) -> Result<VerifiedPeer, Errno> {
+        let MemoryProof { pid, pidfd, addr } = self;
+        let bytes = RemoteProcess::read::<RECORD_LEN>(pid, addr)?;
+        let record = ChallengeRecord::parse(&bytes).ok_or(Errno::SRCH)?;
+        let process = match Peer::find(pid, &record) {
             Some(peer) => Err(peer),
-            None => Ok(RemoteProcess::open(pid, at, &bytes)),
+            None => Ok(RemoteProcess::open(pid, addr, &bytes)),
         };
-        // After all that was asked of it, so that it was this process that was asked: only one
-        // that has ended gives its identifier to another.
-        if is_over(&end) {
+        // After all accesses by the process identifier, so that all were to this process: the
+        // identifier is not reused before the process has exited.
+        if has_exited(&pidfd) {
             return Err(Errno::SRCH);
         }
-        let way = match foreign {
-            Ok(foreign) => Met::New(end, foreign),
-            Err(peer) => Met::Known(peer),
+        let access = match process {
+            Ok(process) => PeerAccess::New(pidfd, process),
+            Err(peer) => PeerAccess::Known(peer),
         };
-        Ok(VerifiedPeer { pid, word, way })
+        Ok(VerifiedPeer {
+            pid,
+            record,
+            access,
+        })
     }
 }
 
 impl VerifiedPeer {
-    /// The number that it has there for us.
+    /// The number in its challenge, which is our answer.
     pub fn number(&self) -> u64 {
-        self.word.number
+        self.record.number
     }
 
-    /// The process as a peer, whose files those with its keys and its boards are.
-    pub fn meet(self, [keys, owner_state, marks]: [OwnedFd; 3]) -> Result<Arc<Peer>, Errno> {
-        let VerifiedPeer { pid, word, way } = self;
-        let (end, foreign) = match way {
-            Met::Known(peer) => return Ok(peer),
-            Met::New(end, foreign) => (end, foreign),
+    /// Maps the files that the process has sent, with its keys, the sleep states of its ready
+    /// bitmaps and their bits, unless that was done for another connection.
+    pub fn open(self, [keys, owner_state, ready_bits]: [OwnedFd; 3]) -> Result<Arc<Peer>, Errno> {
+        let VerifiedPeer {
+            pid,
+            record,
+            access,
+        } = self;
+        let (pidfd, process) = match access {
+            PeerAccess::Known(peer) => return Ok(peer),
+            PeerAccess::New(pidfd, process) => (pidfd, process),
         };
-        // Another connection with it may have come up meanwhile.
+        // Another connection with the process may have been set up meanwhile.
         let mut all = PEERS.lock();
         all.retain(|_, peer| peer.strong_count() > 0);
-        if let Some(peer) = Peer::among(&all, pid, &word) {
+        if let Some(peer) = Peer::find_in(&all, pid, &record) {
             return Ok(peer);
         }
         let peer = Arc::new(Peer {
-            end,
-            foreign,
-            gone: AtomicBool::new(false),
-            looked: AtomicI64::new(0),
-            keys: Grown::open(keys, TABLE_LEN)?,
-            salt: word.salt,
-            bitmaps: PeerBitmaps::open(&[owner_state, marks])?,
-            mirror: OnceLock::new(),
+            pidfd,
+            process,
+            exited: AtomicBool::new(false),
+            checked: AtomicI64::new(0),
+            keys: GrowingMapping::open(keys, TABLE_LEN)?,
+            salt: record.salt,
+            bitmaps: PeerBitmaps::open(&[owner_state, ready_bits])?,
+            mapped: OnceLock::new(),
         });
-        all.insert(name(pid, &word), Arc::downgrade(&peer));
+        all.insert(id(pid, &record), Arc::downgrade(&peer));
         Ok(peer)
     }
 }
 
-/// Whether the process of a descriptor has ended, with all its threads.
-fn is_over(end: &OwnedFd) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN)];
+/// Whether the process of a descriptor has exited, with all its threads.
+fn has_exited(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
     let zero = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -209,20 +230,22 @@ fn is_over(end: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&zero)), Ok(1))
 }
 
-fn name(pid: Pid, word: &ChallengeRecord) -> (i32, u64) {
-    (pid.as_raw_nonzero().get(), word.process)
+/// The key of a process in [`PEERS`].
+fn id(pid: Pid, record: &ChallengeRecord) -> (i32, u64) {
+    (pid.as_raw_nonzero().get(), record.process)
 }
 
-/// The keys of a peer, of which there may be more than we know.
+/// The keys of a peer. The table may have grown since its size was last read.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'a>(&'a Peer);
 
 impl<'a> Keys<'a> {
+    /// The keys in a table of the size that was last read.
     #[inline]
-    fn known(self) -> RemoteKeys<'a> {
+    fn current(self) -> RemoteKeys<'a> {
         RemoteKeys {
-            // SAFETY: slots are made of atomics, which are only read here.
-            slots: unsafe { self.0.keys.as_slice::<KeyEntry>() },
+            // SAFETY: entries are made of atomics, which are only read here.
+            entries: unsafe { self.0.keys.as_slice::<KeyEntry>() },
             salt: self.0.salt,
         }
     }
@@ -231,91 +254,92 @@ impl<'a> Keys<'a> {
     #[inline]
     pub fn check(
         self,
-        visit: &CopySection<'_>,
+        section: &CopySection<'_>,
         key: u32,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
-        let known = self.known();
-        match known.check(visit, key, pd, addr, len, need) {
-            Err(Fault::Key) if self.look().slots.len() > known.slots.len() => {
-                self.known().check(visit, key, pd, addr, len, need)
+        let current = self.current();
+        match current.check(section, key, pd, addr, len, need) {
+            Err(Fault::Key) if self.refresh().entries.len() > current.entries.len() => {
+                self.current().check(section, key, pd, addr, len, need)
             }
             result => result,
         }
     }
 
-    /// The keys that there are now.
+    /// Reads the size of the table, and returns the keys.
     #[cold]
-    fn look(self) -> RemoteKeys<'a> {
-        let _ = self.0.keys.look();
-        self.known()
+    fn refresh(self) -> RemoteKeys<'a> {
+        let _ = self.0.keys.refresh();
+        self.current()
     }
 }
 
 impl Peer {
-    fn among(all: &Peers, pid: Pid, word: &ChallengeRecord) -> Option<Arc<Peer>> {
-        let known = all.get(&name(pid, word)).and_then(Weak::upgrade);
-        known.filter(|peer| peer.salt == word.salt && !peer.is_gone())
+    fn find_in(all: &Peers, pid: Pid, record: &ChallengeRecord) -> Option<Arc<Peer>> {
+        let known = all.get(&id(pid, record)).and_then(Weak::upgrade);
+        known.filter(|peer| peer.salt == record.salt && !peer.has_exited())
     }
 
-    /// The process, if we have connections with it.
-    fn known(pid: Pid, word: &ChallengeRecord) -> Option<Arc<Peer>> {
-        Peer::among(&PEERS.lock(), pid, word)
+    /// The process, if there are connections with it.
+    fn find(pid: Pid, record: &ChallengeRecord) -> Option<Arc<Peer>> {
+        Peer::find_in(&PEERS.lock(), pid, record)
     }
 
-    /// It has given the file with its registered memory. One that is known has it already, or
-    /// has made it since.
-    pub fn show(&self, memory: OwnedFd) -> Result<(), Errno> {
-        if self.mirror.get().is_none() {
-            let _ = self.mirror.set(PeerMap::open(memory)?);
+    /// Uses the file that the peer has sent with its registered memory, if this is the first one.
+    /// A peer may make the file after its first connection.
+    pub fn set_memory_file(&self, memory: OwnedFd) -> Result<(), Errno> {
+        if self.mapped.get().is_none() {
+            let _ = self.mapped.set(PeerMap::open(memory)?);
         }
         Ok(())
     }
 
-    /// Its keys.
+    /// The keys of the peer.
     #[inline]
-    pub fn table(&self) -> Keys<'_> {
+    pub fn keys(&self) -> Keys<'_> {
         Keys(self)
     }
 
-    /// Its boards.
+    /// The ready bitmaps of the peer.
     #[inline]
     pub fn bitmaps(&self) -> &PeerBitmaps {
         &self.bitmaps
     }
 
-    /// Whether it has ended, with all its threads.
-    pub fn is_gone(&self) -> bool {
-        if self.gone.load(Ordering::Relaxed) {
+    /// Whether the process has exited, with all its threads.
+    pub fn has_exited(&self) -> bool {
+        if self.exited.load(Ordering::Relaxed) {
             return true;
         }
-        let gone = is_over(&self.end);
-        if gone {
-            self.gone.store(true, Ordering::Relaxed);
+        let exited = has_exited(&self.pidfd);
+        if exited {
+            self.exited.store(true, Ordering::Relaxed);
         }
-        gone
+        exited
     }
 
-    /// Whether the process identifier still means the process. It is not given to another
-    /// before all others have been; so it is enough to look every few milliseconds.
-    fn is_there(&self) -> bool {
+    /// Whether the process identifier still means this process. The kernel does not reuse an
+    /// identifier before it has used all others, so a check every few milliseconds is enough.
+    fn is_alive(&self) -> bool {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
         let now = now
             .tv_sec
             .wrapping_mul(1_000_000_000)
             .wrapping_add(now.tv_nsec);
-        if self.looked.load(Ordering::Relaxed) == now {
-            return !self.gone.load(Ordering::Relaxed);
+        if self.checked.load(Ordering::Relaxed) == now {
+            return !self.exited.load(Ordering::Relaxed);
         }
-        self.looked.store(now, Ordering::Relaxed);
-        !self.is_gone()
+        self.checked.store(now, Ordering::Relaxed);
+        !self.has_exited()
     }
 
-    /// Copies `len` bytes, of which those in `run` are in the file of the peer. The last ones of
-    /// a write become visible last: programs wait for an RDMA write by looking at its end.
+    /// Copies `len` bytes between local segments and the address `remote` of the peer, of which
+    /// those in `range` are in the peer's file. The last bytes of a write become visible last:
+    /// programs wait for an RDMA write by polling its end.
     ///
     /// # Safety
     /// The local segments are registered memory of at least that length, which may be read for
@@ -323,27 +347,27 @@ impl Peer {
     #[inline]
     pub unsafe fn copy(
         &self,
-        way: Direction,
+        direction: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
-        run: MappedRange,
-    ) -> Result<(), Failure> {
-        let mirror = self.mirror.get().filter(|_| run.start < run.end);
+        range: MappedRange,
+    ) -> Result<(), CopyError> {
+        let peer_map = self.mapped.get().filter(|_| range.start < range.end);
         // SAFETY: the caller's promise.
-        if mirror.is_none() && unsafe { self.foreign.try_short(way, local, remote, len) } {
+        if peer_map.is_none() && unsafe { self.process.try_short(direction, local, remote, len) } {
             return Ok(());
         }
-        if !self.is_there() {
-            return Err(Failure::Gone);
+        if !self.is_alive() {
+            return Err(CopyError::PeerExited);
         }
         let mut left = len;
         while left > 0 {
             let last_of = |end: u64| left.min(end - remote);
-            let (at, n) = match mirror {
-                Some(_) if remote < run.start => (None, last_of(run.start)),
-                Some(mirror) if remote < run.end => match mirror.at(remote, way) {
-                    Some((at, room)) => (Some(at), last_of(run.end).min(room)),
+            let (at, n) = match peer_map {
+                Some(_) if remote < range.start => (None, last_of(range.start)),
+                Some(peer_map) if remote < range.end => match peer_map.at(remote, direction) {
+                    Some((at, contiguous)) => (Some(at), last_of(range.end).min(contiguous)),
                     None => (None, left),
                 },
                 _ => (None, left),
@@ -352,16 +376,16 @@ impl Peer {
             match at {
                 // SAFETY: the bytes are in the file, and we may copy from or to the segments.
                 Some(at) => unsafe {
-                    match way {
+                    match direction {
                         Direction::Write if is_end => copy::gather_tail_last(local, at, n),
                         Direction::Write => _ = copy::coalesce(local, at, n as usize),
                         Direction::Read => copy::scatter(at, n as usize, local),
                     }
                 },
                 // SAFETY: the caller's promise.
-                None => unsafe { self.foreign.copy(way, local, remote, n, is_end) }?,
+                None => unsafe { self.process.copy(direction, local, remote, n, is_end) }?,
             }
-            // What comes behind becomes visible later.
+            // The parts become visible in their order.
             fence(Ordering::Release);
             local.advance(n);
             remote = remote.wrapping_add(n);

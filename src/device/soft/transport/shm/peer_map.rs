@@ -1,13 +1,15 @@
-//! The memory of a peer that it keeps in a file ([`share`](crate::device::soft::transport::shm::mapped)), as we see it.
+//! Mappings of the memory file of a peer: the file in which a peer keeps its registered memory
+//! ([`mapped`](mod@super::mapped)).
 //!
-//! A byte is in the file at the offset that is its address in the peer, so there is nothing to
-//! look up: the file is mapped in large windows, each when it is first touched. Address space is
-//! all that a window costs, but there may be a thousand peers.
+//! A byte is in the file at the offset that is its address in the peer, so no table of offsets is
+//! needed. The file is mapped in large extents, each at its first use. An extent costs address
+//! space only, but there may be a thousand peers.
 //!
-//! A window is mapped to be read until something is to be written there: a program that strays
-//! shall not find the memory of others writable unless it writes there for a purpose. The file
-//! itself cannot be sealed against writing, or handed out to be read alone: its owner maps parts
-//! of it as long as it lives, and which regions peers may write changes all the time.
+//! An extent is mapped for reading until the first write to it: a program error here shall not
+//! find the memory of other processes writable unless this process writes there anyway. The file
+//! itself cannot be sealed against writing, nor sent by a descriptor for reading only: its owner
+//! maps parts of it as long as the owner runs, and the regions that peers may write change all the
+//! time.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -20,78 +22,83 @@ use super::cma::Direction;
 use super::mapped::{self, FILE_LEN};
 use super::memfd;
 
-/// Bytes of a window.
-const VIEW: u64 = 1 << 32;
-/// There can be no such window.
+/// Size of an extent, in bytes.
+const EXTENT: u64 = 1 << 32;
+/// The kernel has refused to map the extent.
 const REFUSED: usize = 1;
-/// Set in the address of one that may be written.
+/// Set in the address of an extent that is mapped for writing too.
 const WRITABLE: usize = 2;
 
-/// See the module.
+/// The mappings of one peer's file.
 pub(super) struct PeerMap {
+    /// The file.
     fd: OwnedFd,
-    /// Where each window is, with [`WRITABLE`]; 0 if it was never needed.
-    views: Box<[AtomicUsize]>,
+    /// Address of each extent, with [`WRITABLE`]; 0 before its first use, or [`REFUSED`].
+    extents: Box<[AtomicUsize]>,
 }
 
 impl PeerMap {
-    /// Of the file that a peer has given.
+    /// Uses the file that a peer has sent.
     pub fn open(fd: OwnedFd) -> Result<PeerMap, Errno> {
         memfd::check(&fd, FILE_LEN)?;
-        let views = Box::<[AtomicUsize]>::new_zeroed_slice((FILE_LEN / VIEW) as usize);
+        let extents = Box::<[AtomicUsize]>::new_zeroed_slice((FILE_LEN / EXTENT) as usize);
         Ok(PeerMap {
             fd,
-            // SAFETY: zeros are numbers. Memory is only used for those that change.
-            views: unsafe { views.assume_init() },
+            // SAFETY: zeros are valid. Only the pages that are written use memory.
+            extents: unsafe { extents.assume_init() },
         })
     }
 
-    /// Where the byte at `addr` of the peer is, for that use, and how many there are from it on.
+    /// Our address of the byte at `addr` of the peer, for a copy in that direction, and the number
+    /// of bytes that are mapped from there on.
     #[inline]
-    pub fn at(&self, addr: u64, way: Direction) -> Option<(*mut u8, u64)> {
-        let view = self.views.get((addr / VIEW) as usize)?;
-        let mut at = view.load(Ordering::Acquire);
+    pub fn at(&self, addr: u64, direction: Direction) -> Option<(*mut u8, u64)> {
+        let extent = self.extents.get((addr / EXTENT) as usize)?;
+        let mut at = extent.load(Ordering::Acquire);
         if at == 0 {
-            at = self.map(addr / VIEW, view);
+            at = self.map(addr / EXTENT, extent);
         }
-        if at == REFUSED || way == Direction::Write && at & WRITABLE == 0 && !permit(view, at) {
+        if at == REFUSED
+            || direction == Direction::Write && at & WRITABLE == 0 && !make_writable(extent, at)
+        {
             return None;
         }
-        let offset = addr % VIEW;
+        let offset = addr % EXTENT;
         let at = std::ptr::with_exposed_provenance_mut::<u8>(at & !WRITABLE);
-        Some((at.wrapping_add(offset as usize), VIEW - offset))
+        Some((at.wrapping_add(offset as usize), EXTENT - offset))
     }
 
+    /// Maps an extent, unless another thread is faster. Returns what is in `extents` then.
     #[cold]
-    fn map(&self, number: u64, view: &AtomicUsize) -> usize {
+    fn map(&self, number: u64, extent: &AtomicUsize) -> usize {
         // SAFETY: a new mapping at an address that the kernel chooses.
         let map = || unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                VIEW as usize,
+                EXTENT as usize,
                 ProtFlags::READ,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &self.fd,
-                number * VIEW,
+                number * EXTENT,
             )
         };
         let map = || {
             let at = map()?;
             for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
-                // SAFETY: our own mapping. What a peer has is no part of our core dump, and a
-                // child has no business there.
-                let _ = unsafe { rustix::mm::madvise(at, VIEW as usize, advice) };
+                // SAFETY: our own mapping. The memory of a peer is no part of our core dump,
+                // and a child has no use for it.
+                let _ = unsafe { rustix::mm::madvise(at, EXTENT as usize, advice) };
             }
             Ok::<_, Errno>(range(at.expose_provenance()))
         };
-        let new = mapped::add_view(map).map_or_else(
+        let new = mapped::add_peer_extent(map).map_or_else(
             |error| {
-                log::info!("no room to map the memory of a peer: {error}");
+                log::info!("the registered memory of a peer cannot be mapped: {error}");
                 REFUSED
             },
             |at| at as usize,
         );
-        match view.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
+        match extent.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => new,
             Err(other) => {
                 unmap(new);
@@ -101,37 +108,37 @@ impl PeerMap {
     }
 }
 
-/// Lets a window be written from now on. False if the kernel does not have it.
+/// Maps an extent for writing too. False if the kernel refuses.
 #[cold]
-fn permit(view: &AtomicUsize, at: usize) -> bool {
+fn make_writable(extent: &AtomicUsize, at: usize) -> bool {
     let protection = MprotectFlags::READ | MprotectFlags::WRITE;
     let to = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: our own mapping, which stays as long as the peer is known.
-    let done = unsafe { rustix::mm::mprotect(to, VIEW as usize, protection) };
+    // SAFETY: our own mapping, which exists as long as the peer is known.
+    let done = unsafe { rustix::mm::mprotect(to, EXTENT as usize, protection) };
     if done.is_ok() {
-        view.fetch_or(WRITABLE, Ordering::AcqRel);
+        extent.fetch_or(WRITABLE, Ordering::AcqRel);
     }
     done.is_ok()
 }
 
-fn range(view: usize) -> Range<u64> {
-    view as u64..view as u64 + VIEW
+fn range(extent: usize) -> Range<u64> {
+    extent as u64..extent as u64 + EXTENT
 }
 
-fn unmap(view: usize) {
-    if view > REFUSED {
-        let at = std::ptr::with_exposed_provenance_mut(view);
-        mapped::remove_view(&range(view), || {
+fn unmap(extent: usize) {
+    if extent > REFUSED {
+        let at = std::ptr::with_exposed_provenance_mut(extent);
+        mapped::remove_peer_extent(&range(extent), || {
             // SAFETY: our own mapping, and nothing refers to it any more.
-            let _ = unsafe { rustix::mm::munmap(at, VIEW as usize) };
+            let _ = unsafe { rustix::mm::munmap(at, EXTENT as usize) };
         });
     }
 }
 
 impl Drop for PeerMap {
     fn drop(&mut self) {
-        for view in &mut self.views {
-            unmap(*view.get_mut() & !WRITABLE);
+        for extent in &mut self.extents {
+            unmap(*extent.get_mut() & !WRITABLE);
         }
     }
 }

@@ -1,95 +1,95 @@
-//! Where peers mark which of many connections has something.
+//! A bitmap in shared memory in which peers note which of many connections have events.
 //!
-//! Who has few connections looks at each of their rings. Who has many asks the peers for marks:
-//! a bit for each connection, so that a look is one at a few words, and only connections that
-//! are marked are visited. A mark is no more than a hint to look. Any peer can set the marks of
-//! others as well, which costs the owner a visit, or clear them: the owner therefore looks at
-//! everything from time to time.
+//! A process with few connections polls each of their rings. A process with many connections gives
+//! each of them a bit, which the peer sets when it has done something: then a poll reads a few
+//! words, and only connections whose bits are set are served. A set bit is only a hint that there
+//! may be something. A peer can set the bits of other peers, which costs the owner a poll of
+//! these connections, or clear them: therefore the owner polls all connections from time to time.
 //!
-//! An owner that sleeps says so in a word that peers only read, with a number that is another
-//! one each time; who finds a new one there after a mark wakes the owner.
+//! The owner reports that it sleeps in a word that peers only read, with a new number for each
+//! sleep. A peer that has set a bit and finds a new number there wakes the owner.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words of marks.
+/// Words of a bitmap.
 pub const WORDS: usize = if cfg!(loom) { 1 } else { 64 };
-/// Connections in a word.
+/// Connections of a word.
 pub const BITS: u32 = u64::BITS;
-/// Connections of a board.
-pub const PLACES: u32 = WORDS as u32 * BITS;
+/// Connections of a bitmap.
+pub const CAPACITY: u32 = WORDS as u32 * BITS;
 
 /// Orders a locked instruction before what follows.
 #[inline]
 fn ordered() {
-    // On x86 it is a barrier itself.
+    // On x86 the locked instruction is a barrier itself.
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, dat_tsan)))))]
     fence(Ordering::SeqCst);
 }
 
-/// What the owner says: odd while it sleeps.
+/// Number of the last sleep of a bitmap's owner. It is odd while the owner sleeps.
 #[repr(C, align(128))]
 pub struct OwnerState(AtomicU32);
 
 impl OwnerState {
-    /// It looks at its marks.
+    /// The state of an owner that is awake.
     #[allow(clippy::new_without_default)]
     pub fn new() -> OwnerState {
         OwnerState(AtomicU32::new(0))
     }
 
-    /// The owner is going to sleep, or goes on sleeping, unless a look after this finds a mark.
-    /// One thread at a time.
+    /// Called by the owner before it sleeps, or goes back to sleep. The owner checks the bitmap
+    /// after this, and sleeps only if no bit is set. For one thread at a time.
     pub fn sleep(&self) {
         let number = self.0.load(Ordering::Relaxed);
         self.0.swap(number.wrapping_add(2) | 1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// The owner looks. Likewise.
+    /// Called by the owner when it is awake and polls. For one thread at a time.
     pub fn wake(&self) {
         let number = self.0.load(Ordering::Relaxed);
         self.0.store(number & !1, Ordering::Relaxed);
     }
 
-    /// For a peer that has marked: the number of the owner's sleep, if it sleeps. Who has rung
-    /// at that number need not ring again.
+    /// Called by a peer after it has set a bit: the number of the owner's sleep, if the owner
+    /// sleeps. A peer that has woken the owner at that number need not do so again.
     #[inline]
-    pub fn asleep(&self) -> Option<u32> {
+    pub fn sleep_number(&self) -> Option<u32> {
         let number = self.0.load(Ordering::Relaxed);
         (number % 2 == 1).then_some(number)
     }
 }
 
-/// The marks of the owner's connections.
+/// The bits of the owner's connections.
 #[repr(C, align(64))]
 pub struct ReadyBits([AtomicU64; WORDS]);
 
 impl ReadyBits {
-    /// None.
+    /// A bitmap in which no bit is set.
     #[allow(clippy::new_without_default)]
     pub fn new() -> ReadyBits {
         ReadyBits(std::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// A peer has something at that place. There was a barrier since it has.
+    /// Called by a peer that has done something, after a barrier: sets the bit of the connection.
     #[inline]
-    pub fn mark(&self, place: u32) {
-        let word = &self.0[(place / BITS) as usize % WORDS];
-        let bit = 1 << (place % BITS);
-        // One that is there will be taken, and what there is be looked at, after this.
+    pub fn set(&self, index: u32) {
+        let word = &self.0[(index / BITS) as usize % WORDS];
+        let bit = 1 << (index % BITS);
+        // The owner has yet to take a bit that is set, and polls the connection after that.
         if word.load(Ordering::Relaxed) & bit == 0 {
             word.fetch_or(bit, Ordering::SeqCst);
             ordered();
         }
     }
 
-    /// Whether there are marks in a word.
+    /// Whether any bit of a word is set.
     #[inline]
     pub fn is_ready(&self, word: usize) -> bool {
         self.0[word].load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the marks of a word. What was marked is to be looked at after this.
+    /// Reads and clears a word. The owner polls the connections of the set bits after this.
     #[inline]
     pub fn take(&self, word: usize) -> u64 {
         if self.0[word].load(Ordering::Relaxed) == 0 {

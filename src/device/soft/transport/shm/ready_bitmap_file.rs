@@ -1,5 +1,5 @@
-//! The boards of this process, one for each device, and those of peers. They are two files: what
-//! the owner says, which peers read, and the marks, which they write.
+//! The memory of the ready bitmaps of this process, one for each device, and of its peers. A process
+//! has two files: the sleep states of the owners, which peers read, and the bits, which they set.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -8,44 +8,49 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::memfd::{SharedMemory, Writers};
-use super::ready_bitmap::{OwnerState, PLACES, ReadyBits};
+use super::ready_bitmap::{CAPACITY, OwnerState, ReadyBits};
+use crate::device::fork::OwnerPid;
 
-/// Boards of a process.
-const BOARDS: usize = 32;
-/// Bytes of what owners say.
-const SAID_LEN: usize = (BOARDS * size_of::<OwnerState>()).next_multiple_of(4096);
-/// Bytes of the marks.
-const MARKS_LEN: usize = (BOARDS * size_of::<ReadyBits>()).next_multiple_of(4096);
+/// Bitmaps that a process can have.
+const BITMAPS: usize = 32;
+/// Size of the file with the sleep states of the owners, in bytes.
+const STATES_LEN: usize = (BITMAPS * size_of::<OwnerState>()).next_multiple_of(4096);
+/// Size of the file with the bits, in bytes.
+const BITS_LEN: usize = (BITMAPS * size_of::<ReadyBits>()).next_multiple_of(4096);
 
-/// A place on a board of somebody, as peers are told it. 0 is none.
+/// The bit of a connection, as it is advertised to the peer: one more than the number of the bit,
+/// counted over all bitmaps of the process. 0 if the connection has no bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BitmapPlace(pub u32);
 
 impl BitmapPlace {
+    /// The place of a connection that has no bit.
     pub const NONE: BitmapPlace = BitmapPlace(0);
 
-    fn new(bitmap: usize, place: u32) -> BitmapPlace {
-        BitmapPlace(1 + bitmap as u32 * PLACES + place)
+    fn new(bitmap: usize, index: u32) -> BitmapPlace {
+        BitmapPlace(1 + bitmap as u32 * CAPACITY + index)
     }
 
-    /// Board and place, if there can be such ones.
+    /// Number of the bitmap, and of the bit in it; `None` if no process has such a bit.
     #[inline]
     fn split(self) -> Option<(usize, u32)> {
         let number = self.0.checked_sub(1)?;
-        let bitmap = (number / PLACES) as usize;
-        (bitmap < BOARDS).then_some((bitmap, number % PLACES))
+        let bitmap = (number / CAPACITY) as usize;
+        (bitmap < BITMAPS).then_some((bitmap, number % CAPACITY))
     }
 }
 
-/// Boards, mapped.
+/// All bitmaps of one process.
 struct MappedBitmaps {
+    /// An [`OwnerState`] for each bitmap.
     owner_state: SharedMemory,
+    /// The [`ReadyBits`] of each bitmap.
     ready_bits: SharedMemory,
 }
 
 impl MappedBitmaps {
     fn owner_state(&self) -> &[OwnerState] {
-        // SAFETY: atomics. Only the owner, whose mapping is writable, writes.
+        // SAFETY: atomics. Only the owner, whose mapping is writable, writes to them.
         unsafe { self.owner_state.as_slice() }
     }
 
@@ -55,64 +60,67 @@ impl MappedBitmaps {
     }
 }
 
-/// The files with what owners say and with the marks.
+/// The file with the sleep states, and the file with the bits.
 pub(super) type Files<Fd> = [Fd; 2];
 
-/// The boards of this process.
+/// The bitmaps of this process.
 struct OwnBitmaps {
     mapped: MappedBitmaps,
+    /// The files of the memory, to be sent to peers.
     files: Arc<Files<OwnedFd>>,
-    /// Whose it is: a child has none.
-    pid: u32,
-    /// A bit for each board that is in use.
+    /// The process that made the bitmaps. A forked child has none.
+    owner: OwnerPid,
+    /// A bit for each bitmap that is in use.
     used: Mutex<u32>,
 }
 
 static OWN: Mutex<Option<Arc<OwnBitmaps>>> = Mutex::new(None);
 
-/// Those of this process, made when they are first needed.
+/// The bitmaps of this process, which are made at the first call.
 fn own() -> Result<Arc<OwnBitmaps>, Errno> {
     let mut own = OWN.lock();
     if let Some(own) = &*own {
-        let ours = own.pid == std::process::id();
+        let ours = own.owner.is_current();
         return ours.then(|| own.clone()).ok_or(Errno::CHILD);
     }
-    let (said_fd, owner_state) = SharedMemory::create(c"libdat-said", SAID_LEN, Writers::Maker)?;
-    let (marks_fd, ready_bits) = SharedMemory::create(c"libdat-marks", MARKS_LEN, Writers::All)?;
+    let (states_fd, owner_state) =
+        SharedMemory::create(c"libdat-said", STATES_LEN, Writers::Maker)?;
+    let (bits_fd, ready_bits) = SharedMemory::create(c"libdat-marks", BITS_LEN, Writers::All)?;
     let new = Arc::new(OwnBitmaps {
         mapped: MappedBitmaps {
             owner_state,
             ready_bits,
         },
-        files: Arc::new([said_fd, marks_fd]),
-        pid: std::process::id(),
+        files: Arc::new([states_fd, bits_fd]),
+        owner: OwnerPid::current(),
         used: Mutex::new(0),
     });
     *own = Some(new.clone());
     Ok(new)
 }
 
-/// The files to be given to peers.
+/// The files to be sent to a peer.
 ///
 /// # Errors
-/// Of the kernel, and `ECHILD` in a child that was forked.
+/// The error of the kernel, and `ECHILD` in a forked child.
 pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
     own().map(|own| own.files.clone())
 }
 
-/// A board of ours. Its drop gives it back.
+/// A bitmap of this process that is in use by a device. The drop frees it.
 pub(crate) struct ReadyBitmap {
     own: Arc<OwnBitmaps>,
+    /// Number of the bitmap.
     number: usize,
 }
 
 impl ReadyBitmap {
-    /// One that nobody uses.
-    pub fn take() -> Option<ReadyBitmap> {
+    /// Allocates a bitmap. `None` if all are in use, or the kernel has no memory for them.
+    pub fn allocate() -> Option<ReadyBitmap> {
         let own = own().ok()?;
         let mut used = own.used.lock();
         let number = used.trailing_ones() as usize;
-        if number == BOARDS {
+        if number == BITMAPS {
             return None;
         }
         *used |= 1 << number;
@@ -122,20 +130,20 @@ impl ReadyBitmap {
         Some(bitmap)
     }
 
-    /// What we say.
+    /// The sleep state that peers read.
     pub fn owner_state(&self) -> &OwnerState {
         &self.own.mapped.owner_state()[self.number]
     }
 
-    /// What peers have marked.
+    /// The bits that peers set.
     #[inline]
     pub fn ready_bits(&self) -> &ReadyBits {
         &self.own.mapped.ready_bits()[self.number]
     }
 
-    /// What a peer is told.
-    pub fn slot(&self, place: u32) -> BitmapPlace {
-        BitmapPlace::new(self.number, place)
+    /// The bit with that index, as it is advertised to a peer.
+    pub fn place(&self, index: u32) -> BitmapPlace {
+        BitmapPlace::new(self.number, index)
     }
 }
 
@@ -145,43 +153,44 @@ impl Drop for ReadyBitmap {
     }
 }
 
-/// The boards of a peer.
+/// The bitmaps of a peer.
 pub(crate) struct PeerBitmaps(MappedBitmaps);
 
 impl PeerBitmaps {
-    /// Of the files that it has given.
+    /// Maps the files that the peer has sent.
     pub fn open([owner_state, ready_bits]: &Files<impl AsFd>) -> Result<PeerBitmaps, Errno> {
         Ok(PeerBitmaps(MappedBitmaps {
-            owner_state: SharedMemory::open(owner_state, SAID_LEN, false)?,
-            ready_bits: SharedMemory::open(ready_bits, MARKS_LEN, true)?,
+            owner_state: SharedMemory::open(owner_state, STATES_LEN, false)?,
+            ready_bits: SharedMemory::open(ready_bits, BITS_LEN, true)?,
         }))
     }
 
-    /// Marks what the peer has asked for. Gives the number of its sleep, if it sleeps.
+    /// Sets a bit that the peer has advertised. Returns the number of the peer's sleep, if it
+    /// sleeps.
     #[inline]
-    pub fn mark(&self, slot: BitmapPlace) -> Option<u32> {
-        let (bitmap, place) = slot.split()?;
-        self.0.ready_bits()[bitmap].mark(place);
-        self.0.owner_state()[bitmap].asleep()
+    pub fn set(&self, place: BitmapPlace) -> Option<u32> {
+        let (bitmap, index) = place.split()?;
+        self.0.ready_bits()[bitmap].set(index);
+        self.0.owner_state()[bitmap].sleep_number()
     }
 }
 
-/// Held by the tests of which one changes all marks of the process and the other reads some.
+/// Held by the tests of which one changes all bits of the process and the other reads some.
 #[cfg(test)]
-static ALL_MARKS: Mutex<()> = Mutex::new(());
+static ALL_BITS: Mutex<()> = Mutex::new(());
 
-/// Does to all boards of this process what a bad peer could: sets all marks, or clears them.
+/// Does to all bitmaps of this process what a bad peer could do: sets all bits, or clears them.
 #[cfg(test)]
-pub(crate) fn spoil(set: bool) {
-    let _all = ALL_MARKS.lock();
+pub(crate) fn corrupt_bitmaps(set: bool) {
+    let _all = ALL_BITS.lock();
     let Ok(own) = own() else {
         return;
     };
-    for ready_bits in &own.mapped.ready_bits()[..BOARDS] {
-        for place in (0..PLACES).step_by(if set { 1 } else { 64 }) {
+    for ready_bits in &own.mapped.ready_bits()[..BITMAPS] {
+        for index in (0..CAPACITY).step_by(if set { 1 } else { 64 }) {
             match set {
-                true => ready_bits.mark(place),
-                false => _ = ready_bits.take((place / 64) as usize),
+                true => ready_bits.set(index),
+                false => _ = ready_bits.take((index / 64) as usize),
             }
         }
     }
@@ -193,40 +202,43 @@ mod tests {
     use crate::device::soft::transport::shm::ready_bitmap::WORDS;
 
     #[test]
-    fn a_peer_marks_what_it_was_told_to() {
-        let _all = ALL_MARKS.lock();
-        let (a, b) = (ReadyBitmap::take().unwrap(), ReadyBitmap::take().unwrap());
+    fn a_peer_sets_the_bit_that_was_advertised() {
+        let _all = ALL_BITS.lock();
+        let (a, b) = (
+            ReadyBitmap::allocate().unwrap(),
+            ReadyBitmap::allocate().unwrap(),
+        );
         for word in 0..WORDS {
             a.ready_bits().take(word);
             b.ready_bits().take(word);
         }
         assert_ne!(a.number, b.number);
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
-        for place in [0, 63, 64, PLACES - 1] {
-            assert_eq!(theirs.mark(b.slot(place)), None);
-            let word = (place / 64) as usize;
-            assert_eq!(b.ready_bits().take(word), 1 << (place % 64));
+        for index in [0, 63, 64, CAPACITY - 1] {
+            assert_eq!(theirs.set(b.place(index)), None);
+            let word = (index / 64) as usize;
+            assert_eq!(b.ready_bits().take(word), 1 << (index % 64));
             assert_eq!(
                 (a.ready_bits().take(word), b.ready_bits().take(word)),
                 (0, 0)
             );
         }
         b.owner_state().sleep();
-        let first = theirs.mark(b.slot(5));
-        assert!(first.is_some() && theirs.mark(b.slot(6)) == first);
+        let first = theirs.set(b.place(5));
+        assert!(first.is_some() && theirs.set(b.place(6)) == first);
         b.owner_state().sleep();
-        assert!(theirs.mark(b.slot(5)).is_some_and(|n| Some(n) != first));
+        assert!(theirs.set(b.place(5)).is_some_and(|n| Some(n) != first));
         b.owner_state().wake();
-        assert_eq!(theirs.mark(b.slot(5)), None);
+        assert_eq!(theirs.set(b.place(5)), None);
         assert_eq!(b.ready_bits().take(0), 0b110_0000);
     }
 
     #[test]
-    fn slots_that_cannot_be() {
+    fn places_that_do_not_exist() {
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
-        for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
-            assert_eq!(theirs.mark(BitmapPlace(slot)), None);
-            assert_eq!(BitmapPlace(slot).split(), None);
+        for place in [0, 1 + BITMAPS as u32 * CAPACITY, u32::MAX] {
+            assert_eq!(theirs.set(BitmapPlace(place)), None);
+            assert_eq!(BitmapPlace(place).split(), None);
         }
     }
 }

@@ -1,56 +1,64 @@
-//! The protocol between the owner of memory and an initiator that reaches into it.
+//! How an initiator uses a key of another process while the owner may revoke the key.
 //!
-//! The owner publishes its keys in shared memory. An initiator copies in a *visit*: it says in
-//! a word of its own that it is inside, looks the key up, copies, and says that it is outside.
-//! The owner shuts a key first and looks at that word then, and waits for the end of a visit
-//! that it finds. So either the visit sees that the key is shut, or the owner sees the visit.
+//! The owner publishes its keys in shared memory. An initiator copies in a *copy section*: it
+//! writes the number of the section to its own copy guard, looks up the key, copies, and ends the
+//! section. The owner first revokes the key, then reads the guard, and waits for the end of the
+//! section that it finds there. With a full barrier between the two steps on both ends, either the
+//! section finds the key revoked, or the owner finds the section.
 //!
-//! A visit is short (one piece of a transfer), and each has a number of its own: the owner waits
-//! for the visit it has seen, not for an initiator that comes back again and again.
+//! A section is short (one part of a transfer). Every section has another number, and the owner
+//! waits for the section that it has found, not for later ones: an initiator that begins one
+//! section after the other does not hold up the owner.
 
 use crate::device::Access;
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange, index};
 use crate::device::soft::mem::key_table::Fault;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The word of an initiator: the number of its visit, odd inside.
+/// The copy guard of an initiator, in shared memory: the number of its copy section, which is odd
+/// inside of a section.
 #[repr(C, align(128))]
 pub struct CopyGuard(AtomicU64);
 
-/// A visit that goes on. Its drop ends it.
+/// A running copy section. The drop ends it.
 pub struct CopySection<'a> {
-    word: &'a CopyGuard,
+    guard: &'a CopyGuard,
+    /// Number of the section.
     number: u64,
 }
 
 impl CopyGuard {
-    /// No visit yet.
+    /// The guard of an initiator outside of a section.
     #[allow(clippy::new_without_default)]
     pub fn new() -> CopyGuard {
         CopyGuard(AtomicU64::new(0))
     }
 
-    /// Begins a visit. `count` is the caller's own, and goes with the word.
+    /// Begins a section. `count` is a private variable of the caller that belongs to this guard.
     #[inline]
-    pub fn enter(&self, count: &mut u64) -> CopySection<'_> {
+    pub fn begin(&self, count: &mut u64) -> CopySection<'_> {
         *count = count.wrapping_add(2);
         let number = count.wrapping_sub(1);
-        // Release: an owner that sees this visit and not the end of the one before shall have
-        // seen that one's copy all the same.
+        // Release: an owner that reads this number without having read the end of the section
+        // before shall have seen the copy of that section all the same.
         self.0.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
-        CopySection { word: self, number }
+        CopySection {
+            guard: self,
+            number,
+        }
     }
 
-    /// The owner has shut something: the visit that may not know it yet.
-    pub fn seen(&self) -> Option<u64> {
+    /// Called by the owner after a revocation: the number of the section that may use the revoked
+    /// key.
+    pub fn running(&self) -> Option<u64> {
         fence(Ordering::SeqCst);
         let number = self.0.load(Ordering::Acquire);
         (number & 1 == 1).then_some(number)
     }
 
-    /// Whether that visit goes on.
-    pub fn is_inside(&self, number: u64) -> bool {
+    /// Whether the section of that number has not ended.
+    pub fn is_running(&self, number: u64) -> bool {
         self.0.load(Ordering::Acquire) == number
     }
 }
@@ -58,45 +66,45 @@ impl CopyGuard {
 impl Drop for CopySection<'_> {
     #[inline]
     fn drop(&mut self) {
-        // What was copied is there before the owner sees that we are gone.
-        self.word
+        // Release: an owner that reads the end of the section has seen its copy.
+        self.guard
             .0
             .store(self.number.wrapping_add(1), Ordering::Release);
     }
 }
 
-/// Keys that a process has published, as an initiator sees them.
+/// The keys that another process has published.
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {
-    /// All slots.
-    pub slots: &'a [KeyEntry],
-    /// See [`index`].
+    /// All entries of the table.
+    pub entries: &'a [KeyEntry],
+    /// The salt of the keys: see [`index`].
     pub salt: u32,
 }
 
 impl<'a> RemoteKeys<'a> {
-    fn slot(&self, key: u32) -> Option<&'a KeyEntry> {
-        let slot = self.slots.get(index(key, self.salt) as usize)?;
-        slot.is(key).then_some(slot)
+    fn entry(&self, key: u32) -> Option<&'a KeyEntry> {
+        let entry = self.entries.get(index(key, self.salt) as usize)?;
+        entry.is(key).then_some(entry)
     }
 
-    /// Whether `key` opens the range for `need`, and what of the region may be mapped. What is
-    /// true stays true during the visit.
+    /// Checks that `key` permits `need` in the range, and returns the part of the region that is
+    /// in a file which peers may map. The result stays true until the section ends.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why the key does not permit it.
     #[inline]
     pub fn check(
         &self,
-        _visit: &CopySection<'_>,
+        _section: &CopySection<'_>,
         key: u32,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
-        let slot = self.slot(key).ok_or(Fault::Key)?;
-        slot.check(pd, addr, len, need, |key| self.slot(key))?;
-        Ok(slot.run())
+        let entry = self.entry(key).ok_or(Fault::Key)?;
+        entry.check(pd, addr, len, need, |key| self.entry(key))?;
+        Ok(entry.run())
     }
 }

@@ -1,4 +1,4 @@
-//! What two connected processes share: two rings and a few words of each side.
+//! The shared memory of one connection: a ring for each direction, and the state of each end.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -14,40 +14,42 @@ use super::ready_bitmap_file::BitmapPlace;
 use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
 
-/// Where a side is in the life of a connection. What it says last.
+/// How far one end of a connection has got, as it reports in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum EndPhase {
     /// Not connected yet.
     Fresh = 0,
-    /// Its memory may be reached.
+    /// Connected. The peer may access the registered memory of this end.
     Open = 1,
-    /// It sends nothing more. What it has sent is to be received still.
+    /// Ended gracefully: this end sends nothing more, and the peer receives what is in the ring.
     Closed = 2,
-    /// It has ended the connection because something was wrong.
+    /// Ended by this end because of an error.
     Broken = 3,
-    /// Its consumer has ended the connection at once.
+    /// Ended at once by the consumer of this end.
     Aborted = 4,
 }
 
-/// The words of one side; it alone writes them, but for the bell.
+/// The state of one end. Only this end writes it, except for the doorbell, which the peer clears.
 #[repr(C, align(128))]
 pub(crate) struct EndState {
-    state: AtomicU32,
-    /// The protection domain of its queue pair.
+    /// The [`EndPhase`].
+    phase: AtomicU32,
+    /// The protection domain of this end's queue pair.
     pd: AtomicU32,
-    /// Where it wants to be marked.
-    slot: AtomicU32,
+    /// The [`BitmapPlace`] that the peer is to set after it has done something.
+    bitmap_place: AtomicU32,
+    /// Armed while this end sleeps.
     pub doorbell: Doorbell,
-    /// Its visits to the other side's memory.
-    pub visits: CopyGuard,
+    /// The copy section in which this end accesses the memory of the peer.
+    pub copy_guard: CopyGuard,
 }
 
 impl EndState {
-    /// What the side says of itself. Something else than a state is as good as broken.
+    /// The phase. A value that is no phase counts as [`EndPhase::Broken`].
     #[inline]
-    pub fn state(&self) -> EndPhase {
-        match self.state.load(Ordering::SeqCst) {
+    pub fn phase(&self) -> EndPhase {
+        match self.phase.load(Ordering::SeqCst) {
             0 => EndPhase::Fresh,
             1 => EndPhase::Open,
             2 => EndPhase::Closed,
@@ -56,82 +58,88 @@ impl EndState {
         }
     }
 
-    pub fn set_state(&self, state: EndPhase) {
-        self.state.store(state as u32, Ordering::SeqCst);
+    /// Reports the phase of this end.
+    pub fn set_phase(&self, phase: EndPhase) {
+        self.phase.store(phase as u32, Ordering::SeqCst);
     }
 
+    /// The protection domain of this end's queue pair.
     pub fn pd(&self) -> u32 {
         self.pd.load(Ordering::Relaxed)
     }
 
+    /// To be called before the phase is [`EndPhase::Open`].
     pub fn set_pd(&self, pd: u32) {
         self.pd.store(pd, Ordering::Relaxed);
     }
 
-    /// Where the other side is to mark, after a barrier, that it has done something.
+    /// The bit that the peer of this end is to set, after a barrier, when it has done something.
     #[inline]
-    pub fn slot(&self) -> BitmapPlace {
-        BitmapPlace(self.slot.load(Ordering::Acquire))
+    pub fn bitmap_place(&self) -> BitmapPlace {
+        BitmapPlace(self.bitmap_place.load(Ordering::Acquire))
     }
 
-    /// What was done before and not marked is to be looked at after this.
-    pub fn set_slot(&self, slot: BitmapPlace) {
-        self.slot.swap(slot.0, Ordering::SeqCst);
+    /// Events of before for which the peer has set no bit are found by a poll after this.
+    pub fn set_bitmap_place(&self, place: BitmapPlace) {
+        self.bitmap_place.swap(place.0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 }
 
-/// The shared memory of a connection. All zero is the beginning.
+/// The layout of the segment. All of it is zero at the beginning.
 #[repr(C)]
 struct Shared {
-    halves: [EndState; 2],
-    /// Each is filled by the side of its number.
+    /// The state of the initiator, and that of the responder.
+    ends: [EndState; 2],
+    /// The ring that the initiator fills, and the one that the responder fills.
     rings: [Ring; 2],
 }
 
+/// Size of the segment, in bytes.
 const LEN: usize = size_of::<Shared>().next_multiple_of(4096);
 
-/// One end of it.
+/// The segment of a connection, as one end uses it.
 pub(crate) struct SharedSegment {
-    /// What the pointers point into.
+    /// The mapping into which the pointers point.
     #[cfg_attr(not(test), expect(dead_code, reason = "held to stay mapped"))]
     memory: SharedMemory,
     ours: NonNull<EndState>,
     theirs: NonNull<EndState>,
-    out: NonNull<Ring>,
-    incoming: NonNull<Ring>,
+    tx_ring: NonNull<Ring>,
+    rx_ring: NonNull<Ring>,
     peer: Arc<Peer>,
-    /// The cell that is waited for, or [`NOTHING`], for a look without the lock of the queue
-    /// pair.
-    pub next: AtomicU64,
-    /// Where its bytes will be, if it has some.
-    pub next_bytes: AtomicU64,
-    /// A request waits for room, likewise.
-    pub blocked: AtomicBool,
-    /// The peer has been in our memory for longer than anybody waits.
-    pub given_up: AtomicBool,
+    /// Number of the next cell, or [`NO_CELL`] if none is expected: for a poll without
+    /// the lock of the queue pair.
+    pub next_cell: AtomicU64,
+    /// Where the data of that cell begins in the ring, if the cell has some: a count of bytes since
+    /// the beginning.
+    pub next_data: AtomicU64,
+    /// Whether a request waits for room in the ring: for a poll without the lock of the queue pair.
+    pub send_blocked: AtomicBool,
+    /// Whether the peer has been in one copy section for longer than a revocation waits.
+    pub peer_stuck: AtomicBool,
 }
 
-// SAFETY: all that the pointers point to is made for several threads, and is there as long as the
-// memory is.
+// SAFETY: all that the pointers point to may be used by several threads, and is mapped as long as
+// the mapping exists.
 unsafe impl Send for SharedSegment {}
 // SAFETY: as above.
 unsafe impl Sync for SharedSegment {}
 
-/// No cell.
-pub(crate) const NOTHING: u64 = u64::MAX;
+/// No cell is expected.
+pub(crate) const NO_CELL: u64 = u64::MAX;
 
-/// The memory of a connection whose peer is not known yet.
+/// The segment of a connection whose peer is not verified yet.
 pub(super) struct NewSegment(SharedMemory);
 
 impl NewSegment {
-    /// Makes the memory, and the file to be given to the peer.
+    /// Makes a segment, and returns the file to be sent to the peer.
     pub fn create() -> Result<(OwnedFd, NewSegment), Errno> {
         let (fd, memory) = SharedMemory::create(c"libdat-wire", LEN, Writers::All)?;
         Ok((fd, NewSegment(memory)))
     }
 
-    /// Of the file that a peer has given.
+    /// Maps the file that the peer has sent.
     pub fn open(fd: &OwnedFd) -> Result<NewSegment, Errno> {
         SharedMemory::open(fd, LEN, true).map(NewSegment)
     }
@@ -141,30 +149,30 @@ impl NewSegment {
         unsafe { self.0.as_ref() }
     }
 
-    /// Puts the end together. `side` is 0 for who connects, 1 for who accepts.
-    pub fn with(self, peer: Arc<Peer>, side: usize) -> Arc<SharedSegment> {
+    /// The segment as one end uses it. `end` is 0 for the initiator and 1 for the responder.
+    pub fn into_segment(self, peer: Arc<Peer>, end: usize) -> Arc<SharedSegment> {
         let shared = self.shared();
-        let (ours, theirs) = (&shared.halves[side], &shared.halves[1 - side]);
-        let (out, incoming) = (&shared.rings[side], &shared.rings[1 - side]);
+        let (ours, theirs) = (&shared.ends[end], &shared.ends[1 - end]);
+        let (tx_ring, rx_ring) = (&shared.rings[end], &shared.rings[1 - end]);
         Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
-            out: out.into(),
-            incoming: incoming.into(),
+            tx_ring: tx_ring.into(),
+            rx_ring: rx_ring.into(),
             memory: self.0,
             peer,
-            next: AtomicU64::new(NOTHING),
-            next_bytes: AtomicU64::new(0),
-            blocked: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
+            next_cell: AtomicU64::new(NO_CELL),
+            next_data: AtomicU64::new(0),
+            send_blocked: AtomicBool::new(false),
+            peer_stuck: AtomicBool::new(false),
         })
     }
 }
 
 #[cfg(test)]
 impl SharedSegment {
-    /// Overwrites all that is shared: with noise, or with noise in which some words are right.
-    pub fn scribble(&self, seed: u64) {
+    /// Overwrites the segment: with noise, or with noise in which some words are valid.
+    pub fn corrupt(&self, seed: u64) {
         // SAFETY: atomics, over the same memory.
         let words = unsafe { self.memory.as_slice::<AtomicU64>() };
         let mut state = seed;
@@ -176,7 +184,7 @@ impl SharedSegment {
             let small = (noise & 0xff) << 48 | (noise >> 8 & 3) << 32 | 1;
             word.store(
                 match seed % 4 {
-                    // A first cell, with kinds and lengths at random.
+                    // A first cell, with a random kind and length.
                     0 if i % 8 == 0 => small & 0x03ff_ffff_ffff_ffff,
                     1 if i % 8 == 0 => noise & 0x0303_ffff_0000_0000 | 1,
                     2 => noise & 0x3f,
@@ -185,50 +193,54 @@ impl SharedSegment {
                 Ordering::Relaxed,
             );
         }
-        // A visit that does not end is a matter of its own.
-        for half in [self.ours(), self.theirs()] {
-            drop(half.visits.enter(&mut 0));
+        // A copy section that does not end has a test of its own.
+        for end in [self.ours(), self.theirs()] {
+            drop(end.copy_guard.begin(&mut 0));
         }
     }
 }
 
 impl SharedSegment {
-    /// What is waited for from now on.
+    /// Sets what polls without the lock of the queue pair expect next.
     #[inline]
-    pub(crate) fn expect(&self, consumer: &Consumer) {
-        self.next.store(consumer.next(), Ordering::Relaxed);
-        self.next_bytes
-            .store(consumer.next_bytes(), Ordering::Relaxed);
+    pub(crate) fn set_next(&self, consumer: &Consumer) {
+        self.next_cell
+            .store(consumer.next_cell(), Ordering::Relaxed);
+        self.next_data
+            .store(consumer.next_data(), Ordering::Relaxed);
     }
 
+    /// The process at the other end.
     #[inline]
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
     }
 
+    /// The state of our end.
     #[inline]
     pub fn ours(&self) -> &EndState {
-        // SAFETY: in the memory, and only ever shared.
+        // SAFETY: inside the mapping, and only used by shared references.
         unsafe { self.ours.as_ref() }
     }
 
+    /// The state of the peer's end.
     #[inline]
     pub fn theirs(&self) -> &EndState {
         // SAFETY: as above.
         unsafe { self.theirs.as_ref() }
     }
 
-    /// The ring that we fill.
+    /// The ring that our end fills.
     #[inline]
-    pub(crate) fn out(&self) -> &Ring {
+    pub(crate) fn tx_ring(&self) -> &Ring {
         // SAFETY: as above.
-        unsafe { self.out.as_ref() }
+        unsafe { self.tx_ring.as_ref() }
     }
 
     /// The ring that the peer fills.
     #[inline]
-    pub(crate) fn incoming(&self) -> &Ring {
+    pub(crate) fn rx_ring(&self) -> &Ring {
         // SAFETY: as above.
-        unsafe { self.incoming.as_ref() }
+        unsafe { self.rx_ring.as_ref() }
     }
 }

@@ -1,9 +1,10 @@
-//! First looks into the memory of processes that are not known yet.
+//! Threads that read the challenge of a process that is not verified yet.
 //!
-//! Such a look may take as long as the process likes: what is at the address that it has told can
-//! be a page that its own program is to provide (a file of a file system in user space, or
-//! `userfaultfd(2)`), and the kernel waits for that. So none of the threads that serve
-//! connections looks itself, unless it is at a process that has proved before who it is.
+//! A read in the memory of another process may take as long as that process likes: the page at
+//! the address that it has sent can be one that its own program has to provide (by a file of a
+//! file system in user space, or by `userfaultfd(2)`), and the kernel waits for the page. So the
+//! threads that serve connections read only in processes that were verified before, and threads
+//! of their own read in others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,85 +13,88 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::peer::{MemoryProof, VerifiedPeer};
+use crate::device::fork::OwnerPid;
 use crate::device::threads;
 
-/// Threads that look at a time. Processes that hold up all of them keep others from sharing
-/// memory, and from nothing else.
-const THREADS: usize = 16;
+/// The most threads that read at a time. Processes that hold up all of them keep other processes
+/// from sharing memory, and from nothing else.
+const MAX_THREADS: usize = 16;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 struct Verifiers {
-    /// Looks that nobody has begun yet.
+    /// Reads that no thread has begun.
     jobs: VecDeque<Job>,
-    /// Threads that there are.
+    /// Number of threads that run.
     threads: usize,
-    /// Whose they are: a child has none.
-    pid: u32,
+    /// The process whose threads these are. A forked child has none.
+    owner: OwnerPid,
 }
 
 static VERIFIERS: Mutex<Verifiers> = Mutex::new(Verifiers {
     jobs: VecDeque::new(),
     threads: 0,
-    pid: 0,
+    owner: OwnerPid::NONE,
 });
 
-/// What a look has found, once it is over.
+/// A verification, and its result once that is known.
 pub(super) struct PendingProof(Arc<Mutex<Option<Result<VerifiedPeer, Errno>>>>);
 
 impl PendingProof {
-    /// Begins a look. If it is not over when this returns, `wake` is called when it is.
+    /// Starts a verification. If the result is not known when this returns, `wake` is called once
+    /// it is.
     ///
     /// # Errors
-    /// `EAGAIN` if there can be no thread for it.
+    /// `EAGAIN` if no thread can be started.
     pub fn new(
-        look: MemoryProof,
+        proof: MemoryProof,
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<PendingProof, Errno> {
-        if look.is_at_peer() {
-            return Ok(PendingProof(Arc::new(Mutex::new(Some(look.look())))));
+        if proof.is_of_known_peer() {
+            let result = proof.read_challenge();
+            return Ok(PendingProof(Arc::new(Mutex::new(Some(result)))));
         }
-        let found = Arc::<Mutex<_>>::default();
-        let result = Arc::downgrade(&found);
-        post(Box::new(move || {
-            // Somebody may have lost patience while this waited for its turn.
-            if result.strong_count() == 0 {
+        let pending = Arc::<Mutex<_>>::default();
+        let weak = Arc::downgrade(&pending);
+        queue(Box::new(move || {
+            // The attempt to connect may have timed out while this was queued.
+            if weak.strong_count() == 0 {
                 return;
             }
-            let reached = look.look();
-            if let Some(result) = result.upgrade() {
-                *result.lock() = Some(reached);
-                drop(result);
+            let result = proof.read_challenge();
+            if let Some(pending) = weak.upgrade() {
+                *pending.lock() = Some(result);
+                drop(pending);
                 wake();
             }
         }))?;
-        Ok(PendingProof(found))
+        Ok(PendingProof(pending))
     }
 
-    /// What was found; `None` as long as the look goes on.
+    /// Takes the result; `None` as long as it is not known.
     pub fn take(&self) -> Option<Result<VerifiedPeer, Errno>> {
         self.0.lock().take()
     }
 }
 
-/// Has a thread do that.
-fn post(job: Job) -> Result<(), Errno> {
-    let mut scouts = VERIFIERS.lock();
-    if scouts.pid != std::process::id() {
-        // The parent's jobs hold what is the parent's.
-        std::mem::forget(std::mem::take(&mut scouts.jobs));
-        scouts.threads = 0;
-        scouts.pid = std::process::id();
+/// Queues a job for the threads, and starts one more if there may be more.
+fn queue(job: Job) -> Result<(), Errno> {
+    let mut verifiers = VERIFIERS.lock();
+    if !verifiers.owner.is_current() {
+        // The jobs refer to objects of the parent: they must not be dropped here.
+        std::mem::forget(std::mem::take(&mut verifiers.jobs));
+        verifiers.threads = 0;
+        verifiers.owner = OwnerPid::current();
     }
-    scouts.jobs.push_back(job);
-    if scouts.threads < THREADS {
-        match threads::start("dat-scout", work) {
-            Ok(_) => scouts.threads += 1,
-            // Those that there are do it in time.
-            Err(_) if scouts.threads > 0 => {}
+    verifiers.jobs.push_back(job);
+    if verifiers.threads < MAX_THREADS {
+        match threads::start("dat-verify", run_jobs) {
+            Ok(_) => verifiers.threads += 1,
+            // The threads that run will take the job.
+            Err(_) if verifiers.threads > 0 => {}
             Err(_) => {
-                let job = scouts.jobs.pop_back();
-                drop(scouts);
+                let job = verifiers.jobs.pop_back();
+                drop(verifiers);
                 drop(job);
                 return Err(Errno::AGAIN);
             }
@@ -99,15 +103,15 @@ fn post(job: Job) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Does what there is to do.
-fn work() {
+/// Runs jobs until there are none.
+fn run_jobs() {
     loop {
-        let mut scouts = VERIFIERS.lock();
-        let Some(job) = scouts.jobs.pop_front() else {
-            scouts.threads -= 1;
+        let mut verifiers = VERIFIERS.lock();
+        let Some(job) = verifiers.jobs.pop_front() else {
+            verifiers.threads -= 1;
             return;
         };
-        drop(scouts);
+        drop(verifiers);
         job();
     }
 }

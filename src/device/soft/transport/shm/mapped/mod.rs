@@ -1,32 +1,44 @@
-//! Registered memory in a file, so that peers of this host reach it with loads and stores.
+//! Registered memory in a file, so that peers of this host access it with loads and stores.
 //!
-//! The kernel copies between two processes at a quarter of the speed of memory, and not below a
-//! microsecond. Memory that both have mapped has no such limits, but that of programs is
-//! private. So, if the entry of the adapter asks for it, a registration moves the whole pages
-//! inside its range to a file in memory that peers map, and the end of the last registration
-//! that touches them moves them back. The file is as large as the address space, and a byte is
-//! at the offset that is its address: there is nothing to allocate or to look up, and
-//! registrations overlap as they like. The parts of pages at the edges stay private, since what
-//! else is on those pages is not the registration's; they are reached as ever.
+//! The kernel copies between two processes at a quarter of the speed of memory, and needs a
+//! microsecond at least. Memory that both processes have mapped has no such limits, but the memory
+//! of programs is private. Therefore, if the parameters of the IA ask for it, a registration moves
+//! the whole pages of its range from private memory into a file, which peers map.
+//!
+//! # What moves where
+//!
+//! * The *memory file* is a `memfd` of this process ([`memfd`](super::memfd)), as large as the
+//!   address space. A byte is in the file at the offset that is its address: nothing has to be
+//!   allocated or looked up, and registrations may overlap. The file has only the pages that are
+//!   in it now; the rest is a hole.
+//! * A registration copies each whole page of its range to the file, and maps the file there
+//!   (`MAP_SHARED`) in place of the private page. The addresses and contents do not change for the
+//!   program. The parts of pages at both edges of the range stay private, because the rest of such
+//!   a page is not registered; peers copy from and to them by the kernel ([`cma`](super::cma)).
+//! * The end of the last registration of a page copies the page back to private memory, maps that
+//!   in place of the file, and frees the page of the file.
+//! * Peers get the descriptor of the file in the handshake, and map it
+//!   ([`peer_map`](super::peer_map)).
 //!
 //! # What the program does not notice
 //!
-//! *Other threads* may use the memory while it moves. They wait, for as long as a few megabytes
-//! take to be copied ([`userfault`], [`moves`]); also inside of the kernel, as in `read(2)` into
-//! the memory. That takes the right to have such waits: without it such a call would fail, so
-//! without it nothing moves. *Pages that the kernel has given to a device*, or to anybody else
-//! who does not look at the page tables, do not move into the file; the kernel knows.
-//! *A fork* gives the child its own copy ([`fork`]). *Mappings with a special property*, shared
-//! ones and files among them, do not move at all ([`proc_maps`]), and neither does anything of a
-//! process that has asynchronous I/O or devices under way that hold its memory.
+//! *Other threads* may use the memory while it moves. They wait, for as long as the copy of a few
+//! megabytes takes, also inside the kernel, as in `read(2)` into the memory. `userfaultfd(2)` makes
+//! them wait ([`userfault`], [`moves`]). Without the right to make threads wait inside the kernel
+//! nothing moves, since such a system call would fail. *Pages that the kernel has given to a
+//! device*, or to any other user that does not go through the page tables, do not move into the
+//! file; the kernel refuses it. *A fork* gives the child its own copy ([`fork`]). *Mappings with
+//! special properties*, shared mappings and mappings of files among them, do not move at all
+//! ([`proc_maps`]), and neither does any memory of a process that has asynchronous I/O or devices
+//! that hold its memory.
 //!
-//! # What it may notice
+//! # What the program may notice
 //!
-//! Registered memory is not private any more: `madvise(MADV_DONTNEED)` does not clear it, a
-//! child that is made without the handlers of `fork` does not have it, transparent huge pages
-//! are given up, and a thread that already waited on a process-shared futex in it waits under
-//! another name. And pages that were given to a device *after* they moved into the file move
-//! back without it noticing, since the kernel does not tell: direct I/O into registered memory
+//! Registered memory is not private any longer: `madvise(MADV_DONTNEED)` does not clear it, a child
+//! that is made without the handlers of `fork` does not have it, transparent huge pages are split,
+//! and a thread that already waited on a process-shared futex in the memory is not woken by later
+//! wakes. Pages that were given to a device *after* they moved into the file move back without
+//! the device noticing, since the kernel does not report that: direct I/O into registered memory
 //! has to be over when its last registration ends. This is why all of it is an option.
 
 pub(crate) mod fork;
@@ -40,27 +52,27 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub(crate) use self::registry::{enable, moves_are_over, settle, share};
+pub(crate) use self::registry::{enable, register, release, wait_for_moves};
 
-/// Bytes of the file: all addresses of programs.
+/// Size of the memory file, in bytes: the address space of a program.
 pub(super) const FILE_LEN: u64 = 1 << 47;
 
-/// Maps a window of the file of a peer; `map` says where it is.
-pub(super) fn add_view<E>(map: impl FnOnce() -> Result<Range<u64>, E>) -> Result<u64, E> {
-    let mut views = registry::VIEWS.lock();
-    let view = map()?;
-    views.insert(view.clone());
-    Ok(view.start)
+/// Maps an extent of a peer's file; `map` returns its addresses. Memory of a peer is not moved.
+pub(super) fn add_peer_extent<E>(map: impl FnOnce() -> Result<Range<u64>, E>) -> Result<u64, E> {
+    let mut extents = registry::PEER_EXTENTS.lock();
+    let extent = map()?;
+    extents.insert(extent.clone());
+    Ok(extent.start)
 }
 
-/// Unmaps it.
-pub(super) fn remove_view(view: &Range<u64>, unmap: impl FnOnce()) {
-    let mut views = registry::VIEWS.lock();
+/// Unmaps an extent of a peer's file.
+pub(super) fn remove_peer_extent(extent: &Range<u64>, unmap: impl FnOnce()) {
+    let mut extents = registry::PEER_EXTENTS.lock();
     unmap();
-    views.remove(view);
+    extents.remove(extent);
 }
 
-/// The file of this process, if it has one.
+/// The memory file of this process, if it has one.
 pub(crate) fn file() -> Option<Arc<OwnedFd>> {
-    registry::current().map(|arena| arena.file.clone())
+    registry::current().map(|memory| memory.file.clone())
 }

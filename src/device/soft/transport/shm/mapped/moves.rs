@@ -1,9 +1,15 @@
-//! Pages of the program from its private memory to the file, and back, while other threads use
-//! them.
+//! Moves pages of the program from private memory into the memory file, and back, while other
+//! threads use them.
 //!
-//! Between the first and the last step here the program's memory is missing or protected, and
-//! whoever needs it waits for us, so we must not wait for anybody: no lock, no allocation, no
-//! signal handler.
+//! Between the first step and the last one the pages are missing or write-protected, and a thread
+//! that uses them waits for this one. So this thread must not wait for any other meanwhile: it
+//! takes no lock, allocates nothing, and runs no signal handler.
+//!
+//! Into the file: the page-table entries of the private pages move to a range aside
+//! (`UFFDIO_MOVE`), where this thread alone finds them; it copies their contents to the file, and
+//! a mapping of the file takes their place (`mremap`). Out of the file: the mapping of the file is
+//! write-protected (`UFFDIO_WRITEPROTECT`), the contents of the file are read into private memory,
+//! and that takes the place of the mapping.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -14,15 +20,18 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::proc_maps::Vma;
-use super::userfault::{Faults, Mode};
+use super::userfault::{FaultMode, UserFaults};
 use crate::signals::Quiet;
 
-/// Bytes that move at once: for so long others wait, and so much memory is needed twice.
+/// Bytes that move at once. It limits how long other threads wait, and how much memory is needed
+/// twice.
 pub(crate) const STEP: u64 = 4 << 20;
 
-/// Memory of ours, which may take the place of the program's.
-pub(super) struct Space {
+/// A mapping of ours that may take the place of one of the program. The drop unmaps it.
+pub(super) struct Mapping {
+    /// Address of the first byte.
     at: *mut libc::c_void,
+    /// Size in bytes.
     len: usize,
 }
 
@@ -35,26 +44,26 @@ fn pointer(at: u64) -> *mut libc::c_void {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-impl Space {
-    /// Private memory, all of it there.
-    pub fn private(len: usize) -> Result<Space, Errno> {
-        let space = Space::reserve(len)?;
-        space.advise(Advice::LinuxPopulateWrite)?;
-        Ok(space)
+impl Mapping {
+    /// Private memory with all its pages allocated.
+    pub fn populated(len: usize) -> Result<Mapping, Errno> {
+        let mapping = Mapping::reserve(len)?;
+        mapping.advise(Advice::LinuxPopulateWrite)?;
+        Ok(mapping)
     }
 
-    /// The same, with nothing there yet.
-    fn reserve(len: usize) -> Result<Space, Errno> {
+    /// Private memory without pages.
+    fn reserve(len: usize) -> Result<Mapping, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe { rustix::mm::mmap_anonymous(null, len, protection, MapFlags::PRIVATE) }?;
-        Ok(Space { at, len })
+        Ok(Mapping { at, len })
     }
 
-    /// A part of the file, all of it there. A child that is made behind our back (without the
-    /// handlers of `fork`) shall not share it, but miss it.
-    fn of_file(file: BorrowedFd<'_>, part: &Range<u64>) -> Result<Space, Errno> {
+    /// A part of the file with all its pages allocated. A child that is made without the handlers of
+    /// `fork` does not inherit the mapping, so that it does not share the memory.
+    fn of_file(file: BorrowedFd<'_>, part: &Range<u64>) -> Result<Mapping, Errno> {
         let mode = FallocateFlags::empty();
         rustix::fs::fallocate(file, mode, part.start, size(part) as u64)?;
         // SAFETY: as above.
@@ -68,13 +77,13 @@ impl Space {
                 part.start,
             )
         }?;
-        let space = Space {
+        let mapping = Mapping {
             at,
             len: size(part),
         };
-        space.advise(Advice::LinuxDontFork)?;
-        space.advise(Advice::LinuxPopulateWrite)?;
-        Ok(space)
+        mapping.advise(Advice::LinuxDontFork)?;
+        mapping.advise(Advice::LinuxPopulateWrite)?;
+        Ok(mapping)
     }
 
     fn advise(&self, advice: Advice) -> Result<(), Errno> {
@@ -87,7 +96,7 @@ impl Space {
         start..start + self.len as u64
     }
 
-    /// Fills it with what the file has from `offset` on.
+    /// Fills the mapping with the contents of the file from `offset` on.
     pub fn read(&mut self, file: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
         let mut done = 0;
         while done < self.len {
@@ -108,8 +117,8 @@ impl Space {
         Ok(())
     }
 
-    /// Allows what a mapping of the program does.
-    pub fn permit(&self, like: &Vma) -> Result<(), Errno> {
+    /// Sets the protection to that of a mapping of the program.
+    pub fn protect_like(&self, like: &Vma) -> Result<(), Errno> {
         let mut protection = MprotectFlags::empty();
         protection.set(MprotectFlags::READ, like.read);
         protection.set(MprotectFlags::WRITE, like.write);
@@ -118,13 +127,13 @@ impl Space {
         unsafe { rustix::mm::mprotect(self.at, self.len, protection) }
     }
 
-    /// Takes the place of what is at `to`, at one stroke.
+    /// Moves the mapping to the address `to`, in place of what is mapped there, in one atomic step.
     ///
     /// # Safety
-    /// The program finds there what it should.
-    pub unsafe fn place(self, to: u64) -> Result<(), (Errno, Space)> {
+    /// The mapping has the contents that the program expects there.
+    pub unsafe fn move_to(self, to: u64) -> Result<(), (Errno, Mapping)> {
         let flags = MremapFlags::MAYMOVE;
-        // SAFETY: our own mapping moves; what was there before is the caller's matter.
+        // SAFETY: our own mapping moves; the caller answers for the one that it replaces.
         let moved =
             unsafe { rustix::mm::mremap_fixed(self.at, self.len, self.len, flags, pointer(to)) };
         match moved {
@@ -137,38 +146,38 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.at, self.len) };
     }
 }
 
-/// Moves private pages, which lie in one mapping, into the file.
+/// Moves private pages, all of one mapping, into the file.
 ///
 /// # Errors
-/// They are where they were.
-pub(super) fn into_file(
-    faults: &Faults,
+/// The pages are private as before.
+pub(super) fn move_into_file(
+    faults: &UserFaults,
     file: BorrowedFd<'_>,
     pages: &Range<u64>,
 ) -> Result<(), Errno> {
-    let aside = Space::reserve(size(pages))?;
-    let new = Space::of_file(file, pages)?;
-    faults.watch(&aside.range(), Mode::Missing)?;
-    faults.watch(pages, Mode::Missing)?;
-    // A child that is made behind our back at this moment would have zeros there.
-    inherit(pages, false);
-    // A handler could touch what waits for us.
+    let aside = Mapping::reserve(size(pages))?;
+    let new = Mapping::of_file(file, pages)?;
+    faults.register(&aside.range(), FaultMode::Missing)?;
+    faults.register(pages, FaultMode::Missing)?;
+    // A child that is made without the handlers of `fork` at this moment would have zeros there.
+    set_inherited(pages, false);
+    // A signal handler could wait for the pages.
     let quiet = Quiet::begin();
-    // SAFETY: whoever touches them waits until they are back, or in the file.
-    let (taken, result) = unsafe { faults.take(pages, aside.range().start) };
+    // SAFETY: a thread that uses the pages waits until they are back, or in the file.
+    let (taken, result) = unsafe { faults.move_pages(pages, aside.range().start) };
     let result = match result {
         Ok(()) => {
             // SAFETY: two mappings of ours of that size.
             unsafe { std::ptr::copy_nonoverlapping(aside.at.cast::<u8>(), new.at.cast(), new.len) };
-            // SAFETY: with the same bytes in it.
-            match unsafe { new.place(pages.start) } {
+            // SAFETY: it has the same contents.
+            match unsafe { new.move_to(pages.start) } {
                 Ok(()) => Ok(()),
                 Err((error, _new)) => {
                     put_back(aside, pages.start, taken);
@@ -182,17 +191,17 @@ pub(super) fn into_file(
         }
     };
     if result.is_err() {
-        inherit(pages, true);
-        faults.release(pages);
+        set_inherited(pages, true);
+        faults.unregister(pages);
     }
     faults.wake(pages);
     drop(quiet);
     result
 }
 
-/// Whether children have the pages that are there now.
-fn inherit(pages: &Range<u64>, yes: bool) {
-    let advice = if yes {
+/// Sets whether a child inherits the mapping of these pages.
+fn set_inherited(pages: &Range<u64>, inherited: bool) {
+    let advice = if inherited {
         Advice::LinuxDoFork
     } else {
         Advice::LinuxDontFork
@@ -201,61 +210,61 @@ fn inherit(pages: &Range<u64>, yes: bool) {
     let _ = unsafe { rustix::mm::madvise(pointer(pages.start), size(pages), advice) };
 }
 
-/// The pages that were taken return.
-fn put_back(aside: Space, to: u64, taken: u64) {
+/// Moves the first `taken` bytes of pages back to the address `to`.
+fn put_back(aside: Mapping, to: u64, taken: u64) {
     if taken == 0 {
         return;
     }
-    let rest = Space {
+    let rest = Mapping {
         at: aside.at.wrapping_byte_add(taken as usize),
         len: aside.len - taken as usize,
     };
-    let mut taken = Space {
+    let mut taken = Mapping {
         at: aside.at,
         len: taken as usize,
     };
     std::mem::forget(aside);
     for _ in 0..1000 {
-        // SAFETY: the pages that were there.
-        match unsafe { taken.place(to) } {
+        // SAFETY: the pages that were there before.
+        match unsafe { taken.move_to(to) } {
             Ok(()) => {
                 if rest.len == 0 {
                     std::mem::forget(rest);
                 }
                 return;
             }
-            // The kernel has no memory for a few words; that passes.
+            // The kernel has no memory for a data structure. That is temporary.
             Err((_, back)) => taken = back,
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    // The program's memory is not where it belongs: it must not go on without.
+    // The program must not go on without its memory.
     std::process::abort();
 }
 
-/// Makes pages private again that are mapped at `at`, of a mapping like `vma`, with what the
-/// file has from `offset` on.
+/// Makes the pages at `at`, which are the file's from `offset` on in the mapping `vma`, private
+/// again.
 ///
 /// # Errors
-/// They are still those of the file.
-pub(super) fn out_of_file(
-    faults: &Faults,
+/// The pages are still those of the file.
+pub(super) fn move_out_of_file(
+    faults: &UserFaults,
     file: BorrowedFd<'_>,
     (at, offset): (Range<u64>, u64),
     vma: &Vma,
 ) -> Result<(), Errno> {
-    let mut new = Space::private(size(&at))?;
-    faults.watch(&at, Mode::Protected)?;
-    // A handler could touch what waits for us.
+    let mut new = Mapping::populated(size(&at))?;
+    faults.register(&at, FaultMode::WriteProtected)?;
+    // A signal handler could wait for the pages.
     let quiet = Quiet::begin();
     let result = faults
-        .protect(&at)
+        .write_protect(&at)
         .and_then(|()| new.read(file, offset))
-        .and_then(|()| new.permit(vma))
-        // SAFETY: with the same bytes in it, which nobody could change.
-        .and_then(|()| unsafe { new.place(at.start) }.map_err(|(error, _new)| error));
+        .and_then(|()| new.protect_like(vma))
+        // SAFETY: it has the same contents, which no thread of this process could change meanwhile.
+        .and_then(|()| unsafe { new.move_to(at.start) }.map_err(|(error, _new)| error));
     if result.is_err() {
-        faults.release(&at);
+        faults.unregister(&at);
     }
     faults.wake(&at);
     drop(quiet);

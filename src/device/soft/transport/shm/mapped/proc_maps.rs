@@ -1,50 +1,55 @@
-//! What is mapped in this process, as the kernel tells it.
+//! The mappings of this process, from `/proc/self/maps` and `/proc/self/smaps` (`proc(5)`).
 
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::ops::Range;
 
-/// A mapping.
+/// A mapping: a "virtual memory area" of the kernel.
 pub(crate) struct Vma {
-    /// Its addresses.
+    /// The addresses of the mapping.
     pub at: Range<u64>,
+    /// Whether it may be read.
     pub read: bool,
+    /// Whether it may be written.
     pub write: bool,
+    /// Whether it may be executed.
     pub execute: bool,
+    /// Whether it is `MAP_SHARED`.
     shared: bool,
-    /// Of the first byte in the file.
+    /// Offset of its first byte in the file, in bytes.
     pub offset: u64,
-    /// Device and number of the file; zeros if there is none.
+    /// Major and minor device number and inode number of the file; zeros if it is of no file.
     pub file: (u32, u32, u64),
-    /// Nothing is special about it: see [`PLAIN`]. Only told in detail.
-    ordinary: bool,
+    /// Whether it has only flags of [`PLAIN_FLAGS`] and no protection key. Known from `smaps` only.
+    plain_flags: bool,
 }
 
-/// Flags of mappings that other memory, put in their place, can do without: may be read, written
-/// or executed, is counted or not, was written to.
-const PLAIN: [&str; 8] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd"];
+/// The `VmFlags` that need not be kept when other memory takes the place of a mapping: those of the
+/// protection, of the accounting, and of soft-dirty pages.
+const PLAIN_FLAGS: [&str; 8] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd"];
 
 impl Vma {
-    /// Memory of the process's own as programs usually have it, which may be read and written.
+    /// Whether it is usual private memory of a program, which may be read and written.
     pub fn is_plain(&self) -> bool {
         self.file.2 == 0
             && self.read
             && self.write
             && !self.execute
             && !self.shared
-            && self.ordinary
+            && self.plain_flags
     }
 
-    /// A mapping that others have, too, which may be read and written.
+    /// Whether it is a shared mapping that may be read and written.
     pub fn is_shared(&self) -> bool {
         self.shared && self.read && self.write
     }
 
-    /// The part of a file that is here.
-    pub fn of_file(&self) -> Range<u64> {
+    /// The offsets in the file that it maps.
+    pub fn file_range(&self) -> Range<u64> {
         self.offset..self.offset.saturating_add(self.at.end - self.at.start)
     }
 
+    /// Parses a line of `maps`. Returns the mapping and the name of its file.
     fn parse(line: &str) -> Option<(Vma, &str)> {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -62,50 +67,51 @@ impl Vma {
             shared: has('s'),
             offset: hex(offset)?,
             file: (hex(major)? as u32, hex(minor)? as u32, inode),
-            ordinary: false,
+            plain_flags: false,
         };
         Some((vma, words.next().unwrap_or("")))
     }
 }
 
-/// All mappings, in order.
-pub(crate) struct Maps {
+/// All mappings of the process.
+pub(crate) struct ProcMaps {
+    /// The mappings, in the order of their addresses.
     pub all: Vec<Vma>,
-    /// Some belong to I/O that the kernel does on its own.
-    pub asynchronous: bool,
+    /// Whether the process has queues of asynchronous I/O (AIO or io_uring).
+    pub has_async_io: bool,
 }
 
-impl Maps {
-    /// Where things are, from a file that is `/proc/self/maps`.
-    pub fn read(mut file: &File) -> std::io::Result<Maps> {
+impl ProcMaps {
+    /// Reads the mappings without their flags from an open file `/proc/self/maps`.
+    pub fn read(mut file: &File) -> std::io::Result<ProcMaps> {
         let mut text = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut text)?;
-        Ok(Maps::parse(&text))
+        Ok(ProcMaps::parse(&text))
     }
 
-    /// The same, and what is special about them.
-    pub fn read_in_detail() -> std::io::Result<Maps> {
-        std::fs::read("/proc/self/smaps").map(|text| Maps::parse(&text))
+    /// Reads the mappings with their flags from `/proc/self/smaps`.
+    pub fn read_smaps() -> std::io::Result<ProcMaps> {
+        std::fs::read("/proc/self/smaps").map(|text| ProcMaps::parse(&text))
     }
 
-    fn parse(text: &[u8]) -> Maps {
-        let mut maps = Maps {
+    fn parse(text: &[u8]) -> ProcMaps {
+        let mut maps = ProcMaps {
             all: Vec::new(),
-            asynchronous: false,
+            has_async_io: false,
         };
         let mut protected = false;
         for line in String::from_utf8_lossy(text).lines() {
             if let Some(flags) = line.strip_prefix("VmFlags:") {
                 if let Some(last) = maps.all.last_mut() {
-                    let plain = |flag: &str| PLAIN.contains(&flag);
-                    last.ordinary = !protected && flags.split_ascii_whitespace().all(plain);
+                    let plain = |flag: &str| PLAIN_FLAGS.contains(&flag);
+                    last.plain_flags = !protected && flags.split_ascii_whitespace().all(plain);
                 }
             } else if let Some(key) = line.strip_prefix("ProtectionKey:") {
                 protected = key.trim() != "0";
             } else if let Some((vma, name)) = Vma::parse(line) {
                 protected = false;
-                maps.asynchronous |= name == "/[aio]" || name.contains("[io_uring]");
+                maps.has_async_io |= name == "/[aio]" || name.contains("[io_uring]");
                 maps.all.push(vma);
             }
         }
@@ -134,44 +140,47 @@ VmFlags: rd wr mr mw me gd ac
 ";
 
     #[test]
-    fn what_is_plain() {
-        let maps = Maps::parse(TEXT);
+    fn plain_mappings() {
+        let maps = ProcMaps::parse(TEXT);
         let plain: Vec<bool> = maps.all.iter().map(Vma::is_plain).collect();
         assert_eq!(plain, [true, false, false, false, false]);
         let file = &maps.all[3];
-        assert!(file.is_shared() && !maps.asynchronous);
+        assert!(file.is_shared() && !maps.has_async_io);
         assert_eq!(file.file, (0, 0x1f, 129464));
-        assert_eq!(file.of_file(), 0x7f99_0000_0000..0x7f9a_0000_0000);
-        assert!(Maps::parse(b"7f00-7f10 rw-s 00000000 00:0f 3 /[aio] (deleted)").asynchronous);
+        assert_eq!(file.file_range(), 0x7f99_0000_0000..0x7f9a_0000_0000);
+        assert!(ProcMaps::parse(b"7f00-7f10 rw-s 00000000 00:0f 3 /[aio] (deleted)").has_async_io);
     }
 
     #[test]
-    fn our_own() {
-        let (local, detail) = (0u8, Maps::read_in_detail().unwrap());
+    fn mappings_of_this_process() {
+        let (local, detail) = (0u8, ProcMaps::read_smaps().unwrap());
         let holds = |vma: &&Vma| vma.at.contains(&(std::ptr::from_ref(&local) as u64));
         let own = detail.all.iter().find(holds).unwrap();
         assert!(own.read && own.write);
         let file = File::open("/proc/self/maps").unwrap();
         for _ in 0..2 {
-            let maps = Maps::read(&file).unwrap();
-            assert!(maps.all.iter().any(|locked| holds(&locked)));
+            let maps = ProcMaps::read(&file).unwrap();
+            assert!(maps.all.iter().any(|vma| holds(&vma)));
         }
-        let (heap, code) = (vec![0u8; 1 << 20], our_own as *const () as u64);
+        let (heap, code) = (
+            vec![0u8; 1 << 20],
+            mappings_of_this_process as *const () as u64,
+        );
         let heap = heap.as_ptr() as u64;
         let plain = |at| {
             detail
                 .all
                 .iter()
-                .any(|locked| locked.at.contains(&at) && locked.is_plain())
+                .any(|vma| vma.at.contains(&at) && vma.is_plain())
         };
-        // The vector came after the list, the code did not change since.
+        // The vector was allocated after the mappings were read.
         assert!(!plain(code));
-        let again = Maps::read_in_detail().unwrap();
+        let again = ProcMaps::read_smaps().unwrap();
         assert!(
             again
                 .all
                 .iter()
-                .any(|locked| locked.at.contains(&heap) && locked.is_plain())
+                .any(|vma| vma.at.contains(&heap) && vma.is_plain())
         );
     }
 }

@@ -1,19 +1,19 @@
-//! Sets of addresses, as ranges that neither touch nor overlap.
+//! A set of addresses.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// See the module.
+/// A set of addresses: the start and end of ranges that neither touch nor overlap.
 #[derive(Default)]
-pub(crate) struct Ranges(BTreeMap<u64, u64>);
+pub(crate) struct RangeSet(BTreeMap<u64, u64>);
 
-impl Ranges {
-    /// Of nothing.
-    pub const fn new() -> Ranges {
-        Ranges(BTreeMap::new())
+impl RangeSet {
+    /// The empty set.
+    pub const fn new() -> RangeSet {
+        RangeSet(BTreeMap::new())
     }
 
-    /// Adds a range.
+    /// Adds the addresses of a range.
     pub fn insert(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;
         while let Some((&from, &to)) = self.0.range(..=end).next_back()
@@ -28,9 +28,9 @@ impl Ranges {
         }
     }
 
-    /// Takes a range away.
+    /// Removes the addresses of a range.
     pub fn remove(&mut self, range: &Range<u64>) {
-        for part in self.within(range) {
+        for part in self.intersection(range) {
             let found = self.0.range(..=part.start).next_back();
             let Some((&from, &to)) = found else {
                 continue;
@@ -45,8 +45,8 @@ impl Ranges {
         }
     }
 
-    /// What it has of a range.
-    pub fn within(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+    /// The parts of a range that are in the set, in their order.
+    pub fn intersection(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<_> = self
             .0
             .range(..range.end)
@@ -58,24 +58,24 @@ impl Ranges {
         found
     }
 
-    /// Whether it has all of a range.
+    /// Whether all addresses of a range are in the set.
     pub fn contains(&self, range: &Range<u64>) -> bool {
-        self.within(range) == [range.clone()]
+        self.intersection(range) == [range.clone()]
     }
 
-    /// Whether it has nothing of a range.
-    pub fn misses(&self, range: &Range<u64>) -> bool {
-        self.within(range).is_empty()
+    /// Whether no address of a range is in the set.
+    pub fn is_disjoint(&self, range: &Range<u64>) -> bool {
+        self.intersection(range).is_empty()
     }
 
-    /// Whether it has nothing at all.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of it.
+    /// All ranges, in their order.
     pub fn all(&self) -> Vec<Range<u64>> {
-        self.within(&(0..u64::MAX))
+        self.intersection(&(0..u64::MAX))
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_a_set_of_numbers() {
+    fn behaves_as_a_set_of_numbers() {
         let mut state = 1u64;
         let mut random = move |below: u64| {
             state = state
@@ -92,7 +92,7 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
-        let (mut ranges, mut numbers) = (Ranges::default(), [false; 64]);
+        let (mut ranges, mut numbers) = (RangeSet::default(), [false; 64]);
         for _ in 0..20_000 {
             let start = random(64);
             let range = start..start + random(65 - start);
@@ -115,7 +115,7 @@ mod tests {
             let probe = start..start + 1 + random(64 - start);
             let slots = &numbers[probe.start as usize..probe.end as usize];
             assert_eq!(ranges.contains(&probe), slots.iter().all(|&b| b));
-            assert_eq!(ranges.misses(&probe), !slots.iter().any(|&b| b));
+            assert_eq!(ranges.is_disjoint(&probe), !slots.iter().any(|&b| b));
         }
     }
 }

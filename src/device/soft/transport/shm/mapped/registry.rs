@@ -1,4 +1,5 @@
-//! What of this process is in its file, and the decision what comes in and goes out.
+//! The memory file of this process: which pages are in it, which ones a registration moves in, and
+//! which ones move out when it ends.
 
 use std::fs::File;
 use std::ops::Range;
@@ -14,146 +15,154 @@ use rustix::process::{Resource, getrlimit};
 use super::FILE_LEN;
 use super::fork::{self, Copies};
 use super::moves::{self, STEP, size};
-use super::proc_maps::{Maps, Vma};
-use super::range_set::Ranges;
-use super::userfault::Faults;
+use super::proc_maps::{ProcMaps, Vma};
+use super::range_set::RangeSet;
+use super::userfault::UserFaults;
+use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::memfd;
 
-/// That of this process, or of the one it was forked from.
-pub(super) static ARENA: OnceLock<Arena> = OnceLock::new();
+/// The memory file of this process, or of the one from which it was forked.
+pub(super) static MEMORY_FILE: OnceLock<MemoryFile> = OnceLock::new();
 
-/// Where this process has mapped files of peers ([`mirror`](crate::device::soft::transport::shm::peer_map)),
-/// one of which may be itself: that is not memory of the program.
-pub(super) static VIEWS: Mutex<Ranges> = Mutex::new(Ranges::new());
+/// Where this process has mapped memory files of peers
+/// ([`peer_map`](crate::device::soft::transport::shm::peer_map)). This process may be its own peer,
+/// and these mappings of the file are not memory of the program.
+pub(super) static PEER_EXTENTS: Mutex<RangeSet> = Mutex::new(RangeSet::new());
 
-/// The file and what is in it. All descriptors are made at the beginning: memory has to move back
-/// when there are no more to be had, too.
-pub(crate) struct Arena {
+/// The memory file. All descriptors are opened at the beginning, because memory has to move back
+/// even when the process has no descriptors left.
+pub(crate) struct MemoryFile {
+    /// The file.
     pub file: Arc<OwnedFd>,
-    faults: Faults,
-    /// What is mapped, as the kernel tells it.
+    /// Makes threads wait while memory moves.
+    faults: UserFaults,
+    /// `/proc/self/maps`.
     maps: File,
-    /// Device and number of the file.
-    name: (u32, u32, u64),
-    pid: u32,
-    pub state: Mutex<State>,
+    /// Major and minor device number and inode number of the file.
+    id: (u32, u32, u64),
+    /// The process that has made the file.
+    owner: OwnerPid,
+    /// Memory moves only under this lock.
+    pub state: Mutex<FileState>,
 }
 
-/// Who holds the lock of it may move memory.
+/// What changes when memory moves.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct FileState {
     /// Addresses whose bytes are in the file.
-    pub runs: Ranges,
-    /// For a child that is being made.
+    pub in_file: RangeSet,
+    /// The copies for a child while it is being forked.
     pub copies: Copies,
 }
 
-/// Memory is registered in files from now on, by those who ask for it.
+/// Makes the memory file, if there is none. Then [`register`] moves memory into it.
 ///
 /// # Errors
-/// Why that cannot be.
+/// The reason, in words for the user, why memory cannot move.
 pub(crate) fn enable() -> Result<(), String> {
-    if ARENA.get().is_some() {
+    if MEMORY_FILE.get().is_some() {
         return match current() {
             Some(_) => Ok(()),
-            None => Err("this is a forked child".into()),
+            None => Err("this is a forked child of a process that shares memory".into()),
         };
     }
-    // The kernel would refuse the file as well, but not say why.
+    // The kernel would refuse the file too, but for no reason that a user could find.
     if getrlimit(Resource::Fsize)
         .current
         .is_some_and(|limit| limit < FILE_LEN)
     {
         return Err("the size of files is limited (RLIMIT_FSIZE)".into());
     }
-    let faults = Faults::open().map_err(|error| match error {
+    let faults = UserFaults::open().map_err(|error| match error {
         Errno::PERM | Errno::ACCESS => "userfaultfd is not permitted: see dat.conf(5)".to_string(),
         error => format!("userfaultfd of Linux 6.8 is needed: {error}"),
     })?;
-    let arena = Arena::new(faults).map_err(|error| format!("no file for it: {error}"))?;
+    let memory = MemoryFile::new(faults).map_err(|error| format!("no file for it: {error}"))?;
     fork::install();
-    // Another thread may have been faster.
-    let _ = ARENA.set(arena);
+    // Another thread may have been faster: its file is used then.
+    let _ = MEMORY_FILE.set(memory);
     Ok(())
 }
 
-/// The one of this process.
-pub(crate) fn current() -> Option<&'static Arena> {
-    ARENA.get().filter(|arena| arena.is_ours())
+/// The memory file of this process, if it has one.
+pub(crate) fn current() -> Option<&'static MemoryFile> {
+    MEMORY_FILE.get().filter(|memory| memory.is_ours())
 }
 
-/// Moves what can be moved of a range that is to be registered, and registers it: `register` is
-/// told what peers may map.
-pub(crate) fn share<R>(
+/// Moves the pages of a range that is to be registered into the file, if that is possible, and
+/// calls `register` with the range that peers may map. If `register` fails the pages move back.
+pub(crate) fn register<R>(
     addr: u64,
     len: u64,
     register: impl FnOnce(MappedRange) -> Option<R>,
 ) -> Option<R> {
-    let Some(arena) = current() else {
+    let Some(memory) = current() else {
         return register(MappedRange::default());
     };
-    let mut state = arena.state.lock();
-    let run = match arena.take_in(&mut state, whole_pages(addr, len)) {
-        Ok(run) => run,
+    let mut state = memory.state.lock();
+    let mapped = match memory.move_in(&mut state, whole_pages(addr, len)) {
+        Ok(mapped) => mapped,
         Err(why) => {
             log::info!("registered memory stays private: {why}");
             MappedRange::default()
         }
     };
-    let region = register(run);
+    let region = register(mapped);
     if region.is_none() {
-        arena.give_up(&mut state, &touched_pages(addr, len));
+        memory.move_out_unregistered(&mut state, &touched_pages(addr, len));
     }
     region
 }
 
-/// A region was registered, without [`share`]. Before anybody learns its key, moves that do not
-/// know of it are over.
-pub(crate) fn moves_are_over() {
+/// To be called after a region was registered without [`register`], before its key is used: waits
+/// for moves that began before the region was registered.
+pub(crate) fn wait_for_moves() {
     fence(Ordering::SeqCst);
-    if let Some(arena) = current() {
-        drop(arena.state.lock());
+    if let Some(memory) = current() {
+        drop(memory.state.lock());
     }
 }
 
-/// A region is not registered any more: what nobody else has registered moves back.
-pub(crate) fn settle(addr: u64, len: u64) {
-    if let Some(arena) = current() {
-        arena.give_up(&mut arena.state.lock(), &touched_pages(addr, len));
+/// To be called after a region was deregistered: pages that are in no other region move back.
+pub(crate) fn release(addr: u64, len: u64) {
+    if let Some(memory) = current() {
+        memory.move_out_unregistered(&mut memory.state.lock(), &touched_pages(addr, len));
     }
 }
 
-fn page() -> u64 {
+/// Size of a page, in bytes.
+fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// The pages of which a range has anything.
+/// The pages of which at least one byte is in the range.
 fn touched_pages(addr: u64, len: u64) -> Range<u64> {
-    let mask = page() - 1;
+    let mask = page_size() - 1;
     let end = addr.saturating_add(len).saturating_add(mask) & !mask;
     if len == 0 { 0..0 } else { addr & !mask..end }
 }
 
-/// The pages of which it has everything.
+/// The pages of which all bytes are in the range.
 fn whole_pages(addr: u64, len: u64) -> Range<u64> {
-    let mask = page() - 1;
+    let mask = page_size() - 1;
     let start = addr.saturating_add(mask) & !mask;
     start..(addr.saturating_add(len) & !mask).max(start)
 }
 
-/// Parts that move at once.
+/// The parts of a range that move at once.
 fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let cut = move |start: &u64| start.checked_add(STEP).filter(|next| *next < range.end);
     std::iter::successors(Some(range.start), cut)
         .map(move |start| start..(start + STEP).min(range.end))
 }
 
-/// Whether this thread needs the memory in order to go on: its stack, or what belongs to it.
-fn is_needed_here(pages: &Range<u64>) -> bool {
+/// Whether the pages are of the stack of this thread, or of its thread-local memory, which the
+/// thread uses while it moves memory.
+fn is_used_by_this_thread(pages: &Range<u64>) -> bool {
     let local = 0u8;
-    // SAFETY: always works.
+    // SAFETY: may be called at any time.
     let errno = unsafe { libc::__errno_location() }.expose_provenance();
     let stack = std::ptr::from_ref(&local).expose_provenance();
     [stack, errno]
@@ -161,71 +170,72 @@ fn is_needed_here(pages: &Range<u64>) -> bool {
         .any(|at| pages.contains(&(*at as u64)))
 }
 
-/// Whether the kernel holds memory of this process for devices.
-fn is_held() -> bool {
+/// Whether memory of this process is pinned for devices.
+fn has_pinned_memory() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
     pinned.is_none_or(|kilobytes| !kilobytes.trim_start().starts_with("0 "))
 }
 
-impl Arena {
-    fn new(faults: Faults) -> std::io::Result<Arena> {
+impl MemoryFile {
+    fn new(faults: UserFaults) -> std::io::Result<MemoryFile> {
         let file = memfd::file(c"libdat-memory", FILE_LEN)?;
         let stat = rustix::fs::fstat(&file)?;
         let (major, minor) = (
             rustix::fs::major(stat.st_dev),
             rustix::fs::minor(stat.st_dev),
         );
-        Ok(Arena {
+        Ok(MemoryFile {
             file: Arc::new(file),
             faults,
             maps: File::open("/proc/self/maps")?,
-            name: (major, minor, stat.st_ino),
-            pid: std::process::id(),
+            id: (major, minor, stat.st_ino),
+            owner: OwnerPid::current(),
             state: Mutex::default(),
         })
     }
 
-    /// Not the parent's.
+    /// False in a forked child.
     pub fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
+        self.owner.is_current()
     }
 
     /// Whether a mapping is one of the file.
     fn is_of_file(&self, vma: &Vma) -> bool {
-        vma.file == self.name
+        vma.file == self.id
     }
 
-    /// Where the program has the file, which may have moved mappings or removed them.
+    /// The mappings of the file that are memory of the program, which may have moved mappings or
+    /// removed them.
     pub fn mappings(&self) -> std::io::Result<Vec<Vma>> {
-        // No view comes or goes meanwhile.
-        let views = VIEWS.lock();
-        let mut all = Maps::read(&self.maps)?.all;
-        all.retain(|vma| self.is_of_file(vma) && views.misses(&vma.at));
+        // No extent is mapped or unmapped meanwhile.
+        let extents = PEER_EXTENTS.lock();
+        let mut all = ProcMaps::read(&self.maps)?.all;
+        all.retain(|vma| self.is_of_file(vma) && extents.is_disjoint(&vma.at));
         Ok(all)
     }
 
-    /// Sees to it that all the pages are in the file.
-    fn take_in(&self, state: &mut State, pages: Range<u64>) -> Result<MappedRange, String> {
+    /// Moves the pages into the file that are not there. The error is for the log.
+    fn move_in(&self, state: &mut FileState, pages: Range<u64>) -> Result<MappedRange, String> {
         if pages.is_empty() {
             return Err("it has no whole page".into());
         }
-        if pages.end > FILE_LEN || is_needed_here(&pages) {
-            return Err("it is the stack of a thread, or far away".into());
+        if pages.end > FILE_LEN || is_used_by_this_thread(&pages) {
+            return Err("it is the stack of a thread, or at too high an address".into());
         }
-        let maps = Maps::read_in_detail().map_err(|error| error.to_string())?;
-        if maps.asynchronous || is_held() {
+        let maps = ProcMaps::read_smaps().map_err(|error| error.to_string())?;
+        if maps.has_async_io || has_pinned_memory() {
             return Err("the kernel may access it on its own".into());
         }
         let private = self.private_parts(state, &maps, &pages)?;
         for part in private.into_iter().flat_map(steps) {
             let moved = populate(&part)
-                .and_then(|()| moves::into_file(&self.faults, self.file.as_fd(), &part));
+                .and_then(|()| moves::move_into_file(&self.faults, self.file.as_fd(), &part));
             if let Err(error) = moved {
-                self.give_up(state, &pages);
-                return Err(format!("it does not move: {error}"));
+                self.move_out_unregistered(state, &pages);
+                return Err(format!("it cannot be moved: {error}"));
             }
-            state.runs.insert(part);
+            state.in_file.insert(part);
         }
         Ok(MappedRange {
             start: pages.start,
@@ -233,11 +243,11 @@ impl Arena {
         })
     }
 
-    /// The parts of the range that are not in the file yet.
+    /// The parts of the range that are not in the file.
     fn private_parts(
         &self,
-        state: &State,
-        maps: &Maps,
+        state: &FileState,
+        maps: &ProcMaps,
         pages: &Range<u64>,
     ) -> Result<Vec<Range<u64>>, String> {
         let mut parts = Vec::new();
@@ -249,15 +259,15 @@ impl Arena {
             let part = at..vma.at.end.min(pages.end);
             at = part.end;
             let in_place = self.is_of_file(vma) && vma.offset == vma.at.start;
-            if in_place && vma.is_shared() && state.runs.contains(&part) {
+            if in_place && vma.is_shared() && state.in_file.contains(&part) {
                 continue;
             }
             if !vma.is_plain() {
                 return Err("it is not plain private memory".into());
             }
-            // Another registration has had what was there before.
-            if !state.runs.misses(&part) {
-                return Err("it was exchanged while it was registered".into());
+            // The addresses were registered, and the program has mapped other memory there since.
+            if !state.in_file.is_disjoint(&part) {
+                return Err("other memory was mapped there while it was registered".into());
             }
             parts.push(part);
         }
@@ -267,22 +277,22 @@ impl Arena {
         Ok(parts)
     }
 
-    /// Moves back what is in the file of the range and in no region.
-    fn give_up(&self, state: &mut State, range: &Range<u64>) {
-        let mut free = Ranges::default();
+    /// Moves the pages of the range that are in the file but in no region back to private memory.
+    fn move_out_unregistered(&self, state: &mut FileState, range: &Range<u64>) {
+        let mut free = RangeSet::default();
         state
-            .runs
-            .within(range)
+            .in_file
+            .intersection(range)
             .into_iter()
-            .for_each(|run| free.insert(run));
+            .for_each(|part| free.insert(part));
         if free.all().is_empty() {
             return;
         }
-        // A region whose key this does not see yet waits for us: see `moves_are_over`.
+        // A region whose key this does not find yet waits for this move: see `wait_for_moves`.
         fence(Ordering::SeqCst);
-        key_table::each(|(_, slot)| {
-            if slot.key() != 0 && slot.is_region() {
-                let contents = slot.contents();
+        key_table::each(|(_, entry)| {
+            if entry.key() != 0 && entry.is_region() {
+                let contents = entry.contents();
                 free.remove(&touched_pages(contents.addr, contents.len));
             }
         });
@@ -298,32 +308,33 @@ impl Arena {
             }
         };
         for part in free.into_iter().flat_map(steps) {
-            match self.put_out(&mappings, &part) {
-                Ok(()) => state.runs.remove(&part),
+            match self.move_out(&mappings, &part) {
+                Ok(()) => state.in_file.remove(&part),
                 Err(error) => log::warn!("memory that was registered stays shared: {error}"),
             }
         }
     }
 
-    /// Makes a part of the file private wherever the program has it by now, and frees it.
-    fn put_out(&self, mappings: &[Vma], part: &Range<u64>) -> Result<(), Errno> {
+    /// Makes a part of the file private wherever the program has mapped it, and frees that part of
+    /// the file.
+    fn move_out(&self, mappings: &[Vma], part: &Range<u64>) -> Result<(), Errno> {
         for vma in mappings {
-            let there = vma.of_file();
-            let offset = there.start.max(part.start);
-            let end = there.end.min(part.end);
+            let offsets = vma.file_range();
+            let offset = offsets.start.max(part.start);
+            let end = offsets.end.min(part.end);
             if offset >= end {
                 continue;
             }
-            let at = vma.at.start + (offset - there.start);
+            let at = vma.at.start + (offset - offsets.start);
             let at = at..at + (end - offset);
-            moves::out_of_file(&self.faults, self.file.as_fd(), (at, offset), vma)?;
+            moves::move_out_of_file(&self.faults, self.file.as_fd(), (at, offset), vma)?;
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.file, hole, part.start, size(part) as u64)
     }
 }
 
-/// Sees to it that the pages are there, and the process's alone.
+/// Allocates the pages that are missing, and copies those that are shared with a child.
 fn populate(pages: &Range<u64>) -> Result<(), Errno> {
     let at = std::ptr::with_exposed_provenance_mut(pages.start as usize);
     let advice = rustix::mm::Advice::LinuxPopulateWrite;

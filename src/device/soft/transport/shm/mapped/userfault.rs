@@ -1,7 +1,9 @@
-//! `userfaultfd(2)`: threads that touch memory while it moves wait, in the kernel as well.
+//! `userfaultfd(2)`: a thread that accesses memory while it moves waits, also inside the kernel.
 //!
-//! Nobody reads from the descriptor. The threads wait until they are woken, or until it is
-//! closed, whatever comes first; then they look again.
+//! An access to a page that is missing, or write-protected, in a range that is registered with the
+//! descriptor is a *fault*. The descriptor reports faults to its reader, but no thread reads it
+//! here: a thread that has a fault waits until the range is woken, or the descriptor is closed, and
+//! then repeats the access. The structures and numbers below are those of `linux/userfaultfd.h`.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,168 +15,181 @@ use rustix::mm::UserfaultfdFlags;
 
 use crate::sync::relax;
 
+/// `UFFDIO`, the group of the requests.
 const GROUP: u8 = 0xaa;
 
+/// `struct uffdio_api`.
 #[repr(C)]
-struct Api {
+struct UffdioApi {
     api: u64,
     features: u64,
     ioctls: u64,
 }
-const API: Opcode = opcode::read_write::<Api>(GROUP, 0x3f);
+const API: Opcode = opcode::read_write::<UffdioApi>(GROUP, 0x3f);
+/// `UFFD_API`, the version of the interface.
 const VERSION: u64 = 0xaa;
-/// Write protection, also of files in memory (Linux 5.19), and `UFFDIO_MOVE` (6.8).
+/// The features that are needed: write protection, also of files in memory (Linux 5.19), and
+/// `UFFDIO_MOVE` (Linux 6.8).
 const FEATURES: u64 = 1 << 0 | 1 << 12 | 1 << 16;
 
+/// `struct uffdio_range`.
 #[repr(C)]
-struct Span {
+struct UffdioRange {
     start: u64,
     len: u64,
 }
-const UNREGISTER: Opcode = opcode::read::<Span>(GROUP, 0x01);
-const WAKE: Opcode = opcode::read::<Span>(GROUP, 0x02);
+const UNREGISTER: Opcode = opcode::read::<UffdioRange>(GROUP, 0x01);
+const WAKE: Opcode = opcode::read::<UffdioRange>(GROUP, 0x02);
 
+/// `struct uffdio_register`.
 #[repr(C)]
-struct Register {
-    span: Span,
+struct UffdioRegister {
+    range: UffdioRange,
     mode: u64,
     ioctls: u64,
 }
-const REGISTER: Opcode = opcode::read_write::<Register>(GROUP, 0x00);
+const REGISTER: Opcode = opcode::read_write::<UffdioRegister>(GROUP, 0x00);
 
+/// `struct uffdio_move`.
 #[repr(C)]
-struct Move {
+struct UffdioMove {
     to: u64,
     from: u64,
     len: u64,
     mode: u64,
-    /// Bytes that were moved, or why not.
+    /// Bytes that were moved, or a negative error number.
     moved: i64,
 }
-const MOVE: Opcode = opcode::read_write::<Move>(GROUP, 0x05);
+const MOVE: Opcode = opcode::read_write::<UffdioMove>(GROUP, 0x05);
 
+/// `struct uffdio_writeprotect`.
 #[repr(C)]
-struct Protect {
-    span: Span,
+struct UffdioWriteProtect {
+    range: UffdioRange,
     mode: u64,
 }
-const PROTECT: Opcode = opcode::read_write::<Protect>(GROUP, 0x06);
+const WRITE_PROTECT: Opcode = opcode::read_write::<UffdioWriteProtect>(GROUP, 0x06);
 
-/// What threads wait for.
+/// The accesses that are faults: `UFFDIO_REGISTER_MODE_*`.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-pub(crate) enum Mode {
-    /// Whoever touches a page that is not there.
+pub(crate) enum FaultMode {
+    /// Any access to a page that is missing.
     Missing = 1,
-    /// Whoever writes to a protected one.
-    Protected = 2,
+    /// A write to a page that is write-protected.
+    WriteProtected = 2,
 }
 
-/// How often a page that is in use is asked for again.
-const ROUNDS: u32 = 256;
+/// How often the move of a page that is in use is tried again.
+const MOVE_RETRIES: u32 = 256;
 
-/// See the module.
-pub(super) struct Faults(OwnedFd);
+/// The descriptor.
+pub(super) struct UserFaults(OwnedFd);
 
-impl Span {
-    fn of(range: &Range<u64>) -> Span {
-        Span {
+impl UffdioRange {
+    fn of(range: &Range<u64>) -> UffdioRange {
+        UffdioRange {
             start: range.start,
             len: range.end - range.start,
         }
     }
 }
 
-impl Faults {
-    /// Opens the descriptor, if the kernel lets threads wait that are inside of it, too, and has
-    /// all that we need.
-    pub fn open() -> Result<Faults, Errno> {
+impl UserFaults {
+    /// Opens a descriptor that makes threads wait inside the kernel too, with all features that are
+    /// needed.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn open() -> Result<UserFaults, Errno> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         // SAFETY: the descriptor does nothing by itself.
         let fd = match unsafe { rustix::mm::userfaultfd(flags) } {
             Err(Errno::PERM) => from_device(flags)?,
             fd => fd?,
         };
-        let faults = Faults(fd);
-        let mut api = Api {
+        let faults = UserFaults(fd);
+        let mut api = UffdioApi {
             api: VERSION,
             features: FEATURES,
             ioctls: 0,
         };
-        faults.call::<API, _>(&mut api)?;
+        faults.request::<API, _>(&mut api)?;
         Ok(faults)
     }
 
-    fn call<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
-        // SAFETY: the structure of that operation, all of which the kernel checks. What the
-        // operations do to memory is up to the callers below.
+    /// One request to the kernel.
+    fn request<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
+        // SAFETY: the structure of that request, which the kernel checks. The callers below answer
+        // for what the request does to memory.
         unsafe { rustix::ioctl::ioctl(&self.0, Updater::<OPCODE, T>::new(argument)) }
     }
 
-    /// Threads wait from now on. Nothing else may have a hold on the range.
-    pub fn watch(&self, range: &Range<u64>, mode: Mode) -> Result<(), Errno> {
-        self.call::<REGISTER, _>(&mut Register {
-            span: Span::of(range),
+    /// Registers a range: from now on threads wait that have a fault there. The range must not be
+    /// registered with another descriptor.
+    pub fn register(&self, range: &Range<u64>, mode: FaultMode) -> Result<(), Errno> {
+        self.request::<REGISTER, _>(&mut UffdioRegister {
+            range: UffdioRange::of(range),
             mode: mode as u64,
             ioctls: 0,
         })
     }
 
-    /// Nobody waits any more.
-    pub fn release(&self, range: &Range<u64>) {
-        let _ = self.call::<UNREGISTER, _>(&mut Span::of(range));
+    /// Ends the registration of a range. It does not wake the threads that wait.
+    pub fn unregister(&self, range: &Range<u64>) {
+        let _ = self.request::<UNREGISTER, _>(&mut UffdioRange::of(range));
     }
 
-    /// Those who wait look again.
+    /// Wakes the threads that wait, which repeat their accesses.
     pub fn wake(&self, range: &Range<u64>) {
-        let _ = self.call::<WAKE, _>(&mut Span::of(range));
+        let _ = self.request::<WAKE, _>(&mut UffdioRange::of(range));
     }
 
-    /// Nobody writes to the range from now on; those who do wait.
-    pub fn protect(&self, range: &Range<u64>) -> Result<(), Errno> {
+    /// Write-protects a registered range.
+    pub fn write_protect(&self, range: &Range<u64>) -> Result<(), Errno> {
         loop {
-            let mut protect = Protect {
-                span: Span::of(range),
+            let mut protect = UffdioWriteProtect {
+                range: UffdioRange::of(range),
                 mode: 1,
             };
-            match self.call::<PROTECT, _>(&mut protect) {
+            match self.request::<WRITE_PROTECT, _>(&mut protect) {
                 Err(Errno::AGAIN) => {}
                 result => return result,
             }
         }
     }
 
-    /// Moves pages from a range of private memory to another place, where none are. Gives the
-    /// bytes that were moved, and why not all.
+    /// Moves the pages of a range of private memory to the address `to`, where there are none.
+    /// Returns the number of bytes that were moved, and an error if that is not all.
     ///
-    /// A page that the kernel has given to somebody, such as a device that writes to it at this
-    /// moment, or that a child has as well, does not move.
+    /// A page that the kernel has given to another user, such as a device that writes to it at this
+    /// moment, or that is shared with a child, does not move.
     ///
     /// # Safety
-    /// The memory is to be missing there from now on.
-    pub unsafe fn take(&self, from: &Range<u64>, to: u64) -> (u64, Result<(), Errno>) {
+    /// The pages may be missing in the range from now on.
+    pub unsafe fn move_pages(&self, from: &Range<u64>, to: u64) -> (u64, Result<(), Errno>) {
         let len = from.end - from.start;
         let (mut done, mut round) = (0, 0);
         while done < len {
-            let mut order = Move {
+            let mut request = UffdioMove {
                 to: to + done,
                 from: from.start + done,
                 len: len - done,
                 mode: 0,
                 moved: 0,
             };
-            let result = self.call::<MOVE, _>(&mut order);
-            if let Ok(moved @ 1..) = u64::try_from(order.moved) {
+            let result = self.request::<MOVE, _>(&mut request);
+            if let Ok(moved @ 1..) = u64::try_from(request.moved) {
                 done += moved;
                 continue;
             }
             match result {
-                Err(Errno::AGAIN | Errno::BUSY) if round < ROUNDS => {
+                Err(Errno::AGAIN | Errno::BUSY) if round < MOVE_RETRIES => {
                     relax(round);
                     round += 1;
                 }
                 Err(error) => return (done, Err(error)),
-                // It says that all is done, and that it has done nothing.
+                // The kernel has reported success, but has moved nothing.
                 Ok(()) => return (done, Err(Errno::IO)),
             }
         }
@@ -182,17 +197,17 @@ impl Faults {
     }
 }
 
-/// Whoever may open the device may have descriptors.
+/// Makes a descriptor by `/dev/userfaultfd`, which needs the right to open that device.
 fn from_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     let mode = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/userfaultfd", mode, rustix::fs::Mode::empty())?;
     let request = opcode::none(GROUP, 0x00);
-    // SAFETY: makes a descriptor.
+    // SAFETY: the request makes a descriptor.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), request as _, flags.bits()) };
     if fd < 0 {
         let error = std::io::Error::last_os_error();
         return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
     }
-    // SAFETY: it was just made for us.
+    // SAFETY: a new descriptor, which is ours.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
