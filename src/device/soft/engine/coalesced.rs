@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::device::soft::upcalls::Upcalls;
 
 /// The pace of the thread.
-pub(crate) const MOMENT: Duration = Duration::from_micros(150);
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_micros(150);
 /// Connections that gather at a time. A consumer that has gone on to others has probably
 /// finished with the first.
 const MOST: usize = 4;
@@ -60,7 +60,7 @@ impl CoalescedSends {
         self.len.store(state.list.len(), Ordering::Release);
         let begins = state.next.is_none();
         if begins {
-            state.next = Some(now + MOMENT);
+            state.next = Some(now + FLUSH_INTERVAL);
         }
         begins
     }
@@ -108,7 +108,7 @@ impl CoalescedSends {
         let goes_on = state.came || !state.list.is_empty();
         state.came = false;
         state.round = round.wrapping_add(1);
-        state.next = goes_on.then(|| now + MOMENT);
+        state.next = goes_on.then(|| now + FLUSH_INTERVAL);
         drop(state);
         if !old.is_empty() {
             let mut up = Upcalls::default();
@@ -117,7 +117,7 @@ impl CoalescedSends {
             }
             up.run();
         }
-        goes_on.then_some(MOMENT)
+        goes_on.then_some(FLUSH_INTERVAL)
     }
 }
 

@@ -52,7 +52,7 @@ impl EventOrder {
     }
 
     /// A connection has ended.
-    pub fn seen(&self) -> ObservedEnd {
+    pub fn observe_end(&self) -> ObservedEnd {
         ObservedEnd {
             next: self.state.lock().next,
             at: Instant::now(),
@@ -60,7 +60,7 @@ impl EventOrder {
     }
 
     /// Whether the turn of that end has come.
-    pub fn is_over(&self, seen: &ObservedEnd) -> bool {
+    pub fn may_report(&self, seen: &ObservedEnd) -> bool {
         let first = self.state.lock().pending.first().copied();
         first.is_none_or(|first| first >= seen.next) || seen.at.elapsed() >= LIMIT
     }
@@ -80,23 +80,23 @@ mod tests {
     fn an_end_waits_for_the_handshakes_before_it() {
         let all = Arc::new(EventOrder::default());
         let (first, second) = (all.begin(), all.begin());
-        let seen = all.seen();
+        let seen = all.observe_end();
         let later = all.begin();
-        assert!(!all.is_over(&seen));
+        assert!(!all.may_report(&seen));
         drop(first);
-        assert!(!all.is_over(&seen));
+        assert!(!all.may_report(&seen));
         drop(second);
-        assert!(all.is_over(&seen));
+        assert!(all.may_report(&seen));
         drop(later);
-        assert!(all.is_over(&all.seen()));
+        assert!(all.may_report(&all.observe_end()));
     }
 
     #[test]
     fn it_waits_for_a_while_only() {
         let all = Arc::new(EventOrder::default());
         let _never = all.begin();
-        let seen = all.seen();
-        while !all.is_over(&seen) {
+        let seen = all.observe_end();
+        while !all.may_report(&seen) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(seen.at.elapsed() >= LIMIT);

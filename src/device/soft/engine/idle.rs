@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::coalesced::MOMENT;
+use super::coalesced::FLUSH_INTERVAL;
 use crate::device::soft::engine::{Inner, NAP};
 use crate::device::soft::upcalls::Upcalls;
 
@@ -15,7 +15,7 @@ impl Inner {
     #[cold]
     pub(super) fn wake_for_unsent(self: &Arc<Self>) {
         if !self.unsent_looks.swap(true, Ordering::SeqCst) {
-            self.look_for_unsent(MOMENT);
+            self.look_for_unsent(FLUSH_INTERVAL);
         }
         drop(self.nap.lock());
         self.nap_end.notify_one();

@@ -38,7 +38,7 @@ use self::event_order::EventOrder;
 use self::leader::{LeaderSlot, WakeLeader};
 use self::poll_set::PollSet;
 use self::rounds::{LastServed, ROUNDS};
-pub(crate) use self::scratch::{RX, Scratch};
+pub(crate) use self::scratch::{RX_BUFFER_LEN, Scratch};
 pub(crate) use self::source::Watch;
 pub(crate) use self::timers::Timer;
 use self::timers::Timers;
@@ -66,8 +66,8 @@ pub(crate) trait Source: Send + Sync {
     /// The socket is ready. Called under the engine lock, never in two threads at once.
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls);
     /// Whether it is worth while to try without being told, which is what [`Source::ready`] is
-    /// called for then; it says in [`Scratch::came`] whether there was something.
-    fn may_be_tried(&self) -> bool {
+    /// called for then; it says in [`Scratch::received`] whether there was something.
+    fn is_pollable(&self) -> bool {
         false
     }
 }

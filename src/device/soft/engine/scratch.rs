@@ -7,7 +7,7 @@ use crate::device::soft::engine::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
 
 /// Bytes of the buffer that all sockets are read into.
-pub(crate) const RX: usize = 512 * 1024;
+pub(crate) const RX_BUFFER_LEN: usize = 512 * 1024;
 /// How many times in a row the only socket that has anything is tried in vain before all are
 /// looked at. A try takes the lock of the socket, and what comes for it meanwhile has to wait; a
 /// look at all takes none, and is the pause between tries.
@@ -20,7 +20,7 @@ const STREAK: u32 = 4;
 pub(crate) struct Scratch {
     rx: Vec<u8>,
     /// Bytes were read.
-    pub came: bool,
+    pub received: bool,
     /// There are several connections: they are served in [rounds](crate::device::soft::engine::rounds).
     pub in_rounds: bool,
     /// Connections that have read messages which are not delivered.
@@ -41,14 +41,14 @@ impl Scratch {
     /// Memory for received bytes, there from the first use on.
     pub fn rx(&mut self) -> &mut [u8] {
         if self.rx.is_empty() {
-            self.rx = vec![0; RX];
+            self.rx = vec![0; RX_BUFFER_LEN];
         }
         &mut self.rx
     }
 
     /// A socket had something, `alone` if no other one had.
     pub fn note(&mut self, source: &Arc<dyn Source>, alone: bool) {
-        let alone = alone && source.may_be_tried();
+        let alone = alone && source.is_pollable();
         if alone && matches!(&self.only, Some(only) if Arc::ptr_eq(only, source)) {
             self.streak = self.streak.saturating_add(1);
         } else {
@@ -66,9 +66,9 @@ impl Scratch {
         let Some(only) = self.only.clone() else {
             return false;
         };
-        self.came = false;
+        self.received = false;
         only.ready(EventFlags::IN, self, up);
-        self.tries = if self.came { 0 } else { self.tries + 1 };
+        self.tries = if self.received { 0 } else { self.tries + 1 };
         true
     }
 }

@@ -60,7 +60,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
-    pub fn again(&mut self) -> Result<(), DeviceError> {
+    pub fn rearm(&mut self) -> Result<(), DeviceError> {
         self.tell(self.events)
     }
 
@@ -105,14 +105,14 @@ impl Watch {
     }
 
     /// Somebody is to send soon what was gathered; not to be called again before.
-    pub fn sends_later(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) {
+    pub fn schedule_send(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) {
         if self.inner.coalesced.add(gatherer, now, up) {
             self.inner.wake_for_unsent();
         }
     }
 
     /// Counts the socket as one that is worth polling for.
-    pub fn count_as_stream(&mut self) {
+    pub fn count_as_tcp_conn(&mut self) {
         if !self.stream {
             self.stream = true;
             self.inner.streams.fetch_add(1, Ordering::Relaxed);

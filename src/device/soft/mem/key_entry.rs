@@ -31,12 +31,12 @@ pub struct KeyEntry {
     addr: AtomicU64,
     len: AtomicU64,
     /// Tells this use of the slot from all others: keys come back, numbers do not.
-    life: AtomicU64,
-    /// The life of that region.
-    region_life: AtomicU64,
+    serial: AtomicU64,
+    /// The serial of that region.
+    region_serial: AtomicU64,
     /// The part that peers may map.
-    run_start: AtomicU64,
-    run_end: AtomicU64,
+    mapped_start: AtomicU64,
+    mapped_end: AtomicU64,
 }
 
 /// A part of a region whose bytes are in a file that peers may map, each at the offset that is
@@ -61,11 +61,11 @@ pub struct Contents {
     /// What it allows.
     pub access: Access,
     /// Number of this use of the slot.
-    pub life: u64,
-    /// Of a window: key and life of the region behind it; zeros in a region.
+    pub serial: u64,
+    /// Of a window: key and serial of the region behind it; zeros in a region.
     pub region: (u32, u64),
     /// What peers may map of it.
-    pub run: MappedRange,
+    pub mapped: MappedRange,
 }
 
 impl KeyEntry {
@@ -75,11 +75,14 @@ impl KeyEntry {
         self.addr.store(contents.addr, Ordering::Relaxed);
         self.len.store(contents.len, Ordering::Relaxed);
         self.access.store(contents.access.bits(), Ordering::Relaxed);
-        self.life.store(contents.life, Ordering::Relaxed);
+        self.serial.store(contents.serial, Ordering::Relaxed);
         self.region.store(contents.region.0, Ordering::Relaxed);
-        self.region_life.store(contents.region.1, Ordering::Relaxed);
-        self.run_start.store(contents.run.start, Ordering::Relaxed);
-        self.run_end.store(contents.run.end, Ordering::Relaxed);
+        self.region_serial
+            .store(contents.region.1, Ordering::Relaxed);
+        self.mapped_start
+            .store(contents.mapped.start, Ordering::Relaxed);
+        self.mapped_end
+            .store(contents.mapped.end, Ordering::Relaxed);
     }
 
     /// What it is filled with, as the owner of the table sees it.
@@ -89,21 +92,21 @@ impl KeyEntry {
             addr: self.addr.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
-            life: self.life.load(Ordering::Relaxed),
+            serial: self.serial.load(Ordering::Relaxed),
             region: (
                 self.region.load(Ordering::Relaxed),
-                self.region_life.load(Ordering::Relaxed),
+                self.region_serial.load(Ordering::Relaxed),
             ),
-            run: self.run(),
+            mapped: self.mapped_range(),
         }
     }
 
     /// What peers may map of it.
     #[inline]
-    pub fn run(&self) -> MappedRange {
+    pub fn mapped_range(&self) -> MappedRange {
         MappedRange {
-            start: self.run_start.load(Ordering::Relaxed),
-            end: self.run_end.load(Ordering::Relaxed),
+            start: self.mapped_start.load(Ordering::Relaxed),
+            end: self.mapped_end.load(Ordering::Relaxed),
         }
     }
 
@@ -124,8 +127,8 @@ impl KeyEntry {
     }
 
     /// Number of this use of the slot.
-    pub fn life(&self) -> u64 {
-        self.life.load(Ordering::Relaxed)
+    pub fn serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed)
     }
 
     /// Whether this is a region, not a window.
@@ -184,9 +187,9 @@ impl KeyEntry {
         &self,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
-        let life = self.region_life.load(Ordering::Relaxed);
+        let serial = self.region_serial.load(Ordering::Relaxed);
         let region = lookup(self.region.load(Ordering::Relaxed));
-        if region.is_none_or(|slot| slot.life() != life) {
+        if region.is_none_or(|slot| slot.serial() != serial) {
             return Err(Fault::Key);
         }
         Ok(())

@@ -20,11 +20,11 @@ use crate::handle::Guard;
 use crate::handle::pin;
 
 /// Regions of the whole process; there are as many keys again for windows.
-pub(crate) const MAX_MR: u32 = SLOTS / 2;
+pub(crate) const MAX_MR: u32 = MAX_KEYS / 2;
 const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 10;
 const SEGMENTS: usize = 1 << 11;
-pub(crate) const SLOTS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
+pub(crate) const MAX_KEYS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
 /// Slots that rest before the first of them is used again.
 const RESTING: usize = 1024;
 
@@ -59,13 +59,13 @@ impl From<Fault> for PostError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub key: u32,
-    life: u64,
+    serial: u64,
 }
 
 impl Region {
     fn slot(self) -> Option<&'static KeyEntry> {
         let slot = TABLE.slot(self.key)?;
-        (slot.life() == self.life).then_some(slot)
+        (slot.serial() == self.serial).then_some(slot)
     }
 
     /// Takes a key into use; `None` if none is left.
@@ -83,8 +83,8 @@ impl Region {
     }
 
     /// What peers may map of it.
-    pub fn run(self) -> MappedRange {
-        self.slot().map(KeyEntry::run).unwrap_or_default()
+    pub fn mapped_range(self) -> MappedRange {
+        self.slot().map(KeyEntry::mapped_range).unwrap_or_default()
     }
 
     /// Whether the region is still registered.
@@ -98,7 +98,7 @@ struct Free {
     /// Index and the generation it had last.
     used: VecDeque<(u32, u8)>,
     /// Slots given out so far.
-    lives: u64,
+    last_serial: u64,
 }
 
 type Segment = [KeyEntry; SEGMENT_LEN as usize];
@@ -118,7 +118,7 @@ static TABLE: Table = Table {
     segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
     free: Mutex::new(Free {
         used: VecDeque::new(),
-        lives: 0,
+        last_serial: 0,
     }),
     fresh: AtomicU32::new(0),
     salt: AtomicU32::new(0),
@@ -133,7 +133,7 @@ pub(crate) struct Opening {
     /// Of a window: the region behind it.
     pub region: Option<Region>,
     /// What peers may map of it.
-    pub run: MappedRange,
+    pub mapped: MappedRange,
 }
 
 impl Table {
@@ -185,8 +185,8 @@ impl Table {
             Some(index) => (index, RandomState::new().hash_one(index) as u8),
             None => free.used.pop_front()?,
         };
-        free.lives += 1;
-        let life = free.lives;
+        free.last_serial += 1;
+        let serial = free.last_serial;
         let number = (index >> SEGMENT_BITS) as usize;
         let segment = self.segment(number).unwrap_or_else(|| {
             let segment: Box<[KeyEntry]> = (0..SEGMENT_LEN).map(|_| KeyEntry::default()).collect();
@@ -207,17 +207,17 @@ impl Table {
             addr: opening.addr,
             len: opening.len,
             access: opening.access,
-            life,
-            region: opening.region.map_or((0, 0), |r| (r.key, r.life)),
-            run: opening.run,
+            serial,
+            region: opening.region.map_or((0, 0), |r| (r.key, r.serial)),
+            mapped: opening.mapped,
         });
-        Some(Region { key, life })
+        Some(Region { key, serial })
     }
 
     /// A slot that nobody had before, and that peers can be shown.
     fn fresh_slot(&self, _free: &Free) -> Option<u32> {
         let index = self.fresh.load(Ordering::Relaxed);
-        if index == SLOTS {
+        if index == MAX_KEYS {
             return None;
         }
         // First, so that a table which is made for peers meanwhile has room for it.
@@ -317,12 +317,12 @@ pub(crate) fn check(
 }
 
 /// Calls `f` for every slot that ever had a key, with its number.
-pub(crate) fn each(f: impl FnMut((u32, &KeyEntry))) {
+pub(crate) fn for_each_entry(f: impl FnMut((u32, &KeyEntry))) {
     TABLE.slots().for_each(f);
 }
 
 /// How many slots, from the first on, have been given out.
-pub(crate) fn used() -> u32 {
+pub(crate) fn used_entries() -> u32 {
     TABLE.fresh.load(Ordering::Relaxed)
 }
 

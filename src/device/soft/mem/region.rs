@@ -34,14 +34,14 @@ impl Mr {
             return Err(DeviceError::BadMemory);
         }
         probe(addr, len, access)?;
-        let register = |run| {
+        let register = |mapped| {
             Region::register(&Opening {
                 pd,
                 addr,
                 len,
                 access,
                 region: None,
-                run,
+                mapped,
             })
         };
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);

@@ -78,7 +78,7 @@ impl Bind {
                     len: wr.len,
                     access: wr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
                     region: Some(region),
-                    run: region.run(),
+                    mapped: region.mapped_range(),
                 });
                 Some((reserved.ok_or(PostError::QueueFull)?, region))
             }

@@ -59,14 +59,14 @@ pub(crate) trait PollEntry: Send + Sync {
     /// Takes all messages if it is the only one: true if something had come.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// Looks, without a lock.
-    fn look(&self) -> PollResult;
+    fn peek(&self) -> PollResult;
     /// Takes one message, or all, if there is one, and does what else there is to do.
-    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls);
+    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls);
     /// The same where nothing else may be left undone: it may be about to wait for what has come.
     fn serve(&self, guard: &Guard, up: &mut Upcalls);
     /// When it was served last.
     fn last_served(&self) -> &LastServed;
-    /// It hears of its peer like that from now on. Messages are left for [`PollEntry::take`].
+    /// It hears of its peer like that from now on. Messages are left for [`PollEntry::deliver`].
     fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls);
 }
 
@@ -291,7 +291,7 @@ impl PollSet {
             [] => false,
             [only] => only.poll(guard, up),
             few => {
-                let found = few.iter().any(|line| line.look() != PollResult::Nothing);
+                let found = few.iter().any(|line| line.peek() != PollResult::Nothing);
                 if found && let Some(_serving) = self.serving.try_lock() {
                     self.take_few(few, guard, up);
                 }

@@ -21,11 +21,11 @@ impl PollSet {
         let look = || {
             let lines = few.iter().enumerate();
             lines.fold(0u32, |found, (i, line)| {
-                found | u32::from(line.look() == PollResult::Message) << i
+                found | u32::from(line.peek() == PollResult::Message) << i
             })
         };
-        for line in few.iter().filter(|line| line.look() == PollResult::Blocked) {
-            line.take(false, guard, up);
+        for line in few.iter().filter(|line| line.peek() == PollResult::Blocked) {
+            line.deliver(false, guard, up);
         }
         let mut turns = [(0, 0); FEW];
         for round in 0..=ROUNDS {
@@ -47,7 +47,7 @@ impl PollSet {
             turns[..len].sort_unstable();
             for &(_, i) in &turns[..len] {
                 self.clock.note(few[i].last_served());
-                few[i].take(round == ROUNDS, guard, up);
+                few[i].deliver(round == ROUNDS, guard, up);
             }
         }
     }
@@ -79,7 +79,7 @@ impl PollSet {
             for (bit, line) in chunk.iter().enumerate() {
                 let found = line
                     .as_ref()
-                    .is_some_and(|l| l.look() != PollResult::Nothing);
+                    .is_some_and(|l| l.peek() != PollResult::Nothing);
                 marked[word] |= u64::from(found) << bit;
             }
         }
@@ -111,11 +111,11 @@ impl PollSet {
                 };
                 self.clock.note(line.last_served());
                 if round == ROUNDS {
-                    line.take(true, guard, up);
+                    line.deliver(true, guard, up);
                     continue;
                 }
                 line.serve(guard, up);
-                if line.look() == PollResult::Message {
+                if line.peek() == PollResult::Message {
                     marked[place / CHUNK] |= 1 << (place % CHUNK);
                 }
             }

@@ -255,7 +255,7 @@ impl ShmConn {
             return true;
         }
         let target = self.target.clone();
-        let look = move |up: &mut Upcalls| target.take(true, &pin(), up);
+        let look = move |up: &mut Upcalls| target.deliver(true, &pin(), up);
         self.ending.is_over(&self.watch, look)
     }
 

@@ -72,7 +72,7 @@ const PATIENCE: Duration = if cfg!(test) {
 };
 
 /// Bytes of the table at most.
-pub(super) const TABLE_LEN: usize = key_table::SLOTS as usize * size_of::<KeyEntry>();
+pub(super) const TABLE_LEN: usize = key_table::MAX_KEYS as usize * size_of::<KeyEntry>();
 
 /// Bytes by which it grows.
 const STEP: usize = 16 << 10;
@@ -94,8 +94,8 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
         pid: std::process::id(),
     };
     // Whoever takes a slot after this finds the table made, and asks it for room.
-    new.make_room(key_table::used() as usize)?;
-    key_table::each(|(index, slot)| {
+    new.make_room(key_table::used_entries() as usize)?;
+    key_table::for_each_entry(|(index, slot)| {
         if slot.key() != 0
             && let Some(copy) = new.slot(index)
         {

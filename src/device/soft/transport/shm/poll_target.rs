@@ -81,7 +81,7 @@ impl PollEntry for PollTarget {
     }
 
     #[inline]
-    fn look(&self) -> PollResult {
+    fn peek(&self) -> PollResult {
         let next = self.segment.next.load(Ordering::Relaxed);
         let ring = self.segment.incoming();
         Consumer::fetch(ring, self.segment.next_bytes.load(Ordering::Relaxed));
@@ -94,7 +94,7 @@ impl PollEntry for PollTarget {
         }
     }
 
-    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
+    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
         if all {
             self.is_peer_done::<true>(guard, up);
         } else {

@@ -97,6 +97,6 @@ impl<'a> RemoteKeys<'a> {
     ) -> Result<MappedRange, Fault> {
         let slot = self.slot(key).ok_or(Fault::Key)?;
         slot.check(pd, addr, len, need, |key| self.slot(key))?;
-        Ok(slot.run())
+        Ok(slot.mapped_range())
     }
 }

@@ -107,7 +107,7 @@ impl TcpConn {
     ) {
         let initiator = self.tx.open;
         self.watch.redirect(self.source.clone());
-        self.watch.count_as_stream();
+        self.watch.count_as_tcp_conn();
         if initiator {
             self.ready_to_receive();
         }
@@ -228,7 +228,7 @@ impl TcpConn {
         }
         let events = self.interest();
         let watched = if std::mem::take(&mut self.rx.more) {
-            self.watch.set(events).and_then(|()| self.watch.again())
+            self.watch.set(events).and_then(|()| self.watch.rearm())
         } else {
             self.watch.set(events)
         };
@@ -293,7 +293,7 @@ impl TcpConn {
             Verdict::Begin(now) => {
                 if !self.listed {
                     self.listed = true;
-                    self.watch.sends_later(self.source.clone(), now, up);
+                    self.watch.schedule_send(self.source.clone(), now, up);
                 }
             }
         }
@@ -517,7 +517,7 @@ impl Source for TcpSource {
         }
     }
 
-    fn may_be_tried(&self) -> bool {
+    fn is_pollable(&self) -> bool {
         true
     }
 }

@@ -280,7 +280,7 @@ impl Arena {
         }
         // A region whose key this does not see yet waits for us: see `moves_are_over`.
         fence(Ordering::SeqCst);
-        key_table::each(|(_, slot)| {
+        key_table::for_each_entry(|(_, slot)| {
             if slot.key() != 0 && slot.is_region() {
                 let contents = slot.contents();
                 free.remove(&touched_pages(contents.addr, contents.len));
