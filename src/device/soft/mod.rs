@@ -9,7 +9,7 @@
 
 pub(crate) mod cm;
 pub(crate) mod cq;
-pub(crate) mod engine;
+pub mod engine;
 pub(crate) mod qp;
 pub(crate) mod upcalls;
 
@@ -180,7 +180,8 @@ impl Device for Soft {
 
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
-        let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
+        let engine =
+            Engine::new(transport::shm::take_bitmap).map_err(|e| format!("no event queue: {e}"))?;
         if params.shares_memory()
             && let Err(why) = transport::shm::mapped::enable()
         {
@@ -206,7 +207,7 @@ impl Device for Soft {
 
     #[inline]
     fn look(&self, guard: &Guard) -> Look {
-        self.engine.look(guard)
+        self.engine.poll(guard)
     }
 
     fn progress(&self) {

@@ -34,7 +34,7 @@
 //! A side that sleeps says so in its bell ([`doorbell`]) and looks once more; whoever has
 //! something for it sees that and writes a byte to the local socket, which wakes the engine of
 //! the device. While a consumer polls there are no bells: it looks at the rings itself
-//! ([`poll_set`](crate::device::soft::engine::poll_set)). Who has many connections has them marked on a [`ready_bitmap`] and looks
+//! ([`poll_set`](crate::device::soft::engine::poll_set)). Who has many connections has them marked on a [`ready_bitmap`](crate::device::soft::engine::ready_bitmap) and looks
 //! at that.
 //!
 //! # Ends
@@ -66,7 +66,6 @@ pub(crate) mod memfd;
 pub(crate) mod peer;
 pub(super) mod peer_map;
 pub(super) mod poll_target;
-pub mod ready_bitmap;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
 pub mod ring;
@@ -83,7 +82,7 @@ pub(crate) use self::handshake::{
 };
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::spoil;
-pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
+pub(crate) use self::ready_bitmap_file::take as take_bitmap;
 #[cfg(test)]
 pub(crate) use self::segment::EndPhase;
 pub(crate) use self::segment::SharedSegment;

@@ -8,34 +8,16 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::memfd::{SharedMemory, Writers};
-use super::ready_bitmap::{OwnerState, PLACES, ReadyBits};
+#[cfg(test)]
+use crate::device::soft::engine::ready_bitmap::PLACES;
+use crate::device::soft::engine::ready_bitmap::{
+    BITMAPS, BitmapPlace, OwnerState, ReadyBitmap, ReadyBits,
+};
 
-/// Boards of a process.
-const BOARDS: usize = 32;
 /// Bytes of what owners say.
-const SAID_LEN: usize = (BOARDS * size_of::<OwnerState>()).next_multiple_of(4096);
+const SAID_LEN: usize = (BITMAPS * size_of::<OwnerState>()).next_multiple_of(4096);
 /// Bytes of the marks.
-const MARKS_LEN: usize = (BOARDS * size_of::<ReadyBits>()).next_multiple_of(4096);
-
-/// A place on a board of somebody, as peers are told it. 0 is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BitmapPlace(pub u32);
-
-impl BitmapPlace {
-    pub const NONE: BitmapPlace = BitmapPlace(0);
-
-    fn new(bitmap: usize, place: u32) -> BitmapPlace {
-        BitmapPlace(1 + bitmap as u32 * PLACES + place)
-    }
-
-    /// Board and place, if there can be such ones.
-    #[inline]
-    fn split(self) -> Option<(usize, u32)> {
-        let number = self.0.checked_sub(1)?;
-        let bitmap = (number / PLACES) as usize;
-        (bitmap < BOARDS).then_some((bitmap, number % PLACES))
-    }
-}
+const MARKS_LEN: usize = (BITMAPS * size_of::<ReadyBits>()).next_multiple_of(4096);
 
 /// Boards, mapped.
 struct MappedBitmaps {
@@ -68,18 +50,19 @@ struct OwnBitmaps {
     used: Mutex<u32>,
 }
 
-static OWN: Mutex<Option<Arc<OwnBitmaps>>> = Mutex::new(None);
+/// Made when they are first needed, and there for ever, since engines refer to them.
+static OWN: Mutex<Option<&OwnBitmaps>> = Mutex::new(None);
 
 /// Those of this process, made when they are first needed.
-fn own() -> Result<Arc<OwnBitmaps>, Errno> {
+fn own() -> Result<&'static OwnBitmaps, Errno> {
     let mut own = OWN.lock();
-    if let Some(own) = &*own {
+    if let Some(own) = *own {
         let ours = own.pid == std::process::id();
-        return ours.then(|| own.clone()).ok_or(Errno::CHILD);
+        return ours.then_some(own).ok_or(Errno::CHILD);
     }
     let (said_fd, owner_state) = SharedMemory::create(c"libdat-said", SAID_LEN, Writers::Maker)?;
     let (marks_fd, ready_bits) = SharedMemory::create(c"libdat-marks", MARKS_LEN, Writers::All)?;
-    let new = Arc::new(OwnBitmaps {
+    let new: &_ = Box::leak(Box::new(OwnBitmaps {
         mapped: MappedBitmaps {
             owner_state,
             ready_bits,
@@ -87,8 +70,8 @@ fn own() -> Result<Arc<OwnBitmaps>, Errno> {
         files: Arc::new([said_fd, marks_fd]),
         pid: std::process::id(),
         used: Mutex::new(0),
-    });
-    *own = Some(new.clone());
+    }));
+    *own = Some(new);
     Ok(new)
 }
 
@@ -100,48 +83,30 @@ pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
     own().map(|own| own.files.clone())
 }
 
-/// A board of ours. Its drop gives it back.
-pub(crate) struct ReadyBitmap {
-    own: Arc<OwnBitmaps>,
-    number: usize,
+/// Takes a bitmap of this process that no engine uses.
+pub(crate) fn take() -> Option<ReadyBitmap> {
+    let own = own().ok()?;
+    let mut used = own.used.lock();
+    let number = used.trailing_ones() as usize;
+    if number == BITMAPS {
+        return None;
+    }
+    *used |= 1 << number;
+    drop(used);
+    let bitmap = ReadyBitmap {
+        owner_state: &own.mapped.owner_state()[number],
+        ready_bits: &own.mapped.ready_bits()[number],
+        number,
+        release,
+    };
+    bitmap.owner_state.wake();
+    Some(bitmap)
 }
 
-impl ReadyBitmap {
-    /// One that nobody uses.
-    pub fn take() -> Option<ReadyBitmap> {
-        let own = own().ok()?;
-        let mut used = own.used.lock();
-        let number = used.trailing_ones() as usize;
-        if number == BOARDS {
-            return None;
-        }
-        *used |= 1 << number;
-        drop(used);
-        let bitmap = ReadyBitmap { own, number };
-        bitmap.owner_state().wake();
-        Some(bitmap)
-    }
-
-    /// What we say.
-    pub fn owner_state(&self) -> &OwnerState {
-        &self.own.mapped.owner_state()[self.number]
-    }
-
-    /// What peers have marked.
-    #[inline]
-    pub fn ready_bits(&self) -> &ReadyBits {
-        &self.own.mapped.ready_bits()[self.number]
-    }
-
-    /// What a peer is told.
-    pub fn slot(&self, place: u32) -> BitmapPlace {
-        BitmapPlace::new(self.number, place)
-    }
-}
-
-impl Drop for ReadyBitmap {
-    fn drop(&mut self) {
-        *self.own.used.lock() &= !(1 << self.number);
+/// Gives a bitmap back that [`take`] has returned.
+fn release(number: usize) {
+    if let Some(own) = *OWN.lock() {
+        *own.used.lock() &= !(1 << number);
     }
 }
 
@@ -177,7 +142,7 @@ pub(crate) fn spoil(set: bool) {
     let Ok(own) = own() else {
         return;
     };
-    for ready_bits in &own.mapped.ready_bits()[..BOARDS] {
+    for ready_bits in &own.mapped.ready_bits()[..BITMAPS] {
         for place in (0..PLACES).step_by(if set { 1 } else { 64 }) {
             match set {
                 true => ready_bits.mark(place),
@@ -190,41 +155,38 @@ pub(crate) fn spoil(set: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::soft::transport::shm::ready_bitmap::WORDS;
+    use crate::device::soft::engine::ready_bitmap::WORDS;
 
     #[test]
     fn a_peer_marks_what_it_was_told_to() {
         let _all = ALL_MARKS.lock();
-        let (a, b) = (ReadyBitmap::take().unwrap(), ReadyBitmap::take().unwrap());
+        let (a, b) = (take().unwrap(), take().unwrap());
         for word in 0..WORDS {
-            a.ready_bits().take(word);
-            b.ready_bits().take(word);
+            a.ready_bits.take(word);
+            b.ready_bits.take(word);
         }
         assert_ne!(a.number, b.number);
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
         for place in [0, 63, 64, PLACES - 1] {
-            assert_eq!(theirs.mark(b.slot(place)), None);
+            assert_eq!(theirs.mark(b.place(place)), None);
             let word = (place / 64) as usize;
-            assert_eq!(b.ready_bits().take(word), 1 << (place % 64));
-            assert_eq!(
-                (a.ready_bits().take(word), b.ready_bits().take(word)),
-                (0, 0)
-            );
+            assert_eq!(b.ready_bits.take(word), 1 << (place % 64));
+            assert_eq!((a.ready_bits.take(word), b.ready_bits.take(word)), (0, 0));
         }
-        b.owner_state().sleep();
-        let first = theirs.mark(b.slot(5));
-        assert!(first.is_some() && theirs.mark(b.slot(6)) == first);
-        b.owner_state().sleep();
-        assert!(theirs.mark(b.slot(5)).is_some_and(|n| Some(n) != first));
-        b.owner_state().wake();
-        assert_eq!(theirs.mark(b.slot(5)), None);
-        assert_eq!(b.ready_bits().take(0), 0b110_0000);
+        b.owner_state.sleep();
+        let first = theirs.mark(b.place(5));
+        assert!(first.is_some() && theirs.mark(b.place(6)) == first);
+        b.owner_state.sleep();
+        assert!(theirs.mark(b.place(5)).is_some_and(|n| Some(n) != first));
+        b.owner_state.wake();
+        assert_eq!(theirs.mark(b.place(5)), None);
+        assert_eq!(b.ready_bits.take(0), 0b110_0000);
     }
 
     #[test]
     fn slots_that_cannot_be() {
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
-        for slot in [0, 1 + BOARDS as u32 * PLACES, u32::MAX] {
+        for slot in [0, 1 + BITMAPS as u32 * PLACES, u32::MAX] {
             assert_eq!(theirs.mark(BitmapPlace(slot)), None);
             assert_eq!(BitmapPlace(slot).split(), None);
         }
