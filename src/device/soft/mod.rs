@@ -180,6 +180,7 @@ impl Device for Soft {
 
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
+        mem::export::set_exporter(&transport::shm::ShmExporter);
         let engine =
             Engine::new(transport::shm::take_bitmap).map_err(|e| format!("no event queue: {e}"))?;
         if params.shares_memory()

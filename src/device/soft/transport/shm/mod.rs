@@ -59,6 +59,7 @@ pub(crate) mod conn;
 pub(crate) mod data;
 pub mod doorbell;
 pub(crate) mod exported_keys;
+mod exporter;
 pub(crate) mod grant;
 pub(crate) mod handshake;
 pub(crate) mod mapped;
@@ -76,6 +77,7 @@ pub(super) mod verifier;
 pub(crate) use self::conn::{
     ShmConn, execute, fail, posted_recv, posted_send, start_receiving, tear,
 };
+pub(crate) use self::exporter::ShmExporter;
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
