@@ -224,7 +224,7 @@ mod tests {
         if Mr::new(1, 8, 8, Access::LOCAL_READ, false).is_ok() {
             panic!("page zero was taken");
         }
-        // Only kernels that populate can tell; the test machines do.
+        // Only kernels that know MADV_POPULATE detect it; those of the test machines do.
         assert_eq!(make(0, 8, Access::REMOTE_WRITE), bad);
         assert_eq!(make(0, usize::MAX >> 17, Access::LOCAL_READ), bad);
         let limit = Err(DeviceError::Limit);

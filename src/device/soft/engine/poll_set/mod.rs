@@ -1,9 +1,10 @@
 //! The connections that consumers poll without a system call: those through shared memory.
 //!
-//! The set is polled or unpolled. While consumers poll, peers notify nobody. A consumer that stops
-//! polling leaves the connections to the engine's thread: a consumer that blocks makes the set
-//! unpolled, and so does a timer when there was no poll for a while. The peers of an unpolled set
-//! notify the engine. The thread itself never polls connections on the chance of an arrival.
+//! The set is polled or unpolled. While consumers poll, peers send no notification. A consumer
+//! that stops polling leaves the connections to the engine's thread: a consumer that blocks makes
+//! the set unpolled, and so does a timer when there was no poll for a while. The peers of an
+//! unpolled set notify the engine. The thread itself never polls connections on the chance of an
+//! arrival.
 //!
 //! To peek at each of a few connections is cheaper than a ready bitmap, which costs the peers a
 //! locked instruction and both ends a cache line more. Of many connections the peers set the bit
