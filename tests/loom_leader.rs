@@ -1,4 +1,4 @@
-//! A model of how the leader, who serves a device while it waits, is called, under loom; see
+//! A model of how the leader, who serves a device while it waits, is woken, under loom; see
 //! `scripts/loom.sh`.
 #![cfg(loom)]
 
@@ -15,38 +15,38 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// The kernel: a bell that rings until it is hushed, and sleepers that it wakes.
+/// The kernel: a waker that stays set until it is cleared, and threads that sleep until it is set.
 #[derive(Default)]
 struct Kernel {
-    rings: Mutex<bool>,
+    set: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Kernel {
     fn sleep(&self) {
-        let mut rings = self.rings.lock().unwrap();
-        while !*rings {
-            rings = self.changed.wait(rings).unwrap();
+        let mut set = self.set.lock().unwrap();
+        while !*set {
+            set = self.changed.wait(set).unwrap();
         }
     }
 }
 
 impl WakeLeader for Kernel {
-    fn ring(&self) {
-        *self.rings.lock().unwrap() = true;
+    fn wake(&self) {
+        *self.set.lock().unwrap() = true;
         self.changed.notify_all();
     }
 
-    fn hush(&self) {
-        // Whoever hushes was called, so it rings.
-        assert!(std::mem::take(&mut *self.rings.lock().unwrap()));
+    fn clear(&self) {
+        // A leader that clears the waker was woken, so the waker is set.
+        assert!(std::mem::take(&mut *self.set.lock().unwrap()));
     }
 }
 
 struct Shared {
     slot: LeaderSlot<Kernel>,
     words: [AtomicU32; 2],
-    /// There is a leader.
+    /// Whether there is a leader.
     led: AtomicBool,
 }
 
@@ -65,10 +65,10 @@ impl Shared {
             return false;
         };
         assert!(!self.led.swap(true, Ordering::Relaxed));
-        let is_there = || self.words[which].load(Ordering::SeqCst) >= until;
-        while !is_there() {
-            let kernel = self.slot.bell();
-            leader.sleep(which + 1, is_there, || kernel.sleep());
+        let has_happened = || self.words[which].load(Ordering::SeqCst) >= until;
+        while !has_happened() {
+            let kernel = self.slot.waker();
+            leader.sleep(which + 1, has_happened, || kernel.sleep());
         }
         self.led.store(false, Ordering::Relaxed);
         true
@@ -76,60 +76,60 @@ impl Shared {
 
     fn happens(&self, which: usize) -> bool {
         self.words[which].fetch_add(1, Ordering::SeqCst);
-        self.slot.call(which + 1)
+        self.slot.wake(which + 1)
     }
 }
 
-/// Nothing that happens is missed, and no bell is left for the next leader.
+/// Nothing that happens is missed, and the next leader does not find the waker set.
 #[test]
-fn the_leader_is_called() {
+fn the_leader_is_woken() {
     model(|| {
         let shared = Shared::new();
         let other = shared.clone();
-        let caller = thread::spawn(move || {
+        let waking = thread::spawn(move || {
             other.happens(0);
             other.happens(0);
         });
         assert!(shared.lead(0, 1));
         assert!(shared.lead(0, 2));
-        caller.join().unwrap();
-        assert!(!*shared.slot.bell().rings.lock().unwrap());
+        waking.join().unwrap();
+        assert!(!*shared.slot.waker().set.lock().unwrap());
     });
 }
 
-/// Two who have something for the leader wake it once for each sleep.
+/// Two threads that have something for the leader wake it once for each sleep.
 #[test]
-fn two_call_at_a_time() {
+fn two_wake_at_a_time() {
     model(|| {
         let shared = Shared::new();
-        let callers = [0, 0].map(|which| {
+        let others = [0, 0].map(|which| {
             let other = shared.clone();
             thread::spawn(move || other.happens(which))
         });
         assert!(shared.lead(0, 2));
-        for caller in callers {
-            caller.join().unwrap();
+        for other in others {
+            other.join().unwrap();
         }
-        assert!(!*shared.slot.bell().rings.lock().unwrap());
+        assert!(!*shared.slot.waker().set.lock().unwrap());
     });
 }
 
-/// What happens to somebody else does not concern the leader, and who finds the slot taken does
-/// not get it.
+/// What another thread waits for does not wake the leader, and a thread that finds the slot taken
+/// does not get it.
 #[test]
 fn one_leader_at_a_time() {
     model(|| {
         let shared = Shared::new();
         let other = shared.clone();
-        let guest = thread::spawn(move || {
+        let contender = thread::spawn(move || {
             let led = other.lead(1, 1) || other.lead(1, 1);
             other.happens(0);
             led
         });
         shared.happens(1);
         let led = shared.lead(0, 1);
-        let guest_led = guest.join().unwrap();
-        assert!(led || guest_led);
-        assert!(!*shared.slot.bell().rings.lock().unwrap());
+        let contender_led = contender.join().unwrap();
+        assert!(led || contender_led);
+        assert!(!*shared.slot.waker().set.lock().unwrap());
     });
 }

@@ -183,9 +183,9 @@ fn contents(pd: u32) -> Contents {
         addr: ADDR,
         len: 100,
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
-        life: 1,
+        serial: 1,
         region: (0, 0),
-        run: MappedRange::default(),
+        mapped: MappedRange::default(),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Connections that are being set up, and the order of beginnings and ends.
+//! The order in which connections begin and end.
 //!
-//! A peer that waits until all its connections are established before it ends the first one causes
-//! events here in that order. They arrive over as many sockets, though, which are served in any
-//! order, by more than one thread. So the end of a connection takes effect when all connections
-//! that were being set up when the end was observed are established, and the consumer has the
-//! events.
+//! A peer that waits until all its connections are established before it ends the first one
+//! causes events here in that order. What the peer sends arrives over as many sockets, though,
+//! and those are served in any order, by more than one thread. So the end of a connection is
+//! reported only when the connections that were being set up when the end was observed are
+//! established, and reported to the consumer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,64 +12,70 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long an end waits: a peer may be slow, or gone, between the answer that it got and the
-/// message that makes the connection.
-const LIMIT: Duration = Duration::from_secs(1);
+/// How long the report of an end is put off at most: a peer may be slow, or have died, between
+/// the reply that it was sent and the message that establishes the connection.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct State {
+    /// The number of the next set-up.
     next: u64,
+    /// Numbers of the set-ups that go on.
     pending: BTreeSet<u64>,
 }
 
-/// See the module.
+/// The order in which the connections of an engine begin and end.
 #[derive(Default)]
 pub(crate) struct EventOrder {
+    /// The set-ups.
     state: Mutex<State>,
 }
 
-/// A connection that is coming up, until this is dropped.
+/// A connection is being set up, until this guard is dropped.
 pub(crate) struct SetupGuard {
-    all: Arc<EventOrder>,
+    /// The engine's order.
+    order: Arc<EventOrder>,
+    /// The number of the set-up.
     number: u64,
 }
 
-/// An end that was observed.
+/// An end of a connection that was observed.
 pub(crate) struct ObservedEnd {
-    /// The first handshake that is later.
+    /// The number of the first set-up that begins later.
     next: u64,
+    /// When the end was observed.
     at: Instant,
 }
 
 impl EventOrder {
-    /// The next answer to the peer brings a connection up.
+    /// Begins the set-up of a connection, which the next reply to the peer may establish.
     pub fn begin(self: &Arc<Self>) -> SetupGuard {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         state.pending.insert(number);
-        let all = self.clone();
-        SetupGuard { all, number }
+        let order = self.clone();
+        SetupGuard { order, number }
     }
 
-    /// A connection has ended.
-    pub fn seen(&self) -> ObservedEnd {
+    /// Notes that a connection has ended.
+    pub fn observe_end(&self) -> ObservedEnd {
         ObservedEnd {
             next: self.state.lock().next,
             at: Instant::now(),
         }
     }
 
-    /// Whether that end may take effect.
-    pub fn is_over(&self, seen: &ObservedEnd) -> bool {
+    /// Whether the end may be reported now.
+    pub fn may_report(&self, end: &ObservedEnd) -> bool {
         let first = self.state.lock().pending.first().copied();
-        first.is_none_or(|first| first >= seen.next) || seen.at.elapsed() >= LIMIT
+        first.is_none_or(|first| first >= end.next) || end.at.elapsed() >= MAX_DELAY
     }
 }
 
 impl Drop for SetupGuard {
     fn drop(&mut self) {
-        self.all.state.lock().pending.remove(&self.number);
+        self.order.state.lock().pending.remove(&self.number);
     }
 }
 
@@ -78,28 +84,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_waits_for_the_handshakes_before_it() {
-        let all = Arc::new(EventOrder::default());
-        let (first, second) = (all.begin(), all.begin());
-        let seen = all.seen();
-        let later = all.begin();
-        assert!(!all.is_over(&seen));
+    fn an_end_waits_for_the_set_ups_before_it() {
+        let order = Arc::new(EventOrder::default());
+        let (first, second) = (order.begin(), order.begin());
+        let end = order.observe_end();
+        let later = order.begin();
+        assert!(!order.may_report(&end));
         drop(first);
-        assert!(!all.is_over(&seen));
+        assert!(!order.may_report(&end));
         drop(second);
-        assert!(all.is_over(&seen));
+        assert!(order.may_report(&end));
         drop(later);
-        assert!(all.is_over(&all.seen()));
+        assert!(order.may_report(&order.observe_end()));
     }
 
     #[test]
-    fn it_waits_for_a_while_only() {
-        let all = Arc::new(EventOrder::default());
-        let _never = all.begin();
-        let seen = all.seen();
-        while !all.is_over(&seen) {
+    fn an_end_waits_for_a_limited_time() {
+        let order = Arc::new(EventOrder::default());
+        let _never = order.begin();
+        let end = order.observe_end();
+        while !order.may_report(&end) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(seen.at.elapsed() >= LIMIT);
+        assert!(end.at.elapsed() >= MAX_DELAY);
     }
 }

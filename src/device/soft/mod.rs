@@ -1,9 +1,10 @@
-//! The device that needs no hardware.
+//! The soft device, which needs no hardware. How data moves depends on where the peer is:
 //!
-//! * within a process one copy in the poster's thread moves the data ([`loopback`](transport::loopback));
-//! * to another process of the host it can go through shared memory ([`shm`](transport::shm));
-//! * to any other peer it is iWARP over TCP ([`iwarp`] is the wire, [`engine`] serves the
-//!   sockets).
+//! * in the same process, by one copy in the thread that posts
+//!   ([`loopback`](transport::loopback));
+//! * in another process of the host, through shared memory if both ends can
+//!   ([`shm`](transport::shm));
+//! * elsewhere, as iWARP over TCP ([`iwarp`] is the wire format, [`engine`] serves the sockets).
 //!
 //! An address of this device is an IP address, a connection qualifier up to 65535 a TCP port.
 
@@ -12,7 +13,7 @@
 
 pub(crate) mod cm;
 pub(crate) mod cq;
-pub(crate) mod engine;
+pub mod engine;
 pub(crate) mod event_order;
 pub(crate) mod qp;
 pub(crate) mod socket;
@@ -49,27 +50,40 @@ use super::{
 };
 use crate::handle::Guard;
 
+/// Number of queue pairs of a device at most.
 const MAX_QP: u32 = 1 << 16;
+/// Number of completion queues of a device at most.
 const MAX_CQ: u32 = 1 << 16;
+/// Number of protection domains of a device at most.
 const MAX_PD: u32 = 1 << 16;
+/// Number of work requests of a queue at most.
 const MAX_WR: u32 = 1 << 16;
+/// Number of segments of a work request at most.
 const MAX_SGE: u32 = 64;
+/// Number of RDMA reads of a queue pair that are under way at most, in each direction.
 const MAX_RD: u32 = 128;
-/// How long a waiting consumer looks for events before it blocks, in microseconds.
+/// How long a waiting consumer polls before it blocks, in microseconds, if the entry does not say.
 const SPIN: u64 = 30;
-/// The largest that InfiniBand has a name for: our packets are those of TCP.
+/// The MTU that is reported: the largest that InfiniBand has a name for, as packets are those of
+/// TCP.
 const MTU: u32 = 4096;
 
-/// Objects that exist.
+/// Numbers of the objects of a device that exist.
 #[derive(Default)]
 struct Counts {
+    /// Queue pairs.
     qp: AtomicU32,
+    /// Completion queues.
     cq: Arc<AtomicU32>,
+    /// Shared receive queues.
     srq: Arc<AtomicU32>,
+    /// Memory windows.
     mw: Arc<AtomicU32>,
+    /// Protection domains.
     pd: AtomicU32,
 }
 
+/// Counts an object, unless there are `max` of them.
 fn count(counter: &AtomicU32, max: u32) -> Result<(), DeviceError> {
     counter
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
@@ -79,21 +93,27 @@ fn count(counter: &AtomicU32, max: u32) -> Result<(), DeviceError> {
         .map_err(|_| DeviceError::Resources)
 }
 
-/// The device, open.
+/// An open soft device.
 pub struct Soft {
+    /// The parameters of the entry.
     params: Params,
-    /// How long consumers that wait look for events themselves.
+    /// How long a consumer that waits polls before it blocks.
     spin: Duration,
+    /// The attributes that consumers can query.
     attr: DeviceAttr,
+    /// Numbers of the objects that exist.
     counts: Counts,
+    /// What serves the sockets and timers.
     engine: Engine,
+    /// The ports that are listened on.
     ports: cm::listener::Ports,
 }
 
 /// A protection domain.
 pub struct Pd {
-    /// Not that of any other domain of the process.
+    /// The number of the domain, which no other domain of the process has.
     id: u32,
+    /// The device.
     device: Arc<Soft>,
 }
 
@@ -103,6 +123,7 @@ impl Drop for Pd {
     }
 }
 
+/// The attributes that consumers can query.
 fn attributes(params: &Params) -> DeviceAttr {
     let named = |name: &str, value: String| (name.to_owned(), value);
     DeviceAttr {
@@ -134,16 +155,20 @@ fn attributes(params: &Params) -> DeviceAttr {
     }
 }
 
-/// What a sleep and the wake-up from it cost, if a peer can run while a consumer looks. A
-/// process that is tied to one processor may have its peer on another one; if it has not, it
-/// looks in vain, and soon hardly ever.
+/// The default of the parameter `spin`: about what a sleep and the wake-up from it cost, if a peer
+/// can run while a consumer polls. The processors of the system count, not those that the process
+/// is tied to: the peer may run on another one, and if it does not, polls are in vain and soon
+/// become rare.
 fn default_spin() -> Duration {
     // SAFETY: reads a number of the system.
     let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     Duration::from_micros(if processors > 1 { SPIN } else { 0 })
 }
 
-/// What a queue pair is made of.
+/// What a queue pair of these parts has for its life.
+///
+/// # Errors
+/// [`DeviceError::Limit`] if an attribute is above what the device supports.
 fn identity(
     parts: &QpParts<'_, Soft>,
     attr: &QpAttr,
@@ -185,7 +210,9 @@ impl Device for Soft {
 
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
-        let engine = Engine::new().map_err(|e| format!("no event queue: {e}"))?;
+        mem::export::set_exporter(&transport::shm::ShmExporter);
+        let engine = Engine::new(transport::shm::take_bitmap)
+            .map_err(|e| format!("the system gives no event queue: {e}"))?;
         if params.shares_memory()
             && let Err(why) = transport::shm::mapped::enable()
         {
@@ -211,7 +238,7 @@ impl Device for Soft {
 
     #[inline]
     fn look(&self, guard: &Guard) -> Look {
-        self.engine.look(guard)
+        self.engine.poll(guard)
     }
 
     fn progress(&self) {

@@ -1,10 +1,10 @@
-//! The `ia_params` field of a `dat.conf` entry of this device, and the address it leads to.
+//! The `ia_params` field of a `dat.conf` entry of this device, and the address that it names.
 //!
 //! ```text
 //! [netdev | address] [key=value ...]
 //! ```
 //!
-//! A bare number behind the name is taken and ignored: entries that were written for other
+//! A bare number behind the interface or address is ignored: entries that were written for other
 //! providers have a port number there (`"eth0 0"`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use crate::device::params::{Key, unknown, wrong_value};
 
-/// The longest spin, in microseconds.
+/// The longest spin that can be set, in microseconds.
 const MAX_SPIN: u64 = 1000;
-/// The default and the longest linger, in seconds.
+/// The linger time that holds if none is set, in seconds.
 const LINGER: u64 = 300;
+/// The longest linger time that can be set, in seconds.
 const MAX_LINGER: u64 = 86400;
 
-/// All parameters.
+/// The parameters of this device.
 pub const KEYS: &[Key] = &[
     Key {
         name: "crc",
@@ -54,7 +55,7 @@ pub const KEYS: &[Key] = &[
         name: "spin",
         values: "0 to 1000",
         default: "30, and 0 on a machine with one processor",
-        help: "Microseconds for which a consumer that waits looks for events before it sleeps, if that has been worth while.",
+        help: "Microseconds for which a consumer that waits polls before it sleeps, if polls have lately found events.",
     },
 ];
 
@@ -72,9 +73,10 @@ pub(crate) enum Path {
 /// Where registered memory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
-    /// Where it was.
+    /// Where the program has allocated it.
     Private,
-    /// Where peers of the host can map it: see [`share`](crate::device::soft::transport::shm::mapped).
+    /// In a file that peers of the host can map: see
+    /// [`mapped`](crate::device::soft::transport::shm::mapped).
     Shared,
 }
 
@@ -83,20 +85,20 @@ pub(crate) enum Memory {
 pub(crate) struct Params {
     /// The address of the adapter; the port is 0.
     pub address: SocketAddr,
-    /// Whether listeners are bound to that address alone.
+    /// Whether listeners are bound to `address` alone, because the entry names it.
     pub bound: bool,
-    /// Whether we ask for checksums.
+    /// Whether checksums are requested for connections over TCP.
     pub crc: bool,
     /// How peers are reached.
     pub path: Path,
     /// Where registered memory is.
     pub memory: Memory,
-    /// Congestion control algorithm, if not the system's.
+    /// Congestion control algorithm of connections over TCP; `None` for that of the system.
     pub congestion: Option<String>,
-    /// How long a connection that was ended gracefully waits for the peer to receive what was
-    /// sent.
+    /// How long the peer of a connection that was ended gracefully may take to post receives for
+    /// what was sent.
     pub linger: Duration,
-    /// How long consumers that wait look for events themselves, if it is given.
+    /// How long a consumer that waits polls before it sleeps; `None` for the default.
     pub spin: Option<Duration>,
 }
 
@@ -106,10 +108,10 @@ impl Params {
         self.memory == Memory::Shared && self.path != Path::Tcp
     }
 
-    /// Reads the field.
+    /// Parses the field.
     ///
     /// # Errors
-    /// What is wrong with it, for the log.
+    /// What is wrong with the field, in words for the log. The caller adds the file and line.
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
         let mut memory = Memory::Private;
@@ -139,7 +141,11 @@ impl Params {
                 Some((key, value)) => return Err(wrong_key(key, value)),
                 None if name.is_none() => name = Some(word),
                 None if port.is_none() && word.parse::<u32>().is_ok() => port = Some(word),
-                None => return Err(format!("unexpected \"{word}\"")),
+                None => {
+                    return Err(format!(
+                        "unexpected \"{word}\" behind the interface or address"
+                    ));
+                }
             }
         }
         let address = match name {
@@ -159,6 +165,7 @@ impl Params {
     }
 }
 
+/// The message for a parameter that is unknown, or has a value that it cannot have.
 fn wrong_key(key: &str, value: &str) -> String {
     match KEYS.iter().find(|k| k.name == key) {
         Some(k) => wrong_value(k, value),
@@ -166,6 +173,10 @@ fn wrong_key(key: &str, value: &str) -> String {
     }
 }
 
+/// The address that the name of an interface, or an address itself, stands for; the port is 0.
+///
+/// # Errors
+/// What is wrong with the name, in words for the log.
 pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, 0));
@@ -181,7 +192,8 @@ pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
         .ok_or_else(|| format!("network interface {name} has no address"))
 }
 
-/// IPv4 before IPv6, and addresses that are only good on one link last.
+/// The order in which the addresses of an interface are preferred, lowest first: IPv4 before IPv6,
+/// and link-local addresses last.
 pub(crate) fn rank(address: &SocketAddr) -> u8 {
     match address {
         SocketAddr::V4(_) => 0,
@@ -190,6 +202,8 @@ pub(crate) fn rank(address: &SocketAddr) -> u8 {
     }
 }
 
+/// The address of an entry that names none: the first IPv4 address of an interface that is up and
+/// is not a loopback interface, or else that of the loopback interface. The port is 0.
 fn default_address() -> SocketAddr {
     interfaces()
         .iter()
@@ -209,12 +223,13 @@ pub(crate) struct Interface {
     pub name: String,
     /// The address; the port is 0.
     pub address: SocketAddr,
-    /// It is up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// It is one that leads back to the host.
+    /// Whether the interface is a loopback interface.
     pub loopback: bool,
 }
 
+/// Whether there is an interface of that name, with or without an address.
 fn interface_exists(name: &str) -> bool {
     std::ffi::CString::new(name).is_ok_and(|name| {
         // SAFETY: a string that ends with NUL.
@@ -255,7 +270,7 @@ pub(crate) fn interfaces() -> Vec<Interface> {
 /// An IPv4 or IPv6 address with port 0; `None` for other families.
 ///
 /// # Safety
-/// `sa` is null or a socket address as long as its family has it.
+/// `sa` is null or points to a socket address of the length that its family has.
 unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
     // SAFETY: null or at least the family can be read.
     match i32::from(unsafe { sa.as_ref() }?.sa_family) {
@@ -302,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_enough() {
+    fn the_field_may_be_empty() {
         let p = Params::parse("").unwrap();
         assert!(!p.bound && p.crc && p.memory == Memory::Private);
         assert_eq!(p.address.port(), 0);

@@ -11,34 +11,39 @@ use super::upcalls::{CqUpcalls, Upcalls};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::{Biased, Guard};
 
-/// Entries of one queue.
+/// Entries of one queue at most.
 pub(super) const MAX_CQE: u32 = 1 << 20;
 
-struct Ring {
+struct Queue {
+    /// The completions.
     entries: CompletionRing,
+    /// Number of completions that the consumer has asked for room for.
     capacity: usize,
+    /// Whether the next completion that notifies calls the handler.
     armed: bool,
 }
 
 /// A completion queue.
 pub struct Cq {
-    ring: Biased<Ring>,
-    /// Length of the ring, for a look without the lock.
+    /// The completions, biased to the thread that polls them.
+    queue: Biased<Queue>,
+    /// Number of completions, to be read without the lock.
     len: AtomicUsize,
+    /// What the consumer is notified through.
     handler: Arc<dyn CqHandler>,
-    /// Queues of the device, to give back.
+    /// Number of completion queues of the device, this one included.
     count: Arc<AtomicU32>,
 }
 
 impl Cq {
-    /// `count` has counted it already.
+    /// A queue that `count` has counted already.
     pub(crate) fn new(
         entries: u32,
         handler: Arc<dyn CqHandler>,
         count: Arc<AtomicU32>,
     ) -> Result<Arc<Cq>, DeviceError> {
         let cq = Cq {
-            ring: Biased::new(Ring {
+            queue: Biased::new(Queue {
                 entries: CompletionRing::default(),
                 capacity: 0,
                 armed: false,
@@ -51,36 +56,36 @@ impl Cq {
         Ok(Arc::new(cq))
     }
 
-    /// Queues a completion. `notifies` says whether it is one that the consumer wants to be
-    /// woken for; whom to tell goes to `up`.
+    /// Queues a completion. `notifies` is whether the consumer has asked to be notified of it;
+    /// the notification goes to `up`.
     #[inline(always)]
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, notifies: bool, up: &mut Upcalls) {
-        let mut ring = self.ring.lock();
-        if ring.entries.len() >= ring.capacity {
-            drop(ring);
+        let mut queue = self.queue.lock();
+        if queue.entries.len() >= queue.capacity {
+            drop(queue);
             up.overflow(self);
             return;
         }
-        ring.entries.push(completion);
-        self.len.store(ring.entries.len(), Ordering::Release);
-        if notifies && ring.armed {
-            ring.armed = false;
-            drop(ring);
+        queue.entries.push(completion);
+        self.len.store(queue.entries.len(), Ordering::Release);
+        if notifies && queue.armed {
+            queue.armed = false;
+            drop(queue);
             up.notify(self);
         }
     }
 
-    /// Removes the completions of a queue pair; gives how many were of buffers of a shared
-    /// receive queue.
+    /// Removes the completions of a queue pair; returns how many of them were of buffers of a
+    /// shared receive queue.
     pub(crate) fn remove(&self, context: u64) -> usize {
-        let mut ring = self.ring.lock();
+        let mut queue = self.queue.lock();
         let mut from_srq = 0;
-        ring.entries.retain(|c| {
-            let goes = c.context == context;
-            from_srq += usize::from(goes && c.from_srq);
-            !goes
+        queue.entries.retain(|c| {
+            let removed = c.context == context;
+            from_srq += usize::from(removed && c.from_srq);
+            !removed
         });
-        self.len.store(ring.entries.len(), Ordering::Release);
+        self.len.store(queue.entries.len(), Ordering::Release);
         from_srq
     }
 }
@@ -111,32 +116,32 @@ impl CompletionQueue for Cq {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut ring = self.ring.lock_as(guard.thread());
-        let taken = ring.entries.pop().map(|taken| place.write(*taken));
-        self.len.store(ring.entries.len(), Ordering::Release);
+        let mut queue = self.queue.lock_as(guard.thread());
+        let taken = queue.entries.pop().map(|taken| place.write(*taken));
+        self.len.store(queue.entries.len(), Ordering::Release);
         taken
     }
 
     fn arm(&self) {
-        self.ring.lock().armed = true;
+        self.queue.lock().armed = true;
     }
 
     fn disarm(&self) {
-        self.ring.lock().armed = false;
+        self.queue.lock().armed = false;
     }
 
     fn capacity(&self) -> u32 {
-        self.ring.lock().capacity as u32
+        self.queue.lock().capacity as u32
     }
 
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
-        let mut ring = self.ring.lock();
+        let mut queue = self.queue.lock();
         let capacity = entries as usize;
-        if entries > MAX_CQE || capacity < ring.entries.len() {
+        if entries > MAX_CQE || capacity < queue.entries.len() {
             return Err(DeviceError::Limit);
         }
-        ring.entries.resize(capacity)?;
-        ring.capacity = capacity;
+        queue.entries.resize(capacity)?;
+        queue.capacity = capacity;
         Ok(())
     }
 }

@@ -1,20 +1,22 @@
-//! The completions of a queue: a ring whose room is there from the start.
+//! The completions of a queue: a ring whose memory is reserved when its capacity is set.
 
 use std::mem::MaybeUninit;
 
 use crate::device::{Completion, DeviceError};
 
-/// See the module.
+/// A ring of completions.
 #[derive(Default)]
 pub(crate) struct CompletionRing {
-    /// None, or a power of two.
+    /// The completions by the lower bits of their numbers. The length is 0 or a power of two.
     slots: Vec<MaybeUninit<Completion>>,
-    /// Number of the oldest entry, and of the next one. They count up for ever.
+    /// Number of the oldest completion. Numbers count up modulo 2^64.
     head: usize,
+    /// Number of the next completion.
     tail: usize,
 }
 
 impl CompletionRing {
+    /// Number of completions.
     #[inline]
     pub fn len(&self) -> usize {
         self.tail.wrapping_sub(self.head)
@@ -24,7 +26,7 @@ impl CompletionRing {
         number & self.slots.len().wrapping_sub(1)
     }
 
-    /// Adds an entry. There is room for it: the caller keeps to what was asked for.
+    /// Adds a completion. The caller keeps to the capacity.
     #[inline(always)]
     pub fn push(&mut self, completion: Completion) {
         let index = self.index(self.tail);
@@ -32,7 +34,7 @@ impl CompletionRing {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Takes the oldest entry out.
+    /// Removes the oldest completion.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<&Completion> {
         if self.len() == 0 {
@@ -40,11 +42,11 @@ impl CompletionRing {
         }
         let index = self.index(self.head);
         self.head = self.head.wrapping_add(1);
-        // SAFETY: what lies between head and tail was written.
+        // SAFETY: the completions between head and tail were written.
         Some(unsafe { self.slots[index].assume_init_ref() })
     }
 
-    /// Keeps those for which `f` is true, in their order.
+    /// Keeps the completions for which `f` is true, in their order.
     pub fn retain(&mut self, mut f: impl FnMut(&Completion) -> bool) {
         for _ in 0..self.len() {
             if let Some(completion) = self.pop().copied()
@@ -55,8 +57,9 @@ impl CompletionRing {
         }
     }
 
-    /// Makes room for so many, which are not fewer than there are: all at once, so that no
-    /// completion is lost for want of memory; the kernel gives the pages only when they are used.
+    /// Sets the capacity, which is not below the length. The memory is reserved all at once, so
+    /// that no completion is lost for want of memory; the kernel gives the pages only when they
+    /// are used.
     ///
     /// # Errors
     /// [`DeviceError::Resources`]; nothing has changed then.
@@ -66,7 +69,7 @@ impl CompletionRing {
         new.slots
             .try_reserve_exact(room)
             .map_err(|_| DeviceError::Resources)?;
-        // SAFETY: reserved, and nothing is asked of them.
+        // SAFETY: the slots are reserved, and may be uninitialised.
         unsafe { new.slots.set_len(room) };
         while let Some(completion) = self.pop() {
             new.push(*completion);
@@ -93,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn in_order_through_changes_of_the_room() {
+    fn in_order_through_changes_of_the_capacity() {
         let mut entries = CompletionRing::default();
         assert!(entries.pop().is_none());
         let (mut pushed, mut popped) = (0, 0);
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_one_context_go() {
+    fn retain_removes_those_of_one_context() {
         let mut entries = CompletionRing::default();
         entries.resize(10).unwrap();
         (0..9).for_each(|n| entries.push(completion(n)));

@@ -1,29 +1,33 @@
-//! Consumers that block: one of them, the leader, serves the device meanwhile in its own thread
-//! ([`LeaderSlot`](crate::device::soft::engine::leader)), so that what it waits for wakes it in one hop. The others sleep
-//! elsewhere and are woken by whoever serves.
+//! Consumers that block. One of them, the leader, serves the device meanwhile in its own thread
+//! ([`LeaderSlot`](super::leader)), so that what the leader waits for wakes it directly. The other
+//! consumers sleep elsewhere and are woken by the thread that serves.
 //!
-//! The engine's thread sits in the same epoll instance all the time. The kernel wakes only the
-//! one that came last, which is the leader; when the leader goes the thread is there already,
-//! and nobody need be woken to take over. That order is the kernel's habit and no promise:
-//! whoever is woken serves, and calls whom it concerns.
+//! The engine's thread is in the same epoll instance all the time. The kernel wakes only the
+//! thread that began to wait last, which is the leader; when the leader leaves, the engine's
+//! thread is there already, and no thread need be woken to take over. That order is a habit of
+//! the kernel and no promise: whichever thread is woken serves, and wakes the consumers concerned.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use super::batch::EpollBatch;
 use super::leader::WakeLeader;
+use super::thread::POLL_CHECK;
+use super::timers::{ZERO_TIME, timespec};
+use super::{Engine, Inner};
 use crate::device::Wake;
-use crate::device::soft::engine::{Engine, EpollBatch, NAP};
 
-/// A leader beside which others have come to wait so many times is not the one that should lead.
-const GUESTS: u32 = 3;
+/// Number of other consumers that may come to block while one leads before the leader gives up
+/// the slot: then one of the others is likelier to wait for what arrives.
+const MAX_CONTENDERS: u32 = 3;
 /// The longest single sleep.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
-/// The bell of the seat, which is in the epoll instance.
+/// What wakes the leader: an eventfd, which is in the epoll instance.
 pub(crate) struct Eventfd(OwnedFd);
 
 impl Eventfd {
@@ -40,61 +44,63 @@ impl AsFd for Eventfd {
 }
 
 impl WakeLeader for Eventfd {
-    fn ring(&self) {
-        // Fails only when the counter is full: then it rings already.
+    fn wake(&self) {
+        // The write fails only when the counter is full: then the leader is woken already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn hush(&self) {
+    fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-/// What the seat knows a word by.
+/// What a word is called in the leader slot.
 fn name(word: &AtomicU32) -> usize {
     std::ptr::from_ref(word).addr()
 }
 
 impl Engine {
-    /// A consumer blocks until `word` is not `value` any more. In this thread, serving, if no
-    /// other one leads; `None` if the consumer is to sleep in its own way.
+    /// A consumer blocks until `word` is not `value` any more, in this thread and serving, if no
+    /// other consumer leads; `None` if the consumer is to sleep in its own way.
     pub fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
         let inner = &self.inner;
-        inner.coalesced.send();
-        // From now on peers wake us.
-        inner.poll_set.sleep();
+        inner.coalesced.flush();
+        // From now on peers notify the engine.
+        inner.poll_set.before_block();
         let Some(leader) = inner.leader.take() else {
-            inner.guests.fetch_add(1, Ordering::Relaxed);
+            inner.contenders.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        let is_there = || word.load(Ordering::SeqCst) != value;
+        let has_changed = || word.load(Ordering::SeqCst) != value;
         let polls = inner.polls.load(Ordering::Relaxed);
-        let guests = inner.guests.load(Ordering::Relaxed);
+        let contenders = inner.contenders.load(Ordering::Relaxed);
         let mut batch = EpollBatch::new();
         loop {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            // The thread would be above us if it came back now: then we sit down anew.
-            let away = inner.away.load(Ordering::Relaxed);
-            let nap = away.then(|| left.map_or(NAP, |left| left.min(NAP)));
-            let sleep = || inner.sleep(&mut batch, nap.or(left));
-            match leader.sleep(name(word), is_there, sleep) {
+            // If the engine's thread began to wait after this one, the kernel would wake that
+            // thread first: a short sleep makes this one the last again.
+            let busy = inner.thread_busy.load(Ordering::Relaxed);
+            let short = busy.then(|| left.map_or(POLL_CHECK, |left| left.min(POLL_CHECK)));
+            let sleep = || inner.sleep(&mut batch, short.or(left));
+            match leader.sleep(name(word), has_changed, sleep) {
                 None => return Some(Wake::Woken),
                 Some(Ok(())) => inner.serve(&batch),
-                Some(Err(Errno::INTR)) if !is_there() && was_told(left.is_none()) => {
+                Some(Err(Errno::INTR)) if !has_changed() && ends_calls(left.is_none()) => {
                     return Some(Wake::Interrupted);
                 }
                 Some(Err(_)) => {}
             }
-            if is_there() {
+            if has_changed() {
                 return Some(Wake::Woken);
             }
             if left.is_some_and(|left| left.is_zero()) {
                 return Some(Wake::TimedOut);
             }
-            // Somebody else looks at the sockets, or would more often find there what it waits
-            // for. We would be woken each time for nothing.
-            let others = inner.guests.load(Ordering::Relaxed).wrapping_sub(guests);
-            if inner.polls.load(Ordering::Relaxed) != polls || others >= GUESTS {
+            // If another consumer polls, or is likelier to find in the sockets what it waits for,
+            // the leader would be woken each time in vain.
+            let others = inner.contenders.load(Ordering::Relaxed);
+            let others = others.wrapping_sub(contenders);
+            if inner.polls.load(Ordering::Relaxed) != polls || others >= MAX_CONTENDERS {
                 return None;
             }
         }
@@ -102,21 +108,21 @@ impl Engine {
 
     /// `word` has another value now. True if that has woken a thread in [`Engine::block`].
     pub fn unblock(&self, word: &AtomicU32) -> bool {
-        self.inner.leader.call(name(word))
+        self.inner.leader.wake(name(word))
     }
 }
 
-impl crate::device::soft::engine::Inner {
+impl Inner {
     /// Sleeps in the epoll instance until something is ready, or `left` has passed.
     fn sleep(&self, batch: &mut EpollBatch, left: Option<Duration>) -> Result<(), Errno> {
         const MILLI: Duration = Duration::from_millis(1);
-        let left = left.map(|left| left.min(LONGEST));
+        let left = left.map(|left| left.min(MAX_SLEEP));
         match left {
-            // The older call counts in milliseconds, and the newer one is not everywhere.
+            // epoll_wait(2) counts in milliseconds, and epoll_pwait2(2) is not everywhere.
             Some(left) if left < MILLI && !left.is_zero() => {
                 let left = timespec(left);
                 poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&left))?;
-                batch.fill(&self.epoll, Some(&timespec(Duration::ZERO)))
+                batch.fill(&self.epoll, Some(&ZERO_TIME))
             }
             Some(left) => {
                 let whole = Duration::from_millis(left.as_millis() as u64);
@@ -127,20 +133,13 @@ impl crate::device::soft::engine::Inner {
     }
 }
 
-fn timespec(t: Duration) -> Timespec {
-    Timespec {
-        tv_sec: t.as_secs() as i64,
-        tv_nsec: t.subsec_nanos().into(),
-    }
-}
-
-/// Whether an interruption may have been a signal handler that wants calls to end, rather than a
-/// stop of the process, which ends this system call as well, or a handler after which a call
-/// without a timeout goes on.
+/// Whether an interruption may have been by a signal handler that ends calls, rather than by a
+/// stop of the process, which ends this system call as well, or by a handler after which a call
+/// without a timeout goes on (`SA_RESTART`). `forever` is whether the call has no timeout.
 #[cold]
-fn was_told(forever: bool) -> bool {
+fn ends_calls(forever: bool) -> bool {
     (1..=libc::SIGRTMAX()).any(|number| {
-        // SAFETY: all zero is a valid place for an action, which is only read.
+        // SAFETY: an action of zeros is valid, and the one of the process is only read.
         let action = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(number, std::ptr::null(), &mut action) != 0 {

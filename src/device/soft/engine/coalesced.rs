@@ -1,10 +1,11 @@
-//! Connections whose requests were gathered, so that one call to the kernel takes many.
+//! Connections with coalesced sends: requests that wait a little, so that one system call takes
+//! many.
 //!
-//! Whoever polls, or is about to wait, sends what was gathered before anything else. Who posts to
-//! one connection after the other sends for the oldest of them. A consumer that stays away
-//! leaves it to the thread of the engine. That looks at a steady pace while requests are being
-//! gathered, and sends what was there when it last looked: so a request waits for two of these
-//! moments at most, and a consumer that is at it is left alone.
+//! A consumer that polls, or is about to block, flushes all coalesced sends first. A consumer that
+//! posts to one connection after the other flushes the oldest of them. For a consumer that makes
+//! no call the thread of the engine flushes: while requests are being coalesced the thread checks
+//! at a steady interval, and flushes those that were there at the check before. So a request waits
+//! for two intervals at most, and the thread does not interfere with a consumer that is posting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,104 +15,106 @@ use parking_lot::Mutex;
 
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 
-/// The pace of the thread.
-pub(crate) const MOMENT: Duration = Duration::from_micros(150);
-/// Connections that gather at a time. A consumer that has gone on to others has probably
+/// Interval of the checks of the thread.
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_micros(150);
+/// Connections that coalesce at a time. A consumer that has gone on to others has probably
 /// finished with the first.
-const MOST: usize = 4;
+const MAX_COALESCERS: usize = 4;
 
 #[derive(Default)]
 struct State {
-    /// With the round in which they came.
+    /// The connections, the oldest first, each with the check number at which it was added.
     list: Vec<(u32, Arc<dyn Coalescer>)>,
-    /// Counts looks of the thread.
-    round: u32,
-    /// Something came in this round.
-    came: bool,
-    /// When the thread looks next; `None` if it does not.
-    next: Option<Instant>,
+    /// Number of checks of the thread, modulo 2^32.
+    check: u32,
+    /// Whether a connection was added since the last check.
+    added: bool,
+    /// When the next check is due; `None` if the checks have stopped.
+    next_check: Option<Instant>,
 }
 
-/// See the module.
+/// The connections of an engine with coalesced sends.
 #[derive(Default)]
 pub(crate) struct CoalescedSends {
+    /// The connections, and the checks of the thread.
     state: Mutex<State>,
-    /// Length of the list, for a look without the lock.
+    /// Length of the list, to be read without the lock.
     len: AtomicUsize,
 }
 
 impl CoalescedSends {
-    /// Adds one that is not in the list; `up` gets one that has to leave it. True if the thread
-    /// has to be told that it is to look from now on.
-    pub fn add(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) -> bool {
+    /// Adds a connection that is not in the list; one that has to leave the list for that goes
+    /// to `up`. True if the checks have stopped and have to be started.
+    pub fn add(&self, coalescer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) -> bool {
         let mut state = self.state.lock();
-        if state.list.len() >= MOST {
+        if state.list.len() >= MAX_COALESCERS {
             up.send(state.list.remove(0).1);
         }
-        let round = state.round;
-        state.list.push((round, gatherer));
-        state.came = true;
+        let check = state.check;
+        state.list.push((check, coalescer));
+        state.added = true;
         self.len.store(state.list.len(), Ordering::Release);
-        let begins = state.next.is_none();
-        if begins {
-            state.next = Some(now + MOMENT);
+        let starts = state.next_check.is_none();
+        if starts {
+            state.next_check = Some(now + FLUSH_INTERVAL);
         }
-        begins
+        starts
     }
 
-    /// Sends what was gathered.
+    /// Sends all coalesced requests.
     #[inline]
-    pub fn send(&self) {
+    pub fn flush(&self) {
         if self.len.load(Ordering::Acquire) > 0 {
-            self.send_all();
+            self.flush_all();
         }
     }
 
-    fn send_all(&self) {
+    fn flush_all(&self) {
         let mut up = Upcalls::default();
-        // Others may add more meanwhile, for ever.
+        // Not until the list is empty: other threads may add connections all the time.
         for _ in 0..self.len.load(Ordering::Acquire) {
             let mut state = self.state.lock();
-            let Some((_, gatherer)) = state.list.pop() else {
+            let Some((_, coalescer)) = state.list.pop() else {
                 break;
             };
             self.len.store(state.list.len(), Ordering::Release);
             drop(state);
-            gatherer.send_coalesced(false, &mut up);
+            coalescer.send_coalesced(false, &mut up);
         }
         up.run();
     }
 
-    /// How long it is until the next look of the thread.
-    pub fn due(&self) -> Option<Duration> {
-        let next = self.state.lock().next?;
+    /// The time until the next check; `None` if the checks have stopped.
+    pub fn until_flush(&self) -> Option<Duration> {
+        let next = self.state.lock().next_check?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// The thread's look, if it is due. Gives how long it is until the next.
-    pub fn tick(&self) -> Option<Duration> {
+    /// A check of the thread, if it is due: sends what was coalesced before the last check.
+    /// Returns the time until the next check; `None` if the checks stop.
+    pub fn flush_old(&self) -> Option<Duration> {
         let mut state = self.state.lock();
-        let due = state.next?;
+        let due = state.next_check?;
         let now = Instant::now();
         if now < due {
             return Some(due - now);
         }
-        let round = state.round;
-        let old: Vec<_> = state.list.extract_if(.., |(r, _)| *r != round).collect();
+        let check = state.check;
+        let old: Vec<_> = state.list.extract_if(.., |(c, _)| *c != check).collect();
         self.len.store(state.list.len(), Ordering::Release);
-        let goes_on = state.came || !state.list.is_empty();
-        state.came = false;
-        state.round = round.wrapping_add(1);
-        state.next = goes_on.then(|| now + MOMENT);
+        let goes_on = state.added || !state.list.is_empty();
+        state.added = false;
+        state.check = check.wrapping_add(1);
+        state.next_check = goes_on.then(|| now + FLUSH_INTERVAL);
         drop(state);
         if !old.is_empty() {
             let mut up = Upcalls::default();
-            for (_, gatherer) in old {
-                gatherer.send_coalesced(true, &mut up);
+            for (_, coalescer) in old {
+                coalescer.send_coalesced(true, &mut up);
             }
             up.run();
         }
-        goes_on.then_some(MOMENT)
+        goes_on.then_some(FLUSH_INTERVAL)
     }
 }
 
@@ -134,38 +137,38 @@ mod tests {
         }
     }
 
-    /// The next look of the thread, at its time.
-    fn look(coalesced: &CoalescedSends) -> Option<Duration> {
-        while let Some(due) = coalesced.state.lock().next
+    /// The next check of the thread, when it is due.
+    fn check(coalesced: &CoalescedSends) -> Option<Duration> {
+        while let Some(due) = coalesced.state.lock().next_check
             && Instant::now() < due
         {}
-        coalesced.tick()
+        coalesced.flush_old()
     }
 
     fn add(coalesced: &CoalescedSends, count: &Arc<Count>) -> bool {
         let mut up = Upcalls::default();
-        let begins = coalesced.add(count.clone(), Instant::now(), &mut up);
+        let starts = coalesced.add(count.clone(), Instant::now(), &mut up);
         up.run();
-        begins
+        starts
     }
 
     #[test]
-    fn a_poll_sends_each_once() {
+    fn a_flush_sends_each_once() {
         let coalesced = CoalescedSends::default();
         let counts: [Arc<Count>; 3] = Default::default();
         for (i, count) in counts.iter().enumerate() {
-            // The thread is told once.
+            // The checks start once.
             assert_eq!(add(&coalesced, count), i == 0);
         }
-        coalesced.send();
-        coalesced.send();
+        coalesced.flush();
+        coalesced.flush();
         assert!(counts.iter().all(|count| count.sent() == 1));
     }
 
     #[test]
     fn the_oldest_makes_room() {
         let coalesced = CoalescedSends::default();
-        let counts: [Arc<Count>; MOST + 2] = Default::default();
+        let counts: [Arc<Count>; MAX_COALESCERS + 2] = Default::default();
         for count in &counts {
             add(&coalesced, count);
         }
@@ -175,17 +178,17 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_sends_what_has_waited_for_a_round_and_then_stops_to_look() {
+    fn a_check_sends_what_was_there_at_the_last_one_and_then_checks_stop() {
         let coalesced = CoalescedSends::default();
-        assert_eq!(coalesced.tick(), None);
+        assert_eq!(coalesced.flush_old(), None);
         let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
         assert!(add(&coalesced, &first));
-        assert!(look(&coalesced).is_some());
+        assert!(check(&coalesced).is_some());
         assert_eq!(first.sent(), 0);
         assert!(!add(&coalesced, &second));
-        assert!(look(&coalesced).is_some());
+        assert!(check(&coalesced).is_some());
         assert_eq!((first.sent(), second.sent()), (1, 0));
-        while look(&coalesced).is_some() {}
+        while check(&coalesced).is_some() {}
         assert_eq!((first.sent(), second.sent()), (1, 1));
         assert!(add(&coalesced, &first));
     }

@@ -1,49 +1,49 @@
-//! Timers with which an engine sees to what nobody tells it of: consumers that stop polling, and
-//! requests that were gathered and left.
+//! Timers for what no event reports: that consumers have stopped polling, and that coalesced
+//! sends were left unsent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::coalesced::MOMENT;
-use crate::device::soft::engine::{Inner, NAP};
+use super::Inner;
+use super::coalesced::FLUSH_INTERVAL;
+use super::thread::POLL_CHECK;
 use crate::device::soft::upcalls::Upcalls;
 
 impl Inner {
-    /// Requests were gathered: somebody is to look at them from now on. That is the thread,
-    /// even if it naps, or whoever else is woken by the clock.
+    /// Sends were coalesced and no flush was due: has them flushed at intervals from now on, by
+    /// the thread, even in a pause, or by another thread that the timer wakes.
     #[cold]
-    pub(super) fn wake_for_unsent(self: &Arc<Self>) {
-        if !self.unsent_looks.swap(true, Ordering::SeqCst) {
-            self.look_for_unsent(MOMENT);
+    pub(super) fn start_flushing(self: &Arc<Self>) {
+        if !self.flush_timer_set.swap(true, Ordering::SeqCst) {
+            self.set_flush_timer(FLUSH_INTERVAL);
         }
-        drop(self.nap.lock());
-        self.nap_end.notify_one();
+        self.interrupt_pause();
     }
 
-    fn look_for_unsent(self: &Arc<Self>, delay: Duration) {
+    fn set_flush_timer(self: &Arc<Self>, delay: Duration) {
         let inner = Arc::downgrade(self);
         let task = move |_: &mut Upcalls| {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            let next = inner.coalesced.tick().or_else(|| {
-                inner.unsent_looks.store(false, Ordering::SeqCst);
-                // Some may have come since, and have seen that we look.
-                let due = inner.coalesced.due()?;
-                (!inner.unsent_looks.swap(true, Ordering::SeqCst)).then_some(due)
+            let next = inner.coalesced.flush_old().or_else(|| {
+                inner.flush_timer_set.store(false, Ordering::SeqCst);
+                // Sends may have been coalesced since, by a thread that has seen the timer set.
+                let due = inner.coalesced.until_flush()?;
+                (!inner.flush_timer_set.swap(true, Ordering::SeqCst)).then_some(due)
             });
             if let Some(next) = next {
-                inner.look_for_unsent(next);
+                inner.set_flush_timer(next);
             }
         };
         self.timers.add(delay, Box::new(task));
     }
 
-    /// Looks in a while whether consumers still poll.
+    /// Checks after [`POLL_CHECK`] whether consumers still poll the poll set.
     #[cold]
-    pub(super) fn tick(self: &Arc<Self>) {
-        if self.ticking.swap(true, Ordering::SeqCst) {
+    pub(super) fn set_poll_timer(self: &Arc<Self>) {
+        if self.poll_timer_set.swap(true, Ordering::SeqCst) {
             return;
         }
         let inner = Arc::downgrade(self);
@@ -51,12 +51,14 @@ impl Inner {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
-            inner.ticking.store(false, Ordering::SeqCst);
-            inner.poll_set.tick(&mut inner.looks.lock());
-            if inner.poll_set.is_ticking() {
-                inner.tick();
+            inner.poll_timer_set.store(false, Ordering::SeqCst);
+            inner
+                .poll_set
+                .check_polls(&mut inner.last_poll_count.lock());
+            if inner.poll_set.is_check_due() {
+                inner.set_poll_timer();
             }
         };
-        self.timers.add(NAP, Box::new(task));
+        self.timers.add(POLL_CHECK, Box::new(task));
     }
 }

@@ -1,100 +1,104 @@
 //! The slot of the thread that serves the device while it waits for something of its own.
 //!
 //! One blocked consumer at a time is the leader: it sleeps in the engine's epoll instance, so
-//! what comes for it wakes it and nobody else. What it waits for may also happen in another way:
-//! another thread posts the event, or serves the socket. Whoever makes it so calls the leader.
+//! that an arrival for the leader wakes the leader and no other thread. What the leader waits for
+//! may also happen in another way: another thread posts the event, or serves the socket. That
+//! thread wakes the leader.
 //!
-//! The leader says that it sleeps and looks once more then; the other side does what it does
-//! first and looks at the slot then. So one of them sees the other. A bell that was rung is
-//! hushed by the leader that it was rung for, before it leaves the slot: nobody else touches it,
-//! and none is left for the next one.
+//! The leader first announces that it sleeps and then checks once more; the other thread first
+//! does what the leader waits for and then reads the slot. So one of the two sees the other. The
+//! leader that was woken clears the waker before it leaves the slot: no other thread does, and
+//! the next leader does not find the waker set.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 /// What wakes the leader from its sleep.
 pub trait WakeLeader {
-    /// Ends the sleep of the leader, or its next one, until it is hushed.
-    fn ring(&self);
-    /// Takes the ringing back.
-    fn hush(&self);
+    /// Ends the sleep of the leader, and all its next ones until [`WakeLeader::clear`].
+    fn wake(&self);
+    /// Lets the leader sleep again.
+    fn clear(&self);
 }
 
-/// See the module.
-pub struct LeaderSlot<B> {
+/// The slot of the leader of an engine, with the waker `W`.
+pub struct LeaderSlot<W> {
+    /// Whether there is a leader.
     taken: AtomicBool,
-    /// On what the leader sleeps, 0 while it does not.
-    sleeper: AtomicUsize,
-    /// Held while the bell is rung: who was called finds it rung.
-    ringing: Mutex<()>,
-    bell: B,
+    /// What the leader sleeps on; 0 while the leader does not sleep.
+    sleeps_on: AtomicUsize,
+    /// Held while the leader is woken, so that a leader that finds itself woken finds the waker
+    /// set.
+    waking: Mutex<()>,
+    /// What wakes the leader.
+    waker: W,
 }
 
-impl<B: WakeLeader> LeaderSlot<B> {
-    /// Empty.
-    pub fn new(bell: B) -> LeaderSlot<B> {
+impl<W: WakeLeader> LeaderSlot<W> {
+    /// Without a leader.
+    pub fn new(waker: W) -> LeaderSlot<W> {
         LeaderSlot {
             taken: AtomicBool::new(false),
-            sleeper: AtomicUsize::new(0),
-            ringing: Mutex::new(()),
-            bell,
+            sleeps_on: AtomicUsize::new(0),
+            waking: Mutex::new(()),
+            waker,
         }
     }
 
     /// What wakes the leader.
-    pub fn bell(&self) -> &B {
-        &self.bell
+    pub fn waker(&self) -> &W {
+        &self.waker
     }
 
     /// Becomes the leader, if there is none.
-    pub fn take(&self) -> Option<Leader<'_, B>> {
-        // A leader that is dropped gives the slot away: none is made in vain.
+    pub fn take(&self) -> Option<Leader<'_, W>> {
+        // The drop of a leader frees the slot: none is made unless the slot was taken.
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Leader(self))
     }
 
-    /// Calls the leader if it sleeps on `what`, which has happened; false if it does not, or was
-    /// called already.
-    pub fn call(&self, what: usize) -> bool {
-        // Between what has happened and the look whether somebody sleeps.
+    /// Wakes the leader if it sleeps on `what`, which has happened; false if the leader does not,
+    /// or was woken already.
+    pub fn wake(&self, what: usize) -> bool {
+        // Orders what has happened before the read of what the leader sleeps on.
         fence(Ordering::SeqCst);
-        if self.sleeper.load(Ordering::Relaxed) != what {
+        if self.sleeps_on.load(Ordering::Relaxed) != what {
             return false;
         }
-        let _ringing = self.ringing.lock();
+        let _waking = self.waking.lock();
         let (to, order) = (0, Ordering::Relaxed);
-        let called = self.sleeper.compare_exchange(what, to, order, order);
-        if called.is_ok() {
-            self.bell.ring();
+        let woken = self.sleeps_on.compare_exchange(what, to, order, order);
+        if woken.is_ok() {
+            self.waker.wake();
         }
-        called.is_ok()
+        woken.is_ok()
     }
 }
 
-/// The one thread that has the slot, until this is dropped.
-pub struct Leader<'a, B: WakeLeader>(&'a LeaderSlot<B>);
+/// The one thread that has the slot, until this value is dropped.
+pub struct Leader<'a, W: WakeLeader>(&'a LeaderSlot<W>);
 
-impl<B: WakeLeader> Leader<'_, B> {
-    /// Sleeps on `what`, which is not 0, unless it is there already. `block` is to return when
-    /// the bell rings.
+impl<W: WakeLeader> Leader<'_, W> {
+    /// Sleeps on `what`, which is not 0, unless it has happened. `block` is to return when the
+    /// leader is woken.
     pub fn sleep<R>(
         &self,
         what: usize,
-        is_there: impl FnOnce() -> bool,
+        has_happened: impl FnOnce() -> bool,
         block: impl FnOnce() -> R,
     ) -> Option<R> {
         let slot = self.0;
-        slot.sleeper.store(what, Ordering::Relaxed);
+        slot.sleeps_on.store(what, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let result = (!is_there()).then(block);
-        if slot.sleeper.swap(0, Ordering::Relaxed) != what {
-            drop(slot.ringing.lock());
-            slot.bell.hush();
+        let result = (!has_happened()).then(block);
+        if slot.sleeps_on.swap(0, Ordering::Relaxed) != what {
+            drop(slot.waking.lock());
+            slot.waker.clear();
         }
         result
     }
 }
 
-impl<B: WakeLeader> Drop for Leader<'_, B> {
+impl<W: WakeLeader> Drop for Leader<'_, W> {
     fn drop(&mut self) {
         self.0.taken.store(false, Ordering::Release);
     }
@@ -107,8 +111,8 @@ mod tests {
     struct Silent;
 
     impl WakeLeader for Silent {
-        fn ring(&self) {}
-        fn hush(&self) {}
+        fn wake(&self) {}
+        fn clear(&self) {}
     }
 
     #[test]
@@ -122,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_called_for_what_it_sleeps_on() {
+    fn a_leader_is_woken_for_what_it_sleeps_on() {
         let slot = LeaderSlot::new(Silent);
         let leader = slot.take().unwrap();
-        assert!(!slot.call(1));
-        let called = leader.sleep(1, || false, || (slot.call(2), slot.call(1), slot.call(1)));
-        assert_eq!(called, Some((false, true, false)));
+        assert!(!slot.wake(1));
+        let woken = leader.sleep(1, || false, || (slot.wake(2), slot.wake(1), slot.wake(1)));
+        assert_eq!(woken, Some((false, true, false)));
         assert_eq!(leader.sleep(1, || true, || ()), None);
-        assert!(!slot.call(1));
+        assert!(!slot.wake(1));
     }
 }

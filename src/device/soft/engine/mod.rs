@@ -1,45 +1,51 @@
-//! The engine of a device: one epoll instance, timers, and a thread that serves them when no
+//! The engine of a device: an epoll instance, timers, and a thread that serves both when no
 //! consumer does.
 //!
-//! Whoever holds the engine lock serves sockets; others stay away. A consumer that polls serves
-//! in its own thread ([`Engine::progress`]), and so does one that blocks
-//! ([`Engine::block`](crate::device::soft::engine::blocking)). The thread of the engine is for the times in between. Woken
-//! by a socket, and seeing that there were polls since it last looked, it steps aside for as
-//! long as they go on. Without traffic it sleeps in the kernel for as long as it takes.
+//! The engine lock decides who serves the sockets; a thread that does not get it leaves them
+//! alone. A consumer that polls serves in its own thread ([`Engine::progress`]), and so does one
+//! that blocks ([`Engine::block`](blocking)). The thread of the engine ([`thread`]) serves in the
+//! times between. If a socket wakes the thread and consumers have polled since it last checked,
+//! it pauses for as long as they go on polling. Without traffic it sleeps in the kernel.
 //!
-//! An established connection is watched for edges, so that the kernel wakes one thread for what
-//! comes and not another when that one has looked. Whoever takes an edge has to serve it.
+//! An established connection is watched with edge-triggered events, so that the kernel wakes one
+//! thread for each arrival, and none for data that another thread has read. A thread that has
+//! taken such an event has to serve it.
 
+mod batch;
 pub(crate) mod blocking;
-pub(super) mod coalesced;
-pub(crate) mod idle;
+pub(crate) mod coalesced;
+mod idle;
 pub mod leader;
-pub(super) mod poll_set;
+pub(crate) mod poll_set;
+pub mod ready_bitmap;
 pub(crate) mod rounds;
-pub(super) mod scratch;
-pub(crate) mod source;
-pub(super) mod timers;
+mod scratch;
+mod sources;
+mod thread;
+mod timers;
+mod watch;
 
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 
+use self::batch::EpollBatch;
 use self::blocking::Eventfd;
 use self::coalesced::CoalescedSends;
 use self::leader::{LeaderSlot, WakeLeader};
 use self::poll_set::PollSet;
+use self::ready_bitmap::TakeBitmap;
 use self::rounds::{LastServed, ROUNDS};
-pub(crate) use self::scratch::{RX, Scratch};
-pub(crate) use self::source::Watch;
-pub(crate) use self::timers::Timer;
+pub(crate) use self::scratch::{RX_BUFFER_LEN, Scratch};
+use self::sources::Sources;
 use self::timers::Timers;
+pub(crate) use self::timers::{Timer, ZERO_TIME};
+pub(crate) use self::watch::Watch;
 use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
 use crate::device::{DeviceError, Look, threads};
@@ -47,184 +53,111 @@ use crate::handle::Guard;
 
 pub(crate) use rustix::event::epoll::EventFlags;
 
-/// How long the thread leaves sockets to consumers before it looks whether they still serve.
-pub(super) const NAP: Duration = Duration::from_millis(1);
-/// Sockets that are asked for at a time.
-const BATCH: usize = 64;
-/// No wait.
-const AT_ONCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-/// Events that are not of a source: the bell of the seat, and the clock of the timers.
-const BELL: u64 = u64::MAX;
-const CLOCK: u64 = u64::MAX - 1;
+/// The token of the event that wakes the leader.
+const LEADER_WAKE: u64 = u64::MAX;
+/// The token of the event that a timer has expired.
+const TIMER: u64 = u64::MAX - 1;
 
 /// Something that owns a watched socket.
 pub(crate) trait Source: Send + Sync {
-    /// The socket is ready. Called under the engine lock, never in two threads at once.
+    /// The socket is ready. Called under the engine lock, never by two threads at once.
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls);
-    /// Whether it is worth while to try without being told, which is what [`Source::ready`] is
-    /// called for then; it says in [`Scratch::came`] whether there was something.
-    fn may_be_tried(&self) -> bool {
+    /// Whether [`Source::ready`] may also be called on the chance that the socket is readable;
+    /// the call then reports in [`Scratch::received`] whether it was.
+    fn is_pollable(&self) -> bool {
         false
     }
 }
 
 /// A connection that has read messages which are not delivered.
 pub(crate) trait Backlog: Send + Sync {
-    /// Delivers one of them, or all; false if none is left. Called under the engine lock.
+    /// Delivers one of the messages, or `all`; false if none is left. Called under the engine
+    /// lock.
     fn deliver(&self, all: bool, up: &mut Upcalls) -> bool;
-    /// When it was served last.
+    /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
 }
 
-/// Events that were taken from the epoll instance, and are to be served.
-pub(crate) struct EpollBatch {
-    events: [MaybeUninit<epoll::Event>; BATCH],
-    len: usize,
-}
-
-impl EpollBatch {
-    pub fn new() -> EpollBatch {
-        EpollBatch {
-            events: [const { MaybeUninit::uninit() }; BATCH],
-            len: 0,
-        }
-    }
-
-    /// Takes those that are there, or waits for some.
-    pub fn fill(&mut self, epoll: &OwnedFd, timeout: Option<&Timespec>) -> Result<(), Errno> {
-        self.len = 0;
-        let (ready, _) = epoll::wait(epoll, &mut self.events, timeout)?;
-        self.len = ready.len();
-        Ok(())
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &epoll::Event> {
-        // SAFETY: so many were written.
-        self.events[..self.len]
-            .iter()
-            .map(|event| unsafe { event.assume_init_ref() })
-    }
-
-    fn contains(&self, token: u64) -> bool {
-        self.iter().any(|event| event.data.u64() == token)
-    }
-}
-
-#[derive(Default)]
-pub(crate) struct Sources {
-    /// Generation, so that an event of a socket that is gone does not reach its successor.
-    slots: Vec<(u32, Option<Arc<dyn Source>>)>,
-    free: Vec<u32>,
-}
-
-impl Sources {
-    pub(crate) fn add(&mut self, source: Arc<dyn Source>) -> u64 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
-        slot.1 = Some(source);
-        u64::from(slot.0) << 32 | u64::from(index)
-    }
-
-    /// Empty slots and those of an engine that has ended have none.
-    fn slot(&mut self, token: u64) -> Option<&mut (u32, Option<Arc<dyn Source>>)> {
-        let slot = self.slots.get_mut(token as u32 as usize)?;
-        (u64::from(slot.0) == token >> 32).then_some(slot)
-    }
-
-    pub(crate) fn replace(
-        &mut self,
-        token: u64,
-        source: Arc<dyn Source>,
-    ) -> Option<Arc<dyn Source>> {
-        self.slot(token)?.1.replace(source)
-    }
-
-    pub(crate) fn remove(&mut self, token: u64) -> Option<Arc<dyn Source>> {
-        let slot = self.slot(token)?;
-        slot.0 = slot.0.wrapping_add(1);
-        let source = slot.1.take();
-        self.free.push(token as u32);
-        source
-    }
-}
-
+/// The part of an engine that its thread, its watched sockets and its timers share.
 pub(crate) struct Inner {
-    pub(super) epoll: OwnedFd,
-    /// The place of the consumer that serves while it blocks.
-    pub(crate) leader: LeaderSlot<Eventfd>,
-    /// Counts consumers that have found it taken.
-    pub(super) guests: AtomicU32,
-    pub(crate) sources: Mutex<Sources>,
-    pub(super) timers: Timers,
-    /// The engine lock.
-    work: Mutex<Scratch>,
-    /// Threads that have taken events without the lock, and have not called the sources yet.
-    in_hand: AtomicU32,
-    /// Connections; without any there is nothing to poll for.
-    pub(crate) streams: AtomicUsize,
-    /// Connections that are looked at without the kernel.
-    pub(crate) poll_set: PollSet,
-    /// A timer is set that looks whether there are looks; how many there were the last time.
-    pub(super) ticking: AtomicBool,
-    pub(crate) looks: Mutex<u32>,
-    /// Connections that have gathered requests, and whether a timer is set to look at them.
-    pub(super) coalesced: CoalescedSends,
-    pub(super) unsent_looks: AtomicBool,
-    /// Counts polls, to show that there are some.
-    pub(crate) polls: AtomicU32,
-    /// The thread is elsewhere than in the epoll instance.
-    pub(crate) away: AtomicBool,
-    pub(super) nap: Mutex<()>,
-    pub(super) nap_end: Condvar,
+    /// The epoll instance with the watched sockets, the waker of the leader and the timers.
+    epoll: OwnedFd,
+    /// The slot of the consumer that serves while it blocks.
+    leader: LeaderSlot<Eventfd>,
+    /// Number of times that a consumer was about to block and found another one leading.
+    contenders: AtomicU32,
+    /// The owners of the watched sockets.
+    sources: Mutex<Sources>,
+    /// The timers.
+    timers: Timers,
+    /// The engine lock, and what the thread that serves needs.
+    scratch: Mutex<Scratch>,
+    /// Number of threads that have taken events and wait for the engine lock to serve them.
+    unserved_batches: AtomicU32,
+    /// Number of connections over TCP. Without any, a poll makes no system call.
+    tcp_conns: AtomicUsize,
+    /// The connections that consumers poll without a system call.
+    poll_set: PollSet,
+    /// Whether a timer is set that checks whether consumers still poll the poll set.
+    poll_timer_set: AtomicBool,
+    /// Number of polls of the poll set when that timer last expired.
+    last_poll_count: Mutex<u32>,
+    /// The connections with coalesced sends.
+    coalesced: CoalescedSends,
+    /// Whether a timer is set that flushes coalesced sends.
+    flush_timer_set: AtomicBool,
+    /// Number of polls that have served sockets, modulo 2^32.
+    polls: AtomicU32,
+    /// Whether the thread is elsewhere than in a wait for events.
+    thread_busy: AtomicBool,
+    /// Held by the thread while it decides to wait for `pause_end`.
+    pause: Mutex<()>,
+    /// Ends a pause of the thread early.
+    pause_end: Condvar,
+    /// The thread is to end.
     stop: AtomicBool,
-    pub(super) event_order: Arc<EventOrder>,
+    /// The order in which connections begin and end.
+    event_order: Arc<EventOrder>,
 }
 
-/// See the module.
+/// The engine of a device.
 pub(super) struct Engine {
-    pub(crate) inner: Arc<Inner>,
+    /// What the engine shares with its thread, sockets and timers.
+    inner: Arc<Inner>,
+    /// The thread, once it was started.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
-    /// Without a thread yet.
-    pub fn new() -> std::io::Result<Engine> {
+    /// An engine whose thread is not started. `take_bitmap` makes the ready bitmap of the
+    /// connections, when there are many.
+    pub fn new(take_bitmap: TakeBitmap) -> std::io::Result<Engine> {
         let inner = Inner {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             leader: LeaderSlot::new(Eventfd::new()?),
-            guests: AtomicU32::new(0),
+            contenders: AtomicU32::new(0),
             sources: Mutex::default(),
             timers: Timers::new()?,
-            work: Mutex::default(),
-            in_hand: AtomicU32::new(0),
-            streams: AtomicUsize::new(0),
-            poll_set: PollSet::default(),
-            ticking: AtomicBool::new(false),
-            looks: Mutex::new(0),
+            scratch: Mutex::default(),
+            unserved_batches: AtomicU32::new(0),
+            tcp_conns: AtomicUsize::new(0),
+            poll_set: PollSet::new(take_bitmap),
+            poll_timer_set: AtomicBool::new(false),
+            last_poll_count: Mutex::new(0),
             coalesced: CoalescedSends::default(),
-            unsent_looks: AtomicBool::new(false),
+            flush_timer_set: AtomicBool::new(false),
             polls: AtomicU32::new(0),
-            away: AtomicBool::new(false),
-            nap: Mutex::new(()),
-            nap_end: Condvar::new(),
+            thread_busy: AtomicBool::new(false),
+            pause: Mutex::new(()),
+            pause_end: Condvar::new(),
             stop: AtomicBool::new(false),
             event_order: Arc::default(),
         };
         let data = epoll::EventData::new_u64;
         let edges = EventFlags::IN | EventFlags::ET;
-        epoll::add(
-            &inner.epoll,
-            inner.leader.bell(),
-            data(BELL),
-            EventFlags::IN,
-        )?;
-        epoll::add(&inner.epoll, inner.timers.clock(), data(CLOCK), edges)?;
+        let waker = inner.leader.waker();
+        epoll::add(&inner.epoll, waker, data(LEADER_WAKE), EventFlags::IN)?;
+        epoll::add(&inner.epoll, inner.timers.fd(), data(TIMER), edges)?;
         Ok(Engine {
             inner: Arc::new(inner),
             thread: Mutex::new(None),
@@ -239,16 +172,13 @@ impl Engine {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let inner = self.inner.clone();
-            let handle = threads::start("dat-soft", move || {
-                ask_for_short_slices();
-                inner.run();
-            });
+            let handle = threads::start("dat-soft", move || thread::main(&inner));
             *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
     }
 
-    /// Shows whether anything of the engine is left.
+    /// A reference that shows whether anything of the engine is left.
     #[cfg(test)]
     pub fn witness(&self) -> std::sync::Weak<impl Sized + use<>> {
         Arc::downgrade(&self.inner)
@@ -257,62 +187,62 @@ impl Engine {
     /// Nothing is served until the result is dropped.
     #[cfg(test)]
     pub fn pause(&self) -> impl Sized + use<'_> {
-        self.inner.work.lock()
+        self.inner.scratch.lock()
     }
 
+    /// Whether the thread was started.
     #[cfg(test)]
     pub fn is_started(&self) -> bool {
         self.thread.lock().is_some()
     }
 
-    /// Looks at what can be looked at without the kernel, for a consumer that polls.
+    /// Polls the connections that need no system call, for a consumer that polls.
     #[inline]
-    pub fn look(&self, guard: &Guard) -> Look {
-        if self.inner.streams.load(Ordering::Relaxed) != 0 {
+    pub fn poll(&self, guard: &Guard) -> Look {
+        if self.inner.tcp_conns.load(Ordering::Relaxed) != 0 {
             return Look::Outside;
         }
-        self.inner.poll_set.look(guard)
+        self.inner.poll_set.poll(guard)
     }
 
-    /// Serves sockets if nobody does, and what is looked at without them.
+    /// Polls the connections that need no system call, and serves the sockets unless another
+    /// thread does.
     pub fn progress(&self) {
         let inner = &self.inner;
-        if inner.poll_set.look_around() {
-            inner.tick();
+        if inner.poll_set.poll_and_adapt() {
+            inner.set_poll_timer();
         }
-        if inner.streams.load(Ordering::Relaxed) == 0 {
+        if inner.tcp_conns.load(Ordering::Relaxed) == 0 {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
-        inner.coalesced.send();
-        if let Some(mut scratch) = inner.work.try_lock() {
+        inner.coalesced.flush();
+        if let Some(mut scratch) = inner.try_lock() {
             let mut up = Upcalls::default();
-            scratch.in_rounds = inner.has_several();
             if scratch.try_only(&mut up) {
                 inner.deliver(&mut scratch, &mut up);
                 return inner.finish(scratch, up);
             }
             let mut batch = EpollBatch::new();
-            if batch.fill(&inner.epoll, Some(&AT_ONCE)).is_ok() {
-                let up = inner.work(&batch, &mut scratch);
+            if batch.fill(&inner.epoll, Some(&ZERO_TIME)).is_ok() {
+                let up = inner.serve_locked(&batch, &mut scratch);
                 inner.finish(scratch, up);
             }
         }
     }
 
-    /// A connection has started to receive: what it has read already is delivered, and what is in
-    /// rings that nobody looks at.
+    /// A connection has started to receive: delivers the messages that it has read before, and
+    /// those in rings that no consumer polls.
     pub fn serve_new(&self, backlog: Option<Arc<dyn Backlog>>, up: &mut Upcalls) {
         let inner = &self.inner;
         if let Some(backlog) = backlog {
-            let mut scratch = inner.work.lock();
-            scratch.in_rounds = inner.has_several();
+            let mut scratch = inner.lock();
             scratch.backlog.push(backlog);
             inner.deliver(&mut scratch, up);
             inner.finish(scratch, Upcalls::default());
         }
-        if inner.poll_set.served(up) {
-            inner.tick();
+        if inner.poll_set.after_service(up) {
+            inner.set_poll_timer();
         }
     }
 
@@ -339,57 +269,19 @@ impl Engine {
     }
 }
 
-/// Asks the scheduler to run this thread soon and briefly.
-///
-/// Programs poll memory for RDMA writes with all the cores they have; our thread, which puts the
-/// writes there, would wait for the slice of such a program to end. Kernels before 6.12 ignore
-/// it.
-fn ask_for_short_slices() {
-    /// `struct sched_attr` of sched_setattr(2), its first version.
-    #[repr(C)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    let mut attr = SchedAttr {
-        size: size_of::<SchedAttr>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: 0,
-        nice: 0,
-        priority: 0,
-        // The shortest slice there is, in nanoseconds.
-        runtime: 100_000,
-        deadline: 0,
-        period: 0,
-    };
-    // SAFETY: the structure is as large as it says, and lives during the calls.
-    unsafe {
-        // The niceness stays what it is.
-        attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
-    }
-}
-
 impl Drop for Engine {
     fn drop(&mut self) {
         self.inner.stop.store(true, Ordering::SeqCst);
-        drop(self.inner.nap.lock());
-        self.inner.nap_end.notify_one();
-        // There is no leader any more that would take it back.
-        self.inner.leader.bell().ring();
+        self.inner.interrupt_pause();
+        // No leader is left that would clear the event.
+        self.inner.leader.waker().wake();
         if let Some(thread) = self.thread.get_mut().take() {
             // An upcall may have dropped the device: the thread then ends by itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
         }
-        // Sockets and timers that nobody waits for any more may refer back to the engine.
+        // Sources and timers that were not dropped may refer back to the engine.
         let sources = std::mem::take(&mut *self.inner.sources.lock());
         drop(sources);
         self.inner.timers.clear();
@@ -397,86 +289,55 @@ impl Drop for Engine {
 }
 
 impl Inner {
-    fn run(self: &Arc<Self>) {
-        let mut seen = self.polls.load(Ordering::Relaxed);
-        let mut batch = EpollBatch::new();
-        while !self.stop.load(Ordering::SeqCst) {
-            self.away.store(false, Ordering::Relaxed);
-            let taken = batch.fill(&self.epoll, None);
-            self.away.store(true, Ordering::Relaxed);
-            if taken.is_err() {
-                continue;
-            }
-            self.serve(&batch);
-            if batch.contains(BELL) {
-                // The leader that it rings for needs a processor to hush it.
-                self.nap();
-            }
-            // Consumers that poll serve.
-            loop {
-                let polls = self.polls.load(Ordering::Relaxed);
-                if std::mem::replace(&mut seen, polls) == polls {
-                    break;
-                }
-                self.nap();
-            }
-        }
-        self.away.store(false, Ordering::Relaxed);
+    /// Takes the engine lock.
+    fn lock(&self) -> MutexGuard<'_, Scratch> {
+        self.prepare(self.scratch.lock())
     }
 
-    fn nap(&self) {
-        let end = Instant::now() + NAP;
-        loop {
-            self.coalesced.tick();
-            let mut nap = self.nap.lock();
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stop.load(Ordering::SeqCst) {
-                return;
-            }
-            let next = self.coalesced.due().map_or(left, |due| due.min(left));
-            self.nap_end.wait_for(&mut nap, next);
-        }
+    /// Takes the engine lock unless another thread has it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Scratch>> {
+        Some(self.prepare(self.scratch.try_lock()?))
     }
 
-    /// Serves what was taken.
-    pub(crate) fn serve(self: &Arc<Self>, batch: &EpollBatch) {
-        self.in_hand.fetch_add(1, Ordering::SeqCst);
-        let mut scratch = self.work.lock();
-        self.in_hand.fetch_sub(1, Ordering::SeqCst);
-        let up = self.work(batch, &mut scratch);
+    /// Decides how the thread that has just taken the engine lock serves connections over TCP.
+    fn prepare<'a>(&self, mut scratch: MutexGuard<'a, Scratch>) -> MutexGuard<'a, Scratch> {
+        scratch.in_rounds = self.tcp_conns.load(Ordering::Relaxed) > 1;
+        scratch
+    }
+
+    /// Takes the engine lock and serves the events.
+    fn serve(self: &Arc<Self>, batch: &EpollBatch) {
+        self.unserved_batches.fetch_add(1, Ordering::SeqCst);
+        let mut scratch = self.lock();
+        self.unserved_batches.fetch_sub(1, Ordering::SeqCst);
+        let up = self.serve_locked(batch, &mut scratch);
         self.finish(scratch, up);
     }
 
-    /// Whether there is more than one connection over TCP.
-    fn has_several(&self) -> bool {
-        self.streams.load(Ordering::Relaxed) > 1
-    }
-
-    fn work(self: &Arc<Self>, batch: &EpollBatch, scratch: &mut Scratch) -> Upcalls {
+    /// Serves the events under the engine lock.
+    fn serve_locked(self: &Arc<Self>, batch: &EpollBatch, scratch: &mut Scratch) -> Upcalls {
         let mut up = Upcalls::default();
-        scratch.in_rounds = self.has_several();
         self.read(batch, scratch, &mut up);
         self.deliver(scratch, &mut up);
-        if self.poll_set.served(&mut up) {
-            self.tick();
+        if self.poll_set.after_service(&mut up) {
+            self.set_poll_timer();
         }
         up
     }
 
     /// Calls the sources of the events.
     fn read(&self, batch: &EpollBatch, scratch: &mut Scratch, up: &mut Upcalls) {
-        scratch.clock |= batch.contains(CLOCK);
+        scratch.timer_expired |= batch.contains(TIMER);
         for event in batch.iter() {
-            let token = event.data.u64();
-            let source = self.sources.lock().slot(token).and_then(|s| s.1.clone());
+            let source = self.sources.lock().get(event.data.u64());
             if let Some(source) = source {
-                scratch.note(&source, batch.len == 1);
+                scratch.note_ready(&source, batch.len() == 1);
                 source.ready(event.flags, scratch, up);
             }
         }
     }
 
-    /// Delivers what was read and is not delivered, in [`rounds`].
+    /// Delivers messages that were read and are not delivered, in [`rounds`].
     fn deliver(&self, scratch: &mut Scratch, up: &mut Upcalls) {
         for round in 0..=ROUNDS {
             if scratch.backlog.is_empty() {
@@ -485,23 +346,24 @@ impl Inner {
             let mut turns = std::mem::take(&mut scratch.backlog);
             if scratch.in_rounds {
                 let mut batch = EpollBatch::new();
-                // One that has a backlog is not read again: so this comes to an end.
-                while batch.fill(&self.epoll, Some(&AT_ONCE)).is_ok() && batch.len > 0 {
+                // A connection with a backlog is not read again, so that this loop ends.
+                while batch.fill(&self.epoll, Some(&ZERO_TIME)).is_ok() && batch.len() > 0 {
                     self.read(&batch, scratch, up);
                     if scratch.backlog.is_empty() {
                         break;
                     }
                     turns.append(&mut scratch.backlog);
                 }
-                if self.in_hand.load(Ordering::SeqCst) > 0 {
-                    // What another thread is about to read may come first: it goes on then.
+                if self.unserved_batches.load(Ordering::SeqCst) > 0 {
+                    // Another thread is about to read messages that may have to be delivered
+                    // first. That thread delivers these as well.
                     scratch.backlog = turns;
                     return;
                 }
                 turns.sort_by_key(|connection| connection.last_served().get());
             }
             for connection in turns {
-                scratch.turns.note(connection.last_served());
+                scratch.clock.note(connection.last_served());
                 if connection.deliver(round == ROUNDS, up) {
                     scratch.backlog.push(connection);
                 }
@@ -509,12 +371,12 @@ impl Inner {
         }
     }
 
-    /// Gives the engine lock back, and does what is done without it.
+    /// Releases the engine lock, makes the upcalls and runs the timers that have expired.
     fn finish(&self, mut scratch: MutexGuard<'_, Scratch>, up: Upcalls) {
-        let clock = std::mem::take(&mut scratch.clock);
+        let timer_expired = std::mem::take(&mut scratch.timer_expired);
         drop(scratch);
         up.run();
-        if clock {
+        if timer_expired {
             self.timers.run();
         }
     }

@@ -1,15 +1,17 @@
-//! In which order connections are served whose completions may go to one queue.
+//! The order in which connections are served whose completions may go to one queue.
 //!
 //! A consumer of several connections expects their completions in about the order in which the
-//! messages were sent: at least not one that was sent when another had completed before that
-//! other. The connections come over rings or sockets of their own, which say nothing of it. So
-//! they are served in rounds, in each of which a connection brings one message at most, the least
-//! recently served one first; and before a round all are looked at once more, so that whatever
-//! had completed before one of its messages was sent takes part. One thread at a time serves.
+//! messages were sent: at least, a message that was sent after another one had completed does not
+//! complete before that other one. The connections use separate rings or sockets, which do not
+//! show that order. So connections are served in rounds. In a round each connection delivers one
+//! message at most, the least recently served connection first; and before each round all
+//! connections are polled once more, so that whatever had completed before one of the messages
+//! of the round was sent takes part in the round. One thread at a time serves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Rounds after which a connection brings all it has: who serves is to come to an end.
+/// Number of rounds after which a connection delivers all it has, so that the thread that serves
+/// comes to an end.
 pub(crate) const ROUNDS: usize = 64;
 
 /// When a connection was served last, on the clock of all that are served together.
@@ -17,23 +19,24 @@ pub(crate) const ROUNDS: usize = 64;
 pub(crate) struct LastServed(AtomicU64);
 
 impl LastServed {
-    /// The reading of the clock then; 0 if the connection was never served.
+    /// The reading of the clock; 0 if the connection was never served.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counts turns.
+/// A clock that counts how often a connection was served.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceClock(AtomicU64);
 
 impl ServiceClock {
-    /// A connection is served now. Threads that serve at the same time may get the same reading.
+    /// Notes that a connection is served now. Threads that serve at the same time may get the
+    /// same reading.
     #[inline]
-    pub fn note(&self, turn: &LastServed) {
+    pub fn note(&self, last_served: &LastServed) {
         let now = self.0.load(Ordering::Relaxed).wrapping_add(1);
         self.0.store(now, Ordering::Relaxed);
-        turn.0.store(now, Ordering::Relaxed);
+        last_served.0.store(now, Ordering::Relaxed);
     }
 }

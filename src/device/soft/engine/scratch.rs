@@ -1,54 +1,59 @@
-//! What serving sockets needs and all of them share. It goes with the engine lock.
+//! What the thread that serves the sockets needs. The engine lock guards it.
 
 use std::sync::Arc;
 
 use super::rounds::ServiceClock;
-use crate::device::soft::engine::{Backlog, EventFlags, Source};
+use super::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
 
-/// Bytes of the buffer that all sockets are read into.
-pub(crate) const RX: usize = 512 * 1024;
-/// How many times in a row the only socket that has anything is tried in vain before all are
-/// looked at. A try takes the lock of the socket, and what comes for it meanwhile has to wait; a
-/// look at all takes none, and is the pause between tries.
-const TRIES: u32 = 2;
-/// How many times in a row it has to have been the only one.
-const STREAK: u32 = 4;
+/// Length of the buffer that all sockets are read into, in bytes.
+pub(crate) const RX_BUFFER_LEN: usize = 512 * 1024;
+/// Number of reads in a row of the only busy socket that may find nothing before the epoll
+/// instance is asked. A read takes the lock of the connection, for which another thread that has
+/// an arrival for that connection would wait; asking the epoll instance takes no such lock, and
+/// is the pause between reads.
+const MAX_VAIN_READS: u32 = 2;
+/// Number of times in a row that one socket must have been the only ready one before it is read
+/// without asking the epoll instance.
+const MIN_STREAK: u32 = 4;
 
-/// See the module.
+/// What the thread that serves the sockets needs.
 #[derive(Default)]
 pub(crate) struct Scratch {
+    /// The buffer that sockets are read into; empty before its first use.
     rx: Vec<u8>,
-    /// Bytes were read.
-    pub came: bool,
-    /// There are several connections: they are served in [rounds](crate::device::soft::engine::rounds).
+    /// Whether the source that was called last has received bytes.
+    pub received: bool,
+    /// Whether connections are served in [rounds](super::rounds), because there are several. Set
+    /// whenever the engine lock is taken.
     pub in_rounds: bool,
     /// Connections that have read messages which are not delivered.
     pub backlog: Vec<Arc<dyn Backlog>>,
-    /// The clock of the timers ran out.
-    pub clock: bool,
-    /// Counts their turns.
-    pub turns: ServiceClock,
-    /// The socket that was the only one with something the last time, how many times in a row
-    /// that was so, and how many times it has had nothing since. Consumers that poll try it
-    /// first: to ask the kernel which socket has something is a system call of its own.
+    /// Whether a timer has expired whose task has not run.
+    pub timer_expired: bool,
+    /// The clock of [`Backlog::last_served`].
+    pub clock: ServiceClock,
+    /// The socket that was the only ready one in the last batch of events. Consumers that poll
+    /// read it first: the question which socket is ready is a system call of its own.
     only: Option<Arc<dyn Source>>,
+    /// Number of further batches in a row in which it was.
     streak: u32,
-    tries: u32,
+    /// Number of reads of it in a row that have found nothing.
+    vain_reads: u32,
 }
 
 impl Scratch {
-    /// Memory for received bytes, there from the first use on.
+    /// The buffer that sockets are read into.
     pub fn rx(&mut self) -> &mut [u8] {
         if self.rx.is_empty() {
-            self.rx = vec![0; RX];
+            self.rx = vec![0; RX_BUFFER_LEN];
         }
         &mut self.rx
     }
 
-    /// A socket had something, `alone` if no other one had.
-    pub fn note(&mut self, source: &Arc<dyn Source>, alone: bool) {
-        let alone = alone && source.may_be_tried();
+    /// Notes that a socket was ready, `alone` if it was the only one of its batch.
+    pub fn note_ready(&mut self, source: &Arc<dyn Source>, alone: bool) {
+        let alone = alone && source.is_pollable();
         if alone && matches!(&self.only, Some(only) if Arc::ptr_eq(only, source)) {
             self.streak = self.streak.saturating_add(1);
         } else {
@@ -57,18 +62,23 @@ impl Scratch {
         }
     }
 
-    /// Reads from the only socket that has had anything. False if all are to be looked at.
+    /// Reads the socket that has lately been the only ready one. False if the epoll instance is
+    /// to be asked instead.
     pub fn try_only(&mut self, up: &mut Upcalls) -> bool {
-        if self.tries >= TRIES || self.streak < STREAK {
-            self.tries = 0;
+        if self.vain_reads >= MAX_VAIN_READS || self.streak < MIN_STREAK {
+            self.vain_reads = 0;
             return false;
         }
         let Some(only) = self.only.clone() else {
             return false;
         };
-        self.came = false;
+        self.received = false;
         only.ready(EventFlags::IN, self, up);
-        self.tries = if self.came { 0 } else { self.tries + 1 };
+        self.vain_reads = if self.received {
+            0
+        } else {
+            self.vain_reads + 1
+        };
         true
     }
 }

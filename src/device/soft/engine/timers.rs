@@ -1,5 +1,5 @@
-//! The timers of an engine. One timer of the kernel, which the epoll instance watches, runs out
-//! with the first of them; whoever serves the sockets then runs what is due.
+//! The timers of an engine. One timer of the kernel, which the epoll instance watches, expires
+//! with the first of them; the thread that serves the sockets then runs the tasks that are due.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -15,47 +15,67 @@ use rustix::time::{
 use super::Inner;
 use crate::device::soft::upcalls::Upcalls;
 
-/// What a timer does.
+/// The time zero, as a timeout of a call that must not wait, and as no interval.
+pub(crate) const ZERO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A time as the kernel takes it.
+pub(super) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// What a timer runs.
 pub(super) type Task = Box<dyn FnOnce(&mut Upcalls) + Send>;
 
+/// When a task is due, and its number.
 type Key = (Instant, u64);
 
 #[derive(Default)]
 struct Queue {
+    /// The tasks, the next one first.
     tasks: BTreeMap<Key, Task>,
-    next: u64,
+    /// The number of the next task that is added.
+    next_number: u64,
 }
 
-/// See the module.
-pub(crate) struct Timers {
+/// The timers of an engine.
+pub(super) struct Timers {
+    /// What is to run, and when.
     queue: Mutex<Queue>,
-    clock: OwnedFd,
+    /// The timer of the kernel.
+    fd: OwnedFd,
 }
 
 impl Timers {
+    /// Without a task.
     pub fn new() -> std::io::Result<Timers> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Timers {
             queue: Mutex::default(),
-            clock: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?,
         })
     }
 
-    /// What the epoll instance is to watch, for edges: nobody reads it.
-    pub fn clock(&self) -> &OwnedFd {
-        &self.clock
+    /// The timer of the kernel, to be watched with edge-triggered events: it is never read.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
     }
 
     /// Runs `task` after `delay`.
     pub fn add(&self, delay: Duration, task: Task) -> Key {
         let now = Instant::now();
-        // An instant that cannot be expressed is never.
+        // A delay that no instant can express is as good as a very long one.
         let at = now
             .checked_add(delay)
             .unwrap_or_else(|| now + Duration::from_secs(1 << 31));
         let mut queue = self.queue.lock();
-        let key = (at, queue.next);
-        queue.next += 1;
+        let key = (at, queue.next_number);
+        queue.next_number += 1;
         queue.tasks.insert(key, task);
         if queue
             .tasks
@@ -67,17 +87,18 @@ impl Timers {
         key
     }
 
+    /// Removes a task; `None` if it has run or runs.
     fn take(&self, key: Key) -> Option<Task> {
         self.queue.lock().tasks.remove(&key)
     }
 
-    /// Forgets all tasks. They may refer back to the engine.
+    /// Drops all tasks, which may refer back to the engine.
     pub fn clear(&self) {
         let queue = std::mem::take(&mut *self.queue.lock());
         drop(queue);
     }
 
-    /// Runs what is due.
+    /// Runs the tasks that are due.
     pub fn run(&self) {
         loop {
             let mut queue = self.queue.lock();
@@ -97,34 +118,30 @@ impl Timers {
         }
     }
 
-    /// Lets the kernel's timer run out after `delay`. Under the lock, so that the last one is
-    /// that of the first task.
+    /// Has the kernel's timer expire after `delay`. Called under the lock, so that the last call
+    /// is the one for the first task.
     fn set(&self, delay: Duration) {
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        // A time of zero would stop the timer.
         let delay = delay.max(Duration::from_nanos(1));
         let value = Itimerspec {
-            it_interval: zero,
-            it_value: Timespec {
-                tv_sec: delay.as_secs() as i64,
-                tv_nsec: delay.subsec_nanos().into(),
-            },
+            it_interval: ZERO_TIME,
+            it_value: timespec(delay),
         };
-        // Fails for no value that this can have.
-        let _ = timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &value);
+        // The call fails for no value that `value` can have.
+        let _ = timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value);
     }
 }
 
-/// A timer that was set. Dropping it stops it.
+/// A timer that was set. Dropping the timer stops it.
 pub(crate) struct Timer {
+    /// The engine.
     inner: Arc<Inner>,
+    /// The key of the task in the queue.
     key: Key,
 }
 
 impl Timer {
-    pub(crate) fn new(inner: &Arc<Inner>, delay: Duration, task: Task) -> Timer {
+    pub(super) fn new(inner: &Arc<Inner>, delay: Duration, task: Task) -> Timer {
         Timer {
             inner: inner.clone(),
             key: inner.timers.add(delay, task),

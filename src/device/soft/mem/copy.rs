@@ -1,13 +1,13 @@
-//! Moving bytes between buffers of consumers.
+//! Copies between buffers of consumers.
 //!
 //! All addresses are those of registered memory, checked by the caller; the memory belongs to
-//! the consumer, who may look at it at any time from other threads.
+//! the consumer, whose other threads may read it at any time.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::device::Sge;
 
-/// How much at the end of an RDMA write becomes visible after all the rest.
+/// Bytes at the end of an RDMA write that become visible after all others.
 const TAIL: usize = 16;
 
 /// Copies; the ranges may overlap.
@@ -16,7 +16,7 @@ const TAIL: usize = 16;
 /// Both ranges are `len` bytes of memory that may be read, and written, respectively.
 #[inline(always)]
 pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
-    // Not worth a call for one or two words, the most usual messages.
+    // One or two words, the most frequent messages, are not worth a call.
     if (8..=16).contains(&len) {
         // SAFETY: the caller's promise: the two words are in the ranges and cover them.
         unsafe {
@@ -32,14 +32,14 @@ pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Copies so that the last bytes become visible last, in ascending order: programs wait for an
-/// RDMA write by looking at the end of its target.
+/// RDMA write by polling the end of its target.
 ///
 /// # Safety
 /// As [`plain`].
 #[inline]
 pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) {
     if len == 8 && to.cast::<u64>().is_aligned() {
-        // SAFETY: the word is all of both ranges. Others who touch the memory are outside of Rust.
+        // SAFETY: the word is all of both ranges. Other accesses to the memory are outside of Rust.
         unsafe {
             let word = from.cast::<u64>().read_unaligned();
             AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
@@ -73,7 +73,7 @@ unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) {
             1 << bytes.len().ilog2()
         };
         let (piece, rest) = bytes.split_at(n);
-        // SAFETY: `n` bytes at `to` are writable, and `to` is aligned to `n`. Others who touch
+        // SAFETY: `n` bytes at `to` are writable, and `to` is aligned to `n`. Other accesses to
         // the memory are outside of Rust.
         unsafe {
             match *piece {
@@ -96,8 +96,9 @@ unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) {
 /// A position in a list of segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
+    /// The segment of the position, and those behind it.
     rest: &'a [Sge],
-    /// Bytes of `rest[0]` that are behind.
+    /// Bytes of the first of them that lie before the position.
     done: u32,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// Moves `n` bytes on.
+    /// Advances the position by `n` bytes.
     #[inline]
     pub fn advance(&mut self, n: u64) {
         let mut left = n;
@@ -126,8 +127,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next contiguous piece, of at most `max` bytes, and moves behind it; `None` at the
-    /// end, and for a `max` of 0.
+    /// Returns the next contiguous piece, of at most `max` bytes, and advances behind it; `None` at
+    /// the end, and for a `max` of 0.
     #[inline]
     pub fn take(&mut self, max: u64) -> Option<(*mut u8, u64)> {
         loop {
@@ -174,10 +175,10 @@ pub unsafe fn segments(mut from: Cursor<'_>, mut to: Cursor<'_>, len: u64) {
     }
 }
 
-/// [`segments`] from the beginning of both: of one segment each, mostly.
+/// [`segments`] from the beginning of both lists, which mostly have one segment each.
 ///
 /// # Safety
-/// As there.
+/// As [`segments`].
 #[inline(always)]
 pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
     // SAFETY: the caller's promise.
@@ -192,8 +193,8 @@ pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
 /// Copies segments to one range, the last bytes last.
 ///
 /// # Safety
-/// The segments are readable; the range at `to` is writable for `len`, which the segments
-/// hold at least.
+/// The segments are readable and hold at least `len` bytes; the range at `to` is writable for
+/// `len` bytes.
 #[inline]
 pub unsafe fn gather_tail_last(mut from: Cursor<'_>, mut to: *mut u8, len: u64) {
     let mut left = len;
@@ -219,7 +220,7 @@ pub unsafe fn gather_tail_last(mut from: Cursor<'_>, mut to: *mut u8, len: u64) 
 pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
     let mut left = len as u64;
     while let Some((dst, n)) = to.take(left) {
-        // SAFETY: not more than either has.
+        // SAFETY: `n` is not more than either has.
         unsafe {
             plain(from, dst, n as usize);
             from = from.add(n as usize);
@@ -228,10 +229,10 @@ pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
     }
 }
 
-/// [`coalesce`] from the beginning of segments: of one, mostly.
+/// [`coalesce`] from the beginning of a list, which mostly has one segment.
 ///
 /// # Safety
-/// As there.
+/// As [`coalesce`].
 #[inline(always)]
 pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
@@ -244,7 +245,7 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
 }
 
 /// Copies `len` bytes from segments that hold at least as much to one range, in any order.
-/// Gives where the rest begins.
+/// Returns the position behind the bytes.
 ///
 /// # Safety
 /// The segments are readable, the range is writable.
@@ -252,7 +253,7 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
 pub unsafe fn coalesce<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
     let mut left = len as u64;
     while let Some((src, n)) = from.take(left) {
-        // SAFETY: not more than either has.
+        // SAFETY: `n` is not more than either has.
         unsafe {
             plain(src, to, n as usize);
             to = to.add(n as usize);

@@ -1,131 +1,139 @@
-//! One entry of a table of keys: a region or a window, and what it opens.
+//! One entry of a key table: a region or a window, and what its key opens.
 //!
-//! The same in our own table ([`keys`](crate::device::soft::mem::key_table)) and in the one that peers of the same host
-//! look at ([`shm`](crate::device::soft::transport::shm)), so that both judge alike.
+//! The [table of this process](super::key_table) and its copy that peers of the same host read
+//! consist of the same entries, so that both are checked alike.
 
 use super::key_table::Fault;
 use crate::device::Access;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of a key that name a slot.
+/// Bits of a key that are the index of an entry, after a shift and with the salt added.
 pub const INDEX_MASK: u32 = 0x00ff_ffff;
 
-/// The slot that a key names, in a table whose keys are salted so.
+/// The index of the entry that a key names, in a table whose keys have that salt.
 #[inline]
 pub fn index(key: u32, salt: u32) -> u32 {
     (key >> 8).wrapping_sub(salt) & INDEX_MASK
 }
 
-/// A region or a window. The other fields are those of `key` while a section sees it there:
-/// they are written before the key is published, and again only after all sections that saw it
-/// ended. All zero is an empty one.
+/// A region or a window. The other fields belong to `key` while a read-side section sees that key
+/// in the entry: they are written before the key is published, and again only after all sections
+/// that saw the key have ended. An entry of zeros is empty.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct KeyEntry {
     /// The key that is valid, or 0.
     key: AtomicU32,
+    /// The rights: bits of [`Access`].
     access: AtomicU32,
+    /// The protection domain.
     pd: AtomicU32,
     /// The key of the region that a window is bound to; 0 in a region.
     region: AtomicU32,
+    /// Address of the first byte of the range.
     addr: AtomicU64,
+    /// Number of bytes of the range.
     len: AtomicU64,
-    /// Tells this use of the slot from all others: keys come back, numbers do not.
-    life: AtomicU64,
-    /// The life of that region.
-    region_life: AtomicU64,
-    /// The part that peers may map.
-    run_start: AtomicU64,
-    run_end: AtomicU64,
+    /// The number of this use of an entry of the table: keys are used again, these numbers are not.
+    serial: AtomicU64,
+    /// The serial of the region that a window is bound to; 0 in a region.
+    region_serial: AtomicU64,
+    /// Address of the first byte that peers may map.
+    mapped_start: AtomicU64,
+    /// Address behind the last byte that peers may map.
+    mapped_end: AtomicU64,
 }
 
 /// A part of a region whose bytes are in a file that peers may map, each at the offset that is
-/// its address: see [`shm`](crate::device::soft::transport::shm).
+/// its address.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct MappedRange {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// Behind its last one; not above the start if there is none.
+    /// Address behind the last byte; not above `start` if the range is empty.
     pub end: u64,
 }
 
-/// What a slot is filled with.
+/// What an entry holds besides its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
     /// Protection domain.
     pub pd: u32,
-    /// Start of the range.
+    /// Address of the first byte of the range.
     pub addr: u64,
-    /// Bytes of the range.
+    /// Number of bytes of the range.
     pub len: u64,
-    /// What it allows.
+    /// The rights.
     pub access: Access,
-    /// Number of this use of the slot.
-    pub life: u64,
-    /// Of a window: key and life of the region behind it; zeros in a region.
+    /// Number of this use of an entry.
+    pub serial: u64,
+    /// Key and serial of the region that a window is bound to; zeros in a region.
     pub region: (u32, u64),
-    /// What peers may map of it.
-    pub run: MappedRange,
+    /// What peers may map of the range.
+    pub mapped: MappedRange,
 }
 
 impl KeyEntry {
-    /// Fills a slot that no section sees.
+    /// Fills an entry that no section sees.
     pub fn fill(&self, contents: &Contents) {
         self.pd.store(contents.pd, Ordering::Relaxed);
         self.addr.store(contents.addr, Ordering::Relaxed);
         self.len.store(contents.len, Ordering::Relaxed);
         self.access.store(contents.access.bits(), Ordering::Relaxed);
-        self.life.store(contents.life, Ordering::Relaxed);
+        self.serial.store(contents.serial, Ordering::Relaxed);
         self.region.store(contents.region.0, Ordering::Relaxed);
-        self.region_life.store(contents.region.1, Ordering::Relaxed);
-        self.run_start.store(contents.run.start, Ordering::Relaxed);
-        self.run_end.store(contents.run.end, Ordering::Relaxed);
+        self.region_serial
+            .store(contents.region.1, Ordering::Relaxed);
+        self.mapped_start
+            .store(contents.mapped.start, Ordering::Relaxed);
+        self.mapped_end
+            .store(contents.mapped.end, Ordering::Relaxed);
     }
 
-    /// What it is filled with, as the owner of the table sees it.
+    /// What the entry holds, for the owner of the table.
     pub fn contents(&self) -> Contents {
         Contents {
             pd: self.pd.load(Ordering::Relaxed),
             addr: self.addr.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
-            life: self.life.load(Ordering::Relaxed),
+            serial: self.serial.load(Ordering::Relaxed),
             region: (
                 self.region.load(Ordering::Relaxed),
-                self.region_life.load(Ordering::Relaxed),
+                self.region_serial.load(Ordering::Relaxed),
             ),
-            run: self.run(),
+            mapped: self.mapped_range(),
         }
     }
 
-    /// What peers may map of it.
+    /// What peers may map of the range.
     #[inline]
-    pub fn run(&self) -> MappedRange {
+    pub fn mapped_range(&self) -> MappedRange {
         MappedRange {
-            start: self.run_start.load(Ordering::Relaxed),
-            end: self.run_end.load(Ordering::Relaxed),
+            start: self.mapped_start.load(Ordering::Relaxed),
+            end: self.mapped_end.load(Ordering::Relaxed),
         }
     }
 
-    /// The key opens what the slot holds from now on; 0 shuts it for sections that begin later.
+    /// Makes the key valid; 0 makes the entry invalid for sections that begin later.
     pub fn set_key(&self, key: u32) {
         self.key.store(key, Ordering::Release);
     }
 
-    /// The key that is valid.
+    /// The key that is valid, or 0.
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Acquire)
     }
 
-    /// Whether this is the slot of that key now.
+    /// Whether that key, not 0, is the valid one.
     #[inline(always)]
     pub fn is(&self, key: u32) -> bool {
         key != 0 && self.key() == key
     }
 
-    /// Number of this use of the slot.
-    pub fn life(&self) -> u64 {
-        self.life.load(Ordering::Relaxed)
+    /// Number of this use of the entry.
+    pub fn serial(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed)
     }
 
     /// Whether this is a region, not a window.
@@ -138,13 +146,13 @@ impl KeyEntry {
         self.pd.load(Ordering::Relaxed)
     }
 
-    /// Takes rights away; gives those it had.
+    /// Takes rights away; returns those that the entry had.
     pub fn restrict(&self, rights: Access) -> Access {
         let before = self.access.fetch_and(!rights.bits(), Ordering::AcqRel);
         Access::from_bits_truncate(before)
     }
 
-    /// Whether the range is inside.
+    /// Whether the range is inside the one of the entry.
     #[inline(always)]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
@@ -152,8 +160,8 @@ impl KeyEntry {
         room.is_some_and(|room| len <= room)
     }
 
-    /// Whether the slot, found under its key in this section, opens the range for `need`.
-    /// `lookup` finds the slot of another key of the table.
+    /// Checks that the entry, found by its key in this section, opens the range for `need`.
+    /// `lookup` finds the entry of another key of the table.
     #[inline(always)]
     pub fn check<'a>(
         &self,
@@ -178,15 +186,16 @@ impl KeyEntry {
         self.check_window(lookup)
     }
 
-    /// A window whose region is gone opens nothing. Apart, to keep the rest short.
+    /// Checks that the region of a window is still registered. A function of its own, to keep
+    /// [`KeyEntry::check`] short.
     #[inline(never)]
     fn check_window<'a>(
         &self,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
-        let life = self.region_life.load(Ordering::Relaxed);
+        let serial = self.region_serial.load(Ordering::Relaxed);
         let region = lookup(self.region.load(Ordering::Relaxed));
-        if region.is_none_or(|slot| slot.life() != life) {
+        if region.is_none_or(|entry| entry.serial() != serial) {
             return Err(Fault::Key);
         }
         Ok(())

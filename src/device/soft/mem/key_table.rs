@@ -1,10 +1,9 @@
-//! The keys of the process, which are those of memory regions and of windows, and what they
-//! open.
+//! The table of the keys of memory regions and windows.
 //!
-//! The table is one for the whole process, so that a key means the same to every device of it.
-//! A lookup takes no lock: it happens inside a read-side section ([`pin`]),
-//! and a key that goes away waits for all sections before its slot, or the memory behind it,
-//! is used for anything else.
+//! There is one table for the whole process, so that a key means the same to all its devices.
+//! A lookup takes no lock: it happens inside a read-side section ([`pin`]). After a key was made
+//! invalid, its entry, and the memory that it opened, are used for something else only when all
+//! sections have ended.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -13,20 +12,24 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::export::exporter;
 use super::key_entry::{Contents, INDEX_MASK, KeyEntry, MappedRange, index};
-use crate::device::soft::transport::shm::exported_keys;
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
 use crate::handle::pin;
 
-/// Regions of the whole process; there are as many keys again for windows.
-pub(crate) const MAX_MR: u32 = SLOTS / 2;
+/// Number of regions of the whole process at most; there are as many keys again for windows.
+pub(crate) const MAX_MR: u32 = MAX_KEYS / 2;
+/// Number of entries of a segment of the table.
 const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
+/// Bits of an index that are the index in a segment.
 const SEGMENT_BITS: u32 = 10;
+/// Number of segments of the table at most.
 const SEGMENTS: usize = 1 << 11;
-pub(crate) const SLOTS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
-/// Slots that rest before the first of them is used again.
-const RESTING: usize = 1024;
+/// Number of entries of the table at most.
+pub(crate) const MAX_KEYS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
+/// Number of released entries from which on the oldest of them is used again before a new one.
+const MIN_RELEASED: usize = 1024;
 
 /// Why a key does not open a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +38,14 @@ pub enum Fault {
     Key,
     /// The range is not inside the region.
     Bounds,
-    /// The region does not allow it.
+    /// The region does not grant the access.
     Access,
     /// The region belongs to another protection domain.
     Domain,
 }
 
 impl From<Fault> for PostError {
-    // Apart: otherwise it becomes a jump table that a success goes through as well.
+    // Not inlined: the match would become a jump table that a success passes through as well.
     #[cold]
     #[inline(never)]
     fn from(fault: Fault) -> Self {
@@ -55,85 +58,94 @@ impl From<Fault> for PostError {
     }
 }
 
-/// A region, as a window refers to it.
+/// A reference to the entry of a region or window, valid until its key is deregistered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
+    /// The key.
     pub key: u32,
-    life: u64,
+    /// The number of the use of the entry.
+    serial: u64,
 }
 
 impl Region {
-    fn slot(self) -> Option<&'static KeyEntry> {
-        let slot = TABLE.slot(self.key)?;
-        (slot.life() == self.life).then_some(slot)
+    fn entry(self) -> Option<&'static KeyEntry> {
+        let entry = TABLE.entry(self.key)?;
+        (entry.serial() == self.serial).then_some(entry)
     }
 
-    /// Takes a key into use; `None` if none is left.
+    /// Registers a region; `None` if no key is left.
     pub fn register(opening: &Opening) -> Option<Region> {
         let region = TABLE.reserve(opening)?;
         TABLE.publish(region.key);
         Some(region)
     }
 
-    /// Gives the key up, once: when this returns nobody uses the region any more.
+    /// Deregisters the region, once: when this returns no section and no peer uses it any more.
     pub fn deregister(self) {
         TABLE.revoke(self.key);
         pin::synchronize();
         TABLE.release(self.key);
     }
 
-    /// What peers may map of it.
-    pub fn run(self) -> MappedRange {
-        self.slot().map(KeyEntry::run).unwrap_or_default()
+    /// What peers may map of the region.
+    pub fn mapped_range(self) -> MappedRange {
+        self.entry().map(KeyEntry::mapped_range).unwrap_or_default()
     }
 
     /// Whether the region is still registered.
     pub fn is_alive(self, _guard: &Guard) -> bool {
-        self.slot().is_some()
+        self.entry().is_some()
     }
 }
 
-/// Slots that wait for use, oldest first, so that a key comes back as late as possible.
+/// The entries that are free.
 struct Free {
-    /// Index and the generation it had last.
-    used: VecDeque<(u32, u8)>,
-    /// Slots given out so far.
-    lives: u64,
+    /// Indices of the entries that were released, the oldest first, so that a key is used again as
+    /// late as possible, each with the generation of its last key.
+    released: VecDeque<(u32, u8)>,
+    /// The serial that was given out last.
+    last_serial: u64,
 }
 
 type Segment = [KeyEntry; SEGMENT_LEN as usize];
 
 struct Table {
-    /// Null, or made once and there for ever.
+    /// The segments, each null until it is first needed, and never freed.
     segments: [AtomicPtr<Segment>; SEGMENTS],
+    /// The entries that are free.
     free: Mutex<Free>,
-    /// Slots below were given out before. Changes under the lock.
-    fresh: AtomicU32,
-    /// What is added to an index in a key: keys are not the same in every process, so that one
-    /// of another process, or of an earlier run, opens nothing here. 0 before the first key.
+    /// Number of entries, from the first on, that were used before. Changed under the lock of
+    /// `free`.
+    used: AtomicU32,
+    /// What is added to an index to make a key: random, so that a key of another process, or of
+    /// an earlier run, opens nothing here. 0 before the first key.
     salt: AtomicU32,
 }
 
 static TABLE: Table = Table {
     segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
     free: Mutex::new(Free {
-        used: VecDeque::new(),
-        lives: 0,
+        released: VecDeque::new(),
+        last_serial: 0,
     }),
-    fresh: AtomicU32::new(0),
+    used: AtomicU32::new(0),
     salt: AtomicU32::new(0),
 };
 
 /// What a key opens.
 pub(crate) struct Opening {
+    /// The protection domain.
     pub pd: u32,
+    /// Address of the first byte.
     pub addr: u64,
+    /// Number of bytes.
     pub len: u64,
+    /// The rights.
     pub access: Access,
-    /// Of a window: the region behind it.
+    /// The region that a window is bound to; `None` for a region.
     pub region: Option<Region>,
-    /// What peers may map of it.
-    pub run: MappedRange,
+    /// What peers may map of the range.
+    pub mapped: MappedRange,
 }
 
 impl Table {
@@ -146,7 +158,7 @@ impl Table {
         self.salt_in(&self.free.lock())
     }
 
-    /// Chosen once, under the lock.
+    /// The salt, which is chosen by the first call, under the lock.
     fn salt_in(&self, _free: &Free) -> u32 {
         if self.salt.load(Ordering::Relaxed) == 0 {
             let salt = RandomState::new().hash_one(0u8) as u32;
@@ -162,31 +174,32 @@ impl Table {
         unsafe { segment.as_ref() }
     }
 
-    /// The slot that a key names, valid or not.
+    /// The entry that a key names, whether the key is valid or not.
     #[inline(always)]
-    fn place(&self, key: u32) -> Option<&KeyEntry> {
+    fn named_entry(&self, key: u32) -> Option<&KeyEntry> {
         let index = self.index(key);
         let segment = self.segment((index >> SEGMENT_BITS) as usize)?;
         Some(&segment[(index % SEGMENT_LEN) as usize])
     }
 
+    /// The entry of a valid key.
     #[inline(always)]
-    fn slot(&self, key: u32) -> Option<&KeyEntry> {
-        let slot = self.place(key)?;
-        slot.is(key).then_some(slot)
+    fn entry(&self, key: u32) -> Option<&KeyEntry> {
+        let entry = self.named_entry(key)?;
+        entry.is(key).then_some(entry)
     }
 
-    /// Takes a slot, whose key opens nothing before [`Table::publish`].
+    /// Takes a free entry and fills it. Its key is valid from [`Table::publish`] on.
     fn reserve(&self, opening: &Opening) -> Option<Region> {
         let mut free = self.free.lock();
         let salt = self.salt_in(&free);
-        let fresh = (free.used.len() < RESTING).then(|| self.fresh_slot(&free));
-        let (index, generation) = match fresh.flatten() {
+        let unused = (free.released.len() < MIN_RELEASED).then(|| self.take_unused(&free));
+        let (index, generation) = match unused.flatten() {
             Some(index) => (index, RandomState::new().hash_one(index) as u8),
-            None => free.used.pop_front()?,
+            None => free.released.pop_front()?,
         };
-        free.lives += 1;
-        let life = free.lives;
+        free.last_serial += 1;
+        let serial = free.last_serial;
         let number = (index >> SEGMENT_BITS) as usize;
         let segment = self.segment(number).unwrap_or_else(|| {
             let segment: Box<[KeyEntry]> = (0..SEGMENT_LEN).map(|_| KeyEntry::default()).collect();
@@ -201,66 +214,68 @@ impl Table {
         // 1 to 255: a key is never 0.
         let generation = generation % u8::MAX + 1;
         let key = (index.wrapping_add(salt) & INDEX_MASK) << 8 | u32::from(generation);
-        let slot = &segment[(index % SEGMENT_LEN) as usize];
-        slot.fill(&Contents {
+        let entry = &segment[(index % SEGMENT_LEN) as usize];
+        entry.fill(&Contents {
             pd: opening.pd,
             addr: opening.addr,
             len: opening.len,
             access: opening.access,
-            life,
-            region: opening.region.map_or((0, 0), |r| (r.key, r.life)),
-            run: opening.run,
+            serial,
+            region: opening.region.map_or((0, 0), |r| (r.key, r.serial)),
+            mapped: opening.mapped,
         });
-        Some(Region { key, life })
+        Some(Region { key, serial })
     }
 
-    /// A slot that nobody had before, and that peers can be shown.
-    fn fresh_slot(&self, _free: &Free) -> Option<u32> {
-        let index = self.fresh.load(Ordering::Relaxed);
-        if index == SLOTS {
+    /// Takes an entry that was never used, and for which the copy that peers read has room.
+    fn take_unused(&self, _free: &Free) -> Option<u32> {
+        let index = self.used.load(Ordering::Relaxed);
+        if index == MAX_KEYS {
             return None;
         }
-        // First, so that a table which is made for peers meanwhile has room for it.
-        self.fresh.store(index + 1, Ordering::Relaxed);
-        if !exported_keys::make_room(index) {
-            self.fresh.store(index, Ordering::Relaxed);
+        // Before the call, so that a copy which is made for peers meanwhile has room for the entry.
+        self.used.store(index + 1, Ordering::Relaxed);
+        if !exporter().make_room(index) {
+            self.used.store(index, Ordering::Relaxed);
             return None;
         }
         Some(index)
     }
 
+    /// Makes a reserved key valid.
     fn publish(&self, key: u32) {
-        if let Some(slot) = self.place(key) {
-            exported_keys::publish(self.index(key), key, slot);
+        if let Some(entry) = self.named_entry(key) {
+            exporter().publish(self.index(key), key, entry);
         }
     }
 
-    /// No section that begins from now on sees the key, and no peer of this host uses it.
+    /// Makes a key invalid for sections that begin later. When this returns no peer of this host
+    /// uses the key.
     fn revoke(&self, key: u32) {
-        if let Some(slot) = self.slot(key) {
-            exported_keys::revoke(self.index(key), slot);
+        if let Some(entry) = self.entry(key) {
+            exporter().revoke(self.index(key), entry);
         }
     }
 
-    /// All slots that ever had a key.
-    fn slots(&self) -> impl Iterator<Item = (u32, &KeyEntry)> {
+    /// All entries that ever had a key, with their indices.
+    fn entries(&self) -> impl Iterator<Item = (u32, &KeyEntry)> {
         let segments = (0..SEGMENTS).map_while(|number| self.segment(number));
         (0..).zip(segments.flatten())
     }
 
-    /// Gives the slot of a key back that no section sees.
+    /// Releases the entry of a key that no section sees.
     fn release(&self, key: u32) {
         let index = self.index(key);
-        self.free.lock().used.push_back((index, key as u8));
+        self.free.lock().released.push_back((index, key as u8));
     }
 }
 
-/// A key that opens nothing yet. Its drop gives it up.
+/// A key that is not valid yet. Dropping it releases the key.
 #[derive(Debug)]
 pub(crate) struct Reserved(u32);
 
 impl Reserved {
-    /// For a range of a region; `None` if no key is left.
+    /// Reserves a key for a range of a region; `None` if no key is left.
     pub fn new(opening: &Opening) -> Option<Reserved> {
         Some(Reserved(TABLE.reserve(opening)?.key))
     }
@@ -270,7 +285,7 @@ impl Reserved {
         self.0
     }
 
-    /// The key opens what it was made for from now on.
+    /// Makes the key valid.
     pub fn publish(self) -> WindowKey {
         let key = self.0;
         std::mem::forget(self);
@@ -285,8 +300,8 @@ impl Drop for Reserved {
     }
 }
 
-/// The key of a window that is open. Its drop closes it for everybody whose section begins
-/// later, and waits for nobody: it may happen inside a section.
+/// The key of a window that is bound. Dropping it makes the key invalid for sections that begin
+/// later, and waits for no section: the drop may happen inside one.
 #[derive(Debug)]
 pub(crate) struct WindowKey(u32);
 
@@ -298,8 +313,8 @@ impl Drop for WindowKey {
     }
 }
 
-/// Checks that `key` opens `len` bytes at `addr` for `need`. What is true stays true until the
-/// section ends. A range of no bytes needs no key.
+/// Checks that `key` opens `len` bytes at `addr` for `need`. The result holds until the section
+/// ends. A range of no bytes needs no key.
 #[inline(always)]
 pub(crate) fn check(
     key: u32,
@@ -312,30 +327,30 @@ pub(crate) fn check(
     if len == 0 {
         return Ok(());
     }
-    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
-    slot.check(pd, addr, len, need, |key| TABLE.slot(key))
+    let entry = TABLE.entry(key).ok_or(Fault::Key)?;
+    entry.check(pd, addr, len, need, |key| TABLE.entry(key))
 }
 
-/// Calls `f` for every slot that ever had a key, with its number.
-pub(crate) fn each(f: impl FnMut((u32, &KeyEntry))) {
-    TABLE.slots().for_each(f);
+/// Calls `f` for every entry that ever had a key, with its index.
+pub(crate) fn for_each_entry(f: impl FnMut((u32, &KeyEntry))) {
+    TABLE.entries().for_each(f);
 }
 
-/// How many slots, from the first on, have been given out.
-pub(crate) fn used() -> u32 {
-    TABLE.fresh.load(Ordering::Relaxed)
+/// Number of entries, from the first on, that were used before.
+pub(crate) fn used_entries() -> u32 {
+    TABLE.used.load(Ordering::Relaxed)
 }
 
-/// What the table is addressed with: see [`index`].
+/// The salt of the keys: see [`index`].
 pub(crate) fn salt() -> u32 {
     TABLE.salt()
 }
 
-/// Whether the range is inside the region of the key, of whatever protection domain.
+/// Whether the range is inside the region of the key, in any protection domain.
 pub(crate) fn covers(sge: &Sge) -> bool {
     let _guard = pin::pin();
-    let slot = TABLE.slot(sge.lkey);
-    slot.is_some_and(|slot| slot.is_region() && slot.contains(sge.addr, sge.len.into()))
+    let entry = TABLE.entry(sge.lkey);
+    entry.is_some_and(|entry| entry.is_region() && entry.contains(sge.addr, sge.len.into()))
 }
 
 /// [`check`] for every segment of a list.
@@ -343,20 +358,21 @@ pub(crate) fn covers(sge: &Sge) -> bool {
 pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
     let check = |s: &Sge| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard);
     match sges {
-        // Nearly always, and then there is no loop.
+        // Nearly always a single segment, which needs no loop.
         [only] => check(only),
         sges => sges.iter().try_for_each(check),
     }
 }
 
-/// Takes remote access from a region or a window, in the name of a peer.
+/// Takes remote access from a region or a window, for a peer that invalidates its key.
 pub(crate) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault> {
-    let slot = TABLE.slot(key).ok_or(Fault::Key)?;
-    if slot.pd() != pd {
+    let entry = TABLE.entry(key).ok_or(Fault::Key)?;
+    if entry.pd() != pd {
         return Err(Fault::Domain);
     }
     let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
-    if !exported_keys::restrict(TABLE.index(key), slot, remote).intersects(remote) {
+    let before = exporter().restrict(TABLE.index(key), entry, remote);
+    if !before.intersects(remote) {
         return Err(Fault::Access);
     }
     Ok(())

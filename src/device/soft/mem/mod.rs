@@ -1,6 +1,7 @@
-//! Registered memory: regions, windows, the table of their keys, and the copies that obey it.
+//! Registered memory: regions, windows, the table of their keys, and copies between buffers.
 
 pub(crate) mod copy;
+pub(crate) mod export;
 pub mod key_entry;
 pub mod key_table;
 pub(crate) mod region;

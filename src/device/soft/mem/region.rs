@@ -2,24 +2,28 @@
 
 use std::sync::LazyLock;
 
+use super::export::exporter;
 use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
-use crate::device::soft::transport::shm::mapped;
 use crate::device::{Access, DeviceError, MemoryRegion};
 
-/// Bytes of one region: all of user space.
+/// Bytes of one region at most: all of user space.
 pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
 
 /// A registered region.
 pub struct Mr {
+    /// The entry in the key table.
     region: Region,
+    /// Whether peers have any access.
     remote: bool,
+    /// Address of the first byte.
     addr: u64,
+    /// Number of bytes.
     len: u64,
 }
 
 impl Mr {
-    /// With `shared`, peers of the host may map what can be mapped of the memory.
+    /// Registers memory. If it is `shared`, peers of the host may map what can be mapped of it.
     pub(crate) fn new(
         pd: u32,
         addr: u64,
@@ -34,22 +38,22 @@ impl Mr {
             return Err(DeviceError::BadMemory);
         }
         probe(addr, len, access)?;
-        let register = |run| {
+        let mut register = |mapped| {
             Region::register(&Opening {
                 pd,
                 addr,
                 len,
                 access,
                 region: None,
-                run,
+                mapped,
             })
         };
         let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         let region = if shared && remote {
-            mapped::register(addr, len, register)
+            exporter().share(addr, len, &mut register)
         } else {
             let region = register(MappedRange::default());
-            mapped::wait_for_moves();
+            exporter().wait_for_moves();
             region
         };
         Ok(Mr {
@@ -60,7 +64,7 @@ impl Mr {
         })
     }
 
-    /// What a window is bound to.
+    /// The entry in the key table, to bind a window to.
     pub(crate) fn region(&self) -> Region {
         self.region
     }
@@ -69,7 +73,7 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         self.region.deregister();
-        mapped::release(self.addr, self.len);
+        exporter().unshare(self.addr, self.len);
     }
 }
 
@@ -83,7 +87,7 @@ impl MemoryRegion for Mr {
     }
 }
 
-/// Asks the kernel whether the range is mapped and may be used as asked, and makes it present.
+/// Checks that the range is mapped with the access that is asked for, and makes its pages present.
 fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
     if len == 0 {
         return Ok(());
@@ -94,7 +98,7 @@ fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
         .checked_next_multiple_of(page)
         .ok_or(DeviceError::BadMemory)?;
     let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
-    // Since Linux 5.14. A call for no memory at all tells whether the kernel knows the advice.
+    // The advice is there since Linux 5.14. A call for no memory shows whether the kernel knows it.
     static POPULATE: LazyLock<bool> = LazyLock::new(|| {
         // SAFETY: no memory is involved.
         unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
@@ -117,7 +121,8 @@ fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
             }
         }
     } else {
-        // Asks for nothing that the kernel would not do anyway, but fails on a hole.
+        // The call writes back what the kernel would write back anyway, but fails if a page is not
+        // mapped.
         // SAFETY: no contents change.
         unsafe { libc::msync(start, len, libc::MS_ASYNC) == 0 }
     };
@@ -219,7 +224,7 @@ mod tests {
         if Mr::new(1, 8, 8, Access::LOCAL_READ, false).is_ok() {
             panic!("page zero was taken");
         }
-        // Only kernels that populate can tell; the test machines do.
+        // Only kernels that know MADV_POPULATE detect it; those of the test machines do.
         assert_eq!(make(0, 8, Access::REMOTE_WRITE), bad);
         assert_eq!(make(0, usize::MAX >> 17, Access::LOCAL_READ), bad);
         let limit = Err(DeviceError::Limit);

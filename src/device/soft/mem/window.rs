@@ -1,8 +1,8 @@
 //! Memory windows.
 //!
-//! An open window is a key of its own in the table of regions ([`keys`](crate::device::soft::mem::key_table)), which names
-//! the region behind it. A bind reserves the new key when it is posted and exchanges the keys
-//! when it executes.
+//! An open window is a key of its own in the [key table](super::key_table), whose entry names the
+//! region that the window is bound to. A bind reserves the new key when it is posted, and exchanges
+//! the keys when it executes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,27 +14,30 @@ use super::region::Mr;
 use crate::device::{Access, BindWr, Device, MemoryWindow, PostError};
 use crate::handle::{Guard, pin};
 
-/// Windows of one device.
+/// Number of windows of one device at most.
 pub(crate) const MAX_MW: u32 = 1 << 16;
 
 enum State {
+    /// Bound to a region.
     Open(#[expect(dead_code, reason = "held to be dropped")] WindowKey),
     /// Never bound, or bound to nothing.
     Shut,
-    /// For good.
+    /// Closed by the consumer: further binds have no effect.
     Closed,
 }
 
 /// A memory window.
 pub struct Mw {
+    /// The protection domain.
     pd: u32,
+    /// What the window is bound to.
     state: Mutex<State>,
-    /// Windows of the device, to give back.
+    /// Number of windows of the device, this one included.
     count: Arc<AtomicU32>,
 }
 
 impl Mw {
-    /// `count` has counted it already.
+    /// A window that is not bound, and that `count` has counted already.
     pub(crate) fn new(pd: u32, count: Arc<AtomicU32>) -> Arc<Mw> {
         Arc::new(Mw {
             pd,
@@ -58,16 +61,19 @@ impl Drop for Mw {
     }
 }
 
-/// A bind in a send queue. A drop gives it up.
+/// A bind in a send queue. Dropping the bind gives the new key up.
 pub(crate) struct Bind {
+    /// The window.
     window: Arc<Mw>,
-    /// The new key and the region behind it; `None` shuts the window.
+    /// The new key and the region to bind to; `None` if the window is to be unbound.
     opens: Option<(Reserved, Region)>,
 }
 
 impl Bind {
+    /// Reserves the new key.
+    ///
     /// # Errors
-    /// [`PostError::QueueFull`] if there are no more keys.
+    /// [`PostError::QueueFull`] if no key is left.
     pub fn new<D: Device<Mr = Mr, Mw = Mw>>(wr: &BindWr<'_, D>) -> Result<Bind, PostError> {
         let opens = match wr.region {
             None => None,
@@ -79,7 +85,7 @@ impl Bind {
                     len: wr.len,
                     access: wr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
                     region: Some(region),
-                    run: region.run(),
+                    mapped: region.mapped_range(),
                 });
                 Some((reserved.ok_or(PostError::QueueFull)?, region))
             }
@@ -90,12 +96,13 @@ impl Bind {
         })
     }
 
-    /// The key the window will have; 0 if it will have none.
+    /// The key that the window will have; 0 if the window is to be unbound.
     pub fn key(&self) -> u32 {
         self.opens.as_ref().map_or(0, |(key, _)| key.key())
     }
 
-    /// Exchanges the keys; false if the region is gone. A window that was closed stays so.
+    /// Exchanges the keys; false if the region is not registered any more. A closed window stays
+    /// closed.
     pub fn execute(self, guard: &Guard) -> bool {
         let mut state = self.window.state.lock();
         if matches!(*state, State::Closed) {

@@ -46,8 +46,8 @@ impl CloseTimers {
         recheck: impl FnOnce(&mut Upcalls) + Send + 'static,
     ) -> bool {
         let event_order = watch.event_order();
-        let seen = self.seen.get_or_insert_with(|| event_order.seen());
-        if event_order.is_over(seen) {
+        let seen = self.seen.get_or_insert_with(|| event_order.observe_end());
+        if event_order.may_report(seen) {
             return true;
         }
         self.again = Some(watch.timer(RECHECK, recheck));

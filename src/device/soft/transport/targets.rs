@@ -105,7 +105,7 @@ impl PollEntry for PollTarget {
     }
 
     #[inline]
-    fn look(&self) -> PollResult {
+    fn peek(&self) -> PollResult {
         let next = self.segment.next_cell.load(Ordering::Relaxed);
         let ring = self.segment.rx_ring();
         Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
@@ -118,7 +118,7 @@ impl PollEntry for PollTarget {
         }
     }
 
-    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
+    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
         if all {
             self.messages_arrived::<true>(guard, up);
         } else {
@@ -153,7 +153,7 @@ impl Timed for PollTarget {
     }
 
     fn recheck(&self, up: &mut Upcalls) {
-        self.take(true, &pin(), up);
+        self.deliver(true, &pin(), up);
     }
 }
 
@@ -215,7 +215,7 @@ impl Source for TcpSource {
         }
     }
 
-    fn may_be_tried(&self) -> bool {
+    fn is_pollable(&self) -> bool {
         true
     }
 }

@@ -1,454 +1,397 @@
-//! What polling consumers look at directly: connections through shared memory.
+//! The connections that consumers poll without a system call: those through shared memory.
 //!
-//! A connection is awake or asleep. While consumers poll, all are awake and their peers wake
-//! nobody. Who stops polling leaves them to the thread: a consumer that blocks puts them to
-//! sleep, and the thread does so when there was no poll for a while. A peer wakes the thread of
-//! those that sleep. The thread itself never looks at connections on the chance that something
-//! has come.
+//! The set is polled or unpolled. While consumers poll, peers send no notification. A consumer
+//! that stops polling leaves the connections to the engine's thread: a consumer that blocks makes
+//! the set unpolled, and so does a timer when there was no poll for a while. The peers of an
+//! unpolled set notify the engine. The thread itself never polls connections on the chance of an
+//! arrival.
 //!
-//! A look at each of a few connections is cheaper than marks, which cost the peers a locked
-//! instruction and both sides a cache line more. Of many connections peers mark those that have
-//! something ([`bitmap`](crate::device::soft::transport::shm::ready_bitmap)): then a look, and a sleep, cost what they do with
-//! one. A peer that spoils the marks of others delays them: the thread goes through all
-//! connections bit by bit while consumers poll, and once more before it leaves them alone.
+//! To peek at each of a few connections is cheaper than a ready bitmap, which costs the peers a
+//! locked instruction and both ends a cache line more. Of many connections the peers set the bit
+//! of those that have an arrival ([`ready_bitmap`](super::ready_bitmap)):
+//! then a poll, and a sleep, cost what they do with one connection. A peer that clears the bits of
+//! others delays them: while consumers poll, the timer rechecks one chunk of the connections after
+//! the other, and all of them once more before the set becomes unpolled.
+//!
+//! [`members`] is which connections there are, [`turns`] in which order they are served.
 
-pub(crate) mod turns;
+mod members;
+mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::ready_bitmap::{BITS, BitmapPlace, ReadyBitmap, TakeBitmap, WORDS};
 use super::rounds::{LastServed, ServiceClock};
 use crate::device::Look;
-use crate::device::soft::transport::shm::ready_bitmap::{BITS, WORDS};
-use crate::device::soft::transport::shm::{BitmapPlace, ReadyBitmap};
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::{Guard, Shared, pin::pin};
 
-/// Connections that are looked at one by one.
+/// Number of connections up to which each is peeked at.
 const FEW: usize = 16;
-/// Connections of a board. Others sleep all the time.
-const MOST: usize = WORDS * CHUNK;
-/// Connections that share a word of marks.
+/// Number of connections of a set. Further ones notify the engine all the time.
+const CAPACITY: usize = WORDS * CHUNK;
+/// Number of connections whose ready bits share a word.
 const CHUNK: usize = BITS as usize;
 
-/// How a connection hears of its peer.
+/// How the peer of a connection notifies us of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotifyMode {
-    /// The peer wakes the thread.
+    /// The peer wakes the engine.
     Doorbell,
-    /// Consumers look at it.
+    /// The peer does nothing: consumers poll the connection.
     Polled,
-    /// The peer marks it.
+    /// The peer sets this bit.
     Bitmap(BitmapPlace),
 }
 
-/// What a look at a connection finds.
+/// What a peek at a connection finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PollResult {
+    /// Nothing to do.
     Nothing,
-    /// A message.
+    /// A message has arrived.
     Message,
-    /// A request waits for room, and nothing else.
+    /// No message has arrived, but a request waits for room in the ring to the peer.
     Blocked,
 }
 
-/// Something to look at.
+/// A connection to be polled.
 pub(crate) trait PollEntry: Send + Sync {
-    /// Takes all messages if it is the only one: true if something had come.
+    /// Polls the only connection of a set: delivers all messages; true if something had arrived.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
-    /// Looks, without a lock.
-    fn look(&self) -> PollResult;
-    /// Takes one message, or all, if there is one, and does what else there is to do.
-    fn take(&self, all: bool, guard: &Guard, up: &mut Upcalls);
-    /// The same where nothing else may be left undone: it may be about to wait for what has come.
+    /// What there is to do, read without a lock.
+    fn peek(&self) -> PollResult;
+    /// Delivers one message, or all, if there is one, and does the other work that is due.
+    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls);
+    /// Does the same as [`PollEntry::deliver`] with one message, whatever a peek finds: another
+    /// thread may be about to make the connection wait for what has arrived.
     fn serve(&self, guard: &Guard, up: &mut Upcalls);
-    /// When it was served last.
+    /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
-    /// It hears of its peer like that from now on. Messages are left for [`PollEntry::take`].
+    /// Changes how the peer notifies us. Messages are left for [`PollEntry::deliver`].
     fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls);
 }
 
 type Entry = Arc<dyn PollEntry>;
-/// Those of a word of marks, by their bits.
+/// The connections whose ready bits share a word, by their bits.
 type Chunk = [Option<Entry>; CHUNK];
 
-/// See the module.
+/// The polled connections of an engine.
 pub(crate) struct PollSet {
-    /// By their places.
+    /// The connections by their places: those of the word `place / CHUNK` in each.
     chunks: [Shared<Chunk>; WORDS],
-    /// All of them, if they are few.
+    /// All connections, if they are at most [`FEW`].
     few: Shared<Vec<Entry>>,
-    /// Guards changes of who is there. Taken with the lock of a queue pair held.
-    change: Mutex<()>,
+    /// Guards changes of the members. Taken with the lock of a queue pair held.
+    members: Mutex<()>,
+    /// Number of connections.
     len: AtomicUsize,
-    /// Chunks that are in use.
-    words: AtomicUsize,
-    /// Guards changes of what follows. Queue pairs are locked with it held.
-    turn: Mutex<()>,
-    /// They are marked.
-    many: AtomicBool,
+    /// Number of chunks up to the last one with a connection.
+    chunks_used: AtomicUsize,
+    /// Guards changes of `uses_bitmap` and `polled`. Queue pairs are locked with it held.
+    mode: Mutex<()>,
+    /// Whether peers set ready bits while the set is polled.
+    uses_bitmap: AtomicBool,
+    /// The ready bitmap, made when it is first needed; `None` if there could be none.
     bitmap: OnceLock<Option<ReadyBitmap>>,
-    /// They have been made so last.
-    awake: AtomicBool,
-    /// Counts polls.
-    looks: AtomicU32,
-    /// The thread looks whether there are polls.
-    ticking: AtomicBool,
-    /// The chunk that the thread goes through next.
-    next: AtomicUsize,
+    /// Makes the bitmap.
+    take_bitmap: TakeBitmap,
+    /// Whether the set was last made polled, rather than unpolled.
+    polled: AtomicBool,
+    /// Number of polls, modulo 2^32. Concurrent polls may count as one.
+    poll_count: AtomicU32,
+    /// Whether [`PollSet::check_polls`] is to be called.
+    check_due: AtomicBool,
+    /// Number of chunks that were rechecked; modulo those in use, the next one.
+    rechecked: AtomicUsize,
+    /// The clock of [`PollEntry::last_served`].
     clock: ServiceClock,
-    /// Who serves more than one of them has this. Queue pairs are locked with it held.
+    /// Held by the thread that serves more than one connection. Queue pairs are locked with it
+    /// held.
     serving: Mutex<()>,
 }
 
-impl Default for PollSet {
-    fn default() -> Self {
+/// Whether a set of `len` connections needs the bitmap, which it uses `now` or not.
+#[inline]
+fn needs_bitmap(len: usize, now: bool) -> bool {
+    len > if now { FEW / 2 } else { FEW }
+}
+
+impl PollSet {
+    /// A set without connections.
+    pub(super) fn new(take_bitmap: TakeBitmap) -> PollSet {
         PollSet {
             chunks: std::array::from_fn(|_| Shared::empty()),
             few: Shared::empty(),
-            change: Mutex::new(()),
+            members: Mutex::new(()),
             len: AtomicUsize::new(0),
-            words: AtomicUsize::new(0),
-            turn: Mutex::new(()),
-            many: AtomicBool::new(false),
+            chunks_used: AtomicUsize::new(0),
+            mode: Mutex::new(()),
+            uses_bitmap: AtomicBool::new(false),
             bitmap: OnceLock::new(),
-            awake: AtomicBool::new(false),
-            looks: AtomicU32::new(0),
-            ticking: AtomicBool::new(false),
-            next: AtomicUsize::new(0),
+            take_bitmap,
+            polled: AtomicBool::new(false),
+            poll_count: AtomicU32::new(0),
+            check_due: AtomicBool::new(false),
+            rechecked: AtomicUsize::new(0),
             clock: ServiceClock::default(),
             serving: Mutex::new(()),
         }
     }
-}
-
-/// Whether so many are to be marked, who are marked now or not.
-#[inline]
-fn is_many(len: usize, now: bool) -> bool {
-    len > if now { FEW / 2 } else { FEW }
-}
-
-/// Where there is room in a chunk, or how much of it is used.
-fn position(chunk: Option<&Chunk>, f: impl Fn(&Option<Entry>) -> bool) -> Option<usize> {
-    match chunk {
-        Some(chunk) => chunk.iter().position(f),
-        None => f(&None).then_some(0),
-    }
-}
-
-impl PollSet {
-    /// Looks at one more. Gives how it is to hear of its peer: whoever changes that for the
-    /// others from now on does so for this one. `None` if there is no room for it here.
-    pub fn add(&self, line: Entry) -> Option<NotifyMode> {
-        let _change = self.change.lock();
-        let len = self.len.load(Ordering::Relaxed);
-        if len >= MOST || len >= FEW && self.bitmap().is_none() {
-            return None;
-        }
-        let guard = pin();
-        let places = self.chunks.iter().map(|chunk| chunk.get(&guard));
-        let mut free = places.enumerate().filter_map(|(word, chunk)| {
-            let bit = position(chunk, Option::is_none)?;
-            Some((word, bit))
-        });
-        let (word, bit) = free.next()?;
-        drop(guard);
-        self.put(word, bit, Some(line));
-        self.count(len + 1);
-        Some(self.notify_mode(word * CHUNK + bit))
-    }
-
-    pub fn remove(&self, line: &Entry) {
-        let _change = self.change.lock();
-        let guard = pin();
-        let mut chunks = self.chunks.iter().enumerate();
-        let found = chunks.find_map(|(word, chunk)| {
-            let is_it = |other: &Option<Entry>| matches!(other, Some(o) if Arc::ptr_eq(o, line));
-            Some((word, position(chunk.get(&guard), is_it)?))
-        });
-        drop(guard);
-        if let Some((word, bit)) = found {
-            self.put(word, bit, None);
-            self.count(self.len.load(Ordering::Relaxed) - 1);
-        }
-    }
-
-    fn put(&self, word: usize, bit: usize, line: Option<Entry>) {
-        let old = self.chunks[word].get_shared();
-        let mut chunk = old.map_or_else(|| [const { None }; CHUNK], |old| (*old).clone());
-        chunk[bit] = line;
-        let used = chunk.iter().any(Option::is_some);
-        self.chunks[word].set(used.then(|| Arc::new(chunk)));
-    }
-
-    /// Takes note of how many there are.
-    fn count(&self, len: usize) {
-        let guard = pin();
-        let last = self.chunks.iter().rposition(|c| c.get(&guard).is_some());
-        let words = last.map_or(0, |word| word + 1);
-        drop(guard);
-        self.words.store(words, Ordering::SeqCst);
-        let few = (len <= FEW).then(|| Arc::new(self.all().into_iter().map(|(_, l)| l).collect()));
-        self.few.set(few);
-        self.len.store(len, Ordering::SeqCst);
-    }
-
-    /// All of them, with their places.
-    fn all(&self) -> Vec<(usize, Entry)> {
-        let guard = pin();
-        let chunks = self.chunks.iter().map(|chunk| chunk.get(&guard));
-        let lines = chunks.enumerate().flat_map(|(word, chunk)| {
-            let lines = chunk.into_iter().flatten().enumerate();
-            lines.filter_map(move |(bit, line)| Some((word * CHUNK + bit, line.clone()?)))
-        });
-        lines.collect()
-    }
 
     #[inline(never)]
     fn bitmap(&self) -> Option<&ReadyBitmap> {
-        self.bitmap.get_or_init(ReadyBitmap::allocate).as_ref()
+        self.bitmap.get_or_init(self.take_bitmap).as_ref()
     }
 
+    /// The bitmap if peers set its bits.
     #[inline(always)]
-    fn marked(&self) -> Option<&ReadyBitmap> {
-        if self.many.load(Ordering::SeqCst) {
+    fn bitmap_in_use(&self) -> Option<&ReadyBitmap> {
+        if self.uses_bitmap.load(Ordering::SeqCst) {
             self.bitmap()
         } else {
             None
         }
     }
 
-    /// How the one at that place hears of its peer.
+    /// How the peer of the connection at that place notifies us.
     fn notify_mode(&self, place: usize) -> NotifyMode {
-        match self.marked() {
+        match self.bitmap_in_use() {
             Some(bitmap) => NotifyMode::Bitmap(bitmap.place(place as u32)),
-            None if self.awake.load(Ordering::SeqCst) => NotifyMode::Polled,
+            None if self.polled.load(Ordering::SeqCst) => NotifyMode::Polled,
             None => NotifyMode::Doorbell,
         }
     }
 
-    /// A consumer polls. Where something else is to be changed as well it takes
-    /// [`PollSet::look_around`].
+    /// Polls the connections, for a consumer. [`Look::Outside`] if the mode has to be changed as
+    /// well: that is for [`PollSet::poll_and_adapt`].
     #[inline]
-    pub fn look(&self, guard: &Guard) -> Look {
+    pub fn poll(&self, guard: &Guard) -> Look {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
             return Look::Nothing;
         }
-        if !self.awake.load(Ordering::Relaxed) || self.is_to_adapt(len) {
+        if !self.polled.load(Ordering::Relaxed) || self.is_to_adapt(len) {
             return Look::Outside;
         }
         let mut up = Upcalls::default();
-        let came = self.serve(guard, &mut up);
+        let arrived = self.serve_polled(guard, &mut up);
         up.run_after(guard);
-        if came { Look::Came } else { Look::Nothing }
+        if arrived { Look::Came } else { Look::Nothing }
     }
 
-    /// The same outside of a section. True if [`PollSet::tick`] has to be seen to, which finds
-    /// when the polls end.
-    pub fn look_around(&self) -> bool {
+    /// Polls the connections, for a consumer outside of a read-side section, and changes the mode
+    /// if it has to. True if the caller has to arrange for [`PollSet::check_polls`].
+    pub fn poll_and_adapt(&self) -> bool {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
             return false;
         }
         if self.is_to_adapt(len) {
             let mut up = Upcalls::default();
-            let turn = self.turn.lock();
+            let mode = self.mode.lock();
             self.adapt(&mut up);
-            drop(turn);
+            drop(mode);
             up.run();
         }
         let mut up = Upcalls::default();
-        self.serve(&pin(), &mut up);
+        self.serve_polled(&pin(), &mut up);
         up.run();
-        !self.awake.load(Ordering::Relaxed) && self.wake()
+        !self.polled.load(Ordering::Relaxed) && self.start_polling()
     }
 
-    /// Whether there are many now and were not, or the other way round.
+    /// Whether the set needs the bitmap and does not use it, or the other way round.
     #[inline]
     fn is_to_adapt(&self, len: usize) -> bool {
-        let many = self.many.load(Ordering::Relaxed);
-        is_many(len, many) != many
+        let uses_bitmap = self.uses_bitmap.load(Ordering::Relaxed);
+        needs_bitmap(len, uses_bitmap) != uses_bitmap
     }
 
-    /// Looks at all of them, for a consumer; true if something had come.
+    /// Serves the connections with an arrival, for a consumer that polls; true if there was one.
     #[inline]
-    fn serve(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        // Not more than one of several threads need count.
-        let looks = self.looks.load(Ordering::Relaxed);
-        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        if let Some(bitmap) = self.marked() {
-            let words = self.words.load(Ordering::Relaxed);
-            let marked = (0..words).any(|word| bitmap.ready_bits().is_ready(word));
-            if marked && let Some(_serving) = self.serving.try_lock() {
-                self.take_ready(bitmap, None, guard, up);
+    fn serve_polled(&self, guard: &Guard, up: &mut Upcalls) -> bool {
+        // Polls by several threads at once may count as one.
+        let poll_count = self.poll_count.load(Ordering::Relaxed);
+        self.poll_count
+            .store(poll_count.wrapping_add(1), Ordering::Relaxed);
+        if let Some(bitmap) = self.bitmap_in_use() {
+            let words = self.chunks_used.load(Ordering::Relaxed);
+            let ready = (0..words).any(|word| bitmap.ready_bits.is_ready(word));
+            if ready && let Some(_serving) = self.serving.try_lock() {
+                self.serve_ready(bitmap, None, guard, up);
             }
-            return marked;
+            return ready;
         }
         match self.few.get(guard).map_or(&[][..], |few| few) {
             [] => false,
             [only] => only.poll(guard, up),
             few => {
-                let found = few.iter().any(|line| line.look() != PollResult::Nothing);
-                if found && let Some(_serving) = self.serving.try_lock() {
-                    self.take_few(few, guard, up);
+                let arrived = few.iter().any(|entry| entry.peek() != PollResult::Nothing);
+                if arrived && let Some(_serving) = self.serving.try_lock() {
+                    self.serve_few(few, guard, up);
                 }
-                found
+                arrived
             }
         }
     }
 
-    /// Changes between few and many. The caller has the turn.
+    /// Starts or stops to use the bitmap, if the number of connections asks for it. The caller
+    /// holds `mode`.
     #[cold]
     fn adapt(&self, up: &mut Upcalls) {
-        let many = self.many.load(Ordering::SeqCst);
-        let wanted = is_many(self.len.load(Ordering::SeqCst), many);
-        if wanted != many {
-            let change = self.change.lock();
-            self.many.store(wanted, Ordering::SeqCst);
-            drop(change);
-            self.tell(up);
+        let uses_bitmap = self.uses_bitmap.load(Ordering::SeqCst);
+        let needs_bitmap = needs_bitmap(self.len.load(Ordering::SeqCst), uses_bitmap);
+        if needs_bitmap != uses_bitmap {
+            let members = self.members.lock();
+            self.uses_bitmap.store(needs_bitmap, Ordering::SeqCst);
+            drop(members);
+            self.apply_notify_mode(up);
         }
     }
 
-    /// Sees to it that all hear of their peers as they should, and have looked since. The
-    /// caller has the turn.
-    fn tell(&self, up: &mut Upcalls) {
-        let awake = self.awake.load(Ordering::SeqCst);
+    /// Has the peers of all connections notify us as they are to, and each connection check once
+    /// for what its peer did before. The caller holds `mode`.
+    fn apply_notify_mode(&self, up: &mut Upcalls) {
+        let polled = self.polled.load(Ordering::SeqCst);
         if let Some(bitmap) = self.bitmap.get().and_then(Option::as_ref) {
-            match awake {
-                true => bitmap.owner_state().wake(),
-                false => bitmap.owner_state().sleep(),
+            match polled {
+                true => bitmap.owner_state.wake(),
+                false => bitmap.owner_state.sleep(),
             }
         }
-        for (place, line) in self.all() {
-            line.set_notify_mode(self.notify_mode(place), up);
+        for (place, entry) in self.all() {
+            entry.set_notify_mode(self.notify_mode(place), up);
         }
     }
 
+    /// Makes the set polled. True if the caller has to arrange for [`PollSet::check_polls`].
     #[cold]
-    fn wake(&self) -> bool {
+    fn start_polling(&self) -> bool {
         let mut up = Upcalls::default();
-        let turn = self.turn.lock();
-        self.awake.store(true, Ordering::SeqCst);
-        match self.marked() {
-            Some(bitmap) => bitmap.owner_state().wake(),
-            None => self.tell(&mut up),
+        let mode = self.mode.lock();
+        self.polled.store(true, Ordering::SeqCst);
+        match self.bitmap_in_use() {
+            Some(bitmap) => bitmap.owner_state.wake(),
+            None => self.apply_notify_mode(&mut up),
         }
-        drop(turn);
+        drop(mode);
         up.run();
         fence(Ordering::SeqCst);
-        // Either a tick has seen our look, or we see that there is none to come.
-        !self.ticking.swap(true, Ordering::SeqCst)
+        // Either a check has seen this poll counted, or this thread sees that no check is due.
+        !self.check_due.swap(true, Ordering::SeqCst)
     }
 
-    /// A consumer is about to block.
-    pub fn sleep(&self) {
-        if !self.awake.load(Ordering::SeqCst) {
+    /// Makes the set unpolled, for a consumer that is about to block.
+    pub fn before_block(&self) {
+        if !self.polled.load(Ordering::SeqCst) {
             return;
         }
         let mut up = Upcalls::default();
-        let turn = self.turn.lock();
-        if self.awake.swap(false, Ordering::SeqCst) {
-            self.fall_asleep(&mut up);
+        let mode = self.mode.lock();
+        if self.polled.swap(false, Ordering::SeqCst) {
+            self.stop_polling(&mut up);
         }
-        drop(turn);
+        drop(mode);
         up.run();
     }
 
-    /// From now on peers wake the thread. The caller has the turn.
-    fn fall_asleep(&self, up: &mut Upcalls) {
-        match self.marked() {
+    /// Has peers notify the engine, and serves what has arrived before. The caller holds `mode`
+    /// and has cleared `polled`.
+    fn stop_polling(&self, up: &mut Upcalls) {
+        match self.bitmap_in_use() {
             Some(bitmap) => {
-                bitmap.owner_state().sleep();
+                bitmap.owner_state.sleep();
                 let _serving = self.serving.lock();
-                self.take_ready(bitmap, None, &pin(), up);
+                self.serve_ready(bitmap, None, &pin(), up);
             }
             None => {
-                self.tell(up);
-                self.take_all(up);
+                self.apply_notify_mode(up);
+                self.serve_all(up);
             }
         }
     }
 
-    /// Serves those that have something, for others than consumers that poll.
-    fn take_all(&self, up: &mut Upcalls) {
+    /// Serves few connections, for another thread than one of a consumer that polls.
+    fn serve_all(&self, up: &mut Upcalls) {
         let _serving = self.serving.lock();
         let guard = pin();
         if let Some(few) = self.few.get(&guard) {
-            self.take_few(few, &guard, up);
+            self.serve_few(few, &guard, up);
         }
     }
 
-    /// Sockets were served, perhaps because a peer rang: it does so once in a sleep, so that
-    /// another sleep begins. True if [`PollSet::tick`] has to be seen to, as for a look.
+    /// Sockets were served, perhaps because a peer has notified the engine. A peer does so once
+    /// while the set is unpolled, so the set is made unpolled anew. True if the caller has to
+    /// arrange for [`PollSet::check_polls`].
     #[inline]
-    pub fn served(&self, up: &mut Upcalls) -> bool {
+    pub fn after_service(&self, up: &mut Upcalls) -> bool {
         if self.len.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        self.serve_asleep(up)
+        self.serve_unpolled(up)
     }
 
-    /// Serves those that have something, unless consumers poll. True as above.
+    /// Serves what has arrived unless the set is polled. True as for [`PollSet::after_service`].
     #[cold]
-    pub fn serve_asleep(&self, up: &mut Upcalls) -> bool {
-        if self.awake.load(Ordering::SeqCst) {
+    fn serve_unpolled(&self, up: &mut Upcalls) -> bool {
+        if self.polled.load(Ordering::SeqCst) {
             return false;
         }
         let len = self.len.load(Ordering::Relaxed);
-        if !self.many.load(Ordering::SeqCst) && !self.is_to_adapt(len) {
-            self.take_all(up);
+        if !self.uses_bitmap.load(Ordering::SeqCst) && !self.is_to_adapt(len) {
+            self.serve_all(up);
             return false;
         }
-        let _turn = self.turn.lock();
+        let _mode = self.mode.lock();
         self.adapt(up);
-        if self.awake.load(Ordering::SeqCst) {
+        if self.polled.load(Ordering::SeqCst) {
             return false;
         }
-        self.fall_asleep(up);
-        !self.ticking.swap(true, Ordering::SeqCst)
+        self.stop_polling(up);
+        !self.check_due.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether [`PollSet::tick`] is to be called from time to time.
-    pub fn is_ticking(&self) -> bool {
-        self.ticking.load(Ordering::SeqCst)
+    /// Whether [`PollSet::check_polls`] is to be called after a while.
+    pub fn is_check_due(&self) -> bool {
+        self.check_due.load(Ordering::SeqCst)
     }
 
-    /// Time has passed since the last call; `seen` is of that. All sleep if nobody has polled.
-    pub fn tick(&self, seen: &mut u32) {
-        self.ticking.store(false, Ordering::SeqCst);
+    /// Makes the set unpolled if no consumer has polled since the last call, at which
+    /// `last_poll_count` polls were counted. Otherwise rechecks the next chunk.
+    pub fn check_polls(&self, last_poll_count: &mut u32) {
+        self.check_due.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let mut up = Upcalls::default();
-        let looks = self.looks.load(Ordering::SeqCst);
-        if looks != *seen {
-            *seen = looks;
-            self.ticking.store(true, Ordering::SeqCst);
-            if self.many.load(Ordering::Relaxed) {
-                let words = self.words.load(Ordering::Relaxed).max(1);
-                let word = self.next.fetch_add(1, Ordering::Relaxed) % words;
-                self.go_through(word, &mut up);
+        let poll_count = self.poll_count.load(Ordering::SeqCst);
+        if poll_count != *last_poll_count {
+            *last_poll_count = poll_count;
+            self.check_due.store(true, Ordering::SeqCst);
+            if self.uses_bitmap.load(Ordering::Relaxed) {
+                let words = self.chunks_used.load(Ordering::Relaxed).max(1);
+                let word = self.rechecked.fetch_add(1, Ordering::Relaxed) % words;
+                self.recheck_chunk(word, &mut up);
             }
         } else {
-            let turn = self.turn.lock();
-            self.awake.store(false, Ordering::SeqCst);
-            self.fall_asleep(&mut up);
-            drop(turn);
-            if self.many.load(Ordering::Relaxed) {
-                let words = 0..self.words.load(Ordering::Relaxed);
-                words.for_each(|word| self.go_through(word, &mut up));
+            let mode = self.mode.lock();
+            self.polled.store(false, Ordering::SeqCst);
+            self.stop_polling(&mut up);
+            drop(mode);
+            if self.uses_bitmap.load(Ordering::Relaxed) {
+                let words = 0..self.chunks_used.load(Ordering::Relaxed);
+                words.for_each(|word| self.recheck_chunk(word, &mut up));
             }
         }
         up.run();
     }
 
-    /// Looks whether marks of a chunk were lost.
-    fn go_through(&self, word: usize, up: &mut Upcalls) {
-        if let Some(bitmap) = self.marked() {
+    /// Serves the connections of a chunk whose ready bits were lost.
+    fn recheck_chunk(&self, word: usize, up: &mut Upcalls) {
+        if let Some(bitmap) = self.bitmap_in_use() {
             let _serving = self.serving.lock();
-            self.take_ready(bitmap, Some(word), &pin(), up);
+            self.serve_ready(bitmap, Some(word), &pin(), up);
         }
     }
 }

@@ -79,7 +79,7 @@ const COPY_TIMEOUT: Duration = if cfg!(test) {
 };
 
 /// The largest size of the table, in bytes.
-pub(super) const TABLE_LEN: usize = key_table::SLOTS as usize * size_of::<KeyEntry>();
+pub(super) const TABLE_LEN: usize = key_table::MAX_KEYS as usize * size_of::<KeyEntry>();
 
 /// The table grows by a multiple of so many bytes.
 const GROW_STEP: usize = 16 << 10;
@@ -101,8 +101,8 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
         owner: OwnerPid::current(),
     };
     // A thread that takes an entry after this finds the exported table, and calls `make_room`.
-    new.grow(key_table::used() as usize)?;
-    key_table::each(|(index, entry)| {
+    new.grow(key_table::used_entries() as usize)?;
+    key_table::for_each_entry(|(index, entry)| {
         if entry.key() != 0
             && let Some(copy) = new.entry(index)
         {

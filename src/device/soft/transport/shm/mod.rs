@@ -35,7 +35,7 @@
 //! something finds the doorbell armed and writes a byte to the local socket, which wakes the engine
 //! of the device. While a consumer polls there are no doorbells: it polls the rings itself
 //! ([`poll_set`](crate::device::soft::engine::poll_set)). A process with many connections has its
-//! peers set bits in a [`ready_bitmap`], and polls that.
+//! peers set bits in a [`ready_bitmap`](crate::device::soft::engine::ready_bitmap), and polls that.
 //!
 //! # End of a connection
 //!
@@ -61,13 +61,13 @@ pub(crate) mod conn;
 pub(crate) mod data;
 pub mod doorbell;
 pub(crate) mod exported_keys;
+mod exporter;
 pub(crate) mod grant;
 pub(crate) mod handshake;
 pub(crate) mod mapped;
 pub(crate) mod memfd;
 pub(crate) mod peer;
 pub(super) mod peer_map;
-pub mod ready_bitmap;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
 pub mod ring;
@@ -77,13 +77,14 @@ pub(super) mod verifier;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{Budget, ShmConn, ShmTarget};
+pub(crate) use self::exporter::ShmExporter;
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
 };
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
-pub(crate) use self::ready_bitmap_file::{BitmapPlace, ReadyBitmap};
+pub(crate) use self::ready_bitmap_file::take as take_bitmap;
 pub(super) use self::ring::Consumer;
 #[cfg(test)]
 pub(crate) use self::segment::EndPhase;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
@@ -24,6 +24,7 @@ use super::peer_map::PeerMap;
 use super::ready_bitmap_file::PeerBitmaps;
 use super::remote_keys::{CopySection, RemoteKeys};
 use crate::device::Access;
+use crate::device::soft::engine::ZERO_TIME;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
@@ -223,11 +224,7 @@ impl VerifiedPeer {
 /// Whether the process of a descriptor has exited, with all its threads.
 fn has_exited(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-    let zero = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(poll(&mut fds, Some(&zero)), Ok(1))
+    matches!(poll(&mut fds, Some(&ZERO_TIME)), Ok(1))
 }
 
 /// The key of a process in [`PEERS`].

@@ -8,37 +8,17 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::memfd::{SharedMemory, Writers};
-use super::ready_bitmap::{CAPACITY, OwnerState, ReadyBits};
 use crate::device::fork::OwnerPid;
+#[cfg(test)]
+use crate::device::soft::engine::ready_bitmap::CAPACITY;
+use crate::device::soft::engine::ready_bitmap::{
+    BITMAPS, BitmapPlace, OwnerState, ReadyBitmap, ReadyBits,
+};
 
-/// Bitmaps that a process can have.
-const BITMAPS: usize = 32;
 /// Size of the file with the sleep states of the owners, in bytes.
 const STATES_LEN: usize = (BITMAPS * size_of::<OwnerState>()).next_multiple_of(4096);
 /// Size of the file with the bits, in bytes.
 const BITS_LEN: usize = (BITMAPS * size_of::<ReadyBits>()).next_multiple_of(4096);
-
-/// The bit of a connection, as it is advertised to the peer: one more than the number of the bit,
-/// counted over all bitmaps of the process. 0 if the connection has no bit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BitmapPlace(pub u32);
-
-impl BitmapPlace {
-    /// The place of a connection that has no bit.
-    pub const NONE: BitmapPlace = BitmapPlace(0);
-
-    fn new(bitmap: usize, index: u32) -> BitmapPlace {
-        BitmapPlace(1 + bitmap as u32 * CAPACITY + index)
-    }
-
-    /// Number of the bitmap, and of the bit in it; `None` if no process has such a bit.
-    #[inline]
-    fn split(self) -> Option<(usize, u32)> {
-        let number = self.0.checked_sub(1)?;
-        let bitmap = (number / CAPACITY) as usize;
-        (bitmap < BITMAPS).then_some((bitmap, number % CAPACITY))
-    }
-}
 
 /// All bitmaps of one process.
 struct MappedBitmaps {
@@ -74,19 +54,20 @@ struct OwnBitmaps {
     used: Mutex<u32>,
 }
 
-static OWN: Mutex<Option<Arc<OwnBitmaps>>> = Mutex::new(None);
+/// Made when they are first needed, and there for ever, since engines refer to them.
+static OWN: Mutex<Option<&OwnBitmaps>> = Mutex::new(None);
 
 /// The bitmaps of this process, which are made at the first call.
-fn own() -> Result<Arc<OwnBitmaps>, Errno> {
+fn own() -> Result<&'static OwnBitmaps, Errno> {
     let mut own = OWN.lock();
-    if let Some(own) = &*own {
+    if let Some(own) = *own {
         let ours = own.owner.is_current();
-        return ours.then(|| own.clone()).ok_or(Errno::CHILD);
+        return ours.then_some(own).ok_or(Errno::CHILD);
     }
     let (states_fd, owner_state) =
         SharedMemory::create(c"libdat-said", STATES_LEN, Writers::Maker)?;
     let (bits_fd, ready_bits) = SharedMemory::create(c"libdat-marks", BITS_LEN, Writers::All)?;
-    let new = Arc::new(OwnBitmaps {
+    let new: &_ = Box::leak(Box::new(OwnBitmaps {
         mapped: MappedBitmaps {
             owner_state,
             ready_bits,
@@ -94,8 +75,8 @@ fn own() -> Result<Arc<OwnBitmaps>, Errno> {
         files: Arc::new([states_fd, bits_fd]),
         owner: OwnerPid::current(),
         used: Mutex::new(0),
-    });
-    *own = Some(new.clone());
+    }));
+    *own = Some(new);
     Ok(new)
 }
 
@@ -107,49 +88,30 @@ pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
     own().map(|own| own.files.clone())
 }
 
-/// A bitmap of this process that is in use by a device. The drop frees it.
-pub(crate) struct ReadyBitmap {
-    own: Arc<OwnBitmaps>,
-    /// Number of the bitmap.
-    number: usize,
+/// Takes a bitmap of this process that no engine uses.
+pub(crate) fn take() -> Option<ReadyBitmap> {
+    let own = own().ok()?;
+    let mut used = own.used.lock();
+    let number = used.trailing_ones() as usize;
+    if number == BITMAPS {
+        return None;
+    }
+    *used |= 1 << number;
+    drop(used);
+    let bitmap = ReadyBitmap {
+        owner_state: &own.mapped.owner_state()[number],
+        ready_bits: &own.mapped.ready_bits()[number],
+        number,
+        release,
+    };
+    bitmap.owner_state.wake();
+    Some(bitmap)
 }
 
-impl ReadyBitmap {
-    /// Allocates a bitmap. `None` if all are in use, or the kernel has no memory for them.
-    pub fn allocate() -> Option<ReadyBitmap> {
-        let own = own().ok()?;
-        let mut used = own.used.lock();
-        let number = used.trailing_ones() as usize;
-        if number == BITMAPS {
-            return None;
-        }
-        *used |= 1 << number;
-        drop(used);
-        let bitmap = ReadyBitmap { own, number };
-        bitmap.owner_state().wake();
-        Some(bitmap)
-    }
-
-    /// The sleep state that peers read.
-    pub fn owner_state(&self) -> &OwnerState {
-        &self.own.mapped.owner_state()[self.number]
-    }
-
-    /// The bits that peers set.
-    #[inline]
-    pub fn ready_bits(&self) -> &ReadyBits {
-        &self.own.mapped.ready_bits()[self.number]
-    }
-
-    /// The bit with that index, as it is advertised to a peer.
-    pub fn place(&self, index: u32) -> BitmapPlace {
-        BitmapPlace::new(self.number, index)
-    }
-}
-
-impl Drop for ReadyBitmap {
-    fn drop(&mut self) {
-        *self.own.used.lock() &= !(1 << self.number);
+/// Gives a bitmap back that [`take`] has returned.
+fn release(number: usize) {
+    if let Some(own) = *OWN.lock() {
+        *own.used.lock() &= !(1 << number);
     }
 }
 
@@ -199,38 +161,32 @@ pub(crate) fn corrupt_bitmaps(set: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::soft::transport::shm::ready_bitmap::WORDS;
+    use crate::device::soft::engine::ready_bitmap::WORDS;
 
     #[test]
     fn a_peer_sets_the_bit_that_was_advertised() {
         let _all = ALL_BITS.lock();
-        let (a, b) = (
-            ReadyBitmap::allocate().unwrap(),
-            ReadyBitmap::allocate().unwrap(),
-        );
+        let (a, b) = (take().unwrap(), take().unwrap());
         for word in 0..WORDS {
-            a.ready_bits().take(word);
-            b.ready_bits().take(word);
+            a.ready_bits.take(word);
+            b.ready_bits.take(word);
         }
         assert_ne!(a.number, b.number);
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
         for index in [0, 63, 64, CAPACITY - 1] {
             assert_eq!(theirs.set(b.place(index)), None);
             let word = (index / 64) as usize;
-            assert_eq!(b.ready_bits().take(word), 1 << (index % 64));
-            assert_eq!(
-                (a.ready_bits().take(word), b.ready_bits().take(word)),
-                (0, 0)
-            );
+            assert_eq!(b.ready_bits.take(word), 1 << (index % 64));
+            assert_eq!((a.ready_bits.take(word), b.ready_bits.take(word)), (0, 0));
         }
-        b.owner_state().sleep();
+        b.owner_state.sleep();
         let first = theirs.set(b.place(5));
         assert!(first.is_some() && theirs.set(b.place(6)) == first);
-        b.owner_state().sleep();
+        b.owner_state.sleep();
         assert!(theirs.set(b.place(5)).is_some_and(|n| Some(n) != first));
-        b.owner_state().wake();
+        b.owner_state.wake();
         assert_eq!(theirs.set(b.place(5)), None);
-        assert_eq!(b.ready_bits().take(0), 0b110_0000);
+        assert_eq!(b.ready_bits.take(0), 0b110_0000);
     }
 
     #[test]

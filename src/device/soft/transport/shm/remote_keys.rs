@@ -105,6 +105,6 @@ impl<'a> RemoteKeys<'a> {
     ) -> Result<MappedRange, Fault> {
         let entry = self.entry(key).ok_or(Fault::Key)?;
         entry.check(pd, addr, len, need, |key| self.entry(key))?;
-        Ok(entry.run())
+        Ok(entry.mapped_range())
     }
 }

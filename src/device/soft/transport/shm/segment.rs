@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use super::doorbell::Doorbell;
 use super::memfd::{SharedMemory, Writers};
 use super::peer::Peer;
-use super::ready_bitmap_file::BitmapPlace;
 use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
+use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 
 /// How far one end of a connection has got, as it reports in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::device::soft::engine::coalesced::MOMENT;
+use crate::device::soft::engine::coalesced::FLUSH_INTERVAL;
 
 /// Requests of a burst that are sent at once.
 const FIRST: u32 = 2;
@@ -127,7 +127,7 @@ impl CoalescePolicy {
     /// Whether requests have waited for long.
     pub fn is_late(&self, now: Instant) -> bool {
         let since = self.since.filter(|_| self.waits());
-        since.is_some_and(|since| now - since >= MOMENT)
+        since.is_some_and(|since| now - since >= FLUSH_INTERVAL)
     }
 
     /// The requests were sent late, as no consumer has polled.
@@ -243,7 +243,7 @@ mod tests {
         for round in 0..12 {
             assert_eq!(case.burst(), expected);
             case.post(8);
-            case.wait(MOMENT);
+            case.wait(FLUSH_INTERVAL);
             assert!(case.coalesce.is_late(case.now));
             case.poll();
             case.coalesce.was_late();

@@ -81,7 +81,7 @@ impl TcpConn {
     pub fn start(&mut self, me: &mut QpState, setup: (Box<[u8]>, SetupGuard), up: &mut Upcalls) {
         let initiator = self.tx.open;
         self.watch.redirect(self.target.clone());
-        self.watch.count_as_stream();
+        self.watch.count_as_tcp_conn();
         if initiator {
             self.ready_to_receive();
         }
@@ -261,7 +261,7 @@ impl TcpConn {
         }
         let events = self.interest();
         let watched = if std::mem::take(&mut self.rx.more) {
-            self.watch.set(events).and_then(|()| self.watch.again())
+            self.watch.set(events).and_then(|()| self.watch.rearm())
         } else {
             self.watch.set(events)
         };
@@ -326,7 +326,7 @@ impl TcpConn {
             Verdict::Begin(now) => {
                 if !self.listed {
                     self.listed = true;
-                    self.watch.sends_later(self.target.clone(), now, up);
+                    self.watch.schedule_send(self.target.clone(), now, up);
                 }
             }
         }

@@ -8,7 +8,7 @@ use rustix::net::RecvFlags;
 use super::close_reason::{CloseReason, wire_fault};
 use super::conn::TcpConn;
 use super::tx::{Response, sink};
-use crate::device::soft::engine::{EventFlags, RX, Scratch};
+use crate::device::soft::engine::{EventFlags, RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
@@ -23,7 +23,7 @@ use crate::device::{Access, WcStatus};
 use crate::handle::Guard;
 
 /// What one reading of a socket brings at most; there is room for as much kept from before.
-const READ: usize = RX / 2;
+const READ: usize = RX_BUFFER_LEN / 2;
 /// Readings before another socket has its turn.
 const TURNS: usize = 4;
 /// What is read at a time and takes its turn with the messages of other connections. Longer ones
@@ -199,7 +199,7 @@ impl TcpConn {
         } else {
             self.rx.more |= more;
         }
-        scratch.came = came;
+        scratch.received = came;
         Ok(())
     }
 

@@ -290,7 +290,7 @@ impl MemoryFile {
         }
         // A region whose key this does not find yet waits for this move: see `wait_for_moves`.
         fence(Ordering::SeqCst);
-        key_table::each(|(_, entry)| {
+        key_table::for_each_entry(|(_, entry)| {
             if entry.key() != 0 && entry.is_region() {
                 let contents = entry.contents();
                 free.remove(&touched_pages(contents.addr, contents.len));

@@ -1,4 +1,4 @@
-//! The sockets that the engine is asked to look after.
+//! A socket that the engine watches.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,23 +9,29 @@ use rustix::event::epoll;
 
 use super::poll_set::PollSet;
 use super::timers::Timer;
+use super::{EventFlags, Inner, Source};
 use crate::device::DeviceError;
-use crate::device::soft::engine::{EventFlags, Inner, Source};
 use crate::device::soft::event_order::EventOrder;
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 
-/// A socket that the engine watches. Dropping it closes the socket.
+/// A socket that the engine watches. Dropping the watch closes the socket.
 pub(crate) struct Watch {
+    /// The engine.
     inner: Arc<Inner>,
+    /// The socket.
     fd: OwnedFd,
+    /// The token of the source in the engine and in the epoll instance.
     token: u64,
+    /// The events that the socket is watched for.
     events: EventFlags,
+    /// Whether the socket is in the epoll instance.
     added: bool,
-    stream: bool,
+    /// Whether the socket is counted as a connection over TCP.
+    is_tcp_conn: bool,
 }
 
 impl Watch {
-    pub(crate) fn new(
+    pub(super) fn new(
         inner: &Arc<Inner>,
         fd: OwnedFd,
         events: EventFlags,
@@ -38,13 +44,14 @@ impl Watch {
             token,
             events: EventFlags::empty(),
             added: false,
-            stream: false,
+            is_tcp_conn: false,
         };
         watch.set(events)?;
         Ok(watch)
     }
 
-    /// Watches for `events` from now on. None at all takes even errors and hang-ups away.
+    /// Watches for `events` from now on. With no events at all not even errors and hang-ups are
+    /// reported.
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
@@ -52,18 +59,19 @@ impl Watch {
         if self.events == events {
             return Ok(());
         }
-        self.tell(events)
+        self.update(events)
     }
 
-    /// Those who are told of edges are told again of what is there.
+    /// Has the events that are edge-triggered reported once more if they hold now.
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
-    pub fn again(&mut self) -> Result<(), DeviceError> {
-        self.tell(self.events)
+    pub fn rearm(&mut self) -> Result<(), DeviceError> {
+        self.update(self.events)
     }
 
-    fn tell(&mut self, events: EventFlags) -> Result<(), DeviceError> {
+    /// Hands `events` to the epoll instance.
+    fn update(&mut self, events: EventFlags) -> Result<(), DeviceError> {
         let data = epoll::EventData::new_u64(self.token);
         let epoll_fd = &self.inner.epoll;
         let done = match (self.added, events.is_empty()) {
@@ -78,7 +86,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Replaces the source that is told.
+    /// Replaces the source that the events are reported to.
     pub fn redirect(&self, source: Arc<dyn Source>) {
         let old = self.inner.sources.lock().replace(self.token, source);
         drop(old);
@@ -93,28 +101,30 @@ impl Watch {
         Timer::new(&self.inner, delay, Box::new(task))
     }
 
-    /// The connections of the engine that are coming up.
+    /// The order in which the connections of the engine begin and end.
     pub fn event_order(&self) -> &Arc<EventOrder> {
         &self.inner.event_order
     }
 
-    /// What is looked at without the kernel.
+    /// The connections that consumers poll without a system call.
     pub fn poll_set(&self) -> &PollSet {
         &self.inner.poll_set
     }
 
-    /// Somebody is to send soon what was gathered; not to be called again before.
-    pub fn sends_later(&self, gatherer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) {
-        if self.inner.coalesced.add(gatherer, now, up) {
-            self.inner.wake_for_unsent();
+    /// Has the coalesced sends of a connection flushed soon. Not to be called again before they
+    /// were.
+    pub fn schedule_send(&self, coalescer: Arc<dyn Coalescer>, now: Instant, up: &mut Upcalls) {
+        if self.inner.coalesced.add(coalescer, now, up) {
+            self.inner.start_flushing();
         }
     }
 
-    /// Counts the socket as one that is worth polling for.
-    pub fn count_as_stream(&mut self) {
-        if !self.stream {
-            self.stream = true;
-            self.inner.streams.fetch_add(1, Ordering::Relaxed);
+    /// Counts the socket as a connection over TCP, for which consumers that poll make system
+    /// calls.
+    pub fn count_as_tcp_conn(&mut self) {
+        if !self.is_tcp_conn {
+            self.is_tcp_conn = true;
+            self.inner.tcp_conns.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -130,8 +140,8 @@ impl Drop for Watch {
         if self.added {
             let _ = epoll::delete(&self.inner.epoll, &self.fd);
         }
-        if self.stream {
-            self.inner.streams.fetch_sub(1, Ordering::Relaxed);
+        if self.is_tcp_conn {
+            self.inner.tcp_conns.fetch_sub(1, Ordering::Relaxed);
         }
         let source = self.inner.sources.lock().remove(self.token);
         drop(source);

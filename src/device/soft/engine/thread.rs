@@ -1,0 +1,106 @@
+//! The thread of an engine, which serves while no consumer does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::batch::EpollBatch;
+use super::{Inner, LEADER_WAKE};
+
+/// How long the thread leaves the sockets to consumers before it checks whether they still poll.
+pub(super) const POLL_CHECK: Duration = Duration::from_millis(1);
+
+/// What the thread runs.
+pub(super) fn main(inner: &Arc<Inner>) {
+    request_short_slices();
+    inner.run();
+}
+
+impl Inner {
+    fn run(self: &Arc<Self>) {
+        let mut last_polls = self.polls.load(Ordering::Relaxed);
+        let mut batch = EpollBatch::new();
+        while !self.stop.load(Ordering::SeqCst) {
+            self.thread_busy.store(false, Ordering::Relaxed);
+            let filled = batch.fill(&self.epoll, None);
+            self.thread_busy.store(true, Ordering::Relaxed);
+            if filled.is_err() {
+                continue;
+            }
+            self.serve(&batch);
+            if batch.contains(LEADER_WAKE) {
+                // The event stays until the leader that was woken has run and cleared it.
+                self.pause();
+            }
+            // Consumers that poll serve the sockets themselves.
+            loop {
+                let polls = self.polls.load(Ordering::Relaxed);
+                if std::mem::replace(&mut last_polls, polls) == polls {
+                    break;
+                }
+                self.pause();
+            }
+        }
+        self.thread_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Leaves the sockets alone for [`POLL_CHECK`], and flushes coalesced sends meanwhile.
+    fn pause(&self) {
+        let end = Instant::now() + POLL_CHECK;
+        loop {
+            self.coalesced.flush_old();
+            let mut paused = self.pause.lock();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let flush = self.coalesced.until_flush();
+            let wait = flush.map_or(left, |flush| flush.min(left));
+            self.pause_end.wait_for(&mut paused, wait);
+        }
+    }
+
+    /// Has a thread that pauses check for coalesced sends, and whether the engine ends.
+    pub(super) fn interrupt_pause(&self) {
+        // The thread either has not read what has changed yet, or waits.
+        drop(self.pause.lock());
+        self.pause_end.notify_one();
+    }
+}
+
+/// Asks the scheduler to run this thread soon and briefly.
+///
+/// Programs poll memory for RDMA writes with all the cores they have. The thread of the engine,
+/// which puts the writes there, would wait for the time slice of such a program to end. Kernels
+/// before 6.12 ignore the request.
+fn request_short_slices() {
+    /// `struct sched_attr` of sched_setattr(2), in its first version.
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let mut attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        // The shortest slice there is, in nanoseconds.
+        runtime: 100_000,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the structure is as large as its field `size` says, and lives during the calls.
+    unsafe {
+        // The niceness stays as the program has set it.
+        attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
+    }
+}
