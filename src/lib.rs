@@ -19,6 +19,7 @@ pub mod dapl;
 pub mod device;
 pub mod entry;
 mod environment;
+mod errno;
 pub mod error;
 pub mod handle;
 pub mod log_sink;

@@ -18,12 +18,16 @@
 //! dequeue), everything else takes a reference.
 
 pub mod abi;
+pub mod address;
+pub mod boundary;
 pub mod cno;
 pub mod cr;
 pub mod ep;
+pub mod ep_attr;
 pub mod evd;
 pub mod generic;
 pub mod ia;
+pub mod ia_open;
 pub mod lmr;
 pub mod object;
 pub mod provider;
@@ -35,5 +39,7 @@ pub mod rules;
 pub mod service;
 mod sleep;
 pub mod srq;
+pub mod table;
 pub mod types;
 pub mod unsupported;
+mod work_request;

@@ -5,16 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::abi::Abi;
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish,
-};
+use super::boundary::{answer_query, boundary, device_error, non_null};
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
-use crate::handle::Object;
 
 /// A protection zone: what is in the same one may touch each other.
 #[repr(align(64))]
@@ -26,16 +23,12 @@ pub struct Pz<D: Device> {
     users: Mutex<Option<usize>>,
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Pz<D> {
-    const TAG: usize = tag(HandleType::Pz, D::INDEX);
-}
+dat_object!(Pz, Pz, HandlePz);
 
-impl<D: Device> DatObject<D> for Pz<D> {
-    const TYPE: HandleType = HandleType::Pz;
-    const INVALID: Subtype = Subtype::HandlePz;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Pz<D> {
+    fn destroy(&self) {
+        *self.users.lock() = None;
+        unpublish(self);
     }
 }
 
@@ -68,11 +61,6 @@ impl<D: Device> Pz<D> {
             pd,
             users: Mutex::new(Some(0)),
         }))
-    }
-
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
     }
 
     /// The IA it belongs to.
@@ -108,12 +96,6 @@ impl<D: Device> Pz<D> {
         unpublish(self);
         Ok(())
     }
-
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        *self.users.lock() = None;
-        unpublish(self);
-    }
 }
 
 /// `dat_pz_create`.
@@ -145,14 +127,13 @@ pub unsafe extern "C" fn pz_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
-        check_mask(mask.into(), DAT_PZ_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(pz_param, Subtype::Arg3)?;
-        let param = DAT_PZ_PARAM {
-            ia_handle: pz.base.ia.handle().0,
+        let read = || {
+            Ok(DAT_PZ_PARAM {
+                ia_handle: pz.base.ia.handle().0,
+            })
         };
-        // SAFETY: not NULL.
-        unsafe { pz_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_PZ_FIELD_ALL.into(), pz_param, read) }
     })
 }
 

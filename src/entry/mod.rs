@@ -11,15 +11,13 @@
 //!   themselves, since other libraries call them too: the way to them is a check and a jump;
 //! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
-mod errno;
 pub mod extension;
 mod list;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) use errno::Errno;
-
+use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::{handle, registry};
 

@@ -8,10 +8,10 @@ mod v2;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use super::ep::EpChange;
-use super::types::{EpAttr, Event};
+use super::ep_attr::{EpAttr, EpChange, EpParam};
+use super::types::{Event, IaAttr, LmrParam, RmrParam};
 use crate::abi::common::*;
-use crate::device::{Completion, Device, Remote, Sge};
+use crate::device::{Completion, DeviceAttr, Remote, Sge};
 use crate::error::{Result, Version};
 
 pub use v1::V1;
@@ -33,54 +33,6 @@ fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
     {
         *to = from as c_char;
     }
-}
-
-/// Attributes of an IA as the device and the IA state them (`DAT_IA_ATTR`).
-pub struct IaAttr<'a> {
-    /// Limits of the device.
-    pub device: &'a crate::device::DeviceAttr,
-    /// The IA's address.
-    pub address: DAT_IA_ADDRESS_PTR,
-    /// Named values; belong to the IA.
-    pub transport: &'a [DAT_NAMED_ATTR],
-}
-
-/// Parameters of an endpoint (`DAT_EP_PARAM`), but for the address of the IA.
-pub struct EpParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) state: DAT_EP_STATE,
-    pub(super) local_address: DAT_IA_ADDRESS_PTR,
-    pub(super) local_port: u64,
-    pub(super) remote_address: DAT_IA_ADDRESS_PTR,
-    pub(super) remote_port: u64,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) recv_evd: DAT_EVD_HANDLE,
-    pub(super) request_evd: DAT_EVD_HANDLE,
-    pub(super) connect_evd: DAT_EVD_HANDLE,
-    pub(super) srq: DAT_SRQ_HANDLE,
-    pub(super) attr: EpAttr,
-}
-
-/// Parameters of an LMR (`DAT_LMR_PARAM`).
-pub struct LmrParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) mem_type: DAT_MEM_TYPE,
-    pub(super) region: DAT_REGION_DESCRIPTION,
-    pub(super) length: u64,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
-    pub(super) lmr_context: u32,
-    pub(super) rmr_context: u32,
-    pub(super) registered_address: u64,
-}
-
-/// Parameters of an RMR (`DAT_RMR_PARAM`).
-pub struct RmrParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) range: Sge,
-    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
-    pub(super) rmr_context: u32,
 }
 
 /// One version of the C ABI.
@@ -122,11 +74,7 @@ pub trait Abi: Send + Sync + 'static {
     type ProviderAttr: Copy;
     /// `DAT_CNO_PARAM`.
     type CnoParam: Copy;
-    /// `DAT_PROVIDER`.
-    type Provider: Send + Sync;
 
-    /// The function table for a device. `name` is the IA name and lives as long as the table.
-    fn provider<D: Device>(name: *const c_char) -> Self::Provider;
     /// A local segment.
     ///
     /// # Errors
@@ -156,7 +104,7 @@ pub trait Abi: Send + Sync + 'static {
     /// result.
     fn provider_attr(
         name: &str,
-        device: &crate::device::DeviceAttr,
+        device: &DeviceAttr,
         named: &[DAT_NAMED_ATTR],
     ) -> Self::ProviderAttr;
     /// Writes CNO parameters.

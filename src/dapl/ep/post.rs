@@ -3,132 +3,17 @@
 //!
 //! They take no lock and allocate nothing; what they need is read inside one section.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::connect::state_error;
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::object::{non_null, section};
-use crate::dapl::rules::Rules;
-use crate::device::{Device, PostError, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
+use crate::dapl::boundary::{non_null, section};
+use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
+use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard};
-
-/// Segments a post can have: no device of ours takes more.
-const MAX_SEGMENTS: usize = 64;
-
-/// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
-pub(in crate::dapl) const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
-    | DAT_COMPLETION_UNSIGNALLED_FLAG
-    | DAT_COMPLETION_BARRIER_FENCE_FLAG;
-
-/// Room for the local segments of a post. Left as it is but for what is used: most posts have
-/// one segment. It stays where it is: it is too large to be passed on.
-pub(in crate::dapl) struct Segments([MaybeUninit<Sge>; MAX_SEGMENTS]);
-
-impl Segments {
-    #[inline]
-    pub(in crate::dapl) fn new() -> Segments {
-        Segments([const { MaybeUninit::uninit() }; MAX_SEGMENTS])
-    }
-
-    /// The segments, and the bytes in all of them.
-    ///
-    /// # Safety
-    /// `iov` is NULL or points to `count` triplets if `count` is positive.
-    pub(in crate::dapl) unsafe fn read<A: Abi>(
-        &mut self,
-        count: DAT_COUNT,
-        iov: *const A::LmrTriplet,
-    ) -> Result<(&[Sge], u64)> {
-        let count = usize::try_from(count)
-            .ok()
-            .filter(|n| *n <= MAX_SEGMENTS)
-            .ok_or(Error::arg(Subtype::Arg2))?;
-        if count > 0 {
-            non_null(iov, Subtype::Arg3)?;
-        }
-        let mut total = 0;
-        for (i, sge) in self.0.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*iov.add(i) })?;
-            total += u64::from(segment.len);
-            sge.write(segment);
-        }
-        // SAFETY: the first `count` were just written.
-        Ok((unsafe { self.0[..count].assume_init_ref() }, total))
-    }
-}
-
-/// What the completion flags of one operation may be, and mean, in a direction of an endpoint.
-#[derive(Clone, Copy)]
-pub(in crate::dapl) struct OpFlags {
-    /// Completions with `DAT_COMPLETION_UNSIGNALLED_FLAG` do not notify: this flag, if the
-    /// endpoint was made with it.
-    quiet: DAT_COMPLETION_FLAGS,
-    /// Refused, unless the operation has them. To the letter of the man pages those are all, and
-    /// UNSIGNALLED is none of the operation's unless the endpoint was made with it. Existing
-    /// libraries pass over what means nothing.
-    refused: DAT_COMPLETION_FLAGS,
-}
-
-impl OpFlags {
-    pub(super) fn new(configured: DAT_COMPLETION_FLAGS, rules: Rules) -> OpFlags {
-        let quiet = configured & DAT_COMPLETION_UNSIGNALLED_FLAG;
-        OpFlags {
-            quiet,
-            refused: if rules.are_pages() { !quiet } else { 0 },
-        }
-    }
-
-    /// Checks the completion flags of one operation, which has those `allowed`, and turns them
-    /// into the device's.
-    #[inline]
-    pub(in crate::dapl) fn take(
-        &self,
-        flags: DAT_COMPLETION_FLAGS,
-        allowed: DAT_COMPLETION_FLAGS,
-        arg: Subtype,
-    ) -> Result<WrFlags> {
-        if flags == DAT_COMPLETION_DEFAULT_FLAG {
-            return Ok(WrFlags::empty());
-        }
-        let always = allowed & !DAT_COMPLETION_UNSIGNALLED_FLAG;
-        if flags & !always & self.refused != 0 {
-            return Err(Error::arg(arg));
-        }
-        let mut out = WrFlags::empty();
-        let has = |flag| flags & allowed & flag != 0;
-        out.set(WrFlags::UNSIGNALED, has(DAT_COMPLETION_SUPPRESS_FLAG));
-        out.set(WrFlags::SOLICITED, has(DAT_COMPLETION_SOLICITED_WAIT_FLAG));
-        out.set(WrFlags::QUIET, flags & self.quiet != 0);
-        out.set(WrFlags::FENCE, has(DAT_COMPLETION_BARRIER_FENCE_FLAG));
-        Ok(out)
-    }
-}
-
-/// What a refused post means: `read` says whether the local memory would have been read.
-#[cold]
-#[inline(never)]
-pub(in crate::dapl) fn post_error(error: PostError, read: bool) -> Error {
-    let (privilege, protection) = if read {
-        (Subtype::PrivilegesRead, Subtype::ProtectionRead)
-    } else {
-        (Subtype::PrivilegesWrite, Subtype::ProtectionWrite)
-    };
-    match error {
-        PostError::QueueFull => Kind::InsufficientResources.into(),
-        PostError::TooManySegments => Error::arg(Subtype::Arg2),
-        PostError::Bounds => Error::arg(Subtype::Arg3),
-        PostError::Length => Kind::LengthError.into(),
-        // "LMR invalid or lacks the privilege" is one condition of the man page.
-        PostError::Key | PostError::Access => Error::new(Kind::PrivilegesViolation, privilege),
-        PostError::Protection => Error::new(Kind::ProtectionViolation, protection),
-        PostError::NotConnected => Error::state(Subtype::StateEpUnconnected),
-    }
-}
 
 impl<D: Device> Ep<D> {
     #[inline]

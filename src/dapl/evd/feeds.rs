@@ -1,66 +1,27 @@
-//! What feeds an EVD, and whether several streams may feed the same one.
+//! Which streams feed an EVD, and whether several of them may feed the same one.
 //!
 //! To the letter of `dat_ep_create`(3DAT) they may not if the consumer controls the notification
-//! of one of them and not of all in the same way. Programs mix them all the same. Nothing stands
-//! against it: each completion knows whether it notifies.
+//! of one of them and not of all in the same way. Programs mix them nevertheless, and nothing
+//! prevents it, because each completion states whether it notifies.
 
+use super::stream::Stream;
 use crate::abi::common::*;
 use crate::dapl::rules::Rules;
-use crate::error::{Kind, Result, Subtype};
-
-/// Something that feeds an EVD.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
-    /// Requests that arrive at a service point.
-    Request,
-    /// Connection events of an endpoint.
-    Connection,
-    /// Receive completions of an endpoint with these completion flags.
-    Recv(DAT_COMPLETION_FLAGS),
-    /// Request completions of an endpoint with these completion flags.
-    Send(DAT_COMPLETION_FLAGS),
-    /// Asynchronous errors of an IA.
-    Async,
-}
-
-impl Stream {
-    /// The flag an EVD needs for it, and the subtype of the error when it lacks it.
-    pub(super) fn needs(self) -> (DAT_EVD_FLAGS, Subtype) {
-        match self {
-            Stream::Request => (DAT_EVD_CR_FLAG, Subtype::HandleEvdCr),
-            Stream::Connection => (DAT_EVD_CONNECTION_FLAG, Subtype::HandleEvdConn),
-            Stream::Recv(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRecv),
-            Stream::Send(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRequest),
-            Stream::Async => (DAT_EVD_ASYNC_FLAG, Subtype::HandleEvdAsync),
-        }
-    }
-
-    /// Subtype of `DAT_INVALID_HANDLE` for an EVD that cannot take the stream.
-    pub(in crate::dapl) fn invalid(self) -> Subtype {
-        self.needs().1
-    }
-
-    /// The completion flags of an endpoint's completions; `None` for other streams.
-    fn flags(self) -> Option<DAT_COMPLETION_FLAGS> {
-        match self {
-            // What a sender solicits is told at the other end: see `EpAttr::check`.
-            Stream::Send(flags) => Some(flags & !DAT_COMPLETION_SOLICITED_WAIT_FLAG),
-            Stream::Recv(flags) => Some(flags),
-            _ => None,
-        }
-    }
-}
+use crate::error::{Kind, Result};
 
 /// The streams of an EVD, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Feeds {
+    /// All streams.
     all: usize,
-    /// Those that are completions.
+    /// Streams of completions.
     completions: usize,
-    /// Those of them whose flags let the consumer control notification.
+    /// Streams of completions with `DAT_COMPLETION_UNSIGNALLED_FLAG`, by which the consumer
+    /// controls notification.
     unsignalled: usize,
+    /// Streams of completions with `DAT_COMPLETION_SOLICITED_WAIT_FLAG`, by which the peer does.
     solicited: usize,
-    /// Those of them that were made for waits with thresholds.
+    /// Streams of completions made for waits with thresholds.
     threshold: usize,
 }
 
@@ -83,8 +44,7 @@ impl Feeds {
     }
 
     /// `DAT_EVD_STATE_CONFIG_*`. The values overlap: programs compare under the mask of all
-    /// three. Of several the one counts of which the consumer has to know most, since fewer
-    /// events wake it than it may think.
+    /// three. If several apply it is the one under which the fewest events wake a waiter.
     pub fn config(&self) -> DAT_EVD_STATE {
         if self.threshold > 0 {
             DAT_EVD_STATE_CONFIG_THRESHOLD
@@ -193,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_refuses() {
+    fn what_is_always_accepted() {
         for streams in [
             [Stream::Send(UNSIGNALLED), Stream::Recv(UNSIGNALLED)],
             [Stream::Recv(SOLICITED), Stream::Recv(SOLICITED)],

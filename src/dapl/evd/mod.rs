@@ -8,10 +8,12 @@
 mod calls;
 mod eagerness;
 mod feeds;
+mod stream;
 mod wait;
 
 pub use calls::*;
-pub use feeds::Stream;
+pub use stream::Stream;
+pub(super) use stream::{EvdUse, Exchange};
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -19,17 +21,17 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use self::eagerness::Eagerness;
 use self::feeds::Feeds;
+use super::boundary::device_error;
 use super::cno::Cno;
-use super::ep::Ep;
-use super::ia::Ia;
-use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
+use super::ia::{AsyncEvd, Child, Ia};
+use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::sleep::Sleepers;
 use super::types::{Event, Handle};
 use crate::abi::common::*;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
-use crate::handle::{Biased, Guard, Held, Object};
+use crate::handle::{Biased, Guard, Held};
 
 /// All streams an EVD can be made for.
 const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
@@ -45,23 +47,31 @@ pub struct Evd<D: Device> {
     state: Biased<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
     wake: Sleepers,
-    /// Whether it looks for events itself before it sleeps.
+    /// Whether that thread polls for events before it sleeps.
     eagerness: Eagerness,
+    /// Counts a buffer of an SRQ as retired when its completion leaves the EVD; the argument is
+    /// the context of the completion. Set by endpoints with an SRQ, all of which have the same.
+    retire_srq_buffer: OnceLock<fn(u64)>,
 }
 
 struct State<D: Device> {
+    /// Events of the provider, and completions that arrived before them.
     queue: VecDeque<Event>,
+    /// How many events `queue` may hold.
     qlen: usize,
+    /// Events trigger the CNO.
     enabled: bool,
+    /// Threads may call `dat_evd_wait`.
     waitable: bool,
     /// A thread is in `dat_evd_wait`; it owns the EVD.
     waiter: bool,
-    /// The waiter was told to look.
+    /// The waiter has been notified since it last checked the queue.
     signalled: bool,
     cno: Option<Arc<Cno<D>>>,
-    /// What feeds the EVD.
+    /// The streams that feed the EVD.
     feeds: Feeds,
-    /// An asynchronous error was lost here: nobody can be told but whoever asks.
+    /// An asynchronous error was lost here. There is no EVD to report that to, so waits and
+    /// dequeues return it.
     overflowed: bool,
     /// Freed, or its IA is closed.
     dead: bool,
@@ -77,21 +87,36 @@ impl<D: Device> State<D> {
     }
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Evd<D> {
-    const TAG: usize = tag(HandleType::Evd, D::INDEX);
-}
+// Without knowing what an EVD was wanted for, OpenFabrics' libraries name this subtype.
+dat_object!(Evd, Evd, HandleEvdRequest);
 
-impl<D: Device> DatObject<D> for Evd<D> {
-    const TYPE: HandleType = HandleType::Evd;
-    // Without knowing what an EVD was wanted for, OpenFabrics' libraries name this one.
-    const INVALID: Subtype = Subtype::HandleEvdRequest;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Evd<D> {
+    // A waiter returns `DAT_ABORT`.
+    fn destroy(&self) {
+        let mut state = self.state.lock();
+        state.dead = true;
+        self.signal(&mut state);
+        drop(state);
+        self.release_cno();
+        unpublish(self);
     }
 }
 
-/// The completion queue's way to its EVD.
+impl<D: Device> AsyncEvd for Evd<D> {
+    fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    fn report(&self, event: Event) {
+        self.push(event);
+    }
+
+    fn detach(&self) {
+        Evd::detach(self, Stream::Async);
+    }
+}
+
+/// The handler of the completion queue: passes upcalls to its EVD.
 struct Upcall<D: Device>(OnceLock<Weak<Evd<D>>>);
 
 impl<D: Device> Upcall<D> {
@@ -103,11 +128,10 @@ impl<D: Device> Upcall<D> {
 impl<D: Device> CqHandler for Upcall<D> {
     fn notify(&self) {
         if let Some(evd) = self.evd() {
-            let mut state = evd.state.lock();
-            // Armed anew before anybody is told, so that nothing falls in between.
+            let state = evd.state.lock();
+            // Armed again before the notification, so that no completion is missed in between.
             evd.arm(&state);
-            evd.signal(&mut state);
-            evd.trigger(state);
+            evd.notify(state);
         }
     }
 
@@ -167,6 +191,7 @@ impl<D: Device> Evd<D> {
             }),
             wake: Sleepers::default(),
             eagerness: Eagerness::default(),
+            retire_srq_buffer: OnceLock::new(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
         evd.arm(&evd.state.lock());
@@ -183,11 +208,6 @@ impl<D: Device> Evd<D> {
             Ok(0) | Err(_) => Err(Error::arg(Subtype::Arg2)),
             Ok(n) => Ok((n <= ia.device.attr().max_cqe).then_some(n)),
         }
-    }
-
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
     }
 
     /// The completion queue, if the EVD is made for completions.
@@ -233,31 +253,50 @@ impl<D: Device> Evd<D> {
         state.feeds.exchange(from, to, self.base.ia.rules)
     }
 
-    /// Queues an event of the provider and tells whoever waits. A full queue loses the event
-    /// and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
-    pub fn push(&self, event: Event) -> bool {
-        self.push_then(event, || {})
+    /// Sets how buffers of SRQs are counted as retired when their completions leave the EVD.
+    pub fn retire_srq_buffers_with(&self, retire: fn(u64)) {
+        let _ = self.retire_srq_buffer.set(retire);
     }
 
-    /// [`Evd::push`] that calls `then` when a dequeue finds the event, and nobody was woken for
-    /// it yet. `then` is called without a lock, and in any case.
-    pub fn push_then(&self, event: Event, then: impl FnOnce()) -> bool {
+    /// Queues an event of the provider and notifies the waiter or the CNO. A full queue loses
+    /// the event and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
+    pub fn push(&self, event: Event) -> bool {
+        let mut state = self.state.lock();
+        if state.dead {
+            return false;
+        }
+        let queued = self.enqueue(&mut state, event);
+        if queued {
+            self.notify(state);
+        } else {
+            drop(state);
+            self.report_overflow();
+        }
+        queued
+    }
+
+    /// [`Evd::push`] that calls `then` between the two: a dequeue finds the event already, but
+    /// no thread is woken for it yet. `then` is called without a lock, and in any case.
+    pub fn push_then(&self, event: Event, then: impl FnOnce()) {
         let mut state = self.state.lock();
         let dead = state.dead;
         let queued = !dead && self.enqueue(&mut state, event);
         drop(state);
         then();
         if queued {
-            let mut state = self.state.lock();
-            self.signal(&mut state);
-            self.trigger(state);
+            self.notify(self.state.lock());
         } else if !dead {
             self.report_overflow();
         }
-        queued
     }
 
-    /// Appends an event behind the completions that came before it; `false` if there is no room.
+    /// Notifies the waiter, or else the CNO, of an event that was queued.
+    fn notify(&self, mut state: Held<'_, State<D>>) {
+        self.signal(&mut state);
+        self.trigger(state);
+    }
+
+    /// Appends an event after the completions that arrived before it; `false` if there is no room.
     fn enqueue(&self, state: &mut State<D>, event: Event) -> bool {
         self.drain(state, &pin());
         if state.queue.len() >= state.qlen {
@@ -267,7 +306,7 @@ impl<D: Device> Evd<D> {
         true
     }
 
-    /// Moves completions from the device's queue to ours.
+    /// Moves completions from the device's queue to the queue of events.
     fn drain(&self, state: &mut State<D>, guard: &Guard) {
         if let Some(cq) = &self.cq {
             while state.queue.len() < state.qlen {
@@ -280,15 +319,17 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Counts what leaves the EVD for good: an SRQ wants to know of its buffers.
+    /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers.
     #[inline]
-    fn account(completion: &Completion) {
-        if completion.from_srq {
-            Ep::<D>::retire_srq_buffer(completion.context);
+    fn account(&self, completion: &Completion) {
+        if completion.from_srq
+            && let Some(retire) = self.retire_srq_buffer.get()
+        {
+            retire(completion.context);
         }
     }
 
-    /// Tells the waiter to look.
+    /// Wakes the waiter, which then checks the queue.
     fn signal(&self, state: &mut State<D>) {
         if state.waiter {
             state.signalled = true;
@@ -307,7 +348,7 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Arms the completion queue if somebody wants to be told, and disarms it otherwise.
+    /// Arms the completion queue if there is a waiter or a CNO to notify, and disarms it otherwise.
     fn arm(&self, state: &State<D>) {
         if let Some(cq) = &self.cq {
             if state.waiter || (state.enabled && state.cno.is_some()) {
@@ -318,10 +359,10 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// An event was lost: the asynchronous EVD tells, unless it is itself the one.
+    /// Reports that an event was lost: to the asynchronous EVD, or in the log if that is full.
     fn report_overflow(&self) {
-        if self.base.ia.is_async_evd(self) {
-            // Said once: a program that does not read it would drown in messages.
+        if self.base.ia.async_evd() == Some(self.handle()) {
+            // Logged once, as every further error is lost too.
             if !std::mem::replace(&mut self.state.lock().overflowed, true) {
                 log::error!("asynchronous EVD overflowed: error reports are lost");
             }
@@ -334,7 +375,7 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Removes the events of an endpoint; gives how many completions of buffers of an SRQ were
+    /// Removes the events of an endpoint. Gives the number of completions of buffers of an SRQ
     /// among them.
     pub fn purge(&self, of: Handle) -> usize {
         let context = of.0.addr() as u64;
@@ -376,15 +417,5 @@ impl<D: Device> Evd<D> {
         self.release_cno();
         unpublish(self);
         Ok(())
-    }
-
-    /// Takes the object down when its IA closes; a waiter returns `DAT_ABORT`.
-    pub(super) fn destroy(&self) {
-        let mut state = self.state.lock();
-        state.dead = true;
-        self.signal(&mut state);
-        drop(state);
-        self.release_cno();
-        unpublish(self);
     }
 }

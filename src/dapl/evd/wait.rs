@@ -13,7 +13,7 @@ use crate::handle::Guard;
 use crate::handle::pin::pin;
 
 impl<D: Device> Evd<D> {
-    /// The short way of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
+    /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
     /// and the number of those that are left.
     #[inline(always)]
     pub(super) fn wait_ready<'a>(
@@ -29,7 +29,7 @@ impl<D: Device> Evd<D> {
         }
         let cq = self.cq.as_ref()?;
         let first = cq.poll_in(place, guard)?;
-        // The others are moved, to be counted.
+        // The others are moved to the queue of events, where they can be counted.
         self.drain(&mut state, guard);
         Some((first, state.queue.len()))
     }
@@ -40,8 +40,11 @@ impl<D: Device> Evd<D> {
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a threshold below 1 or beyond the queue,
     /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and to the letter of
-    /// the man page for a threshold above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
-    /// the IA closes meanwhile, `DAT_INTERRUPTED_CALL` when a signal handler ran.
+    /// the man page for a threshold above 1 where endpoints control notification;
+    /// `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when the IA closes meanwhile, `DAT_INTERRUPTED_CALL`
+    /// when a signal handler ran.
+    // Out of line, so that `evd_wait` needs no stack frame of this size, and fewer saved
+    // registers, where `wait_ready` finds a completion.
     #[inline(never)]
     pub(super) fn wait(
         &self,
@@ -63,8 +66,8 @@ impl<D: Device> Evd<D> {
         let begun = Instant::now();
         let deadline = timeout.map(|t| begun + t);
         let device = &self.base.ia.device;
-        // Where consumers control notification it alone ends the wait, and looking ourselves
-        // would not tell which events those are.
+        // Where consumers control notification, only a notification ends the wait, and polling
+        // does not show which events notify.
         let spin = if controlled {
             Duration::ZERO
         } else {
@@ -109,7 +112,7 @@ impl<D: Device> Evd<D> {
         if state.waiter {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        // Otherwise a notifying completion ends the wait if enough events are there by then.
+        // By the other rules a notifying completion ends the wait if enough events are there then.
         let pages = self.base.ia.rules.are_pages();
         if threshold > 1 && pages && state.feeds.are_controlled() {
             return Err(Error::state(Subtype::StateEvdConfigNotify));
@@ -129,7 +132,7 @@ impl<D: Device> Evd<D> {
         state.queue.pop_front()
     }
 
-    /// Looks for events in this thread for a short while.
+    /// Polls for events in this thread until `end`.
     fn spin(&self, threshold: usize, end: Instant) -> Option<Event> {
         let device = &self.base.ia.device;
         loop {
@@ -152,7 +155,7 @@ impl<D: Device> Evd<D> {
         loop {
             state.signalled = false;
             self.arm(&state);
-            // What came before the arming does not signal.
+            // Completions that arrived before the arming do not signal.
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Ok(event);
             }
