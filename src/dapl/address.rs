@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::abi::common::DAT_IA_ADDRESS_PTR;
 use crate::error::{Error, Kind, Result, Subtype};
 
-/// A socket address as C sees it, in memory that stays put for the life of its owner.
+/// A socket address in C's layout, at an address that is constant for the life of the value.
 pub struct CAddress(Box<libc::sockaddr_storage>);
 
 impl CAddress {
@@ -57,25 +57,25 @@ impl CAddress {
     }
 }
 
-/// Reads the address of a remote IA. Its port is ignored: consumers leave anything there.
+/// Reads the address of a remote IA. The port is ignored, because consumers leave it unset.
 ///
 /// # Errors
 /// `DAT_INVALID_ADDRESS` for another family than IPv4 and IPv6.
 ///
 /// # Safety
-/// `address` points to a socket address as long as its family says.
+/// `address` points to a socket address of the size that its family has.
 pub unsafe fn read_address(address: DAT_IA_ADDRESS_PTR) -> Result<SocketAddr> {
     // SAFETY: the caller's promise; only the family is read yet. C does not promise alignment.
     let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is one.
+            // SAFETY: an address of this family has this type.
             let sin = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
             Ok(SocketAddr::new(IpAddr::V4(ip), 0))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is one.
+            // SAFETY: an address of this family has this type.
             let sin6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
             Ok(std::net::SocketAddrV6::new(ip, 0, 0, sin6.sin6_scope_id).into())

@@ -11,7 +11,8 @@ use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{Guard, pin};
 
-/// The boundary to C: no panic crosses it, an error becomes a code, and `errno` stays as it was.
+/// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, and
+/// `errno` keeps its value.
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let errno = Errno::save();
@@ -29,13 +30,13 @@ pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     code
 }
 
-/// [`boundary`] for a call that looks handles up, in a section.
+/// [`boundary`] for a call that looks up handles inside a section.
 #[inline]
 pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
     boundary::<A>(|| {
         let guard = pin::pin();
         let result = f(&guard);
-        // One end of the section for all the ends of the call.
+        // Explicitly, so that all return paths of `f` share one end of the section.
         drop(guard);
         result
     })
@@ -52,7 +53,7 @@ pub unsafe fn write_opt<T>(out: *mut T, value: T) {
     }
 }
 
-/// Refuses a NULL pointer as `DAT_INVALID_PARAMETER` of argument `arg`.
+/// `DAT_INVALID_PARAMETER` of argument `arg` for a NULL pointer.
 pub fn non_null<T>(pointer: *const T, arg: Subtype) -> Result<()> {
     if pointer.is_null() {
         return Err(Error::arg(arg));
@@ -60,7 +61,7 @@ pub fn non_null<T>(pointer: *const T, arg: Subtype) -> Result<()> {
     Ok(())
 }
 
-/// Refuses mask bits that name no field.
+/// `DAT_INVALID_PARAMETER` of argument `arg` for bits of a mask that name no field.
 pub fn check_mask(mask: u64, all: u64, arg: Subtype) -> Result<()> {
     if mask & !all != 0 {
         return Err(Error::arg(arg));
@@ -68,7 +69,7 @@ pub fn check_mask(mask: u64, all: u64, arg: Subtype) -> Result<()> {
     Ok(())
 }
 
-/// Private data as C gives it: a size and a pointer that may be NULL when the size is 0.
+/// Private data from C: a size, and a pointer that may be NULL when the size is 0.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER`: `size_arg` for a negative or too large size, `data_arg` for a NULL
@@ -95,7 +96,7 @@ pub unsafe fn private_data<'a>(
     Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size as usize) })
 }
 
-/// What a failure of the device means to the caller; `resource` names what was to be made.
+/// The error for a failure of the device; `resource` names the resource that was requested.
 pub fn device_error(error: DeviceError, resource: Subtype) -> Error {
     match error {
         DeviceError::Resources | DeviceError::Limit => Error::resource(resource),

@@ -11,8 +11,8 @@ use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null, timeout};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
-use super::sleep::{Sleepers, Wake};
 use super::types::Handle;
+use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
@@ -23,7 +23,7 @@ use crate::handle::pin;
 pub struct Cno<D: Device> {
     base: Base<D>,
     state: Mutex<State>,
-    wake: Sleepers,
+    wait_queue: WaitQueue,
 }
 
 struct State {
@@ -37,7 +37,7 @@ struct State {
     /// The proxy agent of the consumer.
     agent: Agent,
     /// The CNO is freed, or its IA is closed.
-    dead: bool,
+    closed: bool,
 }
 
 /// The proxy agent: a function of the consumer's and its argument.
@@ -63,11 +63,11 @@ impl<D: Device> Child for Cno<D> {
     // Waiters are woken and the agent is called, with no EVD.
     fn destroy(&self) {
         let mut state = self.state.lock();
-        if std::mem::replace(&mut state.dead, true) {
+        if std::mem::replace(&mut state.closed, true) {
             return;
         }
         state.triggered.clear();
-        self.wake.notify_all(&*self.base.ia.device);
+        self.wait_queue.notify_all(&*self.base.ia.device);
         let agent = state.agent;
         drop(state);
         agent.call(Handle::NULL);
@@ -84,39 +84,39 @@ impl<D: Device> Cno<D> {
                 waiters: 0,
                 evds: 0,
                 agent: Agent(agent),
-                dead: false,
+                closed: false,
             }),
-            wake: Sleepers::default(),
+            wait_queue: WaitQueue::default(),
         }))
     }
 
-    /// An EVD of the same IA begins to refer to it.
+    /// An EVD of the same IA begins to refer to the CNO.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the CNO is being freed or belongs to another IA.
     pub(super) fn attach(&self, ia: &Arc<Ia<D>>) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead || !Arc::ptr_eq(&self.base.ia, ia) {
+        if state.closed || !Arc::ptr_eq(&self.base.ia, ia) {
             return Err(Error::handle(Subtype::HandleCno));
         }
         state.evds += 1;
         Ok(())
     }
 
-    /// An EVD ceases to refer to it. When it was the last, waiters are released and the agent
+    /// An EVD no longer refers to the CNO. If it was the last, waiters are released and the agent
     /// is called, with no EVD (`dat_cno_wait`).
     pub(super) fn detach(&self, evd: Handle) {
         let mut state = self.state.lock();
         state.triggered.retain(|e| *e != evd);
         state.evds -= 1;
         // `destroy` has called the agent already.
-        if state.evds > 0 || state.dead {
+        if state.evds > 0 || state.closed {
             return;
         }
         for _ in 0..state.waiters {
             state.triggered.push_back(Handle::NULL);
         }
-        self.wake.notify_all(&*self.base.ia.device);
+        self.wait_queue.notify_all(&*self.base.ia.device);
         let agent = state.agent;
         drop(state);
         agent.call(Handle::NULL);
@@ -130,7 +130,7 @@ impl<D: Device> Cno<D> {
             state.triggered.push_back(evd);
         }
         if state.waiters > 0 {
-            self.wake.notify_one(&*self.base.ia.device);
+            self.wait_queue.notify_one(&*self.base.ia.device);
         }
         let agent = state.agent;
         drop(state);
@@ -146,7 +146,7 @@ impl<D: Device> Cno<D> {
             device.progress();
         }
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleCno));
         }
         if let Some(evd) = state.triggered.pop_front() {
@@ -160,11 +160,11 @@ impl<D: Device> Cno<D> {
             if let Some(evd) = state.triggered.pop_front() {
                 break Ok(evd);
             }
-            if state.dead {
+            if state.closed {
                 break Ok(Handle::NULL);
             }
-            let wake = self.wake.sleep(&**device, &mut state, deadline);
-            if state.triggered.is_empty() && !state.dead {
+            let wake = self.wait_queue.wait(&**device, &mut state, deadline);
+            if state.triggered.is_empty() && !state.closed {
                 match wake {
                     Wake::Woken => {}
                     Wake::TimedOut => break Err(Kind::QueueEmpty.into()),
@@ -178,13 +178,13 @@ impl<D: Device> Cno<D> {
 
     fn free(&self) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleCno));
         }
         if state.evds > 0 || state.waiters > 0 {
             return Err(Error::state(Subtype::StateCnoInUse));
         }
-        state.dead = true;
+        state.closed = true;
         drop(state);
         unpublish(self);
         Ok(())

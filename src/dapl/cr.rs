@@ -57,7 +57,7 @@ impl<D: Device> Cr<D> {
             ep,
             request: Mutex::new(Some(request)),
         });
-        publish(&cr).inspect_err(|_| cr.give_ep_back())?;
+        publish(&cr).inspect_err(|_| cr.release_ep())?;
         Ok(cr)
     }
 
@@ -71,7 +71,7 @@ impl<D: Device> Cr<D> {
 
     /// Gives the endpoint of an RSP back to the consumer; one that the provider made is
     /// destroyed.
-    fn give_ep_back(&self) {
+    fn release_ep(&self) {
         let Some(ep) = &self.ep else { return };
         let back = ep.change_state(
             &self.base.ia,
@@ -109,7 +109,7 @@ impl<D: Device> Cr<D> {
             }
             Err(error) => {
                 accepting.undo();
-                self.give_ep_back();
+                self.release_ep();
                 Err(device_error(error, Subtype::ResourceTep))
             }
         }
@@ -119,7 +119,7 @@ impl<D: Device> Cr<D> {
         let request = self.claim()?;
         unpublish(self);
         self.base.ia.device.reject(request, data);
-        self.give_ep_back();
+        self.release_ep();
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl<D: Device> Cr<D> {
         };
         point.request(request);
         unpublish(self);
-        self.give_ep_back();
+        self.release_ep();
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<D: Device> Cr<D> {
     pub(super) fn withdraw(&self) {
         drop(self.request.lock().take());
         unpublish(self);
-        self.give_ep_back();
+        self.release_ep();
     }
 }
 

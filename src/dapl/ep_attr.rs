@@ -51,13 +51,13 @@ const REQUEST_ATTR_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
     | DAT_COMPLETION_BARRIER_FENCE_FLAG
     | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
-/// Those for receives.
+/// Completion flags that the attributes may name for receives.
 const RECV_ATTR_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_UNSIGNALLED_FLAG
     | DAT_COMPLETION_SOLICITED_WAIT_FLAG
     | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
 impl EpAttr {
-    /// What an endpoint gets when the consumer gives no attributes.
+    /// The attributes of an endpoint for which the consumer gives none.
     pub fn default_for(device: &DeviceAttr) -> EpAttr {
         let count = |n: u32, max: u32| n.min(max) as i32;
         EpAttr {
@@ -79,12 +79,12 @@ impl EpAttr {
         }
     }
 
-    /// The attributes as an endpoint may have them; `arg` names the argument they came in.
-    /// `has_srq` says that receives come from an SRQ.
+    /// Checks the attributes, and gives those that the endpoint has. `arg` is the argument of the
+    /// attributes; with `has_srq` receives come from an SRQ.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a value out of range or flags that do not exist for a
-    /// direction, `DAT_MODEL_NOT_SUPPORTED` for a service or quality we do not offer.
+    /// direction, `DAT_MODEL_NOT_SUPPORTED` for a service or quality that is not supported.
     pub fn admit(
         mut self,
         device: &DeviceAttr,
@@ -93,10 +93,10 @@ impl EpAttr {
         arg: Subtype,
     ) -> Result<EpAttr> {
         if rules == Rules::Programs {
-            self.cut(device);
+            self.limit(device);
         }
         let mut checked = self;
-        // How many receives it holds is the queue's matter then.
+        // The number of receives is then a property of the SRQ.
         if has_srq && self.max_recv_dtos == DAT_HW_DEFAULT {
             checked.max_recv_dtos = 0;
         }
@@ -104,9 +104,10 @@ impl EpAttr {
         Ok(self)
     }
 
-    /// Cuts to what the device has what programs ask for without a look at it: sizes as far as
-    /// InfiniBand goes, and what existing libraries leave unread, which programs leave unset.
-    fn cut(&mut self, device: &DeviceAttr) {
+    /// Limits to those of the device the values that programs set without a query: sizes up to the
+    /// limit of InfiniBand, and the attributes that existing libraries ignore, which programs leave
+    /// unset.
+    fn limit(&mut self, device: &DeviceAttr) {
         let size = |asked: u64, limit: u32| match asked {
             0..=LONGEST_MESSAGE => asked.min(limit.into()),
             more => more,
@@ -165,9 +166,9 @@ pub struct EpParam {
     pub(super) attr: EpAttr,
 }
 
-/// New values; the mask says which count. Masks are in the numbers of DAT 2.0.
+/// A change of endpoint parameters. Only the values in the mask count.
 pub struct EpChange {
-    /// `DAT_EP_FIELD_*`.
+    /// `DAT_EP_FIELD_*`, in the numbers of DAT 2.0.
     pub mask: u64,
     /// Protection zone.
     pub pz: DAT_PZ_HANDLE,

@@ -22,11 +22,11 @@ use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
 
-/// The provider attribute from which programs of OpenFabrics take the size of their buffers.
+/// The provider attribute that programs of OpenFabrics use as the size of their buffers.
 const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
 
-/// The provider attribute that tells programs of OpenFabrics to use RDMA reads: dtest, for one,
-/// leaves them out, and a peer with a provider that says so waits for them in vain.
+/// The provider attribute by which programs of OpenFabrics decide to use RDMA reads. Without it
+/// dtest does none, and a peer whose provider has the attribute waits for them for ever.
 const READ_NAME: &str = "DAT_IB_RDMA_READ";
 
 /// An object of an IA, as the IA sees it.
@@ -58,8 +58,8 @@ pub struct Ia<D: Device> {
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
     address: CAddress,
-    transport: Attributes,
-    specific: Attributes,
+    transport_attr: Attributes,
+    provider_attr: Attributes,
     state: Mutex<State>,
     /// Handles of the LMRs by their context, for `dat_rmr_bind` of DAT 1.2.
     lmrs: Mutex<HashMap<u32, Handle>>,
@@ -71,7 +71,7 @@ pub struct Ia<D: Device> {
 type ServicePoint<D> = (Handle, Weak<dyn ListenHandler<D>>);
 
 struct State {
-    /// Objects of this instance by [`rank`] and handle. `None` once the IA is being closed.
+    /// Objects of this instance by [`close_order`] and handle. `None` once the IA is being closed.
     children: Option<BTreeMap<(u32, usize), Weak<dyn Child>>>,
     async_evd: Option<Arc<dyn AsyncEvd>>,
     /// The async EVD was made by `dat_ia_open`, not given by the consumer.
@@ -96,7 +96,7 @@ unsafe impl<D: Device> Object for Ia<D> {
 }
 
 /// The order in which an abrupt close takes the objects down: users before what they use.
-const fn rank(kind: HandleType) -> u32 {
+const fn close_order(kind: HandleType) -> u32 {
     match kind {
         HandleType::Psp => 0,
         HandleType::Rsp => 1,
@@ -142,8 +142,8 @@ impl<D: Device> Ia<D> {
     pub(super) fn create(device: Arc<D>, rules: Rules, table: *const c_void) -> Result<Arc<Self>> {
         let ia = Arc::new(Ia {
             address: CAddress::new(device.address()),
-            transport: Attributes::new(&device.attr().transport_attr),
-            specific: Attributes::new(&[
+            transport_attr: Attributes::new(&device.attr().transport_attr),
+            provider_attr: Attributes::new(&[
                 (MTU_NAME.into(), device.attr().mtu.to_string()),
                 (READ_NAME.into(), "TRUE".into()),
             ]),
@@ -166,7 +166,7 @@ impl<D: Device> Ia<D> {
         Ok(ia)
     }
 
-    /// Sets the EVD that receives the asynchronous errors. With `owned` it goes with the IA.
+    /// Sets the EVD that receives the asynchronous errors. With `owned` the IA destroys it.
     pub(super) fn set_async_evd(&self, evd: Arc<dyn AsyncEvd>, owned: bool) {
         let mut state = self.state.lock();
         state.async_evd = Some(evd);
@@ -197,7 +197,7 @@ impl<D: Device> Ia<D> {
     pub fn add_child(&self, kind: HandleType, handle: Handle, child: Weak<dyn Child>) -> bool {
         match &mut self.state.lock().children {
             Some(children) => children
-                .insert((rank(kind), handle.0.addr()), child)
+                .insert((close_order(kind), handle.0.addr()), child)
                 .is_none(),
             None => false,
         }
@@ -206,7 +206,7 @@ impl<D: Device> Ia<D> {
     /// Removes an object.
     pub fn remove_child(&self, kind: HandleType, handle: Handle) {
         if let Some(children) = &mut self.state.lock().children {
-            children.remove(&(rank(kind), handle.0.addr()));
+            children.remove(&(close_order(kind), handle.0.addr()));
         }
     }
 
@@ -340,14 +340,14 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
             let attr = A::ia_attr(&IaAttr {
                 device: ia.device.attr(),
                 address: ia.address(),
-                transport: &ia.transport.list,
+                transport: &ia.transport_attr.list,
             });
             // SAFETY: checked for NULL.
             unsafe { ia_attr.write(attr) };
         }
         if provider_attr_mask != 0 {
             let name = format!("libdat-{}", D::NAME);
-            let attr = A::provider_attr(&name, ia.device.attr(), &ia.specific.list);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider_attr.list);
             // SAFETY: checked for NULL.
             unsafe { provider_attr.write(attr) };
         }

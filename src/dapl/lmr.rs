@@ -46,7 +46,7 @@ struct Registration<D: Device> {
 pub struct LmrUse<D: Device>(Arc<Lmr<D>>);
 
 impl<D: Device> LmrUse<D> {
-    /// Begins one.
+    /// Begins a use.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` when the region is freed.
@@ -58,7 +58,7 @@ impl<D: Device> LmrUse<D> {
         Ok(LmrUse(lmr))
     }
 
-    /// Calls `f` with the device's region, which stays registered meanwhile.
+    /// Calls `f` with the device's region, which remains registered meanwhile.
     pub fn with<R>(&self, f: impl FnOnce(&D::Mr) -> R) -> Option<R> {
         self.0.registration.lock().as_ref().map(|r| f(&r.mr))
     }
@@ -167,7 +167,7 @@ impl<D: Device> Lmr<D> {
         self.pz
     }
 
-    /// What the region allows.
+    /// The access that the region allows.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE)
 /// `dat_lmr_sync_rdma_read` and `dat_lmr_sync_rdma_write`.
 ///
 /// The provider attribute `lmr_sync_req` is false: memory is coherent, and the calls only check
-/// what they are given.
+/// their arguments.
 ///
 /// # Safety
 /// `local_segments` is NULL or points to `num_segments` triplets.

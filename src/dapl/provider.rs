@@ -25,8 +25,8 @@ struct Named {
 // SAFETY: a function table is constant data that every thread may read.
 unsafe impl Send for Named {}
 
-/// Every IA name our provider was ever initialised for. Entries stay: a table is small, names
-/// are few, and a name that is opened again gets its table again.
+/// Every IA name that our provider was ever initialised for. Entries are never removed: a table is
+/// small, names are few, and a name that is initialised again gets the same table.
 static INSTANCES: Mutex<Vec<Named>> = Mutex::new(Vec::new());
 
 /// The parameters and the table of an IA name, if it was [entered](enter) for this device.

@@ -13,13 +13,13 @@ use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
 
-/// A protection zone: what is in the same one may touch each other.
+/// A protection zone: endpoints can access only the memory of their own zone.
 #[repr(align(64))]
 pub struct Pz<D: Device> {
     base: Base<D>,
     /// The device's protection domain.
     pub pd: D::Pd,
-    /// EPs, LMRs and RMRs in it; `None` when it is freed.
+    /// Uses by endpoints, LMRs, RMRs and SRQs; `None` once the PZ is freed.
     users: Mutex<Option<usize>>,
 }
 
@@ -32,7 +32,7 @@ impl<D: Device> Child for Pz<D> {
     }
 }
 
-/// One use of a protection zone, ended by its drop.
+/// A use of a protection zone. Dropping it ends the use.
 pub struct PzUse<D: Device>(Arc<Pz<D>>);
 
 impl<D: Device> std::ops::Deref for PzUse<D> {
@@ -71,7 +71,7 @@ impl<D: Device> Pz<D> {
     /// Begins a use, for an object of the same IA.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the PZ is being freed or belongs to another IA.
     pub fn enter(self: &Arc<Self>, ia: &Arc<Ia<D>>) -> Result<PzUse<D>> {
         let mut users = self.users.lock();
         match &mut *users {

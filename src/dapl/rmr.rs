@@ -123,7 +123,7 @@ impl<D: Device> Rmr<D> {
         let wr_flags =
             config
                 .request_flags
-                .take(bind.completion_flags, REQUEST_FLAGS, bind.flags_arg)?;
+                .check(bind.completion_flags, REQUEST_FLAGS, bind.flags_arg)?;
         ep.check_request_state()?;
         let post = |region: Option<&D::Mr>| {
             let wr = BindWr {
@@ -144,7 +144,7 @@ impl<D: Device> Rmr<D> {
                 .ok_or(Error::handle(Subtype::HandleLmr))??,
             None => post(None)?,
         };
-        // After the end of a connection the bind is flushed: the old one stays.
+        // After the end of a connection the bind is flushed, and the old binding remains.
         if ep.is_connected() {
             state.binding = lmr.map(|lmr| Binding {
                 range: bind.range,

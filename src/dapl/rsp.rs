@@ -29,7 +29,7 @@ struct State<D: Device> {
     /// The reserved endpoint; `None` if the provider is to make one for the request.
     ep: Option<Arc<Ep<D>>>,
     /// A request has arrived.
-    spent: bool,
+    request_arrived: bool,
     /// `None` once the RSP is freed.
     listening: Option<Listening<D>>,
 }
@@ -47,10 +47,10 @@ impl<D: Device> ListenHandler<D> for Rsp<D> {
         let ia = &self.base.ia;
         let ep = {
             let mut state = self.state.lock();
-            if state.spent || state.listening.is_none() {
+            if state.request_arrived || state.listening.is_none() {
                 return;
             }
-            state.spent = true;
+            state.request_arrived = true;
             state.ep.clone()
         };
         let ep = match ep {
@@ -99,7 +99,7 @@ impl<D: Device> Rsp<D> {
             evd,
             state: Mutex::new(State {
                 ep,
-                spent: false,
+                request_arrived: false,
                 listening: Some(listening),
             }),
         });

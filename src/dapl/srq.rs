@@ -185,10 +185,10 @@ impl<D: Device> Srq<D> {
         self.pz
     }
 
-    /// An endpoint of the same IA begins to use it.
+    /// An endpoint of the same IA begins to use the SRQ.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the SRQ is being freed or belongs to another IA.
     pub fn enter(self: Arc<Self>, ia: &Arc<Ia<D>>) -> Result<SrqUse<D>> {
         let mut state = self.state.lock();
         match &mut state.users {
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
             sges,
             flags: WrFlags::empty(),
         };
-        // Counted first: the buffer may come back before the post returns.
+        // Counted first, as the buffer may complete before the post returns.
         srq.outstanding.fetch_add(1, Ordering::Relaxed);
         srq.post(&wr).map_err(|e| {
             srq.outstanding.fetch_sub(1, Ordering::Relaxed);

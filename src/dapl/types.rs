@@ -8,11 +8,11 @@ use crate::abi::common::*;
 use crate::device::{Access, Completion, DeviceAttr, Sge, WcStatus};
 use crate::error::{Error, Result, Subtype};
 
-/// A handle as C sees it. Handles are numbers to us: they are checked at each use.
+/// A handle as C sees it. It is only a number, which is checked at each use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Handle(pub *mut c_void);
 
-// SAFETY: never followed without a check; see `crate::handle`.
+// SAFETY: never dereferenced without a check; see `crate::handle`.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -50,11 +50,11 @@ pub const fn tag(kind: HandleType, device: usize) -> usize {
     1 + kind as usize + 12 * device
 }
 
-/// A pointer of the consumer's that we only hand on.
+/// A pointer of the consumer's that is only passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opaque(pub *mut c_void);
 
-// SAFETY: never followed.
+// SAFETY: never dereferenced.
 unsafe impl Send for Opaque {}
 // SAFETY: as above.
 unsafe impl Sync for Opaque {}
@@ -69,7 +69,7 @@ pub enum Event {
     Request {
         /// The service point.
         sp: Handle,
-        /// Address of the IA; belongs to the IA.
+        /// Address of the IA, owned by the IA.
         local_address: Opaque,
         /// The qualifier the peer asked for.
         conn_qual: u64,
@@ -78,18 +78,18 @@ pub enum Event {
     },
     /// `DAT_CONNECTION_EVENT_*`.
     Connection {
-        /// Which.
+        /// Number of the event.
         number: DAT_EVENT_NUMBER,
         /// The endpoint.
         ep: Handle,
-        /// Private data of the peer; belongs to the endpoint.
+        /// Private data of the peer, owned by the endpoint.
         private_data: Opaque,
         /// Its size in bytes.
         private_data_size: u32,
     },
     /// `DAT_ASYNC_ERROR_*`.
     Async {
-        /// Which.
+        /// Number of the event.
         number: DAT_EVENT_NUMBER,
         /// The object concerned.
         handle: Handle,
@@ -100,13 +100,13 @@ pub enum Event {
     Software(Opaque),
 }
 
-/// Attributes of an IA as the device and the IA state them (`DAT_IA_ATTR`).
+/// Attributes of an IA (`DAT_IA_ATTR`).
 pub struct IaAttr<'a> {
     /// Limits of the device.
     pub device: &'a DeviceAttr,
     /// The IA's address.
     pub address: DAT_IA_ADDRESS_PTR,
-    /// Named values; belong to the IA.
+    /// Named values, owned by the IA.
     pub transport: &'a [DAT_NAMED_ATTR],
 }
 
@@ -132,11 +132,11 @@ pub struct RmrParam {
     pub(super) rmr_context: u32,
 }
 
-/// Privileges that exist in the API (`DAT_MEM_PRIV_*`), with the illumos flag that turns relaxed
-/// ordering off, which is how we order anyway.
+/// The privilege of illumos that disables relaxed ordering. It is accepted and changes nothing,
+/// because our devices never relax the order.
 const MEM_PRIV_RO_DISABLE: DAT_MEM_PRIV_FLAGS = 0x100;
 
-/// What a memory privilege means to a device; `arg` names the argument it came in.
+/// The access of a device for memory privileges (`DAT_MEM_PRIV_*`); `arg` is their argument.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for bits that do not exist.

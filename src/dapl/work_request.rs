@@ -10,7 +10,7 @@ use crate::abi::common::*;
 use crate::device::{PostError, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
 
-/// Segments a post can have: no device of ours takes more.
+/// The most segments of a post. No device has a higher limit.
 const MAX_SEGMENTS: usize = 64;
 
 /// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
@@ -18,8 +18,8 @@ pub(super) const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_F
     | DAT_COMPLETION_UNSIGNALLED_FLAG
     | DAT_COMPLETION_BARRIER_FENCE_FLAG;
 
-/// Room for the local segments of a post. Left as it is but for what is used: most posts have
-/// one segment. It stays where it is: it is too large to be passed on.
+/// Room for the local segments of a post. Only the used part is initialised, as most posts have
+/// one segment. It is filled in place, because it is too large to be moved.
 pub(super) struct Segments([MaybeUninit<Sge>; MAX_SEGMENTS]);
 
 impl Segments {
@@ -56,31 +56,31 @@ impl Segments {
     }
 }
 
-/// What the completion flags of one operation may be, and mean, in a direction of an endpoint.
+/// Which completion flags an operation may have, in one direction of an endpoint, and their meaning.
 #[derive(Clone, Copy)]
 pub(super) struct OpFlags {
-    /// Completions with `DAT_COMPLETION_UNSIGNALLED_FLAG` do not notify: this flag, if the
-    /// endpoint was made with it.
-    quiet: DAT_COMPLETION_FLAGS,
-    /// Refused, unless the operation has them. To the letter of the man pages those are all, and
-    /// UNSIGNALLED is none of the operation's unless the endpoint was made with it. Existing
-    /// libraries pass over what means nothing.
+    /// `DAT_COMPLETION_UNSIGNALLED_FLAG` if the endpoint was made with it: successful completions of
+    /// operations with that flag do not notify then.
+    unsignalled: DAT_COMPLETION_FLAGS,
+    /// Flags that are refused unless the operation is one that has them. To the letter of the man
+    /// pages these are all flags, except UNSIGNALLED if the endpoint was made with it. Existing
+    /// libraries refuse none, and ignore those without a meaning.
     refused: DAT_COMPLETION_FLAGS,
 }
 
 impl OpFlags {
     pub(super) fn new(configured: DAT_COMPLETION_FLAGS, rules: Rules) -> OpFlags {
-        let quiet = configured & DAT_COMPLETION_UNSIGNALLED_FLAG;
+        let unsignalled = configured & DAT_COMPLETION_UNSIGNALLED_FLAG;
         OpFlags {
-            quiet,
-            refused: if rules.are_pages() { !quiet } else { 0 },
+            unsignalled,
+            refused: if rules.are_pages() { !unsignalled } else { 0 },
         }
     }
 
-    /// Checks the completion flags of one operation, which has those `allowed`, and turns them
-    /// into the device's.
+    /// Checks the completion flags of one operation, for which those of `allowed` have a meaning,
+    /// and converts them to those of the device. `arg` is the argument of the flags.
     #[inline]
-    pub(super) fn take(
+    pub(super) fn check(
         &self,
         flags: DAT_COMPLETION_FLAGS,
         allowed: DAT_COMPLETION_FLAGS,
@@ -97,13 +97,14 @@ impl OpFlags {
         let has = |flag| flags & allowed & flag != 0;
         out.set(WrFlags::UNSIGNALED, has(DAT_COMPLETION_SUPPRESS_FLAG));
         out.set(WrFlags::SOLICITED, has(DAT_COMPLETION_SOLICITED_WAIT_FLAG));
-        out.set(WrFlags::QUIET, flags & self.quiet != 0);
+        out.set(WrFlags::QUIET, flags & self.unsignalled != 0);
         out.set(WrFlags::FENCE, has(DAT_COMPLETION_BARRIER_FENCE_FLAG));
         Ok(out)
     }
 }
 
-/// What a refused post means: `read` says whether the local memory would have been read.
+/// The error for a post that the device refused; `read` is whether the operation reads the local
+/// memory.
 #[cold]
 #[inline(never)]
 pub(super) fn post_error(error: PostError, read: bool) -> Error {

@@ -1,9 +1,9 @@
-//! The conversions that read the same in both versions, although the layouts differ.
+//! The conversions whose source is the same for both versions, although the layouts differ.
 
-/// Implements the parts of [`super::Abi`] that differ only in the module the C types come from.
+/// Implements the parts of [`super::Abi`] that differ only in the module of the C types.
 ///
-/// The lengths are 64 bits wide in DAT 1.2 and 32 in 2.0 (`as _`): values that come from a device
-/// or a checked attribute fit into both.
+/// Lengths have 64 bits in DAT 1.2 and 32 in 2.0 (`as _`): the values of devices and of checked
+/// attributes fit into both.
 macro_rules! common_conversions {
     ($c:ident) => {
         type LmrTriplet = $c::DAT_LMR_TRIPLET;
@@ -43,7 +43,7 @@ macro_rules! common_conversions {
         ) {
             use $c::*;
             let out = out.as_mut_ptr();
-            // What the event does not have stays as it was.
+            // Members that this kind of event does not have are not written.
             // SAFETY: members of a structure there is room for; a union is written as a whole or
             // through raw pointers.
             unsafe {
@@ -287,7 +287,7 @@ macro_rules! common_conversions {
             out.ep_creator = DAT_PSP_CREATES_EP_IFASKED;
             out.pz_support = DAT_PZ_UNIQUE;
             out.optimal_buffer_alignment = 64;
-            // Any streams may share an EVD.
+            // Streams of every kind may share an EVD.
             out.evd_stream_merging_supported = [[DAT_TRUE; 6]; 6];
             out.srq_supported = DAT_BOOLEAN::from(device.max_srq > 0);
             out.srq_watermarks_supported = DAT_COUNT::from(device.max_srq > 0);

@@ -1,5 +1,5 @@
-//! The ABI version as a type parameter: how C structures become the types of the objects and
-//! back. Everything that differs between DAT 1.2 and 2.0 is here; the rules are written once.
+//! The ABI version as a type parameter: conversions between C structures and the types of the
+//! objects. All differences of layout between DAT 1.2 and 2.0 are here; the rules are the same.
 
 mod convert;
 mod v1;
@@ -17,13 +17,13 @@ use crate::error::{Result, Version};
 pub use v1::V1;
 pub use v2::V2;
 
-/// A handle that travelled as a number.
+/// A handle that the device returned as a number.
 #[inline]
 fn handle(context: u64) -> DAT_HANDLE {
     std::ptr::with_exposed_provenance_mut(context as usize)
 }
 
-/// Fills a name field of a C structure, cut to fit, always terminated.
+/// Fills a name field of a C structure; the name is truncated to fit and always terminated.
 fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
     *field = [0; DAT_NAME_MAX_LENGTH];
     for (to, from) in field
@@ -37,7 +37,7 @@ fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
 
 /// One version of the C ABI.
 pub trait Abi: Send + Sync + 'static {
-    /// Which.
+    /// The version whose return codes apply.
     const VERSION: Version;
     /// Major version of the API.
     const MAJOR: u32;
@@ -84,7 +84,7 @@ pub trait Abi: Send + Sync + 'static {
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
     /// Writes the event as C sees it. `evd` is the EVD it is taken from.
     fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
-    /// The same for a completion.
+    /// Writes a completion as the event that C sees. `evd` is the EVD it is taken from.
     fn completion(completion: &Completion, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
     /// Number and pointer of an event that `dat_evd_post_se` was given.
     fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID);
@@ -100,7 +100,7 @@ pub trait Abi: Send + Sync + 'static {
     fn lmr_param(param: &LmrParam) -> Self::LmrParam;
     /// Writes IA attributes.
     fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
-    /// Writes provider attributes; `named` are those of no fixed place, which must outlive the
+    /// Writes provider attributes; `named` are the provider-specific ones, which must outlive the
     /// result.
     fn provider_attr(
         name: &str,

@@ -51,10 +51,11 @@ impl Abi for V1 {
     }
 }
 
-/// A mask of endpoint parameters in the numbers of DAT 2.0, which has one more behind the state.
+/// A mask of endpoint parameters in the numbers of DAT 2.0, which has one more field after the
+/// state (`DAT_EP_FIELD_COMM`).
 fn ep_mask(mask: u64) -> u64 {
-    const BEHIND_STATE: u64 = 0x7fc;
-    mask & !BEHIND_STATE | (mask & BEHIND_STATE) << 1
+    const AFTER_STATE: u64 = 0x7fc;
+    mask & !AFTER_STATE | (mask & AFTER_STATE) << 1
 }
 
 /// # Safety

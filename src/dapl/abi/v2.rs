@@ -49,7 +49,7 @@ impl Abi for V2 {
             Some(_) => v2::DAT_PROXY_TYPE_AGENT,
             None => v2::DAT_PROXY_TYPE_NONE,
         };
-        // A null agent reads as null through every member.
+        // A null agent is null in every member of the union.
         let proxy = v2::DAT_CNO_PROXY { agent };
         v2::DAT_CNO_PARAM {
             ia_handle: ia,
@@ -82,7 +82,7 @@ unsafe fn dto_completion(completion: &Completion, out: *mut v2::DAT_DTO_COMPLETI
     }
 }
 
-/// Apart: what is rare is not to become part of a jump table for all operations.
+/// Out of line, so that the compiler makes no jump table of all operations for this rare one.
 ///
 /// # Safety
 /// There is room at `out`.

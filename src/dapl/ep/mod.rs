@@ -1,7 +1,8 @@
-//! Endpoints: creation, state, `dat_ep_query`, `dat_ep_get_status`, `dat_ep_free`.
+//! Endpoints: creation, state, watermarks, `dat_ep_query`, `dat_ep_free`.
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
-//! device) is in [`connect`], the posts are in [`post`].
+//! device) is in [`connect`], `dat_ep_modify` in [`modify`], the posts are in [`post`], the objects
+//! that an endpoint uses in [`parts`].
 
 mod calls;
 mod connect;
@@ -55,7 +56,7 @@ pub(super) struct Config<D: Device> {
     recv_flags: OpFlags,
     /// Receives come from an SRQ.
     has_srq: bool,
-    /// `None` while the endpoint has no protection zone.
+    /// The queue pair; `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
 }
 
@@ -91,14 +92,15 @@ impl Watermarks {
 }
 
 struct Inner<D: Device> {
+    /// Whether a connection is being handed to the device.
     attempt: Attempt,
-    /// Objects the endpoint uses; `None` once it is freed.
+    /// The objects that the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
-    marks: Watermarks,
+    watermarks: Watermarks,
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
     remote_address: Option<CAddress>,
-    /// Where the last `dat_ep_connect` went, for `dat_ep_dup_connect`.
+    /// The address of the last `dat_ep_connect`, for `dat_ep_dup_connect`.
     target: Option<SocketAddr>,
     remote_port: u64,
 }
@@ -146,8 +148,8 @@ impl<D: Device> QpHandler for Upcall<D> {
     }
 }
 
-fn set_marks<D: Device>(qp: &D::Qp, marks: Watermarks) -> Result<()> {
-    qp.set_recv_watermarks(marks.soft, marks.hard)
+fn apply_watermarks<D: Device>(qp: &D::Qp, watermarks: Watermarks) -> Result<()> {
+    qp.set_recv_watermarks(watermarks.soft, watermarks.hard)
         .map_err(|e| device_error(e, Subtype::ResourceTep))
 }
 
@@ -168,7 +170,7 @@ impl<D: Device> Ep<D> {
             Some(attr) => attr.admit(limits, ia.rules, parts.srq.is_some(), Subtype::Arg6)?,
             None => EpAttr::default_for(limits),
         };
-        let marks = Watermarks::of(&attr, ia.rules);
+        let watermarks = Watermarks::of(&attr, ia.rules);
         let uses = parts.enter(ia, &attr)?;
         let ep = Arc::new_cyclic(|me| Ep {
             base: Base::new(ia.clone()),
@@ -178,7 +180,7 @@ impl<D: Device> Ep<D> {
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
                 uses: None,
-                marks,
+                watermarks,
                 private_data: None,
                 remote_address: None,
                 target: None,
@@ -187,7 +189,9 @@ impl<D: Device> Ep<D> {
         });
         // Before the queue pair, which returns the handle in its completions.
         publish(&ep)?;
-        let qp = uses.parts().map(|parts| ep.make_qp(&parts, &attr, marks));
+        let qp = uses
+            .parts()
+            .map(|parts| ep.make_qp(&parts, &attr, watermarks));
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
@@ -207,7 +211,7 @@ impl<D: Device> Ep<D> {
         &self,
         parts: &QpParts<'_, D>,
         attr: &EpAttr,
-        marks: Watermarks,
+        watermarks: Watermarks,
     ) -> Result<Arc<D::Qp>> {
         let upcall = Arc::new(Upcall(self.me.clone()));
         let device = &self.base.ia.device;
@@ -215,7 +219,7 @@ impl<D: Device> Ep<D> {
             .create_qp(parts, &self.qp_attr(attr), upcall)
             .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         if parts.srq.is_some() {
-            set_marks::<D>(&qp, marks)?;
+            apply_watermarks::<D>(&qp, watermarks)?;
         }
         Ok(qp)
     }
@@ -223,8 +227,8 @@ impl<D: Device> Ep<D> {
     fn qp_attr(&self, attr: &EpAttr) -> QpAttr {
         let limits = self.base.ia.device.attr();
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
-        // Programs leave the segment limits of RDMA at 0 and post all the same; the attributes
-        // are minimums, so a few segments are always there.
+        // Programs leave the segment limits of RDMA at 0 and post nevertheless. The attributes are
+        // minimums, so a few segments are always possible.
         let segments = |n: i32| count(n).max(4).min(limits.max_sge);
         let request_iov = attr
             .max_request_iov
@@ -267,15 +271,15 @@ impl<D: Device> Ep<D> {
 
     /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
     /// have watermarks.
-    fn set_watermarks(&self, marks: Watermarks) -> Result<()> {
+    fn set_watermarks(&self, watermarks: Watermarks) -> Result<()> {
         let invalid = Error::handle(Subtype::HandleEp);
         let config = self.config.get_shared().ok_or(invalid)?;
         if !config.has_srq {
             return Err(Kind::ModelNotSupported.into());
         }
-        self.inner.lock().marks = marks;
+        self.inner.lock().watermarks = watermarks;
         match &config.qp {
-            Some(qp) => set_marks::<D>(qp, marks),
+            Some(qp) => apply_watermarks::<D>(qp, watermarks),
             None => Ok(()),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::connect::state_error;
 use super::parts::{self, Uses};
-use super::{Config, Ep, Watermarks, set_marks};
+use super::{Config, Ep, Watermarks, apply_watermarks};
 use crate::abi::{common::*, v2};
 use crate::dapl::boundary::device_error;
 use crate::dapl::ep_attr::{EpAttr, EpChange};
@@ -31,7 +31,7 @@ const SPECIFIC: u64 = DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR
     | DAT_EP_FIELD_EP_ATTR_PROVIDER_SPECIFIC_ATTR;
 
 /// New parts of an endpoint, whose use has begun; the outer `None` is for a part that stays.
-struct Fresh<D: Device> {
+struct NewParts<D: Device> {
     pz: Option<Option<PzUse<D>>>,
     recv_evd: Option<Option<EvdUse<D>>>,
     request_evd: Option<Option<EvdUse<D>>>,
@@ -39,14 +39,14 @@ struct Fresh<D: Device> {
 }
 
 /// The part after the change.
-fn pick<'a, T>(fresh: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
-    match fresh {
+fn new_or_old<'a, T>(new: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
+    match new {
         Some(new) => new.as_ref(),
         None => old.as_ref(),
     }
 }
 
-impl<D: Device> Fresh<D> {
+impl<D: Device> NewParts<D> {
     fn enter(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr, has_srq: bool) -> Result<Self> {
         let evd = |field, handle, stream: Stream| -> Result<Option<Option<EvdUse<D>>>> {
             if !change.has(field) {
@@ -64,7 +64,7 @@ impl<D: Device> Fresh<D> {
         } else {
             None
         };
-        Ok(Fresh {
+        Ok(NewParts {
             pz,
             recv_evd: evd(v2::DAT_EP_FIELD_RECV_EVD_HANDLE, change.recv_evd, recv)?,
             request_evd: evd(
@@ -80,12 +80,12 @@ impl<D: Device> Fresh<D> {
         })
     }
 
-    /// What the queue pair is put together from after the change.
+    /// The parts of the queue pair after the change.
     fn parts<'a>(&'a self, old: &'a Uses<D>) -> Option<QpParts<'a, D>> {
         parts::parts(
-            pick(&self.pz, &old.pz),
-            pick(&self.recv_evd, &old.recv_evd),
-            pick(&self.request_evd, &old.request_evd),
+            new_or_old(&self.pz, &old.pz),
+            new_or_old(&self.recv_evd, &old.recv_evd),
+            new_or_old(&self.request_evd, &old.request_evd),
             old.srq.as_ref(),
         )
     }
@@ -127,39 +127,39 @@ impl<D: Device> Ep<D> {
             .apply(&config.attr)
             .admit(ia.device.attr(), ia.rules, config.has_srq, Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
-        let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
+        let watermarks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
             let soft = Watermarks::of(&attr, ia.rules).soft;
             Watermarks {
                 soft,
-                ..inner.marks
+                ..inner.watermarks
             }
         } else {
-            inner.marks
+            inner.watermarks
         };
         let old = inner.uses.as_mut().ok_or(invalid)?;
-        let fresh = Fresh::enter(change, ia, &attr, config.has_srq)?;
-        if let (Some(srq), Some(None)) = (&old.srq, &fresh.recv_evd) {
+        let new = NewParts::enter(change, ia, &attr, config.has_srq)?;
+        if let (Some(srq), Some(None)) = (&old.srq, &new.recv_evd) {
             srq.prepare_unreported()?;
         }
-        let kept = |fresh: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
-            let evd = if fresh.is_none() { evd.as_ref() } else { None };
+        let kept = |new: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
+            let evd = if new.is_none() { evd.as_ref() } else { None };
             Exchange::begin(evd, stream)
         };
         let recv = Stream::Recv(attr.recv_completion_flags);
-        let recv = kept(&fresh.recv_evd, &old.recv_evd, recv)?;
+        let recv = kept(&new.recv_evd, &old.recv_evd, recv)?;
         let request = Stream::Send(attr.request_completion_flags);
-        let request = kept(&fresh.request_evd, &old.request_evd, request)?;
-        let qp = match (&config.qp, fresh.parts(old)) {
+        let request = kept(&new.request_evd, &old.request_evd, request)?;
+        let qp = match (&config.qp, new.parts(old)) {
             (Some(qp), Some(parts)) => {
                 ia.device
                     .modify_qp(qp, &parts, &self.qp_attr(&attr))
                     .map_err(|e| device_error(e, Subtype::ResourceTep))?;
                 if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) && config.has_srq {
-                    set_marks::<D>(qp, marks)?;
+                    apply_watermarks::<D>(qp, watermarks)?;
                 }
                 Some(qp.clone())
             }
-            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, marks)?),
+            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, watermarks)?),
             // Without a protection zone there is no queue pair. Receives that were posted are lost
             // with it.
             (_, None) => None,
@@ -173,8 +173,8 @@ impl<D: Device> Ep<D> {
         if let Some(exchange) = request {
             exchange.commit(&mut old.request_evd);
         }
-        fresh.commit(old);
-        inner.marks = marks;
+        new.commit(old);
+        inner.watermarks = watermarks;
         let has_srq = config.has_srq;
         self.config
             .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
@@ -190,7 +190,7 @@ impl<D: Device> Ep<D> {
             }
             _ => false,
         };
-        // How receives notify is decided before the first of them.
+        // The notification of receives cannot change once one is posted.
         let posted = config
             .qp
             .as_ref()

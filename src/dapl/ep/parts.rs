@@ -26,7 +26,7 @@ pub(in crate::dapl) struct Parts<D: Device> {
 }
 
 impl<D: Device> Parts<D> {
-    /// For an endpoint that is configured later.
+    /// For an endpoint that `dat_ep_modify` configures later.
     pub const NONE: Parts<D> = Parts {
         pz: None,
         recv_evd: None,
@@ -87,7 +87,7 @@ pub(super) struct Uses<D: Device> {
 }
 
 impl<D: Device> Uses<D> {
-    /// What the queue pair is put together from; `None` without a protection zone.
+    /// The parts of the queue pair; `None` without a protection zone.
     pub fn parts(&self) -> Option<QpParts<'_, D>> {
         let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
         parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
@@ -105,8 +105,8 @@ impl<D: Device> Uses<D> {
     }
 }
 
-/// What a queue pair is put together from; `None` without a protection zone. Without an EVD the
-/// device reports no completions, except those of an SRQ, which counts its buffers.
+/// The parts of a queue pair; `None` without a protection zone. Without an EVD the device reports
+/// no completions, except those of an SRQ, which counts its buffers.
 pub(super) fn parts<'a, D: Device>(
     pz: Option<&'a PzUse<D>>,
     recv_evd: Option<&'a EvdUse<D>>,

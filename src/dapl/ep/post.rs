@@ -1,7 +1,7 @@
 //! Posts: `dat_ep_post_send`, `dat_ep_post_recv`, `dat_ep_post_rdma_write`,
 //! `dat_ep_post_rdma_read`.
 //!
-//! They take no lock and allocate nothing; what they need is read inside one section.
+//! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
 use std::sync::Arc;
 
@@ -42,13 +42,13 @@ impl<D: Device> Ep<D> {
     }
 }
 
-/// What a request has besides its segments.
+/// A request without its segments.
 struct Request<F> {
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
-    /// The flags that there are, and the argument they come in.
+    /// The flags that the operation may have, and the argument that they are.
     allowed: (DAT_COMPLETION_FLAGS, Subtype),
-    /// The operation, for so many bytes.
+    /// Makes the operation for a number of bytes.
     op: F,
 }
 
@@ -60,7 +60,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
         let (allowed, arg) = self.allowed;
         let flags = config
             .request_flags
-            .take(self.completion_flags, allowed, arg)?;
+            .check(self.completion_flags, allowed, arg)?;
         ep.check_request_state()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
@@ -74,7 +74,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             .map_err(|e| post_error(e, reads))
     }
 
-    /// With any number of segments.
+    /// [`Request::post`] with any number of segments.
     ///
     /// # Safety
     /// As [`post_request`].
@@ -103,7 +103,7 @@ unsafe fn post_request<A: Abi, D: Device>(
     request: Request<impl FnOnce(u64) -> Result<SendOp>>,
 ) -> Result<()> {
     let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
-    // Nearly always. Code for one segment has no loops.
+    // The usual case. Code for one segment has no loops.
     if count == 1 && !iov.is_null() {
         // SAFETY: the caller's promise.
         let segment = A::sge(unsafe { &*iov })?;
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     })
 }
 
-/// `dat_ep_post_recv`: in every state; after the end of a connection it is flushed.
+/// `dat_ep_post_recv`: possible in every state; after the end of a connection it is flushed.
 ///
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     })
 }
 
-/// With any number of segments.
+/// [`post_receive`] with any number of segments.
 ///
 /// # Safety
 /// As [`ep_post_recv`].
@@ -319,7 +319,7 @@ fn post_receive<D: Device>(
     let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
     let flags = config
         .recv_flags
-        .take(completion_flags, allowed, Subtype::Arg5)?;
+        .check(completion_flags, allowed, Subtype::Arg5)?;
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }

@@ -140,7 +140,7 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
     n_more_events: *mut DAT_COUNT,
 ) -> DAT_RETURN {
     boundary::<A>(|| {
-        // SAFETY: not NULL, see below; `MaybeUninit` asks for nothing but the memory.
+        // SAFETY: not NULL, see below; `MaybeUninit` needs only the memory.
         let out = || unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
         // SAFETY: not NULL, see below.
         let write_more = |more: usize| unsafe {
@@ -180,12 +180,12 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
         let guard = pin::pin();
         let evd = evd_of::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg2)?;
-        // SAFETY: not NULL; `MaybeUninit` asks for nothing but the memory.
+        // SAFETY: not NULL; `MaybeUninit` needs only the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
         let mut polled = false;
         loop {
             let result = evd.dequeue::<A>(evd_handle, out, &guard);
-            if polled || !result.is_err_and(Error::is_empty) {
+            if polled || !result.is_err_and(Error::is_queue_empty) {
                 drop(guard);
                 return result;
             }
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
                     return result;
                 }
                 Look::Outside => {
-                    // The device may call back, and the consumer's code may do anything.
+                    // The device may call back into the consumer's code, which may block.
                     let evd = handle::share(evd);
                     drop(guard);
                     return evd.dequeue_outside::<A>(evd_handle, out);
@@ -257,7 +257,7 @@ impl<D: Device> Evd<D> {
         } else {
             DAT_EVD_STATE_UNWAITABLE
         };
-        bits |= state.feeds.config();
+        bits |= state.streams.config();
         let cno = state.cno.as_ref().map(|cno| cno.handle().0);
         DAT_EVD_PARAM {
             ia_handle: self.base.ia.handle().0,
@@ -273,7 +273,7 @@ impl<D: Device> Evd<D> {
             cno.attach(&self.base.ia)?;
         }
         let mut state = self.state.lock();
-        let old = if state.dead {
+        let old = if state.closed {
             cno
         } else {
             std::mem::replace(&mut state.cno, cno)
@@ -391,7 +391,7 @@ impl<D: Device> Evd<D> {
 
     fn post_software(&self, event: Event) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleEvdRequest));
         }
         if !self.enqueue(&mut state, event) {

@@ -1,14 +1,14 @@
 //! Event dispatchers: the queues that consumers take events from.
 //!
 //! An EVD has up to two sources: the completion queue of the device, polled directly, and a
-//! queue of its own for what the provider itself reports (connections, requests, asynchronous
-//! errors, software events). Whenever something goes to the latter the completions that are
-//! there go first, so that the order of arrival is kept over all streams of the EVD.
+//! queue of its own for events that the provider itself reports (connections, requests,
+//! asynchronous errors, software events). Before an event is appended to the latter, the
+//! completions that are there are moved to it, so that all events are in the order of arrival.
 
 mod calls;
-mod eagerness;
-mod feeds;
+mod spin;
 mod stream;
+mod stream_counts;
 mod wait;
 
 pub use calls::*;
@@ -19,24 +19,25 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
 
-use self::eagerness::Eagerness;
-use self::feeds::Feeds;
+use self::spin::SpinPolicy;
+use self::stream_counts::StreamCounts;
 use super::boundary::device_error;
 use super::cno::Cno;
 use super::ia::{AsyncEvd, Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
-use super::sleep::Sleepers;
 use super::types::{Event, Handle};
+use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held};
 
-/// All streams an EVD can be made for.
+/// All flags of streams for which an EVD can be made.
 const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
-/// Streams that come from the completion queue.
+/// Flags of the streams of the completion queue.
 const CQ_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
+
 /// An event dispatcher.
 #[repr(align(64))]
 pub struct Evd<D: Device> {
@@ -46,9 +47,9 @@ pub struct Evd<D: Device> {
     cq: Option<Arc<D::Cq>>,
     state: Biased<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
-    wake: Sleepers,
+    wait_queue: WaitQueue,
     /// Whether that thread polls for events before it sleeps.
-    eagerness: Eagerness,
+    spin_policy: SpinPolicy,
     /// Counts a buffer of an SRQ as retired when its completion leaves the EVD; the argument is
     /// the context of the completion. Set by endpoints with an SRQ, all of which have the same.
     retire_srq_buffer: OnceLock<fn(u64)>,
@@ -69,12 +70,12 @@ struct State<D: Device> {
     signalled: bool,
     cno: Option<Arc<Cno<D>>>,
     /// The streams that feed the EVD.
-    feeds: Feeds,
+    streams: StreamCounts,
     /// An asynchronous error was lost here. There is no EVD to report that to, so waits and
     /// dequeues return it.
     overflowed: bool,
     /// Freed, or its IA is closed.
-    dead: bool,
+    closed: bool,
 }
 
 impl<D: Device> State<D> {
@@ -94,7 +95,7 @@ impl<D: Device> Child for Evd<D> {
     // A waiter returns `DAT_ABORT`.
     fn destroy(&self) {
         let mut state = self.state.lock();
-        state.dead = true;
+        state.closed = true;
         self.signal(&mut state);
         drop(state);
         self.release_cno();
@@ -185,12 +186,12 @@ impl<D: Device> Evd<D> {
                 waiter: false,
                 signalled: false,
                 cno,
-                feeds: Feeds::default(),
+                streams: StreamCounts::default(),
                 overflowed: false,
-                dead: false,
+                closed: false,
             }),
-            wake: Sleepers::default(),
-            eagerness: Eagerness::default(),
+            wait_queue: WaitQueue::default(),
+            spin_policy: SpinPolicy::default(),
             retire_srq_buffer: OnceLock::new(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
@@ -215,12 +216,12 @@ impl<D: Device> Evd<D> {
         self.cq.as_ref()
     }
 
-    /// How many events it holds.
+    /// How many events the EVD can hold.
     pub fn qlen(&self) -> usize {
         self.state.lock().qlen
     }
 
-    /// Whether both belong to the same IA instance.
+    /// Whether the EVD belongs to this IA instance.
     pub fn is_of(&self, ia: &Arc<Ia<D>>) -> bool {
         Arc::ptr_eq(&self.base.ia, ia)
     }
@@ -228,29 +229,29 @@ impl<D: Device> Evd<D> {
     /// A stream begins to feed the EVD.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed,
-    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so.
+    /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed, and those
+    /// of [`StreamCounts::add`].
     pub fn attach(&self, stream: Stream) -> Result<()> {
         let (flag, invalid) = stream.needs();
         let mut state = self.state.lock();
-        if state.dead || self.flags & flag == 0 {
+        if state.closed || self.flags & flag == 0 {
             return Err(Error::handle(invalid));
         }
-        state.feeds.add(stream, self.base.ia.rules)
+        state.streams.add(stream, self.base.ia.rules)
     }
 
-    /// A stream ceases to feed the EVD.
+    /// A stream no longer feeds the EVD.
     pub fn detach(&self, stream: Stream) {
-        self.state.lock().feeds.remove(stream);
+        self.state.lock().streams.remove(stream);
     }
 
     /// A stream of completions gets other completion flags.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so; nothing has changed then.
+    /// Those of [`StreamCounts::add`]; nothing has changed then.
     pub fn exchange(&self, from: Stream, to: Stream) -> Result<()> {
         let mut state = self.state.lock();
-        state.feeds.exchange(from, to, self.base.ia.rules)
+        state.streams.exchange(from, to, self.base.ia.rules)
     }
 
     /// Sets how buffers of SRQs are counted as retired when their completions leave the EVD.
@@ -262,7 +263,7 @@ impl<D: Device> Evd<D> {
     /// the event and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
     pub fn push(&self, event: Event) -> bool {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return false;
         }
         let queued = self.enqueue(&mut state, event);
@@ -279,13 +280,13 @@ impl<D: Device> Evd<D> {
     /// no thread is woken for it yet. `then` is called without a lock, and in any case.
     pub fn push_then(&self, event: Event, then: impl FnOnce()) {
         let mut state = self.state.lock();
-        let dead = state.dead;
-        let queued = !dead && self.enqueue(&mut state, event);
+        let closed = state.closed;
+        let queued = !closed && self.enqueue(&mut state, event);
         drop(state);
         then();
         if queued {
             self.notify(self.state.lock());
-        } else if !dead {
+        } else if !closed {
             self.report_overflow();
         }
     }
@@ -322,10 +323,16 @@ impl<D: Device> Evd<D> {
     /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers.
     #[inline]
     fn account(&self, completion: &Completion) {
-        if completion.from_srq
-            && let Some(retire) = self.retire_srq_buffer.get()
-        {
-            retire(completion.context);
+        if completion.from_srq {
+            self.retire(completion.context);
+        }
+    }
+
+    /// Out of line, as most completions are not of an SRQ.
+    #[inline(never)]
+    fn retire(&self, context: u64) {
+        if let Some(retire) = self.retire_srq_buffer.get() {
+            retire(context);
         }
     }
 
@@ -333,7 +340,7 @@ impl<D: Device> Evd<D> {
     fn signal(&self, state: &mut State<D>) {
         if state.waiter {
             state.signalled = true;
-            self.wake.notify_one(&*self.base.ia.device);
+            self.wait_queue.notify_one(&*self.base.ia.device);
         }
     }
 
@@ -406,13 +413,13 @@ impl<D: Device> Evd<D> {
 
     fn free(&self) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Self::INVALID));
         }
-        if !state.feeds.is_empty() || state.waiter {
+        if !state.streams.is_empty() || state.waiter {
             return Err(Error::state(Subtype::StateEvdInUse));
         }
-        state.dead = true;
+        state.closed = true;
         drop(state);
         self.release_cno();
         unpublish(self);

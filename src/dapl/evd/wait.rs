@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::{Evd, State};
 use crate::abi::common::*;
-use crate::dapl::sleep::Wake;
 use crate::dapl::types::Event;
+use crate::dapl::wait_queue::Wake;
 use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
@@ -23,7 +23,7 @@ impl<D: Device> Evd<D> {
         guard: &Guard,
     ) -> Option<(&'a Completion, usize)> {
         let mut state = self.state.lock_as(guard.thread());
-        let short = threshold == 1 && state.waitable && !state.waiter && !state.dead;
+        let short = threshold == 1 && state.waitable && !state.waiter && !state.closed;
         if !short || !state.queue.is_empty() {
             return None;
         }
@@ -61,7 +61,7 @@ impl<D: Device> Evd<D> {
         }
         state.waiter = true;
         state.signalled = false;
-        let controlled = state.feeds.are_controlled();
+        let controlled = state.streams.are_controlled();
         drop(state);
         let begun = Instant::now();
         let deadline = timeout.map(|t| begun + t);
@@ -71,7 +71,7 @@ impl<D: Device> Evd<D> {
         let spin = if controlled {
             Duration::ZERO
         } else {
-            self.eagerness.spin(device.spin())
+            self.spin_policy.spin(device.spin())
         };
         let found = if spin.is_zero() {
             if timeout == Some(Duration::ZERO) {
@@ -83,12 +83,12 @@ impl<D: Device> Evd<D> {
         };
         let result = match found {
             Some(event) => {
-                self.eagerness.was_right();
+                self.spin_policy.succeeded();
                 Ok(event)
             }
             None => {
                 let result = self.sleep(threshold, deadline);
-                self.eagerness.slept(spin, device.spin(), begun.elapsed());
+                self.spin_policy.slept(spin, device.spin(), begun.elapsed());
                 result
             }
         };
@@ -103,7 +103,7 @@ impl<D: Device> Evd<D> {
             .ok()
             .filter(|n| (1..=state.qlen).contains(n))
             .ok_or(Error::arg(Subtype::Arg3))?;
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleEvdRequest));
         }
         if !state.waitable {
@@ -114,7 +114,7 @@ impl<D: Device> Evd<D> {
         }
         // By the other rules a notifying completion ends the wait if enough events are there then.
         let pages = self.base.ia.rules.are_pages();
-        if threshold > 1 && pages && state.feeds.are_controlled() {
+        if threshold > 1 && pages && state.streams.are_controlled() {
             return Err(Error::state(Subtype::StateEvdConfigNotify));
         }
         if state.overflowed && state.queue.is_empty() {
@@ -141,7 +141,7 @@ impl<D: Device> Evd<D> {
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Some(event);
             }
-            if state.dead || !state.waitable || Instant::now() >= end {
+            if state.closed || !state.waitable || Instant::now() >= end {
                 return None;
             }
             drop(state);
@@ -159,7 +159,7 @@ impl<D: Device> Evd<D> {
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Ok(event);
             }
-            if state.dead {
+            if state.closed {
                 return Err(Kind::Abort.into());
             }
             if !state.waitable {
@@ -169,7 +169,7 @@ impl<D: Device> Evd<D> {
                 return Err(Kind::TimeoutExpired.into());
             }
             while !state.signalled {
-                match self.wake.sleep(device, &mut state, deadline) {
+                match self.wait_queue.wait(device, &mut state, deadline) {
                     Wake::Woken => {}
                     Wake::TimedOut => break,
                     Wake::Interrupted if state.signalled => break,

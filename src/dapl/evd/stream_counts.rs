@@ -11,7 +11,7 @@ use crate::error::{Kind, Result};
 
 /// The streams of an EVD, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Feeds {
+pub(super) struct StreamCounts {
     /// All streams.
     all: usize,
     /// Streams of completions.
@@ -25,18 +25,18 @@ pub(super) struct Feeds {
     threshold: usize,
 }
 
-impl Feeds {
-    /// Nothing feeds the EVD.
+impl StreamCounts {
+    /// Whether no stream feeds the EVD.
     pub fn is_empty(&self) -> bool {
         self.all == 0
     }
 
-    /// The consumer controls notification of some stream.
+    /// Whether the consumer controls the notification of a stream.
     pub fn are_controlled(&self) -> bool {
         self.control() != 0
     }
 
-    /// The flags by which the consumer controls notification, of all streams.
+    /// The union of the flags by which the consumer controls the notification of the streams.
     fn control(&self) -> DAT_COMPLETION_FLAGS {
         let flag = |count, flag| if count > 0 { flag } else { 0 };
         flag(self.unsignalled, DAT_COMPLETION_UNSIGNALLED_FLAG)
@@ -60,8 +60,8 @@ impl Feeds {
     /// Counts a stream.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` where the man pages hold, and the notification control of the
-    /// streams would not agree; nothing has changed then.
+    /// `DAT_INVALID_PARAMETER` if the rules of the man pages hold, and the notification control of
+    /// the streams would differ; nothing has changed then.
     pub fn add(&mut self, stream: Stream, rules: Rules) -> Result<()> {
         if rules.are_pages() && !self.agree(stream) {
             return Err(Kind::InvalidParameter.into());
@@ -70,15 +70,15 @@ impl Feeds {
         Ok(())
     }
 
-    /// Ceases to count a stream.
+    /// Removes a stream from the counts.
     pub fn remove(&mut self, stream: Stream) {
         self.count(stream, |count| *count -= 1);
     }
 
-    /// Puts a stream in the place of another.
+    /// Replaces a stream by another.
     ///
     /// # Errors
-    /// As [`Feeds::add`].
+    /// As [`StreamCounts::add`].
     pub fn exchange(&mut self, from: Stream, to: Stream, rules: Rules) -> Result<()> {
         let mut others = *self;
         others.remove(from);
@@ -87,7 +87,7 @@ impl Feeds {
         Ok(())
     }
 
-    /// The letter of `dat_ep_create`(3DAT).
+    /// Whether the stream may be added to the letter of `dat_ep_create`(3DAT).
     fn agree(&self, stream: Stream) -> bool {
         const CONTROL: DAT_COMPLETION_FLAGS =
             DAT_COMPLETION_UNSIGNALLED_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
@@ -125,13 +125,13 @@ mod tests {
     const SOLICITED: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
     const THRESHOLD: DAT_COMPLETION_FLAGS = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
-    /// Whether all of them may feed one EVD.
+    /// Whether all these streams may feed one EVD.
     fn may(streams: &[Stream], rules: Rules) -> bool {
-        let mut feeds = Feeds::default();
-        let all = streams.iter().all(|s| feeds.add(*s, rules).is_ok());
+        let mut counts = StreamCounts::default();
+        let all = streams.iter().all(|s| counts.add(*s, rules).is_ok());
         if all {
-            streams.iter().for_each(|s| feeds.remove(*s));
-            assert_eq!(feeds, Feeds::default());
+            streams.iter().for_each(|s| counts.remove(*s));
+            assert_eq!(counts, StreamCounts::default());
         }
         all
     }
@@ -168,16 +168,16 @@ mod tests {
 
     #[test]
     fn an_exchange_changes_all_or_nothing() {
-        let mut feeds = Feeds::default();
-        feeds.add(Stream::Recv(DEFAULT), Rules::Pages).unwrap();
-        feeds.add(Stream::Send(DEFAULT), Rules::Pages).unwrap();
-        let before = feeds;
+        let mut streams = StreamCounts::default();
+        streams.add(Stream::Recv(DEFAULT), Rules::Pages).unwrap();
+        streams.add(Stream::Send(DEFAULT), Rules::Pages).unwrap();
+        let before = streams;
         let (from, to) = (Stream::Send(DEFAULT), Stream::Send(UNSIGNALLED));
-        assert!(feeds.exchange(from, to, Rules::Pages).is_err());
-        assert_eq!(feeds, before);
-        assert_eq!(feeds.config(), 0);
-        feeds.exchange(from, to, Rules::Programs).unwrap();
-        assert_eq!(feeds.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
-        assert!(feeds.are_controlled());
+        assert!(streams.exchange(from, to, Rules::Pages).is_err());
+        assert_eq!(streams, before);
+        assert_eq!(streams.config(), 0);
+        streams.exchange(from, to, Rules::Programs).unwrap();
+        assert_eq!(streams.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
+        assert!(streams.are_controlled());
     }
 }
