@@ -32,6 +32,7 @@ END
 	cat <<'END'
 race:^<alloc::sync::Weak<*, &alloc::alloc::Global> as core::ops::drop::Drop>::drop
 race:^<alloc::sync::Weak<dat_core::dapl::psp::Psp<*>>::upgrade
+race:^<alloc::sync::Weak<dyn dat_core::*>>::upgrade
 race:std::sync::once_lock::OnceLock
 race:std::sync::lazy_lock::LazyLock
 END

@@ -1,4 +1,4 @@
-//! The one error type inside, and the one table that turns it into a `DAT_RETURN`.
+//! The error type of all layers, and its conversion to a `DAT_RETURN`.
 //!
 //! Types are the numbers of `DAT_RETURN_TYPE`, which agree in DAT 1.2 and 2.0 except
 //! `DAT_NOT_IMPLEMENTED`. Subtypes are named and numbered as in DAT 2.0; DAT 1.2 numbers them
@@ -197,12 +197,12 @@ impl Version {
     }
 }
 
-/// An error of a DAT call: its type and subtype, in no version's numbers yet.
+/// An error of a DAT call: its type and subtype, independent of the version's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Error {
     /// What went wrong.
     pub kind: Kind,
-    /// Which argument, handle, resource or state; diagnostic.
+    /// The argument, handle, resource or state concerned; for diagnosis only.
     pub subtype: Subtype,
 }
 
@@ -225,7 +225,7 @@ impl Error {
         Error::new(Kind::InvalidParameter, subtype)
     }
 
-    /// `DAT_INVALID_STATE` with the state that was in the way.
+    /// `DAT_INVALID_STATE` with the state that does not allow the call.
     pub const fn state(subtype: Subtype) -> Self {
         Error::new(Kind::InvalidState, subtype)
     }
@@ -251,9 +251,9 @@ impl Error {
 }
 
 impl Error {
-    /// Whether it says that there is no event.
+    /// Whether the error is `DAT_QUEUE_EMPTY`.
     #[inline]
-    pub fn is_empty(self) -> bool {
+    pub fn is_queue_empty(self) -> bool {
         self.kind == Kind::QueueEmpty
     }
 }

@@ -1,17 +1,22 @@
 //! The core of libdat: the DAT (uDAPL) object model, its registry and its devices.
 //!
 //! `libdat.so.1` (DAT 1.2) and `libdat2.so.2` (DAT 2.0) are thin shells of exported symbols
-//! over this crate. From the C symbol down:
+//! over this crate. Its layers, each of which imports only those below it:
 //!
-//! * [`registry`] finds the provider of an IA name (`dat.conf`, dynamic registration) and
-//!   dispatches through the C provider table;
-//! * [`dapl`] is our provider: the DAT objects and the rules of the man pages, once for both
-//!   ABIs (a type parameter) and for every device;
-//! * [`device`] is what a device can do, and the devices: `soft` needs no hardware;
+//! * [`setup`] puts the registry and the providers of each library together; [`settings`] lists
+//!   what users can set;
+//! * [`mod@entry`] makes the C symbols, which dispatch through the C provider table;
+//! * [`registry`] finds the provider of an IA name (`dat.conf`, dynamic registration);
+//! * [`dapl`] is the built-in provider: the DAT objects and the rules of the man pages, once for
+//!   both ABIs (a type parameter) and for every device;
+//! * [`device`] has the trait of a device, and the devices: `soft` needs no hardware;
 //! * [`handle`] makes handles that can be checked and borrowed without a lock;
-//! * [`abi`] holds the C types, constants and return codes of both versions.
+//! * [`error`] has the errors, [`strerror`] their names;
+//! * [`abi`] has the C types, constants and return codes of both versions.
+//!
+//! Every layer may import the leaves: `environment`, `errno`, [`log_sink`], `signals`, `sync`.
 
-// The documentation is for those who work on the crate, and is built with its private items.
+// The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod abi;
@@ -19,6 +24,7 @@ pub mod dapl;
 pub mod device;
 pub mod entry;
 mod environment;
+mod errno;
 pub mod error;
 pub mod handle;
 pub mod log_sink;

@@ -1,8 +1,9 @@
-//! Where messages go: a sink of the `log` crate, steered by `DAT_DBG_TYPE` and `DAT_DBG_DEST`.
+//! The sink of log messages, a logger of the `log` crate, configured by `DAT_DBG_TYPE` and
+//! `DAT_DBG_DEST`.
 //!
-//! Errors always go to standard error. Anything else is silent unless `DAT_DBG_TYPE` has the
-//! bit of its target; then it goes where `DAT_DBG_DEST` says. Nothing is ever written to
-//! standard output, which belongs to the program (the originals wrote there).
+//! Errors are always written to standard error. Other messages are written only if `DAT_DBG_TYPE`
+//! has the bit of their target, to the destinations of `DAT_DBG_DEST`. Nothing is ever written to
+//! standard output, which belongs to the program (the original libraries write there).
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -30,9 +31,11 @@ const DEST_STDERR: u32 = 1;
 /// Bit of `DAT_DBG_DEST`: the system log.
 const DEST_SYSLOG: u32 = 2;
 
-/// The sink: which messages, and where to.
+/// The sink.
 struct Sink {
+    /// `DAT_DBG_TYPE`: the targets whose messages are written.
     types: u32,
+    /// `DAT_DBG_DEST`: where messages are written.
     destination: u32,
 }
 
@@ -69,9 +72,9 @@ impl Log for Sink {
         }
         let (stderr, syslog) = self.destinations(record.level());
         if stderr {
-            // One write, so that lines of several threads stay whole. A closed standard error
-            // is no reason to fail (`eprintln!` would panic), nor is one that nobody reads any
-            // more, or a file that may not grow.
+            // One write, so that lines of several threads do not mix. Errors are ignored: standard
+            // error may be closed (`eprintln!` would panic), a pipe without a reader, or a file
+            // at its size limit.
             let line = format!("libdat: {}\n", record.args());
             let write = || io::stderr().write_all(line.as_bytes());
             let _ = signals::without(&[libc::SIGPIPE, libc::SIGXFSZ], write);
@@ -98,8 +101,8 @@ impl Log for Sink {
     fn flush(&self) {}
 }
 
-/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal; what
-/// follows the digits is ignored, and no digits make 0.
+/// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal. Text after
+/// the digits is ignored, and without digits the number is 0.
 fn number(text: &str) -> u32 {
     let text = text.trim_start();
     let (radix, digits) = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -117,14 +120,14 @@ fn number(text: &str) -> u32 {
         })
 }
 
-/// The number that a variable has, or `default` when it is not set or no text.
+/// The number in a variable, or `default` if it is not set or not valid text.
 fn variable(name: &str, default: u32) -> u32 {
     let text = environment::variable(name).and_then(|value| value.into_string().ok());
     text.map_or(default, |text| number(&text))
 }
 
 /// Installs the sink, once; the environment is read then. If the program is a Rust program
-/// that has installed a logger for this copy of the `log` crate, that one is used.
+/// that has installed a logger for this copy of the `log` crate, that logger is used.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -132,7 +135,7 @@ pub fn install() {
             types: variable("DAT_DBG_TYPE", 1),
             destination: variable("DAT_DBG_DEST", DEST_STDERR),
         };
-        // Keeps disabled messages at the cost of one load.
+        // With this a disabled message costs one load.
         let level = match sink.types & !1 {
             0 => LevelFilter::Error,
             _ => LevelFilter::Trace,
@@ -143,8 +146,8 @@ pub fn install() {
     });
 }
 
-/// Sends the message of a panic to the log instead of printing it: the panic ends at the
-/// boundary to C, as an error code, and the program is told where.
+/// Writes the messages of panics to the log instead of printing them. The panic itself ends at the
+/// boundary to C, where it becomes an error code.
 pub fn report_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,6 +1,6 @@
-//! What a user can set, in one table: `dat-info --env` prints it, and a test compares the
-//! manual page with it. Each device keeps the table of its own parameters, and our provider that
-//! of those that all devices share.
+//! All settings of users, in one table: `dat-info --env` prints it, and a test compares the manual
+//! page with it. Each device has the table of its own parameters, and the provider the table of
+//! those that all devices share.
 
 use crate::dapl::rules;
 use crate::device::params::Key;
@@ -11,7 +11,7 @@ use crate::device::{soft, verbs};
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub kind: &'static str,
     /// The value when it is not set.
     pub default: &'static str,
@@ -32,7 +32,8 @@ pub const ENVIRONMENT: &[Setting] = &[
         kind: "bit mask",
         default: "1",
         help: "what is logged: 0x01 errors (always), 0x02 general, 0x04 static registry, \
-               0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, 0xff all",
+               0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, \
+               0x40 connections that are established, 0xff all",
     },
     Setting {
         name: "DAT_DBG_DEST",
@@ -42,7 +43,7 @@ pub const ENVIRONMENT: &[Setting] = &[
     },
 ];
 
-/// Everything that can be set, under headings.
+/// All settings, under headings.
 pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
     let settings = |keys: &[Key]| {
         let settings = keys.iter().map(|key| Setting {

@@ -1,13 +1,15 @@
-//! Signals of the program, and those that our system calls would raise in its threads.
+//! Signal masks: keeping signals of the program out of a piece of code, and suppressing signals that
+//! system calls of the libraries raise in threads of the program.
 
 use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
-/// No signal handler of the program runs in this thread until it is dropped.
+/// Blocks signals in this thread until it is dropped, so that no handler of the program runs. Holds
+/// the mask of before.
 pub(crate) struct Quiet(sigset_t);
 
-/// A set of those signals.
+/// A set of these signals.
 fn set(signals: &[c_int]) -> sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: filled before it is used.
@@ -21,12 +23,12 @@ fn set(signals: &[c_int]) -> sigset_t {
 }
 
 impl Quiet {
-    /// Not even for a fault.
+    /// Blocks all signals, even those of faults.
     pub fn begin() -> Quiet {
         Quiet::with(&[])
     }
 
-    /// But for those signals.
+    /// Blocks all signals except `allowed`.
     pub fn with(allowed: &[c_int]) -> Quiet {
         let mut all = MaybeUninit::uninit();
         // SAFETY: filled before it is used.
@@ -57,8 +59,8 @@ impl Drop for Quiet {
     }
 }
 
-/// Calls `f`, which may raise one of the signals in this thread: its error says as much, and where
-/// the program has no handler the signal would end the process.
+/// Calls `f` and discards the signals of these numbers that it raises in this thread. The errors of
+/// `f` report the same condition, and a signal without a handler would end the process.
 pub(crate) fn without<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
     let quiet = Quiet::block(libc::SIG_BLOCK, &set(signals));
     let mut pending = MaybeUninit::uninit();
@@ -73,8 +75,10 @@ pub(crate) fn without<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
         tv_nsec: 0,
     };
     for signal in signals {
-        // One that was there before is the program's. There are never two.
-        // SAFETY: sets, a signal that exists, and a time; nobody wants to know more of it.
+        // A signal that was pending before is the program's, and `f` cannot have added another: a
+        // signal is pending only once.
+        // SAFETY: sets, a signal that exists, and a time; the information on the signal is not
+        // requested.
         unsafe {
             if libc::sigismember(&pending, *signal) != 1 {
                 libc::sigtimedwait(&set(&[*signal]), std::ptr::null_mut(), &now);
@@ -106,7 +110,7 @@ mod tests {
     #[test]
     fn a_signal_of_ours_is_gone_and_one_of_the_program_stays() {
         let signals = [libc::SIGPIPE, libc::SIGXFSZ];
-        // It would have ended the process.
+        // The signal would have ended the process.
         assert_eq!(without(&signals, || (raise(), 7).1), 7);
         let quiet = Quiet::begin();
         raise();

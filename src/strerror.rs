@@ -1,8 +1,8 @@
 //! `dat_strerror`: the symbolic names of a return code's type and subtype.
 //!
-//! The originals answer with the names of `dat_error.h`, so ours do too. They lack texts for
-//! some codes of their own headers (`DAT_CONN_QUAL_UNAVAILABLE`, most SRQ subtypes); here every
-//! code of both versions has one. Class bits are ignored. Source: dat_strerror(3DAT).
+//! As in the original libraries the texts are the names of `dat_error.h`. Those have no texts for
+//! some codes of their headers (`DAT_CONN_QUAL_UNAVAILABLE`, most SRQ subtypes); here every code of
+//! both versions has one. Class bits are ignored. Source: dat_strerror(3DAT).
 
 use std::ffi::{CStr, c_char};
 
@@ -155,10 +155,10 @@ static SUBTYPES: [&CStr; 104] = [
     c"DAT_THREAD_SAFETY_NOT_FOUND",
 ];
 
-/// The name of a return type, given as `DAT_GET_TYPE` gives it.
+/// The name of a return type, in the form of `DAT_GET_TYPE`.
 fn type_name(version: Version, kind: u32) -> Option<&'static CStr> {
     match (version, kind) {
-        // OpenFabrics' DAT 1.2 value is 0xffff0000, of which the mask leaves 0x3fff0000.
+        // OpenFabrics' DAT 1.2 value is 0xffff0000, which the mask reduces to 0x3fff0000.
         (Version::V1, 0x0fff_0000 | 0x3fff_0000) | (Version::V2, 0x3fff_0000) => {
             Some(c"DAT_NOT_IMPLEMENTED")
         }
@@ -187,8 +187,8 @@ fn subtype_name(version: Version, subtype: u32) -> Option<&'static CStr> {
     SUBTYPES.get(number as usize).copied()
 }
 
-/// The names of a return code: of its type and of its subtype. Any subtype succeeds, since
-/// providers may have some of their own; an unknown one is named so.
+/// The names of the type and the subtype of a return code. Every subtype has a text, since providers
+/// may have some of their own; an unknown one is called unknown.
 ///
 /// # Errors
 ///
@@ -200,9 +200,9 @@ pub fn names(version: Version, code: u32) -> Result<(&'static CStr, &'static CSt
     Ok((kind, subtype))
 }
 
-/// `dat_strerror`. Each text goes to its pointer unless that is NULL; texts live for ever. When
-/// the type is unknown both still get a text, because many callers print without a look at the
-/// result.
+/// `dat_strerror`. Each text is written to its pointer unless that is NULL; texts are static. If the
+/// type is unknown both are written nevertheless, because many callers print them without a check
+/// of the result.
 ///
 /// # Errors
 ///

@@ -1,36 +1,36 @@
-//! What the lock-free parts share between threads: std's atomics and plain statics, or loom's
-//! when the crate is built with `--cfg loom` for the models in `tests/loom_*.rs`. The
-//! models so run the code that ships.
+//! The types by which the lock-free parts share data between threads: std's atomics and plain
+//! statics, or loom's if the crate is built with `--cfg loom` for the models in `tests/loom_*.rs`,
+//! so that the models run the code that ships.
 
 #[cfg(not(loom))]
 mod platform {
     pub use parking_lot::{Mutex, MutexGuard};
     pub use std::sync::atomic;
 
-    /// Memory that is touched by one thread at a time, as a protocol sees to.
+    /// Memory that one thread at a time accesses, as a protocol of its users guarantees.
     #[repr(transparent)]
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        /// With a first value.
+        /// With an initial value.
         pub const fn new(value: T) -> Self {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// To be read.
+        /// Calls `f` with a pointer for reading.
         #[inline]
         pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
 
-        /// To be written.
+        /// Calls `f` with a pointer for writing.
         #[inline]
         pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
     }
 
-    /// A static and nothing more.
+    /// A plain static.
     macro_rules! shared_static {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
             $($(#[$attr])* static $name: $type = $value;)*
@@ -46,7 +46,8 @@ mod platform {
     }
     pub(crate) use local_static;
 
-    /// One round of waiting for another thread: impatient at first, then easy on the processor.
+    /// One round of waiting for another thread: it spins at first, then yields the processor, then
+    /// sleeps.
     pub fn relax(round: u32) {
         match round {
             0..=64 => std::hint::spin_loop(),
@@ -61,7 +62,7 @@ mod platform {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::{MutexGuard, atomic};
 
-    /// A thread's own value, which begins anew with each execution of a model.
+    /// A thread's own value, initialised again in each execution of a model.
     macro_rules! local_static {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
             loom::thread_local! { $($(#[$attr])* static $name: $type = $value;)* }
@@ -69,7 +70,7 @@ mod platform {
     }
     pub(crate) use local_static;
 
-    /// A static that begins anew with each execution of a model.
+    /// A static, initialised again in each execution of a model.
     macro_rules! shared_static {
         ($($(#[$attr:meta])* static $name:ident: $type:ty = $value:expr;)*) => {
             loom::lazy_static! { $($(#[$attr])* static ref $name: $type = $value;)* }
@@ -88,9 +89,7 @@ mod platform {
 
         /// Waits for the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0
-                .lock()
-                .expect("no thread of a model goes on after a panic")
+            self.0.lock().expect("a panic in a thread ends the model")
         }
     }
 

@@ -10,8 +10,9 @@ use std::thread;
 
 use dat_core::abi::v2::*;
 use dat_core::dapl::abi::V2;
-use dat_core::dapl::provider::{builtin, instance};
+use dat_core::dapl::provider::instance;
 use dat_core::device::soft::Soft;
+use dat_core::setup::builtin;
 
 const THREADS: usize = 8;
 const SLOTS: usize = 3;
@@ -44,7 +45,7 @@ fn table(name: &CStr, params: &CStr) -> &'static DAT_PROVIDER {
     }
     // SAFETY: both point to what the function wants.
     unsafe { (builtin::<V2, Soft>().init)(&raw const info, params.as_ptr()) };
-    let instance = instance::<V2, Soft>(name).expect("made by init");
+    let instance = instance::<Soft>(name).expect("made by init");
     // SAFETY: the table of this version, which lives as long as the process.
     unsafe { &*instance.table.cast() }
 }

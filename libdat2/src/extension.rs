@@ -1,4 +1,4 @@
-//! `dat_extension_op`: the door to what a provider has beyond DAT 2.0.
+//! `dat_extension_op`: calls of operations that a provider has beyond DAT 2.0.
 //!
 //! It is variadic in C. Stable Rust cannot define such a function, and a provider's function
 //! takes the arguments as a `va_list`; so a few instructions per architecture save the argument
@@ -110,7 +110,7 @@ unsafe extern "C" fn extension_op(
 ) -> DAT_RETURN {
     registry::setup(crate::SETUP);
     guard(Version::V2, || {
-        // SAFETY: the list is the shim's own and nobody else's; the rest as the caller of
+        // SAFETY: only the shim has the list; the rest as the caller of
         // `dat_extension_op` promises.
         unsafe { extension::operation(handle, op, &mut *arguments) }
     })

@@ -8,45 +8,47 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::abi::Abi;
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, lookup, non_null, publish, tag, unpublish,
-};
-use super::sleep::{Sleepers, Wake};
+use super::boundary::{answer_query, boundary, non_null, timeout};
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
+use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{Object, pin};
+use crate::handle::pin;
 
-/// A place where threads wait for any of several EVDs.
+/// A consumer notification object: threads wait in it for any of several EVDs.
 #[repr(align(64))]
 pub struct Cno<D: Device> {
     base: Base<D>,
     state: Mutex<State>,
-    wake: Sleepers,
+    wait_queue: WaitQueue,
 }
 
 struct State {
-    /// EVDs that triggered and that no waiter was told of, each once, oldest first.
+    /// EVDs that have triggered the CNO and that no waiter has returned yet, each once, oldest
+    /// first. NULL stands for the end of the last EVD.
     triggered: VecDeque<Handle>,
+    /// Threads in `dat_cno_wait`.
     waiters: usize,
     /// EVDs that refer to the CNO.
     evds: usize,
+    /// The proxy agent of the consumer.
     agent: Agent,
-    /// Set when the IA closes or the CNO is freed.
-    dead: bool,
+    /// The CNO is freed, or its IA is closed.
+    closed: bool,
 }
 
-/// The consumer's function and its argument.
+/// The proxy agent: a function of the consumer's and its argument.
 #[derive(Clone, Copy)]
 struct Agent(DAT_OS_WAIT_PROXY_AGENT);
 
-// SAFETY: a function of the consumer's and the argument it wants; not followed by us.
+// SAFETY: the argument is the consumer's; it is passed on and never followed here.
 unsafe impl Send for Agent {}
 
 impl Agent {
-    /// Calls the agent as soon as this thread holds nothing of ours.
+    /// Calls the agent, as soon as this thread is outside of any section of [`pin`].
     fn call(self, evd: Handle) {
         if let Some(function) = self.0.proxy_agent_func {
             // SAFETY: the consumer gave the function for exactly this.
@@ -55,16 +57,21 @@ impl Agent {
     }
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Cno<D> {
-    const TAG: usize = tag(HandleType::Cno, D::INDEX);
-}
+dat_object!(Cno, Cno, HandleCno);
 
-impl<D: Device> DatObject<D> for Cno<D> {
-    const TYPE: HandleType = HandleType::Cno;
-    const INVALID: Subtype = Subtype::HandleCno;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Cno<D> {
+    // Waiters are woken and the agent is called, with no EVD.
+    fn destroy(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.closed, true) {
+            return;
+        }
+        state.triggered.clear();
+        self.wait_queue.notify_all(&*self.base.ia.device);
+        let agent = state.agent;
+        drop(state);
+        agent.call(Handle::NULL);
+        unpublish(self);
     }
 }
 
@@ -77,44 +84,39 @@ impl<D: Device> Cno<D> {
                 waiters: 0,
                 evds: 0,
                 agent: Agent(agent),
-                dead: false,
+                closed: false,
             }),
-            wake: Sleepers::default(),
+            wait_queue: WaitQueue::default(),
         }))
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
-    /// An EVD of the same IA begins to refer to it.
+    /// An EVD of the same IA begins to refer to the CNO.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the CNO is being freed or belongs to another IA.
     pub(super) fn attach(&self, ia: &Arc<Ia<D>>) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead || !Arc::ptr_eq(&self.base.ia, ia) {
+        if state.closed || !Arc::ptr_eq(&self.base.ia, ia) {
             return Err(Error::handle(Subtype::HandleCno));
         }
         state.evds += 1;
         Ok(())
     }
 
-    /// An EVD ceases to refer to it. When it was the last, waiters are released and the agent
+    /// An EVD no longer refers to the CNO. If it was the last, waiters are released and the agent
     /// is called, with no EVD (`dat_cno_wait`).
     pub(super) fn detach(&self, evd: Handle) {
         let mut state = self.state.lock();
         state.triggered.retain(|e| *e != evd);
         state.evds -= 1;
-        // A CNO that is gone has told the agent already.
-        if state.evds > 0 || state.dead {
+        // `destroy` has called the agent already.
+        if state.evds > 0 || state.closed {
             return;
         }
         for _ in 0..state.waiters {
             state.triggered.push_back(Handle::NULL);
         }
-        self.wake.notify_all(&*self.base.ia.device);
+        self.wait_queue.notify_all(&*self.base.ia.device);
         let agent = state.agent;
         drop(state);
         agent.call(Handle::NULL);
@@ -128,23 +130,23 @@ impl<D: Device> Cno<D> {
             state.triggered.push_back(evd);
         }
         if state.waiters > 0 {
-            self.wake.notify_one(&*self.base.ia.device);
+            self.wait_queue.notify_one(&*self.base.ia.device);
         }
         let agent = state.agent;
         drop(state);
         agent.call(evd);
     }
 
-    /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD went away.
+    /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD is detached.
     fn wait(&self, timeout: Option<Duration>) -> Result<Handle> {
         let deadline = timeout.map(|t| Instant::now() + t);
         let device = &self.base.ia.device;
         if timeout == Some(Duration::ZERO) {
-            // What has arrived but waits to be looked at may trigger us.
+            // What has arrived at the device and is not processed yet may trigger the CNO.
             device.progress();
         }
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleCno));
         }
         if let Some(evd) = state.triggered.pop_front() {
@@ -158,11 +160,11 @@ impl<D: Device> Cno<D> {
             if let Some(evd) = state.triggered.pop_front() {
                 break Ok(evd);
             }
-            if state.dead {
+            if state.closed {
                 break Ok(Handle::NULL);
             }
-            let wake = self.wake.sleep(&**device, &mut state, deadline);
-            if state.triggered.is_empty() && !state.dead {
+            let wake = self.wait_queue.wait(&**device, &mut state, deadline);
+            if state.triggered.is_empty() && !state.closed {
                 match wake {
                     Wake::Woken => {}
                     Wake::TimedOut => break Err(Kind::QueueEmpty.into()),
@@ -176,34 +178,17 @@ impl<D: Device> Cno<D> {
 
     fn free(&self) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleCno));
         }
         if state.evds > 0 || state.waiters > 0 {
             return Err(Error::state(Subtype::StateCnoInUse));
         }
-        state.dead = true;
+        state.closed = true;
         drop(state);
         unpublish(self);
         Ok(())
     }
-
-    /// Takes the object down when its IA closes: waiters and the agent are told, with no EVD.
-    pub(super) fn destroy(&self) {
-        let mut state = self.state.lock();
-        state.dead = true;
-        state.triggered.clear();
-        self.wake.notify_all(&*self.base.ia.device);
-        let agent = state.agent;
-        drop(state);
-        agent.call(Handle::NULL);
-        unpublish(self);
-    }
-}
-
-/// A timeout of the API: microseconds or `DAT_TIMEOUT_INFINITE`.
-pub(super) fn timeout(timeout: DAT_TIMEOUT) -> Option<Duration> {
-    (timeout != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()))
 }
 
 /// `dat_cno_create`.
@@ -242,8 +227,8 @@ pub unsafe extern "C" fn cno_modify_agent<A: Abi, D: Device>(
 
 /// `dat_cno_query`.
 ///
-/// In DAT 2.0 the values of the mask are no bits (`DAT_CNO_FIELD_PROXY` is 3 and
-/// `DAT_CNO_FIELD_ALL` is 4): everything up to 7 is accepted in both versions.
+/// In DAT 2.0 the values of the mask are not bits (`DAT_CNO_FIELD_PROXY` is 3 and
+/// `DAT_CNO_FIELD_ALL` is 4), so every mask up to 7 is accepted in both versions.
 ///
 /// # Safety
 /// `cno_param` is NULL or points to memory for the parameters.
@@ -254,13 +239,12 @@ pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let cno: Arc<Cno<D>> = lookup(cno_handle)?;
-        check_mask(mask.into(), 7, Subtype::Arg2)?;
-        non_null(cno_param, Subtype::Arg3)?;
-        let agent = cno.state.lock().agent.0;
-        let param = A::cno_param(cno.base.ia.handle().0, agent);
-        // SAFETY: not NULL.
-        unsafe { cno_param.write(param) };
-        Ok(())
+        let read = || {
+            let agent = cno.state.lock().agent.0;
+            Ok(A::cno_param(cno.base.ia.handle().0, agent))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), 7, cno_param, read) }
     })
 }
 

@@ -5,48 +5,41 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::abi::Abi;
+use super::address::CAddress;
+use super::boundary::{answer_query, boundary, device_error, private_data};
 use super::ep::Ep;
-use super::ia::Ia;
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, lookup_opt, non_null,
-    private_data, publish, tag, unpublish,
-};
-use super::service;
-use super::types::{CAddress, Handle};
+use super::ia::{Child, Ia};
+use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use crate::abi::common::*;
 use crate::device::{ConnectionRequest, Device};
 use crate::error::{Error, Result, Subtype};
-use crate::handle::Object;
 
-/// A request that waits for the consumer; it dies in accept or reject.
+/// A connection request that the consumer has to answer; accept, reject and handoff end it.
 #[repr(align(64))]
 pub struct Cr<D: Device> {
     base: Base<D>,
     remote_address: CAddress,
     remote_port: u64,
     private_data: Box<[u8]>,
-    /// The endpoint the request brings: that of an RSP, or one that the provider made.
+    /// The endpoint of the request: that of an RSP, or one that the provider made.
     ep: Option<Arc<Ep<D>>>,
-    /// `None` once it is answered.
+    /// The device's request; `None` once it is answered.
     request: Mutex<Option<D::ConnRequest>>,
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Cr<D> {
-    const TAG: usize = tag(HandleType::Cr, D::INDEX);
-}
+dat_object!(Cr, Cr, HandleCr);
 
-impl<D: Device> DatObject<D> for Cr<D> {
-    const TYPE: HandleType = HandleType::Cr;
-    const INVALID: Subtype = Subtype::HandleCr;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Cr<D> {
+    // The peer is refused. The endpoint of the request is destroyed as an object of its own.
+    fn destroy(&self) {
+        drop(self.request.lock().take());
+        unpublish(self);
     }
 }
 
 impl<D: Device> Cr<D> {
-    /// Makes the object of a request that has arrived, with the endpoint it brings. If that
-    /// fails the endpoint is given back.
+    /// Makes the object of a request that has arrived, with its endpoint. If that fails the
+    /// endpoint is given back.
     ///
     /// # Errors
     /// Those of [`publish`].
@@ -64,16 +57,11 @@ impl<D: Device> Cr<D> {
             ep,
             request: Mutex::new(Some(request)),
         });
-        publish(&cr).inspect_err(|_| cr.give_ep_back())?;
+        publish(&cr).inspect_err(|_| cr.release_ep())?;
         Ok(cr)
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
-    /// Takes the request out; whoever gets it answers it.
+    /// Takes the request, so that only the caller answers it.
     fn claim(&self) -> Result<D::ConnRequest> {
         self.request
             .lock()
@@ -81,8 +69,9 @@ impl<D: Device> Cr<D> {
             .ok_or(Error::handle(Subtype::HandleCr))
     }
 
-    /// The endpoint of an RSP is the consumer's again; one that the provider made goes.
-    fn give_ep_back(&self) {
+    /// Gives the endpoint of an RSP back to the consumer; one that the provider made is
+    /// destroyed.
+    fn release_ep(&self) {
         let Some(ep) = &self.ep else { return };
         let back = ep.change_state(
             &self.base.ia,
@@ -120,7 +109,7 @@ impl<D: Device> Cr<D> {
             }
             Err(error) => {
                 accepting.undo();
-                self.give_ep_back();
+                self.release_ep();
                 Err(device_error(error, Subtype::ResourceTep))
             }
         }
@@ -130,37 +119,27 @@ impl<D: Device> Cr<D> {
         let request = self.claim()?;
         unpublish(self);
         self.base.ia.device.reject(request, data);
-        self.give_ep_back();
+        self.release_ep();
         Ok(())
     }
 
     fn handoff(&self, conn_qual: u64) -> Result<()> {
         let request = self.claim()?;
-        match service::hand_over(&self.base.ia, conn_qual, request) {
-            Ok(()) => {
-                unpublish(self);
-                self.give_ep_back();
-                Ok(())
-            }
-            Err(request) => {
-                *self.request.lock() = Some(request);
-                Err(Error::arg(Subtype::Arg2))
-            }
-        }
+        let Some(point) = self.base.ia.service_point(conn_qual) else {
+            *self.request.lock() = Some(request);
+            return Err(Error::arg(Subtype::Arg2));
+        };
+        point.request(request);
+        unpublish(self);
+        self.release_ep();
+        Ok(())
     }
 
-    /// The event of the request found no place: the peer is refused.
+    /// The EVD had no room for the event of the request: the peer is refused.
     pub(super) fn withdraw(&self) {
         drop(self.request.lock().take());
         unpublish(self);
-        self.give_ep_back();
-    }
-
-    /// Takes the object down when its IA closes: the peer is refused, the endpoint goes by
-    /// itself.
-    pub(super) fn destroy(&self) {
-        drop(self.request.lock().take());
-        unpublish(self);
+        self.release_ep();
     }
 }
 
@@ -175,18 +154,17 @@ pub unsafe extern "C" fn cr_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let cr: Arc<Cr<D>> = lookup(cr_handle)?;
-        check_mask(mask.into(), DAT_CR_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(cr_param, Subtype::Arg3)?;
-        let param = DAT_CR_PARAM {
-            remote_ia_address_ptr: cr.remote_address.as_ptr(),
-            remote_port_qual: cr.remote_port,
-            private_data_size: cr.private_data.len() as DAT_COUNT,
-            private_data: cr.private_data.as_ptr().cast_mut().cast(),
-            local_ep_handle: cr.ep.as_ref().map_or(DAT_HANDLE_NULL, |ep| ep.handle().0),
+        let read = || {
+            Ok(DAT_CR_PARAM {
+                remote_ia_address_ptr: cr.remote_address.as_ptr(),
+                remote_port_qual: cr.remote_port,
+                private_data_size: cr.private_data.len() as DAT_COUNT,
+                private_data: cr.private_data.as_ptr().cast_mut().cast(),
+                local_ep_handle: cr.ep.as_ref().map_or(DAT_HANDLE_NULL, |ep| ep.handle().0),
+            })
         };
-        // SAFETY: not NULL.
-        unsafe { cr_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_CR_FIELD_ALL.into(), cr_param, read) }
     })
 }
 
@@ -205,12 +183,11 @@ pub unsafe extern "C" fn cr_accept<A: Abi, D: Device>(
         let max = cr.base.ia.device.attr().max_private_data;
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg3, Subtype::Arg4) }?;
-        let invalid = Error::handle(Subtype::HandleEp);
         let ep: Option<Arc<Ep<D>>> = lookup_opt(ep_handle, Subtype::HandleEp)?;
         // Exactly one of the two names the endpoint.
         match (&ep, &cr.ep) {
             (Some(ep), None) | (None, Some(ep)) => cr.accept(ep, data),
-            _ => Err(invalid),
+            _ => Err(Error::handle(Subtype::HandleEp)),
         }
     })
 }

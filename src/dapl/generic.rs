@@ -4,24 +4,26 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::abi::Abi;
+use super::boundary::{boundary, non_null};
 use super::cno::Cno;
 use super::cr::Cr;
 use super::ep::Ep;
 use super::evd::Evd;
 use super::ia::Ia;
 use super::lmr::Lmr;
-use super::object::{DatObject, HandleType, boundary, non_null};
+use super::object::DatObject;
 use super::psp::Psp;
 use super::pz::Pz;
 use super::rmr::Rmr;
 use super::rsp::Rsp;
 use super::srq::Srq;
+use super::types::HandleType;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
-/// What these calls want of an object.
+/// An object of any kind, as these calls need it.
 struct Any<'g> {
     kind: HandleType,
     context: &'g AtomicU64,

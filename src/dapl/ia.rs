@@ -1,72 +1,80 @@
-//! Interface adapters: `dat_ia_open`, `dat_ia_query`, `dat_ia_close`.
+//! Interface adapters: `dat_ia_query`, `dat_ia_close`, and what the objects of an IA share.
+//! `dat_ia_open` is in [`super::ia_open`].
 //!
 //! Each open makes an instance of its own: a device, an asynchronous EVD, and the objects the
-//! consumer creates in it.
+//! consumer creates in it. The IA is below its objects and does not know which kinds there are:
+//! it reaches them through [`Child`], [`AsyncEvd`] and the device's [`ListenHandler`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::abi::{Abi, IaAttr};
-use super::cno::Cno;
-use super::cr::Cr;
-use super::ep::Ep;
-use super::evd::{Evd, Stream};
-use super::lmr::Lmr;
-use super::object::{HandleType, boundary, check_mask, non_null, tag, write_opt};
-use super::provider;
-use super::psp::Psp;
-use super::pz::Pz;
-use super::rmr::Rmr;
-use super::rsp::Rsp;
-use super::rules::{self, Rules};
-use super::srq::Srq;
-use super::types::{CAddress, Event, Handle};
+use super::abi::Abi;
+use super::address::CAddress;
+use super::boundary::{boundary, check_mask, non_null, write_opt};
+use super::rules::Rules;
+use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
-use crate::device::Device;
+use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
 
-/// Least length of an asynchronous EVD. What is asked for is a minimum, chosen by programs that
-/// think of rare errors, but every endpoint with an SRQ reports here when it has drained.
-const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
-
-/// The provider attribute from which programs of OpenFabrics take the size of their buffers.
+/// The provider attribute that programs of OpenFabrics use as the size of their buffers.
 const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
 
-/// The provider attribute that tells programs of OpenFabrics to use RDMA reads: dtest, for one,
-/// leaves them out, and a peer with a provider that says so waits for them in vain.
+/// The provider attribute by which programs of OpenFabrics decide to use RDMA reads. Without it
+/// dtest does none, and a peer whose provider has the attribute waits for them for ever.
 const READ_NAME: &str = "DAT_IB_RDMA_READ";
+
+/// An object of an IA, as the IA sees it.
+pub trait Child: Send + Sync {
+    /// Takes the object down, whatever its state, when its IA is closed. Without effect on an
+    /// object that is freed.
+    fn destroy(&self);
+}
+
+/// The EVD that receives the asynchronous errors of an IA, as the IA sees it.
+pub trait AsyncEvd: Child {
+    /// The handle.
+    fn handle(&self) -> Handle;
+    /// Queues an asynchronous error.
+    fn report(&self, event: Event);
+    /// The IA reports no more errors.
+    fn detach(&self);
+}
 
 /// An open interface adapter.
 #[repr(align(64))]
 pub struct Ia<D: Device> {
-    /// The device behind it.
+    /// The device that this instance has opened.
     pub device: Arc<D>,
-    /// Whose rules its objects keep to.
+    /// Whose rules hold for its objects.
     pub rules: Rules,
+    /// The provider table, which is never freed.
     table: *const c_void,
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
     address: CAddress,
-    transport: Attributes,
-    specific: Attributes,
-    state: Mutex<State<D>>,
-    /// Regions by their context, for `dat_rmr_bind` of DAT 1.2.
-    lmrs: Mutex<HashMap<u32, Weak<Lmr<D>>>>,
-    /// Service points by what they listen on, for `dat_cr_handoff`.
-    service_points: Mutex<HashMap<u64, Handle>>,
+    transport_attr: Attributes,
+    provider_attr: Attributes,
+    state: Mutex<State>,
+    /// Handles of the LMRs by their context, for `dat_rmr_bind` of DAT 1.2.
+    lmrs: Mutex<HashMap<u32, Handle>>,
+    /// Service points by the qualifier they listen on, for `dat_cr_handoff`.
+    service_points: Mutex<HashMap<u64, ServicePoint<D>>>,
 }
 
-struct State<D: Device> {
-    /// Objects of this instance by kind, in the order in which an abrupt close takes them down:
-    /// users before what they use. `None` once the IA is being closed.
-    children: Option<BTreeSet<(u32, usize)>>,
-    async_evd: Option<Arc<Evd<D>>>,
-    /// The async EVD was made by the open, not given by the consumer.
+/// A service point: its handle, and where it takes requests.
+type ServicePoint<D> = (Handle, Weak<dyn ListenHandler<D>>);
+
+struct State {
+    /// Objects of this instance by [`close_order`] and handle. `None` once the IA is being closed.
+    children: Option<BTreeMap<(u32, usize), Weak<dyn Child>>>,
+    async_evd: Option<Arc<dyn AsyncEvd>>,
+    /// The async EVD was made by `dat_ia_open`, not given by the consumer.
     owns_async_evd: bool,
 }
 
@@ -87,8 +95,8 @@ unsafe impl<D: Device> Object for Ia<D> {
     const TAG: usize = tag(HandleType::Ia, D::INDEX);
 }
 
-/// Order of an abrupt close.
-const fn rank(kind: HandleType) -> u32 {
+/// The order in which an abrupt close takes the objects down: users before what they use.
+const fn close_order(kind: HandleType) -> u32 {
     match kind {
         HandleType::Psp => 0,
         HandleType::Rsp => 1,
@@ -97,7 +105,7 @@ const fn rank(kind: HandleType) -> u32 {
         HandleType::Rmr => 4,
         HandleType::Lmr => 5,
         HandleType::Srq => 6,
-        // Before its EVDs: it tells its waiters and its agent of the end once.
+        // Before its EVDs, so that its waiters and its agent are notified of the end only once.
         HandleType::Cno => 7,
         HandleType::Evd => 8,
         HandleType::Pz => 9,
@@ -127,11 +135,15 @@ impl Attributes {
 }
 
 impl<D: Device> Ia<D> {
-    fn open((device, rules): (Arc<D>, Rules), table: *const c_void) -> Arc<Self> {
-        Arc::new(Ia {
+    /// Makes an instance of an open device, with a handle and without an asynchronous EVD.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` when no handle is to be had.
+    pub(super) fn create(device: Arc<D>, rules: Rules, table: *const c_void) -> Result<Arc<Self>> {
+        let ia = Arc::new(Ia {
             address: CAddress::new(device.address()),
-            transport: Attributes::new(&device.attr().transport_attr),
-            specific: Attributes::new(&[
+            transport_attr: Attributes::new(&device.attr().transport_attr),
+            provider_attr: Attributes::new(&[
                 (MTU_NAME.into(), device.attr().mtu.to_string()),
                 (READ_NAME.into(), "TRUE".into()),
             ]),
@@ -141,16 +153,27 @@ impl<D: Device> Ia<D> {
             handle: AtomicPtr::default(),
             context: AtomicU64::new(0),
             state: Mutex::new(State {
-                children: Some(BTreeSet::new()),
+                children: Some(BTreeMap::new()),
                 async_evd: None,
                 owns_async_evd: false,
             }),
             lmrs: Mutex::default(),
             service_points: Mutex::default(),
-        })
+        });
+        let handle =
+            handle::insert(table, ia.clone()).ok_or(Error::resource(Subtype::ResourceMemory))?;
+        ia.handle.store(handle, Ordering::Relaxed);
+        Ok(ia)
     }
 
-    /// The provider table: what the first word of every handle of this IA points to.
+    /// Sets the EVD that receives the asynchronous errors. With `owned` the IA destroys it.
+    pub(super) fn set_async_evd(&self, evd: Arc<dyn AsyncEvd>, owned: bool) {
+        let mut state = self.state.lock();
+        state.async_evd = Some(evd);
+        state.owns_async_evd = owned;
+    }
+
+    /// The provider table, to which the first word behind every handle of this IA points.
     pub fn table(&self) -> *const c_void {
         self.table
     }
@@ -171,9 +194,11 @@ impl<D: Device> Ia<D> {
     }
 
     /// Enters an object; `false` when the IA is being closed.
-    pub fn add_child(&self, kind: HandleType, handle: Handle) -> bool {
+    pub fn add_child(&self, kind: HandleType, handle: Handle, child: Weak<dyn Child>) -> bool {
         match &mut self.state.lock().children {
-            Some(children) => children.insert((rank(kind), handle.0.expose_provenance())),
+            Some(children) => children
+                .insert((close_order(kind), handle.0.addr()), child)
+                .is_none(),
             None => false,
         }
     }
@@ -181,48 +206,57 @@ impl<D: Device> Ia<D> {
     /// Removes an object.
     pub fn remove_child(&self, kind: HandleType, handle: Handle) {
         if let Some(children) = &mut self.state.lock().children {
-            children.remove(&(rank(kind), handle.0.addr()));
+            children.remove(&(close_order(kind), handle.0.addr()));
         }
     }
 
-    /// Enters a region under its context.
-    pub(super) fn remember_lmr(&self, context: u32, lmr: &Arc<Lmr<D>>) {
-        self.lmrs.lock().insert(context, Arc::downgrade(lmr));
+    /// Enters an LMR under its context.
+    pub(super) fn add_lmr(&self, context: u32, lmr: Handle) {
+        self.lmrs.lock().insert(context, lmr);
     }
 
-    /// Removes a region.
-    pub(super) fn forget_lmr(&self, context: u32) {
+    /// Removes an LMR.
+    pub(super) fn remove_lmr(&self, context: u32) {
         self.lmrs.lock().remove(&context);
     }
 
-    /// The region with this context.
-    pub(super) fn lmr_of(&self, context: u32) -> Option<Arc<Lmr<D>>> {
-        self.lmrs.lock().get(&context)?.upgrade()
+    /// The handle of the LMR with this context.
+    pub(super) fn lmr(&self, context: u32) -> Option<Handle> {
+        self.lmrs.lock().get(&context).copied()
     }
 
-    /// Enters a service point.
-    pub(super) fn add_service_point(&self, conn_qual: u64, handle: Handle) {
-        self.service_points.lock().insert(conn_qual, handle);
+    /// Enters a service point under the qualifier it listens on.
+    pub(super) fn add_service_point(
+        &self,
+        conn_qual: u64,
+        handle: Handle,
+        point: Weak<dyn ListenHandler<D>>,
+    ) {
+        let mut points = self.service_points.lock();
+        points.insert(conn_qual, (handle, point));
     }
 
     /// Removes a service point.
     pub(super) fn remove_service_point(&self, conn_qual: u64, handle: Handle) {
         let mut points = self.service_points.lock();
-        if points.get(&conn_qual) == Some(&handle) {
+        if points
+            .get(&conn_qual)
+            .is_some_and(|point| point.0 == handle)
+        {
             points.remove(&conn_qual);
         }
     }
 
     /// The service point that listens on this qualifier.
-    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Handle> {
-        self.service_points.lock().get(&conn_qual).copied()
+    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Arc<dyn ListenHandler<D>>> {
+        self.service_points.lock().get(&conn_qual)?.1.upgrade()
     }
 
     /// Reports an asynchronous error on the async EVD of this instance.
     pub fn async_event(&self, number: DAT_EVENT_NUMBER, handle: Handle, reason: u32) {
         let evd = self.state.lock().async_evd.clone();
         if let Some(evd) = evd {
-            evd.push(Event::Async {
+            evd.report(Event::Async {
                 number,
                 handle,
                 reason,
@@ -230,13 +264,10 @@ impl<D: Device> Ia<D> {
         }
     }
 
-    /// Whether this EVD receives the asynchronous errors of this instance.
-    pub fn is_async_evd(&self, evd: &Evd<D>) -> bool {
-        let state = self.state.lock();
-        state
-            .async_evd
-            .as_ref()
-            .is_some_and(|own| std::ptr::eq(&**own, evd))
+    /// The handle of the EVD that receives the asynchronous errors of this instance.
+    pub fn async_evd(&self) -> Option<Handle> {
+        let evd = self.state.lock().async_evd.clone();
+        evd.map(|evd| evd.handle())
     }
 
     /// Closes the instance.
@@ -244,7 +275,7 @@ impl<D: Device> Ia<D> {
     /// # Errors
     /// `DAT_INVALID_STATE` when `graceful` and the consumer's objects remain;
     /// `DAT_INVALID_HANDLE` when another thread closes it.
-    fn close(&self, graceful: bool) -> Result<()> {
+    pub(super) fn close(&self, graceful: bool) -> Result<()> {
         let (children, async_evd, owned) = {
             let mut state = self.state.lock();
             let Some(children) = &state.children else {
@@ -261,119 +292,24 @@ impl<D: Device> Ia<D> {
             )
         };
         if let Some(evd) = async_evd {
-            evd.detach(Stream::Async);
+            evd.detach();
             if owned {
                 evd.destroy();
             }
         }
-        for (_, handle) in children.into_iter().flatten() {
-            destroy::<D>(std::ptr::with_exposed_provenance_mut(handle));
+        for child in children.into_iter().flat_map(BTreeMap::into_values) {
+            if let Some(child) = child.upgrade() {
+                child.destroy();
+            }
         }
         handle::remove(self.handle().0, self);
         Ok(())
     }
 }
 
-/// Takes down an object of an IA that is closed abruptly, whatever its state.
-fn destroy<D: Device>(handle: DAT_HANDLE) {
-    if let Some(psp) = handle::get_shared::<Psp<D>>(handle) {
-        psp.destroy();
-    } else if let Some(ep) = handle::get_shared::<Ep<D>>(handle) {
-        ep.destroy();
-    } else if let Some(cr) = handle::get_shared::<Cr<D>>(handle) {
-        cr.destroy();
-    } else if let Some(lmr) = handle::get_shared::<Lmr<D>>(handle) {
-        lmr.destroy();
-    } else if let Some(evd) = handle::get_shared::<Evd<D>>(handle) {
-        evd.destroy();
-    } else if let Some(cno) = handle::get_shared::<Cno<D>>(handle) {
-        cno.destroy();
-    } else if let Some(pz) = handle::get_shared::<Pz<D>>(handle) {
-        pz.destroy();
-    } else if let Some(rmr) = handle::get_shared::<Rmr<D>>(handle) {
-        rmr.destroy();
-    } else if let Some(srq) = handle::get_shared::<Srq<D>>(handle) {
-        srq.destroy();
-    } else if let Some(rsp) = handle::get_shared::<Rsp<D>>(handle) {
-        rsp.destroy();
-    }
-}
-
 /// The IA of a handle.
 pub(super) fn lookup_ia<D: Device>(handle: DAT_IA_HANDLE) -> Result<Arc<Ia<D>>> {
     handle::get_shared(handle).ok_or(Error::handle(Subtype::HandleIa))
-}
-
-/// `dat_ia_open`, the provider's part.
-///
-/// # Safety
-/// The pointers are NULL or as the man page says.
-pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
-    name: DAT_NAME_PTR,
-    async_evd_min_qlen: DAT_COUNT,
-    async_evd_handle: *mut DAT_EVD_HANDLE,
-    ia_handle: *mut DAT_IA_HANDLE,
-) -> DAT_RETURN {
-    boundary::<A>(|| {
-        non_null(name, Subtype::Arg1)?;
-        non_null(async_evd_handle, Subtype::Arg3)?;
-        non_null(ia_handle, Subtype::Arg4)?;
-        // SAFETY: not NULL, and the man page says that it is a string.
-        let name = unsafe { std::ffi::CStr::from_ptr(name) };
-        let instance = provider::instance::<A, D>(name).ok_or(Error::arg(Subtype::Arg1))?;
-        // SAFETY: not NULL.
-        let given = unsafe { async_evd_handle.read() };
-        // DAT_EVD_ASYNC_EXISTS and DAT_EVD_OUT_OF_SCOPE speak of an EVD elsewhere on the host;
-        // each of our instances reports for itself, so this one has no async EVD then.
-        let elsewhere = given == DAT_EVD_ASYNC_EXISTS || given == DAT_EVD_OUT_OF_SCOPE;
-        let given: Option<Arc<Evd<D>>> = if given.is_null() || elsewhere {
-            None
-        } else {
-            let evd: Arc<Evd<D>> =
-                handle::get_shared(given).ok_or(Error::handle(Subtype::HandleEvdAsync))?;
-            Some(evd)
-        };
-        if given.is_none() && !elsewhere && async_evd_min_qlen <= 0 {
-            return Err(Error::arg(Subtype::Arg2));
-        }
-        let device = rules::open::<D>(&instance.params).map_err(|why| {
-            log::error!("{}: {why}", name.to_string_lossy());
-            Error::resource(Subtype::ResourceDevice)
-        })?;
-        let ia = Ia::open(device, instance.table);
-        let handle = handle::insert(instance.table, ia.clone())
-            .ok_or(Error::resource(Subtype::ResourceMemory))?;
-        ia.handle.store(handle, Ordering::Relaxed);
-        let attached = match given {
-            Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
-            None if elsewhere => Ok(None),
-            None => Evd::create(
-                &ia,
-                async_evd_min_qlen.max(MIN_ASYNC_QLEN),
-                None,
-                DAT_EVD_ASYNC_FLAG,
-            )
-            .and_then(|evd| evd.attach(Stream::Async).map(|()| Some((evd, true)))),
-        };
-        let attached = match attached {
-            Ok(attached) => attached,
-            Err(error) => {
-                let _ = ia.close(false);
-                return Err(error);
-            }
-        };
-        let mut state = ia.state.lock();
-        if let Some((evd, owned)) = attached {
-            // SAFETY: not NULL.
-            unsafe { async_evd_handle.write(evd.handle().0) };
-            state.async_evd = Some(evd);
-            state.owns_async_evd = owned;
-        }
-        drop(state);
-        // SAFETY: not NULL.
-        unsafe { ia_handle.write(handle) };
-        Ok(())
-    })
 }
 
 /// `dat_ia_query`. The registry calls it with a NULL `async_evd_handle`.
@@ -397,21 +333,21 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
         if provider_attr_mask != 0 {
             non_null(provider_attr, Subtype::Arg6)?;
         }
-        let evd = ia.state.lock().async_evd.as_ref().map(|e| e.handle().0);
+        let evd = ia.async_evd().map_or(DAT_HANDLE_NULL, |evd| evd.0);
         // SAFETY: NULL or valid, says the caller.
-        unsafe { write_opt(async_evd_handle, evd.unwrap_or(DAT_HANDLE_NULL)) };
+        unsafe { write_opt(async_evd_handle, evd) };
         if ia_attr_mask != 0 {
             let attr = A::ia_attr(&IaAttr {
                 device: ia.device.attr(),
                 address: ia.address(),
-                transport: &ia.transport.list,
+                transport: &ia.transport_attr.list,
             });
             // SAFETY: checked for NULL.
             unsafe { ia_attr.write(attr) };
         }
         if provider_attr_mask != 0 {
             let name = format!("libdat-{}", D::NAME);
-            let attr = A::provider_attr(&name, ia.device.attr(), &ia.specific.list);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider_attr.list);
             // SAFETY: checked for NULL.
             unsafe { provider_attr.write(attr) };
         }

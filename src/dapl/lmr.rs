@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::abi::{Abi, LmrParam};
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish, write_opt,
-};
+use super::abi::Abi;
+use super::boundary::{answer_query, boundary, device_error, non_null, write_opt};
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::access;
+use super::types::{LmrParam, access};
 use crate::abi::{common::*, v2};
 use crate::device::{Access, Device, MemoryRegion, Sge};
 use crate::error::{Error, Kind, Result, Subtype, Version};
-use crate::handle::Object;
 
 /// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
 const MEM_TYPE_SO_VIRTUAL: DAT_MEM_TYPE = 3;
@@ -32,8 +29,9 @@ pub struct Lmr<D: Device> {
     access: Access,
     lmr_context: u32,
     rmr_context: u32,
-    /// The registration and what it uses; `None` when freed.
+    /// The registration and what it uses; `None` once the LMR is freed.
     registration: Mutex<Option<Registration<D>>>,
+    /// The handle of the protection zone.
     pz: DAT_PZ_HANDLE,
 }
 
@@ -44,11 +42,11 @@ struct Registration<D: Device> {
     _pz: PzUse<D>,
 }
 
-/// The use of a region by a bound RMR, ended by its drop.
+/// The use of a region by a bound RMR. Dropping it ends the use.
 pub struct LmrUse<D: Device>(Arc<Lmr<D>>);
 
 impl<D: Device> LmrUse<D> {
-    /// Begins one.
+    /// Begins a use.
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` when the region is freed.
@@ -60,7 +58,7 @@ impl<D: Device> LmrUse<D> {
         Ok(LmrUse(lmr))
     }
 
-    /// Calls `f` with the device's region, which stays registered meanwhile.
+    /// Calls `f` with the device's region, which remains registered meanwhile.
     pub fn with<R>(&self, f: impl FnOnce(&D::Mr) -> R) -> Option<R> {
         self.0.registration.lock().as_ref().map(|r| f(&r.mr))
     }
@@ -83,16 +81,13 @@ unsafe impl<D: Device> Send for Lmr<D> {}
 // SAFETY: as above.
 unsafe impl<D: Device> Sync for Lmr<D> {}
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Lmr<D> {
-    const TAG: usize = tag(HandleType::Lmr, D::INDEX);
-}
+dat_object!(Lmr, Lmr, HandleLmr);
 
-impl<D: Device> DatObject<D> for Lmr<D> {
-    const TYPE: HandleType = HandleType::Lmr;
-    const INVALID: Subtype = Subtype::HandleLmr;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Lmr<D> {
+    fn destroy(&self) {
+        let registration = self.registration.lock().take();
+        unpublish(self);
+        drop(registration);
     }
 }
 
@@ -129,8 +124,8 @@ impl<D: Device> Lmr<D> {
             _ => return Err(Error::arg(Subtype::Arg2)),
         };
         if length == 0 {
-            // The 1.2 man page has only the argument for it; programs written to 2.0 look for
-            // the code of lengths.
+            // The man page of 1.2 names only the argument; programs written to 2.0 compare with
+            // the code for lengths.
             return Err(match A::VERSION {
                 Version::V1 => Error::arg(Subtype::Arg4),
                 Version::V2 => Kind::LengthError.into(),
@@ -163,7 +158,7 @@ impl<D: Device> Lmr<D> {
             })),
         });
         publish(&lmr)?;
-        ia.remember_lmr(lmr.lmr_context, &lmr);
+        ia.add_lmr(lmr.lmr_context, lmr.handle());
         Ok(lmr)
     }
 
@@ -172,7 +167,7 @@ impl<D: Device> Lmr<D> {
         self.pz
     }
 
-    /// What the region allows.
+    /// The access that the region allows.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -193,69 +188,31 @@ impl<D: Device> Lmr<D> {
             Some(_) => {}
             None => return Err(Error::handle(Subtype::HandleLmr)),
         }
-        // Deregistration may wait for accesses that run; nobody needs the lock meanwhile.
+        // Deregistration may wait for accesses in progress; the lock is not held meanwhile.
         let registration = held.take();
         drop(held);
-        self.base.ia.forget_lmr(self.lmr_context);
+        self.base.ia.remove_lmr(self.lmr_context);
         unpublish(self);
         drop(registration);
         Ok(())
     }
-
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        let registration = self.registration.lock().take();
-        unpublish(self);
-        drop(registration);
-    }
 }
 
-/// The OUT arguments of `dat_lmr_create`; all but the handle may be NULL.
-struct Out {
-    lmr_handle: *mut DAT_LMR_HANDLE,
-    lmr_context: *mut DAT_LMR_CONTEXT,
-    rmr_context: *mut DAT_RMR_CONTEXT,
-    registered_length: *mut DAT_VLEN,
-    registered_address: *mut DAT_VADDR,
-}
-
-/// # Safety
-/// The pointers of `out` are NULL or point to memory for their values.
-unsafe fn create<A: Abi, D: Device>(
-    ia_handle: DAT_IA_HANDLE,
-    mem_type: DAT_MEM_TYPE,
-    region: DAT_REGION_DESCRIPTION,
-    length: DAT_VLEN,
-    pz_handle: DAT_PZ_HANDLE,
-    privileges: DAT_MEM_PRIV_FLAGS,
-    out: Out,
-) -> Result<()> {
-    let ia = lookup_ia::<D>(ia_handle)?;
-    let pz: Arc<Pz<D>> = lookup(pz_handle)?;
-    non_null(out.lmr_handle, Subtype::Arg7)?;
-    let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges)?;
-    // SAFETY: the caller's promise; the handle is not NULL.
-    unsafe {
-        out.lmr_handle.write(lmr.base.handle().0);
-        write_opt(out.lmr_context, lmr.lmr_context);
-        write_opt(out.rmr_context, lmr.rmr_context);
-        write_opt(out.registered_length, lmr.length);
-        write_opt(out.registered_address, lmr.address);
-    }
-    Ok(())
-}
-
-/// Refuses addresses that do not start at the virtual address, and `arg` for a type there is not.
+/// Accepts only regions that are addressed by virtual addresses.
+///
+/// # Errors
+/// `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses, `DAT_INVALID_PARAMETER` of `arg` for a
+/// type that does not exist.
 pub(super) fn check_va_type(va_type: v2::DAT_VA_TYPE, arg: Subtype) -> Result<()> {
     match va_type {
         v2::DAT_VA_TYPE_VA => Ok(()),
-        // The attribute `zb_supported` says that there are none.
+        // The attribute `zb_supported` is false.
         v2::DAT_VA_TYPE_ZB => Err(Kind::ModelNotSupported.into()),
         _ => Err(Error::arg(arg)),
     }
 }
 
-/// `dat_lmr_create` of DAT 1.2.
+/// `dat_lmr_create` of DAT 1.2, which knows virtual addresses only.
 ///
 /// # Safety
 /// The pointers are NULL or as the man page says.
@@ -272,30 +229,27 @@ pub unsafe extern "C" fn lmr_create<A: Abi, D: Device>(
     registered_length: *mut DAT_VLEN,
     registered_address: *mut DAT_VADDR,
 ) -> DAT_RETURN {
-    let out = Out {
-        lmr_handle,
-        lmr_context,
-        rmr_context,
-        registered_length,
-        registered_address,
-    };
-    boundary::<A>(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            create::<A, D>(
-                ia_handle,
-                mem_type,
-                region_description,
-                length,
-                pz_handle,
-                privileges,
-                out,
-            )
-        }
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        lmr_create_with_va_type::<A, D>(
+            ia_handle,
+            mem_type,
+            region_description,
+            length,
+            pz_handle,
+            privileges,
+            v2::DAT_VA_TYPE_VA,
+            lmr_handle,
+            lmr_context,
+            rmr_context,
+            registered_length,
+            registered_address,
+        )
+    }
 }
 
-/// `dat_lmr_create` of DAT 2.0, which says how the region is addressed.
+/// `dat_lmr_create` of DAT 2.0, which says how the region is addressed. All OUT arguments but
+/// the handle may be NULL.
 ///
 /// # Safety
 /// The pointers are NULL or as the man page says.
@@ -313,27 +267,22 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
     registered_length: *mut DAT_VLEN,
     registered_address: *mut DAT_VADDR,
 ) -> DAT_RETURN {
-    let out = Out {
-        lmr_handle,
-        lmr_context,
-        rmr_context,
-        registered_length,
-        registered_address,
-    };
     boundary::<A>(|| {
         check_va_type(va_type, Subtype::Arg7)?;
-        // SAFETY: the caller's promise.
+        let ia = lookup_ia::<D>(ia_handle)?;
+        let pz: Arc<Pz<D>> = lookup(pz_handle)?;
+        non_null(lmr_handle, Subtype::Arg7)?;
+        let region = region_description;
+        let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges)?;
+        // SAFETY: the caller's promise; the handle is not NULL.
         unsafe {
-            create::<A, D>(
-                ia_handle,
-                mem_type,
-                region_description,
-                length,
-                pz_handle,
-                privileges,
-                out,
-            )
+            lmr_handle.write(lmr.handle().0);
+            write_opt(lmr_context, lmr.lmr_context);
+            write_opt(rmr_context, lmr.rmr_context);
+            write_opt(registered_length, lmr.length);
+            write_opt(registered_address, lmr.address);
         }
+        Ok(())
     })
 }
 
@@ -348,22 +297,21 @@ pub unsafe extern "C" fn lmr_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let lmr: Arc<Lmr<D>> = lookup(lmr_handle)?;
-        check_mask(mask.into(), A::LMR_FIELDS.into(), Subtype::Arg2)?;
-        non_null(lmr_param, Subtype::Arg3)?;
-        let param = A::lmr_param(&LmrParam {
-            ia: lmr.base.ia.handle().0,
-            mem_type: lmr.mem_type,
-            region: lmr.region.0,
-            length: lmr.length,
-            pz: lmr.pz,
-            privileges: lmr.privileges,
-            lmr_context: lmr.lmr_context,
-            rmr_context: lmr.rmr_context,
-            registered_address: lmr.address,
-        });
-        // SAFETY: not NULL.
-        unsafe { lmr_param.write(param) };
-        Ok(())
+        let read = || {
+            Ok(A::lmr_param(&LmrParam {
+                ia: lmr.base.ia.handle().0,
+                mem_type: lmr.mem_type,
+                region: lmr.region.0,
+                length: lmr.length,
+                pz: lmr.pz,
+                privileges: lmr.privileges,
+                lmr_context: lmr.lmr_context,
+                rmr_context: lmr.rmr_context,
+                registered_address: lmr.address,
+            }))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), A::LMR_FIELDS.into(), lmr_param, read) }
     })
 }
 
@@ -378,7 +326,7 @@ pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE)
 /// `dat_lmr_sync_rdma_read` and `dat_lmr_sync_rdma_write`.
 ///
 /// The provider attribute `lmr_sync_req` is false: memory is coherent, and the calls only check
-/// what they are given.
+/// their arguments.
 ///
 /// # Safety
 /// `local_segments` is NULL or points to `num_segments` triplets.
@@ -402,7 +350,7 @@ pub unsafe extern "C" fn lmr_sync<A: Abi, D: Device>(
                 return Err(Error::arg(Subtype::Arg2));
             }
         }
-        // Stores of this thread become visible before whatever tells the peer to read.
+        // Stores of this thread become visible before any later message to the peer.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         Ok(())
     })

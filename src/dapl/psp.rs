@@ -1,49 +1,43 @@
 //! Public service points: `dat_psp_create`, `dat_psp_create_any`, `dat_psp_query`,
 //! `dat_psp_free`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::abi::Abi;
+use super::boundary::{answer_query, boundary, non_null};
 use super::ep::{Ep, Parts};
-use super::evd::{Evd, Stream};
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, lookup, non_null, publish, tag, unpublish,
-};
-use super::service::{Qual, ServicePoint, Upcall, listen, report, request_evd};
+use super::evd::Evd;
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
+use super::service::{Listening, Qual, Upcall, listen, report};
 use crate::abi::common::*;
-use crate::device::Device;
+use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
-use crate::handle::Object;
 
-/// A place that connection requests arrive at, until it is freed.
+/// A public service point: connection requests arrive at it until it is freed.
 #[repr(align(64))]
 pub struct Psp<D: Device> {
     base: Base<D>,
     conn_qual: u64,
+    /// The EVD for the events of requests.
     evd: Arc<Evd<D>>,
     flags: DAT_PSP_FLAGS,
-    /// `None` once freed.
-    listener: Mutex<Option<D::Listener>>,
+    /// `None` once the PSP is freed.
+    listening: Mutex<Option<Listening<D>>>,
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Psp<D> {
-    const TAG: usize = tag(HandleType::Psp, D::INDEX);
-}
+dat_object!(Psp, Psp, HandlePsp);
 
-impl<D: Device> DatObject<D> for Psp<D> {
-    const TYPE: HandleType = HandleType::Psp;
-    const INVALID: Subtype = Subtype::HandlePsp;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Psp<D> {
+    fn destroy(&self) {
+        let _ = self.free();
     }
 }
 
-impl<D: Device> ServicePoint<D> for Psp<D> {
-    fn arrive(&self, request: D::ConnRequest) {
+impl<D: Device> ListenHandler<D> for Psp<D> {
+    fn request(&self, request: D::ConnRequest) {
         let ia = &self.base.ia;
         let ep = match self.flags {
             DAT_PSP_PROVIDER_FLAG => {
@@ -55,8 +49,7 @@ impl<D: Device> ServicePoint<D> for Psp<D> {
             }
             _ => None,
         };
-        let sp = self.base.handle();
-        report(ia, &self.evd, sp, self.conn_qual, request, ep);
+        report(ia, &self.evd, self.handle(), self.conn_qual, request, ep);
     }
 }
 
@@ -70,48 +63,38 @@ impl<D: Device> Psp<D> {
         if !matches!(flags, DAT_PSP_CONSUMER_FLAG | DAT_PSP_PROVIDER_FLAG) {
             return Err(Error::arg(Subtype::Arg4));
         }
-        let evd = request_evd(ia, evd)?;
         let upcall = Upcall::new();
-        let listener = listen(ia, qual, &evd, &upcall);
-        let (listener, conn_qual) = listener.inspect_err(|_| evd.detach(Stream::Request))?;
+        let (listening, conn_qual, evd) = listen(ia, qual, evd, &upcall)?;
         let psp = Arc::new(Psp {
             base: Base::new(ia.clone()),
             conn_qual,
             evd,
             flags,
-            listener: Mutex::new(Some(listener)),
+            listening: Mutex::new(Some(listening)),
         });
         publish(&psp).inspect_err(|_| {
             psp.stop();
         })?;
-        ia.add_service_point(conn_qual, psp.base.handle());
+        let point: Weak<Self> = Arc::downgrade(&psp);
+        ia.add_service_point(conn_qual, psp.handle(), point);
         upcall.open(&psp);
         Ok(psp)
     }
 
     /// Stops listening. `false` if that has happened before.
     fn stop(&self) -> bool {
-        let Some(listener) = self.listener.lock().take() else {
-            return false;
-        };
-        drop(listener);
-        self.evd.detach(Stream::Request);
-        true
+        let listening = self.listening.lock().take();
+        listening.is_some()
     }
 
     fn free(&self) -> Result<()> {
         if !self.stop() {
             return Err(Error::handle(Subtype::HandlePsp));
         }
-        let handle = self.base.handle();
-        self.base.ia.remove_service_point(self.conn_qual, handle);
+        let ia = &self.base.ia;
+        ia.remove_service_point(self.conn_qual, self.handle());
         unpublish(self);
         Ok(())
-    }
-
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        let _ = self.free();
     }
 }
 
@@ -131,7 +114,7 @@ pub unsafe extern "C" fn psp_create<A: Abi, D: Device>(
         non_null(psp_handle, Subtype::Arg5)?;
         let psp = Psp::create(&ia, Qual::This(conn_qual), evd_handle, psp_flags)?;
         // SAFETY: not NULL.
-        unsafe { psp_handle.write(psp.base.handle().0) };
+        unsafe { psp_handle.write(psp.handle().0) };
         Ok(())
     })
 }
@@ -155,7 +138,7 @@ pub unsafe extern "C" fn psp_create_any<A: Abi, D: Device>(
         // SAFETY: neither is NULL.
         unsafe {
             conn_qual.write(psp.conn_qual);
-            psp_handle.write(psp.base.handle().0);
+            psp_handle.write(psp.handle().0);
         }
         Ok(())
     })
@@ -172,17 +155,16 @@ pub unsafe extern "C" fn psp_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let psp: Arc<Psp<D>> = lookup(psp_handle)?;
-        check_mask(mask.into(), DAT_PSP_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(psp_param, Subtype::Arg3)?;
-        let param = DAT_PSP_PARAM {
-            ia_handle: psp.base.ia.handle().0,
-            conn_qual: psp.conn_qual,
-            evd_handle: psp.evd.handle().0,
-            psp_flags: psp.flags,
+        let read = || {
+            Ok(DAT_PSP_PARAM {
+                ia_handle: psp.base.ia.handle().0,
+                conn_qual: psp.conn_qual,
+                evd_handle: psp.evd.handle().0,
+                psp_flags: psp.flags,
+            })
         };
-        // SAFETY: not NULL.
-        unsafe { psp_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_PSP_FIELD_ALL.into(), psp_param, read) }
     })
 }
 

@@ -5,41 +5,34 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::abi::Abi;
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish,
-};
+use super::boundary::{answer_query, boundary, device_error, non_null};
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
-use crate::handle::Object;
 
-/// A protection zone: what is in the same one may touch each other.
+/// A protection zone: endpoints can access only the memory of their own zone.
 #[repr(align(64))]
 pub struct Pz<D: Device> {
     base: Base<D>,
     /// The device's protection domain.
     pub pd: D::Pd,
-    /// EPs, LMRs and RMRs in it; `None` when it is freed.
+    /// Uses by endpoints, LMRs, RMRs and SRQs; `None` once the PZ is freed.
     users: Mutex<Option<usize>>,
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Pz<D> {
-    const TAG: usize = tag(HandleType::Pz, D::INDEX);
-}
+dat_object!(Pz, Pz, HandlePz);
 
-impl<D: Device> DatObject<D> for Pz<D> {
-    const TYPE: HandleType = HandleType::Pz;
-    const INVALID: Subtype = Subtype::HandlePz;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Pz<D> {
+    fn destroy(&self) {
+        *self.users.lock() = None;
+        unpublish(self);
     }
 }
 
-/// One use of a protection zone, ended by its drop.
+/// A use of a protection zone. Dropping it ends the use.
 pub struct PzUse<D: Device>(Arc<Pz<D>>);
 
 impl<D: Device> std::ops::Deref for PzUse<D> {
@@ -70,11 +63,6 @@ impl<D: Device> Pz<D> {
         }))
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
     /// The IA it belongs to.
     pub fn ia(&self) -> &Arc<Ia<D>> {
         &self.base.ia
@@ -83,7 +71,7 @@ impl<D: Device> Pz<D> {
     /// Begins a use, for an object of the same IA.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the PZ is being freed or belongs to another IA.
     pub fn enter(self: &Arc<Self>, ia: &Arc<Ia<D>>) -> Result<PzUse<D>> {
         let mut users = self.users.lock();
         match &mut *users {
@@ -107,12 +95,6 @@ impl<D: Device> Pz<D> {
         drop(users);
         unpublish(self);
         Ok(())
-    }
-
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        *self.users.lock() = None;
-        unpublish(self);
     }
 }
 
@@ -145,14 +127,13 @@ pub unsafe extern "C" fn pz_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
-        check_mask(mask.into(), DAT_PZ_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(pz_param, Subtype::Arg3)?;
-        let param = DAT_PZ_PARAM {
-            ia_handle: pz.base.ia.handle().0,
+        let read = || {
+            Ok(DAT_PZ_PARAM {
+                ia_handle: pz.base.ia.handle().0,
+            })
         };
-        // SAFETY: not NULL.
-        unsafe { pz_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_PZ_FIELD_ALL.into(), pz_param, read) }
     })
 }
 

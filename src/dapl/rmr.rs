@@ -4,27 +4,30 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::abi::{Abi, RmrParam};
-use super::ep::{Ep, REQUEST_FLAGS, post_error};
+use super::abi::Abi;
+use super::boundary::{answer_query, boundary, device_error, non_null, write_opt};
+use super::ep::Ep;
+use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, check_va_type};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish, write_opt,
-};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::{Handle, access};
+use super::types::{RmrParam, access};
+use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
 use crate::device::{Access, BindWr, Device, MemoryWindow, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{Object, pin};
+use crate::handle::{self, pin};
 
-/// A window: a range of an LMR that peers may use, under a key that changes with every bind.
+/// A memory window: a range of an LMR that peers may access, under a key that changes with every
+/// bind.
 #[repr(align(64))]
 pub struct Rmr<D: Device> {
     base: Base<D>,
+    /// The handle of the protection zone.
     pz: DAT_PZ_HANDLE,
+    /// The device's memory window.
     window: Arc<D::Mw>,
-    /// `None` once freed.
+    /// `None` once the RMR is freed.
     state: Mutex<Option<State<D>>>,
 }
 
@@ -33,7 +36,7 @@ struct State<D: Device> {
     _pz: PzUse<D>,
 }
 
-/// What the window is bound to.
+/// The range that the window is bound to.
 struct Binding<D: Device> {
     range: Sge,
     privileges: DAT_MEM_PRIV_FLAGS,
@@ -47,16 +50,11 @@ unsafe impl<D: Device> Send for Rmr<D> {}
 // SAFETY: as above.
 unsafe impl<D: Device> Sync for Rmr<D> {}
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Rmr<D> {
-    const TAG: usize = tag(HandleType::Rmr, D::INDEX);
-}
+dat_object!(Rmr, Rmr, HandleRmr);
 
-impl<D: Device> DatObject<D> for Rmr<D> {
-    const TYPE: HandleType = HandleType::Rmr;
-    const INVALID: Subtype = Subtype::HandleRmr;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Rmr<D> {
+    fn destroy(&self) {
+        let _ = self.free();
     }
 }
 
@@ -116,7 +114,7 @@ impl<D: Device> Rmr<D> {
             }
             check_privileges(access, lmr)?;
         }
-        // The section ends after the lock: only then the consumer's code may be called.
+        // The section outlives the lock, because its end may call the consumer's code.
         let guard = pin::pin();
         let mut state = self.state.lock();
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
@@ -125,7 +123,7 @@ impl<D: Device> Rmr<D> {
         let wr_flags =
             config
                 .request_flags
-                .take(bind.completion_flags, REQUEST_FLAGS, bind.flags_arg)?;
+                .check(bind.completion_flags, REQUEST_FLAGS, bind.flags_arg)?;
         ep.check_request_state()?;
         let post = |region: Option<&D::Mr>| {
             let wr = BindWr {
@@ -146,7 +144,7 @@ impl<D: Device> Rmr<D> {
                 .ok_or(Error::handle(Subtype::HandleLmr))??,
             None => post(None)?,
         };
-        // After the end of a connection the bind is flushed: the old one stays.
+        // After the end of a connection the bind is flushed, and the old binding remains.
         if ep.is_connected() {
             state.binding = lmr.map(|lmr| Binding {
                 range: bind.range,
@@ -158,11 +156,6 @@ impl<D: Device> Rmr<D> {
         Ok(rmr_context)
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
     fn free(&self) -> Result<()> {
         let state = self.state.lock().take();
         if state.is_none() || !unpublish(self) {
@@ -171,15 +164,10 @@ impl<D: Device> Rmr<D> {
         self.window.close();
         Ok(())
     }
-
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        let _ = self.free();
-    }
 }
 
-/// A window opens no more than its region does locally: reads need local read, writes local
-/// write.
+/// A window allows peers no more than its region allows locally: RDMA reads need local read,
+/// RDMA writes local write.
 fn check_privileges<D: Device>(access: Access, lmr: &Lmr<D>) -> Result<()> {
     let local = lmr.access();
     let missing = |remote, local_need| access.contains(remote) && !local.contains(local_need);
@@ -229,7 +217,8 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
         non_null(lmr_triplet, Subtype::Arg2)?;
         // SAFETY: not NULL.
         let range = A::sge(unsafe { &*lmr_triplet })?;
-        let lmr = rmr.base.ia.lmr_of(range.lkey);
+        let lmr = rmr.base.ia.lmr(range.lkey);
+        let lmr = lmr.and_then(|lmr| handle::get_shared(lmr.0));
         let new = rmr.bind(
             lmr,
             &Bind {
@@ -297,7 +286,7 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
     })
 }
 
-/// `dat_rmr_query`; what the window is bound to reads as zero while it is not.
+/// `dat_rmr_query`; the range and the context read as zero while the window is not bound.
 ///
 /// # Safety
 /// `rmr_param` is NULL or points to memory for the parameters.
@@ -308,21 +297,19 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
-        check_mask(mask.into(), A::RMR_FIELDS.into(), Subtype::Arg2)?;
-        non_null(rmr_param, Subtype::Arg3)?;
-        let state = rmr.state.lock();
-        let binding = state.as_ref().and_then(|state| state.binding.as_ref());
-        let param = A::rmr_param(&RmrParam {
-            ia: rmr.base.ia.handle().0,
-            pz: rmr.pz,
-            range: binding.map_or(Sge::NONE, |b| b.range),
-            privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
-            rmr_context: binding.map_or(0, |b| b.rmr_context),
-        });
-        drop(state);
-        // SAFETY: not NULL.
-        unsafe { rmr_param.write(param) };
-        Ok(())
+        let read = || {
+            let state = rmr.state.lock();
+            let binding = state.as_ref().and_then(|state| state.binding.as_ref());
+            Ok(A::rmr_param(&RmrParam {
+                ia: rmr.base.ia.handle().0,
+                pz: rmr.pz,
+                range: binding.map_or(Sge::NONE, |b| b.range),
+                privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
+                rmr_context: binding.map_or(0, |b| b.rmr_context),
+            }))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), A::RMR_FIELDS.into(), rmr_param, read) }
     })
 }
 

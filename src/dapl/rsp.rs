@@ -1,63 +1,56 @@
 //! Reserved service points: `dat_rsp_create`, `dat_rsp_query`, `dat_rsp_free`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use super::abi::Abi;
+use super::boundary::{answer_query, boundary, non_null};
 use super::ep::{Ep, Parts};
-use super::evd::{Evd, Stream};
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, lookup, lookup_opt, non_null, publish, tag,
-    unpublish,
-};
-use super::service::{Qual, ServicePoint, Upcall, listen, report, request_evd};
+use super::evd::Evd;
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
+use super::service::{Listening, Qual, Upcall, listen, report};
 use crate::abi::common::*;
-use crate::device::Device;
+use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
-use crate::handle::Object;
 
-/// A place that exactly one connection request arrives at, for a reserved endpoint.
+/// A reserved service point: takes exactly one connection request, for a reserved endpoint.
 #[repr(align(64))]
 pub struct Rsp<D: Device> {
     base: Base<D>,
     conn_qual: u64,
+    /// The EVD for the event of the request.
     evd: Arc<Evd<D>>,
     state: Mutex<State<D>>,
 }
 
 struct State<D: Device> {
-    /// The endpoint that waits; taken by the request. `None` also when the provider makes it.
+    /// The reserved endpoint; `None` if the provider is to make one for the request.
     ep: Option<Arc<Ep<D>>>,
-    /// A request has come.
-    spent: bool,
-    /// `None` once freed.
-    listener: Option<D::Listener>,
+    /// A request has arrived.
+    request_arrived: bool,
+    /// `None` once the RSP is freed.
+    listening: Option<Listening<D>>,
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Rsp<D> {
-    const TAG: usize = tag(HandleType::Rsp, D::INDEX);
-}
+dat_object!(Rsp, Rsp, HandleRsp);
 
-impl<D: Device> DatObject<D> for Rsp<D> {
-    const TYPE: HandleType = HandleType::Rsp;
-    const INVALID: Subtype = Subtype::HandleRsp;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Rsp<D> {
+    fn destroy(&self) {
+        let _ = self.free();
     }
 }
 
-impl<D: Device> ServicePoint<D> for Rsp<D> {
-    fn arrive(&self, request: D::ConnRequest) {
+impl<D: Device> ListenHandler<D> for Rsp<D> {
+    fn request(&self, request: D::ConnRequest) {
         let ia = &self.base.ia;
         let ep = {
             let mut state = self.state.lock();
-            if state.spent || state.listener.is_none() {
+            if state.request_arrived || state.listening.is_none() {
                 return;
             }
-            state.spent = true;
+            state.request_arrived = true;
             state.ep.clone()
         };
         let ep = match ep {
@@ -76,8 +69,14 @@ impl<D: Device> ServicePoint<D> for Rsp<D> {
             ),
         };
         let Ok(ep) = ep else { return };
-        let sp = self.base.handle();
-        report(ia, &self.evd, sp, self.conn_qual, request, Some(ep));
+        report(
+            ia,
+            &self.evd,
+            self.handle(),
+            self.conn_qual,
+            request,
+            Some(ep),
+        );
     }
 }
 
@@ -91,32 +90,24 @@ impl<D: Device> Rsp<D> {
         if let Some(ep) = &ep {
             ep.change_state(ia, DAT_EP_STATE_UNCONNECTED, DAT_EP_STATE_RESERVED)?;
         }
-        let release = |ep: &Option<Arc<Ep<D>>>| {
-            if let Some(ep) = ep {
-                let _ = ep.change_state(ia, DAT_EP_STATE_RESERVED, DAT_EP_STATE_UNCONNECTED);
-            }
-        };
-        let evd = request_evd(ia, evd).inspect_err(|_| release(&ep))?;
         let upcall = Upcall::new();
-        let listener = listen(ia, Qual::This(conn_qual), &evd, &upcall);
-        let (listener, _) = listener.inspect_err(|_| {
-            evd.detach(Stream::Request);
-            release(&ep);
-        })?;
+        let (listening, _, evd) = listen(ia, Qual::This(conn_qual), evd, &upcall)
+            .inspect_err(|_| give_back(ia, ep.as_deref()))?;
         let rsp = Arc::new(Rsp {
             base: Base::new(ia.clone()),
             conn_qual,
             evd,
             state: Mutex::new(State {
                 ep,
-                spent: false,
-                listener: Some(listener),
+                request_arrived: false,
+                listening: Some(listening),
             }),
         });
         publish(&rsp).inspect_err(|_| {
             rsp.stop();
         })?;
-        ia.add_service_point(conn_qual, rsp.base.handle());
+        let point: Weak<Self> = Arc::downgrade(&rsp);
+        ia.add_service_point(conn_qual, rsp.handle(), point);
         upcall.open(&rsp);
         Ok(rsp)
     }
@@ -126,16 +117,13 @@ impl<D: Device> Rsp<D> {
     fn stop(&self) -> bool {
         let ia = &self.base.ia;
         let mut state = self.state.lock();
-        let Some(listener) = state.listener.take() else {
+        let Some(listening) = state.listening.take() else {
             return false;
         };
         let ep = state.ep.take();
         drop(state);
-        drop(listener);
-        if let Some(ep) = ep {
-            let _ = ep.change_state(ia, DAT_EP_STATE_RESERVED, DAT_EP_STATE_UNCONNECTED);
-        }
-        self.evd.detach(Stream::Request);
+        drop(listening);
+        give_back(ia, ep.as_deref());
         true
     }
 
@@ -143,15 +131,17 @@ impl<D: Device> Rsp<D> {
         if !self.stop() {
             return Err(Error::handle(Subtype::HandleRsp));
         }
-        let handle = self.base.handle();
-        self.base.ia.remove_service_point(self.conn_qual, handle);
+        let ia = &self.base.ia;
+        ia.remove_service_point(self.conn_qual, self.handle());
         unpublish(self);
         Ok(())
     }
+}
 
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        let _ = self.free();
+/// The endpoint is no longer reserved, unless a request took it.
+fn give_back<D: Device>(ia: &Arc<Ia<D>>, ep: Option<&Ep<D>>) {
+    if let Some(ep) = ep {
+        let _ = ep.change_state(ia, DAT_EP_STATE_RESERVED, DAT_EP_STATE_UNCONNECTED);
     }
 }
 
@@ -172,7 +162,7 @@ pub unsafe extern "C" fn rsp_create<A: Abi, D: Device>(
         non_null(rsp_handle, Subtype::Arg5)?;
         let rsp = Rsp::create(&ia, conn_qual, ep, evd_handle)?;
         // SAFETY: not NULL.
-        unsafe { rsp_handle.write(rsp.base.handle().0) };
+        unsafe { rsp_handle.write(rsp.handle().0) };
         Ok(())
     })
 }
@@ -188,18 +178,17 @@ pub unsafe extern "C" fn rsp_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let rsp: Arc<Rsp<D>> = lookup(rsp_handle)?;
-        check_mask(mask.into(), DAT_RSP_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(rsp_param, Subtype::Arg3)?;
-        let ep = rsp.state.lock().ep.as_ref().map(|ep| ep.handle().0);
-        let param = DAT_RSP_PARAM {
-            ia_handle: rsp.base.ia.handle().0,
-            conn_qual: rsp.conn_qual,
-            evd_handle: rsp.evd.handle().0,
-            ep_handle: ep.unwrap_or(DAT_HANDLE_NULL),
+        let read = || {
+            let ep = rsp.state.lock().ep.as_ref().map(|ep| ep.handle().0);
+            Ok(DAT_RSP_PARAM {
+                ia_handle: rsp.base.ia.handle().0,
+                conn_qual: rsp.conn_qual,
+                evd_handle: rsp.evd.handle().0,
+                ep_handle: ep.unwrap_or(DAT_HANDLE_NULL),
+            })
         };
-        // SAFETY: not NULL.
-        unsafe { rsp_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_RSP_FIELD_ALL.into(), rsp_param, read) }
     })
 }
 

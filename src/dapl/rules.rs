@@ -1,6 +1,6 @@
-//! Whose rules hold where the man pages refuse what the libraries accept that programs were
-//! written for. dat.conf(5) has the table of what differs; what it says of `rules=pages` and of
-//! the default is decided by the methods of [`Rules`] and where they are called.
+//! Which rules hold where existing libraries accept more than the man pages, and programs rely on
+//! that. The table in dat.conf(5) lists the differences between `rules=pages` and the default; the
+//! methods of [`Rules`] and their callers implement them.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ const RULES: Key = Key {
     name: "rules",
     values: "programs|pages",
     default: "programs",
-    help: "Whether what the libraries of others accept is accepted, or the letter of the man \
-           pages holds.",
+    help: "programs: whatever existing DAT libraries accept is accepted; pages: the letter of the \
+           man pages holds.",
 };
 
-/// See the module.
+/// Whose rules hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
-    /// What existing libraries accept is accepted.
+    /// Whatever existing libraries accept is accepted.
     #[default]
     Programs,
     /// The letter of the man pages.
@@ -29,14 +29,14 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// The letter of the man pages holds.
+    /// Whether the letter of the man pages holds.
     #[inline]
     pub fn are_pages(self) -> bool {
         self == Rules::Pages
     }
 
-    /// What a region allows that was registered for `access`: to programs, local write brings
-    /// local read. No adapter tells them apart, and programs send from memory that they
+    /// The access to a region that was registered for `access`. By the rules of programs local write
+    /// includes local read: no adapter distinguishes them, and programs send from memory that they
     /// registered for local write alone.
     pub fn local_access(self, mut access: Access) -> Access {
         if self == Rules::Programs && access.contains(Access::LOCAL_WRITE) {
@@ -46,7 +46,7 @@ impl Rules {
     }
 }
 
-/// Takes our parameters out of the field; gives what is left for the device.
+/// Splits the parameters of a field into those of the provider and those of the device.
 fn split(field: &str, of_device: &[Key]) -> Result<(Rules, String), String> {
     let mut rules = Rules::default();
     let mut rest = Vec::new();
@@ -67,7 +67,7 @@ fn split(field: &str, of_device: &[Key]) -> Result<(Rules, String), String> {
 /// Opens the device of an entry of `dat.conf` with this field `ia_params`.
 ///
 /// # Errors
-/// A message for the log that says what is wrong with the parameters or the machine.
+/// A message for the log that describes the fault of the parameters or the machine.
 pub fn open<D: Device>(field: &str) -> Result<(Arc<D>, Rules), String> {
     let (rules, rest) = split(field, D::KEYS)?;
     Ok((D::open(&rest)?, rules))

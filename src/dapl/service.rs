@@ -1,27 +1,20 @@
-//! What public and reserved service points have in common: a listener, and what becomes of a
+//! What public and reserved service points have in common: a listener, and the report of a
 //! request that arrives.
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::boundary::device_error;
 use super::cr::Cr;
 use super::ep::Ep;
-use super::evd::{Evd, Stream};
+use super::evd::{Evd, EvdUse, Stream};
 use super::ia::Ia;
-use super::object::device_error;
-use super::psp::Psp;
-use super::rsp::Rsp;
 use super::types::{Event, Handle, Opaque};
+use crate::abi::common::DAT_EVD_HANDLE;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 use crate::handle;
 
-/// A service point, as its listener sees it.
-pub(super) trait ServicePoint<D: Device>: Send + Sync + 'static {
-    /// A request arrived. One that is dropped is refused as if nobody listened.
-    fn arrive(&self, request: D::ConnRequest);
-}
-
-/// The listener's way to its service point.
+/// The handler of a listener: passes requests to its service point.
 pub(super) struct Upcall<T>(OnceLock<Weak<T>>);
 
 impl<T> Upcall<T> {
@@ -29,17 +22,18 @@ impl<T> Upcall<T> {
         Arc::new(Upcall(OnceLock::new()))
     }
 
-    /// The service point has its handle: requests may come.
+    /// The service point has its handle: requests may arrive.
     pub(super) fn open(&self, point: &Arc<T>) {
         let _ = self.0.set(Arc::downgrade(point));
     }
 }
 
-impl<D: Device, T: ServicePoint<D>> ListenHandler<D> for Upcall<T> {
+impl<D: Device, T: ListenHandler<D>> ListenHandler<D> for Upcall<T> {
     fn request(&self, request: D::ConnRequest) {
-        // Before the service point has its handle, and after it is gone, nobody listens.
+        // A request that arrives before the service point has its handle, or after it is freed,
+        // is dropped, which refuses it as if there were no listener.
         if let Some(point) = self.0.get().and_then(Weak::upgrade) {
-            point.arrive(request);
+            point.request(request);
         }
     }
 }
@@ -52,40 +46,45 @@ pub(super) enum Qual {
     Any,
 }
 
-/// Begins to listen; the EVD's length is the backlog.
-pub(super) fn listen<D: Device, T: ServicePoint<D>>(
+/// A listener whose requests go to an EVD. Dropping it stops listening.
+pub(super) struct Listening<D: Device> {
+    // In this order: when the stream ends, no request arrives any more.
+    _listener: D::Listener,
+    _stream: EvdUse<D>,
+}
+
+/// Begins to listen; the EVD's length is the backlog. Gives the qualifier and the EVD too.
+///
+/// # Errors
+/// `DAT_INVALID_HANDLE` for an EVD that is of another IA or takes no requests, and those of the
+/// device.
+pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     ia: &Arc<Ia<D>>,
     qual: Qual,
-    evd: &Evd<D>,
+    evd: DAT_EVD_HANDLE,
     upcall: &Arc<Upcall<T>>,
-) -> Result<(D::Listener, u64)> {
+) -> Result<(Listening<D>, u64, Arc<Evd<D>>)> {
+    let invalid = Error::handle(Stream::Request.invalid());
+    let evd: Arc<Evd<D>> = handle::get_shared(evd).ok_or(invalid)?;
+    let stream = EvdUse::begin(ia, evd.clone(), Stream::Request)?;
     let backlog = u32::try_from(evd.qlen()).unwrap_or(u32::MAX);
     let device = &ia.device;
-    match qual {
+    let (listener, qual) = match qual {
         Qual::This(qual) => device
             .listen(qual, backlog, upcall.clone())
             .map(|listener| (listener, qual)),
         Qual::Any => device.listen_any(backlog, upcall.clone()),
     }
-    .map_err(|e| device_error(e, Subtype::ResourceDevice))
+    .map_err(|e| device_error(e, Subtype::ResourceDevice))?;
+    let listening = Listening {
+        _listener: listener,
+        _stream: stream,
+    };
+    Ok((listening, qual, evd))
 }
 
-/// The EVD that a service point is to report to, its stream begun.
-pub(super) fn request_evd<D: Device>(
-    ia: &Arc<Ia<D>>,
-    evd: crate::abi::common::DAT_EVD_HANDLE,
-) -> Result<Arc<Evd<D>>> {
-    let invalid = Error::handle(Subtype::HandleEvdCr);
-    let evd: Arc<Evd<D>> = handle::get_shared(evd).ok_or(invalid)?;
-    if !evd.is_of(ia) {
-        return Err(invalid);
-    }
-    evd.attach(Stream::Request)?;
-    Ok(evd)
-}
-
-/// Makes the CR of a request and reports it; `ep` is the endpoint the request brings. `false`
-/// if there was no room: the request is refused.
+/// Makes the CR of a request and reports it; `ep` is the endpoint of the request. If there is
+/// no room for it, the request is refused.
 pub(super) fn report<D: Device>(
     ia: &Arc<Ia<D>>,
     evd: &Evd<D>,
@@ -93,9 +92,9 @@ pub(super) fn report<D: Device>(
     conn_qual: u64,
     request: D::ConnRequest,
     ep: Option<Arc<Ep<D>>>,
-) -> bool {
+) {
     let Ok(cr) = Cr::create(ia, request, ep) else {
-        return false;
+        return;
     };
     let event = Event::Request {
         sp,
@@ -104,28 +103,7 @@ pub(super) fn report<D: Device>(
         cr: cr.handle(),
     };
     // A full queue is a full backlog.
-    let room = evd.push(event);
-    if !room {
+    if !evd.push(event) {
         cr.withdraw();
     }
-    room
-}
-
-/// Gives a request to another service point of the IA; the request comes back if there is none.
-pub(super) fn hand_over<D: Device>(
-    ia: &Ia<D>,
-    conn_qual: u64,
-    request: D::ConnRequest,
-) -> std::result::Result<(), D::ConnRequest> {
-    let Some(point) = ia.service_point(conn_qual) else {
-        return Err(request);
-    };
-    if let Some(psp) = handle::get_shared::<Psp<D>>(point.0) {
-        psp.arrive(request);
-    } else if let Some(rsp) = handle::get_shared::<Rsp<D>>(point.0) {
-        rsp.arrive(request);
-    } else {
-        return Err(request);
-    }
-    Ok(())
 }

@@ -4,37 +4,38 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::abi::Abi;
-use super::ep::{Segments, post_error};
-use super::ia::{Ia, lookup_ia};
-use super::object::{
-    Base, DatObject, HandleType, boundary, check_mask, device_error, lookup, non_null, publish,
-    tag, unpublish,
-};
+use super::boundary::{answer_query, boundary, device_error, non_null};
+use super::ia::{Child, Ia, lookup_ia};
+use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
 use super::types::Handle;
+use super::work_request::{Segments, post_error};
 use crate::abi::common::*;
 use crate::device::{
     CompletionQueue, CqHandler, Device, DeviceError, PostError, RecvWr, SharedReceiveQueue,
     SrqHandler, WrFlags,
 };
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Object, pin};
+use crate::handle::{self, pin};
 
-/// Receive buffers for any of the endpoints made with it.
+/// A shared receive queue: buffers for any of the endpoints made with it.
 #[repr(align(64))]
 pub struct Srq<D: Device> {
     base: Base<D>,
+    /// The device's queue.
     srq: Arc<D::Srq>,
-    /// For the completions of endpoints without an EVD for receives; made for the first of them.
-    unheard: OnceLock<Arc<D::Cq>>,
-    /// Held by who takes completions there.
+    /// The completion queue for receives of endpoints without an EVD for receives. It is made
+    /// for the first of them; its completions are only counted.
+    unreported: OnceLock<Arc<D::Cq>>,
+    /// Held while completions are taken from `unreported`.
     draining: Mutex<()>,
+    /// The handle of the protection zone.
     pz: DAT_PZ_HANDLE,
     max_recv_iov: DAT_COUNT,
-    /// Buffers posted whose completions have not left an EVD yet.
+    /// Buffers posted whose completions the consumer has not taken from an EVD yet.
     outstanding: AtomicI32,
     state: Mutex<State<D>>,
 }
@@ -42,7 +43,7 @@ pub struct Srq<D: Device> {
 struct State<D: Device> {
     max_recv_dtos: DAT_COUNT,
     low_watermark: DAT_COUNT,
-    /// Endpoints made with it; `None` when it is freed.
+    /// Endpoints made with the SRQ; `None` once it is freed.
     users: Option<usize>,
     pz: Option<PzUse<D>>,
 }
@@ -53,26 +54,21 @@ unsafe impl<D: Device> Send for Srq<D> {}
 // SAFETY: as above.
 unsafe impl<D: Device> Sync for Srq<D> {}
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Srq<D> {
-    const TAG: usize = tag(HandleType::Srq, D::INDEX);
-}
+dat_object!(Srq, Srq, HandleSrq);
 
-impl<D: Device> DatObject<D> for Srq<D> {
-    const TYPE: HandleType = HandleType::Srq;
-    const INVALID: Subtype = Subtype::HandleSrq;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Srq<D> {
+    fn destroy(&self) {
+        self.release(self.state.lock());
     }
 }
 
-/// The device's way to its shared receive queue.
+/// The handler of the device's queue.
 struct Upcall<D: Device>(OnceLock<Weak<Srq<D>>>);
 
 impl<D: Device> SrqHandler for Upcall<D> {
     fn limit(&self) {
         if let Some(srq) = self.0.get().and_then(Weak::upgrade) {
-            // The reason tells; no event number is its own.
+            // There is no event number for this; the reason tells it from other errors.
             srq.base.ia.async_event(
                 DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR,
                 srq.handle(),
@@ -82,14 +78,14 @@ impl<D: Device> SrqHandler for Upcall<D> {
     }
 }
 
-/// The way of the completion queue that no EVD has to the SRQ.
-struct Unheard<D: Device>(Weak<Srq<D>>);
+/// The handler of the completion queue [`Srq::unreported`].
+struct Unreported<D: Device>(Weak<Srq<D>>);
 
-impl<D: Device> CqHandler for Unheard<D> {
+impl<D: Device> CqHandler for Unreported<D> {
     fn notify(&self) {
         if let Some(srq) = self.0.upgrade() {
-            if let Some(cq) = srq.unheard.get() {
-                // What comes meanwhile is either told or taken.
+            if let Some(cq) = srq.unreported.get() {
+                // A completion that arrives meanwhile either notifies again or is taken below.
                 cq.arm();
             }
             srq.drain();
@@ -103,7 +99,7 @@ impl<D: Device> CqHandler for Unheard<D> {
     }
 }
 
-/// The use of an SRQ by an endpoint, ended by its drop.
+/// The use of an SRQ by an endpoint. Dropping it ends the use.
 pub struct SrqUse<D: Device>(Arc<Srq<D>>);
 
 impl<D: Device> SrqUse<D> {
@@ -117,7 +113,7 @@ impl<D: Device> SrqUse<D> {
         &self.0.srq
     }
 
-    /// Buffers have come back to the consumer, or are lost with their endpoint.
+    /// Counts buffers that have returned to the consumer, or are lost with their endpoint.
     pub fn retire(&self, buffers: usize) {
         self.0.retire(buffers);
     }
@@ -126,13 +122,13 @@ impl<D: Device> SrqUse<D> {
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES`.
-    pub fn prepare_unheard(&self) -> Result<()> {
-        self.0.prepare_unheard()
+    pub fn prepare_unreported(&self) -> Result<()> {
+        self.0.prepare_unreported()
     }
 
     /// That completion queue, if it is made.
-    pub fn unheard(&self) -> Option<&Arc<D::Cq>> {
-        self.0.unheard.get()
+    pub fn unreported(&self) -> Option<&Arc<D::Cq>> {
+        self.0.unreported.get()
     }
 }
 
@@ -167,7 +163,7 @@ impl<D: Device> Srq<D> {
         let srq = Arc::new(Srq {
             base: Base::new(ia.clone()),
             srq,
-            unheard: OnceLock::new(),
+            unreported: OnceLock::new(),
             draining: Mutex::new(()),
             pz: pz.handle().0,
             max_recv_iov: attr.max_recv_iov,
@@ -184,20 +180,15 @@ impl<D: Device> Srq<D> {
         Ok(srq)
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
     /// The handle of its protection zone.
     pub fn pz(&self) -> DAT_PZ_HANDLE {
         self.pz
     }
 
-    /// An endpoint of the same IA begins to use it.
+    /// An endpoint of the same IA begins to use the SRQ.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when it is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the SRQ is being freed or belongs to another IA.
     pub fn enter(self: Arc<Self>, ia: &Arc<Ia<D>>) -> Result<SrqUse<D>> {
         let mut state = self.state.lock();
         match &mut state.users {
@@ -213,14 +204,14 @@ impl<D: Device> Srq<D> {
         self.outstanding.fetch_sub(buffers, Ordering::Relaxed);
     }
 
-    fn prepare_unheard(self: &Arc<Self>) -> Result<()> {
+    fn prepare_unreported(self: &Arc<Self>) -> Result<()> {
         let state = self.state.lock();
-        if self.unheard.get().is_some() {
+        if self.unreported.get().is_some() {
             return Ok(());
         }
-        // As many completions as buffers can be there before the device gets a place back.
+        // Every buffer may complete before the first completion is taken.
         let entries = u32::try_from(state.max_recv_dtos).unwrap_or(1);
-        let handler = Arc::new(Unheard(Arc::downgrade(self)));
+        let handler = Arc::new(Unreported(Arc::downgrade(self)));
         let cq = self
             .base
             .ia
@@ -228,13 +219,15 @@ impl<D: Device> Srq<D> {
             .create_cq(entries, handler)
             .map_err(|e| device_error(e, Subtype::ResourceSrq))?;
         cq.arm();
-        let _ = self.unheard.set(cq);
+        let _ = self.unreported.set(cq);
         Ok(())
     }
 
-    /// Takes the completions that no EVD has: their buffers are the consumer's again.
+    /// Takes the completions of `unreported`: their buffers are the consumer's again.
     fn drain(&self) {
-        let Some(cq) = self.unheard.get() else { return };
+        let Some(cq) = self.unreported.get() else {
+            return;
+        };
         let _draining = self.draining.lock();
         while let Some(completion) = cq.poll() {
             self.retire(usize::from(completion.from_srq));
@@ -243,8 +236,8 @@ impl<D: Device> Srq<D> {
 
     fn post(&self, wr: &RecvWr<'_>) -> std::result::Result<(), PostError> {
         match self.srq.post_recv(wr) {
-            // It may only seem full if nobody looks at the completions.
-            Err(PostError::QueueFull) if self.unheard.get().is_some() => {
+            // The queue may be full only because the completions have not been taken.
+            Err(PostError::QueueFull) if self.unreported.get().is_some() => {
                 self.drain();
                 self.srq.post_recv(wr)
             }
@@ -262,7 +255,7 @@ impl<D: Device> Srq<D> {
         if max < self.outstanding.load(Ordering::Relaxed) || max < state.low_watermark {
             return Err(Kind::InvalidState.into());
         }
-        if let Some(cq) = self.unheard.get().filter(|cq| cq.capacity() < wanted) {
+        if let Some(cq) = self.unreported.get().filter(|cq| cq.capacity() < wanted) {
             cq.resize(wanted)
                 .map_err(|e| device_error(e, Subtype::ResourceSrq))?;
         }
@@ -288,23 +281,17 @@ impl<D: Device> Srq<D> {
     }
 
     fn free(&self) -> Result<()> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         match state.users {
             Some(0) => {}
             Some(_) => return Err(Error::state(Subtype::StateSrqInUse)),
             None => return Err(Error::handle(Subtype::HandleSrq)),
         }
-        state.users = None;
-        let pz = state.pz.take();
-        drop(state);
-        unpublish(self);
-        drop(pz);
+        self.release(state);
         Ok(())
     }
 
-    /// Takes the object down when its IA closes.
-    pub(super) fn destroy(&self) {
-        let mut state = self.state.lock();
+    fn release(&self, mut state: MutexGuard<'_, State<D>>) {
         state.users = None;
         let pz = state.pz.take();
         drop(state);
@@ -359,7 +346,7 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
             sges,
             flags: WrFlags::empty(),
         };
-        // Counted first: the buffer may come back before the post returns.
+        // Counted first, as the buffer may complete before the post returns.
         srq.outstanding.fetch_add(1, Ordering::Relaxed);
         srq.post(&wr).map_err(|e| {
             srq.outstanding.fetch_sub(1, Ordering::Relaxed);
@@ -379,25 +366,23 @@ pub unsafe extern "C" fn srq_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let srq: Arc<Srq<D>> = lookup(srq_handle)?;
-        check_mask(mask.into(), DAT_SRQ_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(srq_param, Subtype::Arg3)?;
-        let available = srq.srq.available();
-        srq.drain();
-        let state = srq.state.lock();
-        let param = DAT_SRQ_PARAM {
-            ia_handle: srq.base.ia.handle().0,
-            srq_state: A::SRQ_OPERATIONAL,
-            pz_handle: srq.pz,
-            max_recv_dtos: state.max_recv_dtos,
-            max_recv_iov: srq.max_recv_iov,
-            low_watermark: state.low_watermark,
-            available_dto_count: available.map_or(DAT_VALUE_UNKNOWN, |n| n as DAT_COUNT),
-            outstanding_dto_count: srq.outstanding.load(Ordering::Relaxed),
+        let read = || {
+            let available = srq.srq.available();
+            srq.drain();
+            let state = srq.state.lock();
+            Ok(DAT_SRQ_PARAM {
+                ia_handle: srq.base.ia.handle().0,
+                srq_state: A::SRQ_OPERATIONAL,
+                pz_handle: srq.pz,
+                max_recv_dtos: state.max_recv_dtos,
+                max_recv_iov: srq.max_recv_iov,
+                low_watermark: state.low_watermark,
+                available_dto_count: available.map_or(DAT_VALUE_UNKNOWN, |n| n as DAT_COUNT),
+                outstanding_dto_count: srq.outstanding.load(Ordering::Relaxed),
+            })
         };
-        drop(state);
-        // SAFETY: not NULL.
-        unsafe { srq_param.write(param) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_SRQ_FIELD_ALL.into(), srq_param, read) }
     })
 }
 

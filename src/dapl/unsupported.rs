@@ -1,6 +1,6 @@
-//! What DAT 2.0 has slots for and OpenFabrics' providers do not offer either. The library does
-//! not export these functions; only a libdat of another vendor that loads our provider reaches
-//! them. `DAT_MODEL_NOT_SUPPORTED` is what OpenFabrics' providers answer.
+//! Functions for which DAT 2.0 has slots, but which OpenFabrics' providers do not implement either.
+//! The library does not export them; only a libdat of another vendor that loads our provider calls
+//! them. OpenFabrics' providers return `DAT_MODEL_NOT_SUPPORTED` too.
 
 use std::ffi::c_void;
 
@@ -15,7 +15,7 @@ fn unsupported<A: Abi>() -> DAT_RETURN {
 /// `dat_csp_create`: a common service point needs a communication domain.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn csp_create<A: Abi>(
     _ia_handle: DAT_IA_HANDLE,
     _comm: *mut DAT_COMM,
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn csp_create<A: Abi>(
 /// `dat_csp_query`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn csp_query<A: Abi>(
     _csp_handle: DAT_CSP_HANDLE,
     _mask: DAT_CSP_PARAM_MASK,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn csp_query<A: Abi>(
 /// `dat_csp_free`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn csp_free<A: Abi>(_csp_handle: DAT_CSP_HANDLE) -> DAT_RETURN {
     unsupported::<A>()
 }
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn csp_free<A: Abi>(_csp_handle: DAT_CSP_HANDLE) -> DAT_RE
 /// `dat_ep_common_connect`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn ep_common_connect<A: Abi>(
     _ep_handle: DAT_EP_HANDLE,
     _remote_ia_address: DAT_IA_ADDRESS_PTR,
@@ -60,10 +60,10 @@ pub unsafe extern "C" fn ep_common_connect<A: Abi>(
     unsupported::<A>()
 }
 
-/// `dat_rmr_create_for_ep`: our windows belong to a protection zone.
+/// `dat_rmr_create_for_ep`: the windows of our devices belong to a protection zone.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn rmr_create_for_ep<A: Abi>(
     _pz_handle: DAT_PZ_HANDLE,
     _rmr_handle: *mut DAT_RMR_HANDLE,
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rmr_create_for_ep<A: Abi>(
 /// `dat_ep_post_rdma_read_to_rmr`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi>(
     _ep_handle: DAT_EP_HANDLE,
     _local_iov: *const DAT_RMR_TRIPLET,
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi>(
 /// `dat_cno_fd_create`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn cno_fd_create<A: Abi>(
     _ia_handle: DAT_IA_HANDLE,
     _fd: *mut DAT_FD,
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn cno_fd_create<A: Abi>(
 /// `dat_cno_trigger`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn cno_trigger<A: Abi>(
     _cno_handle: DAT_CNO_HANDLE,
     _evd_handle: *mut DAT_EVD_HANDLE,
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn cno_trigger<A: Abi>(
 /// The slot behind the macro `DAT_IA_HA_RELATED`: there is no high availability.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn ia_ha_related<A: Abi>(
     _ia_handle: DAT_IA_HANDLE,
     _provider: DAT_NAME_PTR,
@@ -120,10 +120,11 @@ pub unsafe extern "C" fn ia_ha_related<A: Abi>(
     unsupported::<A>()
 }
 
-/// The slot of `dat_extension_op`: we have no extensions, and `DAT_IA_ATTR` says so.
+/// The slot of `dat_extension_op`. There are no extensions, as `extension_supported` of
+/// `DAT_IA_ATTR` states.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// The arguments are not used.
 pub unsafe extern "C" fn handle_extendedop<A: Abi>(
     _handle: DAT_HANDLE,
     _extended_op: DAT_EXTENDED_OP,

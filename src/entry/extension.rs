@@ -1,8 +1,8 @@
-//! `dat_extension_op` of DAT 2.0, behind the shim that makes its arguments a list.
+//! `dat_extension_op` of DAT 2.0, called by the shim that makes a list of its arguments.
 //!
-//! Most operations go to the provider of the handle like any call. Two kinds do not need an open
-//! IA: one that asks a provider library by the name of an IA what that could do
-//! (`DAT_OPEN_EXTENSION_BASE`, which `dat_ib_open_query` has), and the one that ends this.
+//! Most operations call the provider of the handle, like any function. Two kinds do not need an open
+//! IA: one that queries a provider library by the name of an IA (`DAT_OPEN_EXTENSION_BASE`, which
+//! `dat_ib_open_query` has), and the one that ends such a query.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::transmute;
@@ -21,7 +21,7 @@ use crate::{handle, registry};
 /// `dapl_extensions` of a provider library: like `handle_extendedop_func`, for an IA name.
 type Extensions = unsafe extern "C" fn(DAT_NAME_PTR, DAT_EXTENDED_OP, *mut c_void) -> DAT_RETURN;
 
-/// The IA names of the queries that are open. Each holds its provider library.
+/// The IA names of the queries that are open. Each is a use of its provider library.
 static QUERIES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 
 /// A `va_list` of this architecture.
@@ -36,7 +36,7 @@ pub struct VaList {
 
 #[cfg(target_arch = "x86_64")]
 impl VaList {
-    /// Takes the next argument, a pointer, off the list.
+    /// Takes the next argument, a pointer, from the list.
     ///
     /// # Safety
     /// The list is valid, and its next argument is a pointer.
@@ -49,7 +49,7 @@ impl VaList {
             unsafe { self.reg_save_area.add(offset) }
         } else {
             let place = self.overflow_arg_area;
-            // SAFETY: the caller's stack goes on above an argument.
+            // SAFETY: the caller's stack continues above an argument.
             self.overflow_arg_area = unsafe { place.add(8) };
             place
         };
@@ -71,7 +71,7 @@ pub struct VaList {
 
 #[cfg(target_arch = "aarch64")]
 impl VaList {
-    /// Takes the next argument, a pointer, off the list.
+    /// Takes the next argument, a pointer, from the list.
     ///
     /// # Safety
     /// The list is valid, and its next argument is a pointer.
@@ -83,7 +83,7 @@ impl VaList {
             unsafe { self.gr_top.offset(offset) }
         } else {
             let place = self.stack;
-            // SAFETY: the caller's stack goes on above an argument.
+            // SAFETY: the caller's stack continues above an argument.
             self.stack = unsafe { place.add(8) };
             place
         };
@@ -103,7 +103,7 @@ impl VaList {
 ///
 /// # Safety
 ///
-/// As [`resolve`]; the list holds what the operation takes.
+/// As [`resolve`]; the list has the arguments of the operation.
 pub unsafe fn operation(
     handle: DAT_HANDLE,
     op: DAT_EXTENDED_OP,
@@ -125,11 +125,11 @@ pub unsafe fn operation(
     }
 }
 
-/// Hands the operation to the provider.
+/// Calls the provider for the operation.
 ///
 /// # Safety
 ///
-/// `target` is from [`resolve`]; the list holds what the operation takes.
+/// `target` is from [`resolve`]; the list has the arguments of the operation.
 unsafe fn call(
     target: Target<DAT_PROVIDER>,
     op: DAT_EXTENDED_OP,
@@ -137,17 +137,17 @@ unsafe fn call(
 ) -> Result<DAT_RETURN> {
     // SAFETY: a table of DAT 2.0, alive as long as the IA is open.
     let function = unsafe { (*target.table).handle_extendedop_func }.ok_or(EMPTY_SLOT)?;
-    // SAFETY: the arguments are those of the slot; the list is as C has it.
+    // SAFETY: the arguments are those of the slot; the list is a `va_list` of C.
     Ok(unsafe { function(target.handle, op, from_mut(arguments).cast()) })
 }
 
-/// Asks the library of an IA name, which is the first argument of the list. With success the
-/// library stays until [`close_query`].
+/// Queries the library of an IA name, which is the first argument of the list. If that succeeds the
+/// library stays loaded until [`close_query`].
 ///
 /// # Safety
 ///
-/// The list begins with a pointer that is NULL or a C string, and goes on with what the
-/// operation takes.
+/// The list begins with a pointer that is NULL or a C string, followed by the arguments of the
+/// operation.
 unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_RETURN> {
     // SAFETY: the caller's promise.
     let name = unsafe { arguments.pointer() }.cast::<c_char>();
@@ -160,8 +160,8 @@ unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_
     // SAFETY: the name is reserved for a function of this type in a provider library.
     let function = unsafe { transmute::<NonNull<c_void>, Extensions>(function) };
     let list = from_mut(arguments).cast();
-    // SAFETY: the registry keeps the library; the list is as C has it, its next argument the
-    // one behind the name.
+    // SAFETY: the registry keeps the library loaded; the list is a `va_list` of C, whose next
+    // argument is the one after the name.
     let code = unsafe { function(name.as_ptr().cast_mut(), op, list) };
     match code {
         DAT_SUCCESS => QUERIES.lock().push(name.to_owned()),
@@ -170,11 +170,11 @@ unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_
     Ok(code)
 }
 
-/// Ends a query: the handle is the pointer that the library has given out.
+/// Ends a query: the handle is the pointer that the library has returned for the query.
 ///
 /// # Safety
 ///
-/// As [`operation`]; a pointer that is no handle of ours comes from a provider library that is
+/// As [`operation`]; a pointer that is not a handle of the arena is from a provider library that is
 /// still loaded.
 unsafe fn close_query(
     handle: DAT_HANDLE,
@@ -182,7 +182,7 @@ unsafe fn close_query(
     arguments: &mut VaList,
 ) -> Result<DAT_RETURN> {
     let table = match handle::table_of(handle) {
-        // Pointers are only followed while there is a provider library that gave some out.
+        // Pointers are only dereferenced while a provider library may have returned some.
         None if registry::foreign_open() || !QUERIES.lock().is_empty() => {
             // SAFETY: the caller's promise.
             unsafe { table_at(handle) }
@@ -194,13 +194,13 @@ unsafe fn close_query(
     // SAFETY: a table of DAT 2.0; the rest is the caller's promise.
     let code = unsafe { call(Target { table, handle }, op, arguments) }?;
     if code == DAT_SUCCESS {
-        // SAFETY: the library is still there; `device_name` is NULL or a C string.
+        // SAFETY: the library is still loaded; `device_name` is NULL or a C string.
         unsafe { end_query((*table).device_name) };
     }
     Ok(code)
 }
 
-/// Lets the library of a query go, if there is one under that name.
+/// Ends the use of the library of a query, if there is a query of that name.
 ///
 /// # Safety
 ///

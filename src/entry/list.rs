@@ -1,7 +1,7 @@
 //! The functions that DAT 1.2 and DAT 2.0 have in common.
 
-/// Makes the exported functions that the registry answers, for a library that is described by
-/// `$setup`, a `registry::Setup`. The types come from the calling module.
+/// Makes the exported functions that the registry implements, for the library that `$setup`, a
+/// `registry::Setup`, describes. The types are those of the calling module.
 #[macro_export]
 macro_rules! registry_level {
     ($version:ident, $node:literal, $setup:expr) => {
@@ -67,7 +67,7 @@ macro_rules! registry_level {
                 .map(|()| DAT_SUCCESS)
             }
 
-            /// Takes back the registration of a provider table.
+            /// Removes the registration of a provider table.
             dat_registry_remove_provider(
                 provider: *const DAT_PROVIDER,
                 provider_info: *const DAT_PROVIDER_INFO,
@@ -96,7 +96,7 @@ macro_rules! registry_level {
                 .map(|()| DAT_SUCCESS)
             }
 
-            /// Turns the index of an IA into its provider's handle and back, for providers.
+            /// Translates the index of an IA to its provider's handle and back, for providers.
             dats_get_ia_handle(handle: DAT_IA_HANDLE, ia_handle_p: *mut DAT_IA_HANDLE) {
                 $crate::registry::setup($setup);
                 let other = $crate::registry::get_ia_handle(handle)?;
@@ -111,11 +111,11 @@ macro_rules! registry_level {
     };
 }
 
-/// Makes the exported functions whose parameters read the same in both versions.
+/// Makes the exported functions whose parameters have the same names in both versions.
 ///
-/// The types come from the calling module, which has `abi::v1` or `abi::v2` in scope. What is
-/// not here has other parameters in each version: `dat_cr_reject`, `dat_lmr_create` and
-/// `dat_rmr_bind`.
+/// The types are those of the calling module, which has `abi::v1` or `abi::v2` in scope. Not here
+/// are `dat_cr_reject`, `dat_lmr_create` and `dat_rmr_bind`, whose parameters differ between the
+/// versions.
 #[macro_export]
 macro_rules! dispatch_common {
     ($version:ident, $node:literal) => {

@@ -1,48 +1,46 @@
-//! The exported symbols: how they are made, and the one check they have in common.
+//! The exported symbols: the macros that make them, and the check that they have in common.
 //!
-//! An entry point is boring: it finds out whose handle it got ([`resolve`]), takes the function
-//! from that provider's table and calls it. `libdat` and `libdat2` write their symbols as lists,
-//! from which [`dispatch!`](crate::dispatch) and [`entry!`](macro@crate::entry) make the functions.
-//! Every one of them
+//! An entry point finds the provider of its handle ([`resolve`]), takes the function from that
+//! provider's table and calls it. `libdat` and `libdat2` have lists of their symbols, from which
+//! [`dispatch!`](crate::dispatch) and [`entry!`](macro@crate::entry) make the functions. Every one
+//! of them
 //!
 //! * is bound to the version node of its library (`dat_ep_create@@DAT_2.0`);
 //! * keeps `errno` as it was ([`guard`]);
-//! * turns a panic into `DAT_INTERNAL_ERROR`. Our own provider's functions see to both
-//!   themselves, since other libraries call them too: the way to them is a check and a jump;
-//! * answers `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
+//! * turns a panic into `DAT_INTERNAL_ERROR`. The functions of the built-in providers do both
+//!   themselves, since other libraries call them too; a call of them is only a check and a jump;
+//! * returns `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
-mod errno;
 pub mod extension;
 mod list;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) use errno::Errno;
-
+use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::{handle, registry};
 
-/// Where a call goes.
+/// The target of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<T> {
-    /// The provider table that the handle leads to.
+    /// The table of the provider of the handle.
     pub table: *const T,
-    /// The handle in the provider's own terms: an IA handle of a loaded provider is an index for
-    /// the consumer and a pointer for the provider.
+    /// The handle as the provider has it: an IA handle of a loaded provider is an index for the
+    /// consumer and a pointer for the provider.
     pub handle: *mut c_void,
 }
 
-/// Finds the provider of a handle, or says with `subtype` that it is no handle.
+/// Finds the provider of a handle; `DAT_INVALID_HANDLE` with `subtype` if it is not a handle.
 ///
-/// The subtype, which names the kind of handle that the function takes, also says how a handle
-/// that is none of ours is read: `HandleIa` as an index only, `Handle1` (any object) as an
-/// index or pointer, all others as a pointer. Pointers are only followed while a loaded
+/// The subtype, which names the kind of handle that the function takes, also determines how a value
+/// that is not in the arena is interpreted: `HandleIa` as an index only, `Handle1` (any object) as
+/// an index or pointer, all others as a pointer. Pointers are only dereferenced while a loaded
 /// provider has an open IA.
 ///
 /// # Safety
-/// While a loaded provider has an open IA, `handle` is NULL, one of ours (valid or not), or a
-/// handle that such a provider gave out. `T` is the provider table of the library's version.
+/// While a loaded provider has an open IA, `handle` is NULL, a handle of the arena (valid or not), or
+/// a handle from such a provider. `T` is the provider table of the library's version.
 #[inline]
 pub unsafe fn resolve<T>(handle: *mut c_void, subtype: Subtype) -> Result<Target<T>> {
     match handle::table_of(handle) {
@@ -58,7 +56,7 @@ pub unsafe fn resolve<T>(handle: *mut c_void, subtype: Subtype) -> Result<Target
     }
 }
 
-/// [`resolve`] for what is no valid handle of ours: the table and the handle.
+/// [`resolve`] for a value that is not a valid handle of the arena: the table and the handle.
 ///
 /// # Safety
 /// As [`resolve`].
@@ -77,37 +75,37 @@ unsafe fn resolve_foreign(
         _ => Some(handle),
     };
     let pointer = pointer.ok_or(none)?;
-    // SAFETY: the caller's promise, or what the provider itself gave out.
+    // SAFETY: the caller's promise, or a pointer from the provider itself.
     let table = unsafe { table_at(pointer) }.ok_or(none)?;
     Ok((table, pointer))
 }
 
-/// The provider table to which an object of a loaded provider leads.
+/// The provider table of an object of a loaded provider.
 ///
 /// # Safety
 ///
-/// `object` is NULL, one of our handles (valid or not), or points to an object whose first word
-/// is the address of a provider table.
+/// `object` is NULL, a handle of the arena (valid or not), or points to an object whose first word is
+/// the address of a provider table.
 unsafe fn table_at(object: *mut c_void) -> Option<*const c_void> {
     if !may_be_pointer(object) || handle::is_ours(object) {
         return None;
     }
-    // SAFETY: the caller's promise; of the three only the object is left.
+    // SAFETY: the caller's promise; of the three only the object remains.
     let table = unsafe { *object.cast::<*const c_void>() };
     may_be_pointer(table).then_some(table)
 }
 
-/// Whether a value can be the address of a C object with pointers in it. What cannot: NULL and
-/// small numbers (an IA index where an object is expected), and odd addresses.
+/// Whether a value can be the address of a C object that contains pointers. NULL, small numbers (an
+/// IA index where an object is expected) and unaligned addresses cannot.
 fn may_be_pointer(value: *const c_void) -> bool {
     const LOWEST_PAGE: usize = 4096;
     value.addr() >= LOWEST_PAGE && value.addr().is_multiple_of(align_of::<*const c_void>())
 }
 
-/// The answer to a call whose slot in the provider's table is empty.
+/// The error of a call whose slot in the provider's table is empty.
 pub const EMPTY_SLOT: Error = Error::new(Kind::NotImplemented, Subtype::None);
 
-/// Runs an entry point: `errno` stays as it is, a panic becomes `DAT_INTERNAL_ERROR`, an error
+/// Runs an entry point: `errno` keeps its value, a panic becomes `DAT_INTERNAL_ERROR`, an error
 /// becomes its code.
 #[inline]
 pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
@@ -124,7 +122,7 @@ pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
 
 /// Binds an exported function to the version node of its library.
 ///
-/// The directive has to be in the object file of the definition, so this stands in the module
+/// The directive has to be in the object file of the definition, so the macro is used in the module
 /// of the function.
 #[macro_export]
 macro_rules! symbol_version {
@@ -140,7 +138,7 @@ macro_rules! symbol_version {
     };
 }
 
-/// Makes exported functions that the library answers itself.
+/// Makes exported functions that the library implements itself.
 ///
 /// `entry! { V2, "DAT_2.0"; dat_name(arg: Type, ...) { body } ... }`: the body, which may use `?`,
 /// has the type `error::Result<DAT_RETURN>`.
@@ -155,8 +153,8 @@ macro_rules! entry {
         $(#[$attr])*
         ///
         /// # Safety
-        /// As the man page of the function has it: pointers are NULL or point to what their C
-        /// types say, for the time that the page says.
+        /// As documented in the man page of the function: pointers are NULL or point to values of
+        /// their C types, for the time that the page requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> DAT_RETURN {
             $crate::entry::guard($crate::error::Version::$version, || $body)
@@ -164,7 +162,7 @@ macro_rules! entry {
     )*};
 }
 
-/// Makes exported functions that go to the provider of their first argument.
+/// Makes exported functions that call the provider of their first argument.
 ///
 /// `dispatch! { V2, "DAT_2.0"; dat_name(handle: Type, ...) => HandleKind, slot_of_the_table; }`.
 /// The types, and the provider table `DAT_PROVIDER`, are those that the calling module has in
@@ -180,12 +178,13 @@ macro_rules! dispatch {
         #[doc = ::core::concat!("The C function `", ::core::stringify!($name), "`.")]
         ///
         /// # Safety
-        /// As [`resolve`]($crate::entry::resolve) for the handle; the rest as the provider wants
-        /// it, which is what the man page says.
+        /// As [`resolve`]($crate::entry::resolve) for the handle; for the other arguments as the man
+        /// page of the function documents.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
-            // What is not ours, or nothing at all. Apart, so that the way to our own provider,
-            // which keeps `errno` and its panics to itself, is a check and a jump.
+            // For values that are not valid handles of the arena. Out of line, so that a call of a
+            // built-in provider, which keeps `errno` and catches panics itself, is a check and a
+            // jump.
             #[cold]
             #[inline(never)]
             unsafe extern "C" fn other($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
@@ -197,7 +196,7 @@ macro_rules! dispatch {
                             $crate::error::Subtype::$subtype,
                         )
                     }?;
-                    // SAFETY: `resolve` gives a table of this version, which lives at least as
+                    // SAFETY: `resolve` returns a table of this version, which is valid at least as
                     // long as the IA of the handle is open.
                     let function = unsafe { (*target.table).$slot }
                         .ok_or($crate::entry::EMPTY_SLOT)?;
@@ -206,8 +205,8 @@ macro_rules! dispatch {
                 })
             }
             if let Some(table) = $crate::handle::table_of($handle) {
-                // SAFETY: one of our handles leads to a table of this version that lives as long
-                // as the process.
+                // SAFETY: the table of a handle of the arena is of this version and valid as long as
+                // the process runs.
                 if let Some(function) = unsafe { (*table.cast::<DAT_PROVIDER>()).$slot } {
                     // SAFETY: the arguments are those of the function by the type of the slot.
                     return unsafe { function($handle $(, $arg)*) };

@@ -16,7 +16,7 @@ fn errno() -> c_int {
 
 /// [`resolve`] for values that it may be given even if another test has a provider loaded.
 fn lookup(handle: *mut c_void, subtype: Subtype) -> Result<Target<u64>> {
-    // SAFETY: the values in these tests are handles of ours, or no addresses of objects, or
+    // SAFETY: the values in these tests are handles of the arena, or not addresses of objects, or
     // point to a local.
     unsafe { resolve(handle, subtype) }
 }
@@ -57,7 +57,7 @@ fn a_panic_becomes_an_internal_error() {
 }
 
 #[test]
-fn what_is_no_handle_is_refused_with_its_kind() {
+fn other_values_are_refused_with_the_kind_of_handle() {
     let mut on_stack = 0u64;
     let values = [
         null_mut(),

@@ -1,13 +1,14 @@
-//! The handle arena: handles that can be checked without trusting them.
+//! The handle arena: handles whose validity can be checked.
 //!
 //! A handle is the address of a 16-byte slot in a range of addresses that is reserved once.
-//! Slots are handed out in order and never again, so the address is its own generation: a
-//! stale handle is the address of an empty slot, for ever. A check is one test of range and
-//! alignment and one load. The first word of a slot is the provider table, because other
-//! vendors' libdat and the macros of `udat_redirection.h` follow a handle to find it.
+//! Slots are allocated in ascending order and never reused, so the address serves as its own
+//! generation number: a stale handle is the address of an empty slot for the rest of the process.
+//! A check is one test of range and alignment and one load. The first word of a slot is the
+//! provider table, because other vendors' libdat and the macros of `udat_redirection.h` follow a
+//! handle to find it.
 //!
-//! Pages whose slots have all been given out and emptied go back to the kernel; they then read
-//! as zero, which is what an empty slot reads as.
+//! Pages whose slots have all been allocated and emptied are discarded; they then read as zero,
+//! as empty slots do.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -16,7 +17,7 @@ use super::memory::{self, CHUNK, PAGE};
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{Mutex, shared_static};
 
-/// A slot. The tag in the low bits of `object` tells the type of what it points to.
+/// A slot. The tag in the low bits of `object` identifies the type of the object.
 #[repr(C, align(16))]
 pub(super) struct Slot {
     /// The provider table; null in an empty slot.
@@ -25,8 +26,8 @@ pub(super) struct Slot {
     pub object: AtomicPtr<c_void>,
 }
 
-/// Stands in the first slot of each page, which is no handle. Read as a slot it is an empty one:
-/// it has no table, and no tag where the object would be.
+/// The first slot of each page, which is never a handle. Read as a slot it is empty: it has no
+/// table, and no tag where the object would be.
 #[repr(C, align(16))]
 pub(super) struct PageHeader {
     /// Null.
@@ -35,11 +36,11 @@ pub(super) struct PageHeader {
     pub live: AtomicUsize,
 }
 
-/// Leaves the tag 0.
+/// The step of [`PageHeader::live`]. A multiple of it has the tag 0.
 const LIVE: usize = super::TAG_MASK + 1;
 
 const SLOT: usize = 16;
-// loom's atomics are larger; they lie elsewhere.
+// loom's atomics are larger; its models have a memory of their own (`memory_model.rs`).
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == SLOT && size_of::<PageHeader>() <= SLOT);
 
@@ -56,38 +57,39 @@ shared_static! {
     });
 }
 
-/// Side by side: every call looks at both.
+/// Every look-up reads both, so they share a cache line.
 struct Slots {
     /// Address of the first page, 0 before the first handle.
     base: AtomicUsize,
-    /// Slots from there on that have been handed out, page headers among them. Set after the
+    /// Number of slots from `base` on that are allocated, page headers included. Set after the
     /// slot is filled.
     used: AtomicUsize,
 }
 
 struct Growth {
+    /// Bytes from `base` on that are accessible.
     committed: usize,
     /// Offset of the next slot.
     next: usize,
 }
 
-/// Whether the handle is an address that this arena has handed out, or that of a page header.
+/// Whether the handle is the address of an allocated slot or of a page header.
 #[inline(always)]
 fn is_slot(handle: *mut c_void) -> bool {
-    // In this order: `used` is 0 until `base` is set, so nothing passes before, small numbers
-    // neither.
+    // `used` is loaded first. It is 0 until `base` is set, so that no value passes before, not even
+    // a small number.
     let used = SLOTS.used.load(Ordering::Acquire);
     let offset = handle
         .addr()
         .wrapping_sub(SLOTS.base.load(Ordering::Relaxed));
-    // The number of the slot; what lies between slots becomes a large number.
+    // The number of the slot. An address between slots becomes a large number.
     offset.rotate_right(SLOT.trailing_zeros()) < used
 }
 
-/// What `f` makes of the slot of a handle, if [`is_slot`]. May be empty.
+/// Calls `f` with the slot of a handle, if [`is_slot`]. The slot may be empty.
 #[inline(always)]
 fn with_slot<R>(handle: *mut c_void, f: impl FnOnce(&'static Slot) -> R) -> Option<R> {
-    // Not an `Option` of the slot, which would be looked at once more.
+    // The slot is not returned as an `Option`, which would be tested once more.
     if !is_slot(handle) {
         return None;
     }
@@ -97,7 +99,7 @@ fn with_slot<R>(handle: *mut c_void, f: impl FnOnce(&'static Slot) -> R) -> Opti
 }
 
 /// The object in the slot of a handle, with its tag; null if the slot is empty, `None` if the
-/// arena has not handed out the handle.
+/// handle is the address of no slot.
 #[inline(always)]
 pub(super) fn object(handle: *mut c_void) -> Option<*mut c_void> {
     with_slot(handle, |slot| slot.object.load(Ordering::Acquire))
@@ -119,7 +121,7 @@ pub(super) fn in_range(handle: *mut c_void) -> bool {
 }
 
 /// Fills a new slot and gives its address: the handle. `None` when address space or memory is
-/// used up.
+/// exhausted.
 pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_void> {
     debug_assert!(!table.is_null() && !object.is_null());
     let mut growth = GROWTH.lock();
@@ -137,7 +139,7 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     }
     growth.next += SLOT;
     let address = SLOTS.base.load(Ordering::Relaxed) + offset;
-    // SAFETY: committed, aligned, handed out to nobody else.
+    // SAFETY: committed, aligned, and allocated here only.
     let slot = unsafe { memory::slot(address) };
     page_header(address).live.fetch_add(LIVE, Ordering::Relaxed);
     slot.object.store(object, Ordering::Relaxed);
@@ -146,7 +148,7 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
-/// Empties the slot if it still holds `object`. `false` if somebody else was faster.
+/// Empties the slot if it still holds `object`. `false` if another thread was faster.
 pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
     let Some(slot) = with_slot(handle, |slot| slot) else {
         return false;
@@ -161,7 +163,7 @@ pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
     slot.table.store(null_mut(), Ordering::Release);
     let address = handle.addr();
     if page_header(address).live.fetch_sub(LIVE, Ordering::AcqRel) == LIVE {
-        give_back(address);
+        discard_page(address);
     }
     true
 }
@@ -171,17 +173,18 @@ fn page_of(address: usize) -> usize {
 }
 
 fn page_header(address: usize) -> &'static PageHeader {
-    // SAFETY: the page of a slot that was handed out.
+    // SAFETY: the page of an allocated slot.
     unsafe { memory::header(page_of(address)) }
 }
 
-/// Returns the memory of the page if all its slots were handed out and none is in use.
-fn give_back(address: usize) {
+/// Returns the memory of the page to the kernel if all its slots were allocated and none is in
+/// use.
+fn discard_page(address: usize) {
     let growth = GROWTH.lock();
     let page = page_of(address);
     let full = page + PAGE - SLOTS.base.load(Ordering::Relaxed) <= growth.next;
     if full && page_header(address).live.load(Ordering::Acquire) == 0 {
-        // SAFETY: all slots in it are empty for good, and zero says the same.
+        // SAFETY: all its slots will remain empty, and an empty slot reads as zero.
         unsafe { memory::discard(page) };
     }
 }

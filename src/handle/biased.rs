@@ -1,16 +1,16 @@
-//! A lock that costs the thread that takes it all the time two plain stores.
+//! A biased lock: it costs the thread that takes it most of the time two plain stores.
 //!
 //! Most endpoints and event dispatchers are used by one thread, and by another only when a
-//! connection begins or ends. A lock that one thread takes many times in a row becomes that
-//! thread's: it marks itself busy, without a fence, and looks whether the lock is still its own.
-//! Any other thread takes the lock away first: it says so, has the kernel run a barrier in every
-//! thread, and waits until the owner is not busy. After that the lock is an ordinary mutex, until
-//! that same thread has again taken it many times in a row; each time it is taken away that takes
-//! twice as many. It never becomes another thread's: the first may have been stopped after it saw
-//! that the lock was its own, and would then undo the mark of its successor.
+//! connection begins or ends. A thread that takes a lock many times in a row becomes its owner.
+//! The owner marks the lock busy, without a fence, and checks that it still is the owner. Any
+//! other thread revokes the ownership first: it clears the owner, has the kernel run a barrier in
+//! every thread, and waits until the lock is not busy. After that the lock is an ordinary mutex,
+//! until that same thread has again taken it many times in a row; each revocation doubles how
+//! many. No other thread ever becomes the owner: the first may have been stopped between its check
+//! and its critical section, and would then undo the busy mark of its successor.
 //!
-//! The barrier is that of [`pin`], and so are its costs: microseconds, where a mutex costs two
-//! atomic operations each time. Where there is no such barrier the lock stays a mutex.
+//! The barrier is that of [`pin`], and so is its cost: microseconds, where a mutex costs two
+//! atomic operations each time. Where there is no such barrier the lock remains a mutex.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -21,34 +21,37 @@ use super::pin::{self, Thread};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, relax};
 
-/// How many times in a row a thread takes the lock before it is its own: so many that what it
-/// costs to take it away again is made up for.
-const PATIENCE: u32 = if cfg!(loom) { 1 } else { 256 };
-const MOST_PATIENCE: u32 = 1 << 24;
+/// How many times in a row a thread takes the lock before it owns it the first time: enough to
+/// make up for the cost of a revocation.
+const FIRST_THRESHOLD: u32 = if cfg!(loom) { 1 } else { 256 };
+/// The most that revocations raise that number to.
+const MAX_THRESHOLD: u32 = 1 << 24;
 
-/// See the module.
+/// A biased lock and its value; see the module.
 pub struct Biased<T> {
-    /// The thread whose lock it is; 0 if it is nobody's. Set by that thread, and taken back by
-    /// others, under `rest`.
+    /// [`Thread::id`] of the owner; 0 if there is none. Set by that thread, and cleared by others,
+    /// while they hold `bias`.
     owner: AtomicUsize,
     /// The owner holds the lock.
     busy: AtomicBool,
-    /// The lock of all who are not the owner.
-    rest: Mutex<Bias>,
+    /// The lock of all threads but the owner.
+    bias: Mutex<Bias>,
     value: UnsafeCell<T>,
 }
 
-/// Who took the lock.
+/// Which threads have taken the lock.
 struct Bias {
+    /// The thread that took it last, as [`Thread::id`].
     last: usize,
-    /// How many times in a row.
-    run: u32,
-    patience: u32,
-    /// The thread that was the owner once, and nobody else can be; 0 if nobody was.
-    only: usize,
+    /// How many times in a row that thread took it.
+    streak: u32,
+    /// The streak from which on that thread becomes the owner.
+    threshold: u32,
+    /// The only thread that can be the owner, because it was before; 0 if none was.
+    sole_owner: usize,
 }
 
-// SAFETY: one thread at a time gets at the value.
+// SAFETY: one thread at a time accesses the value.
 unsafe impl<T: Send> Send for Biased<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Biased<T> {}
@@ -56,23 +59,23 @@ unsafe impl<T: Send> Sync for Biased<T> {}
 /// The value, while the lock is held.
 pub struct Held<'a, T> {
     lock: &'a Biased<T>,
-    /// Not as the owner.
-    rest: Option<MutexGuard<'a, Bias>>,
-    /// Whoever took it lets it go.
+    /// The mutex, unless the lock is held by the owner.
+    bias: Option<MutexGuard<'a, Bias>>,
+    /// The thread that took the lock releases it.
     _not_send: PhantomData<*const ()>,
 }
 
 impl<T> Biased<T> {
-    /// Unlocked, and nobody's.
+    /// Unlocked, without an owner.
     pub fn new(value: T) -> Self {
         Biased {
             owner: AtomicUsize::new(0),
             busy: AtomicBool::new(false),
-            rest: Mutex::new(Bias {
+            bias: Mutex::new(Bias {
                 last: 0,
-                run: 0,
-                patience: PATIENCE,
-                only: 0,
+                streak: 0,
+                threshold: FIRST_THRESHOLD,
+                sole_owner: 0,
             }),
             value: UnsafeCell::new(value),
         }
@@ -84,13 +87,13 @@ impl<T> Biased<T> {
         self.lock_as(pin::thread())
     }
 
-    /// Waits for the lock; for a caller that knows already which thread it is.
+    /// [`Biased::lock`] for a caller that has the running thread already.
     #[inline(always)]
     pub fn lock_as(&self, me: Thread) -> Held<'_, T> {
-        // Whoever is busy already would wait for itself, as with any lock.
+        // An owner that holds the lock already waits for itself below, as with any lock.
         if self.owner.load(Ordering::Relaxed) == me.id() && !self.busy.load(Ordering::Relaxed) {
             self.busy.store(true, Ordering::Relaxed);
-            // Whoever takes the lock away either sees the mark or is seen here.
+            // A thread that revokes the ownership either sees the mark, or is seen by the check.
             pin::light_barrier();
             if self.owner.load(Ordering::Relaxed) == me.id() {
                 return self.held(None);
@@ -101,23 +104,23 @@ impl<T> Biased<T> {
     }
 
     #[inline]
-    fn held<'a>(&'a self, rest: Option<MutexGuard<'a, Bias>>) -> Held<'a, T> {
+    fn held<'a>(&'a self, bias: Option<MutexGuard<'a, Bias>>) -> Held<'a, T> {
         Held {
             lock: self,
-            rest,
+            bias,
             _not_send: PhantomData,
         }
     }
 
     #[inline(never)]
     fn lock_shared(&self, me: Thread) -> Held<'_, T> {
-        let mut bias = self.rest.lock();
+        let mut bias = self.bias.lock();
         if self.owner.load(Ordering::Relaxed) != 0 {
             self.owner.store(0, Ordering::Relaxed);
             pin::heavy_barrier();
             if pin::fences_needed() {
-                // The barrier was taken from us since. What the owner did leaves its store buffer
-                // long before this is over.
+                // A system call filter forbids the barrier since. The stores of the owner leave its
+                // store buffer long before the sleep ends.
                 std::thread::sleep(Duration::from_millis(1));
             }
             let mut round = 0;
@@ -125,13 +128,13 @@ impl<T> Biased<T> {
                 relax(round);
                 round = round.saturating_add(1);
             }
-            bias.patience = (bias.patience * 2).min(MOST_PATIENCE);
+            bias.threshold = (bias.threshold * 2).min(MAX_THRESHOLD);
         }
         if bias.last != me.id() {
             bias.last = me.id();
-            bias.run = 0;
+            bias.streak = 0;
         }
-        bias.run = bias.run.saturating_add(1);
+        bias.streak = bias.streak.saturating_add(1);
         self.held(Some(bias))
     }
 }
@@ -139,20 +142,20 @@ impl<T> Biased<T> {
 impl<T> Held<'_, T> {
     #[inline(always)]
     fn release(&mut self) {
-        match self.rest.take() {
+        match self.bias.take() {
             None => self.lock.busy.store(false, Ordering::Release),
             Some(bias) => self.lock.release_shared(bias),
         }
     }
 
-    /// Lets go of the lock while `f` runs.
+    /// Releases the lock while `f` runs.
     pub fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         struct Again<'a, 'b, T>(&'a mut Held<'b, T>);
         impl<T> Drop for Again<'_, '_, T> {
             fn drop(&mut self) {
                 let mut new = self.0.lock.lock();
-                self.0.rest = new.rest.take();
-                // It goes on as the old one.
+                self.0.bias = new.bias.take();
+                // The old guard continues with the lock of the new one.
                 std::mem::forget(new);
             }
         }
@@ -165,10 +168,10 @@ impl<T> Held<'_, T> {
 impl<T> Biased<T> {
     #[inline(never)]
     fn release_shared(&self, mut bias: MutexGuard<'_, Bias>) {
-        let may = bias.only == 0 || bias.only == bias.last;
-        if bias.run >= bias.patience && may && !pin::fences_needed() {
-            bias.only = bias.last;
-            // From the next time on; the lock of the rest is still held.
+        let may = bias.sole_owner == 0 || bias.sole_owner == bias.last;
+        if bias.streak >= bias.threshold && may && !pin::fences_needed() {
+            bias.sole_owner = bias.last;
+            // Valid from the next time on; this time the mutex is held.
             self.owner.store(bias.last, Ordering::Relaxed);
         }
     }
@@ -202,7 +205,7 @@ impl<T> Drop for Held<'_, T> {
 mod tests {
     use super::*;
 
-    const OFTEN: u32 = PATIENCE + 1;
+    const OFTEN: u32 = FIRST_THRESHOLD + 1;
 
     fn owned(lock: &Biased<u64>) -> bool {
         lock.owner.load(Ordering::Relaxed) == pin::thread().id()
@@ -244,7 +247,7 @@ mod tests {
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         std::thread::scope(|s| {
             let mut held = lock.lock();
-            assert!(held.rest.is_none());
+            assert!(held.bias.is_none());
             let other = s.spawn(|| *lock.lock());
             std::thread::sleep(Duration::from_millis(20));
             *held = 7;
@@ -262,7 +265,7 @@ mod tests {
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         for first_as_owner in [true, false] {
             let mut held = lock.lock();
-            assert_eq!(held.rest.is_none(), first_as_owner);
+            assert_eq!(held.bias.is_none(), first_as_owner);
             held.unlocked(|| std::thread::scope(|s| drop(s.spawn(|| *lock.lock() += 1))));
             *held += 1;
         }

@@ -1,16 +1,16 @@
-//! The addresses of the arena: reserved once, made accessible piece by piece, never unmapped.
+//! The memory of the arena: reserved once, made accessible piece by piece, never unmapped.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use super::arena::{PageHeader, Slot};
 
-/// Slots are grouped in pages; a page is what can be given back.
+/// Bytes of a page, the unit in which memory is returned to the kernel.
 pub const PAGE: usize = 4096;
-/// Made accessible at a time; it costs memory only when touched.
+/// Bytes made accessible at a time; they use memory only when touched.
 pub const CHUNK: usize = 1 << 20;
-/// Address space to reserve, the largest that the machine grants: valgrind, memory limits and
-/// strict overcommit grant less. 1 TiB holds 68 thousand million handles.
+/// Bytes of address space to reserve; the first that the machine grants is used. Valgrind, memory
+/// limits and strict overcommit grant less than the first. 1 TiB holds 68 thousand million handles.
 const SIZES: [usize; 4] = [1 << 40, 1 << 36, 1 << 32, 1 << 28];
 
 /// Reserves address space: where it begins and how many bytes it has.
@@ -28,7 +28,7 @@ pub fn reserve() -> Option<(usize, usize)> {
             )
         };
         if base != libc::MAP_FAILED {
-            // Debuggers and core dumps have no use for it.
+            // Core dumps need not contain it.
             // SAFETY: the mapping just made.
             unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
             return Some((base.expose_provenance(), size));
@@ -42,7 +42,7 @@ pub fn reserve() -> Option<(usize, usize)> {
 /// # Safety
 /// The bytes from `start` on are part of the reservation.
 pub unsafe fn commit(start: usize) -> bool {
-    // SAFETY: inside our reservation, says the caller.
+    // SAFETY: inside the reservation, by the caller's promise.
     let result = unsafe {
         libc::mprotect(
             start as *mut c_void,
@@ -56,9 +56,10 @@ pub unsafe fn commit(start: usize) -> bool {
 /// Makes a page read as zero and returns its memory to the kernel.
 ///
 /// # Safety
-/// The page is committed, and zero is what everybody who may read it expects.
+/// The page is committed, and its readers may see zero from now on.
 pub unsafe fn discard(page: usize) {
-    // SAFETY: our own anonymous memory; nobody misses what it holds, says the caller.
+    // SAFETY: anonymous memory of the reservation, whose content may be lost by the caller's
+    // promise.
     unsafe { libc::madvise(page as *mut c_void, PAGE, libc::MADV_DONTNEED) };
 }
 
@@ -68,8 +69,8 @@ pub unsafe fn discard(page: usize) {
 /// The address is committed and a multiple of the size of a slot.
 #[inline]
 pub unsafe fn slot(address: usize) -> &'static Slot {
-    // SAFETY: mapped for ever and aligned, says the caller; `Slot` consists of atomics for which
-    // every bit pattern is valid.
+    // SAFETY: never unmapped, and aligned by the caller's promise; `Slot` consists of atomics for
+    // which every bit pattern is valid.
     unsafe { &*std::ptr::with_exposed_provenance(address) }
 }
 

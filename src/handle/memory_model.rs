@@ -1,6 +1,6 @@
-//! What stands in for `memory.rs` in the loom models: two small pages of loom's
-//! atomics at made-up addresses. Any other address ends the model, so nothing here depends on the
-//! promises that its `unsafe` functions ask for in the name of `memory.rs`.
+//! The replacement of `memory.rs` in the loom models: two small pages of loom's atomics at
+//! invented addresses. Any other address ends the model, so these functions do not depend on the
+//! promises that `unsafe` stands for in `memory.rs`.
 
 use super::arena::{PageHeader, Slot};
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

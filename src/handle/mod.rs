@@ -1,16 +1,17 @@
-//! Handles: any bit pattern may come from C; only ours is ever followed.
+//! Handles. C may pass any bit pattern as a handle; only a valid handle of this module is ever
+//! followed.
 //!
-//! [`arena`] gives addresses that can be checked, [`pin`] keeps the object of a checked handle
-//! alive while a call uses it, without a lock or a counter. Together:
+//! [`arena`] makes handles whose validity can be checked, [`pin`] keeps the object of a checked
+//! handle alive while a call uses it, without a lock or a counter. Together:
 //!
 //! ```text
 //! let guard = pin::pin();
 //! let ep: &Ep = handle::get(h, &guard).ok_or(invalid handle)?;
 //! ```
 //!
-//! A free in another thread makes the handle invalid at once and the object go away when the
-//! last call that had looked it up is over. A call that blocks takes a reference ([`share`])
-//! and ends its section.
+//! A free in another thread invalidates the handle at once; the object is dropped when the last
+//! call that had looked it up has ended. A call that blocks takes a reference ([`share`]) and
+//! ends its section.
 
 mod arena;
 mod biased;
@@ -29,7 +30,7 @@ pub use shared::Shared;
 /// Low bits of an object's address that hold its tag.
 const TAG_MASK: usize = 63;
 
-/// Something that handles can name.
+/// A type whose values handles can name.
 ///
 /// # Safety
 /// No two types have the same [`Object::TAG`], the type is aligned to 64 bytes, and references
@@ -47,32 +48,32 @@ fn tagged<T: Object>(object: *const T) -> *mut c_void {
 /// Makes a handle for an object. The arena keeps one reference until [`remove`].
 ///
 /// `table` is what the first word of the handle will point to: the provider table.
-/// `None` when the address space for handles, or memory, is used up.
+/// `None` when the address space for handles, or memory, is exhausted.
 pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_void> {
     let raw = Arc::into_raw(object);
     let handle = arena::insert(table.cast_mut(), tagged(raw));
     if handle.is_none() {
-        // SAFETY: from `into_raw` above, and the arena did not take it.
+        // SAFETY: from `into_raw` above; the arena has not taken the reference.
         drop(unsafe { Arc::from_raw(raw) });
     }
     handle
 }
 
-/// The object of a handle, if the handle is one of ours, still valid, and of this type.
+/// The object of a handle, if the handle is valid and its object of this type.
 #[inline]
 pub fn get<T: Object>(handle: *mut c_void, guard: &Guard) -> Option<&T> {
     get_or(handle, guard, ()).ok()
 }
 
-/// The same with an error of the caller's. On the fast path: the test for the error is the check
-/// of the handle itself, where that of an `Option` is one more.
+/// [`get`] with an error of the caller's. On the fast path the check of the handle is then also the
+/// test for the error, where an `Option` would need one more.
 #[inline(always)]
 pub fn get_or<T: Object, E>(handle: *mut c_void, _guard: &Guard, error: E) -> Result<&T, E> {
     match arena::object(handle) {
         Some(object) if object.addr() & TAG_MASK == T::TAG => {
             let object = object.map_addr(|a| a - T::TAG).cast::<T>();
-            // SAFETY: the tag says that `insert::<T>` put it there. `remove` defers the drop until
-            // the section of `_guard`, which began before the load, has ended.
+            // SAFETY: the tag shows that `insert::<T>` stored the object. `remove` defers the drop
+            // until the section of `_guard`, which began before the load, has ended.
             Ok(unsafe { &*object })
         }
         _ => Err(error),
@@ -81,7 +82,8 @@ pub fn get_or<T: Object, E>(handle: *mut c_void, _guard: &Guard, error: E) -> Re
 
 /// A reference that outlives the section, for calls that block or store the object.
 pub fn share<T: Object>(object: &T) -> Arc<T> {
-    // SAFETY: it points into an `Arc`, says the trait, which is alive while it is borrowed.
+    // SAFETY: by the contract of the trait the object is in an `Arc`, which is alive while it is
+    // borrowed.
     unsafe {
         Arc::increment_strong_count(object);
         Arc::from_raw(object)
@@ -94,19 +96,19 @@ pub fn get_shared<T: Object>(handle: *mut c_void) -> Option<Arc<T>> {
     get::<T>(handle, &guard).map(share)
 }
 
-/// Invalidates a handle. `false` if another thread did so before, or the handle never was one
-/// of this object; then nothing has changed. The arena's reference is dropped when no section
-/// can see the object any more.
+/// Invalidates a handle. `false` if another thread has done so before, or if the handle never was
+/// one of this object; nothing has changed then. The arena's reference is dropped when no section
+/// can access the object any more.
 pub fn remove<T: Object>(handle: *mut c_void, object: &T) -> bool {
     if !arena::remove(handle, tagged(object)) {
         return false;
     }
     struct Raw<T>(*const T);
-    // SAFETY: it stands for an `Arc<T>` of a type that is Send and Sync.
+    // SAFETY: the pointer represents an `Arc<T>` of a type that is Send and Sync.
     unsafe impl<T: Object> Send for Raw<T> {}
     impl<T> Raw<T> {
         fn release(self) {
-            // SAFETY: the reference that `insert` gave to the arena; `arena::remove` is true
+            // SAFETY: the reference that `insert` gave to the arena; `arena::remove` returns true
             // once for each.
             drop(unsafe { Arc::from_raw(self.0) });
         }
@@ -116,21 +118,15 @@ pub fn remove<T: Object>(handle: *mut c_void, object: &T) -> bool {
     true
 }
 
-/// The tag of the object of a valid handle.
-pub fn tag_of(handle: *mut c_void) -> Option<usize> {
-    let object = arena::object(handle)?;
-    Some(object.addr() & TAG_MASK).filter(|tag| *tag != 0)
-}
-
-/// The provider table of a handle, if it is one of ours and valid.
+/// The provider table of a handle, if the handle is valid.
 #[inline]
 pub fn table_of(handle: *mut c_void) -> Option<*const c_void> {
     let table = arena::table(handle)?;
     (!table.is_null()).then_some(table.cast_const())
 }
 
-/// Whether the value lies where our handles lie, valid or not. Such a value must never be
-/// taken for the pointer of another provider.
+/// Whether the value is in the address range of the handles, valid or not. Such a value must
+/// never be taken for the pointer of another provider.
 pub fn is_ours(handle: *mut c_void) -> bool {
     arena::in_range(handle)
 }

@@ -1,14 +1,14 @@
-//! Read-side sections that cost two plain stores: what a section can reach stays valid while
-//! it lasts.
+//! Read-side critical sections that cost two plain stores: objects that a section can reach remain
+//! valid until it ends.
 //!
 //! This is read-copy-update with an asymmetric barrier. A reader marks its section in a record
-//! of its own thread, without a fence; whoever takes something away first makes it unreachable,
-//! then lets the kernel run a barrier on every core the process uses (`membarrier(2)`), and
-//! waits for the sections that may still see it. Where the kernel refuses `membarrier` (seccomp,
-//! valgrind) readers pay for a full fence instead; the rest stays the same.
+//! of its own thread, without a fence. A thread that removes an object first makes it unreachable,
+//! then has the kernel run a barrier on every core the process uses (`membarrier(2)`), and waits
+//! for the sections that may still access it. Where the kernel refuses `membarrier` (seccomp,
+//! valgrind) readers execute a full fence instead; all else is the same.
 //!
-//! A lookup happens on every call of the API, a free hardly ever: that is why all the cost is
-//! on the side of the free.
+//! Every call of the API looks up a handle, few free an object: that is why the cost is on the
+//! free.
 
 mod own;
 
@@ -19,76 +19,79 @@ use std::sync::atomic::compiler_fence;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, local_static, relax, shared_static};
 
-/// One thread's mark. Records are never given back to the allocator: another thread may be
-/// reading one at any time. A finished thread's record is reused by the next new thread.
-#[repr(align(128))] // two lines: neighbours are prefetched in pairs
+/// The record of one thread. Records are never freed, as another thread may read one at any time.
+/// The record of a thread that has ended is reused by the next new thread.
+#[repr(align(128))] // two cache lines, because the processor prefetches them in pairs
 struct Record {
     /// 0 outside of a section, otherwise the epoch that was current when it began.
     active: AtomicU64,
-    /// Belongs to a living thread.
+    /// The record belongs to a running thread.
     taken: AtomicBool,
-    /// Sections nest; only the owning thread looks at this.
+    /// How many sections are nested. Accessed by the owning thread only.
     depth: Cell<u32>,
-    /// The owning thread retired something inside its section, or put something off.
+    /// The end of the section has work: `collect_at_end` is set, or `deferred` is not empty.
     busy_at_end: Cell<bool>,
-    /// It retired something.
+    /// The owning thread has retired objects inside its section.
     collect_at_end: Cell<bool>,
-    /// What it put off. Here, and not a thread-local: those with a destructor are gone while
-    /// the last destructors of a thread run.
+    /// Calls that [`outside`] has deferred to the end of the section. They are not a thread-local,
+    /// because that would be destroyed before the last destructors of the thread run.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
-// SAFETY: the cells are touched by the thread that owns the record alone; a record changes its
-// owner through `taken` (acquire/release). What is in `deferred` leaves with the section in which
-// it came, so it stays in its thread.
+// SAFETY: only the thread that owns the record accesses the cells; a record changes its owner
+// through `taken` (acquire/release). The calls in `deferred` are made at the end of the section that
+// deferred them, so they never change the thread.
 unsafe impl Sync for Record {}
 
 shared_static! {
     static READERS: Readers = Readers {
         epoch: AtomicU64::new(1),
         fence: AtomicBool::new(true),
-        left: AtomicBool::new(false),
+        garbage: AtomicBool::new(false),
     };
     /// All records ever made.
     static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
-    /// Process that owns [`RECORDS`]: in a forked child the other threads are gone, their marks
-    /// not.
+    /// Process that owns [`RECORDS`]: in a forked child the other threads do not exist, but their
+    /// records are still marked.
     static OWNER: AtomicU32 = AtomicU32::new(0);
-    /// What waits for sections to end.
+    /// Retired objects that wait for sections to end.
     static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
 }
 
-/// What the beginning of a section looks at.
+/// The state that the beginning of a section reads.
 struct Readers {
-    /// Counts the things that were taken away. It starts at 1 because 0 means "no section".
+    /// Counts the retired objects. It starts at 1 because 0 means "no section".
     epoch: AtomicU64,
-    /// They need a fence of their own: `membarrier` is not available.
+    /// Readers have to execute a fence, because `membarrier` is not available.
     fence: AtomicBool,
-    /// There is garbage. Set with that locked, by who has looked for what can be freed.
-    left: AtomicBool,
+    /// [`GARBAGE`] was not empty after the last attempt to free it. Set while that is locked.
+    garbage: AtomicBool,
 }
 
-/// How often [`collect`] looks again for sections that are about to end before it leaves what
-/// they hold back to the next one, or to [`sweep`]. Short: the caller may hold a lock that a
+/// How often [`collect`] checks whether sections have ended before it leaves the objects that they
+/// may access to the next one, or to [`sweep`]. Few, since the caller may hold a lock that a
 /// section waits for.
-const PATIENCE: u32 = if cfg!(loom) { 1 } else { 100 };
+const COLLECT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 100 };
 
+/// An object that is unreachable and not freed yet.
 struct Retired {
+    /// The epoch in which it was retired: sections that began later cannot access it.
     epoch: u64,
+    /// Frees it.
     free: Box<dyn FnOnce() + Send>,
 }
 
 local_static! {
-    /// Gives the record back at the end of the thread.
-    static GIVE_BACK: GiveBack = GiveBack(Cell::new(None));
+    /// Releases the record at the end of the thread.
+    static RETURN_RECORD: ReturnRecord = ReturnRecord(Cell::new(None));
 }
 
-struct GiveBack(Cell<Option<&'static Record>>);
+struct ReturnRecord(Cell<Option<&'static Record>>);
 
-impl Drop for GiveBack {
+impl Drop for ReturnRecord {
     fn drop(&mut self) {
         if let Some(record) = self.0.get() {
-            // Destructors that run after this one may begin a section again.
+            // Destructors that run after this one may begin a section, with a new record.
             own::set(std::ptr::null());
             record.taken.store(false, Ordering::Release);
         }
@@ -110,7 +113,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// A number that no other living thread has, and that is not 0.
+    /// A number that no other running thread has, and that is not 0.
     #[inline]
     pub fn id(self) -> usize {
         std::ptr::from_ref(self.record).addr()
@@ -133,15 +136,16 @@ pub fn thread() -> Thread {
     }
 }
 
-/// What the thread did before is seen by whoever runs [`heavy_barrier`], or the thread sees
-/// afterwards what that one did before. For those that need no fence: see [`fences_needed`].
+/// Pairs with [`heavy_barrier`] in another thread: either that thread sees the stores of this
+/// thread before the light barrier, or this thread sees the stores of that thread before the heavy
+/// one. Sufficient unless [`fences_needed`].
 #[inline]
 pub(super) fn light_barrier() {
     if cfg!(loom) {
         fence(Ordering::SeqCst);
     } else {
-        // The processor may still order a store behind later loads; the barrier that the other
-        // side asks the kernel for makes up for it.
+        // The processor may still order a store after later loads; the barrier that the kernel runs
+        // for the other thread prevents that.
         compiler_fence(Ordering::SeqCst);
     }
 }
@@ -151,21 +155,22 @@ pub(super) fn fences_needed() -> bool {
     !cfg!(loom) && READERS.fence.load(Ordering::Relaxed)
 }
 
-/// A running section. Not `Send`: it marks the thread that began it.
+/// A section. Not `Send`: the record of the thread that began it is marked.
 pub struct Guard {
     record: &'static Record,
     _not_send: PhantomData<*const ()>,
 }
 
-/// Begins a section. It may be nested; blocking inside one delays every free, so do not.
+/// Begins a section. Sections may be nested. Inside one a thread must not block, as that would
+/// delay every free.
 #[inline]
 pub fn pin() -> Guard {
     let record = thread().record;
     let depth = record.depth.get();
     record.depth.set(depth + 1);
     if depth == 0 {
-        // Acquire: who sees the epoch after a removal sees the removal. Release: who sees this
-        // section sees that the one before it has ended. Both are free on x86.
+        // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
+        // that sees this section sees the end of the one before it. Both cost nothing on x86.
         record
             .active
             .store(READERS.epoch.load(Ordering::Acquire), Ordering::Release);
@@ -237,14 +242,14 @@ fn new_record() -> &'static Record {
     };
     drop(records);
     own::set(record);
-    // Late in the life of a thread its destructors have run already; then the record simply
-    // stays taken.
-    let _ = GIVE_BACK.try_with(|owner| owner.0.set(Some(record)));
+    // While a thread ends its thread-locals may be destroyed already; the record is never reused
+    // then.
+    let _ = RETURN_RECORD.try_with(|owner| owner.0.set(Some(record)));
     record
 }
 
 fn register_membarrier() -> bool {
-    // ThreadSanitizer and loom do not know of membarrier and would report what it orders.
+    // ThreadSanitizer and loom do not model membarrier, and would report accesses that it orders.
     if cfg!(any(dat_tsan, loom)) {
         return false;
     }
@@ -252,12 +257,12 @@ fn register_membarrier() -> bool {
 }
 
 fn membarrier(command: libc::c_int) -> bool {
-    // SAFETY: the call touches no memory of ours.
+    // SAFETY: the call accesses no memory of the process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// After this every section, and whoever runs [`light_barrier`], either is seen by the caller or
-/// sees what the caller did before.
+/// After this every section, and every thread that runs [`light_barrier`], either is seen by the
+/// caller or sees the stores of the caller before.
 pub(super) fn heavy_barrier() {
     fence(Ordering::SeqCst);
     if READERS.fence.load(Ordering::Relaxed)
@@ -267,8 +272,8 @@ pub(super) fn heavy_barrier() {
     {
         return;
     }
-    // A system call filter was set up since. Readers use fences from now on; what those did who
-    // have not noticed leaves their store buffers long before the sleep is over.
+    // A system call filter was installed since. Readers use fences from now on; the stores of those
+    // that have not noticed yet leave their store buffers long before the sleep ends.
     READERS.fence.store(true, Ordering::SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(1));
 }
@@ -291,8 +296,8 @@ fn oldest_section() -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Waits until every section that was running has ended. What the caller made unreachable
-/// before is then out of use.
+/// Waits until every section that was running has ended. Objects that the caller made unreachable
+/// before are then out of use.
 ///
 /// # Panics
 /// Inside a section of the same thread, which would wait for itself.
@@ -307,8 +312,8 @@ pub fn synchronize() {
     }
 }
 
-/// Runs `free` once every section that is running now has ended: at once if none is or those
-/// that are end soon, otherwise in the next thread that retires something.
+/// Runs `free` once every section that is running now has ended: at once if there is none or all
+/// of them end soon, otherwise in the next thread that retires an object or [sweeps](sweep).
 pub fn retire(free: impl FnOnce() + Send + 'static) {
     let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
     GARBAGE.lock().push(Retired {
@@ -325,7 +330,7 @@ pub fn retire(free: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs `f` outside of any section of this thread: at once, or when the section ends. For calls
-/// into the consumer's code, which may do anything.
+/// of the consumer's code, which may block.
 pub fn outside(f: impl FnOnce() + 'static) {
     match own_section() {
         Some(record) => {
@@ -336,7 +341,7 @@ pub fn outside(f: impl FnOnce() + 'static) {
     }
 }
 
-/// What was left to the end of a section.
+/// The work deferred to the end of a section.
 #[cold]
 #[inline(never)]
 fn at_end(record: &Record) {
@@ -349,14 +354,14 @@ fn at_end(record: &Record) {
     }
 }
 
-/// Frees what no section can see any more.
+/// Frees the retired objects that no section can access any more.
 #[cold]
 fn collect() {
-    // Read before the barrier: what other threads retire after it may be in sight of sections
-    // that the barrier did not see.
+    // Read before the barrier: objects that other threads retire after it may be accessible to
+    // sections that began after the barrier.
     let limit = READERS.epoch.load(Ordering::SeqCst);
     heavy_barrier();
-    for round in 0..PATIENCE {
+    for round in 0..COLLECT_ROUNDS {
         if free_before(oldest_section().min(limit), limit) {
             return;
         }
@@ -364,18 +369,19 @@ fn collect() {
     }
 }
 
-/// Frees what was left over when it was retired, if sections of other threads have held it back
-/// and are over. For who holds no lock: the end of a call. Nobody may retire anything again.
+/// Frees retired objects that sections of other threads kept from being freed, if those have ended.
+/// Called at the end of a call, where no lock is held; without it objects would wait for the next
+/// that is retired, which may never happen.
 #[inline]
 pub fn sweep() {
-    if READERS.left.load(Ordering::Relaxed) {
-        sweep_left();
+    if READERS.garbage.load(Ordering::Relaxed) {
+        sweep_garbage();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn sweep_left() {
+fn sweep_garbage() {
     if own_section().is_some() {
         return;
     }
@@ -386,8 +392,8 @@ fn sweep_left() {
     }
 }
 
-/// Frees what was retired in epochs before `oldest`. `true` if nothing from before `limit` is
-/// left.
+/// Frees the objects retired in epochs before `oldest`. `true` if none retired before `limit`
+/// remains.
 fn free_before(oldest: u64, limit: u64) -> bool {
     let mut free = Vec::new();
     let mut done = true;
@@ -400,9 +406,11 @@ fn free_before(oldest: u64, limit: u64) -> bool {
         free.push(std::mem::replace(&mut retired.free, Box::new(|| ())));
         false
     });
-    READERS.left.store(!garbage.is_empty(), Ordering::Relaxed);
+    READERS
+        .garbage
+        .store(!garbage.is_empty(), Ordering::Relaxed);
     drop(garbage);
-    // Outside of the lock: freeing may retire again.
+    // Without the lock, as this may retire more objects.
     for f in free {
         f();
     }
@@ -410,133 +418,4 @@ fn free_before(oldest: u64, limit: u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
-
-    #[test]
-    fn retire_waits_for_the_section() {
-        let freed = Arc::new(AtomicBool::new(false));
-        let guard = pin();
-        let nested = pin();
-        let flag = freed.clone();
-        retire(move || flag.store(true, Ordering::SeqCst));
-        drop(nested);
-        assert!(!freed.load(Ordering::SeqCst));
-        drop(guard);
-        // Sections of other tests of this process may hold it back for a moment.
-        while !freed.load(Ordering::SeqCst) {
-            synchronize();
-            collect();
-        }
-    }
-
-    #[test]
-    fn what_was_left_is_freed_by_a_later_call() {
-        let freed = Arc::new(AtomicBool::new(false));
-        let (pinned, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let guard = pin();
-                pinned.wait();
-                go.wait();
-                drop(guard);
-            });
-            pinned.wait();
-            let flag = freed.clone();
-            retire(move || flag.store(true, Ordering::SeqCst));
-            sweep();
-            assert!(!freed.load(Ordering::SeqCst));
-            go.wait();
-        });
-        // As above.
-        while !freed.load(Ordering::SeqCst) {
-            sweep();
-        }
-    }
-
-    #[test]
-    fn outside_waits_for_the_end_of_the_section() {
-        let ran = std::rc::Rc::new(Cell::new(0));
-        let again = ran.clone();
-        outside(move || again.set(again.get() + 1));
-        assert_eq!(ran.get(), 1);
-        let guard = pin();
-        let again = ran.clone();
-        outside(move || {
-            synchronize();
-            again.set(again.get() + 1);
-        });
-        assert_eq!(ran.get(), 1);
-        drop(guard);
-        assert_eq!(ran.get(), 2);
-    }
-
-    #[test]
-    fn synchronize_waits_for_other_threads() {
-        let inside = Arc::new(AtomicBool::new(false));
-        let leave = Arc::new(AtomicBool::new(false));
-        let left = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let (inside, leave, left) = (inside.clone(), leave.clone(), left.clone());
-            std::thread::spawn(move || {
-                let guard = pin();
-                inside.store(true, Ordering::SeqCst);
-                while !leave.load(Ordering::SeqCst) {
-                    std::thread::yield_now();
-                }
-                left.store(true, Ordering::SeqCst);
-                drop(guard);
-            })
-        };
-        while !inside.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-        let waiter = std::thread::spawn(move || {
-            synchronize();
-            assert!(left.load(Ordering::SeqCst));
-        });
-        leave.store(true, Ordering::SeqCst);
-        waiter.join().unwrap();
-        thread.join().unwrap();
-    }
-
-    /// Readers follow a pointer that a writer replaces all the time: none may see a freed value.
-    #[test]
-    fn readers_never_see_freed_memory() {
-        const LIVE: usize = 0x600d;
-        let current = Arc::new(AtomicPtr::new(Box::into_raw(Box::new(AtomicUsize::new(
-            LIVE,
-        )))));
-        let stop = Arc::new(AtomicBool::new(false));
-        let readers: Vec<_> = (0..3)
-            .map(|_| {
-                let (current, stop) = (current.clone(), stop.clone());
-                std::thread::spawn(move || {
-                    while !stop.load(Ordering::Relaxed) {
-                        let _guard = pin();
-                        // SAFETY: reachable inside a section, so not freed yet.
-                        let value = unsafe { &*current.load(Ordering::Acquire) };
-                        assert_eq!(value.load(Ordering::Relaxed), LIVE);
-                    }
-                })
-            })
-            .collect();
-        for _ in 0..2000 {
-            let new = Box::into_raw(Box::new(AtomicUsize::new(LIVE)));
-            let old = current.swap(new, Ordering::AcqRel) as usize;
-            retire(move || {
-                // SAFETY: made by `Box::into_raw`, unreachable, and no section sees it.
-                let old = unsafe { Box::from_raw(old as *mut AtomicUsize) };
-                old.store(0, Ordering::Relaxed);
-            });
-        }
-        stop.store(true, Ordering::Relaxed);
-        for r in readers {
-            r.join().unwrap();
-        }
-        // SAFETY: the last value, no reader is left.
-        drop(unsafe { Box::from_raw(current.load(Ordering::Relaxed)) });
-    }
-}
+mod tests;

@@ -12,22 +12,22 @@ pub struct Shared<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Holds nothing.
+    /// Without a value.
     pub fn empty() -> Self {
         Shared {
             current: AtomicPtr::new(null_mut()),
         }
     }
 
-    /// What is held now; valid for the section, even when it is replaced meanwhile.
+    /// The current value; valid for the section, even if it is replaced meanwhile.
     #[inline]
     pub fn get<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
-        // SAFETY: null or from `Arc::into_raw`; `set` defers the drop until the section ends;
-        // so does our own drop.
+        // SAFETY: null or from `Arc::into_raw`; `set` and `drop` defer the drop of the value until
+        // the section ends.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// What is held now, as a reference of the caller's own.
+    /// The current value, as a reference of the caller's own.
     pub fn get_shared(&self) -> Option<Arc<T>> {
         let guard = pin::pin();
         self.get(&guard).map(|t| {
@@ -39,12 +39,12 @@ impl<T: Send + Sync + 'static> Shared<T> {
         })
     }
 
-    /// Replaces what is held; the old reference is dropped when no section sees it any more.
+    /// Replaces the value; the old reference is dropped when no section can access it any more.
     pub fn set(&self, new: Option<Arc<T>>) {
         let new = new.map_or(null_mut(), |t| Arc::into_raw(t).cast_mut());
         let old = self.current.swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: from `Arc::into_raw`, and taken out of the cell just now.
+            // SAFETY: from `Arc::into_raw`, and just removed from the cell.
             let old = unsafe { Arc::from_raw(old) };
             pin::retire(move || drop(old));
         }
@@ -53,7 +53,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
 
 impl<T: Send + Sync + 'static> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Not at once: what `get` gave out is valid for the section, not for the cell's life.
+        // Deferred: a reference from `get` is valid for the section, not only for the cell's life.
         self.set(None);
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_got_outlives_the_cell() {
+    fn a_borrowed_value_outlives_the_cell() {
         let cell = Shared::empty();
         let held = Arc::new(1);
         cell.set(Some(held.clone()));

@@ -1,13 +1,13 @@
-//! Where the static registry's entries come from: a `dat.conf`, or the built-in table.
+//! The source of the static registry's entries: a `dat.conf`, or the built-in table.
 //!
-//! * `DAT_OVERRIDE` names the only file. If it cannot be read the registry is empty: a program
-//!   that was told where to look must not find something else.
-//! * Otherwise the first default file that can be read. If no entry of it is for our soft
-//!   provider, that provider's IAs are appended: programs that walk the list of a file written
-//!   for hardware that this machine lacks still find one that opens.
-//! * Otherwise the built-in table: the IAs that every built-in provider discovers.
+//! * `DAT_OVERRIDE` names the only file. If it cannot be read the registry is empty, as entries of
+//!   another file would not be the ones that the user selected.
+//! * Otherwise the first default file that can be read is used. If no entry of it is for the
+//!   built-in soft provider, that provider's IAs are appended. Programs that try all entries of a
+//!   file written for hardware that this machine lacks then find one that opens.
+//! * Otherwise the built-in table is used: the IAs that the built-in providers discover.
 //!
-//! Every faulty line is named once on standard error and skipped.
+//! Every faulty line is reported once on standard error and skipped.
 
 use std::ffi::{CString, OsStr};
 use std::fmt;
@@ -29,13 +29,13 @@ pub const OVERRIDE: &str = "DAT_OVERRIDE";
 const BUILTIN_PREFIX: &[u8] = b"builtin:";
 /// The provider that works on every machine.
 const SOFT: &str = "soft";
-/// Most of a file that is read, in bytes; sites have some hundred entries of 100 bytes.
+/// The most bytes of a file that are read; sites have some hundred entries of 100 bytes.
 const FILE_MAX: u64 = 1 << 20;
-/// Most faults of one file that are named.
+/// The most faults of one file that are reported.
 const FAULTS_MAX: usize = 100;
 
-/// The default files of a version, in the order in which they are tried: where illumos, Red Hat
-/// and OpenFabrics have them.
+/// The default files of a version, in the order in which they are tried: those of illumos, Red Hat
+/// and OpenFabrics.
 pub fn default_files(version: Version) -> &'static [&'static str] {
     match version {
         Version::V1 => &[
@@ -47,8 +47,7 @@ pub fn default_files(version: Version) -> &'static [&'static str] {
     }
 }
 
-/// The version of the API that a build of ours speaks, and the only one under which its own
-/// providers answer.
+/// The version of the API of a library, which is the only one that its built-in providers support.
 pub fn api_version(version: Version) -> (u32, u32) {
     match version {
         Version::V1 => (1, 2),
@@ -56,10 +55,10 @@ pub fn api_version(version: Version) -> (u32, u32) {
     }
 }
 
-/// What serves an entry.
+/// The provider of an entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A provider of ours, by name.
+    /// A built-in provider, by name.
     Builtin(String),
     /// A provider library, for `dlopen`.
     Library(CString),
@@ -73,9 +72,9 @@ impl Target {
         }
     }
 
-    /// Whether the target may answer for the other value of thread safety too: our providers
-    /// do, and they stand in for OpenFabrics' libraries.
-    pub fn may_be_ours(&self) -> bool {
+    /// Whether a built-in provider may serve the entry. Those serve both values of thread safety,
+    /// and replace OpenFabrics' libraries where these are not installed.
+    pub fn may_be_builtin(&self) -> bool {
         match self {
             Target::Builtin(_) => true,
             Target::Library(library) => load::is_openfabrics(library),
@@ -92,12 +91,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// Where an entry stands.
+/// The place where an entry was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// In a file, at a line counted from 1.
+    /// A file and the number of a line, from 1.
     File(Arc<str>, usize),
-    /// In no file: the built-in table.
+    /// The built-in table.
     Builtin,
 }
 
@@ -113,13 +112,13 @@ impl fmt::Display for Origin {
 /// An entry of the static registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What finds it.
+    /// The key by which a program opens it.
     pub key: Key,
-    /// What serves it.
+    /// The provider.
     pub target: Target,
-    /// What the provider's init function gets.
+    /// The parameters for the provider's init function.
     pub ia_params: CString,
-    /// Where it stands.
+    /// The place where the entry was found.
     pub origin: Origin,
 }
 
@@ -139,7 +138,7 @@ impl Entry {
     }
 }
 
-/// The entries of the registry in force, in their order.
+/// The entries of the registry, in their order.
 ///
 /// `override_file` is the value of `DAT_OVERRIDE`, if it is set; `default_files` are tried in
 /// order if it is not.
@@ -216,8 +215,8 @@ fn file_entries(path: &Path, text: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// Appends the IAs of our soft provider, unless an entry that this version can open is for it
-/// or has the name.
+/// Appends the IAs of the soft provider, unless an entry that this version can open is for that
+/// provider or has the name of the IA.
 fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) {
     let Some(soft) = setup.builtins.iter().find(|builtin| builtin.name == SOFT) else {
         return;
@@ -238,7 +237,7 @@ fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) {
     entries.append(&mut more);
 }
 
-/// What a built-in provider offers on this machine.
+/// The IAs that a built-in provider offers on this machine, as entries.
 fn discovered(setup: &Setup, builtin: &Builtin) -> Vec<Entry> {
     let (major, minor) = api_version(setup.version);
     (builtin.discover)()
@@ -259,20 +258,19 @@ fn discovered(setup: &Setup, builtin: &Builtin) -> Vec<Entry> {
         .collect()
 }
 
-/// Opens a file that can be read without waiting for anybody.
+/// Opens a file whose reads do not block.
 fn open(path: &Path) -> io::Result<File> {
-    // Before it is opened: that alone wakes a writer of a FIFO, and does things to devices.
+    // Before the open, which would wake a writer of a FIFO, and has side effects on devices.
     check_kind(&fs::metadata(path)?)?;
-    // The kernel also has regular files that keep their reader waiting, such as /proc/kmsg.
+    // The kernel also has regular files that block, such as /proc/kmsg.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = File::options().read(true).custom_flags(flags).open(path)?;
-    // The name may have got to another file meanwhile.
+    // The name may refer to another file by now.
     check_kind(&file.metadata()?)?;
     Ok(file)
 }
 
-/// Refuses everything but regular files and `/dev/null`, by which users say that they want no
-/// entries.
+/// Refuses everything but regular files and `/dev/null`, which users name to have no entries.
 fn check_kind(metadata: &fs::Metadata) -> io::Result<()> {
     let kind = metadata.file_type();
     if kind.is_file() || kind.is_char_device() && metadata.rdev() == libc::makedev(1, 3) {
@@ -292,7 +290,7 @@ fn check_kind(metadata: &fs::Metadata) -> io::Result<()> {
     )))
 }
 
-/// The content of a file, as far as [`FILE_MAX`].
+/// The content of a file, up to [`FILE_MAX`].
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut file = open(path)?.take(FILE_MAX);
@@ -302,7 +300,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
             "{}: larger than {FILE_MAX} bytes; the rest is ignored",
             path.display()
         );
-        // The last line is cut somewhere.
+        // The last line is incomplete.
         let end = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
         text.truncate(end);
     }

@@ -1,4 +1,4 @@
-//! Which file is read, and what is made of it.
+//! Which file is read, and the entries that result.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::fake::setup;
 use super::*;
 
-/// A directory that goes away at the end of its test.
+/// A directory that is removed at the end of its test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -88,9 +88,9 @@ fn a_file_without_a_soft_entry_gets_one_at_its_end() {
     let ib0 = "`ib0' u2.0 nonthreadsafe libdaplofa.so.2 1";
     let file = dir.file("a", HARDWARE);
     assert_eq!(defaults(Version::V2, &[file]), [ib0, BUILTIN_2_0]);
-    // An empty file is a file too.
+    // An empty file counts as a file.
     assert_eq!(defaults(Version::V2, &[dir.file("b", "")]), [BUILTIN_2_0]);
-    // A soft entry of the other version is of no use here.
+    // A soft entry of the other version cannot be opened here.
     let other = "soft u1.2 threadsafe default builtin:soft d.1.2 \"\" \"\"\n";
     let file = dir.file("c", format!("{HARDWARE}{other}"));
     assert_eq!(
@@ -98,7 +98,7 @@ fn a_file_without_a_soft_entry_gets_one_at_its_end() {
         [ib0, "`soft' u1.2 threadsafe builtin:soft 2", BUILTIN_2_0]
     );
     assert_eq!(defaults(Version::V1, &[file]).len(), 2);
-    // A name that is taken stays with its entry.
+    // An entry keeps its name.
     let taken = HARDWARE.replace("ib0 u", "soft u");
     let file = dir.file("d", taken);
     assert_eq!(
@@ -120,7 +120,7 @@ fn the_override_is_strict() {
     }
 }
 
-/// What is read of a file, by another thread: this one waits no longer than any read takes.
+/// Reads a file in another thread, and waits for it with a limit that no read reaches.
 fn read_in_time(path: &Path) -> io::Result<Vec<u8>> {
     let (result, arrives) = std::sync::mpsc::channel();
     let path = path.to_owned();
@@ -154,13 +154,13 @@ fn only_regular_files_are_read() {
         assert_eq!(error.to_string(), what, "{path:?}");
         let setup = setup(Version::V2);
         assert_eq!(entries(&setup, Some(path.as_os_str()), &[""]), []);
-        // Of the default files it is as good as absent, but said.
+        // A default file is skipped like an absent one, but reported.
         let good = dir.file("good", HARDWARE);
         assert_eq!(defaults(Version::V2, &[path.clone(), good]).len(), 2);
     }
 }
 
-/// How users say that they want no entries.
+/// Users name it to have no entries.
 #[test]
 fn the_null_device_is_an_empty_file() {
     let null = Path::new("/dev/null");

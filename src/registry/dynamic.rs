@@ -1,5 +1,5 @@
-//! The dynamic registry: the providers that are there now, registered by their own init
-//! functions or by the program, with a count of the IAs open on each.
+//! The dynamic registry: the providers that are registered now, by their own init functions or by
+//! the program, with the number of IAs open on each.
 
 use std::collections::HashMap;
 
@@ -10,18 +10,19 @@ use super::table::Table;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::log_sink::DYNAMIC_REGISTRY;
 
-/// "The name is not registered", the only way in which a look-up ever fails.
+/// The only error of a look-up: the name is not registered.
 pub(super) const NOT_REGISTERED: Error =
     Error::new(Kind::ProviderNotFound, Subtype::NameNotRegistered);
 
 /// A registration.
 struct Registration {
     table: Table,
+    /// How many IAs are open on it.
     open: usize,
 }
 
-/// The registry, behind a lock of its own: provider init functions, which run under the lock of
-/// the static registry, register here.
+/// The registry, with a lock of its own, since provider init functions register here while the lock
+/// of the static registry is held.
 #[derive(Default)]
 pub struct Dynamic {
     registrations: Mutex<HashMap<Key, Registration>>,
@@ -80,7 +81,7 @@ impl Dynamic {
         Ok(registration.table)
     }
 
-    /// Takes back an [`acquire`](Dynamic::acquire).
+    /// Ends a use that [`acquire`](Dynamic::acquire) has counted.
     pub fn release(&self, key: &Key) {
         if let Some(registration) = self.registrations.lock().get_mut(key) {
             registration.open = registration.open.saturating_sub(1);
@@ -88,8 +89,8 @@ impl Dynamic {
         }
     }
 
-    /// Removes a registration that its provider has left behind, if it is still that table.
-    pub fn forget(&self, key: &Key, table: Table) {
+    /// Removes a registration that its provider has not removed, if it still is for that table.
+    pub fn remove_stale(&self, key: &Key, table: Table) {
         let mut registrations = self.registrations.lock();
         if registrations.get(key).is_some_and(|r| r.table == table) {
             registrations.remove(key);
@@ -142,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn forget_spares_the_table_of_another() {
+    fn remove_stale_spares_the_table_of_another() {
         let dynamic = Dynamic::default();
         dynamic.add(key(0, false), table(8)).unwrap();
-        dynamic.forget(&key(0, false), table(16));
+        dynamic.remove_stale(&key(0, false), table(16));
         assert!(dynamic.get(&key(0, false)).is_some());
-        dynamic.forget(&key(0, false), table(8));
+        dynamic.remove_stale(&key(0, false), table(8));
         assert!(dynamic.get(&key(0, false)).is_none());
     }
 }

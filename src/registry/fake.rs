@@ -1,7 +1,7 @@
 //! A scripted provider for the tests of the registry.
 //!
-//! Its init function learns its registry from a thread-local pointer, since C gives it none; so
-//! every test has a registry of its own.
+//! Its init function gets its registry from a thread-local pointer, as C passes none; so every test
+//! has a registry of its own.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -18,7 +18,7 @@ use crate::abi::common::{
 use crate::abi::v2;
 use crate::error::{Error, Version};
 
-/// What a provider of these tests was asked, and how it is to answer.
+/// The calls of a provider of these tests, and the results that it is to return.
 #[derive(Default)]
 pub struct Script {
     pub registry: Cell<*const Registry>,
@@ -30,12 +30,12 @@ pub struct Script {
     pub close_result: Cell<DAT_RETURN>,
     /// The IA handle that the next open gives.
     pub handle: Cell<usize>,
-    /// What 2.0 attributes say of extensions.
+    /// `extension_supported` of the 2.0 attributes.
     pub extension: Cell<u32>,
     /// The init function does not register.
-    pub lazy: Cell<bool>,
+    pub skip_add: Cell<bool>,
     /// The fini function does not remove.
-    pub sloppy: Cell<bool>,
+    pub skip_remove: Cell<bool>,
     /// The init function calls back into the static registry.
     pub reenter: Cell<Option<Error>>,
 }
@@ -48,7 +48,7 @@ fn note(call: impl Into<String>) {
     SCRIPT.with(|script| script.calls.borrow_mut().push(call.into()));
 }
 
-/// The calls since the last look.
+/// The calls since the last call of this function.
 pub fn calls() -> Vec<String> {
     SCRIPT.with(|script| script.calls.take())
 }
@@ -121,7 +121,7 @@ unsafe extern "C" fn init(info: *const DAT_PROVIDER_INFO, params: *const c_char)
         if let Err(error) = registry.statics.open(&key, &registry.dynamic) {
             script.reenter.set(Some(error));
         }
-        if !script.lazy.get() {
+        if !script.skip_add.get() {
             // SAFETY: the table is leaked; the key is as given.
             let _ = unsafe { registry.add_provider(table(), info) };
         }
@@ -132,7 +132,7 @@ unsafe extern "C" fn fini(info: *const DAT_PROVIDER_INFO) {
     // SAFETY: the registry passes a key.
     note(format!("fini {}", unsafe { Key::from_info(info) }.unwrap()));
     SCRIPT.with(|script| {
-        if !script.sloppy.get() {
+        if !script.skip_remove.get() {
             // SAFETY: the test keeps its registry alive; the key is as given.
             let _ = unsafe { (*script.registry.get()).remove_provider(table(), info) };
         }

@@ -1,9 +1,9 @@
-//! Open interface adapters: which handle stands for which.
+//! Open interface adapters, and the translation of their handles.
 //!
-//! The IA handle of a provider of ours is a handle of the arena, can be checked, and is given
-//! out as it is. A loaded provider's is a bare pointer; programs get a small index in its
-//! place, 1 or more, the lowest that is free, as OpenFabrics' libraries do. The entry points
-//! translate it back ([`Opens::pointer`]).
+//! The IA handle of a built-in provider is a handle of the arena, whose validity can be checked;
+//! programs get it unchanged. That of a loaded provider is a bare pointer; programs get a small
+//! index instead, the lowest free one from 1 on, as from OpenFabrics' libraries. The entry points
+//! translate the index back ([`Opens::pointer`]).
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -16,15 +16,15 @@ use super::key::Key;
 use super::table::Table;
 use crate::handle;
 
-/// What an open IA holds in the two registries.
+/// The uses of an open IA in the two registries.
 #[derive(Clone, Debug)]
 pub struct Reference {
     /// The key it was opened with.
     pub key: Key,
     /// The provider's table.
     pub table: Table,
-    /// Whether an entry of the static registry is in use, or just a registration that the
-    /// program made itself.
+    /// Whether an entry of the static registry is in use, or only a registration that the program
+    /// made itself.
     pub in_static: bool,
 }
 
@@ -33,7 +33,7 @@ struct Open {
     /// The provider's own handle.
     pointer: usize,
     reference: Reference,
-    /// A close is under way.
+    /// A close is in progress.
     closing: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct Opens {
 struct Tables {
     /// IAs of loaded providers: index `n` is at `n - 1`.
     indexed: Vec<Option<Open>>,
-    /// IAs of ours, by handle.
+    /// IAs of built-in providers, by handle.
     ours: HashMap<usize, Open>,
 }
 
@@ -63,7 +63,7 @@ impl Tables {
 }
 
 impl Opens {
-    /// Notes an IA that a provider opened; the handle for the program.
+    /// Enters an IA that a provider has opened; gives the handle for the program.
     pub fn insert(&self, ia: *mut c_void, reference: Reference) -> *mut c_void {
         let pointer = ia.expose_provenance();
         let open = Open {
@@ -86,8 +86,8 @@ impl Opens {
         ptr::without_provenance_mut(slot + 1)
     }
 
-    /// Begins to close an IA: the provider's handle and what it holds. While a close is under
-    /// way the handle is unknown to a second one, so that a provider sees one close at a time.
+    /// Begins to close an IA; gives the provider's handle and the uses. While a close is in progress
+    /// a second one does not find the handle, so that a provider gets one close at a time.
     pub fn begin_close(&self, handle: *mut c_void) -> Option<(*mut c_void, Reference)> {
         let mut tables = self.tables.lock();
         let open = tables.get(handle.addr()).filter(|open| !open.closing)?;
@@ -96,7 +96,7 @@ impl Opens {
         Some((pointer, open.reference.clone()))
     }
 
-    /// Ends a close: the IA is gone, or the provider refused and it stays.
+    /// Ends a close: the IA is `closed`, or remains open as the provider has refused.
     pub fn end_close(&self, handle: *mut c_void, closed: bool) {
         let mut tables = self.tables.lock();
         if !closed {
@@ -113,7 +113,7 @@ impl Opens {
         }
     }
 
-    /// The provider's own handle of an IA that was given out as an index.
+    /// The provider's own handle for the index of an IA.
     pub fn pointer(&self, handle: *mut c_void) -> Option<*mut c_void> {
         let tables = self.tables.lock();
         let open = tables
@@ -123,8 +123,8 @@ impl Opens {
         Some(ptr::with_exposed_provenance_mut(open.pointer))
     }
 
-    /// `dats_get_ia_handle`: of an index the provider's handle, of a provider's handle the
-    /// index, of an IA handle of ours itself.
+    /// `dats_get_ia_handle`: the provider's handle for an index, the index for a provider's handle,
+    /// and the handle itself for an IA of a built-in provider.
     pub fn translate(&self, handle: *mut c_void) -> Option<*mut c_void> {
         if let Some(pointer) = self.pointer(handle) {
             return Some(pointer);

@@ -1,5 +1,5 @@
-//! A look at the registry in force, for `dat-info`: where each entry comes from, what serves
-//! it, and whether that is there. Nothing is opened and no provider is initialised.
+//! Inspection of the registry, for `dat-info`: the source and the provider of each entry, and
+//! whether the provider is available. No IA is opened and no provider is initialised.
 
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
@@ -12,15 +12,16 @@ use crate::environment;
 pub struct Report {
     /// The entry.
     pub entry: Entry,
-    /// What serves it: `builtin:NAME` or the library.
+    /// The provider: `builtin:NAME` or the library.
     pub provider: String,
-    /// The address or device if the provider tells it without being opened; or why the entry
+    /// The address or device, if the provider reports it without an open IA; or why the entry
     /// cannot be used.
     pub state: Result<Option<String>, String>,
 }
 
 /// The entries of the registry that a program started now in this environment would have.
-/// Provider libraries are loaded for a look, so what they import has to be in the global scope.
+/// Provider libraries are loaded to check their functions, so the symbols that they import have to
+/// be in the global scope.
 pub fn reports(setup: &Setup) -> Vec<Report> {
     let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
@@ -57,7 +58,7 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
 fn probe(setup: &Setup, entry: &Entry, name: &str) -> Result<Option<String>, String> {
     let (major, minor) = api_version(setup.version);
     if (entry.key.major, entry.key.minor) != (major, minor) {
-        return Err(format!("this library speaks DAT {major}.{minor}"));
+        return Err(format!("this library supports DAT {major}.{minor}"));
     }
     let Some(builtin) = builtin(setup.builtins, name) else {
         return Err(format!("this build has no builtin:{name}"));
@@ -86,7 +87,7 @@ mod tests {
         let (_, found) = state(Version::V2, &line("u2.0", "bad"));
         assert_eq!(found, Err("no netdev bad".into()));
         let (_, found) = state(Version::V2, &line("u1.2", "lo"));
-        assert_eq!(found, Err("this library speaks DAT 2.0".into()));
+        assert_eq!(found, Err("this library supports DAT 2.0".into()));
     }
 
     #[test]

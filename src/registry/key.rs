@@ -1,12 +1,12 @@
-//! What finds a provider: IA name, API version, thread safety.
+//! The key by which a provider is found: IA name, API version, thread safety.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 
 use crate::abi::common::{DAT_FALSE, DAT_NAME_MAX_LENGTH, DAT_PROVIDER_INFO, DAT_TRUE};
 
-/// The key of both registries. All four parts are compared exactly; no library has ever had a
-/// rule such as "this minor version or a later one", whatever the man pages say.
+/// The key of both registries. All four parts are compared exactly, as in every existing library,
+/// although the man pages describe other rules for the minor version.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     /// Name of the interface adapter, at most 255 bytes.
@@ -28,7 +28,7 @@ impl Key {
     pub unsafe fn from_info(info: *const DAT_PROVIDER_INFO) -> Option<Key> {
         // SAFETY: the caller's promise. The fields have no invalid values.
         let info = unsafe { info.read() };
-        // SAFETY: the array is in a local, and `bounded` stays inside of it.
+        // SAFETY: the array is in a local, and `bounded` reads only that array.
         let name = unsafe { bounded(info.ia_name.as_ptr()) }?;
         Some(Key {
             name: name.to_owned(),
@@ -57,8 +57,8 @@ impl Key {
         }
     }
 
-    /// The same but for thread safety.
-    pub fn other_safety(&self) -> Key {
+    /// The key with the other value of thread safety.
+    pub fn with_other_safety(&self) -> Key {
         Key {
             thread_safe: !self.thread_safe,
             ..self.clone()
@@ -86,7 +86,7 @@ impl fmt::Display for Key {
 ///
 /// `name` is valid for reads up to its NUL or of 256 bytes, whichever ends first, for `'a`.
 pub unsafe fn bounded<'a>(name: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as the caller promises; strnlen looks at nothing behind the NUL.
+    // SAFETY: the caller's promise; strnlen reads nothing after the NUL.
     let length = unsafe { libc::strnlen(name, DAT_NAME_MAX_LENGTH) };
     if length == DAT_NAME_MAX_LENGTH {
         return None;
@@ -130,7 +130,7 @@ mod tests {
         let a = key("a");
         for b in [
             key("b"),
-            a.other_safety(),
+            a.with_other_safety(),
             Key {
                 major: 3,
                 ..a.clone()

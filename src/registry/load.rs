@@ -22,17 +22,17 @@ const OPENFABRICS: [&[u8]; 7] = [
     b"libdaplucm",
 ];
 
-/// Why a library is not usable; the text says more.
+/// Why a library is not usable, with a text for the user.
 #[derive(PartialEq, Eq, Debug)]
 pub enum LoadError {
     /// There is no such file.
     NotInstalled(String),
-    /// It is there, and does not load or is no provider library.
+    /// The file exists, but cannot be loaded or is not a provider library.
     Broken(String),
 }
 
 impl LoadError {
-    /// What the loader said.
+    /// The text, which is usually that of the dynamic loader.
     pub fn into_text(self) -> String {
         match self {
             LoadError::NotInstalled(text) | LoadError::Broken(text) => text,
@@ -40,7 +40,7 @@ impl LoadError {
     }
 }
 
-/// A loaded provider library; dropped, it is unloaded, unless it is to [`stay`](Library::stay).
+/// A loaded provider library. Dropping it unloads it; see [`keep_loaded`](Library::keep_loaded).
 #[derive(Debug)]
 pub struct Library {
     handle: NonNull<c_void>,
@@ -58,7 +58,7 @@ impl Library {
     /// two entry points. A bare name follows the search path of the loader.
     pub fn load(path: &CStr) -> Result<Library, LoadError> {
         let handle = open(path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
-        // What follows closes it again if an entry point is missing.
+        // Closes the library again if an entry point is missing.
         let close = Close(handle);
         let (init, fini) = (
             entry_point(handle, c"dat_provider_init")?,
@@ -76,13 +76,13 @@ impl Library {
         Ok(Library { handle, init, fini })
     }
 
-    /// Leaves the library loaded for as long as the process runs, as every library must be whose
-    /// init function has run. A provider that ends a thread, from its fini function or from the
-    /// library's destructor, may wait only until the thread *says* that it ends: OpenFabrics' do.
-    /// The thread has yet to return through code of the library then, and if that is gone, the
-    /// process dies. To be loaded again changes nothing for a provider: where several entries
-    /// name its library, it is initialised and finished while the library stays anyway.
-    pub fn stay(self) {
+    /// Keeps the library loaded for the rest of the process, as is necessary once its init function
+    /// has run. A provider that ends a thread, in its fini function or in the destructor of the
+    /// library, may wait only until the thread *announces* its end, as OpenFabrics' do. The thread
+    /// then still has to return through code of the library, and an unloaded library would crash
+    /// the process. Providers cope with a library that stays loaded: where several entries name it,
+    /// it is initialised and finished several times without being unloaded.
+    pub fn keep_loaded(self) {
         std::mem::forget(self);
     }
 
@@ -98,7 +98,7 @@ impl Drop for Library {
     }
 }
 
-/// Whether a library is there and loads, without running anything of the provider's API.
+/// Whether a library exists and can be loaded, without a call of its init function.
 pub fn probe(path: &CStr) -> Result<(), LoadError> {
     let handle = open(path, libc::RTLD_LAZY | libc::RTLD_LOCAL)?;
     let _close = Close(handle);
@@ -107,8 +107,8 @@ pub fn probe(path: &CStr) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Whether `library` names a provider library of OpenFabrics, with whatever directory and
-/// version suffix.
+/// Whether `library` names a provider library of OpenFabrics, in any directory and with any version
+/// suffix.
 pub fn is_openfabrics(library: &CStr) -> bool {
     let file = library.to_bytes().rsplit(|&byte| byte == b'/').next();
     file.is_some_and(|file| {
@@ -133,42 +133,43 @@ impl Drop for Close {
 fn open(path: &CStr, mode: c_int) -> Result<NonNull<c_void>, LoadError> {
     if path.is_empty() {
         // To `dlopen` this is the program itself.
-        return Err(LoadError::Broken("the library has no name".into()));
+        return Err(LoadError::Broken("the library field is empty".into()));
     }
     if environment::is_secure() && depends_on_directory(path) {
         let why = "a relative path is not followed in a program with more rights than its user";
         return Err(LoadError::Broken(why.into()));
     }
-    // SAFETY: a C string. The constructors of the library run; a configuration that names it
-    // is trusted to name a provider library.
+    // SAFETY: a C string. The constructors of the library run; the configuration is trusted to name
+    // a provider library.
     let handle = unsafe { libc::dlopen(path.as_ptr(), mode) };
     NonNull::new(handle).ok_or_else(|| {
-        let said = last_error();
-        if missing(path, &said) {
-            LoadError::NotInstalled(said)
+        let message = last_error();
+        if missing(path, &message) {
+            LoadError::NotInstalled(message)
         } else {
-            LoadError::Broken(said)
+            LoadError::Broken(message)
         }
     })
 }
 
-/// Whether it depends on the working directory which file a path leads to. A bare name does not:
-/// the loader searches its own directories for that.
+/// Whether the file of a path depends on the working directory. That of a bare name does not: the
+/// loader searches its own directories for it.
 fn depends_on_directory(path: &CStr) -> bool {
     let path = path.to_bytes();
     path.contains(&b'/') && path[0] != b'/'
 }
 
-/// Whether the loader failed because the file itself is not there. A library that was found is
-/// named by the path where it was, a missing dependency by its own name; so a message that
-/// begins with a bare name as given means that the search found nothing. (The rest of the
-/// message depends on the locale.)
-fn missing(path: &CStr, said: &str) -> bool {
+/// Whether the loader failed because the file itself does not exist. In the message a library that
+/// was found has the path where it is, and a missing dependency has its own name; so if the
+/// message begins with the bare name as given, the library was not found. (The rest of the message
+/// depends on the locale.)
+fn missing(path: &CStr, message: &str) -> bool {
     let path = path.to_string_lossy();
     if path.contains('/') {
         !std::path::Path::new(&*path).exists()
     } else {
-        said.strip_prefix(&*path)
+        message
+            .strip_prefix(&*path)
             .is_some_and(|rest| rest.starts_with(':'))
     }
 }
@@ -176,7 +177,7 @@ fn missing(path: &CStr, said: &str) -> bool {
 fn entry_point(handle: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, LoadError> {
     symbol(handle, name).ok_or_else(|| {
         let name = name.to_string_lossy();
-        LoadError::Broken(format!("no provider library: it has no {name}"))
+        LoadError::Broken(format!("not a provider library: it does not export {name}"))
     })
 }
 
@@ -185,14 +186,14 @@ fn symbol(handle: NonNull<c_void>, name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(handle.as_ptr(), name.as_ptr()) })
 }
 
-/// What the loader says of the last failure of this thread.
+/// The loader's message for the last failure of this thread.
 fn last_error() -> String {
     // SAFETY: `dlerror` has no preconditions.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "the loader gives no reason".into();
     }
-    // SAFETY: not NULL, so a C string that stays until the next call of this thread.
+    // SAFETY: not NULL, so a C string that is valid until the next call of this thread.
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
@@ -251,7 +252,7 @@ mod tests {
             assert!(matches!(error, LoadError::NotInstalled(_)), "{error:?}");
             assert_eq!(probe(path).unwrap_err(), error);
         }
-        // There, but no library; a library, but no provider; no name at all.
+        // A file that is not a library, a library that is not a provider, and no name.
         for path in [c"/etc/passwd", c"libc.so.6", c""] {
             let error = Library::load(path).unwrap_err();
             assert!(matches!(error, LoadError::Broken(_)), "{error:?}");

@@ -3,21 +3,21 @@
 //! * The *static* registry holds the entries of `dat.conf` ([`config`], [`parse`]) and loads
 //!   providers for them ([`statics`], [`load`]).
 //! * The *dynamic* registry holds the tables that providers have registered ([`dynamic`]).
-//! * [`ia`] knows which IAs are open.
+//! * [`ia`] has the open IAs.
 //!
-//! Providers of ours are used like loaded ones: their init function registers a provider
-//! table, and that table is all the registry knows of them.
+//! Built-in providers are used like loaded ones: their init function registers a provider table,
+//! and the registry calls them only through that table.
 //!
-//! The registry is set up at the first call that needs it; `DAT_OVERRIDE` and the
-//! configuration are read then, and not again. (OpenFabrics' libraries read them when they
-//! are loaded; a program that sets the variable first thing is served here too.)
+//! The registry is set up at the first call that needs it; `DAT_OVERRIDE` and the configuration
+//! are read then, and not again. (OpenFabrics' libraries read them when they are loaded. Here a
+//! program may still set the variable before its first call.)
 //!
 //! # Locks
 //!
-//! One for each of the three. None is held while a provider opens, queries or closes an IA. The
-//! lock of the static registry is held while a provider is loaded, initialised and finished:
-//! from there it may add and remove registrations, and anything that needs the
-//! static registry gives `DAT_INVALID_STATE`.
+//! There is one for each of the three. None is held while a provider opens, queries or closes an
+//! IA. The lock of the static registry is held while a provider is loaded, initialised and
+//! finished: in these functions the provider may add and remove registrations, while calls that
+//! need the static registry return `DAT_INVALID_STATE`.
 
 pub mod config;
 pub mod dynamic;
@@ -53,10 +53,11 @@ use key::Key;
 use statics::Static;
 use table::Table;
 
-/// Prefix by which illumos programs say that they cope with relaxed ordering of DMA writes.
+/// Prefix of an IA name by which illumos programs declare that they support relaxed ordering of DMA
+/// writes.
 const RO_AWARE: &[u8] = b"RO_AWARE_";
 
-/// An IA that a provider of ours offers on this machine.
+/// An IA that a built-in provider offers on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BuiltinIa {
     /// Its name, at most 255 bytes.
@@ -65,22 +66,22 @@ pub struct BuiltinIa {
     pub params: String,
 }
 
-/// A provider of ours, which `builtin:NAME` in the library field of `dat.conf` names.
+/// A built-in provider, which `builtin:NAME` in the library field of `dat.conf` selects.
 #[derive(Debug)]
 pub struct Builtin {
     /// Its name, without the prefix.
     pub name: &'static str,
-    /// What a library has as `dat_provider_init`. It calls [`add_provider`].
+    /// `dat_provider_init`, as a provider library has it. It calls [`add_provider`].
     pub init: load::Init,
-    /// What a library has as `dat_provider_fini`. It calls [`remove_provider`].
+    /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
     pub fini: load::Fini,
-    /// The address or device that these parameters lead to, or why there is none.
+    /// The address or device that these parameters select, or why there is none.
     pub probe: fn(params: &str) -> std::result::Result<String, String>,
-    /// The IAs of this machine, for the case that there is no `dat.conf`.
+    /// The IAs that the provider offers on this machine without a `dat.conf`.
     pub discover: fn() -> Vec<BuiltinIa>,
 }
 
-/// What a library of ours brings to its registry ([`crate::setup`] has them).
+/// What the registry of a library is made from ([`crate::setup`] has the values).
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// The version of the API.
@@ -102,7 +103,7 @@ pub struct Registry {
     opens: Opens,
     /// Whether an IA with an extension was ever open; never cleared.
     extensions: AtomicBool,
-    /// What [`extension_open`](Registry::extension_open) holds.
+    /// The uses that [`extension_open`](Registry::extension_open) has counted.
     extension_references: Mutex<Vec<Reference>>,
 }
 
@@ -134,7 +135,7 @@ impl Registry {
     /// # Safety
     ///
     /// `name` is NULL or valid for reads up to its NUL; `ia` is NULL or valid for a write;
-    /// `evd` is what the provider makes of it.
+    /// `evd` is as the provider requires.
     #[allow(clippy::too_many_arguments)] // those of `dat_ia_openv`
     pub unsafe fn open(
         &self,
@@ -186,9 +187,9 @@ impl Registry {
         Ok(DAT_SUCCESS)
     }
 
-    /// `dat_ia_close`. `Ok` is the result of the provider; the handle stays valid if that is
-    /// not success. The provider judges the flags. While one thread closes an IA, a close of
-    /// the same handle by another is refused.
+    /// `dat_ia_close`. `Ok` is the result of the provider; the handle remains valid if that is not
+    /// success. The provider checks the flags. While one thread closes an IA, a close of the same
+    /// handle by another is refused.
     ///
     /// # Errors
     ///
@@ -217,10 +218,10 @@ impl Registry {
         result
     }
 
-    /// Counts a use of a key in both registries; loads its provider if need be.
+    /// Counts a use of a key in both registries; loads its provider if necessary.
     fn acquire(&self, key: &Key) -> Result<Reference> {
-        // A name that the program registered itself needs no entry, so a failure here counts
-        // only when the second step fails as well.
+        // A name that the program registered itself needs no entry, so a failure here matters only
+        // if the second step fails as well.
         let in_static = self.statics.open(key, &self.dynamic);
         match self.dynamic.acquire(key) {
             Ok(table) => Ok(Reference {
@@ -230,14 +231,14 @@ impl Registry {
             }),
             Err(error) => {
                 in_static?;
-                // A provider that removed its registration while its library is loaded.
+                // The provider has removed its registration while its library is loaded.
                 self.statics.close(key, &self.dynamic)?;
                 Err(error)
             }
         }
     }
 
-    /// Takes back an [`acquire`](Registry::acquire).
+    /// Ends a use that [`acquire`](Registry::acquire) has counted.
     fn release(&self, reference: &Reference) {
         self.dynamic.release(&reference.key);
         if reference.in_static
@@ -344,9 +345,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Loads the provider of an IA name of DAT 2.0, and finds the function by which its library
-    /// serves extension calls that need no open IA (`dapl_extensions`). What this counts is
-    /// taken back by [`extension_close`](Registry::extension_close).
+    /// Loads the provider of an IA name of DAT 2.0, and finds the function of its library for
+    /// extension calls that need no open IA (`dapl_extensions`). The use that this counts ends with
+    /// [`extension_close`](Registry::extension_close).
     ///
     /// # Errors
     ///
@@ -363,7 +364,7 @@ impl Registry {
         Ok(symbol)
     }
 
-    /// Takes back one [`extension_open`](Registry::extension_open) of the name, if there is one.
+    /// Ends one use that [`extension_open`](Registry::extension_open) has counted, if there is one.
     pub fn extension_close(&self, name: &CStr) {
         let key = extension_key(name);
         let mut references = self.extension_references.lock();
@@ -376,7 +377,7 @@ impl Registry {
     }
 }
 
-/// The key under which extension calls look for a provider.
+/// The key of the provider for extension calls.
 fn extension_key(name: &CStr) -> Key {
     Key {
         name: name.to_owned(),
@@ -386,7 +387,7 @@ fn extension_key(name: &CStr) -> Key {
     }
 }
 
-/// The name that a caller gives, unless it is NULL or too long.
+/// The name from a caller, unless it is NULL or too long.
 ///
 /// # Safety
 ///
@@ -399,7 +400,7 @@ unsafe fn ia_name<'a>(name: *const c_char) -> Option<&'a CStr> {
     unsafe { key::bounded(name) }
 }
 
-/// The key that a provider gives.
+/// The key from a provider.
 ///
 /// # Safety
 ///

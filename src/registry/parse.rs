@@ -10,9 +10,9 @@
 //! its last character. A quoted field runs to the closing `"`; `\` makes the next character
 //! literal. `#` starts a comment where a field could start. There are no continuation lines.
 //!
-//! What the originals accept means the same here. Beyond them, lines may end in CR LF, a quote
-//! that is not closed is a fault of its line (it corrupted the originals' heap), and an API
-//! version must have its dot (without one they read past the end of the text).
+//! All that the original libraries accept is accepted here with the same meaning. In addition,
+//! lines may end in CR LF. A quote that is not closed is a fault of its line (the originals corrupt
+//! their heap), and so is an API version without a dot (they read past the end of the text).
 
 use std::ffi::CString;
 use std::fmt;
@@ -23,7 +23,7 @@ const FIELDS: usize = 8;
 const NAME_MAX: usize = 255;
 
 /// An entry of `dat.conf`, as written. The provider version and the platform parameters are
-/// checked or skipped, and not kept: they play no part in anything.
+/// checked or skipped, and not kept, as nothing depends on them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
     /// Name of the interface adapter, 0 to 255 bytes.
@@ -40,18 +40,18 @@ pub struct Line {
     pub default: bool,
     /// Provider library, for `dlopen`; or `builtin:NAME`.
     pub library: CString,
-    /// What the provider's init function gets as instance data.
+    /// The instance data for the provider's init function.
     pub ia_params: CString,
 }
 
 impl Line {
-    /// Whether the registry installs the entry; others are checked and forgotten.
+    /// Whether the registry installs the entry; others are checked and ignored.
     pub fn installed(&self) -> bool {
         self.user && self.default
     }
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// A quoted field without a closing quote.
@@ -147,7 +147,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Line>, Fault> {
     }))
 }
 
-/// A field, unquoted, and the text behind it.
+/// A field, unquoted, and the text after it.
 type Token<'a> = (Vec<u8>, &'a [u8]);
 
 /// The first field of `text` and what follows it; `None` at the end or at a comment.
@@ -185,7 +185,7 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// Whether a field begins with `word` or with `non` and `word`; nothing says what may follow.
+/// Whether a field begins with `word` or with `non` and `word`. Any text may follow.
 fn flag(field: &[u8], word: &[u8]) -> Option<bool> {
     if field.starts_with(word) {
         Some(true)

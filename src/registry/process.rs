@@ -17,8 +17,8 @@ use crate::{environment, log_sink};
 static SETUP: OnceLock<Setup> = OnceLock::new();
 static REGISTRY: OnceLock<Registry> = OnceLock::new();
 
-/// Says what the library is; the first time counts. Costs next to nothing, so that every
-/// registry-level entry point can begin with it.
+/// Sets the version and the providers of the library; later calls have no effect. The cost is
+/// negligible, so that every registry-level entry point can begin with it.
 pub fn setup(setup: Setup) {
     SETUP.get_or_init(|| setup);
 }
@@ -118,8 +118,8 @@ pub unsafe fn list_providers(
     unsafe { registry()?.list_providers(max, count, list) }
 }
 
-/// `dats_get_ia_handle`: of an index the provider's handle, of a provider's handle the index,
-/// of an IA handle of ours itself.
+/// `dats_get_ia_handle`: the provider's handle for an index, the index for a provider's handle, and
+/// the handle itself for an IA of a built-in provider.
 ///
 /// # Errors
 ///
@@ -129,14 +129,14 @@ pub fn get_ia_handle(handle: *mut c_void) -> Result<*mut c_void> {
     registry()?.opens.translate(handle).ok_or(unknown)
 }
 
-/// The provider's own handle of an IA of a loaded provider, from the index that the program
-/// has. `None` for anything else; handles of ours need no translation.
+/// The provider's own handle of an IA of a loaded provider, from the index that the program has.
+/// `None` for all other values; handles of built-in providers need no translation.
 pub fn ia_pointer(handle: *mut c_void) -> Option<*mut c_void> {
     REGISTRY.get()?.opens.pointer(handle)
 }
 
-/// Whether an IA of a loaded provider is open. Only then may a handle that is not ours be
-/// followed.
+/// Whether an IA of a loaded provider is open. Only then may a handle that is not in the arena be
+/// dereferenced.
 pub fn foreign_open() -> bool {
     REGISTRY
         .get()

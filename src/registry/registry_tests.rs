@@ -1,4 +1,5 @@
-//! The registry's functions, row by row of their tables, against a scripted provider.
+//! The registry's functions, condition by condition of their specification, with a scripted
+//! provider.
 
 use std::ffi::{CString, c_int};
 use std::ptr;
@@ -19,7 +20,7 @@ fn open(registry: &Registry, name: &str, thread_safe: bool) -> (Result<DAT_RETUR
 }
 
 fn close(registry: &Registry, ia: usize) -> Result<DAT_RETURN> {
-    // SAFETY: no other thread is there.
+    // SAFETY: no other thread is in a call on the IA.
     unsafe { registry.close(ptr::without_provenance_mut(ia), DAT_CLOSE_ABRUPT_FLAG) }
 }
 
@@ -156,7 +157,7 @@ fn a_refused_close_changes_nothing() {
 #[test]
 fn a_provider_that_does_not_register_is_not_found() {
     let registry = registry(&[("a", "builtin:soft", "threadsafe")]);
-    SCRIPT.with(|script| script.lazy.set(true));
+    SCRIPT.with(|script| script.skip_add.set(true));
     assert_eq!(open(&registry, "a", true), (Err(NOT_REGISTERED), UNTOUCHED));
     let expected = ["init `a' u2.0 threadsafe lo", "fini `a' u2.0 threadsafe"];
     assert_eq!(calls(), expected);
@@ -165,7 +166,7 @@ fn a_provider_that_does_not_register_is_not_found() {
 #[test]
 fn a_registration_left_behind_goes_with_its_provider() {
     let registry = registry(&[("a", "builtin:soft", "threadsafe")]);
-    SCRIPT.with(|script| script.sloppy.set(true));
+    SCRIPT.with(|script| script.skip_remove.set(true));
     let (_, ia) = open(&registry, "a", true);
     assert_eq!(close(&registry, ia), Ok(DAT_SUCCESS));
     assert_eq!(registry.dynamic.get(&entry(LINE).key), None);
@@ -194,7 +195,7 @@ fn a_name_that_the_program_registered_itself() {
 fn the_program_s_registration_survives_the_entry_s_provider() {
     let registry = registry(&[("a", "builtin:soft", "threadsafe")]);
     let info = entry(LINE).key.to_info();
-    SCRIPT.with(|script| script.sloppy.set(true));
+    SCRIPT.with(|script| script.skip_remove.set(true));
     // SAFETY: a leaked table and a local.
     assert_eq!(unsafe { registry.add_provider(table(), &info) }, Ok(()));
     let (_, ia) = open(&registry, "a", true);
@@ -421,7 +422,7 @@ fn extensions_are_noticed() {
 
 #[test]
 fn tables_of_both_versions_begin_alike() {
-    // The tests above use one table for both; this is why they may.
+    // The tests above use one table for both versions, which this justifies.
     assert_eq!(
         std::mem::offset_of!(v1::DAT_PROVIDER, ia_close_func),
         std::mem::offset_of!(v2::DAT_PROVIDER, ia_close_func)

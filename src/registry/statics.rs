@@ -18,27 +18,28 @@ use super::{Builtin, Setup};
 use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 
-/// The provider that stands in for OpenFabrics' libraries.
+/// The built-in provider that replaces OpenFabrics' libraries.
 pub(super) const VERBS: &str = "verbs";
 
-/// An entry, and whether its failure to load has been said.
+/// An entry of the configuration.
 struct Listed {
     entry: Entry,
+    /// Its failure to load has been logged.
     reported: AtomicBool,
 }
 
 /// A provider that is loaded under some key.
 struct Loaded {
-    /// IAs open, and attempts under way.
+    /// How many IAs are open or being opened.
     count: usize,
     fini: Fini,
-    /// What the provider registered from its init function.
+    /// The table that the provider registered in its init function.
     registered: Option<Table>,
-    /// A provider of ours has none.
+    /// The library; `None` for a built-in provider.
     library: Option<Library>,
 }
 
-/// Where the code of an entry is.
+/// The code of the provider of an entry.
 enum Code {
     Builtin(&'static Builtin),
     Library(Library),
@@ -46,18 +47,18 @@ enum Code {
 
 /// Why an entry cannot be used.
 enum Unusable {
-    /// Worth a line on standard error.
+    /// An error, which is logged.
     Error(String),
-    /// OpenFabrics' library is absent and this build has nothing in its place: true of most
-    /// entries of a distribution's `dat.conf`.
+    /// OpenFabrics' library is not installed and this build has no replacement, which is the case
+    /// for most entries of a distribution's `dat.conf`.
     Absent(String),
-    /// The entry does not answer for the key that was asked for.
+    /// The provider of the entry has the other value of thread safety.
     OtherSafety,
 }
 
-/// The static registry. Entries never change; what is loaded is behind a lock that stays
-/// locked while a provider is loaded, initialised and finished. A provider that calls back into
-/// this registry from there gets `DAT_INVALID_STATE`.
+/// The static registry. Entries never change. The loaded providers are protected by a lock that is
+/// held while a provider is loaded, initialised and finished; calls from these functions into this
+/// registry return `DAT_INVALID_STATE`.
 pub struct Static {
     setup: Setup,
     entries: Vec<Listed>,
@@ -105,8 +106,8 @@ impl Static {
         Ok(())
     }
 
-    /// Takes back an [`open`](Static::open). The last one finishes the provider; its library
-    /// stays ([`Library::stay`]).
+    /// Ends a use that [`open`](Static::open) has counted. The last one finishes the provider; its
+    /// library stays loaded ([`Library::keep_loaded`]).
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl Static {
                         log::debug!(target: STATIC_REGISTRY, "load {key} from {}", entry.target);
                         return Some(loaded);
                     }
-                    None => Unusable::Error("the provider does not register the name".into()),
+                    None => Unusable::Error("the provider has not registered this IA name".into()),
                 },
                 Err(failure) => failure,
             };
@@ -160,12 +161,13 @@ impl Static {
     }
 
     /// The entries that may serve a key, in order: those that have it, then those with the other
-    /// value of thread safety that a provider of ours may serve.
+    /// value of thread safety that a built-in provider may serve.
     fn candidates<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Listed> {
-        let other = key.other_safety();
+        let other = key.with_other_safety();
         let same = |listed: &&Listed| listed.entry.key == *key;
-        let ours =
-            move |listed: &&Listed| listed.entry.key == other && listed.entry.target.may_be_ours();
+        let ours = move |listed: &&Listed| {
+            listed.entry.key == other && listed.entry.target.may_be_builtin()
+        };
         let entries = self.entries.iter();
         entries.clone().filter(same).chain(entries.filter(ours))
     }
@@ -194,11 +196,11 @@ impl Static {
         }
     }
 
-    /// A provider of ours by name, for a key of the one version that it speaks.
+    /// A built-in provider by name, for a key of the version that it supports.
     fn builtin(&self, name: &str, key: &Key) -> std::result::Result<Code, Unusable> {
         let (major, minor) = api_version(self.setup.version);
         if (key.major, key.minor) != (major, minor) {
-            let why = format!("speaks DAT {major}.{minor} in this library");
+            let why = format!("this library has it for DAT {major}.{minor} only");
             return Err(Unusable::Error(why));
         }
         super::builtin(self.setup.builtins, name)
@@ -207,13 +209,13 @@ impl Static {
     }
 }
 
-/// "Called from inside a provider's init or fini function."
+/// The error for a call from inside a provider's init or fini function.
 fn reentered() -> Error {
     Kind::InvalidState.into()
 }
 
-/// Runs a provider's init function. `None` if the key is not registered after that; then all
-/// is undone.
+/// Runs a provider's init function. If the key is not registered after that the provider is finished
+/// again, and the result is `None`.
 fn start(code: Code, key: &Key, ia_params: &CString, dynamic: &Dynamic) -> Option<Loaded> {
     let (init, fini, library): (Init, Fini, _) = match code {
         Code::Builtin(builtin) => (builtin.init, builtin.fini, None),
@@ -228,7 +230,7 @@ fn start(code: Code, key: &Key, ia_params: &CString, dynamic: &Dynamic) -> Optio
     let loaded = Loaded {
         count: 1,
         fini,
-        // A program may have registered the key itself before: that one stays with it.
+        // A registration that the program made itself before is not the provider's.
         registered: after.filter(|_| before.is_none()),
         library,
     };
@@ -245,11 +247,11 @@ fn finish(key: &Key, loaded: Loaded, dynamic: &Dynamic) {
     // SAFETY: the fini function of a provider that is loaded, once for its init.
     unsafe { (loaded.fini)(&info) };
     if let Some(table) = loaded.registered {
-        // After fini the table must not be used, so its registration must not stay.
-        dynamic.forget(key, table);
+        // After fini the table must not be used any more.
+        dynamic.remove_stale(key, table);
     }
     if let Some(library) = loaded.library {
-        library.stay();
+        library.keep_loaded();
     }
     log::debug!(target: STATIC_REGISTRY, "finished {key}");
 }

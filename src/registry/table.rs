@@ -1,4 +1,4 @@
-//! The provider table as the registry sees it: the part that DAT 1.2 and 2.0 share.
+//! The provider table in the registry: the part that DAT 1.2 and 2.0 share.
 
 use std::ffi::c_void;
 use std::mem::{MaybeUninit, offset_of};
@@ -11,7 +11,7 @@ use crate::abi::common::{
 use crate::abi::{v1, v2};
 use crate::error::{Error, Kind, Result, Version};
 
-/// `ia_query_func` with the structures untyped: they differ between the versions.
+/// `ia_query_func` with untyped structures, as they differ between the versions.
 type Query = unsafe extern "C" fn(
     DAT_IA_HANDLE,
     *mut DAT_EVD_HANDLE,
@@ -41,13 +41,12 @@ const _: () = {
 };
 
 /// A registered provider table. It must live until its registration is removed: the table is
-/// kept by reference, as the man page of `dat_registry_add_provider` says.
+/// kept by reference, as documented in dat_registry_add_provider(3DAT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table(NonNull<Head>);
 
-// SAFETY: a table is constant data of the provider; its functions may be called by any thread
-// as far as the registry is concerned (a provider that is not thread-safe leaves that to its
-// consumer).
+// SAFETY: a table is constant data of the provider; the registry may call its functions in any
+// thread. (For a provider that is not thread-safe, it is the consumer that serialises the calls.)
 unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
@@ -78,8 +77,8 @@ impl Table {
         Ok((code, handle))
     }
 
-    /// Calls `ia_query_func` for the provider attributes, as a close does to see whether the
-    /// provider still knows the IA. A provider without the function is taken at its word.
+    /// Calls `ia_query_func` for the provider attributes, by which a close checks whether the handle
+    /// is still valid for the provider. Without that function the handle counts as valid.
     ///
     /// # Safety
     ///
@@ -101,7 +100,7 @@ impl Table {
         }
     }
 
-    /// Whether the attributes of a 2.0 IA say that it has an extension.
+    /// Whether a 2.0 IA has an extension, by its attributes.
     ///
     /// # Safety
     ///
@@ -113,8 +112,8 @@ impl Table {
         let Some(query) = (unsafe { self.0.as_ref() }).ia_query else {
             return false;
         };
-        // SAFETY: `out` is of the 2.0 type and lives during the call; provider attributes are
-        // not asked for.
+        // SAFETY: `out` is of the 2.0 type and lives during the call; no provider attributes are
+        // requested.
         let code = unsafe { query(ia, ptr::null_mut(), mask, out.cast(), 0, ptr::null_mut()) };
         // SAFETY: `out` was zeroed, which is a value of the field, and may have been written.
         code == 0 && unsafe { (*out).extension_supported } != v2::DAT_EXTENSION_NONE

@@ -117,7 +117,7 @@ pub const DAT_RMR_FIELD_LMR_TRIPLET: DAT_RMR_PARAM_MASK = 4;
 pub const DAT_RMR_FIELD_MEM_PRIV: DAT_RMR_PARAM_MASK = 8;
 pub const DAT_RMR_FIELD_RMR_CONTEXT: DAT_RMR_PARAM_MASK = 0x10;
 
-/// Whose an IOV is after a post returned.
+/// Who owns the IOV of a post after it has returned.
 pub type DAT_IOV_OWNERSHIP = u32;
 pub const DAT_IOV_CONSUMER: DAT_IOV_OWNERSHIP = 0;
 pub const DAT_IOV_PROVIDER_NOMOD: DAT_IOV_OWNERSHIP = 1;

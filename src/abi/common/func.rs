@@ -7,7 +7,7 @@ use std::ffi::c_char;
 pub type DAT_AGENT_FUNC =
     Option<unsafe extern "C" fn(instance_data: DAT_PVOID, evd_handle: DAT_EVD_HANDLE)>;
 
-/// Provider side of `dat_cno_create`.
+/// The provider's function for `dat_cno_create`.
 pub type DAT_CNO_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -16,15 +16,15 @@ pub type DAT_CNO_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cno_free`.
+/// The provider's function for `dat_cno_free`.
 pub type DAT_CNO_FREE_FUNC = Option<unsafe extern "C" fn(cno_handle: DAT_CNO_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_cno_modify_agent`.
+/// The provider's function for `dat_cno_modify_agent`.
 pub type DAT_CNO_MODIFY_AGENT_FUNC = Option<
     unsafe extern "C" fn(cno_handle: DAT_CNO_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cno_wait`.
+/// The provider's function for `dat_cno_wait`.
 pub type DAT_CNO_WAIT_FUNC = Option<
     unsafe extern "C" fn(
         cno_handle: DAT_CNO_HANDLE,
@@ -33,7 +33,7 @@ pub type DAT_CNO_WAIT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cr_accept`.
+/// The provider's function for `dat_cr_accept`.
 pub type DAT_CR_ACCEPT_FUNC = Option<
     unsafe extern "C" fn(
         cr_handle: DAT_CR_HANDLE,
@@ -43,11 +43,11 @@ pub type DAT_CR_ACCEPT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cr_handoff`.
+/// The provider's function for `dat_cr_handoff`.
 pub type DAT_CR_HANDOFF_FUNC =
     Option<unsafe extern "C" fn(cr_handle: DAT_CR_HANDLE, handoff: DAT_CONN_QUAL) -> DAT_RETURN>;
 
-/// Provider side of `dat_cr_query`.
+/// The provider's function for `dat_cr_query`.
 pub type DAT_CR_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         cr_handle: DAT_CR_HANDLE,
@@ -56,7 +56,7 @@ pub type DAT_CR_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_connect`.
+/// The provider's function for `dat_ep_connect`.
 pub type DAT_EP_CONNECT_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -70,12 +70,12 @@ pub type DAT_EP_CONNECT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_disconnect`.
+/// The provider's function for `dat_ep_disconnect`.
 pub type DAT_EP_DISCONNECT_FUNC = Option<
     unsafe extern "C" fn(ep_handle: DAT_EP_HANDLE, close_flags: DAT_CLOSE_FLAGS) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_dup_connect`.
+/// The provider's function for `dat_ep_dup_connect`.
 pub type DAT_EP_DUP_CONNECT_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -87,10 +87,10 @@ pub type DAT_EP_DUP_CONNECT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_free`.
+/// The provider's function for `dat_ep_free`.
 pub type DAT_EP_FREE_FUNC = Option<unsafe extern "C" fn(ep_handle: DAT_EP_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_ep_get_status`.
+/// The provider's function for `dat_ep_get_status`.
 pub type DAT_EP_GET_STATUS_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -100,7 +100,7 @@ pub type DAT_EP_GET_STATUS_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_recv_query`.
+/// The provider's function for `dat_ep_recv_query`.
 pub type DAT_EP_RECV_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -109,10 +109,10 @@ pub type DAT_EP_RECV_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_reset`.
+/// The provider's function for `dat_ep_reset`.
 pub type DAT_EP_RESET_FUNC = Option<unsafe extern "C" fn(ep_handle: DAT_EP_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_ep_set_watermark`.
+/// The provider's function for `dat_ep_set_watermark`.
 pub type DAT_EP_SET_WATERMARK_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -121,11 +121,11 @@ pub type DAT_EP_SET_WATERMARK_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_clear_unwaitable`.
+/// The provider's function for `dat_evd_clear_unwaitable`.
 pub type DAT_EVD_CLEAR_UNWAITABLE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_create`.
+/// The provider's function for `dat_evd_create`.
 pub type DAT_EVD_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -136,23 +136,23 @@ pub type DAT_EVD_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_disable`.
+/// The provider's function for `dat_evd_disable`.
 pub type DAT_EVD_DISABLE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_enable`.
+/// The provider's function for `dat_evd_enable`.
 pub type DAT_EVD_ENABLE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_free`.
+/// The provider's function for `dat_evd_free`.
 pub type DAT_EVD_FREE_FUNC = Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_modify_cno`.
+/// The provider's function for `dat_evd_modify_cno`.
 pub type DAT_EVD_MODIFY_CNO_FUNC = Option<
     unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, cno_handle: DAT_CNO_HANDLE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_query`.
+/// The provider's function for `dat_evd_query`.
 pub type DAT_EVD_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         evd_handle: DAT_EVD_HANDLE,
@@ -161,24 +161,24 @@ pub type DAT_EVD_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_resize`.
+/// The provider's function for `dat_evd_resize`.
 pub type DAT_EVD_RESIZE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, evd_min_qlen: DAT_COUNT) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_set_unwaitable`.
+/// The provider's function for `dat_evd_set_unwaitable`.
 pub type DAT_EVD_SET_UNWAITABLE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_get_consumer_context`.
+/// The provider's function for `dat_get_consumer_context`.
 pub type DAT_GET_CONSUMER_CONTEXT_FUNC =
     Option<unsafe extern "C" fn(dat_handle: DAT_HANDLE, context: *mut DAT_CONTEXT) -> DAT_RETURN>;
 
-/// Provider side of `dat_get_handle_type`.
+/// The provider's function for `dat_get_handle_type`.
 pub type DAT_GET_HANDLE_TYPE_FUNC = Option<
     unsafe extern "C" fn(dat_handle: DAT_HANDLE, handle_type: *mut DAT_HANDLE_TYPE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ia_close`.
+/// The provider's function for `dat_ia_close`.
 pub type DAT_IA_CLOSE_FUNC =
     Option<unsafe extern "C" fn(ia_handle: DAT_IA_HANDLE, ia_flags: DAT_CLOSE_FLAGS) -> DAT_RETURN>;
 
@@ -195,7 +195,7 @@ pub type DAT_IA_OPENV_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ia_openv`.
+/// The provider's function for `dat_ia_openv`.
 pub type DAT_IA_OPEN_FUNC = Option<
     unsafe extern "C" fn(
         provider: DAT_NAME_PTR,
@@ -205,7 +205,7 @@ pub type DAT_IA_OPEN_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_free`.
+/// The provider's function for `dat_lmr_free`.
 pub type DAT_LMR_FREE_FUNC = Option<unsafe extern "C" fn(lmr_handle: DAT_LMR_HANDLE) -> DAT_RETURN>;
 
 /// `dat_provider_fini` of a provider library.
@@ -217,7 +217,7 @@ pub type DAT_PROVIDER_INIT_FUNC = Option<
     unsafe extern "C" fn(provider_info: *const DAT_PROVIDER_INFO, instance_data: *const c_char),
 >;
 
-/// Provider side of `dat_psp_create_any`.
+/// The provider's function for `dat_psp_create_any`.
 pub type DAT_PSP_CREATE_ANY_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -228,7 +228,7 @@ pub type DAT_PSP_CREATE_ANY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_psp_create`.
+/// The provider's function for `dat_psp_create`.
 pub type DAT_PSP_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -239,10 +239,10 @@ pub type DAT_PSP_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_psp_free`.
+/// The provider's function for `dat_psp_free`.
 pub type DAT_PSP_FREE_FUNC = Option<unsafe extern "C" fn(psp_handle: DAT_PSP_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_psp_query`.
+/// The provider's function for `dat_psp_query`.
 pub type DAT_PSP_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         psp_handle: DAT_PSP_HANDLE,
@@ -251,15 +251,15 @@ pub type DAT_PSP_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_pz_create`.
+/// The provider's function for `dat_pz_create`.
 pub type DAT_PZ_CREATE_FUNC = Option<
     unsafe extern "C" fn(ia_handle: DAT_IA_HANDLE, pz_handle: *mut DAT_PZ_HANDLE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_pz_free`.
+/// The provider's function for `dat_pz_free`.
 pub type DAT_PZ_FREE_FUNC = Option<unsafe extern "C" fn(pz_handle: DAT_PZ_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_pz_query`.
+/// The provider's function for `dat_pz_query`.
 pub type DAT_PZ_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         pz_handle: DAT_PZ_HANDLE,
@@ -268,15 +268,15 @@ pub type DAT_PZ_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_create`.
+/// The provider's function for `dat_rmr_create`.
 pub type DAT_RMR_CREATE_FUNC = Option<
     unsafe extern "C" fn(pz_handle: DAT_PZ_HANDLE, rmr_handle: *mut DAT_RMR_HANDLE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_free`.
+/// The provider's function for `dat_rmr_free`.
 pub type DAT_RMR_FREE_FUNC = Option<unsafe extern "C" fn(rmr_handle: DAT_RMR_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_rsp_create`.
+/// The provider's function for `dat_rsp_create`.
 pub type DAT_RSP_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -287,10 +287,10 @@ pub type DAT_RSP_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rsp_free`.
+/// The provider's function for `dat_rsp_free`.
 pub type DAT_RSP_FREE_FUNC = Option<unsafe extern "C" fn(rsp_handle: DAT_RSP_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_rsp_query`.
+/// The provider's function for `dat_rsp_query`.
 pub type DAT_RSP_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         rsp_handle: DAT_RSP_HANDLE,
@@ -299,11 +299,11 @@ pub type DAT_RSP_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_set_consumer_context`.
+/// The provider's function for `dat_set_consumer_context`.
 pub type DAT_SET_CONSUMER_CONTEXT_FUNC =
     Option<unsafe extern "C" fn(dat_handle: DAT_HANDLE, context: DAT_CONTEXT) -> DAT_RETURN>;
 
-/// Provider side of `dat_srq_create`.
+/// The provider's function for `dat_srq_create`.
 pub type DAT_SRQ_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -313,10 +313,10 @@ pub type DAT_SRQ_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_srq_free`.
+/// The provider's function for `dat_srq_free`.
 pub type DAT_SRQ_FREE_FUNC = Option<unsafe extern "C" fn(srq_handle: DAT_SRQ_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_srq_query`.
+/// The provider's function for `dat_srq_query`.
 pub type DAT_SRQ_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         srq_handle: DAT_SRQ_HANDLE,
@@ -325,12 +325,12 @@ pub type DAT_SRQ_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_srq_resize`.
+/// The provider's function for `dat_srq_resize`.
 pub type DAT_SRQ_RESIZE_FUNC = Option<
     unsafe extern "C" fn(srq_handle: DAT_SRQ_HANDLE, srq_max_recv_dto: DAT_COUNT) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_srq_set_lw`.
+/// The provider's function for `dat_srq_set_lw`.
 pub type DAT_SRQ_SET_LW_FUNC = Option<
     unsafe extern "C" fn(srq_handle: DAT_SRQ_HANDLE, low_watermark: DAT_COUNT) -> DAT_RETURN,
 >;

@@ -238,7 +238,7 @@ pub struct DAT_SHARED_MEMORY {
     pub shared_memory_id: DAT_LMR_COOKIE,
 }
 
-/// Memory to register; the memory type says which member holds.
+/// Memory to register; the memory type determines the valid member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DAT_REGION_DESCRIPTION {

@@ -203,7 +203,7 @@ pub struct DAT_CR_ARRIVAL_EVENT_DATA {
     pub cr_handle: DAT_CR_HANDLE,
 }
 
-/// Payload of an event; the event number says which.
+/// Payload of an event; the event number determines the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DAT_EVENT_DATA {

@@ -3,7 +3,7 @@
 use super::*;
 use std::ffi::c_char;
 
-/// Provider side of `dat_cno_query`.
+/// The provider's function for `dat_cno_query`.
 pub type DAT_CNO_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         cno_handle: DAT_CNO_HANDLE,
@@ -12,10 +12,10 @@ pub type DAT_CNO_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cr_reject`.
+/// The provider's function for `dat_cr_reject`.
 pub type DAT_CR_REJECT_FUNC = Option<unsafe extern "C" fn(cr_handle: DAT_CR_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_ep_create`.
+/// The provider's function for `dat_ep_create`.
 pub type DAT_EP_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -28,7 +28,7 @@ pub type DAT_EP_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_create_with_srq`.
+/// The provider's function for `dat_ep_create_with_srq`.
 pub type DAT_EP_CREATE_WITH_SRQ_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -42,7 +42,7 @@ pub type DAT_EP_CREATE_WITH_SRQ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_modify`.
+/// The provider's function for `dat_ep_modify`.
 pub type DAT_EP_MODIFY_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -51,7 +51,7 @@ pub type DAT_EP_MODIFY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_rdma_read`.
+/// The provider's function for `dat_ep_post_rdma_read`.
 pub type DAT_EP_POST_RDMA_READ_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -63,7 +63,7 @@ pub type DAT_EP_POST_RDMA_READ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_rdma_write`.
+/// The provider's function for `dat_ep_post_rdma_write`.
 pub type DAT_EP_POST_RDMA_WRITE_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -75,7 +75,7 @@ pub type DAT_EP_POST_RDMA_WRITE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_recv`.
+/// The provider's function for `dat_ep_post_recv`.
 pub type DAT_EP_POST_RECV_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -86,7 +86,7 @@ pub type DAT_EP_POST_RECV_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_send`.
+/// The provider's function for `dat_ep_post_send`.
 pub type DAT_EP_POST_SEND_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -97,7 +97,7 @@ pub type DAT_EP_POST_SEND_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_query`.
+/// The provider's function for `dat_ep_query`.
 pub type DAT_EP_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -106,15 +106,15 @@ pub type DAT_EP_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_dequeue`.
+/// The provider's function for `dat_evd_dequeue`.
 pub type DAT_EVD_DEQUEUE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, event: *mut DAT_EVENT) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_post_se`.
+/// The provider's function for `dat_evd_post_se`.
 pub type DAT_EVD_POST_SE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, event: *const DAT_EVENT) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_wait`.
+/// The provider's function for `dat_evd_wait`.
 pub type DAT_EVD_WAIT_FUNC = Option<
     unsafe extern "C" fn(
         evd_handle: DAT_EVD_HANDLE,
@@ -125,7 +125,7 @@ pub type DAT_EVD_WAIT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ia_query`.
+/// The provider's function for `dat_ia_query`.
 pub type DAT_IA_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -137,7 +137,7 @@ pub type DAT_IA_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_create`.
+/// The provider's function for `dat_lmr_create`.
 pub type DAT_LMR_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -154,7 +154,7 @@ pub type DAT_LMR_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_query`.
+/// The provider's function for `dat_lmr_query`.
 pub type DAT_LMR_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         lmr_handle: DAT_LMR_HANDLE,
@@ -163,7 +163,7 @@ pub type DAT_LMR_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_sync_rdma_read`.
+/// The provider's function for `dat_lmr_sync_rdma_read`.
 pub type DAT_LMR_SYNC_RDMA_READ_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -172,7 +172,7 @@ pub type DAT_LMR_SYNC_RDMA_READ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_sync_rdma_write`.
+/// The provider's function for `dat_lmr_sync_rdma_write`.
 pub type DAT_LMR_SYNC_RDMA_WRITE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -181,7 +181,7 @@ pub type DAT_LMR_SYNC_RDMA_WRITE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_bind`.
+/// The provider's function for `dat_rmr_bind`.
 pub type DAT_RMR_BIND_FUNC = Option<
     unsafe extern "C" fn(
         rmr_handle: DAT_RMR_HANDLE,
@@ -194,7 +194,7 @@ pub type DAT_RMR_BIND_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_query`.
+/// The provider's function for `dat_rmr_query`.
 pub type DAT_RMR_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         rmr_handle: DAT_RMR_HANDLE,
@@ -203,7 +203,7 @@ pub type DAT_RMR_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_srq_post_recv`.
+/// The provider's function for `dat_srq_post_recv`.
 pub type DAT_SRQ_POST_RECV_FUNC = Option<
     unsafe extern "C" fn(
         srq_handle: DAT_SRQ_HANDLE,

@@ -249,7 +249,7 @@ pub struct DAT_CR_ARRIVAL_EVENT_DATA {
     pub truncate_flag: DAT_BOOLEAN,
 }
 
-/// Payload of an event; the event number says which.
+/// Payload of an event; the event number determines the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DAT_EVENT_DATA {
@@ -271,7 +271,7 @@ pub struct DAT_EVENT {
     pub event_extension_data: [DAT_UINT64; 8],
 }
 
-/// Proxy of a CNO; the proxy type says which member holds.
+/// Proxy of a CNO; the proxy type determines the valid member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union DAT_CNO_PROXY {

@@ -3,7 +3,7 @@
 use super::*;
 use std::ffi::{c_char, c_void};
 
-/// Provider side of `dat_cno_fd_create`.
+/// The provider's function for `dat_cno_fd_create`.
 pub type DAT_CNO_FD_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -12,7 +12,7 @@ pub type DAT_CNO_FD_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cno_query`.
+/// The provider's function for `dat_cno_query`.
 pub type DAT_CNO_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         cno_handle: DAT_CNO_HANDLE,
@@ -26,7 +26,7 @@ pub type DAT_CNO_TRIGGER_FUNC = Option<
     unsafe extern "C" fn(cno_handle: DAT_CNO_HANDLE, evd_handle: *mut DAT_EVD_HANDLE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_cr_reject`.
+/// The provider's function for `dat_cr_reject`.
 pub type DAT_CR_REJECT_FUNC = Option<
     unsafe extern "C" fn(
         cr_handle: DAT_CR_HANDLE,
@@ -35,7 +35,7 @@ pub type DAT_CR_REJECT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_csp_create`.
+/// The provider's function for `dat_csp_create`.
 pub type DAT_CSP_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -46,10 +46,10 @@ pub type DAT_CSP_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_csp_free`.
+/// The provider's function for `dat_csp_free`.
 pub type DAT_CSP_FREE_FUNC = Option<unsafe extern "C" fn(csp_handle: DAT_CSP_HANDLE) -> DAT_RETURN>;
 
-/// Provider side of `dat_csp_query`.
+/// The provider's function for `dat_csp_query`.
 pub type DAT_CSP_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         csp_handle: DAT_CSP_HANDLE,
@@ -58,7 +58,7 @@ pub type DAT_CSP_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_common_connect`.
+/// The provider's function for `dat_ep_common_connect`.
 pub type DAT_EP_COMMON_CONNECT_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -69,7 +69,7 @@ pub type DAT_EP_COMMON_CONNECT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_create`.
+/// The provider's function for `dat_ep_create`.
 pub type DAT_EP_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -82,7 +82,7 @@ pub type DAT_EP_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_create_with_srq`.
+/// The provider's function for `dat_ep_create_with_srq`.
 pub type DAT_EP_CREATE_WITH_SRQ_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -96,7 +96,7 @@ pub type DAT_EP_CREATE_WITH_SRQ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_modify`.
+/// The provider's function for `dat_ep_modify`.
 pub type DAT_EP_MODIFY_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -105,7 +105,7 @@ pub type DAT_EP_MODIFY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_rdma_read`.
+/// The provider's function for `dat_ep_post_rdma_read`.
 pub type DAT_EP_POST_RDMA_READ_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -117,7 +117,7 @@ pub type DAT_EP_POST_RDMA_READ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_rdma_read_to_rmr`.
+/// The provider's function for `dat_ep_post_rdma_read_to_rmr`.
 pub type DAT_EP_POST_RDMA_READ_TO_RMR_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -128,7 +128,7 @@ pub type DAT_EP_POST_RDMA_READ_TO_RMR_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_rdma_write`.
+/// The provider's function for `dat_ep_post_rdma_write`.
 pub type DAT_EP_POST_RDMA_WRITE_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -140,7 +140,7 @@ pub type DAT_EP_POST_RDMA_WRITE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_recv`.
+/// The provider's function for `dat_ep_post_recv`.
 pub type DAT_EP_POST_RECV_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -151,7 +151,7 @@ pub type DAT_EP_POST_RECV_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_send`.
+/// The provider's function for `dat_ep_post_send`.
 pub type DAT_EP_POST_SEND_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -162,7 +162,7 @@ pub type DAT_EP_POST_SEND_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_post_send_with_invalidate`.
+/// The provider's function for `dat_ep_post_send_with_invalidate`.
 pub type DAT_EP_POST_SEND_WITH_INVALIDATE_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -175,7 +175,7 @@ pub type DAT_EP_POST_SEND_WITH_INVALIDATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ep_query`.
+/// The provider's function for `dat_ep_query`.
 pub type DAT_EP_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         ep_handle: DAT_EP_HANDLE,
@@ -184,15 +184,15 @@ pub type DAT_EP_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_evd_dequeue`.
+/// The provider's function for `dat_evd_dequeue`.
 pub type DAT_EVD_DEQUEUE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, event: *mut DAT_EVENT) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_post_se`.
+/// The provider's function for `dat_evd_post_se`.
 pub type DAT_EVD_POST_SE_FUNC =
     Option<unsafe extern "C" fn(evd_handle: DAT_EVD_HANDLE, event: *const DAT_EVENT) -> DAT_RETURN>;
 
-/// Provider side of `dat_evd_wait`.
+/// The provider's function for `dat_evd_wait`.
 pub type DAT_EVD_WAIT_FUNC = Option<
     unsafe extern "C" fn(
         evd_handle: DAT_EVD_HANDLE,
@@ -203,7 +203,7 @@ pub type DAT_EVD_WAIT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_extension_op`.
+/// The provider's function for `dat_extension_op`.
 pub type DAT_HANDLE_EXTENDEDOP_FUNC = Option<
     unsafe extern "C" fn(
         handle: DAT_HANDLE,
@@ -221,7 +221,7 @@ pub type DAT_IA_HA_RELATED_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_ia_query`.
+/// The provider's function for `dat_ia_query`.
 pub type DAT_IA_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -233,7 +233,7 @@ pub type DAT_IA_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_create`.
+/// The provider's function for `dat_lmr_create`.
 pub type DAT_LMR_CREATE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -251,7 +251,7 @@ pub type DAT_LMR_CREATE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_query`.
+/// The provider's function for `dat_lmr_query`.
 pub type DAT_LMR_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         lmr_handle: DAT_LMR_HANDLE,
@@ -260,7 +260,7 @@ pub type DAT_LMR_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_sync_rdma_read`.
+/// The provider's function for `dat_lmr_sync_rdma_read`.
 pub type DAT_LMR_SYNC_RDMA_READ_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -269,7 +269,7 @@ pub type DAT_LMR_SYNC_RDMA_READ_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_lmr_sync_rdma_write`.
+/// The provider's function for `dat_lmr_sync_rdma_write`.
 pub type DAT_LMR_SYNC_RDMA_WRITE_FUNC = Option<
     unsafe extern "C" fn(
         ia_handle: DAT_IA_HANDLE,
@@ -278,7 +278,7 @@ pub type DAT_LMR_SYNC_RDMA_WRITE_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_bind`.
+/// The provider's function for `dat_rmr_bind`.
 pub type DAT_RMR_BIND_FUNC = Option<
     unsafe extern "C" fn(
         rmr_handle: DAT_RMR_HANDLE,
@@ -293,12 +293,12 @@ pub type DAT_RMR_BIND_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_create_for_ep`.
+/// The provider's function for `dat_rmr_create_for_ep`.
 pub type DAT_RMR_CREATE_FOR_EP_FUNC = Option<
     unsafe extern "C" fn(pz_handle: DAT_PZ_HANDLE, rmr_handle: *mut DAT_RMR_HANDLE) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_rmr_query`.
+/// The provider's function for `dat_rmr_query`.
 pub type DAT_RMR_QUERY_FUNC = Option<
     unsafe extern "C" fn(
         rmr_handle: DAT_RMR_HANDLE,
@@ -307,7 +307,7 @@ pub type DAT_RMR_QUERY_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
-/// Provider side of `dat_srq_post_recv`.
+/// The provider's function for `dat_srq_post_recv`.
 pub type DAT_SRQ_POST_RECV_FUNC = Option<
     unsafe extern "C" fn(
         srq_handle: DAT_SRQ_HANDLE,

@@ -1,9 +1,9 @@
-//! The conversions that read the same in both versions, although the layouts differ.
+//! The conversions whose source is the same for both versions, although the layouts differ.
 
-/// Implements the parts of [`super::Abi`] that differ only in the module the C types come from.
+/// Implements the parts of [`super::Abi`] that differ only in the module of the C types.
 ///
-/// The lengths are 64 bits wide in DAT 1.2 and 32 in 2.0 (`as _`): values that come from a device
-/// or a checked attribute fit into both.
+/// Lengths have 64 bits in DAT 1.2 and 32 in 2.0 (`as _`): the values of devices and of checked
+/// attributes fit into both.
 macro_rules! common_conversions {
     ($c:ident) => {
         type LmrTriplet = $c::DAT_LMR_TRIPLET;
@@ -16,7 +16,6 @@ macro_rules! common_conversions {
         type IaAttr = $c::DAT_IA_ATTR;
         type ProviderAttr = $c::DAT_PROVIDER_ATTR;
         type CnoParam = $c::DAT_CNO_PARAM;
-        type Provider = $crate::dapl::provider::Table<$c::DAT_PROVIDER>;
 
         const MAJOR: u32 = $c::DAT_VERSION_MAJOR;
         const MINOR: u32 = $c::DAT_VERSION_MINOR;
@@ -25,10 +24,6 @@ macro_rules! common_conversions {
         const LMR_FIELDS: u32 = $c::DAT_LMR_FIELD_ALL;
         const RMR_FIELDS: u32 = $c::DAT_RMR_FIELD_ALL;
         const SRQ_OPERATIONAL: DAT_SRQ_STATE = $c::DAT_SRQ_STATE_OPERATIONAL;
-
-        fn provider<D: Device>(name: *const c_char) -> Self::Provider {
-            $crate::dapl::provider::Table(Self::table::<D>(name))
-        }
 
         #[inline]
         fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
@@ -48,7 +43,7 @@ macro_rules! common_conversions {
         ) {
             use $c::*;
             let out = out.as_mut_ptr();
-            // What the event does not have stays as it was.
+            // Members that this kind of event does not have are not written.
             // SAFETY: members of a structure there is room for; a union is written as a whole or
             // through raw pointers.
             unsafe {
@@ -292,7 +287,7 @@ macro_rules! common_conversions {
             out.ep_creator = DAT_PSP_CREATES_EP_IFASKED;
             out.pz_support = DAT_PZ_UNIQUE;
             out.optimal_buffer_alignment = 64;
-            // Any streams may share an EVD.
+            // Streams of every kind may share an EVD.
             out.evd_stream_merging_supported = [[DAT_TRUE; 6]; 6];
             out.srq_supported = DAT_BOOLEAN::from(device.max_srq > 0);
             out.srq_watermarks_supported = DAT_COUNT::from(device.max_srq > 0);
@@ -310,89 +305,6 @@ macro_rules! common_conversions {
 }
 
 pub(super) use common_conversions;
-
-/// The function table: slots whose functions read the same in both versions, and those given.
-///
-/// Together they are all slots.
-macro_rules! provider_table {
-    ($abi:ident, $c:ident, { $($slot:ident: $function:expr,)* }) => {
-        fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
-            use crate::dapl::{cno, cr, ep, evd, generic, ia, lmr, psp, pz, rmr, rsp, srq};
-            $c::DAT_PROVIDER {
-                device_name: name,
-                extension: null_mut(),
-                ia_open_func: Some(ia::ia_open::<$abi, D>),
-                ia_query_func: Some(ia::ia_query::<$abi, D>),
-                ia_close_func: Some(ia::ia_close::<$abi, D>),
-                set_consumer_context_func: Some(generic::set_consumer_context::<$abi, D>),
-                get_consumer_context_func: Some(generic::get_consumer_context::<$abi, D>),
-                get_handle_type_func: Some(generic::get_handle_type::<$abi, D>),
-                cno_create_func: Some(cno::cno_create::<$abi, D>),
-                cno_modify_agent_func: Some(cno::cno_modify_agent::<$abi, D>),
-                cno_query_func: Some(cno::cno_query::<$abi, D>),
-                cno_free_func: Some(cno::cno_free::<$abi, D>),
-                cno_wait_func: Some(cno::cno_wait::<$abi, D>),
-                cr_query_func: Some(cr::cr_query::<$abi, D>),
-                cr_accept_func: Some(cr::cr_accept::<$abi, D>),
-                evd_create_func: Some(evd::evd_create::<$abi, D>),
-                evd_query_func: Some(evd::evd_query::<$abi, D>),
-                evd_modify_cno_func: Some(evd::evd_modify_cno::<$abi, D>),
-                evd_enable_func: Some(evd::evd_enable::<$abi, D>),
-                evd_disable_func: Some(evd::evd_disable::<$abi, D>),
-                evd_wait_func: Some(evd::evd_wait::<$abi, D>),
-                evd_resize_func: Some(evd::evd_resize::<$abi, D>),
-                evd_post_se_func: Some(evd::evd_post_se::<$abi, D>),
-                evd_dequeue_func: Some(evd::evd_dequeue::<$abi, D>),
-                evd_free_func: Some(evd::evd_free::<$abi, D>),
-                ep_create_func: Some(ep::ep_create::<$abi, D>),
-                ep_query_func: Some(ep::ep_query::<$abi, D>),
-                ep_connect_func: Some(ep::ep_connect::<$abi, D>),
-                ep_disconnect_func: Some(ep::ep_disconnect::<$abi, D>),
-                ep_post_send_func: Some(ep::ep_post_send::<$abi, D>),
-                ep_post_recv_func: Some(ep::ep_post_recv::<$abi, D>),
-                ep_post_rdma_read_func: Some(ep::ep_post_rdma_read::<$abi, D>),
-                ep_post_rdma_write_func: Some(ep::ep_post_rdma_write::<$abi, D>),
-                ep_get_status_func: Some(ep::ep_get_status::<$abi, D>),
-                ep_free_func: Some(ep::ep_free::<$abi, D>),
-                ep_reset_func: Some(ep::ep_reset::<$abi, D>),
-                lmr_query_func: Some(lmr::lmr_query::<$abi, D>),
-                lmr_free_func: Some(lmr::lmr_free::<$abi, D>),
-                lmr_sync_rdma_read_func: Some(lmr::lmr_sync::<$abi, D>),
-                lmr_sync_rdma_write_func: Some(lmr::lmr_sync::<$abi, D>),
-                psp_create_func: Some(psp::psp_create::<$abi, D>),
-                psp_create_any_func: Some(psp::psp_create_any::<$abi, D>),
-                psp_query_func: Some(psp::psp_query::<$abi, D>),
-                psp_free_func: Some(psp::psp_free::<$abi, D>),
-                cr_handoff_func: Some(cr::cr_handoff::<$abi, D>),
-                ep_modify_func: Some(ep::ep_modify::<$abi, D>),
-                ep_dup_connect_func: Some(ep::ep_dup_connect::<$abi, D>),
-                ep_create_with_srq_func: Some(ep::ep_create_with_srq::<$abi, D>),
-                ep_recv_query_func: Some(ep::ep_recv_query::<$abi, D>),
-                ep_set_watermark_func: Some(ep::ep_set_watermark::<$abi, D>),
-                rmr_create_func: Some(rmr::rmr_create::<$abi, D>),
-                rmr_query_func: Some(rmr::rmr_query::<$abi, D>),
-                rmr_free_func: Some(rmr::rmr_free::<$abi, D>),
-                rsp_create_func: Some(rsp::rsp_create::<$abi, D>),
-                rsp_query_func: Some(rsp::rsp_query::<$abi, D>),
-                rsp_free_func: Some(rsp::rsp_free::<$abi, D>),
-                srq_create_func: Some(srq::srq_create::<$abi, D>),
-                srq_free_func: Some(srq::srq_free::<$abi, D>),
-                srq_post_recv_func: Some(srq::srq_post_recv::<$abi, D>),
-                srq_query_func: Some(srq::srq_query::<$abi, D>),
-                srq_resize_func: Some(srq::srq_resize::<$abi, D>),
-                srq_set_lw_func: Some(srq::srq_set_lw::<$abi, D>),
-                pz_create_func: Some(pz::pz_create::<$abi, D>),
-                pz_query_func: Some(pz::pz_query::<$abi, D>),
-                pz_free_func: Some(pz::pz_free::<$abi, D>),
-                evd_set_unwaitable_func: Some(evd::evd_set_unwaitable::<$abi, D>),
-                evd_clear_unwaitable_func: Some(evd::evd_clear_unwaitable::<$abi, D>),
-                $($slot: Some($function),)*
-            }
-        }
-    };
-}
-
-pub(super) use provider_table;
 
 /// A part of the package version, for attributes.
 pub(super) fn version_part(text: &str) -> u32 {

@@ -1,5 +1,5 @@
-//! The ABI version as a type parameter: how C structures become the types of the objects and
-//! back. Everything that differs between DAT 1.2 and 2.0 is here; the rules are written once.
+//! The ABI version as a type parameter: conversions between C structures and the types of the
+//! objects. All differences of layout between DAT 1.2 and 2.0 are here; the rules are the same.
 
 mod convert;
 mod v1;
@@ -8,22 +8,22 @@ mod v2;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use super::ep::EpChange;
-use super::types::{EpAttr, Event};
+use super::ep_attr::{EpAttr, EpChange, EpParam};
+use super::types::{Event, IaAttr, LmrParam, RmrParam};
 use crate::abi::common::*;
-use crate::device::{Completion, Device, Remote, Sge};
+use crate::device::{Completion, DeviceAttr, Remote, Sge};
 use crate::error::{Result, Version};
 
 pub use v1::V1;
 pub use v2::V2;
 
-/// A handle that travelled as a number.
+/// A handle that the device returned as a number.
 #[inline]
 fn handle(context: u64) -> DAT_HANDLE {
     std::ptr::with_exposed_provenance_mut(context as usize)
 }
 
-/// Fills a name field of a C structure, cut to fit, always terminated.
+/// Fills a name field of a C structure; the name is truncated to fit and always terminated.
 fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
     *field = [0; DAT_NAME_MAX_LENGTH];
     for (to, from) in field
@@ -35,57 +35,9 @@ fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
     }
 }
 
-/// Attributes of an IA as the device and the IA state them (`DAT_IA_ATTR`).
-pub struct IaAttr<'a> {
-    /// Limits of the device.
-    pub device: &'a crate::device::DeviceAttr,
-    /// The IA's address.
-    pub address: DAT_IA_ADDRESS_PTR,
-    /// Named values; belong to the IA.
-    pub transport: &'a [DAT_NAMED_ATTR],
-}
-
-/// Parameters of an endpoint (`DAT_EP_PARAM`), but for the address of the IA.
-pub struct EpParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) state: DAT_EP_STATE,
-    pub(super) local_address: DAT_IA_ADDRESS_PTR,
-    pub(super) local_port: u64,
-    pub(super) remote_address: DAT_IA_ADDRESS_PTR,
-    pub(super) remote_port: u64,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) recv_evd: DAT_EVD_HANDLE,
-    pub(super) request_evd: DAT_EVD_HANDLE,
-    pub(super) connect_evd: DAT_EVD_HANDLE,
-    pub(super) srq: DAT_SRQ_HANDLE,
-    pub(super) attr: EpAttr,
-}
-
-/// Parameters of an LMR (`DAT_LMR_PARAM`).
-pub struct LmrParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) mem_type: DAT_MEM_TYPE,
-    pub(super) region: DAT_REGION_DESCRIPTION,
-    pub(super) length: u64,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
-    pub(super) lmr_context: u32,
-    pub(super) rmr_context: u32,
-    pub(super) registered_address: u64,
-}
-
-/// Parameters of an RMR (`DAT_RMR_PARAM`).
-pub struct RmrParam {
-    pub(super) ia: DAT_IA_HANDLE,
-    pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) range: Sge,
-    pub(super) privileges: DAT_MEM_PRIV_FLAGS,
-    pub(super) rmr_context: u32,
-}
-
 /// One version of the C ABI.
 pub trait Abi: Send + Sync + 'static {
-    /// Which.
+    /// The version whose return codes apply.
     const VERSION: Version;
     /// Major version of the API.
     const MAJOR: u32;
@@ -122,11 +74,7 @@ pub trait Abi: Send + Sync + 'static {
     type ProviderAttr: Copy;
     /// `DAT_CNO_PARAM`.
     type CnoParam: Copy;
-    /// `DAT_PROVIDER`.
-    type Provider: Send + Sync;
 
-    /// The function table for a device. `name` is the IA name and lives as long as the table.
-    fn provider<D: Device>(name: *const c_char) -> Self::Provider;
     /// A local segment.
     ///
     /// # Errors
@@ -136,7 +84,7 @@ pub trait Abi: Send + Sync + 'static {
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
     /// Writes the event as C sees it. `evd` is the EVD it is taken from.
     fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
-    /// The same for a completion.
+    /// Writes a completion as the event that C sees. `evd` is the EVD it is taken from.
     fn completion(completion: &Completion, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
     /// Number and pointer of an event that `dat_evd_post_se` was given.
     fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID);
@@ -152,11 +100,11 @@ pub trait Abi: Send + Sync + 'static {
     fn lmr_param(param: &LmrParam) -> Self::LmrParam;
     /// Writes IA attributes.
     fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr;
-    /// Writes provider attributes; `named` are those of no fixed place, which must outlive the
+    /// Writes provider attributes; `named` are the provider-specific ones, which must outlive the
     /// result.
     fn provider_attr(
         name: &str,
-        device: &crate::device::DeviceAttr,
+        device: &DeviceAttr,
         named: &[DAT_NAMED_ATTR],
     ) -> Self::ProviderAttr;
     /// Writes CNO parameters.

@@ -1,16 +1,15 @@
 //! DAT 1.2: `libdat.so.1`.
 
-use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use super::convert::{common_conversions, provider_table, version_part};
-use super::{Abi, EpParam, IaAttr, LmrParam, RmrParam, fill_name, handle};
+use super::convert::{common_conversions, version_part};
+use super::{Abi, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v1;
-use crate::dapl::ep::EpChange;
-use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
-use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
+use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
+use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, Opaque, RmrParam, dto_status};
+use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Kind, Result, Version};
 
 /// The DAT 1.2 ABI.
@@ -52,10 +51,11 @@ impl Abi for V1 {
     }
 }
 
-/// A mask of endpoint parameters in the numbers of DAT 2.0, which has one more behind the state.
+/// A mask of endpoint parameters in the numbers of DAT 2.0, which has one more field after the
+/// state (`DAT_EP_FIELD_COMM`).
 fn ep_mask(mask: u64) -> u64 {
-    const BEHIND_STATE: u64 = 0x7fc;
-    mask & !BEHIND_STATE | (mask & BEHIND_STATE) << 1
+    const AFTER_STATE: u64 = 0x7fc;
+    mask & !AFTER_STATE | (mask & AFTER_STATE) << 1
 }
 
 /// # Safety
@@ -83,12 +83,4 @@ fn arrival(
         conn_qual,
         cr_handle: cr.0,
     }
-}
-
-impl V1 {
-    provider_table!(V1, v1, {
-        cr_reject_func: cr::cr_reject_plain::<V1, D>,
-        lmr_create_func: lmr::lmr_create::<V1, D>,
-        rmr_bind_func: rmr::rmr_bind::<V1, D>,
-    });
 }

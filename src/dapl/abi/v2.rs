@@ -1,17 +1,15 @@
 //! DAT 2.0: `libdat2.so.2`.
 
-use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use super::convert::{common_conversions, provider_table, version_part};
-use super::{Abi, EpParam, IaAttr, LmrParam, RmrParam, fill_name, handle};
+use super::convert::{common_conversions, version_part};
+use super::{Abi, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v2;
-use crate::dapl::ep::EpChange;
-use crate::dapl::types::{EpAttr, Event, Handle, Opaque, dto_status};
-use crate::dapl::unsupported;
-use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp};
+use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
+use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, Opaque, RmrParam, dto_status};
+use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Kind, Result, Version};
 
 /// The DAT 2.0 ABI.
@@ -51,7 +49,7 @@ impl Abi for V2 {
             Some(_) => v2::DAT_PROXY_TYPE_AGENT,
             None => v2::DAT_PROXY_TYPE_NONE,
         };
-        // A null agent reads as null through every member.
+        // A null agent is null in every member of the union.
         let proxy = v2::DAT_CNO_PROXY { agent };
         v2::DAT_CNO_PARAM {
             ia_handle: ia,
@@ -84,7 +82,7 @@ unsafe fn dto_completion(completion: &Completion, out: *mut v2::DAT_DTO_COMPLETI
     }
 }
 
-/// Apart: what is rare is not to become part of a jump table for all operations.
+/// Out of line, so that the compiler makes no jump table of all operations for this rare one.
 ///
 /// # Safety
 /// There is room at `out`.
@@ -120,23 +118,4 @@ fn arrival(
         cr_handle: cr.0,
         truncate_flag: DAT_FALSE,
     }
-}
-
-impl V2 {
-    provider_table!(V2, v2, {
-        cr_reject_func: cr::cr_reject::<V2, D>,
-        lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
-        rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
-        ep_post_send_with_invalidate_func: ep::ep_post_send_with_invalidate::<V2, D>,
-        csp_create_func: unsupported::csp_create::<V2>,
-        csp_query_func: unsupported::csp_query::<V2>,
-        csp_free_func: unsupported::csp_free::<V2>,
-        ep_common_connect_func: unsupported::ep_common_connect::<V2>,
-        rmr_create_for_ep_func: unsupported::rmr_create_for_ep::<V2>,
-        ep_post_rdma_read_to_rmr_func: unsupported::ep_post_rdma_read_to_rmr::<V2>,
-        cno_fd_create_func: unsupported::cno_fd_create::<V2>,
-        cno_trigger_func: unsupported::cno_trigger::<V2>,
-        ia_ha_related_func: unsupported::ia_ha_related::<V2>,
-        handle_extendedop_func: unsupported::handle_extendedop::<V2>,
-    });
 }

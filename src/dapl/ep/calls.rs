@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Ep, Marks, Parts};
+use super::{Ep, Parts, Watermarks};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::cno::timeout;
-use crate::dapl::ia::lookup_ia;
-use crate::dapl::object::{
-    boundary, check_mask, lookup, lookup_opt, non_null, private_data, write_opt,
+use crate::dapl::address::read_address;
+use crate::dapl::boundary::{
+    answer_query, boundary, check_mask, non_null, private_data, timeout, write_opt,
 };
+use crate::dapl::ia::lookup_ia;
+use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::pz::Pz;
 use crate::dapl::srq::Srq;
-use crate::dapl::types::read_address;
 use crate::device::{Device, QueuePair};
 use crate::error::{Error, Kind, Subtype};
 
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn ep_create_with_srq<A: Abi, D: Device>(
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Option<Arc<Pz<D>>> = lookup_opt(pz_handle, Subtype::HandlePz)?;
         let srq: Arc<Srq<D>> = lookup(srq_handle)?;
-        // The attribute `srq_ep_pz_difference_supported` says that they must not differ.
+        // They must not differ: the attribute `srq_ep_pz_difference_supported` is false.
         if pz.as_ref().is_some_and(|pz| pz.handle().0 != srq.pz()) {
             return Err(Error::arg(Subtype::Arg2));
         }
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn ep_set_watermark<A: Abi, D: Device>(
         };
         let soft = mark(soft_high_watermark, Subtype::Arg2)?;
         let hard = mark(hard_high_watermark, Subtype::Arg3)?;
-        ep.set_watermarks(Marks { soft, hard })
+        ep.set_watermarks(Watermarks { soft, hard })
     })
 }
 
@@ -160,12 +160,9 @@ pub unsafe extern "C" fn ep_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
-        check_mask(mask, A::EP_FIELDS, Subtype::Arg2)?;
-        non_null(ep_param, Subtype::Arg3)?;
-        let param = A::ep_param(&ep.param()?);
-        // SAFETY: not NULL.
-        unsafe { ep_param.write(param) };
-        Ok(())
+        let read = || Ok(A::ep_param(&ep.param()?));
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask, A::EP_FIELDS, ep_param, read) }
     })
 }
 

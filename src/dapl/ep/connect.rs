@@ -10,9 +10,10 @@ use parking_lot::MutexGuard;
 
 use super::{Attempt, Ep, Inner};
 use crate::abi::common::*;
+use crate::dapl::address::CAddress;
+use crate::dapl::boundary::device_error;
 use crate::dapl::ia::Ia;
-use crate::dapl::object::device_error;
-use crate::dapl::types::{CAddress, Event, Opaque};
+use crate::dapl::types::{Event, Opaque};
 use crate::device::{CmEvent, Device, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 
@@ -34,21 +35,22 @@ pub(super) fn state_error(state: DAT_EP_STATE) -> Error {
     })
 }
 
-/// An endpoint that waits for the connection of a request.
+/// An endpoint that waits for the connection of a request which is being accepted.
 pub(crate) struct Accepting<'a, D: Device> {
     ep: &'a Ep<D>,
-    /// What the connection is made on.
+    /// The queue pair for the connection.
     pub qp: Arc<D::Qp>,
+    /// The state of the endpoint before the accept.
     before: DAT_EP_STATE,
 }
 
 impl<D: Device> Accepting<'_, D> {
-    /// The device has taken it.
+    /// The device has accepted the request.
     pub(crate) fn done(self) {
         self.ep.started(&self.qp);
     }
 
-    /// The accept came to nothing before anybody saw it.
+    /// The accept failed, without an event.
     pub(crate) fn undo(self) {
         let mut inner = self.ep.inner.lock();
         inner.attempt = Attempt::None;
@@ -107,29 +109,30 @@ impl<D: Device> Ep<D> {
         Err(device_error(error, Subtype::ResourceTep))
     }
 
-    /// The device has the connection: a disconnect that came before it now takes effect.
+    /// The device has the connection: a disconnect that was called before now takes effect.
     fn started(&self, qp: &D::Qp) {
         let attempt = std::mem::replace(&mut self.inner.lock().attempt, Attempt::None);
-        if attempt == Attempt::CutShort {
+        if attempt == Attempt::Aborted {
             qp.disconnect(false);
         }
     }
 
-    /// `dat_ep_dup_connect`: where the connected endpoint `dup` went.
+    /// The address and the qualifier that this connected endpoint has connected to, for
+    /// `dat_ep_dup_connect`.
     pub(super) fn dup_target(&self) -> Result<(SocketAddr, u64)> {
         let inner = self.inner.lock();
         let state = self.state();
         match inner.target {
             Some(target) if state == DAT_EP_STATE_CONNECTED => Ok((target, inner.remote_port)),
-            // The passive side has nowhere to connect to again.
+            // The passive side of a connection has connected to no address.
             None if state == DAT_EP_STATE_CONNECTED => Err(Kind::InvalidParameter.into()),
             _ => Err(state_error(state)),
         }
     }
 
-    /// The endpoint waits for the connection of a request that is being accepted. `states` are
-    /// those it may be in: unconnected when `dat_cr_accept` names it, pending when the request
-    /// brought it.
+    /// The endpoint begins to wait for the connection of a request that is being accepted.
+    /// `states` are those it may be in: unconnected when `dat_cr_accept` names it, pending when it
+    /// is the endpoint of the request.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` for another state, `DAT_INVALID_HANDLE` if it is of another IA or
@@ -182,7 +185,7 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// What the device tells of the connection.
+    /// Handles an event of the connection, reported by the device.
     pub(crate) fn on_event(&self, event: CmEvent) {
         let (number, state, data) = match event {
             CmEvent::Established { private_data } => (
@@ -219,13 +222,13 @@ impl<D: Device> Ep<D> {
             before,
             DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECT_PENDING
         );
-        // A connection comes up only where one is awaited; the end of one is told once.
+        // A connection is established only where one is pending; its end is reported once.
         let expected = pending || (connected && state == DAT_EP_STATE_DISCONNECTED);
         if !expected {
             return;
         }
         let Some(uses) = &inner.uses else { return };
-        let evd = uses.connect_evd.as_ref().map(|u| u.evd.clone());
+        let evd = uses.connect_evd.as_ref().map(|u| u.evd().clone());
         let drained = connected && uses.srq.is_some();
         if before == DAT_EP_STATE_COMPLETION_PENDING
             && let Some((_, remote)) = addrs
@@ -248,8 +251,9 @@ impl<D: Device> Ep<D> {
                 private_data: Opaque(pointer.cast()),
                 private_data_size: size,
             };
-            // The event and the state come before the first completion of the connection. Whoever
-            // is woken for the event may stay in its own code, and wait there for a completion.
+            // The event and the state come before the first completion of the connection. Receiving
+            // starts before the waiter is woken: the consumer may run in this thread, from its
+            // CNO's agent, and wait there for a completion.
             evd.push_then(event, || {
                 if let (DAT_EP_STATE_CONNECTED, Some(qp)) = (state, qp) {
                     qp.start_receiving();
@@ -257,7 +261,8 @@ impl<D: Device> Ep<D> {
             });
         }
         if drained {
-            // The endpoint takes no more buffers: programs wait for this before they free it.
+            // The endpoint takes no more buffers of its SRQ. Programs wait for this before they free
+            // the endpoint.
             self.base.ia.async_event(
                 DAT_ASYNC_ERROR_EP_BROKEN,
                 self.handle(),
@@ -272,7 +277,7 @@ impl<D: Device> Ep<D> {
         let state = self.state();
         match state {
             DAT_EP_STATE_DISCONNECTED => return Ok(()),
-            // Graceful in here has no effect; abrupt ends at once.
+            // A graceful disconnect has no effect here; an abrupt one ends at once.
             DAT_EP_STATE_DISCONNECT_PENDING if graceful => return Ok(()),
             DAT_EP_STATE_CONNECTED => {
                 self.set_state(&inner, DAT_EP_STATE_DISCONNECT_PENDING);
@@ -280,7 +285,7 @@ impl<D: Device> Ep<D> {
             DAT_EP_STATE_ACTIVE_CONNECTION_PENDING | DAT_EP_STATE_COMPLETION_PENDING
                 if inner.attempt != Attempt::None =>
             {
-                inner.attempt = Attempt::CutShort;
+                inner.attempt = Attempt::Aborted;
                 return Ok(());
             }
             DAT_EP_STATE_DISCONNECT_PENDING
@@ -305,7 +310,8 @@ impl<D: Device> Ep<D> {
             state => return Err(state_error(state)),
         }
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
-        // The order matters for the count of an SRQ: what is queued is counted before it goes.
+        // Before the reset, which removes completions too: the SRQ counts the buffers of those that
+        // are queued.
         if let Some(uses) = &inner.uses {
             uses.purge(self.handle(), 0);
         }

@@ -1,15 +1,17 @@
-//! Endpoints: creation, state, `dat_ep_query`, `dat_ep_get_status`, `dat_ep_free`.
+//! Endpoints: creation, state, watermarks, `dat_ep_query`, `dat_ep_free`.
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
-//! device) is in [`connect`], the posts are in [`post`].
+//! device) is in [`connect`], `dat_ep_modify` in [`modify`], the posts are in [`post`], the objects
+//! that an endpoint uses in [`parts`].
 
 mod calls;
 mod connect;
 mod modify;
+mod parts;
 mod post;
 
 pub use calls::*;
-pub use modify::EpChange;
+pub(super) use parts::Parts;
 pub use post::*;
 
 use std::net::SocketAddr;
@@ -18,41 +20,43 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::abi::EpParam;
-use super::evd::{Evd, Stream};
-use super::ia::Ia;
-use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
-use super::pz::{Pz, PzUse};
+use self::parts::Uses;
+use super::address::CAddress;
+use super::boundary::device_error;
+use super::ep_attr::{EpAttr, EpParam};
+use super::evd::EvdUse;
+use super::ia::{Child, Ia};
+use super::object::{Base, dat_object, publish, unpublish};
 use super::rules::Rules;
-use super::srq::{Srq, SrqUse};
-use super::types::{CAddress, EpAttr, Handle};
+use super::work_request::OpFlags;
 use crate::abi::common::*;
 use crate::device::{CmEvent, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Object, Shared};
+use crate::handle::{self, Shared};
 
 /// One end of a connection.
 #[repr(align(64))]
 pub struct Ep<D: Device> {
     base: Base<D>,
-    /// For the upcalls of the device.
+    /// A reference to the endpoint itself, for the upcalls of the device.
     me: Weak<Ep<D>>,
-    /// `DAT_EP_STATE`. Written under the lock of `inner`, read by the posts without.
+    /// `DAT_EP_STATE`. Written under the lock of `inner`; the posts read it without the lock.
     state: AtomicU32,
     /// What the posts need; nothing once the endpoint is freed.
     config: Shared<Config<D>>,
     inner: Mutex<Inner<D>>,
 }
 
-/// What an endpoint is made of; replaced as a whole.
+/// What the posts need of an endpoint; replaced as a whole.
 pub(super) struct Config<D: Device> {
     attr: EpAttr,
-    /// What the completion flags of requests and of receives may be, and mean.
+    /// The completion flags that requests may have.
     pub(super) request_flags: OpFlags,
+    /// The completion flags that receives may have.
     recv_flags: OpFlags,
     /// Receives come from an SRQ.
     has_srq: bool,
-    /// `None` while the endpoint has no protection zone.
+    /// The queue pair; `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
 }
 
@@ -68,19 +72,19 @@ impl<D: Device> Config<D> {
     }
 }
 
-/// Marks on the number of buffers of its SRQ that an endpoint may hold.
+/// Watermarks on the number of buffers of its SRQ that an endpoint may hold.
 #[derive(Clone, Copy)]
-pub(super) struct Marks {
+struct Watermarks {
     soft: Option<u32>,
     hard: Option<u32>,
 }
 
-impl Marks {
-    /// Those of a new endpoint. Programs leave the attribute at 0 and do not mean it: the first
-    /// message would be an error event.
-    fn of(attr: &EpAttr, rules: Rules) -> Marks {
+impl Watermarks {
+    /// Those of a new endpoint. Programs leave the attribute at 0 without wanting a watermark
+    /// there: the first message would be an error event.
+    fn of(attr: &EpAttr, rules: Rules) -> Watermarks {
         let mark = u32::try_from(attr.srq_soft_hw).ok();
-        Marks {
+        Watermarks {
             soft: mark.filter(|n| *n > 0 || rules.are_pages()),
             hard: None,
         }
@@ -88,115 +92,41 @@ impl Marks {
 }
 
 struct Inner<D: Device> {
+    /// Whether a connection is being handed to the device.
     attempt: Attempt,
-    /// Objects the endpoint uses; `None` once it is freed.
+    /// The objects that the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
-    marks: Marks,
+    watermarks: Watermarks,
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
     remote_address: Option<CAddress>,
-    /// Where the last `dat_ep_connect` went, for `dat_ep_dup_connect`.
+    /// The address of the last `dat_ep_connect`, for `dat_ep_dup_connect`.
     target: Option<SocketAddr>,
     remote_port: u64,
 }
 
-/// A connection between the change of the state and the device's knowing of it.
+/// A connection that is pending for the consumer, and that the device may not have yet.
 #[derive(PartialEq, Eq)]
 enum Attempt {
+    /// There is none, or the device has it.
     None,
     /// A thread is about to hand it to the device.
     Starting,
     /// Another thread has called `dat_ep_disconnect` meanwhile.
-    CutShort,
+    Aborted,
 }
 
-/// The objects an endpoint holds on to.
-struct Uses<D: Device> {
-    pz: Option<PzUse<D>>,
-    recv_evd: Option<EvdUse<D>>,
-    request_evd: Option<EvdUse<D>>,
-    connect_evd: Option<EvdUse<D>>,
-    srq: Option<SrqUse<D>>,
-}
+dat_object!(Ep, Ep, HandleEp);
 
-impl<D: Device> Uses<D> {
-    /// What the queue pair is put together from; `None` without a protection zone.
-    fn parts(&self) -> Option<QpParts<'_, D>> {
-        let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
-        parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
-    }
-
-    /// Removes what is left of an endpoint from its EVDs. Its SRQ counts the buffers among the
-    /// completions that went, and the `lost` ones, as retired.
-    fn purge(&self, ep: Handle, lost: usize) {
-        let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
-        let evds = evds.into_iter().flatten();
-        let completed: usize = evds.map(|evd| evd.evd.purge(ep)).sum();
-        if let Some(srq) = &self.srq {
-            srq.retire(completed + lost);
+impl<D: Device> Child for Ep<D> {
+    fn destroy(&self) {
+        if unpublish(self) {
+            self.release();
         }
     }
 }
 
-/// What a queue pair is put together from; `None` without a protection zone. Without an EVD the
-/// device tells nobody of completions, but for those of an SRQ, which counts its buffers.
-fn parts<'a, D: Device>(
-    pz: Option<&'a PzUse<D>>,
-    recv_evd: Option<&'a EvdUse<D>>,
-    request_evd: Option<&'a EvdUse<D>>,
-    srq: Option<&'a SrqUse<D>>,
-) -> Option<QpParts<'a, D>> {
-    Some(QpParts {
-        pd: &pz?.pd,
-        send_cq: request_evd.and_then(|u| u.evd.cq()),
-        recv_cq: match recv_evd {
-            Some(u) => u.evd.cq(),
-            None => srq.and_then(SrqUse::unheard),
-        },
-        srq: srq.map(SrqUse::device),
-    })
-}
-
-/// A stream into an EVD, ended by its drop.
-struct EvdUse<D: Device> {
-    evd: Arc<Evd<D>>,
-    stream: Stream,
-}
-
-impl<D: Device> EvdUse<D> {
-    fn begin(ia: &Arc<Ia<D>>, evd: Option<Arc<Evd<D>>>, stream: Stream) -> Result<Option<Self>> {
-        let Some(evd) = evd else { return Ok(None) };
-        // Completions come from a queue of the device instance. Connection events are ours: no
-        // man page binds their EVD to the same open of the IA, and programs with several share
-        // one.
-        if stream != Stream::Connection && !evd.is_of(ia) {
-            return Err(Error::handle(stream.invalid()));
-        }
-        evd.attach(stream)?;
-        Ok(Some(EvdUse { evd, stream }))
-    }
-}
-
-impl<D: Device> Drop for EvdUse<D> {
-    fn drop(&mut self) {
-        self.evd.detach(self.stream);
-    }
-}
-
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Ep<D> {
-    const TAG: usize = tag(HandleType::Ep, D::INDEX);
-}
-
-impl<D: Device> DatObject<D> for Ep<D> {
-    const TYPE: HandleType = HandleType::Ep;
-    const INVALID: Subtype = Subtype::HandleEp;
-    fn base(&self) -> &Base<D> {
-        &self.base
-    }
-}
-
-/// The queue pair's way to its endpoint.
+/// The handler of the queue pair: passes upcalls to its endpoint.
 struct Upcall<D: Device>(Weak<Ep<D>>);
 
 impl<D: Device> QpHandler for Upcall<D> {
@@ -208,7 +138,7 @@ impl<D: Device> QpHandler for Upcall<D> {
 
     fn soft_watermark(&self) {
         if let Some(ep) = self.0.upgrade() {
-            // The reason is one of an endpoint's; no event number is its own.
+            // There is no event number for this; the reason tells it from other errors.
             ep.base.ia.async_event(
                 DAT_ASYNC_ERROR_EP_BROKEN,
                 ep.handle(),
@@ -218,45 +148,8 @@ impl<D: Device> QpHandler for Upcall<D> {
     }
 }
 
-/// What a new endpoint is to use.
-pub(super) struct Parts<D: Device> {
-    pub pz: Option<Arc<Pz<D>>>,
-    pub recv_evd: Option<Arc<Evd<D>>>,
-    pub request_evd: Option<Arc<Evd<D>>>,
-    pub connect_evd: Option<Arc<Evd<D>>>,
-    pub srq: Option<Arc<Srq<D>>>,
-}
-
-impl<D: Device> Parts<D> {
-    /// For an endpoint that is configured later.
-    pub const NONE: Parts<D> = Parts {
-        pz: None,
-        recv_evd: None,
-        request_evd: None,
-        connect_evd: None,
-        srq: None,
-    };
-
-    /// Begins to use all of them.
-    fn enter(self, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Uses<D>> {
-        let recv = Stream::Recv(attr.recv_completion_flags);
-        let request = Stream::Send(attr.request_completion_flags);
-        let srq = self.srq.map(|srq| srq.enter(ia)).transpose()?;
-        if let Some(srq) = srq.as_ref().filter(|_| self.recv_evd.is_none()) {
-            srq.prepare_unheard()?;
-        }
-        Ok(Uses {
-            srq,
-            pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
-            recv_evd: EvdUse::begin(ia, self.recv_evd, recv)?,
-            request_evd: EvdUse::begin(ia, self.request_evd, request)?,
-            connect_evd: EvdUse::begin(ia, self.connect_evd, Stream::Connection)?,
-        })
-    }
-}
-
-fn set_marks<D: Device>(qp: &D::Qp, marks: Marks) -> Result<()> {
-    qp.set_recv_watermarks(marks.soft, marks.hard)
+fn apply_watermarks<D: Device>(qp: &D::Qp, watermarks: Watermarks) -> Result<()> {
+    qp.set_recv_watermarks(watermarks.soft, watermarks.hard)
         .map_err(|e| device_error(e, Subtype::ResourceTep))
 }
 
@@ -277,7 +170,7 @@ impl<D: Device> Ep<D> {
             Some(attr) => attr.admit(limits, ia.rules, parts.srq.is_some(), Subtype::Arg6)?,
             None => EpAttr::default_for(limits),
         };
-        let marks = Marks::of(&attr, ia.rules);
+        let watermarks = Watermarks::of(&attr, ia.rules);
         let uses = parts.enter(ia, &attr)?;
         let ep = Arc::new_cyclic(|me| Ep {
             base: Base::new(ia.clone()),
@@ -287,16 +180,18 @@ impl<D: Device> Ep<D> {
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
                 uses: None,
-                marks,
+                watermarks,
                 private_data: None,
                 remote_address: None,
                 target: None,
                 remote_port: 0,
             }),
         });
-        // The queue pair returns the handle in its completions, so the handle comes first.
+        // Before the queue pair, which returns the handle in its completions.
         publish(&ep)?;
-        let qp = uses.parts().map(|parts| ep.make_qp(&parts, &attr, marks));
+        let qp = uses
+            .parts()
+            .map(|parts| ep.make_qp(&parts, &attr, watermarks));
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
@@ -312,14 +207,19 @@ impl<D: Device> Ep<D> {
         }
     }
 
-    fn make_qp(&self, parts: &QpParts<'_, D>, attr: &EpAttr, marks: Marks) -> Result<Arc<D::Qp>> {
+    fn make_qp(
+        &self,
+        parts: &QpParts<'_, D>,
+        attr: &EpAttr,
+        watermarks: Watermarks,
+    ) -> Result<Arc<D::Qp>> {
         let upcall = Arc::new(Upcall(self.me.clone()));
         let device = &self.base.ia.device;
         let qp = device
             .create_qp(parts, &self.qp_attr(attr), upcall)
             .map_err(|e| device_error(e, Subtype::ResourceTep))?;
         if parts.srq.is_some() {
-            set_marks::<D>(&qp, marks)?;
+            apply_watermarks::<D>(&qp, watermarks)?;
         }
         Ok(qp)
     }
@@ -327,8 +227,8 @@ impl<D: Device> Ep<D> {
     fn qp_attr(&self, attr: &EpAttr) -> QpAttr {
         let limits = self.base.ia.device.attr();
         let count = |n: i32| u32::try_from(n).unwrap_or(0);
-        // Programs leave the segment limits of RDMA at 0 and post all the same; the attributes
-        // are minimums, so a few segments are always there.
+        // Programs leave the segment limits of RDMA at 0 and post nevertheless. The attributes are
+        // minimums, so a few segments are always possible.
         let segments = |n: i32| count(n).max(4).min(limits.max_sge);
         let request_iov = attr
             .max_request_iov
@@ -345,11 +245,6 @@ impl<D: Device> Ep<D> {
             max_rd_out: count(attr.max_rdma_read_out),
             recv_solicited_only: solicited != 0,
         }
-    }
-
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
     }
 
     /// `DAT_EP_STATE_*`.
@@ -375,22 +270,22 @@ impl<D: Device> Ep<D> {
     }
 
     /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
-    /// have marks.
-    fn set_watermarks(&self, marks: Marks) -> Result<()> {
+    /// have watermarks.
+    fn set_watermarks(&self, watermarks: Watermarks) -> Result<()> {
         let invalid = Error::handle(Subtype::HandleEp);
         let config = self.config.get_shared().ok_or(invalid)?;
         if !config.has_srq {
             return Err(Kind::ModelNotSupported.into());
         }
-        self.inner.lock().marks = marks;
+        self.inner.lock().watermarks = watermarks;
         match &config.qp {
-            Some(qp) => set_marks::<D>(qp, marks),
+            Some(qp) => apply_watermarks::<D>(qp, watermarks),
             None => Ok(()),
         }
     }
 
-    /// A completion of a buffer of an SRQ was taken from the EVD of the endpoint with this
-    /// handle. An endpoint that is gone has settled its account.
+    /// Counts a buffer of the SRQ of the endpoint with this handle as retired: its completion was
+    /// taken from an EVD. An endpoint that is freed has counted all its buffers.
     pub(super) fn retire_srq_buffer(handle: u64) {
         let handle = std::ptr::with_exposed_provenance_mut(handle as usize);
         if let Some(ep) = handle::get_shared::<Ep<D>>(handle) {
@@ -406,7 +301,8 @@ impl<D: Device> Ep<D> {
         let config = self.config.get_shared().ok_or(invalid)?;
         let inner = self.inner.lock();
         let uses = inner.uses.as_ref().ok_or(invalid)?;
-        let evd = |u: &Option<EvdUse<D>>| u.as_ref().map_or(DAT_HANDLE_NULL, |u| u.evd.handle().0);
+        let evd =
+            |u: &Option<EvdUse<D>>| u.as_ref().map_or(DAT_HANDLE_NULL, |u| u.evd().handle().0);
         let addrs = config.qp.as_ref().and_then(|qp| qp.addrs());
         let ia = &self.base.ia;
         Ok(EpParam {
@@ -447,17 +343,10 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// Takes the object down, whatever its state: when its IA closes, or its request is gone.
-    pub(super) fn destroy(&self) {
-        if unpublish(self) {
-            self.release();
-        }
-    }
-
-    /// Ends the connection without an event and lets go of everything.
+    /// Ends the connection without an event and ends the use of all other objects.
     fn release(&self) {
         let qp = self.qp();
-        // First: who finds them there finds the queue pair too.
+        // First: a thread that finds them there finds the queue pair too.
         let uses = self.inner.lock().uses.take();
         self.config.set(None);
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);

@@ -3,33 +3,19 @@
 use std::sync::Arc;
 
 use super::connect::state_error;
-use super::{Config, Ep, EvdUse, Marks, Uses, set_marks};
+use super::parts::{self, Uses};
+use super::{Config, Ep, Watermarks, apply_watermarks};
 use crate::abi::{common::*, v2};
-use crate::dapl::evd::{Evd, Stream};
+use crate::dapl::boundary::device_error;
+use crate::dapl::ep_attr::{EpAttr, EpChange};
+use crate::dapl::evd::{Evd, EvdUse, Exchange, Stream};
 use crate::dapl::ia::Ia;
-use crate::dapl::object::{device_error, lookup_opt};
+use crate::dapl::object::lookup_opt;
 use crate::dapl::pz::{Pz, PzUse};
-use crate::dapl::types::EpAttr;
 use crate::device::{Device, QpParts, QueuePair};
 use crate::error::{Error, Result, Subtype};
 
-/// New values; the mask says which count. Masks are in the numbers of DAT 2.0.
-pub struct EpChange {
-    /// `DAT_EP_FIELD_*`.
-    pub mask: u64,
-    /// Protection zone.
-    pub pz: DAT_PZ_HANDLE,
-    /// EVD for receive completions.
-    pub recv_evd: DAT_EVD_HANDLE,
-    /// EVD for request completions.
-    pub request_evd: DAT_EVD_HANDLE,
-    /// EVD for connection events.
-    pub connect_evd: DAT_EVD_HANDLE,
-    /// Attributes.
-    pub attr: EpAttr,
-}
-
-/// What the provider or the IA decides, never the consumer.
+/// Fields that the provider or the IA decides, never the consumer.
 const FIXED: u64 = DAT_EP_FIELD_IA_HANDLE
     | DAT_EP_FIELD_EP_STATE
     | v2::DAT_EP_FIELD_COMM
@@ -38,49 +24,14 @@ const FIXED: u64 = DAT_EP_FIELD_IA_HANDLE
     | v2::DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR
     | v2::DAT_EP_FIELD_REMOTE_PORT_QUAL
     | v2::DAT_EP_FIELD_SRQ_HANDLE;
-/// Attributes that no device of ours has: unknown ones cannot be set.
+/// Fields of attributes that none of our devices has, so that they cannot be set.
 const SPECIFIC: u64 = DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR
     | DAT_EP_FIELD_EP_ATTR_TRANSPORT_SPECIFIC_ATTR
     | DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR
     | DAT_EP_FIELD_EP_ATTR_PROVIDER_SPECIFIC_ATTR;
 
-impl EpChange {
-    fn has(&self, field: u64) -> bool {
-        self.mask & field != 0
-    }
-
-    /// The attributes of an endpoint after the change.
-    fn apply(&self, old: &EpAttr) -> EpAttr {
-        let mut attr = *old;
-        let new = &self.attr;
-        macro_rules! take {
-            ($($field:ident: $mask:ident,)*) => {
-                $(if self.has($mask) { attr.$field = new.$field; })*
-            };
-        }
-        take! {
-            service_type: DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE,
-            max_message_size: DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE,
-            max_rdma_size: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE,
-            qos: DAT_EP_FIELD_EP_ATTR_QOS,
-            recv_completion_flags: DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS,
-            request_completion_flags: DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
-            max_recv_dtos: DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS,
-            max_request_dtos: DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS,
-            max_recv_iov: DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV,
-            max_request_iov: DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV,
-            max_rdma_read_in: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN,
-            max_rdma_read_out: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT,
-            srq_soft_hw: DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW,
-            max_rdma_read_iov: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV,
-            max_rdma_write_iov: DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV,
-        }
-        attr
-    }
-}
-
-/// Parts that a change brings, already in use; outer `None` where nothing changes.
-struct Fresh<D: Device> {
+/// New parts of an endpoint, whose use has begun; the outer `None` is for a part that stays.
+struct NewParts<D: Device> {
     pz: Option<Option<PzUse<D>>>,
     recv_evd: Option<Option<EvdUse<D>>>,
     request_evd: Option<Option<EvdUse<D>>>,
@@ -88,21 +39,22 @@ struct Fresh<D: Device> {
 }
 
 /// The part after the change.
-fn pick<'a, T>(fresh: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
-    match fresh {
+fn new_or_old<'a, T>(new: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
+    match new {
         Some(new) => new.as_ref(),
         None => old.as_ref(),
     }
 }
 
-impl<D: Device> Fresh<D> {
-    fn enter(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Self> {
+impl<D: Device> NewParts<D> {
+    fn enter(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr, has_srq: bool) -> Result<Self> {
         let evd = |field, handle, stream: Stream| -> Result<Option<Option<EvdUse<D>>>> {
             if !change.has(field) {
                 return Ok(None);
             }
             let evd: Option<Arc<Evd<D>>> = lookup_opt(handle, stream.invalid())?;
-            EvdUse::begin(ia, evd, stream).map(Some)
+            let has_srq = has_srq && matches!(stream, Stream::Recv(_));
+            parts::attach_recv(ia, evd, stream, has_srq).map(Some)
         };
         let recv = Stream::Recv(attr.recv_completion_flags);
         let request = Stream::Send(attr.request_completion_flags);
@@ -112,7 +64,7 @@ impl<D: Device> Fresh<D> {
         } else {
             None
         };
-        Ok(Fresh {
+        Ok(NewParts {
             pz,
             recv_evd: evd(v2::DAT_EP_FIELD_RECV_EVD_HANDLE, change.recv_evd, recv)?,
             request_evd: evd(
@@ -128,12 +80,12 @@ impl<D: Device> Fresh<D> {
         })
     }
 
-    /// What the queue pair is put together from after the change.
+    /// The parts of the queue pair after the change.
     fn parts<'a>(&'a self, old: &'a Uses<D>) -> Option<QpParts<'a, D>> {
-        super::parts(
-            pick(&self.pz, &old.pz),
-            pick(&self.recv_evd, &old.recv_evd),
-            pick(&self.request_evd, &old.request_evd),
+        parts::parts(
+            new_or_old(&self.pz, &old.pz),
+            new_or_old(&self.recv_evd, &old.recv_evd),
+            new_or_old(&self.request_evd, &old.request_evd),
             old.srq.as_ref(),
         )
     }
@@ -149,45 +101,6 @@ impl<D: Device> Fresh<D> {
         replace(self.recv_evd, &mut uses.recv_evd);
         replace(self.request_evd, &mut uses.request_evd);
         replace(self.connect_evd, &mut uses.connect_evd);
-    }
-}
-
-/// An EVD that stays, but whose stream has other completion flags. The drop takes that back.
-struct Exchange<D: Device> {
-    evd: Arc<Evd<D>>,
-    from: Stream,
-    to: Stream,
-    done: bool,
-}
-
-impl<D: Device> Exchange<D> {
-    fn begin(evd: Option<&EvdUse<D>>, to: Stream) -> Result<Option<Self>> {
-        let Some(evd) = evd.filter(|u| u.stream != to) else {
-            return Ok(None);
-        };
-        evd.evd.exchange(evd.stream, to)?;
-        Ok(Some(Exchange {
-            evd: evd.evd.clone(),
-            from: evd.stream,
-            to,
-            done: false,
-        }))
-    }
-
-    fn commit(mut self, evd: &mut Option<EvdUse<D>>) {
-        self.done = true;
-        if let Some(evd) = evd {
-            evd.stream = self.to;
-        }
-    }
-}
-
-impl<D: Device> Drop for Exchange<D> {
-    fn drop(&mut self) {
-        if !self.done {
-            // What was there before agreed with the other streams.
-            let _ = self.evd.exchange(self.to, self.from);
-        }
     }
 }
 
@@ -214,40 +127,40 @@ impl<D: Device> Ep<D> {
             .apply(&config.attr)
             .admit(ia.device.attr(), ia.rules, config.has_srq, Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
-        let marks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
-            let soft = Marks::of(&attr, ia.rules).soft;
-            Marks {
+        let watermarks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
+            let soft = Watermarks::of(&attr, ia.rules).soft;
+            Watermarks {
                 soft,
-                ..inner.marks
+                ..inner.watermarks
             }
         } else {
-            inner.marks
+            inner.watermarks
         };
         let old = inner.uses.as_mut().ok_or(invalid)?;
-        let fresh = Fresh::enter(change, ia, &attr)?;
-        if let (Some(srq), Some(None)) = (&old.srq, &fresh.recv_evd) {
-            srq.prepare_unheard()?;
+        let new = NewParts::enter(change, ia, &attr, config.has_srq)?;
+        if let (Some(srq), Some(None)) = (&old.srq, &new.recv_evd) {
+            srq.prepare_unreported()?;
         }
-        let kept = |fresh: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
-            let evd = if fresh.is_none() { evd.as_ref() } else { None };
+        let kept = |new: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
+            let evd = if new.is_none() { evd.as_ref() } else { None };
             Exchange::begin(evd, stream)
         };
         let recv = Stream::Recv(attr.recv_completion_flags);
-        let recv = kept(&fresh.recv_evd, &old.recv_evd, recv)?;
+        let recv = kept(&new.recv_evd, &old.recv_evd, recv)?;
         let request = Stream::Send(attr.request_completion_flags);
-        let request = kept(&fresh.request_evd, &old.request_evd, request)?;
-        let qp = match (&config.qp, fresh.parts(old)) {
+        let request = kept(&new.request_evd, &old.request_evd, request)?;
+        let qp = match (&config.qp, new.parts(old)) {
             (Some(qp), Some(parts)) => {
                 ia.device
                     .modify_qp(qp, &parts, &self.qp_attr(&attr))
                     .map_err(|e| device_error(e, Subtype::ResourceTep))?;
                 if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) && config.has_srq {
-                    set_marks::<D>(qp, marks)?;
+                    apply_watermarks::<D>(qp, watermarks)?;
                 }
                 Some(qp.clone())
             }
-            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, marks)?),
-            // Without a protection zone there is no queue pair; receives that were posted go
+            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, watermarks)?),
+            // Without a protection zone there is no queue pair. Receives that were posted are lost
             // with it.
             (_, None) => None,
         };
@@ -260,8 +173,8 @@ impl<D: Device> Ep<D> {
         if let Some(exchange) = request {
             exchange.commit(&mut old.request_evd);
         }
-        fresh.commit(old);
-        inner.marks = marks;
+        new.commit(old);
+        inner.watermarks = watermarks;
         let has_srq = config.has_srq;
         self.config
             .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
@@ -277,7 +190,7 @@ impl<D: Device> Ep<D> {
             }
             _ => false,
         };
-        // How receives notify is decided before the first of them.
+        // The notification of receives cannot change once one is posted.
         let posted = config
             .qp
             .as_ref()

@@ -1,134 +1,19 @@
 //! Posts: `dat_ep_post_send`, `dat_ep_post_recv`, `dat_ep_post_rdma_write`,
 //! `dat_ep_post_rdma_read`.
 //!
-//! They take no lock and allocate nothing; what they need is read inside one section.
+//! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::connect::state_error;
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::object::{non_null, section};
-use crate::dapl::rules::Rules;
-use crate::device::{Device, PostError, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
+use crate::dapl::boundary::{non_null, section};
+use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
+use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard};
-
-/// Segments a post can have: no device of ours takes more.
-const MAX_SEGMENTS: usize = 64;
-
-/// Flags a request may carry; a send also `DAT_COMPLETION_SOLICITED_WAIT_FLAG`.
-pub(in crate::dapl) const REQUEST_FLAGS: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SUPPRESS_FLAG
-    | DAT_COMPLETION_UNSIGNALLED_FLAG
-    | DAT_COMPLETION_BARRIER_FENCE_FLAG;
-
-/// Room for the local segments of a post. Left as it is but for what is used: most posts have
-/// one segment. It stays where it is: it is too large to be passed on.
-pub(in crate::dapl) struct Segments([MaybeUninit<Sge>; MAX_SEGMENTS]);
-
-impl Segments {
-    #[inline]
-    pub(in crate::dapl) fn new() -> Segments {
-        Segments([const { MaybeUninit::uninit() }; MAX_SEGMENTS])
-    }
-
-    /// The segments, and the bytes in all of them.
-    ///
-    /// # Safety
-    /// `iov` is NULL or points to `count` triplets if `count` is positive.
-    pub(in crate::dapl) unsafe fn read<A: Abi>(
-        &mut self,
-        count: DAT_COUNT,
-        iov: *const A::LmrTriplet,
-    ) -> Result<(&[Sge], u64)> {
-        let count = usize::try_from(count)
-            .ok()
-            .filter(|n| *n <= MAX_SEGMENTS)
-            .ok_or(Error::arg(Subtype::Arg2))?;
-        if count > 0 {
-            non_null(iov, Subtype::Arg3)?;
-        }
-        let mut total = 0;
-        for (i, sge) in self.0.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*iov.add(i) })?;
-            total += u64::from(segment.len);
-            sge.write(segment);
-        }
-        // SAFETY: the first `count` were just written.
-        Ok((unsafe { self.0[..count].assume_init_ref() }, total))
-    }
-}
-
-/// What the completion flags of one operation may be, and mean, in a direction of an endpoint.
-#[derive(Clone, Copy)]
-pub(in crate::dapl) struct OpFlags {
-    /// Completions with `DAT_COMPLETION_UNSIGNALLED_FLAG` do not notify: this flag, if the
-    /// endpoint was made with it.
-    quiet: DAT_COMPLETION_FLAGS,
-    /// Refused, unless the operation has them. To the letter of the man pages those are all, and
-    /// UNSIGNALLED is none of the operation's unless the endpoint was made with it. Existing
-    /// libraries pass over what means nothing.
-    refused: DAT_COMPLETION_FLAGS,
-}
-
-impl OpFlags {
-    pub(super) fn new(configured: DAT_COMPLETION_FLAGS, rules: Rules) -> OpFlags {
-        let quiet = configured & DAT_COMPLETION_UNSIGNALLED_FLAG;
-        OpFlags {
-            quiet,
-            refused: if rules.are_pages() { !quiet } else { 0 },
-        }
-    }
-
-    /// Checks the completion flags of one operation, which has those `allowed`, and turns them
-    /// into the device's.
-    #[inline]
-    pub(in crate::dapl) fn take(
-        &self,
-        flags: DAT_COMPLETION_FLAGS,
-        allowed: DAT_COMPLETION_FLAGS,
-        arg: Subtype,
-    ) -> Result<WrFlags> {
-        if flags == DAT_COMPLETION_DEFAULT_FLAG {
-            return Ok(WrFlags::empty());
-        }
-        let always = allowed & !DAT_COMPLETION_UNSIGNALLED_FLAG;
-        if flags & !always & self.refused != 0 {
-            return Err(Error::arg(arg));
-        }
-        let mut out = WrFlags::empty();
-        let has = |flag| flags & allowed & flag != 0;
-        out.set(WrFlags::UNSIGNALED, has(DAT_COMPLETION_SUPPRESS_FLAG));
-        out.set(WrFlags::SOLICITED, has(DAT_COMPLETION_SOLICITED_WAIT_FLAG));
-        out.set(WrFlags::QUIET, flags & self.quiet != 0);
-        out.set(WrFlags::FENCE, has(DAT_COMPLETION_BARRIER_FENCE_FLAG));
-        Ok(out)
-    }
-}
-
-/// What a refused post means: `read` says whether the local memory would have been read.
-#[cold]
-#[inline(never)]
-pub(in crate::dapl) fn post_error(error: PostError, read: bool) -> Error {
-    let (privilege, protection) = if read {
-        (Subtype::PrivilegesRead, Subtype::ProtectionRead)
-    } else {
-        (Subtype::PrivilegesWrite, Subtype::ProtectionWrite)
-    };
-    match error {
-        PostError::QueueFull => Kind::InsufficientResources.into(),
-        PostError::TooManySegments => Error::arg(Subtype::Arg2),
-        PostError::Bounds => Error::arg(Subtype::Arg3),
-        PostError::Length => Kind::LengthError.into(),
-        // "LMR invalid or lacks the privilege" is one condition of the man page.
-        PostError::Key | PostError::Access => Error::new(Kind::PrivilegesViolation, privilege),
-        PostError::Protection => Error::new(Kind::ProtectionViolation, protection),
-        PostError::NotConnected => Error::state(Subtype::StateEpUnconnected),
-    }
-}
 
 impl<D: Device> Ep<D> {
     #[inline]
@@ -157,13 +42,13 @@ impl<D: Device> Ep<D> {
     }
 }
 
-/// What a request has besides its segments.
+/// A request without its segments.
 struct Request<F> {
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
-    /// The flags that there are, and the argument they come in.
+    /// The flags that the operation may have, and the argument that they are.
     allowed: (DAT_COMPLETION_FLAGS, Subtype),
-    /// The operation, for so many bytes.
+    /// Makes the operation for a number of bytes.
     op: F,
 }
 
@@ -175,7 +60,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
         let (allowed, arg) = self.allowed;
         let flags = config
             .request_flags
-            .take(self.completion_flags, allowed, arg)?;
+            .check(self.completion_flags, allowed, arg)?;
         ep.check_request_state()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
@@ -189,7 +74,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             .map_err(|e| post_error(e, reads))
     }
 
-    /// With any number of segments.
+    /// [`Request::post`] with any number of segments.
     ///
     /// # Safety
     /// As [`post_request`].
@@ -218,7 +103,7 @@ unsafe fn post_request<A: Abi, D: Device>(
     request: Request<impl FnOnce(u64) -> Result<SendOp>>,
 ) -> Result<()> {
     let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
-    // Nearly always. Code for one segment has no loops.
+    // The usual case. Code for one segment has no loops.
     if count == 1 && !iov.is_null() {
         // SAFETY: the caller's promise.
         let segment = A::sge(unsafe { &*iov })?;
@@ -375,7 +260,7 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     })
 }
 
-/// `dat_ep_post_recv`: in every state; after the end of a connection it is flushed.
+/// `dat_ep_post_recv`: possible in every state; after the end of a connection it is flushed.
 ///
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
@@ -401,7 +286,7 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     })
 }
 
-/// With any number of segments.
+/// [`post_receive`] with any number of segments.
 ///
 /// # Safety
 /// As [`ep_post_recv`].
@@ -434,7 +319,7 @@ fn post_receive<D: Device>(
     let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
     let flags = config
         .recv_flags
-        .take(completion_flags, allowed, Subtype::Arg5)?;
+        .check(completion_flags, allowed, Subtype::Arg5)?;
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }

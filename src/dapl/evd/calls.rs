@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::Evd;
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::cno::{Cno, timeout};
+use crate::dapl::boundary::{answer_query, boundary, device_error, non_null, timeout};
+use crate::dapl::cno::Cno;
 use crate::dapl::ia::lookup_ia;
-use crate::dapl::object::{boundary, check_mask, device_error, lookup, lookup_opt, non_null};
+use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::types::{Event, Opaque};
 use crate::device::{CompletionQueue, Device, DeviceError, Look};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -47,12 +48,9 @@ pub unsafe extern "C" fn evd_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let evd: Arc<Evd<D>> = lookup(evd_handle)?;
-        check_mask(mask.into(), DAT_EVD_FIELD_ALL.into(), Subtype::Arg2)?;
-        non_null(evd_param, Subtype::Arg3)?;
-        let param = evd.param();
-        // SAFETY: not NULL.
-        unsafe { evd_param.write(param) };
-        Ok(())
+        let read = || Ok(evd.param());
+        // SAFETY: the caller's promise.
+        unsafe { answer_query(mask.into(), DAT_EVD_FIELD_ALL.into(), evd_param, read) }
     })
 }
 
@@ -142,30 +140,30 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
     n_more_events: *mut DAT_COUNT,
 ) -> DAT_RETURN {
     boundary::<A>(|| {
-        // SAFETY: not NULL, see below; `MaybeUninit` asks for nothing but the memory.
+        // SAFETY: not NULL, see below; `MaybeUninit` needs only the memory.
         let out = || unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
         // SAFETY: not NULL, see below.
-        let tell_more = |more: usize| unsafe {
+        let write_more = |more: usize| unsafe {
             n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX));
         };
         let guard = pin::pin();
-        let evd = look_up::<D>(evd_handle, &guard)?;
+        let evd = evd_of::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg4)?;
         non_null(n_more_events, Subtype::Arg5)?;
         let mut place = MaybeUninit::uninit();
         if let Some((taken, more)) = evd.wait_ready(threshold, &mut place, &guard) {
+            evd.account(taken);
             drop(guard);
-            tell_more(more);
-            Evd::<D>::account(taken);
+            write_more(more);
             A::completion(taken, evd_handle, out());
             return Ok(());
         }
-        // Nobody's free is to wait for us.
+        // A wait may block, and a section that lasts would delay the frees of other threads.
         let evd = handle::share(evd);
         drop(guard);
         let (result, more) = evd.wait(timeout(wait), threshold);
-        tell_more(more);
-        write_event::<A, D>(&result?, evd_handle, out());
+        write_more(more);
+        evd.write_event::<A>(&result?, evd_handle, out());
         Ok(())
     })
 }
@@ -180,18 +178,18 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let guard = pin::pin();
-        let evd = look_up::<D>(evd_handle, &guard)?;
+        let evd = evd_of::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg2)?;
-        // SAFETY: not NULL; `MaybeUninit` asks for nothing but the memory.
+        // SAFETY: not NULL; `MaybeUninit` needs only the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-        let mut looked = false;
+        let mut polled = false;
         loop {
             let result = evd.dequeue::<A>(evd_handle, out, &guard);
-            if looked || !result.is_err_and(Error::is_empty) {
+            if polled || !result.is_err_and(Error::is_queue_empty) {
                 drop(guard);
                 return result;
             }
-            looked = true;
+            polled = true;
             match evd.base.ia.device.look(&guard) {
                 Look::Came => {}
                 Look::Nothing => {
@@ -199,7 +197,7 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
                     return result;
                 }
                 Look::Outside => {
-                    // The device may call back, and the consumer's code may do anything.
+                    // The device may call back into the consumer's code, which may block.
                     let evd = handle::share(evd);
                     drop(guard);
                     return evd.dequeue_outside::<A>(evd_handle, out);
@@ -211,20 +209,8 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
 
 /// The EVD of a handle.
 #[inline]
-fn look_up<D: Device>(handle: DAT_EVD_HANDLE, guard: &Guard) -> Result<&Evd<D>> {
+fn evd_of<D: Device>(handle: DAT_EVD_HANDLE, guard: &Guard) -> Result<&Evd<D>> {
     handle::get_or(handle, guard, Error::handle(Subtype::HandleEvdRequest))
-}
-
-/// Gives an event to the consumer.
-fn write_event<A: Abi, D: Device>(
-    event: &Event,
-    evd: DAT_EVD_HANDLE,
-    out: &mut MaybeUninit<A::Event>,
-) {
-    if let Event::Completion(completion) = event {
-        Evd::<D>::account(completion);
-    }
-    A::event(event, evd, out);
 }
 
 /// `dat_evd_post_se`.
@@ -271,7 +257,7 @@ impl<D: Device> Evd<D> {
         } else {
             DAT_EVD_STATE_UNWAITABLE
         };
-        bits |= state.feeds.config();
+        bits |= state.streams.config();
         let cno = state.cno.as_ref().map(|cno| cno.handle().0);
         DAT_EVD_PARAM {
             ia_handle: self.base.ia.handle().0,
@@ -287,7 +273,7 @@ impl<D: Device> Evd<D> {
             cno.attach(&self.base.ia)?;
         }
         let mut state = self.state.lock();
-        let old = if state.dead {
+        let old = if state.closed {
             cno
         } else {
             std::mem::replace(&mut state.cno, cno)
@@ -350,8 +336,8 @@ impl<D: Device> Evd<D> {
         if !state.queue.is_empty() {
             let event = state.queue.pop_front();
             drop(state);
-            // Most events never were in the queue.
-            return Self::deliver::<A>(event, handle, out);
+            // Out of line: most events are completions that were never in this queue.
+            return self.deliver::<A>(event, handle, out);
         }
         let Some(cq) = &self.cq else {
             return Err(state.nothing());
@@ -361,12 +347,12 @@ impl<D: Device> Evd<D> {
             return Err(state.nothing());
         };
         drop(state);
-        Self::account(completion);
+        self.account(completion);
         A::completion(completion, handle, out);
         Ok(())
     }
 
-    /// The same after the device had the chance to work.
+    /// [`Evd::dequeue`] after the device has made progress in this thread.
     #[inline(never)]
     fn dequeue_outside<A: Abi>(
         &self,
@@ -380,25 +366,38 @@ impl<D: Device> Evd<D> {
     #[cold]
     #[inline(never)]
     fn deliver<A: Abi>(
+        &self,
         event: Option<Event>,
         handle: DAT_EVD_HANDLE,
         out: &mut MaybeUninit<A::Event>,
     ) -> Result<()> {
         let event = event.ok_or(Error::from(Kind::QueueEmpty))?;
-        write_event::<A, D>(&event, handle, out);
+        self.write_event::<A>(&event, handle, out);
         Ok(())
+    }
+
+    /// Writes an event that leaves the EVD as C sees it.
+    fn write_event<A: Abi>(
+        &self,
+        event: &Event,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+    ) {
+        if let Event::Completion(completion) = event {
+            self.account(completion);
+        }
+        A::event(event, handle, out);
     }
 
     fn post_software(&self, event: Event) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleEvdRequest));
         }
         if !self.enqueue(&mut state, event) {
             return Err(Kind::QueueFull.into());
         }
-        self.signal(&mut state);
-        self.trigger(state);
+        self.notify(state);
         Ok(())
     }
 }

@@ -1,40 +1,43 @@
 //! Event dispatchers: the queues that consumers take events from.
 //!
 //! An EVD has up to two sources: the completion queue of the device, polled directly, and a
-//! queue of its own for what the provider itself reports (connections, requests, asynchronous
-//! errors, software events). Whenever something goes to the latter the completions that are
-//! there go first, so that the order of arrival is kept over all streams of the EVD.
+//! queue of its own for events that the provider itself reports (connections, requests,
+//! asynchronous errors, software events). Before an event is appended to the latter, the
+//! completions that are there are moved to it, so that all events are in the order of arrival.
 
 mod calls;
-mod eagerness;
-mod feeds;
+mod spin;
+mod stream;
+mod stream_counts;
 mod wait;
 
 pub use calls::*;
-pub use feeds::Stream;
+pub use stream::Stream;
+pub(super) use stream::{EvdUse, Exchange};
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
 
-use self::eagerness::Eagerness;
-use self::feeds::Feeds;
+use self::spin::SpinPolicy;
+use self::stream_counts::StreamCounts;
+use super::boundary::device_error;
 use super::cno::Cno;
-use super::ep::Ep;
-use super::ia::Ia;
-use super::object::{Base, DatObject, HandleType, device_error, publish, tag, unpublish};
-use super::sleep::Sleepers;
+use super::ia::{AsyncEvd, Child, Ia};
+use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::types::{Event, Handle};
+use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
-use crate::handle::{Biased, Guard, Held, Object};
+use crate::handle::{Biased, Guard, Held};
 
-/// All streams an EVD can be made for.
+/// All flags of streams for which an EVD can be made.
 const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
-/// Streams that come from the completion queue.
+/// Flags of the streams of the completion queue.
 const CQ_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
+
 /// An event dispatcher.
 #[repr(align(64))]
 pub struct Evd<D: Device> {
@@ -44,27 +47,35 @@ pub struct Evd<D: Device> {
     cq: Option<Arc<D::Cq>>,
     state: Biased<State<D>>,
     /// Wakes the thread in `dat_evd_wait`.
-    wake: Sleepers,
-    /// Whether it looks for events itself before it sleeps.
-    eagerness: Eagerness,
+    wait_queue: WaitQueue,
+    /// Whether that thread polls for events before it sleeps.
+    spin_policy: SpinPolicy,
+    /// Counts a buffer of an SRQ as retired when its completion leaves the EVD; the argument is
+    /// the context of the completion. Set by endpoints with an SRQ, all of which have the same.
+    retire_srq_buffer: OnceLock<fn(u64)>,
 }
 
 struct State<D: Device> {
+    /// Events of the provider, and completions that arrived before them.
     queue: VecDeque<Event>,
+    /// How many events `queue` may hold.
     qlen: usize,
+    /// Events trigger the CNO.
     enabled: bool,
+    /// Threads may call `dat_evd_wait`.
     waitable: bool,
     /// A thread is in `dat_evd_wait`; it owns the EVD.
     waiter: bool,
-    /// The waiter was told to look.
+    /// The waiter has been notified since it last checked the queue.
     signalled: bool,
     cno: Option<Arc<Cno<D>>>,
-    /// What feeds the EVD.
-    feeds: Feeds,
-    /// An asynchronous error was lost here: nobody can be told but whoever asks.
+    /// The streams that feed the EVD.
+    streams: StreamCounts,
+    /// An asynchronous error was lost here. There is no EVD to report that to, so waits and
+    /// dequeues return it.
     overflowed: bool,
     /// Freed, or its IA is closed.
-    dead: bool,
+    closed: bool,
 }
 
 impl<D: Device> State<D> {
@@ -77,21 +88,36 @@ impl<D: Device> State<D> {
     }
 }
 
-// SAFETY: `tag` is injective; aligned to 64.
-unsafe impl<D: Device> Object for Evd<D> {
-    const TAG: usize = tag(HandleType::Evd, D::INDEX);
-}
+// Without knowing what an EVD was wanted for, OpenFabrics' libraries name this subtype.
+dat_object!(Evd, Evd, HandleEvdRequest);
 
-impl<D: Device> DatObject<D> for Evd<D> {
-    const TYPE: HandleType = HandleType::Evd;
-    // Without knowing what an EVD was wanted for, OpenFabrics' libraries name this one.
-    const INVALID: Subtype = Subtype::HandleEvdRequest;
-    fn base(&self) -> &Base<D> {
-        &self.base
+impl<D: Device> Child for Evd<D> {
+    // A waiter returns `DAT_ABORT`.
+    fn destroy(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.signal(&mut state);
+        drop(state);
+        self.release_cno();
+        unpublish(self);
     }
 }
 
-/// The completion queue's way to its EVD.
+impl<D: Device> AsyncEvd for Evd<D> {
+    fn handle(&self) -> Handle {
+        self.base.handle()
+    }
+
+    fn report(&self, event: Event) {
+        self.push(event);
+    }
+
+    fn detach(&self) {
+        Evd::detach(self, Stream::Async);
+    }
+}
+
+/// The handler of the completion queue: passes upcalls to its EVD.
 struct Upcall<D: Device>(OnceLock<Weak<Evd<D>>>);
 
 impl<D: Device> Upcall<D> {
@@ -103,11 +129,10 @@ impl<D: Device> Upcall<D> {
 impl<D: Device> CqHandler for Upcall<D> {
     fn notify(&self) {
         if let Some(evd) = self.evd() {
-            let mut state = evd.state.lock();
-            // Armed anew before anybody is told, so that nothing falls in between.
+            let state = evd.state.lock();
+            // Armed again before the notification, so that no completion is missed in between.
             evd.arm(&state);
-            evd.signal(&mut state);
-            evd.trigger(state);
+            evd.notify(state);
         }
     }
 
@@ -161,12 +186,13 @@ impl<D: Device> Evd<D> {
                 waiter: false,
                 signalled: false,
                 cno,
-                feeds: Feeds::default(),
+                streams: StreamCounts::default(),
                 overflowed: false,
-                dead: false,
+                closed: false,
             }),
-            wake: Sleepers::default(),
-            eagerness: Eagerness::default(),
+            wait_queue: WaitQueue::default(),
+            spin_policy: SpinPolicy::default(),
+            retire_srq_buffer: OnceLock::new(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
         evd.arm(&evd.state.lock());
@@ -185,22 +211,17 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// The handle.
-    pub fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
     /// The completion queue, if the EVD is made for completions.
     pub fn cq(&self) -> Option<&Arc<D::Cq>> {
         self.cq.as_ref()
     }
 
-    /// How many events it holds.
+    /// How many events the EVD can hold.
     pub fn qlen(&self) -> usize {
         self.state.lock().qlen
     }
 
-    /// Whether both belong to the same IA instance.
+    /// Whether the EVD belongs to this IA instance.
     pub fn is_of(&self, ia: &Arc<Ia<D>>) -> bool {
         Arc::ptr_eq(&self.base.ia, ia)
     }
@@ -208,56 +229,75 @@ impl<D: Device> Evd<D> {
     /// A stream begins to feed the EVD.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed,
-    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so.
+    /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed, and those
+    /// of [`StreamCounts::add`].
     pub fn attach(&self, stream: Stream) -> Result<()> {
         let (flag, invalid) = stream.needs();
         let mut state = self.state.lock();
-        if state.dead || self.flags & flag == 0 {
+        if state.closed || self.flags & flag == 0 {
             return Err(Error::handle(invalid));
         }
-        state.feeds.add(stream, self.base.ia.rules)
+        state.streams.add(stream, self.base.ia.rules)
     }
 
-    /// A stream ceases to feed the EVD.
+    /// A stream no longer feeds the EVD.
     pub fn detach(&self, stream: Stream) {
-        self.state.lock().feeds.remove(stream);
+        self.state.lock().streams.remove(stream);
     }
 
     /// A stream of completions gets other completion flags.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` where [`Feeds::add`] says so; nothing has changed then.
+    /// Those of [`StreamCounts::add`]; nothing has changed then.
     pub fn exchange(&self, from: Stream, to: Stream) -> Result<()> {
         let mut state = self.state.lock();
-        state.feeds.exchange(from, to, self.base.ia.rules)
+        state.streams.exchange(from, to, self.base.ia.rules)
     }
 
-    /// Queues an event of the provider and tells whoever waits. A full queue loses the event
-    /// and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
+    /// Sets how buffers of SRQs are counted as retired when their completions leave the EVD.
+    pub fn retire_srq_buffers_with(&self, retire: fn(u64)) {
+        let _ = self.retire_srq_buffer.set(retire);
+    }
+
+    /// Queues an event of the provider and notifies the waiter or the CNO. A full queue loses
+    /// the event and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
     pub fn push(&self, event: Event) -> bool {
-        self.push_then(event, || {})
-    }
-
-    /// [`Evd::push`] that calls `then` when a dequeue finds the event, and nobody was woken for
-    /// it yet. `then` is called without a lock, and in any case.
-    pub fn push_then(&self, event: Event, then: impl FnOnce()) -> bool {
         let mut state = self.state.lock();
-        let dead = state.dead;
-        let queued = !dead && self.enqueue(&mut state, event);
-        drop(state);
-        then();
+        if state.closed {
+            return false;
+        }
+        let queued = self.enqueue(&mut state, event);
         if queued {
-            let mut state = self.state.lock();
-            self.signal(&mut state);
-            self.trigger(state);
-        } else if !dead {
+            self.notify(state);
+        } else {
+            drop(state);
             self.report_overflow();
         }
         queued
     }
 
-    /// Appends an event behind the completions that came before it; `false` if there is no room.
+    /// [`Evd::push`] that calls `then` between the two: a dequeue finds the event already, but
+    /// no thread is woken for it yet. `then` is called without a lock, and in any case.
+    pub fn push_then(&self, event: Event, then: impl FnOnce()) {
+        let mut state = self.state.lock();
+        let closed = state.closed;
+        let queued = !closed && self.enqueue(&mut state, event);
+        drop(state);
+        then();
+        if queued {
+            self.notify(self.state.lock());
+        } else if !closed {
+            self.report_overflow();
+        }
+    }
+
+    /// Notifies the waiter, or else the CNO, of an event that was queued.
+    fn notify(&self, mut state: Held<'_, State<D>>) {
+        self.signal(&mut state);
+        self.trigger(state);
+    }
+
+    /// Appends an event after the completions that arrived before it; `false` if there is no room.
     fn enqueue(&self, state: &mut State<D>, event: Event) -> bool {
         self.drain(state, &pin());
         if state.queue.len() >= state.qlen {
@@ -267,7 +307,7 @@ impl<D: Device> Evd<D> {
         true
     }
 
-    /// Moves completions from the device's queue to ours.
+    /// Moves completions from the device's queue to the queue of events.
     fn drain(&self, state: &mut State<D>, guard: &Guard) {
         if let Some(cq) = &self.cq {
             while state.queue.len() < state.qlen {
@@ -280,19 +320,27 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Counts what leaves the EVD for good: an SRQ wants to know of its buffers.
+    /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers.
     #[inline]
-    fn account(completion: &Completion) {
+    fn account(&self, completion: &Completion) {
         if completion.from_srq {
-            Ep::<D>::retire_srq_buffer(completion.context);
+            self.retire(completion.context);
         }
     }
 
-    /// Tells the waiter to look.
+    /// Out of line, as most completions are not of an SRQ.
+    #[inline(never)]
+    fn retire(&self, context: u64) {
+        if let Some(retire) = self.retire_srq_buffer.get() {
+            retire(context);
+        }
+    }
+
+    /// Wakes the waiter, which then checks the queue.
     fn signal(&self, state: &mut State<D>) {
         if state.waiter {
             state.signalled = true;
-            self.wake.notify_one(&*self.base.ia.device);
+            self.wait_queue.notify_one(&*self.base.ia.device);
         }
     }
 
@@ -307,7 +355,7 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Arms the completion queue if somebody wants to be told, and disarms it otherwise.
+    /// Arms the completion queue if there is a waiter or a CNO to notify, and disarms it otherwise.
     fn arm(&self, state: &State<D>) {
         if let Some(cq) = &self.cq {
             if state.waiter || (state.enabled && state.cno.is_some()) {
@@ -318,10 +366,10 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// An event was lost: the asynchronous EVD tells, unless it is itself the one.
+    /// Reports that an event was lost: to the asynchronous EVD, or in the log if that is full.
     fn report_overflow(&self) {
-        if self.base.ia.is_async_evd(self) {
-            // Said once: a program that does not read it would drown in messages.
+        if self.base.ia.async_evd() == Some(self.handle()) {
+            // Logged once, as every further error is lost too.
             if !std::mem::replace(&mut self.state.lock().overflowed, true) {
                 log::error!("asynchronous EVD overflowed: error reports are lost");
             }
@@ -334,7 +382,7 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Removes the events of an endpoint; gives how many completions of buffers of an SRQ were
+    /// Removes the events of an endpoint. Gives the number of completions of buffers of an SRQ
     /// among them.
     pub fn purge(&self, of: Handle) -> usize {
         let context = of.0.addr() as u64;
@@ -365,26 +413,16 @@ impl<D: Device> Evd<D> {
 
     fn free(&self) -> Result<()> {
         let mut state = self.state.lock();
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Self::INVALID));
         }
-        if !state.feeds.is_empty() || state.waiter {
+        if !state.streams.is_empty() || state.waiter {
             return Err(Error::state(Subtype::StateEvdInUse));
         }
-        state.dead = true;
+        state.closed = true;
         drop(state);
         self.release_cno();
         unpublish(self);
         Ok(())
-    }
-
-    /// Takes the object down when its IA closes; a waiter returns `DAT_ABORT`.
-    pub(super) fn destroy(&self) {
-        let mut state = self.state.lock();
-        state.dead = true;
-        self.signal(&mut state);
-        drop(state);
-        self.release_cno();
-        unpublish(self);
     }
 }

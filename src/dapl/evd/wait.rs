@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use super::{Evd, State};
 use crate::abi::common::*;
-use crate::dapl::sleep::Wake;
 use crate::dapl::types::Event;
+use crate::dapl::wait_queue::Wake;
 use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
 impl<D: Device> Evd<D> {
-    /// The short way of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
+    /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
     /// and the number of those that are left.
     #[inline(always)]
     pub(super) fn wait_ready<'a>(
@@ -23,13 +23,13 @@ impl<D: Device> Evd<D> {
         guard: &Guard,
     ) -> Option<(&'a Completion, usize)> {
         let mut state = self.state.lock_as(guard.thread());
-        let short = threshold == 1 && state.waitable && !state.waiter && !state.dead;
+        let short = threshold == 1 && state.waitable && !state.waiter && !state.closed;
         if !short || !state.queue.is_empty() {
             return None;
         }
         let cq = self.cq.as_ref()?;
         let first = cq.poll_in(place, guard)?;
-        // The others are moved, to be counted.
+        // The others are moved to the queue of events, where they can be counted.
         self.drain(&mut state, guard);
         Some((first, state.queue.len()))
     }
@@ -40,8 +40,11 @@ impl<D: Device> Evd<D> {
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a threshold below 1 or beyond the queue,
     /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and to the letter of
-    /// the man page for a threshold above 1 where endpoints control notification; `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when
-    /// the IA closes meanwhile, `DAT_INTERRUPTED_CALL` when a signal handler ran.
+    /// the man page for a threshold above 1 where endpoints control notification;
+    /// `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when the IA closes meanwhile, `DAT_INTERRUPTED_CALL`
+    /// when a signal handler ran.
+    // Out of line, so that `evd_wait` needs no stack frame of this size, and fewer saved
+    // registers, where `wait_ready` finds a completion.
     #[inline(never)]
     pub(super) fn wait(
         &self,
@@ -58,17 +61,17 @@ impl<D: Device> Evd<D> {
         }
         state.waiter = true;
         state.signalled = false;
-        let controlled = state.feeds.are_controlled();
+        let controlled = state.streams.are_controlled();
         drop(state);
         let begun = Instant::now();
         let deadline = timeout.map(|t| begun + t);
         let device = &self.base.ia.device;
-        // Where consumers control notification it alone ends the wait, and looking ourselves
-        // would not tell which events those are.
+        // Where consumers control notification, only a notification ends the wait, and polling
+        // does not show which events notify.
         let spin = if controlled {
             Duration::ZERO
         } else {
-            self.eagerness.spin(device.spin())
+            self.spin_policy.spin(device.spin())
         };
         let found = if spin.is_zero() {
             if timeout == Some(Duration::ZERO) {
@@ -80,12 +83,12 @@ impl<D: Device> Evd<D> {
         };
         let result = match found {
             Some(event) => {
-                self.eagerness.was_right();
+                self.spin_policy.succeeded();
                 Ok(event)
             }
             None => {
                 let result = self.sleep(threshold, deadline);
-                self.eagerness.slept(spin, device.spin(), begun.elapsed());
+                self.spin_policy.slept(spin, device.spin(), begun.elapsed());
                 result
             }
         };
@@ -100,7 +103,7 @@ impl<D: Device> Evd<D> {
             .ok()
             .filter(|n| (1..=state.qlen).contains(n))
             .ok_or(Error::arg(Subtype::Arg3))?;
-        if state.dead {
+        if state.closed {
             return Err(Error::handle(Subtype::HandleEvdRequest));
         }
         if !state.waitable {
@@ -109,9 +112,9 @@ impl<D: Device> Evd<D> {
         if state.waiter {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        // Otherwise a notifying completion ends the wait if enough events are there by then.
+        // By the other rules a notifying completion ends the wait if enough events are there then.
         let pages = self.base.ia.rules.are_pages();
-        if threshold > 1 && pages && state.feeds.are_controlled() {
+        if threshold > 1 && pages && state.streams.are_controlled() {
             return Err(Error::state(Subtype::StateEvdConfigNotify));
         }
         if state.overflowed && state.queue.is_empty() {
@@ -129,7 +132,7 @@ impl<D: Device> Evd<D> {
         state.queue.pop_front()
     }
 
-    /// Looks for events in this thread for a short while.
+    /// Polls for events in this thread until `end`.
     fn spin(&self, threshold: usize, end: Instant) -> Option<Event> {
         let device = &self.base.ia.device;
         loop {
@@ -138,7 +141,7 @@ impl<D: Device> Evd<D> {
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Some(event);
             }
-            if state.dead || !state.waitable || Instant::now() >= end {
+            if state.closed || !state.waitable || Instant::now() >= end {
                 return None;
             }
             drop(state);
@@ -152,11 +155,11 @@ impl<D: Device> Evd<D> {
         loop {
             state.signalled = false;
             self.arm(&state);
-            // What came before the arming does not signal.
+            // Completions that arrived before the arming do not signal.
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Ok(event);
             }
-            if state.dead {
+            if state.closed {
                 return Err(Kind::Abort.into());
             }
             if !state.waitable {
@@ -166,7 +169,7 @@ impl<D: Device> Evd<D> {
                 return Err(Kind::TimeoutExpired.into());
             }
             while !state.signalled {
-                match self.wake.sleep(device, &mut state, deadline) {
+                match self.wait_queue.wait(device, &mut state, deadline) {
                     Wake::Woken => {}
                     Wake::TimedOut => break,
                     Wake::Interrupted if state.signalled => break,

@@ -1,5 +1,5 @@
-//! The record of this thread, null before its first section. There is no destructor: it can be
-//! used until the thread is gone.
+//! The pointer to the record of this thread, null before its first section. It has no destructor,
+//! so it can be used until the thread has ended.
 
 use super::Record;
 pub(super) use place::{get, set};
@@ -10,8 +10,9 @@ mod place {
     use std::arch::{asm, global_asm};
 
     // A thread-local variable of a shared library costs a call each time, since the library may
-    // be loaded late. These eight bytes fit into what the C library reserves for libraries that
-    // are (the model "initial exec"), and are two loads away.
+    // be loaded after the start of the program. The TLS model "initial exec" costs two loads; the C
+    // library reserves space in its static TLS block, where these eight bytes fit, for libraries
+    // that are loaded later.
     global_asm!(
         ".pushsection .tbss.libdat_record,\"awT\",@nobits",
         ".p2align 3",
@@ -40,7 +41,7 @@ mod place {
     }
 
     pub fn set(record: *const Record) {
-        // SAFETY: writes the variable above, which nobody else does.
+        // SAFETY: writes the variable above; no other code does.
         unsafe {
             asm!(
                 "mov {place}, qword ptr [rip + libdat_record@GOTTPOFF]",
@@ -69,7 +70,7 @@ mod place {
     }
 
     pub fn set(record: *const Record) {
-        // Late in the life of a thread there may be none; then it does not matter.
+        // While a thread ends the variable may be destroyed already; the record is lost then.
         let _ = RECORD.try_with(|own| own.set(record));
     }
 }

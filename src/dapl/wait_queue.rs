@@ -1,7 +1,7 @@
-//! Where threads block: in the device, which may serve itself there, or on a futex.
+//! A wait queue: threads block in the device, which may do its own work there, or on a futex.
 //!
-//! A condition variable of the standard kind hides signals from its caller; the API wants to
-//! report them (`DAT_INTERRUPTED_CALL`).
+//! The usual condition variables hide signals from the caller; the API has to report them
+//! (`DAT_INTERRUPTED_CALL`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -12,9 +12,9 @@ use crate::device::Device;
 pub use crate::device::Wake;
 use crate::handle::Held;
 
-/// A lock that is held, and can be let go for a while.
+/// A held lock that can be released for a time.
 pub trait Unlock {
-    /// Lets go of the lock while `f` runs.
+    /// Releases the lock while `f` runs.
     fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R;
 }
 
@@ -30,20 +30,20 @@ impl<T> Unlock for Held<'_, T> {
     }
 }
 
-/// Threads sleep here until somebody notifies them. Both sides hold the same lock while they
-/// decide.
+/// Threads wait here until another thread notifies them. Waiters and notifiers hold the same lock
+/// while they check and change the condition.
 #[derive(Default)]
-pub struct Sleepers {
-    /// Changes with every notification.
+pub struct WaitQueue {
+    /// The futex: incremented by every notification.
     sequence: AtomicU32,
-    /// Threads that sleep on it or are about to, other than in the device.
-    sleeping: AtomicU32,
+    /// Threads that wait on the futex or are about to; those in the device are not counted.
+    blocked: AtomicU32,
 }
 
-impl Sleepers {
-    /// Lets go of the lock, sleeps, and takes the lock again. A notification that came after
-    /// the lock was let go is not missed.
-    pub fn sleep(
+impl WaitQueue {
+    /// Releases the lock, waits, and takes the lock again. A notification after the release is not
+    /// missed.
+    pub fn wait(
         &self,
         device: &impl Device,
         lock: &mut impl Unlock,
@@ -54,10 +54,11 @@ impl Sleepers {
             if let Some(wake) = device.block(&self.sequence, sequence, deadline) {
                 return wake;
             }
-            // Before the kernel compares the sequence; the notifier does it the other way round.
-            self.sleeping.fetch_add(1, Ordering::SeqCst);
+            // Before the kernel compares the sequence. A notifier changes the sequence first, and reads
+            // this count then.
+            self.blocked.fetch_add(1, Ordering::SeqCst);
             let wake = self.block(sequence, deadline);
-            self.sleeping.fetch_sub(1, Ordering::Relaxed);
+            self.blocked.fetch_sub(1, Ordering::Relaxed);
             wake
         })
     }
@@ -90,21 +91,22 @@ impl Sleepers {
         }
     }
 
-    /// Wakes one sleeper. The lock is held, so that nobody is between deciding and sleeping.
+    /// Wakes one waiter. The lock is held, so that no thread is between its check of the condition
+    /// and its wait.
     pub fn notify_one(&self, device: &impl Device) {
         self.notify(device, 1);
     }
 
-    /// Wakes all sleepers. The lock is held.
+    /// Wakes all waiters. The lock is held.
     pub fn notify_all(&self, device: &impl Device) {
         self.notify(device, i32::MAX);
     }
 
     fn notify(&self, device: &impl Device, count: i32) {
         self.sequence.fetch_add(1, Ordering::SeqCst);
-        // One that serves in this very thread sees it without being woken.
+        // A thread that waits in the device is woken by the device.
         let woken = device.unblock(&self.sequence);
-        if (woken && count == 1) || self.sleeping.load(Ordering::SeqCst) == 0 {
+        if (woken && count == 1) || self.blocked.load(Ordering::SeqCst) == 0 {
             return;
         }
         // SAFETY: the futex lives during the call.
@@ -126,20 +128,20 @@ mod tests {
     use parking_lot::Mutex;
     use std::time::Duration;
 
-    /// One of them sleeps in the device.
+    /// One of the threads waits in the device.
     #[test]
     fn notified_threads_wake() {
-        const SLEEPERS: u32 = 3;
+        const THREADS: u32 = 3;
         let device = Soft::open("127.0.0.1").unwrap();
-        let shared = (Mutex::new(0), Sleepers::default());
-        let (tokens, sleepers) = &shared;
+        let shared = (Mutex::new(0), WaitQueue::default());
+        let (tokens, queue) = &shared;
         for one_by_one in [true, false] {
             std::thread::scope(|s| {
-                for _ in 0..SLEEPERS {
+                for _ in 0..THREADS {
                     s.spawn(|| {
                         let mut tokens = tokens.lock();
                         while *tokens == 0 {
-                            let wake = sleepers.sleep(&*device, &mut tokens, None);
+                            let wake = queue.wait(&*device, &mut tokens, None);
                             assert_ne!(wake, Wake::TimedOut);
                         }
                         *tokens -= 1;
@@ -147,26 +149,26 @@ mod tests {
                 }
                 std::thread::sleep(Duration::from_millis(5));
                 let mut tokens = tokens.lock();
-                *tokens = SLEEPERS;
+                *tokens = THREADS;
                 if one_by_one {
-                    (0..SLEEPERS).for_each(|_| sleepers.notify_one(&*device));
+                    (0..THREADS).for_each(|_| queue.notify_one(&*device));
                 } else {
-                    sleepers.notify_all(&*device);
+                    queue.notify_all(&*device);
                 }
             });
         }
     }
 
     #[test]
-    fn a_deadline_ends_the_sleep() {
+    fn a_deadline_ends_the_wait() {
         let device = Soft::open("127.0.0.1").unwrap();
-        let sleepers = Sleepers::default();
+        let queue = WaitQueue::default();
         let sleep = || {
             let lock = Mutex::new(());
             let start = Instant::now();
             let deadline = start + Duration::from_millis(20);
             let mut guard = lock.lock();
-            while sleepers.sleep(&*device, &mut guard, Some(deadline)) != Wake::TimedOut {}
+            while queue.wait(&*device, &mut guard, Some(deadline)) != Wake::TimedOut {}
             assert!(start.elapsed() >= Duration::from_millis(20));
         };
         std::thread::scope(|s| {

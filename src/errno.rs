@@ -1,11 +1,11 @@
-//! The calling thread's `errno`, which calls of ours leave as it is.
+//! The calling thread's `errno`, which the functions of the libraries do not change.
 
 use std::ffi::c_int;
 
-/// Where `errno` lives.
+/// The place of `errno`.
 type Place = place::Place;
 
-/// What `errno` was.
+/// The saved value of `errno`.
 pub(crate) struct Errno {
     place: Place,
     value: c_int,
@@ -33,9 +33,10 @@ mod place {
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// How far from the thread pointer, which is the same in every thread: the C library is
-    /// there from the start, and what it has for each thread lies beside the thread pointer. To
-    /// ask it each time is a call. 0 before it was asked.
+    /// The distance of `errno` from the thread pointer, in bytes; 0 before it is determined. The
+    /// distance is the same in every thread, because the C library is loaded at the start of the
+    /// program, and its thread-local data is in the static TLS block. A call of
+    /// `__errno_location` each time would cost more.
     static DISTANCE: AtomicUsize = AtomicUsize::new(0);
 
     #[derive(Clone, Copy)]
@@ -45,7 +46,7 @@ mod place {
         #[inline(always)]
         pub fn find() -> Place {
             match DISTANCE.load(Ordering::Relaxed) {
-                0 => ask(),
+                0 => determine(),
                 distance => Place(distance),
             }
         }
@@ -81,9 +82,9 @@ mod place {
 
     #[cold]
     #[inline(never)]
-    fn ask() -> Place {
+    fn determine() -> Place {
         let thread: usize;
-        // SAFETY: the first word behind the thread pointer is its own address.
+        // SAFETY: the first word at the thread pointer is its own address.
         unsafe {
             asm!(
                 "mov {thread}, qword ptr fs:[0]",
@@ -107,7 +108,7 @@ mod place {
     pub struct Place(*mut c_int);
 
     impl Place {
-        /// Found once for a call, as that costs the most.
+        /// Called once for each call of the API, as this costs more than the accesses.
         #[inline]
         pub fn find() -> Place {
             // SAFETY: no preconditions.
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_threads_own() {
+    fn every_thread_has_its_own() {
         let check = |first: c_int| {
             // SAFETY: the thread's own `errno`.
             let errno = || unsafe { libc::__errno_location() };

@@ -1,9 +1,14 @@
-//! What each library consists of: the version of its API and its providers.
+//! What each library consists of: the version of its API and its built-in providers. The
+//! libraries hand this to their registry, and `dat-info` reads it too.
 //!
-//! The libraries give this to their registry, and `dat-info` looks at the same.
+//! This is the top of the crate, where the registry, which knows no device, and the provider,
+//! which knows no registry, are put together.
+
+mod builtin;
+
+pub use builtin::builtin;
 
 use crate::dapl::abi::{V1, V2};
-use crate::dapl::provider::builtin;
 use crate::device::soft::Soft;
 use crate::device::verbs::Verbs;
 use crate::error::Version;

@@ -1,81 +1,42 @@
-//! What feeds an EVD, and whether several streams may feed the same one.
+//! Which streams feed an EVD, and whether several of them may feed the same one.
 //!
 //! To the letter of `dat_ep_create`(3DAT) they may not if the consumer controls the notification
-//! of one of them and not of all in the same way. Programs mix them all the same. Nothing stands
-//! against it: each completion knows whether it notifies.
+//! of one of them and not of all in the same way. Programs mix them nevertheless, and nothing
+//! prevents it, because each completion states whether it notifies.
 
+use super::stream::Stream;
 use crate::abi::common::*;
 use crate::dapl::rules::Rules;
-use crate::error::{Kind, Result, Subtype};
-
-/// Something that feeds an EVD.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
-    /// Requests that arrive at a service point.
-    Request,
-    /// Connection events of an endpoint.
-    Connection,
-    /// Receive completions of an endpoint with these completion flags.
-    Recv(DAT_COMPLETION_FLAGS),
-    /// Request completions of an endpoint with these completion flags.
-    Send(DAT_COMPLETION_FLAGS),
-    /// Asynchronous errors of an IA.
-    Async,
-}
-
-impl Stream {
-    /// The flag an EVD needs for it, and the subtype of the error when it lacks it.
-    pub(super) fn needs(self) -> (DAT_EVD_FLAGS, Subtype) {
-        match self {
-            Stream::Request => (DAT_EVD_CR_FLAG, Subtype::HandleEvdCr),
-            Stream::Connection => (DAT_EVD_CONNECTION_FLAG, Subtype::HandleEvdConn),
-            Stream::Recv(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRecv),
-            Stream::Send(_) => (DAT_EVD_DTO_FLAG, Subtype::HandleEvdRequest),
-            Stream::Async => (DAT_EVD_ASYNC_FLAG, Subtype::HandleEvdAsync),
-        }
-    }
-
-    /// Subtype of `DAT_INVALID_HANDLE` for an EVD that cannot take the stream.
-    pub(in crate::dapl) fn invalid(self) -> Subtype {
-        self.needs().1
-    }
-
-    /// The completion flags of an endpoint's completions; `None` for other streams.
-    fn flags(self) -> Option<DAT_COMPLETION_FLAGS> {
-        match self {
-            // What a sender solicits is told at the other end: see `EpAttr::check`.
-            Stream::Send(flags) => Some(flags & !DAT_COMPLETION_SOLICITED_WAIT_FLAG),
-            Stream::Recv(flags) => Some(flags),
-            _ => None,
-        }
-    }
-}
+use crate::error::{Kind, Result};
 
 /// The streams of an EVD, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Feeds {
+pub(super) struct StreamCounts {
+    /// All streams.
     all: usize,
-    /// Those that are completions.
+    /// Streams of completions.
     completions: usize,
-    /// Those of them whose flags let the consumer control notification.
+    /// Streams of completions with `DAT_COMPLETION_UNSIGNALLED_FLAG`, by which the consumer
+    /// controls notification.
     unsignalled: usize,
+    /// Streams of completions with `DAT_COMPLETION_SOLICITED_WAIT_FLAG`, by which the peer does.
     solicited: usize,
-    /// Those of them that were made for waits with thresholds.
+    /// Streams of completions made for waits with thresholds.
     threshold: usize,
 }
 
-impl Feeds {
-    /// Nothing feeds the EVD.
+impl StreamCounts {
+    /// Whether no stream feeds the EVD.
     pub fn is_empty(&self) -> bool {
         self.all == 0
     }
 
-    /// The consumer controls notification of some stream.
+    /// Whether the consumer controls the notification of a stream.
     pub fn are_controlled(&self) -> bool {
         self.control() != 0
     }
 
-    /// The flags by which the consumer controls notification, of all streams.
+    /// The union of the flags by which the consumer controls the notification of the streams.
     fn control(&self) -> DAT_COMPLETION_FLAGS {
         let flag = |count, flag| if count > 0 { flag } else { 0 };
         flag(self.unsignalled, DAT_COMPLETION_UNSIGNALLED_FLAG)
@@ -83,8 +44,7 @@ impl Feeds {
     }
 
     /// `DAT_EVD_STATE_CONFIG_*`. The values overlap: programs compare under the mask of all
-    /// three. Of several the one counts of which the consumer has to know most, since fewer
-    /// events wake it than it may think.
+    /// three. If several apply it is the one under which the fewest events wake a waiter.
     pub fn config(&self) -> DAT_EVD_STATE {
         if self.threshold > 0 {
             DAT_EVD_STATE_CONFIG_THRESHOLD
@@ -100,8 +60,8 @@ impl Feeds {
     /// Counts a stream.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` where the man pages hold, and the notification control of the
-    /// streams would not agree; nothing has changed then.
+    /// `DAT_INVALID_PARAMETER` if the rules of the man pages hold, and the notification control of
+    /// the streams would differ; nothing has changed then.
     pub fn add(&mut self, stream: Stream, rules: Rules) -> Result<()> {
         if rules.are_pages() && !self.agree(stream) {
             return Err(Kind::InvalidParameter.into());
@@ -110,15 +70,15 @@ impl Feeds {
         Ok(())
     }
 
-    /// Ceases to count a stream.
+    /// Removes a stream from the counts.
     pub fn remove(&mut self, stream: Stream) {
         self.count(stream, |count| *count -= 1);
     }
 
-    /// Puts a stream in the place of another.
+    /// Replaces a stream by another.
     ///
     /// # Errors
-    /// As [`Feeds::add`].
+    /// As [`StreamCounts::add`].
     pub fn exchange(&mut self, from: Stream, to: Stream, rules: Rules) -> Result<()> {
         let mut others = *self;
         others.remove(from);
@@ -127,7 +87,7 @@ impl Feeds {
         Ok(())
     }
 
-    /// The letter of `dat_ep_create`(3DAT).
+    /// Whether the stream may be added to the letter of `dat_ep_create`(3DAT).
     fn agree(&self, stream: Stream) -> bool {
         const CONTROL: DAT_COMPLETION_FLAGS =
             DAT_COMPLETION_UNSIGNALLED_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
@@ -165,13 +125,13 @@ mod tests {
     const SOLICITED: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
     const THRESHOLD: DAT_COMPLETION_FLAGS = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
-    /// Whether all of them may feed one EVD.
+    /// Whether all these streams may feed one EVD.
     fn may(streams: &[Stream], rules: Rules) -> bool {
-        let mut feeds = Feeds::default();
-        let all = streams.iter().all(|s| feeds.add(*s, rules).is_ok());
+        let mut counts = StreamCounts::default();
+        let all = streams.iter().all(|s| counts.add(*s, rules).is_ok());
         if all {
-            streams.iter().for_each(|s| feeds.remove(*s));
-            assert_eq!(feeds, Feeds::default());
+            streams.iter().for_each(|s| counts.remove(*s));
+            assert_eq!(counts, StreamCounts::default());
         }
         all
     }
@@ -193,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_refuses() {
+    fn what_is_always_accepted() {
         for streams in [
             [Stream::Send(UNSIGNALLED), Stream::Recv(UNSIGNALLED)],
             [Stream::Recv(SOLICITED), Stream::Recv(SOLICITED)],
@@ -208,16 +168,16 @@ mod tests {
 
     #[test]
     fn an_exchange_changes_all_or_nothing() {
-        let mut feeds = Feeds::default();
-        feeds.add(Stream::Recv(DEFAULT), Rules::Pages).unwrap();
-        feeds.add(Stream::Send(DEFAULT), Rules::Pages).unwrap();
-        let before = feeds;
+        let mut streams = StreamCounts::default();
+        streams.add(Stream::Recv(DEFAULT), Rules::Pages).unwrap();
+        streams.add(Stream::Send(DEFAULT), Rules::Pages).unwrap();
+        let before = streams;
         let (from, to) = (Stream::Send(DEFAULT), Stream::Send(UNSIGNALLED));
-        assert!(feeds.exchange(from, to, Rules::Pages).is_err());
-        assert_eq!(feeds, before);
-        assert_eq!(feeds.config(), 0);
-        feeds.exchange(from, to, Rules::Programs).unwrap();
-        assert_eq!(feeds.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
-        assert!(feeds.are_controlled());
+        assert!(streams.exchange(from, to, Rules::Pages).is_err());
+        assert_eq!(streams, before);
+        assert_eq!(streams.config(), 0);
+        streams.exchange(from, to, Rules::Programs).unwrap();
+        assert_eq!(streams.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
+        assert!(streams.are_controlled());
     }
 }

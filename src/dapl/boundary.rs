@@ -1,0 +1,168 @@
+//! The boundary to C: what every function of the provider table begins and ends with, and the
+//! checks of arguments that many of them share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use super::abi::Abi;
+use crate::abi::common::*;
+use crate::device::DeviceError;
+use crate::errno::Errno;
+use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::{Guard, pin};
+
+/// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, and
+/// `errno` keeps its value.
+#[inline]
+pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
+    let errno = Errno::save();
+    let call = || {
+        let result = f();
+        pin::sweep();
+        result
+    };
+    let code = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => DAT_SUCCESS,
+        Ok(Err(error)) => error.code(A::VERSION),
+        Err(_) => Error::from(Kind::InternalError).code(A::VERSION),
+    };
+    errno.restore();
+    code
+}
+
+/// [`boundary`] for a call that looks up handles inside a section.
+#[inline]
+pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let guard = pin::pin();
+        let result = f(&guard);
+        // Explicitly, so that all return paths of `f` share one end of the section.
+        drop(guard);
+        result
+    })
+}
+
+/// Writes an OUT argument that may be NULL.
+///
+/// # Safety
+/// `out` is NULL or points to memory for a `T`.
+pub unsafe fn write_opt<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
+    }
+}
+
+/// `DAT_INVALID_PARAMETER` of argument `arg` for a NULL pointer.
+pub fn non_null<T>(pointer: *const T, arg: Subtype) -> Result<()> {
+    if pointer.is_null() {
+        return Err(Error::arg(arg));
+    }
+    Ok(())
+}
+
+/// `DAT_INVALID_PARAMETER` of argument `arg` for bits of a mask that name no field.
+pub fn check_mask(mask: u64, all: u64, arg: Subtype) -> Result<()> {
+    if mask & !all != 0 {
+        return Err(Error::arg(arg));
+    }
+    Ok(())
+}
+
+/// Private data from C: a size, and a pointer that may be NULL when the size is 0.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER`: `size_arg` for a negative or too large size, `data_arg` for a NULL
+/// pointer with a size.
+///
+/// # Safety
+/// `data` points to `size` bytes if `size` is positive.
+pub unsafe fn private_data<'a>(
+    size: DAT_COUNT,
+    data: DAT_PVOID,
+    max: u32,
+    size_arg: Subtype,
+    data_arg: Subtype,
+) -> Result<&'a [u8]> {
+    let size = u32::try_from(size).map_err(|_| Error::arg(size_arg))?;
+    if size > max {
+        return Err(Error::arg(size_arg));
+    }
+    if size == 0 {
+        return Ok(&[]);
+    }
+    non_null(data, data_arg)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size as usize) })
+}
+
+/// The error for a failure of the device; `resource` names the resource that was requested.
+pub fn device_error(error: DeviceError, resource: Subtype) -> Error {
+    match error {
+        DeviceError::Resources | DeviceError::Limit => Error::resource(resource),
+        DeviceError::BadMemory => Kind::InvalidParameter.into(),
+        DeviceError::QualInUse => Kind::ConnQualInUse.into(),
+        DeviceError::QualUnavailable => Kind::ConnQualUnavailable.into(),
+        DeviceError::BadAddress => Error::new(Kind::InvalidAddress, Subtype::AddressUnsupported),
+        DeviceError::Unsupported => Kind::ModelNotSupported.into(),
+    }
+}
+
+/// A timeout of the API: microseconds or `DAT_TIMEOUT_INFINITE`.
+pub fn timeout(timeout: DAT_TIMEOUT) -> Option<Duration> {
+    (timeout != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(timeout.into()))
+}
+
+/// Answers a query, whose mask is argument 2 and whose parameters go to argument 3: checks both
+/// and writes what `read` gives.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for a mask with bits outside of `all` (2) or a NULL pointer (3), and
+/// those of `read`.
+///
+/// # Safety
+/// `param` is NULL or points to memory for the parameters.
+pub unsafe fn answer_query<T>(
+    mask: u64,
+    all: u64,
+    param: *mut T,
+    read: impl FnOnce() -> Result<T>,
+) -> Result<()> {
+    check_mask(mask, all, Subtype::Arg2)?;
+    non_null(param, Subtype::Arg3)?;
+    let value = read()?;
+    // SAFETY: not NULL, so the caller's promise.
+    unsafe { param.write(value) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dapl::abi::{V1, V2};
+
+    fn errno() -> &'static mut i32 {
+        // SAFETY: this thread's own `errno`; used for one read or write at a time.
+        unsafe { &mut *libc::__errno_location() }
+    }
+
+    #[test]
+    fn the_boundary_keeps_errno_and_panics() {
+        *errno() = libc::EXDEV;
+        let code = boundary::<V2>(|| {
+            *errno() = libc::EDOM;
+            Ok(())
+        });
+        assert_eq!((code, *errno()), (DAT_SUCCESS, libc::EXDEV));
+        let code = section::<V2>(|_| {
+            *errno() = libc::EDOM;
+            Err(Error::arg(Subtype::Arg1))
+        });
+        assert_eq!((code, *errno()), (0x8006_0025, libc::EXDEV));
+        let code = boundary::<V1>(|| {
+            *errno() = libc::EDOM;
+            panic!("expected by this test")
+        });
+        assert_eq!((code, *errno()), (0x8004_0000, libc::EXDEV));
+    }
+}

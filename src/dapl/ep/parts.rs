@@ -1,0 +1,125 @@
+//! The objects that an endpoint uses: protection zone, EVDs, SRQ.
+
+use std::sync::Arc;
+
+use super::Ep;
+use crate::dapl::ep_attr::EpAttr;
+use crate::dapl::evd::{Evd, EvdUse, Stream};
+use crate::dapl::ia::Ia;
+use crate::dapl::pz::{Pz, PzUse};
+use crate::dapl::srq::{Srq, SrqUse};
+use crate::dapl::types::Handle;
+use crate::device::{Device, QpParts};
+use crate::error::Result;
+
+/// The objects that a new endpoint is to use.
+pub(in crate::dapl) struct Parts<D: Device> {
+    pub pz: Option<Arc<Pz<D>>>,
+    /// For completions of receives.
+    pub recv_evd: Option<Arc<Evd<D>>>,
+    /// For completions of requests.
+    pub request_evd: Option<Arc<Evd<D>>>,
+    /// For connection events.
+    pub connect_evd: Option<Arc<Evd<D>>>,
+    /// Where receives come from, if not from the endpoint.
+    pub srq: Option<Arc<Srq<D>>>,
+}
+
+impl<D: Device> Parts<D> {
+    /// For an endpoint that `dat_ep_modify` configures later.
+    pub const NONE: Parts<D> = Parts {
+        pz: None,
+        recv_evd: None,
+        request_evd: None,
+        connect_evd: None,
+        srq: None,
+    };
+
+    /// Begins to use all of them.
+    pub(super) fn enter(self, ia: &Arc<Ia<D>>, attr: &EpAttr) -> Result<Uses<D>> {
+        let recv = Stream::Recv(attr.recv_completion_flags);
+        let request = Stream::Send(attr.request_completion_flags);
+        let srq = self.srq.map(|srq| srq.enter(ia)).transpose()?;
+        if let Some(srq) = srq.as_ref().filter(|_| self.recv_evd.is_none()) {
+            srq.prepare_unreported()?;
+        }
+        Ok(Uses {
+            pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
+            recv_evd: attach_recv(ia, self.recv_evd, recv, srq.is_some())?,
+            request_evd: attach(ia, self.request_evd, request)?,
+            connect_evd: attach(ia, self.connect_evd, Stream::Connection)?,
+            srq,
+        })
+    }
+}
+
+/// Begins the stream into an EVD, if there is one.
+pub(super) fn attach<D: Device>(
+    ia: &Arc<Ia<D>>,
+    evd: Option<Arc<Evd<D>>>,
+    stream: Stream,
+) -> Result<Option<EvdUse<D>>> {
+    evd.map(|evd| EvdUse::begin(ia, evd, stream)).transpose()
+}
+
+/// [`attach`] for receives, whose buffers may come from an SRQ.
+pub(super) fn attach_recv<D: Device>(
+    ia: &Arc<Ia<D>>,
+    evd: Option<Arc<Evd<D>>>,
+    stream: Stream,
+    has_srq: bool,
+) -> Result<Option<EvdUse<D>>> {
+    let attached = attach(ia, evd, stream)?;
+    if let Some(evd) = attached.as_ref().filter(|_| has_srq) {
+        evd.evd()
+            .retire_srq_buffers_with(Ep::<D>::retire_srq_buffer);
+    }
+    Ok(attached)
+}
+
+/// The objects that an endpoint uses.
+pub(super) struct Uses<D: Device> {
+    pub pz: Option<PzUse<D>>,
+    pub recv_evd: Option<EvdUse<D>>,
+    pub request_evd: Option<EvdUse<D>>,
+    pub connect_evd: Option<EvdUse<D>>,
+    pub srq: Option<SrqUse<D>>,
+}
+
+impl<D: Device> Uses<D> {
+    /// The parts of the queue pair; `None` without a protection zone.
+    pub fn parts(&self) -> Option<QpParts<'_, D>> {
+        let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
+        parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
+    }
+
+    /// Removes the events of the endpoint from its EVDs. Its SRQ counts the buffers of the removed
+    /// completions, and the `lost` ones, as retired.
+    pub fn purge(&self, ep: Handle, lost: usize) {
+        let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
+        let evds = evds.into_iter().flatten();
+        let completed: usize = evds.map(|evd| evd.evd().purge(ep)).sum();
+        if let Some(srq) = &self.srq {
+            srq.retire(completed + lost);
+        }
+    }
+}
+
+/// The parts of a queue pair; `None` without a protection zone. Without an EVD the device reports
+/// no completions, except those of an SRQ, which counts its buffers.
+pub(super) fn parts<'a, D: Device>(
+    pz: Option<&'a PzUse<D>>,
+    recv_evd: Option<&'a EvdUse<D>>,
+    request_evd: Option<&'a EvdUse<D>>,
+    srq: Option<&'a SrqUse<D>>,
+) -> Option<QpParts<'a, D>> {
+    Some(QpParts {
+        pd: &pz?.pd,
+        send_cq: request_evd.and_then(|u| u.evd().cq()),
+        recv_cq: match recv_evd {
+            Some(u) => u.evd().cq(),
+            None => srq.and_then(SrqUse::unreported),
+        },
+        srq: srq.map(SrqUse::device),
+    })
+}

@@ -1,0 +1,131 @@
+//! The function tables: `DAT_PROVIDER` of both versions, filled with the C functions of all
+//! objects. This is the top of the provider: nothing below it knows which functions there are.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
+
+use super::abi::{Abi, V1, V2};
+use super::{cno, cr, ep, evd, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq, unsupported};
+use crate::abi::{v1, v2};
+use crate::device::Device;
+
+/// A version of the ABI with its provider table.
+pub trait ProviderTable: Abi {
+    /// `DAT_PROVIDER`.
+    type Table: 'static;
+
+    /// The table for a device. `name` is the IA name and lives as long as the table.
+    fn table<D: Device>(name: *const c_char) -> Self::Table;
+}
+
+/// Makes a table that lives as long as the process, as every handle points to one.
+pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> *const c_void {
+    std::ptr::from_ref(Box::leak(Box::new(A::table::<D>(name)))).cast()
+}
+
+/// The function table: slots whose functions read the same in both versions, and those given.
+///
+/// Together they are all slots.
+macro_rules! provider_table {
+    ($abi:ident, $c:ident, { $($slot:ident: $function:expr,)* }) => {
+        impl ProviderTable for $abi {
+            type Table = $c::DAT_PROVIDER;
+
+            fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
+                $c::DAT_PROVIDER {
+                device_name: name,
+                extension: null_mut(),
+                ia_open_func: Some(ia_open::ia_open::<$abi, D>),
+                ia_query_func: Some(ia::ia_query::<$abi, D>),
+                ia_close_func: Some(ia::ia_close::<$abi, D>),
+                set_consumer_context_func: Some(generic::set_consumer_context::<$abi, D>),
+                get_consumer_context_func: Some(generic::get_consumer_context::<$abi, D>),
+                get_handle_type_func: Some(generic::get_handle_type::<$abi, D>),
+                cno_create_func: Some(cno::cno_create::<$abi, D>),
+                cno_modify_agent_func: Some(cno::cno_modify_agent::<$abi, D>),
+                cno_query_func: Some(cno::cno_query::<$abi, D>),
+                cno_free_func: Some(cno::cno_free::<$abi, D>),
+                cno_wait_func: Some(cno::cno_wait::<$abi, D>),
+                cr_query_func: Some(cr::cr_query::<$abi, D>),
+                cr_accept_func: Some(cr::cr_accept::<$abi, D>),
+                evd_create_func: Some(evd::evd_create::<$abi, D>),
+                evd_query_func: Some(evd::evd_query::<$abi, D>),
+                evd_modify_cno_func: Some(evd::evd_modify_cno::<$abi, D>),
+                evd_enable_func: Some(evd::evd_enable::<$abi, D>),
+                evd_disable_func: Some(evd::evd_disable::<$abi, D>),
+                evd_wait_func: Some(evd::evd_wait::<$abi, D>),
+                evd_resize_func: Some(evd::evd_resize::<$abi, D>),
+                evd_post_se_func: Some(evd::evd_post_se::<$abi, D>),
+                evd_dequeue_func: Some(evd::evd_dequeue::<$abi, D>),
+                evd_free_func: Some(evd::evd_free::<$abi, D>),
+                ep_create_func: Some(ep::ep_create::<$abi, D>),
+                ep_query_func: Some(ep::ep_query::<$abi, D>),
+                ep_connect_func: Some(ep::ep_connect::<$abi, D>),
+                ep_disconnect_func: Some(ep::ep_disconnect::<$abi, D>),
+                ep_post_send_func: Some(ep::ep_post_send::<$abi, D>),
+                ep_post_recv_func: Some(ep::ep_post_recv::<$abi, D>),
+                ep_post_rdma_read_func: Some(ep::ep_post_rdma_read::<$abi, D>),
+                ep_post_rdma_write_func: Some(ep::ep_post_rdma_write::<$abi, D>),
+                ep_get_status_func: Some(ep::ep_get_status::<$abi, D>),
+                ep_free_func: Some(ep::ep_free::<$abi, D>),
+                ep_reset_func: Some(ep::ep_reset::<$abi, D>),
+                lmr_query_func: Some(lmr::lmr_query::<$abi, D>),
+                lmr_free_func: Some(lmr::lmr_free::<$abi, D>),
+                lmr_sync_rdma_read_func: Some(lmr::lmr_sync::<$abi, D>),
+                lmr_sync_rdma_write_func: Some(lmr::lmr_sync::<$abi, D>),
+                psp_create_func: Some(psp::psp_create::<$abi, D>),
+                psp_create_any_func: Some(psp::psp_create_any::<$abi, D>),
+                psp_query_func: Some(psp::psp_query::<$abi, D>),
+                psp_free_func: Some(psp::psp_free::<$abi, D>),
+                cr_handoff_func: Some(cr::cr_handoff::<$abi, D>),
+                ep_modify_func: Some(ep::ep_modify::<$abi, D>),
+                ep_dup_connect_func: Some(ep::ep_dup_connect::<$abi, D>),
+                ep_create_with_srq_func: Some(ep::ep_create_with_srq::<$abi, D>),
+                ep_recv_query_func: Some(ep::ep_recv_query::<$abi, D>),
+                ep_set_watermark_func: Some(ep::ep_set_watermark::<$abi, D>),
+                rmr_create_func: Some(rmr::rmr_create::<$abi, D>),
+                rmr_query_func: Some(rmr::rmr_query::<$abi, D>),
+                rmr_free_func: Some(rmr::rmr_free::<$abi, D>),
+                rsp_create_func: Some(rsp::rsp_create::<$abi, D>),
+                rsp_query_func: Some(rsp::rsp_query::<$abi, D>),
+                rsp_free_func: Some(rsp::rsp_free::<$abi, D>),
+                srq_create_func: Some(srq::srq_create::<$abi, D>),
+                srq_free_func: Some(srq::srq_free::<$abi, D>),
+                srq_post_recv_func: Some(srq::srq_post_recv::<$abi, D>),
+                srq_query_func: Some(srq::srq_query::<$abi, D>),
+                srq_resize_func: Some(srq::srq_resize::<$abi, D>),
+                srq_set_lw_func: Some(srq::srq_set_lw::<$abi, D>),
+                pz_create_func: Some(pz::pz_create::<$abi, D>),
+                pz_query_func: Some(pz::pz_query::<$abi, D>),
+                pz_free_func: Some(pz::pz_free::<$abi, D>),
+                evd_set_unwaitable_func: Some(evd::evd_set_unwaitable::<$abi, D>),
+                evd_clear_unwaitable_func: Some(evd::evd_clear_unwaitable::<$abi, D>),
+                $($slot: Some($function),)*
+                }
+            }
+        }
+    };
+}
+
+provider_table!(V1, v1, {
+    cr_reject_func: cr::cr_reject_plain::<V1, D>,
+    lmr_create_func: lmr::lmr_create::<V1, D>,
+    rmr_bind_func: rmr::rmr_bind::<V1, D>,
+});
+
+provider_table!(V2, v2, {
+    cr_reject_func: cr::cr_reject::<V2, D>,
+    lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
+    rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
+    ep_post_send_with_invalidate_func: ep::ep_post_send_with_invalidate::<V2, D>,
+    csp_create_func: unsupported::csp_create::<V2>,
+    csp_query_func: unsupported::csp_query::<V2>,
+    csp_free_func: unsupported::csp_free::<V2>,
+    ep_common_connect_func: unsupported::ep_common_connect::<V2>,
+    rmr_create_for_ep_func: unsupported::rmr_create_for_ep::<V2>,
+    ep_post_rdma_read_to_rmr_func: unsupported::ep_post_rdma_read_to_rmr::<V2>,
+    cno_fd_create_func: unsupported::cno_fd_create::<V2>,
+    cno_trigger_func: unsupported::cno_trigger::<V2>,
+    ia_ha_related_func: unsupported::ia_ha_related::<V2>,
+    handle_extendedop_func: unsupported::handle_extendedop::<V2>,
+});
