@@ -13,9 +13,9 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
-pub(crate) mod qualifier;
-
+pub(crate) mod netif;
 pub mod params;
+pub(crate) mod qualifier;
 mod report;
 pub mod soft;
 mod threads;

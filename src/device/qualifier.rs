@@ -1,52 +1,118 @@
-//! The header that carries a wide connection qualifier in front of the private data.
+//! Connection qualifiers of 64 bits, over transports that have ports of 16 bits.
 //!
-//! Only between ends of ours, and only for qualifiers that are not a port: everything else goes
-//! without, as plain iWARP peers expect it.
+//! A qualifier up to 65535 is a port of the transport. A larger one belongs to a fixed sequence of
+//! ports ([`candidates`]): the listener takes the first that is free, the connector tries one after
+//! the other. Both ends then put a header in front of the private data that names the qualifier.
+//! Ends of this library alone use the header; connections to a port go without, as peers of other
+//! implementations expect.
 //!
 //! ```text
-//! "libdatQ" 7 | answer 1 | qualifier 8, big-endian
+//! "libdatQ" 7 | kind of header 1 | qualifier 8, big-endian
 //! ```
 
-use crate::device::soft::cm::listener::is_wide;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
-/// Length of the header.
-pub(crate) const LEN: usize = 16;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::DeviceError;
+
+/// Length of the header, in bytes.
+pub(crate) const HEADER_LEN: usize = 16;
 const MAGIC: &[u8; 7] = b"libdatQ";
 
-/// What a frame with the header says.
+/// Ports that a qualifier which is no port may belong to.
+const CANDIDATES: u64 = 8;
+/// The first of the ports that no service has by convention (RFC 6335).
+const FIRST_DYNAMIC: u64 = 49152;
+
+/// The kind of a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Word {
-    /// Request: for this qualifier.
-    Ask = 0,
-    /// Reply: from the owner of the qualifier, whether yes or no.
-    Own = 1,
-    /// Reply: the qualifier has no owner here.
-    Foreign = 2,
+pub(crate) enum QualHeader {
+    /// A request for this qualifier.
+    Request = 0,
+    /// A reply of the listener of the qualifier, which accepts or rejects.
+    Reply = 1,
+    /// A reply of a port where nobody listens for the qualifier.
+    NotMine = 2,
 }
 
-/// Puts the header in front of private data, if the qualifier is wide.
-pub(crate) fn wrap(word: Word, qual: u64, private_data: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(LEN + private_data.len());
-    if is_wide(qual) {
+/// Whether a qualifier is no port, so that requests and replies name it in a header.
+pub(crate) fn needs_header(qual: u64) -> bool {
+    u16::try_from(qual).is_err()
+}
+
+/// Puts the header in front of private data, if the qualifier needs one.
+pub(crate) fn add_header(kind: QualHeader, qual: u64, private_data: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_LEN + private_data.len());
+    if needs_header(qual) {
         out.extend_from_slice(MAGIC);
-        out.push(word as u8);
+        out.push(kind as u8);
         out.extend_from_slice(&qual.to_be_bytes());
     }
     out.extend_from_slice(private_data);
     out
 }
 
-/// The header of private data, if it has one, and the rest.
-pub(crate) fn unwrap(private_data: &[u8]) -> Option<(Word, u64, &[u8])> {
+/// The header of private data and the private data behind it; `None` if there is no header.
+pub(crate) fn split_header(private_data: &[u8]) -> Option<(QualHeader, u64, &[u8])> {
     let (magic, rest) = private_data.split_first_chunk::<7>()?;
-    let (word, rest) = rest.split_first()?;
+    let (kind, rest) = rest.split_first()?;
     let (qual, rest) = rest.split_first_chunk::<8>()?;
-    let word = [Word::Ask, Word::Own, Word::Foreign]
+    let kind = [QualHeader::Request, QualHeader::Reply, QualHeader::NotMine]
         .into_iter()
-        .find(|w| *w as u8 == *word)?;
+        .find(|k| *k as u8 == *kind)?;
     let qual = u64::from_be_bytes(*qual);
-    (magic == MAGIC && is_wide(qual)).then_some((word, qual, rest))
+    (magic == MAGIC && needs_header(qual)).then_some((kind, qual, rest))
+}
+
+/// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
+/// ends must arrive at the same result.
+pub(crate) fn candidates(qual: u64) -> impl DoubleEndedIterator<Item = u16> {
+    let port = u16::try_from(qual).ok();
+    let count = if port.is_some() { 1 } else { CANDIDATES };
+    (0..count).map(move |i| {
+        port.unwrap_or_else(|| {
+            // The finalizer of splitmix64.
+            let mut z = qual.wrapping_add((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+            (FIRST_DYNAMIC + z % (65536 - FIRST_DYNAMIC)) as u16
+        })
+    })
+}
+
+/// Takes a qualifier that is no port, at an address or at all of them, as long as the result
+/// exists. Two processes of a host must not both listen for it, although each could find a port: a
+/// name in the abstract socket namespace, which is of the network namespace as ports are, goes to
+/// one of them. Where such names do not exist the qualifier is not protected.
+///
+/// # Errors
+/// [`DeviceError::QualInUse`], [`DeviceError::Resources`].
+pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
+    if !needs_header(qual) {
+        return Ok(None);
+    }
+    let address = address.map_or("*".into(), |a| a.to_string());
+    let name = format!("libdat/{qual:016x}@{address}");
+    let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
+        return Ok(None);
+    };
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|_| DeviceError::Resources)?;
+    match rustix::net::bind(&socket, &name) {
+        Ok(()) => Ok(Some(socket)),
+        Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
+        Err(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]
@@ -54,26 +120,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_qualifiers_go_there_and_back() {
-        let wide = 0x1_0000;
-        let bytes = wrap(Word::Own, wide, b"data");
-        assert_eq!(bytes.len(), LEN + 4);
-        assert_eq!(unwrap(&bytes), Some((Word::Own, wide, &b"data"[..])));
-        assert_eq!(unwrap(&bytes[..LEN - 1]), None);
+    fn headers_are_read_as_they_were_written() {
+        let qual = 0x1_0000;
+        let bytes = add_header(QualHeader::Reply, qual, b"data");
+        assert_eq!(bytes.len(), HEADER_LEN + 4);
+        let found = split_header(&bytes);
+        assert_eq!(found, Some((QualHeader::Reply, qual, &b"data"[..])));
+        assert_eq!(split_header(&bytes[..HEADER_LEN - 1]), None);
         let mut other = bytes.clone();
         other[7] = 3;
-        assert_eq!(unwrap(&other), None);
+        assert_eq!(split_header(&other), None);
         other = bytes;
         other[0] ^= 1;
-        assert_eq!(unwrap(&other), None);
+        assert_eq!(split_header(&other), None);
     }
 
     #[test]
-    fn narrow_ones_go_without() {
-        assert_eq!(wrap(Word::Ask, 0xffff, b"data"), b"data");
-        // A header that nobody of ours would have written.
-        let mut bytes = wrap(Word::Ask, 1 << 32, b"");
+    fn ports_go_without_a_header() {
+        assert_eq!(add_header(QualHeader::Request, 0xffff, b"data"), b"data");
+        // No end of this library writes the header for a port.
+        let mut bytes = add_header(QualHeader::Request, 1 << 32, b"");
         bytes[8..].copy_from_slice(&7u64.to_be_bytes());
-        assert_eq!(unwrap(&bytes), None);
+        assert_eq!(split_header(&bytes), None);
+    }
+
+    /// Peers of other versions try the same ports.
+    #[test]
+    fn the_ports_of_a_qualifier_never_change() {
+        let ports = |qual| candidates(qual).collect::<Vec<_>>();
+        assert_eq!(ports(4711), [4711]);
+        assert_eq!(ports(0xffff), [0xffff]);
+        assert_eq!(
+            ports(0x1_0000),
+            [53683, 62588, 49802, 50608, 54928, 58268, 53028, 54056]
+        );
+    }
+
+    #[test]
+    fn one_listener_has_a_claim() {
+        let qual = u64::from(std::process::id()) << 32 | 0x9a7e_0001;
+        let address = Some("127.0.0.1".parse().unwrap());
+        let first = claim(qual, address).unwrap();
+        assert!(first.is_some());
+        assert_eq!(claim(qual, address).err(), Some(DeviceError::QualInUse));
+        assert!(claim(qual, None).is_ok());
+        drop(first);
+        assert!(claim(qual, address).is_ok());
+        assert!(matches!(claim(4711, address), Ok(None)));
     }
 }

@@ -19,7 +19,7 @@ use super::listen::ConnRequest;
 use super::qp::{Phase, Qp};
 use super::service::Job;
 use super::{Verbs, sys};
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::report::{self, Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::{CmEvent, DeviceError};
 use crate::log_sink::CONNECTIONS;
@@ -131,7 +131,7 @@ pub(super) fn connect(
     if qual == 0 || ip.is_multicast() || ip.is_unspecified() || other_family {
         return Err(DeviceError::BadAddress);
     }
-    let private_data = qualifier::wrap(Word::Ask, qual, private_data);
+    let private_data = qualifier::add_header(QualHeader::Request, qual, private_data);
     if private_data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }
@@ -271,9 +271,9 @@ fn rejected(qp: &Qp, attempt: u64, news: &News, said: &Said) {
     let by_consumer = qp.device.iwarp || news.status == sys::REJ_CONSUMER;
     let nobody = NobodyListens(qual);
     let cause: &dyn Cause = if said.nobody_listens() { &nobody } else { said };
-    let data = match qualifier::unwrap(&news.private_data) {
-        Some((Word::Own, own, data)) if own == qual => data,
-        Some((Word::Foreign, ..)) => return dial::next_port(qp, attempt, &nobody),
+    let data = match qualifier::split_header(&news.private_data) {
+        Some((QualHeader::Reply, own, data)) if own == qual => data,
+        Some((QualHeader::NotMine, ..)) => return dial::next_port(qp, attempt, &nobody),
         _ if !by_consumer => return dial::next_port(qp, attempt, cause),
         _ => &news.private_data,
     };
@@ -289,8 +289,8 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
         return;
     }
     let data: Box<[u8]> = match state.dial.take() {
-        Some(dial) => match qualifier::unwrap(&private_data) {
-            Some((Word::Own, qual, data)) if qual == dial.qual => data.into(),
+        Some(dial) => match qualifier::split_header(&private_data) {
+            Some((QualHeader::Reply, qual, data)) if qual == dial.qual => data.into(),
             _ => private_data,
         },
         None => Box::default(),
@@ -314,7 +314,7 @@ pub(super) fn accept(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     let device = &qp.device;
-    let data = qualifier::wrap(Word::Own, request.qual, private_data);
+    let data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     if data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }

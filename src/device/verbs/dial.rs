@@ -13,8 +13,8 @@ use super::id::CmId;
 use super::qp::{Phase, Qp};
 use super::{address, sys};
 use crate::device::CmEvent;
+use crate::device::qualifier::candidates;
 use crate::device::report::{Cause, NobodyListens};
-use crate::device::soft::cm::listener::candidates;
 
 /// How long addresses and routes are looked for, at most.
 const RESOLVE: Duration = Duration::from_secs(10);

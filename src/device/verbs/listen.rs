@@ -12,8 +12,7 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::connect::News;
 use super::id::CmId;
-use crate::device::qualifier::{self, Word};
-use crate::device::soft::cm::listener::{candidates, claim, is_wide};
+use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
 /// A listener, as requests find it.
@@ -110,13 +109,13 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
         id.reject(&[], false);
         return;
     };
-    let private_data = if is_wide(listening.qual) {
-        match qualifier::unwrap(&news.private_data) {
-            Some((Word::Ask, qual, data)) if qual == listening.qual => data.into(),
+    let private_data = if needs_header(listening.qual) {
+        match qualifier::split_header(&news.private_data) {
+            Some((QualHeader::Request, qual, data)) if qual == listening.qual => data.into(),
             other => {
                 // It wants another qualifier that led to the same port.
                 let answer = other.map_or(Vec::new(), |(_, qual, _)| {
-                    qualifier::wrap(Word::Foreign, qual, &[])
+                    qualifier::add_header(QualHeader::NotMine, qual, &[])
                 });
                 id.reject(&answer, !answer.is_empty());
                 return;
@@ -147,7 +146,7 @@ pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u8]) {
-    let mut data = qualifier::wrap(Word::Own, request.qual, private_data);
+    let mut data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     data.truncate(device.max_private);
     if let Some(id) = request.take() {
         id.reject(&data, true);
@@ -222,7 +221,7 @@ pub(super) fn listen(
     }
     Err(match last {
         // Others have its ports, but not the qualifier.
-        DeviceError::QualInUse if is_wide(qual) => DeviceError::Resources,
+        DeviceError::QualInUse if needs_header(qual) => DeviceError::Resources,
         error => error,
     })
 }

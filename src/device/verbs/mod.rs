@@ -177,8 +177,8 @@ fn attributes(
         max_srq: count(device.max_srq),
         max_srq_wr: count(device.max_srq_wr).min(table::MAX_SLOTS / 2),
         max_private_data: if iwarp {
-            // A wide qualifier takes its part.
-            (PRIVATE_IWARP - crate::device::qualifier::LEN) as u32
+            // The header of a qualifier that is no port takes its part.
+            (PRIVATE_IWARP - crate::device::qualifier::HEADER_LEN) as u32
         } else {
             PRIVATE_IB as u32
         },

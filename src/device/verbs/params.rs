@@ -12,8 +12,8 @@
 use std::net::SocketAddr;
 
 use super::adapter::{Place, Probe};
+use crate::device::netif::{Interface, interfaces, named_address, rank};
 use crate::device::params::{Key, unknown};
-use crate::device::soft::params::{Interface, interfaces, named_address, rank};
 
 /// All parameters.
 pub const KEYS: &[Key] = &[

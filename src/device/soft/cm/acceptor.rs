@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use super::failure::Trouble;
-use super::listener::{ConnRequest, Listening, Origin, is_wide};
+use super::listener::{ConnRequest, Listening, Origin};
 use super::socket;
 use crate::device::DeviceError;
-use crate::device::qualifier::{self, Word};
+use crate::device::qualifier::{self, QualHeader, needs_header};
 use crate::device::report::{self, Identity, Line, Outcome, Path};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
@@ -300,16 +300,16 @@ impl Greeting {
         let Some(port) = self.port.upgrade() else {
             return;
         };
-        let (qual, private_data) = match qualifier::unwrap(frame.private_data) {
-            Some((Word::Ask, qual, rest)) => (qual, rest),
+        let (qual, private_data) = match qualifier::split_header(frame.private_data) {
+            Some((QualHeader::Request, qual, rest)) => (qual, rest),
             _ => (u64::from(port.number), frame.private_data),
         };
         let listening = port.quals.lock().get(&qual).cloned();
         let Some(listening) = listening else {
             // Somebody else's: the connector goes on to look for the owner. A port without a
             // listener of its own is as good as closed.
-            if is_wide(qual) {
-                let private_data = qualifier::wrap(Word::Foreign, qual, b"");
+            if needs_header(qual) {
+                let private_data = qualifier::add_header(QualHeader::NotMine, qual, b"");
                 refuse(watch, &frame, &private_data);
             }
             return;
@@ -463,7 +463,7 @@ impl Asked {
 
     /// Refuses in the name of the consumer.
     pub fn reject(self, private_data: &[u8]) {
-        let private_data = qualifier::wrap(Word::Own, self.qual, private_data);
+        let private_data = qualifier::add_header(QualHeader::Reply, self.qual, private_data);
         let request = self.request;
         if let Ok(Parsed::Frame(frame, _)) = mpa::parse(Kind::Request, &request) {
             refuse(self.watch, &frame, &private_data);

@@ -1,8 +1,4 @@
-//! Listeners, and how a connection qualifier leads to one.
-//!
-//! A qualifier up to 65535 is a TCP port. A wider one is spread over a fixed sequence of ports
-//! ([`candidates`]): the listener takes the first that is free, the connector tries one after
-//! the other and says in its request which qualifier it means.
+//! Listeners, and how a connection qualifier leads to one: see [`qualifier`](crate::device::qualifier).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,42 +8,17 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
 
 use super::acceptor::{Asked, Port};
 use super::failure::Trouble;
 use super::socket;
+use crate::device::qualifier::{candidates, claim, needs_header};
 use crate::device::soft::Soft;
 use crate::device::soft::params::Path;
 use crate::device::soft::qp::Qp;
 use crate::device::soft::transport::shm;
 use crate::device::{CmEvent, ConnectionRequest, DeviceError, ListenHandler};
-
-/// Ports that a wide qualifier may lead to.
-pub(super) const CANDIDATES: u64 = 8;
-const FIRST_DYNAMIC: u64 = 49152;
-
-/// Whether a qualifier is more than a port.
-pub(crate) fn is_wide(qual: u64) -> bool {
-    u16::try_from(qual).is_err()
-}
-
-/// The ports of a qualifier, in the order in which they are tried. Part of the protocol: both
-/// ends must come to the same result.
-pub(crate) fn candidates(qual: u64) -> impl Iterator<Item = u16> {
-    let narrow = u16::try_from(qual).ok();
-    let count = if narrow.is_some() { 1 } else { CANDIDATES };
-    (0..count).map(move |i| {
-        narrow.unwrap_or_else(|| {
-            // The finalizer of splitmix64.
-            let mut z = qual.wrapping_add((i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^= z >> 31;
-            (FIRST_DYNAMIC + z % (65536 - FIRST_DYNAMIC)) as u16
-        })
-    })
-}
 
 /// A listener, as those see it who have a request for it.
 pub(crate) struct Listening {
@@ -172,7 +143,7 @@ pub(crate) fn listen(
                 }
             },
         })
-        .unwrap_or(Err(if is_wide(qual) {
+        .unwrap_or(Err(if needs_header(qual) {
             DeviceError::Resources
         } else {
             DeviceError::QualInUse
@@ -218,32 +189,6 @@ pub(crate) fn listen_any(
         _claim: None,
     };
     Ok((listener, qual))
-}
-
-/// Two processes of a host must not both have a wide qualifier, although each could find a
-/// port: a name in the abstract socket namespace, which is as wide as that of ports, goes to
-/// one of them. Where such names do not exist the qualifier is not protected.
-pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
-    if !is_wide(qual) {
-        return Ok(None);
-    }
-    let address = address.map_or("*".into(), |a| a.to_string());
-    let name = format!("libdat/{qual:016x}@{address}");
-    let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
-        return Ok(None);
-    };
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|_| DeviceError::Resources)?;
-    match rustix::net::bind(&socket, &name) {
-        Ok(()) => Ok(Some(socket)),
-        Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
-        Err(_) => Ok(None),
-    }
 }
 
 /// Opens a port, any if `number` is 0.

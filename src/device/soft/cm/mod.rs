@@ -16,17 +16,18 @@ use self::failure::Trouble;
 use self::listener::{ConnRequest, Listening, Origin};
 use super::Soft;
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
-use super::params::{Path, is_own_address};
+use super::params::Path;
 use super::qp::Qp;
 use super::transport::shm::Opened;
 use super::upcalls::Upcalls;
-use crate::device::qualifier::{self, Word};
+use crate::device::netif::is_own_address;
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::report::{self, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
 /// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
 /// depths (RFC 6581), 16 for a wide qualifier.
-pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::LEN;
+pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::HEADER_LEN;
 
 /// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
 /// refused with [`DeviceError::BadAddress`]; a queue pair that is connected, or about to be,
@@ -185,7 +186,7 @@ fn accept_tcp(
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
     };
-    let private_data = qualifier::wrap(Word::Own, asked.qual, private_data);
+    let private_data = qualifier::add_header(QualHeader::Reply, asked.qual, private_data);
     let attempt = qp.begin(addrs, asked.qual, asked.path())?;
     let handshake = asked.watch.handshakes().begin();
     let pd = qp.with(|v| v.me.id.pd);

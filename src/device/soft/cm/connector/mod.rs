@@ -14,9 +14,9 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use self::local::Meeting;
 use super::failure::{Refusal, Trouble, is_listened_on};
-use super::listener;
 use super::socket;
-use crate::device::qualifier::{self, Word};
+use crate::device::netif::is_own_address;
+use crate::device::qualifier::{self, QualHeader};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{
@@ -24,7 +24,7 @@ use crate::device::soft::iwarp::mpa::{
 };
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use crate::device::soft::iwarp::wire::WireError;
-use crate::device::soft::params::{Path, is_own_address};
+use crate::device::soft::params::Path;
 use crate::device::soft::qp::Qp;
 use crate::device::soft::transport::shm::{self, Opened, Wire};
 use crate::device::soft::transport::tcp::linger::{End, linger};
@@ -116,7 +116,7 @@ type Try = (Route, u16);
 
 /// The ways to whoever has a qualifier, the first one last.
 fn all_tries(qual: u64, routes: &[Route]) -> Vec<Try> {
-    let ports = listener::candidates(qual);
+    let ports = qualifier::candidates(qual);
     let mut tries: Vec<Try> = ports
         .flat_map(|port| routes.iter().map(move |route| (*route, port)))
         .collect();
@@ -166,7 +166,7 @@ impl Dial {
             attempt,
             target,
             qual,
-            private_data: qualifier::wrap(Word::Ask, qual, private_data).into(),
+            private_data: qualifier::add_header(QualHeader::Request, qual, private_data).into(),
             local: Local {
                 crc: device.params.crc,
                 ird: attr.max_rd_in as u16,
@@ -470,12 +470,12 @@ impl Dial {
 
     fn conclude(self: &Arc<Self>, state: &mut State, watch: Watch, frame: &Frame<'_>) -> Step {
         let agreed = self.local.conclude(state.revision, frame);
-        let is_wide = listener::is_wide(self.qual);
-        let private_data = match qualifier::unwrap(frame.private_data) {
+        let has_header = qualifier::needs_header(self.qual);
+        let private_data = match qualifier::split_header(frame.private_data) {
             // A revision 1 responder has not understood anything yet.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
-            Some((Word::Own, qual, rest)) if is_wide && qual == self.qual => rest,
-            _ if is_wide => return self.next_port(state, Trouble::NobodyListens(self.qual)),
+            Some((QualHeader::Reply, qual, rest)) if has_header && qual == self.qual => rest,
+            _ if has_header => return self.next_port(state, Trouble::NobodyListens(self.qual)),
             _ => frame.private_data,
         };
         let private_data = private_data.into();
