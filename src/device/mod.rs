@@ -13,6 +13,8 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
+mod attempt;
+mod events;
 pub(crate) mod netif;
 pub mod params;
 pub(crate) mod qualifier;

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
+use super::DeviceError;
+
 /// An address of a network interface.
 pub(crate) struct Interface {
     /// The name of the interface.
@@ -120,6 +122,24 @@ fn interface_exists(name: &str) -> bool {
     })
 }
 
+/// An address with another port; an IPv6 address keeps its scope.
+pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
+/// Refuses an address that no single peer has.
+///
+/// # Errors
+/// [`DeviceError::BadAddress`].
+pub(crate) fn check_remote(remote: SocketAddr) -> Result<(), DeviceError> {
+    let ip = remote.ip();
+    if ip.is_multicast() || ip.is_unspecified() {
+        return Err(DeviceError::BadAddress);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +166,22 @@ mod tests {
         let rank = |text: &str| rank(&text.parse().unwrap());
         assert!(rank("10.0.0.1:0") < rank("[2001:db8::1]:0"));
         assert!(rank("[2001:db8::1]:0") < rank("[fe80::1]:0"));
+    }
+
+    #[test]
+    fn another_port_leaves_the_scope() {
+        let at = |text: &str| at_port(text.parse().unwrap(), 4711).to_string();
+        assert_eq!(at("[fe80::1%3]:0"), "[fe80::1%3]:4711");
+        assert_eq!(at("10.0.0.1:1"), "10.0.0.1:4711");
+    }
+
+    #[test]
+    fn peers_have_an_address_of_their_own() {
+        let check = |text: &str| check_remote(text.parse().unwrap());
+        for text in ["0.0.0.0:1", "[::]:1", "224.0.0.1:1", "[ff02::1]:1"] {
+            assert_eq!(check(text), Err(DeviceError::BadAddress), "{text}");
+        }
+        assert_eq!(check("127.0.0.1:0"), Ok(()));
+        assert_eq!(check("[fe80::1%3]:0"), Ok(()));
     }
 }

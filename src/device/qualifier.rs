@@ -39,6 +39,17 @@ pub(crate) enum QualHeader {
     NotMine = 2,
 }
 
+/// Refuses qualifier 0, which names nothing.
+///
+/// # Errors
+/// [`DeviceError::BadAddress`].
+pub(crate) fn check(qual: u64) -> Result<(), DeviceError> {
+    match qual {
+        0 => Err(DeviceError::BadAddress),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a qualifier is no port, so that requests and replies name it in a header.
 pub(crate) fn needs_header(qual: u64) -> bool {
     u16::try_from(qual).is_err()
@@ -142,6 +153,13 @@ mod tests {
         let mut bytes = add_header(QualHeader::Request, 1 << 32, b"");
         bytes[8..].copy_from_slice(&7u64.to_be_bytes());
         assert_eq!(split_header(&bytes), None);
+    }
+
+    #[test]
+    fn qualifier_0_names_nothing() {
+        assert_eq!(check(0), Err(DeviceError::BadAddress));
+        assert_eq!(check(1), Ok(()));
+        assert_eq!(check(u64::MAX), Ok(()));
     }
 
     /// Peers of other versions try the same ports.

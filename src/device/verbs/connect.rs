@@ -16,11 +16,14 @@ use super::dial::{self, Dial};
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
-use super::qp::{Phase, Qp};
+use super::qp::Qp;
 use super::service::Job;
 use super::{Verbs, sys};
+use crate::device::attempt::Phase;
+use crate::device::events::QpEvent;
+use crate::device::netif;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::report::{Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::{CmEvent, DeviceError};
 use crate::log_sink::CONNECTIONS;
 
@@ -80,22 +83,17 @@ impl News {
 /// Begins an attempt to connect; gives its number.
 fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, DeviceError> {
     let mut state = qp.state.lock();
-    if !matches!(state.phase, Phase::Idle | Phase::Ended) {
-        return Err(DeviceError::Unsupported);
-    }
-    let before = state.phase;
-    state.phase = Phase::Connecting;
-    state.attempt += 1;
+    let before = state.attempt.phase;
+    let attempt = state.attempt.begin()?;
     state.addrs = Some(addrs);
     state.qual = qual;
     state.local_end = false;
     state.told = None;
     let old = state.id.take();
-    let attempt = state.attempt;
     drop(state);
     drop(old);
     if let Err(error) = qp.renew() {
-        qp.state.lock().phase = before;
+        qp.state.lock().attempt.phase = before;
         return Err(error);
     }
     qp.rq.lock().early = None;
@@ -105,13 +103,12 @@ fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, Dev
 /// Takes an attempt back, of which nobody has heard yet.
 fn withdraw(qp: &Qp, attempt: u64) {
     let mut state = qp.state.lock();
-    if state.phase == Phase::Connecting && state.attempt == attempt {
-        state.phase = Phase::Idle;
+    if state.attempt.withdraw(attempt) {
         state.dial = None;
         let id = state.id.take();
         let withheld = state.withheld.take();
         drop(state);
-        qp.release(withheld);
+        drop(withheld);
         drop(id);
     }
 }
@@ -126,9 +123,9 @@ pub(super) fn connect(
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
-    let ip = remote.ip();
-    let other_family = remote.is_ipv6() != device.address.is_ipv6();
-    if qual == 0 || ip.is_multicast() || ip.is_unspecified() || other_family {
+    qualifier::check(qual)?;
+    netif::check_remote(remote)?;
+    if remote.is_ipv6() != device.address.is_ipv6() {
         return Err(DeviceError::BadAddress);
     }
     let private_data = qualifier::add_header(QualHeader::Request, qual, private_data);
@@ -167,7 +164,7 @@ pub(super) fn connect(
 impl Qp {
     /// Ends an attempt to connect, or what came of it.
     pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent, cause: &dyn Cause) {
-        if self.state.lock().attempt == attempt {
+        if self.state.lock().attempt.is_current(attempt) {
             self.end(event, cause);
         }
     }
@@ -176,17 +173,14 @@ impl Qp {
     fn attempt(&self, attempt: u64) -> Option<(Phase, Arc<CmId>)> {
         let state = self.state.lock();
         let id = state.id.clone()?;
-        (state.attempt == attempt).then_some((state.phase, id))
+        let current = state.attempt.is_current(attempt);
+        current.then_some((state.attempt.phase, id))
     }
 }
 
 /// The time of an attempt has passed.
 pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
-    let connecting = {
-        let state = qp.state.lock();
-        state.attempt == attempt && state.phase == Phase::Connecting
-    };
-    if connecting {
+    if qp.state.lock().attempt.is_connecting(attempt) {
         qp.end(CmEvent::TimedOut, &NoAnswer(timeout));
     }
 }
@@ -285,7 +279,7 @@ fn rejected(qp: &Qp, attempt: u64, news: &News, said: &Said) {
 /// Data can flow.
 fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     let mut state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
+    if !state.attempt.is_connecting(attempt) {
         return;
     }
     let data: Box<[u8]> = match state.dial.take() {
@@ -300,11 +294,17 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     }
     // Before anybody is told, so that requests are taken then.
     qp.sq.lock().up = true;
-    state.phase = Phase::Connected;
-    let line = Line::connected(|| qp.name(&state));
+    state.attempt.phase = Phase::Connected;
+    if let Some(line) = Line::connected(|| qp.name(&state)) {
+        qp.events.push(QpEvent::Log(line));
+    }
+    qp.events.push(QpEvent::Established {
+        private_data: data,
+        qp: qp.me.clone(),
+        until_delivered: None,
+    });
     drop(state);
-    report::write(line);
-    qp.events.tell(CmEvent::Established { private_data: data });
+    qp.events.deliver();
 }
 
 /// See [`Device::accept`](crate::device::Device::accept).

@@ -101,6 +101,14 @@ impl Drop for Retired {
 /// Keeps polls away from the device while it lives.
 pub(super) struct Hold<'a>(&'a Cq);
 
+/// Keeps the completions of a queue pair from the consumer while it exists. Its drop notifies: the
+/// holder has no lock that the handler may wait for.
+pub(super) struct Withheld {
+    cq: Arc<Cq>,
+    /// [`QpAttr::context`](crate::device::QpAttr::context) of the queue pair.
+    context: u64,
+}
+
 impl Cq {
     pub(super) fn new(
         device: &Arc<Verbs>,
@@ -316,36 +324,41 @@ impl Cq {
     /// Keeps polls away from the device. The caller is in no read-side section, and holds no
     /// lock that a poll may wait for.
     pub(super) fn hold(&self) -> Hold<'_> {
-        let mut queue = self.queue.lock();
-        queue.holders += 1;
-        self.held.store(true, Ordering::Release);
-        drop(queue);
-        // Polls that did not see that are over after this.
-        pin::synchronize();
+        self.add_holder(|_| {});
         Hold(self)
     }
 
     /// Completions of the queue pair with this context wait from now on. The caller is in no
     /// read-side section, and holds no lock that a poll may wait for.
-    pub(super) fn withhold(&self, context: u64) {
+    pub(super) fn withhold(cq: &Arc<Cq>, context: u64) -> Withheld {
+        cq.add_holder(|queue| queue.withheld.push(context));
+        let cq = cq.clone();
+        Withheld { cq, context }
+    }
+
+    /// Has polls wait for the lock and take nothing from the device, with a change under it.
+    fn add_holder(&self, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.queue.lock();
         queue.holders += 1;
-        queue.withheld.push(context);
+        change(&mut queue);
         self.held.store(true, Ordering::Release);
         drop(queue);
-        // As in `hold`.
+        // Polls that did not see that are over after this.
         pin::synchronize();
     }
 
-    /// They wait no longer.
-    pub(super) fn release(&self, context: u64) {
+    /// Undoes [`Cq::add_holder`].
+    fn remove_holder(&self, change: impl FnOnce(&mut Queue)) {
         let mut queue = self.queue.lock();
-        if let Some(at) = queue.withheld.iter().position(|c| *c == context) {
-            queue.withheld.swap_remove(at);
-            queue.holders -= 1;
-        }
+        queue.holders -= 1;
+        change(&mut queue);
         self.let_go(&queue);
-        drop(queue);
+    }
+
+    /// Moves what the device has to our queue, and notifies. The caller is in no read-side
+    /// section, and holds no lock that a poll or the handler may wait for.
+    pub(super) fn collect_and_notify(&self) {
+        self.hold().collect();
         self.notify();
     }
 
@@ -459,9 +472,17 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.queue.lock();
-        queue.holders -= 1;
-        self.0.let_go(&queue);
+        self.0.remove_holder(|_| {});
+    }
+}
+
+impl Drop for Withheld {
+    fn drop(&mut self) {
+        self.cq.remove_holder(|queue| {
+            let at = queue.withheld.iter().position(|c| *c == self.context);
+            at.map(|at| queue.withheld.swap_remove(at));
+        });
+        self.cq.notify();
     }
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::adapter::{Target, check};
 use super::handshake::parameters;
 use super::id::CmId;
-use super::qp::{Phase, Qp};
+use super::qp::Qp;
 use super::{address, sys};
 use crate::device::CmEvent;
+use crate::device::netif::at_port;
 use crate::device::qualifier::candidates;
 use crate::device::report::{Cause, NobodyListens};
 
@@ -58,10 +59,16 @@ impl Dial {
         }
     }
 
-    /// Where the next attempt goes.
+    /// Where the next request goes.
     pub fn next(&self) -> Option<SocketAddr> {
-        let port = self.ports.last()?;
-        Some(SocketAddr::new(self.remote.ip(), *port))
+        self.ports.last().map(|port| at_port(self.remote, *port))
+    }
+
+    /// The same, which is not tried again.
+    fn take_next(&mut self) -> Option<SocketAddr> {
+        let next = self.next();
+        self.ports.pop();
+        next
     }
 }
 
@@ -72,20 +79,16 @@ pub(super) fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
     let target = Target::Conn(qp.me.clone(), attempt);
     let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
     let mut state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
+    if !state.attempt.is_connecting(attempt) {
         return Ok(true);
     }
-    let Some((port, to, timeout)) = state.dial.as_mut().and_then(|dial| {
-        let port = dial.ports.pop()?;
-        let mut to = dial.remote;
-        to.set_port(port);
-        Some((port, to, dial.timeout))
-    }) else {
+    let next = state.dial.as_mut();
+    let Some((to, timeout)) = next.and_then(|dial| Some((dial.take_next()?, dial.timeout))) else {
         return Ok(false);
     };
     let old = state.id.replace(id.clone());
     if let Some((_, remote)) = &mut state.addrs {
-        remote.set_port(port);
+        *remote = to;
     }
     drop(state);
     drop(old);
@@ -165,7 +168,7 @@ fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)
         qp.withhold();
     }
     let state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
+    if !state.attempt.is_connecting(attempt) {
         return None;
     }
     let data = state.dial.as_ref()?.private_data.clone();
@@ -200,7 +203,7 @@ fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
 /// enough.
 fn same_port(qp: &Qp, attempt: u64) -> bool {
     let mut state = qp.state.lock();
-    if state.attempt != attempt {
+    if !state.attempt.is_current(attempt) {
         return false;
     }
     let Some((_, remote)) = state.addrs else {
@@ -223,5 +226,23 @@ pub(super) fn next_port(qp: &Qp, attempt: u64, cause: &dyn Cause) {
         Ok(false) => qp.end_attempt(attempt, event, cause),
         Err(Some(error)) => qp.end_attempt(attempt, event, &format_args!("{error}")),
         Err(None) => qp.end_attempt(attempt, event, &NO_IDENTIFIER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_is_tried_at_the_whole_address() {
+        let qual = 0x1_0000;
+        let remote = "[fe80::1%3]:0".parse().unwrap();
+        let mut dial = Dial::new(remote, qual, Vec::new(), None);
+        for port in candidates(qual) {
+            let next = format!("[fe80::1%3]:{port}").parse().ok();
+            assert_eq!(dial.next(), next);
+            assert_eq!(dial.take_next(), next);
+        }
+        assert_eq!((dial.next(), dial.take_next()), (None, None));
     }
 }

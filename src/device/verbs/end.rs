@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use super::cq::{Cq, Hold};
 use super::hw::Hw;
 use super::id::CmId;
-use super::qp::{Phase, Qp};
+use super::qp::Qp;
 use super::service::Job;
-use crate::device::report::{self, Cause, IN_ORDER};
+use crate::device::attempt::Phase;
+use crate::device::events::QpEvent;
+use crate::device::report::{Cause, IN_ORDER};
 use crate::device::{CmEvent, WcStatus};
 
 /// How long the device may take to flush.
@@ -46,14 +48,11 @@ impl Qp {
     /// holds no lock and is in no read-side section.
     pub(super) fn end(&self, event: CmEvent, cause: &dyn Cause) {
         let mut state = self.state.lock();
-        let before = state.phase;
-        if !matches!(
-            before,
-            Phase::Connecting | Phase::Connected | Phase::Closing
-        ) {
+        let before = state.attempt.phase;
+        if !before.is_live() {
             return;
         }
-        state.phase = Phase::Ending;
+        state.attempt.phase = Phase::Ending;
         state.dial = None;
         let withheld = state.withheld.take();
         let local = state.local_end;
@@ -65,7 +64,7 @@ impl Qp {
             state.id.clone()
         };
         drop(state);
-        self.release(withheld);
+        drop(withheld);
         let mut failure = None;
         if let Some(hw) = self.hw() {
             hw.stop();
@@ -92,8 +91,8 @@ impl Qp {
         }
         drop(id);
         let mut state = self.state.lock();
-        if state.phase == Phase::Ending {
-            state.phase = Phase::Ended;
+        if state.attempt.phase == Phase::Ending {
+            state.attempt.phase = Phase::Ended;
         }
         let (event, cause): (_, &dyn Cause) = match (event, &failure) {
             // The end that a failure makes the peer come to may show first.
@@ -101,10 +100,12 @@ impl Qp {
             (CmEvent::Broken, Some(failure)) => (CmEvent::Broken, failure),
             (event, _) => (event, cause),
         };
-        let line = self.report(&state, before, &event, cause);
+        if let Some(line) = self.report(&state, before, &event, cause) {
+            self.events.push(QpEvent::Log(line));
+        }
+        self.events.push(QpEvent::Connection(event));
         drop(state);
-        report::write(line);
-        self.events.tell(event);
+        self.events.deliver();
     }
 
     /// Tells the peer that the connection is over.
@@ -124,7 +125,7 @@ impl Qp {
     /// for any more.
     pub(super) fn try_close(&self) -> bool {
         let state = self.state.lock();
-        if state.phase != Phase::Closing {
+        if state.attempt.phase != Phase::Closing {
             return true;
         }
         let (told, id) = (state.told, state.id.clone());
@@ -137,8 +138,7 @@ impl Qp {
             Some(when) if when.elapsed() < AGREE => return false,
             Some(_) => {}
             None => {
-                hw.send_cq.hold().collect();
-                hw.send_cq.notify();
+                hw.send_cq.collect_and_notify();
                 if hw.send.len() > 0 {
                     return false;
                 }

@@ -12,6 +12,7 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::connect::News;
 use super::id::CmId;
+use crate::device::netif::at_port;
 use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
@@ -161,10 +162,8 @@ fn open(
     listening: &Arc<Listening>,
 ) -> Result<CmId, DeviceError> {
     let id = CmId::new(&device.adapter, Target::Listener(Arc::downgrade(listening)))?;
-    let mut address = device.address;
-    address.set_port(port);
     let backlog = backlog.clamp(1024, 65536) as i32;
-    id.bind(address)
+    id.bind(at_port(device.address, port))
         // SAFETY: the id is valid.
         .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, backlog) }))
         .map_err(|error| match error.raw_os_error() {
@@ -198,9 +197,7 @@ pub(super) fn listen(
     backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<Listener, DeviceError> {
-    if qual == 0 {
-        return Err(DeviceError::BadAddress);
-    }
+    qualifier::check(qual)?;
     let listening = new(device, qual, handler)?;
     let claim = claim(qual, Some(device.address.ip()))?;
     let mut last = DeviceError::QualInUse;

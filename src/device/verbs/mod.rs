@@ -21,7 +21,6 @@ mod connect;
 mod cq;
 mod dial;
 mod end;
-mod events;
 mod handshake;
 mod hw;
 mod id;

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::cq::Cq;
-use super::events::Events;
+use super::cq::{Cq, Withheld};
 use super::hw::Hw;
 use super::id::CmId;
 use super::mr::{Pd, Seen};
 use super::srq::Srq;
 use super::{Verbs, end, post};
+use crate::device::attempt::{Attempt, Phase};
+use crate::device::events::EventQueue;
 use crate::device::report::{self, Cause, GIVEN_UP, Identity, Line, Outcome, Path};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
@@ -40,29 +41,9 @@ impl Parts {
     }
 }
 
-/// Where a queue pair is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
-    /// No connection yet.
-    Idle,
-    /// One is being made.
-    Connecting,
-    /// There is one.
-    Connected,
-    /// It is to end when the requests that are queued are done.
-    Closing,
-    /// It is being ended.
-    Ending,
-    /// It has ended.
-    Ended,
-    /// Destroyed.
-    Gone,
-}
-
+/// The state of the connection, or of the attempt to make one.
 pub(super) struct State {
-    pub phase: Phase,
-    /// Counts attempts to connect.
-    pub attempt: u64,
+    pub attempt: Attempt,
     pub id: Option<Arc<CmId>>,
     pub addrs: Option<(SocketAddr, SocketAddr)>,
     /// The connection qualifier, for the log.
@@ -74,7 +55,7 @@ pub(super) struct State {
     /// iWARP: the peer was told of the graceful end at this time.
     pub told: Option<Instant>,
     /// Where receives wait until the consumer was told of the connection.
-    pub withheld: Option<Arc<Cq>>,
+    pub withheld: Option<Withheld>,
 }
 
 /// The send queue.
@@ -108,7 +89,7 @@ pub(super) struct Early {
 pub struct Qp {
     pub(super) me: Weak<Qp>,
     pub(super) device: Arc<Verbs>,
-    pub(super) events: Events,
+    pub(super) events: EventQueue,
     pub(super) parts: Mutex<(Parts, QpAttr)>,
     pub(super) state: Mutex<State>,
     pub(super) sq: Biased<Sq>,
@@ -127,11 +108,10 @@ impl Qp {
         let qp = Arc::new_cyclic(|me: &Weak<Qp>| Qp {
             me: me.clone(),
             device: device.clone(),
-            events: Events::new(handler, me.clone()),
+            events: EventQueue::new(handler),
             parts: Mutex::new((parts, *attr)),
             state: Mutex::new(State {
-                phase: Phase::Idle,
-                attempt: 0,
+                attempt: Attempt::new(),
                 id: None,
                 addrs: None,
                 qual: 0,
@@ -176,11 +156,8 @@ impl Qp {
         event: &CmEvent,
         cause: &dyn Cause,
     ) -> Option<Line> {
-        let live = matches!(
-            before,
-            Phase::Connecting | Phase::Connected | Phase::Closing
-        );
-        let outcome = Outcome::of(event, before == Phase::Connecting).filter(|_| live)?;
+        let connecting = before == Phase::Connecting;
+        let outcome = Outcome::of(event, connecting).filter(|_| before.is_live())?;
         Line::new(|| self.name(state), outcome, cause)
     }
 
@@ -210,19 +187,10 @@ impl Qp {
     pub(super) fn withhold(&self) {
         let mut state = self.state.lock();
         let Some(hw) = self.hw() else { return };
-        let wanted = state.phase == Phase::Connecting && state.withheld.is_none();
+        let wanted = state.attempt.phase == Phase::Connecting && state.withheld.is_none();
         // Nobody hears of those that have no queue of the consumer's.
         if wanted && hw.recv_cq.unheard.is_none() {
-            hw.recv_cq.withhold(hw.context);
-            state.withheld = Some(hw.recv_cq.clone());
-        }
-    }
-
-    /// What completed meanwhile waits no longer.
-    pub(super) fn release(&self, withheld: Option<Arc<Cq>>) {
-        if let Some(cq) = withheld {
-            let context = self.parts.lock().1.context;
-            cq.release(context);
+            state.withheld = Some(Cq::withhold(&hw.recv_cq, hw.context));
         }
     }
 
@@ -269,7 +237,7 @@ impl Qp {
     ) -> Result<(), DeviceError> {
         check(&self.device, attr)?;
         let state = self.state.lock();
-        if state.phase != Phase::Idle {
+        if state.attempt.phase != Phase::Idle {
             return Err(DeviceError::Unsupported);
         }
         let parts = Parts::of(parts);
@@ -329,14 +297,14 @@ impl QueuePair for Qp {
 
     fn start_receiving(&self) {
         let withheld = self.state.lock().withheld.take();
-        self.release(withheld);
+        drop(withheld);
     }
 
     fn disconnect(&self, graceful: bool) {
         let mut state = self.state.lock();
-        match state.phase {
+        match state.attempt.phase {
             Phase::Connected if graceful => {
-                state.phase = Phase::Closing;
+                state.attempt.phase = Phase::Closing;
                 state.local_end = true;
                 drop(state);
                 self.close_soon();
@@ -352,10 +320,10 @@ impl QueuePair for Qp {
 
     fn reset(&self) {
         let mut state = self.state.lock();
-        if state.phase != Phase::Ended {
+        if state.attempt.phase != Phase::Ended {
             return;
         }
-        state.phase = Phase::Idle;
+        state.attempt.reset();
         let id = state.id.take();
         state.addrs = None;
         // A device that cannot make one now is asked again when it is needed.
@@ -371,8 +339,8 @@ impl QueuePair for Qp {
     fn destroy(&self) -> u32 {
         self.events.close();
         let mut state = self.state.lock();
-        let before = std::mem::replace(&mut state.phase, Phase::Gone);
-        if before == Phase::Gone {
+        let before = state.attempt.destroy();
+        if before == Phase::Destroyed {
             return 0;
         }
         let id = state.id.take();
@@ -380,7 +348,7 @@ impl QueuePair for Qp {
         let withheld = state.withheld.take();
         let line = self.report(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
-        self.release(withheld);
+        drop(withheld);
         report::write(line);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();

@@ -271,8 +271,7 @@ impl SharedReceiveQueue for Srq {
         // The device does not say; it says what has completed.
         let users = self.posted.users.get_shared();
         for (_, hw) in users.iter().flat_map(|users| users.iter()) {
-            hw.recv_cq.hold().collect();
-            hw.recv_cq.notify();
+            hw.recv_cq.collect_and_notify();
         }
         Some(self.posted.buffers.lock().used)
     }
