@@ -17,6 +17,7 @@ mod attempt;
 mod events;
 pub(crate) mod netif;
 pub mod params;
+mod process;
 pub(crate) mod qualifier;
 mod report;
 pub mod soft;

@@ -17,6 +17,7 @@ use super::moves::{self, STEP, size};
 use super::proc_maps::{Maps, Vma};
 use super::range_set::Ranges;
 use super::userfault::Faults;
+use crate::device::process::Creator;
 use crate::device::soft::mem::key_entry::Run;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::memfd;
@@ -37,7 +38,8 @@ pub(crate) struct Arena {
     maps: File,
     /// Device and number of the file.
     name: (u32, u32, u64),
-    pid: u32,
+    /// The process that made the file.
+    creator: Creator,
     pub state: Mutex<State>,
 }
 
@@ -177,14 +179,14 @@ impl Arena {
             faults,
             maps: File::open("/proc/self/maps")?,
             name: (major, minor, stat.st_ino),
-            pid: std::process::id(),
+            creator: Creator::current(),
             state: Mutex::default(),
         })
     }
 
     /// Not the parent's.
     pub fn is_ours(&self) -> bool {
-        self.pid == std::process::id()
+        self.creator.is_current()
     }
 
     /// Whether a mapping is one of the file.
