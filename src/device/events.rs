@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::report::Line;
+use super::connection_log::LogEntry;
 use super::{CmEvent, QpHandler, QueuePair};
 
 /// An event of a queue pair.
@@ -31,7 +31,7 @@ pub(crate) enum QpEvent {
     SoftWatermark,
     /// An entry for the log, which is written before the handler is called for what is queued
     /// behind it. It is written even if the events around it are discarded.
-    Log(Line),
+    Log(LogEntry),
 }
 
 /// The events of a queue pair that were not delivered yet.

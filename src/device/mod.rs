@@ -14,12 +14,12 @@
 //! upcall that another thread had begun before.
 
 mod attempt;
+mod connection_log;
 mod events;
 pub(crate) mod netif;
 pub mod params;
 mod process;
 pub(crate) mod qualifier;
-mod report;
 pub mod soft;
 mod threads;
 mod types;
@@ -258,15 +258,15 @@ pub enum Wake {
     Interrupted,
 }
 
-/// What a look at a device ([`Device::look`]) has found.
+/// The result of [`Device::poll_events`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
-    /// Nothing.
+pub enum PollOutcome {
+    /// Nothing arrived.
     Nothing,
-    /// Something has come: there may be completions.
-    Came,
-    /// It takes [`Device::progress`] to find out.
-    Outside,
+    /// Something arrived: there may be completions.
+    Arrived,
+    /// Only [`Device::progress`] can find out.
+    NeedsProgress,
 }
 
 /// A device that is open.
@@ -309,14 +309,15 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
-    /// A poll found nothing: looks, inside the section of the poll, whether something has come.
-    fn look(&self, guard: &Guard) -> Look;
+    /// A completion queue was empty: polls, inside the section of that poll, whether something
+    /// arrived at the device since.
+    fn poll_events(&self, guard: &Guard) -> PollOutcome;
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
-    /// at once. Called outside of sections, when [`Device::look`] asks for it or in its place.
+    /// at once. Called outside of sections, when [`Device::poll_events`] asks for it or in its
+    /// place.
     fn progress(&self);
-    /// How long a consumer that waits looks for events itself before it blocks, if that is worth
-    /// while; a consumer that does not look at all need not call [`Device::progress`] before it
-    /// blocks.
+    /// How long a consumer that waits polls before it blocks, if that is worth while; a consumer
+    /// that does not poll at all need not call [`Device::progress`] before it blocks.
     fn spin(&self) -> Duration;
     /// A consumer blocks, until `word` is not `value` any more: from now on the device serves
     /// itself. It may do so in this thread, and then returns when that is over. `None` if the

@@ -10,7 +10,7 @@ use crate::dapl::cno::{Cno, timeout};
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{boundary, check_mask, device_error, lookup, lookup_opt, non_null};
 use crate::dapl::types::{Event, Opaque};
-use crate::device::{CompletionQueue, Device, DeviceError, Look};
+use crate::device::{CompletionQueue, Device, DeviceError, PollOutcome};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
@@ -192,13 +192,13 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
                 return result;
             }
             looked = true;
-            match evd.base.ia.device.look(&guard) {
-                Look::Came => {}
-                Look::Nothing => {
+            match evd.base.ia.device.poll_events(&guard) {
+                PollOutcome::Arrived => {}
+                PollOutcome::Nothing => {
                     drop(guard);
                     return result;
                 }
-                Look::Outside => {
+                PollOutcome::NeedsProgress => {
                     // The device may call back, and the consumer's code may do anything.
                     let evd = handle::share(evd);
                     drop(guard);

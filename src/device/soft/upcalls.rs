@@ -10,7 +10,7 @@ use super::cq::Cq;
 use super::engine::coalesced::Gatherer;
 use super::engine::event_order::Handshake;
 use super::qp::srq::Srq;
-use crate::device::report::Line;
+use crate::device::connection_log::LogEntry;
 use crate::device::{CmEvent, QpHandler, QueuePair};
 use crate::handle::{Guard, pin};
 
@@ -23,7 +23,7 @@ enum Event {
     Connection(CmEvent),
     SoftWatermark,
     /// Not for the consumer but for the log, which says what happened before the consumer is told.
-    Log(Line),
+    Log(LogEntry),
 }
 
 /// The events of a queue pair. They are handed over one by one and in order, whichever threads
@@ -155,7 +155,7 @@ impl Upcalls {
     }
 
     /// The log is to have a line before what is queued next.
-    pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<Line>) {
+    pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<LogEntry>) {
         if let Some(line) = line {
             events.push(Event::Log(line));
             add(&mut self.calls().events, events);

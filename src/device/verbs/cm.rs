@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::sys;
-use crate::device::report::Cause;
+use crate::device::connection_log::Cause;
 
 /// An event and its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,10 +20,12 @@ use super::qp::Qp;
 use super::service::Job;
 use super::{Verbs, sys};
 use crate::device::attempt::Phase;
+use crate::device::connection_log::{
+    Cause, LogEntry, NoAnswer, NobodyListens, PEER_GONE, REJECTED,
+};
 use crate::device::events::QpEvent;
 use crate::device::netif;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::{CmEvent, DeviceError};
 use crate::log_sink::CONNECTIONS;
 
@@ -295,7 +297,7 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     // Before anybody is told, so that requests are taken then.
     qp.sq.lock().up = true;
     state.attempt.phase = Phase::Connected;
-    if let Some(line) = Line::connected(|| qp.name(&state)) {
+    if let Some(line) = LogEntry::connected(|| qp.name(&state)) {
         qp.events.push(QpEvent::Log(line));
     }
     qp.events.push(QpEvent::Established {

@@ -13,9 +13,9 @@ use super::id::CmId;
 use super::qp::Qp;
 use super::{address, sys};
 use crate::device::CmEvent;
+use crate::device::connection_log::{Cause, NobodyListens};
 use crate::device::netif::at_port;
 use crate::device::qualifier::candidates;
-use crate::device::report::{Cause, NobodyListens};
 
 /// How long addresses and routes are looked for, at most.
 const RESOLVE: Duration = Duration::from_secs(10);

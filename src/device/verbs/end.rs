@@ -14,8 +14,8 @@ use super::id::CmId;
 use super::qp::Qp;
 use super::service::Job;
 use crate::device::attempt::Phase;
+use crate::device::connection_log::{Cause, IN_ORDER};
 use crate::device::events::QpEvent;
-use crate::device::report::{Cause, IN_ORDER};
 use crate::device::{CmEvent, WcStatus};
 
 /// How long the device may take to flush.

@@ -59,8 +59,8 @@ use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
-    QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
+    PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
 use crate::handle::Guard;
 
@@ -258,8 +258,8 @@ impl Device for Verbs {
     }
 
     #[inline]
-    fn look(&self, _guard: &Guard) -> Look {
-        Look::Nothing
+    fn poll_events(&self, _guard: &Guard) -> PollOutcome {
+        PollOutcome::Nothing
     }
 
     fn progress(&self) {}

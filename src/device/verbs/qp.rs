@@ -13,8 +13,8 @@ use super::mr::{Pd, Seen};
 use super::srq::Srq;
 use super::{Verbs, end, post};
 use crate::device::attempt::{Attempt, Phase};
+use crate::device::connection_log::{self, Cause, GIVEN_UP, Identity, LogEntry, Outcome, Path};
 use crate::device::events::EventQueue;
-use crate::device::report::{self, Cause, GIVEN_UP, Identity, Line, Outcome, Path};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
@@ -155,10 +155,10 @@ impl Qp {
         before: Phase,
         event: &CmEvent,
         cause: &dyn Cause,
-    ) -> Option<Line> {
+    ) -> Option<LogEntry> {
         let connecting = before == Phase::Connecting;
         let outcome = Outcome::of(event, connecting).filter(|_| before.is_live())?;
-        Line::new(|| self.name(state), outcome, cause)
+        LogEntry::new(|| self.name(state), outcome, cause)
     }
 
     /// The protection domain.
@@ -349,7 +349,7 @@ impl QueuePair for Qp {
         let line = self.report(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
         drop(withheld);
-        report::write(line);
+        connection_log::write(line);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
             if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {

@@ -15,8 +15,8 @@ use super::failure::Trouble;
 use super::listener::{ConnRequest, Listening, Origin};
 use super::socket;
 use crate::device::DeviceError;
+use crate::device::connection_log::{self, Identity, LogEntry, Outcome, Path};
 use crate::device::qualifier::{self, QualHeader, needs_header};
-use crate::device::report::{self, Identity, Line, Outcome, Path};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Frame, Kind, Parsed};
@@ -250,7 +250,7 @@ impl Hello {
             qual: self.number.into(),
             path: path(self.wire.as_ref()),
         };
-        report::write(Line::new(identity, Outcome::NotAccepted, trouble));
+        connection_log::write(LogEntry::new(identity, Outcome::NotAccepted, trouble));
     }
 }
 

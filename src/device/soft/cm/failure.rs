@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use rustix::io::Errno;
 
 use super::acceptor::PATIENCE;
-use crate::device::report::{Cause, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::connection_log::{Cause, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::transport::shm::Why;
 

@@ -20,9 +20,9 @@ use super::params::Path;
 use super::qp::Qp;
 use super::transport::shm::Opened;
 use super::upcalls::Upcalls;
+use crate::device::connection_log::{self, NoAnswer};
 use crate::device::netif::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
 /// Private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the read
@@ -57,8 +57,8 @@ pub(crate) fn connect(
         None => Dial::socket(remote)?,
     };
     let path = match listening {
-        Some(_) => report::Path::Loopback,
-        None => report::Path::Undecided,
+        Some(_) => connection_log::Path::Loopback,
+        None => connection_log::Path::Undecided,
     };
     let attempt = qp.begin(Some((device.params.address, target)), qual, path)?;
     let timer = timeout.map(|timeout| {
@@ -138,8 +138,8 @@ pub(crate) fn accept(
     let mut up = Upcalls::default();
     let qual = request.qual;
     let path = match &request.origin {
-        None => report::Path::Undecided,
-        Some(Origin::Loop { .. }) => report::Path::Loopback,
+        None => connection_log::Path::Undecided,
+        Some(Origin::Loop { .. }) => connection_log::Path::Loopback,
         Some(Origin::Tcp(asked)) => asked.path(),
     };
     let answered = match request.origin.take() {

@@ -43,7 +43,7 @@ pub(crate) use self::source::Watch;
 pub(crate) use self::timers::Timer;
 use self::timers::Timers;
 use super::upcalls::Upcalls;
-use crate::device::{DeviceError, Look, threads};
+use crate::device::{DeviceError, PollOutcome, threads};
 use crate::handle::Guard;
 
 pub(crate) use rustix::event::epoll::EventFlags;
@@ -263,9 +263,9 @@ impl Engine {
 
     /// Looks at what can be looked at without the kernel, for a consumer that polls.
     #[inline]
-    pub fn look(&self, guard: &Guard) -> Look {
+    pub fn look(&self, guard: &Guard) -> PollOutcome {
         if self.inner.streams.load(Ordering::Relaxed) != 0 {
-            return Look::Outside;
+            return PollOutcome::NeedsProgress;
         }
         self.inner.polled.look(guard)
     }

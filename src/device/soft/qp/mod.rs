@@ -30,7 +30,7 @@ use super::iwarp::mpa::Agreed;
 use super::transport::shm::{Opened, Pipe};
 use super::transport::tcp::{self, Stream};
 use super::upcalls::{Events, Upcalls};
-use crate::device::report::{self, Cause, GIVEN_UP, Line, Outcome, Path};
+use crate::device::connection_log::{self, Cause, GIVEN_UP, LogEntry, Outcome, Path};
 use crate::device::{BindWr, CmEvent, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr};
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held, Shared};
@@ -403,9 +403,9 @@ impl Qp {
         let line = self.with(|v| {
             v.note_path();
             let current = v.me.phase == Phase::Connecting && v.me.attempt == attempt;
-            current.then(|| Line::new(|| v.me.name(), Outcome::Detour, cause))
+            current.then(|| LogEntry::new(|| v.me.name(), Outcome::Detour, cause))
         });
-        report::write(line.flatten());
+        connection_log::write(line.flatten());
     }
 }
 
@@ -492,7 +492,7 @@ impl QueuePair for Qp {
             (v.detach(&mut up), taken, line.flatten())
         });
         abort(link);
-        report::write(line);
+        connection_log::write(line);
         up.run();
         (taken + self.purge()) as u32
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::state::{Phase, Side};
 use super::work_queue::{Op, Request, Transfer};
-use crate::device::report::{GIVEN_UP, IN_ORDER};
+use crate::device::connection_log::{GIVEN_UP, IN_ORDER};
 use crate::device::soft::Soft;
 use crate::device::soft::cm::connector::Dial;
 use crate::device::soft::engine::{Backlog, Timer};

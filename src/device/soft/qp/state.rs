@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::Qp;
 use super::srq::{Srq, Turn};
 use super::work_queue::{Op, Receive, Request, Ring, Transfer};
-use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
+use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path};
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
 use crate::device::soft::engine::event_order::Handshake;
@@ -435,10 +435,10 @@ impl Side {
     }
 
     /// What the log says of an end, if that is one in error.
-    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<Line> {
+    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<LogEntry> {
         let connecting = self.phase == Phase::Connecting;
         let outcome = Outcome::of(event, connecting)?;
-        Line::new(|| self.name(), outcome, cause)
+        LogEntry::new(|| self.name(), outcome, cause)
     }
 
     /// Ends the connection or the attempt, unless there is none.
@@ -486,7 +486,7 @@ impl Side {
     ) {
         self.phase = Phase::Connected;
         self.told = false;
-        up.log(&self.id.events, Line::connected(|| self.name()));
+        up.log(&self.id.events, LogEntry::connected(|| self.name()));
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

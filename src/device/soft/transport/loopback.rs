@@ -1,6 +1,6 @@
 //! Both ends in one process: the poster's thread moves the data by one copy.
 
-use crate::device::report::IN_ORDER;
+use crate::device::connection_log::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::{Side, Supply, local_access};

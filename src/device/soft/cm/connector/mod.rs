@@ -29,7 +29,7 @@ use crate::device::soft::qp::Qp;
 use crate::device::soft::transport::shm::{self, Opened, Wire};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{CmEvent, DeviceError, report};
+use crate::device::{CmEvent, DeviceError, connection_log};
 
 /// How long nobody need be listening before the attempt counts as refused. On the adapters that
 /// programs were written for, finding the way takes milliseconds before anybody is asked: there
@@ -232,10 +232,10 @@ impl Dial {
     }
 
     /// The way that is tried.
-    pub fn path(&self) -> report::Path<'static> {
+    pub fn path(&self) -> connection_log::Path<'static> {
         match self.shares.load(Ordering::Relaxed) {
-            true => report::Path::SharedMemory,
-            false => report::Path::Tcp,
+            true => connection_log::Path::SharedMemory,
+            false => connection_log::Path::Tcp,
         }
     }
 

@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::rounds::{LastTurn, TurnClock};
-use crate::device::Look;
+use crate::device::PollOutcome;
 use crate::device::soft::transport::shm::ready_bitmap::{BITS, WORDS};
 use crate::device::soft::transport::shm::{Board, Slot};
 use crate::device::soft::upcalls::Upcalls;
@@ -232,18 +232,22 @@ impl PolledSet {
     /// A consumer polls. Where something else is to be changed as well it takes
     /// [`PolledSet::look_around`].
     #[inline]
-    pub fn look(&self, guard: &Guard) -> Look {
+    pub fn look(&self, guard: &Guard) -> PollOutcome {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
-            return Look::Nothing;
+            return PollOutcome::Nothing;
         }
         if !self.awake.load(Ordering::Relaxed) || self.is_to_adapt(len) {
-            return Look::Outside;
+            return PollOutcome::NeedsProgress;
         }
         let mut up = Upcalls::default();
         let came = self.serve(guard, &mut up);
         up.run_after(guard);
-        if came { Look::Came } else { Look::Nothing }
+        if came {
+            PollOutcome::Arrived
+        } else {
+            PollOutcome::Nothing
+        }
     }
 
     /// The same outside of a section. True if [`PolledSet::tick`] has to be seen to, which finds

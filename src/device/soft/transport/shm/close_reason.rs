@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::ring::Violation;
 use crate::device::WcStatus;
-use crate::device::report::Cause;
+use crate::device::connection_log::Cause;
 use crate::device::soft::transport::close_timers::LATE;
 
 /// See the module.

@@ -181,33 +181,33 @@ pub(crate) const REJECTED: &str = "rejected by the consumer of the peer";
 
 /// A line for the log.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LogEntry {
     level: Level,
     text: String,
 }
 
-impl Line {
+impl LogEntry {
     /// Puts a line together, if the log takes it.
     pub fn new<'a>(
         identity: impl FnOnce() -> Identity<'a>,
         outcome: Outcome,
         cause: &dyn Cause,
-    ) -> Option<Line> {
+    ) -> Option<LogEntry> {
         let level = if cause.is_misconfiguration() {
             Level::Error
         } else {
             Level::Info
         };
-        log::log_enabled!(level).then(|| Line {
+        log::log_enabled!(level).then(|| LogEntry {
             level,
             text: format!("{}: {outcome}: {cause}", identity()),
         })
     }
 
     /// The same for a connection that is there.
-    pub fn connected<'a>(identity: impl FnOnce() -> Identity<'a>) -> Option<Line> {
+    pub fn connected<'a>(identity: impl FnOnce() -> Identity<'a>) -> Option<LogEntry> {
         let level = Level::Debug;
-        log::log_enabled!(target: CONNECTIONS, level).then(|| Line {
+        log::log_enabled!(target: CONNECTIONS, level).then(|| LogEntry {
             level,
             text: format!("{}: {}", identity(), Outcome::Connected),
         })
@@ -215,7 +215,7 @@ impl Line {
 
     /// Writes it. The caller holds no lock that a post takes.
     pub fn write(self) {
-        let Line { level, text } = self;
+        let LogEntry { level, text } = self;
         if level == Level::Debug {
             log::debug!(target: CONNECTIONS, "{text}");
         } else {
@@ -225,9 +225,9 @@ impl Line {
 }
 
 /// Writes a line that the log takes. The caller holds no lock that a post takes.
-pub(crate) fn write(line: Option<Line>) {
-    if let Some(line) = line {
-        line.write();
+pub(crate) fn write(entry: Option<LogEntry>) {
+    if let Some(entry) = entry {
+        entry.write();
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn nothing_is_formatted_for_a_log_that_is_off() {
         let never = || -> Identity<'static> { unreachable!("the log is off") };
-        assert_eq!(Line::new(never, Outcome::Broken, &GIVEN_UP), None);
-        assert_eq!(Line::connected(never), None);
+        assert_eq!(LogEntry::new(never, Outcome::Broken, &GIVEN_UP), None);
+        assert_eq!(LogEntry::connected(never), None);
     }
 }
