@@ -32,7 +32,8 @@ pub const ENVIRONMENT: &[Setting] = &[
         kind: "bit mask",
         default: "1",
         help: "what is logged: 0x01 errors (always), 0x02 general, 0x04 static registry, \
-               0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, 0xff all",
+               0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, \
+               0x40 steps of connections, 0xff all",
     },
     Setting {
         name: "DAT_DBG_DEST",

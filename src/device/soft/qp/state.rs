@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::Qp;
 use super::srq::{Srq, Turn};
 use super::work_queue::{Op, Receive, Request, Ring, Transfer};
-use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path};
+use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
 use crate::device::soft::engine::event_order::Handshake;
@@ -486,7 +486,10 @@ impl Side {
     ) {
         self.phase = Phase::Connected;
         self.told = false;
-        up.log(&self.id.events, LogEntry::connected(|| self.name()));
+        up.log(
+            &self.id.events,
+            LogEntry::step(|| self.name(), Step::Connected),
+        );
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

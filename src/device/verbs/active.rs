@@ -1,5 +1,5 @@
-//! The active side until the peer has been asked: address, route, request, and the next port if
-//! nobody listens at one.
+//! The active end until its request was sent: address, route, request, and the next port if
+//! nobody listens on one.
 
 use std::ffi::c_int;
 use std::io;
@@ -13,49 +13,52 @@ use super::id::CmId;
 use super::qp::Qp;
 use super::{address, sys};
 use crate::device::CmEvent;
-use crate::device::connection_log::{Cause, NobodyListens};
+use crate::device::connection_log::{Cause, NobodyListens, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::candidates;
 
-/// How long addresses and routes are looked for, at most.
-const RESOLVE: Duration = Duration::from_secs(10);
+/// The longest time in which an address or a route is resolved.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Times that the connection manager may choose a port of ours which the network stack cannot
-/// give: it counts its own ports only.
-const AGAIN: u8 = 5;
+/// How often a request is sent again because the connection manager had chosen a local port that
+/// the network stack has given to somebody else: the connection manager knows its own ports only.
+const LOCAL_PORT_RETRIES: u8 = 5;
 
-/// Why an attempt ends for which the connection manager has no room.
+/// Why an attempt ends that gets no identifier.
 const NO_IDENTIFIER: &str = "the connection manager is out of resources";
 
-/// What the active side needs until the connection is there.
-pub(super) struct Dial {
+/// What the active end needs until the connection is established.
+pub(super) struct ActiveConnect {
+    /// Address of the peer; the port is not used.
     remote: SocketAddr,
+    /// The connection qualifier.
     pub qual: u64,
     /// Ports that were not tried yet, the next one last.
     ports: Vec<u16>,
+    /// Private data of the request, with the header of the qualifier.
     private_data: Vec<u8>,
+    /// The time in which the address, and then the route, is to be resolved.
     timeout: Duration,
-    /// How often another port of ours may be tried.
-    again: u8,
+    /// How often the request may still be sent from another local port.
+    local_port_retries: u8,
 }
 
-impl Dial {
-    /// The private data is what the peer is to get, with the qualifier where it is wide.
+impl ActiveConnect {
+    /// An attempt that has not begun. `private_data` begins with the header of the qualifier, if
+    /// that needs one.
     pub fn new(
         remote: SocketAddr,
         qual: u64,
         private_data: Vec<u8>,
         timeout: Option<Duration>,
-    ) -> Dial {
-        let mut ports: Vec<u16> = candidates(qual).collect();
-        ports.reverse();
-        Dial {
+    ) -> ActiveConnect {
+        ActiveConnect {
             remote,
             qual,
-            ports,
+            ports: candidates(qual).rev().collect(),
             private_data,
-            timeout: timeout.unwrap_or(RESOLVE).min(RESOLVE),
-            again: AGAIN,
+            timeout: timeout.unwrap_or(RESOLVE_TIMEOUT).min(RESOLVE_TIMEOUT),
+            local_port_retries: LOCAL_PORT_RETRIES,
         }
     }
 
@@ -64,7 +67,7 @@ impl Dial {
         self.ports.last().map(|port| at_port(self.remote, *port))
     }
 
-    /// The same, which is not tried again.
+    /// The same; that port is not tried again.
     fn take_next(&mut self) -> Option<SocketAddr> {
         let next = self.next();
         self.ports.pop();
@@ -72,18 +75,19 @@ impl Dial {
     }
 }
 
-/// Tries the next port; `false` if there is none left. An error without cause means that the
-/// attempt could not even begin.
-pub(super) fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
+/// Tries the next port; `false` if all were tried. An error without cause means that there is no
+/// identifier for it.
+pub(super) fn try_next_port(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
     let device = &qp.device;
-    let target = Target::Conn(qp.me.clone(), attempt);
+    let target = Target::Conn(qp.weak.clone(), attempt);
     let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
     let mut state = qp.state.lock();
     if !state.attempt.is_connecting(attempt) {
         return Ok(true);
     }
-    let next = state.dial.as_mut();
-    let Some((to, timeout)) = next.and_then(|dial| Some((dial.take_next()?, dial.timeout))) else {
+    let active = state.active.as_mut();
+    let next = active.and_then(|active| Some((active.take_next()?, active.timeout)));
+    let Some((to, timeout)) = next else {
         return Ok(false);
     };
     let old = state.id.replace(id.clone());
@@ -92,6 +96,7 @@ pub(super) fn dial(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
     }
     drop(state);
     drop(old);
+    qp.log_step(Step::ResolvingAddress);
     let mut from = address::storage(device.address);
     let mut to = address::storage(to);
     // SAFETY: the id and the addresses are valid.
@@ -113,39 +118,39 @@ fn millis(timeout: Duration) -> c_int {
         .max(1)
 }
 
-/// The address is known.
+/// The address is resolved: starts to resolve the route.
 pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
     let timeout = {
         let state = qp.state.lock();
-        state.dial.as_ref().map_or(RESOLVE, |dial| dial.timeout)
+        let active = state.active.as_ref();
+        active.map_or(RESOLVE_TIMEOUT, |active| active.timeout)
     };
     // SAFETY: the id is valid.
     let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
     if error != 0 {
         let error = io::Error::last_os_error();
-        qp.end_attempt(
-            attempt,
-            CmEvent::Unreachable,
-            &format_args!("no route: {error}"),
-        );
+        let cause = format_args!("no route: {error}");
+        qp.end_attempt(attempt, CmEvent::Unreachable, &cause);
     }
 }
 
-/// Sends the request, or has it sent where that takes time.
-pub(super) fn ask(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
+/// Sends the request. Where that blocks, a thread of its own does it.
+pub(super) fn send_request(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
     let device = &qp.device;
     if device.siw {
-        let (qp, id) = (qp.me.clone(), id.clone());
-        device.adapter.asks.run(move || send(&qp, attempt, &id));
+        let (qp, id) = (qp.weak.clone(), id.clone());
+        let calls = &device.adapter.connect_calls;
+        calls.run(move || send(&qp, attempt, &id));
     } else {
-        send(&qp.me, attempt, id);
+        send(&qp.weak, attempt, id);
     }
 }
 
-/// The queue pair may go while its request is being sent.
+/// Sends the request. The queue pair may be freed meanwhile.
 fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
     let sending = id.sending();
-    let Some((data, mut param)) = qp.upgrade().and_then(|qp| request(&qp, attempt, id)) else {
+    let request = qp.upgrade().and_then(|qp| prepare(&qp, attempt, id));
+    let Some((data, mut param)) = request else {
         return;
     };
     param.private_data = data.as_ptr().cast();
@@ -160,34 +165,37 @@ fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
     }
 }
 
-/// What the request says, if it is still wanted.
-fn request(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
+/// Private data and parameters of the request, if the attempt is still being made.
+fn prepare(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
     let hw = qp.hw()?;
     if qp.device.iwarp {
-        // The kernel makes the queue pair ready when the answer comes, and then tells us.
+        // The kernel makes the queue pair ready when the reply arrives, and notifies us later.
         qp.withhold();
     }
     let state = qp.state.lock();
     if !state.attempt.is_connecting(attempt) {
         return None;
     }
-    let data = state.dial.as_ref()?.private_data.clone();
-    // Under the lock: whoever ends the attempt from now on knows that the peer was asked.
+    let data = state.active.as_ref()?.private_data.clone();
+    // Under the lock: a thread that ends the attempt from now on knows that the peer gets a
+    // request.
     id.set_waiting(qp.device.iwarp);
     drop(state);
+    qp.log_step(Step::SendingRequest);
     let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
     Some((data, param))
 }
 
-/// Software iWARP connects its TCP socket first and says how that went.
+/// The request could not be sent: software iWARP connects its TCP socket first and reports how
+/// that failed.
 fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => {
             let qual = qp.state.lock().qual;
-            next_port(qp, attempt, &NobodyListens(qual));
+            next_port_or_end(qp, attempt, &NobodyListens(qual));
         }
-        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if same_port(qp, attempt) => {
-            next_port(qp, attempt, &format_args!("{error}"));
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if try_port_again(qp, attempt) => {
+            next_port_or_end(qp, attempt, &format_args!("{error}"));
         }
         Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
             qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
@@ -199,9 +207,9 @@ fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
     }
 }
 
-/// The peer's port that was tried last is to be tried once more; `false` if that was often
-/// enough.
-fn same_port(qp: &Qp, attempt: u64) -> bool {
+/// Makes the port of the peer that was tried last the next one; `false` if that has been done too
+/// often.
+fn try_port_again(qp: &Qp, attempt: u64) -> bool {
     let mut state = qp.state.lock();
     if !state.attempt.is_current(attempt) {
         return false;
@@ -209,19 +217,19 @@ fn same_port(qp: &Qp, attempt: u64) -> bool {
     let Some((_, remote)) = state.addrs else {
         return false;
     };
-    let Some(dial) = state.dial.as_mut().filter(|dial| dial.again > 0) else {
+    let active = state.active.as_mut();
+    let Some(active) = active.filter(|active| active.local_port_retries > 0) else {
         return false;
     };
-    dial.again -= 1;
-    dial.ports.push(remote.port());
+    active.local_port_retries -= 1;
+    active.ports.push(remote.port());
     true
 }
 
-/// Nobody listens at a port, or that port has failed for `cause`; a wide qualifier may be at
-/// another.
-pub(super) fn next_port(qp: &Qp, attempt: u64, cause: &dyn Cause) {
+/// A port has failed for `cause`: tries the next one, and ends the attempt if there is none.
+pub(super) fn next_port_or_end(qp: &Qp, attempt: u64, cause: &dyn Cause) {
     let event = CmEvent::NonPeerRejected;
-    match dial(qp, attempt) {
+    match try_next_port(qp, attempt) {
         Ok(true) => {}
         Ok(false) => qp.end_attempt(attempt, event, cause),
         Err(Some(error)) => qp.end_attempt(attempt, event, &format_args!("{error}")),
@@ -237,12 +245,12 @@ mod tests {
     fn every_port_is_tried_at_the_whole_address() {
         let qual = 0x1_0000;
         let remote = "[fe80::1%3]:0".parse().unwrap();
-        let mut dial = Dial::new(remote, qual, Vec::new(), None);
+        let mut active = ActiveConnect::new(remote, qual, Vec::new(), None);
         for port in candidates(qual) {
             let next = format!("[fe80::1%3]:{port}").parse().ok();
-            assert_eq!(dial.next(), next);
-            assert_eq!(dial.take_next(), next);
+            assert_eq!(active.next(), next);
+            assert_eq!(active.take_next(), next);
         }
-        assert_eq!((dial.next(), dial.take_next()), (None, None));
+        assert_eq!((active.next(), active.take_next()), (None, None));
     }
 }
