@@ -56,6 +56,8 @@ const MAX_CONNECT_CALLS: usize = 256;
 /// See the module.
 pub(super) struct Adapter {
     pub lib: &'static Library,
+    /// Name of the device.
+    pub name: String,
     /// The device is one for iWARP.
     pub iwarp: bool,
     pub ctx: *mut sys::Context,
@@ -219,6 +221,7 @@ impl Adapter {
             connect_calls: BlockingCalls::new(MAX_CONNECT_CALLS),
             destroy_calls: BlockingCalls::new(1),
             lib,
+            name: device.to_owned(),
             iwarp: port.transport == sys::TRANSPORT_IWARP,
             ctx,
             ops,
@@ -346,7 +349,9 @@ fn open_device(lib: &Library, name: &str) -> Result<*mut sys::Context, String> {
             "cannot open {name}: {}",
             io::Error::last_os_error()
         )),
-        None => Err(format!("no RDMA device {name}")),
+        None => Err(format!(
+            "no RDMA device {name}, or libibverbs has no driver for it"
+        )),
     }
 }
 

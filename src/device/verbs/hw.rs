@@ -22,7 +22,7 @@ use super::ring::{Kind, PostedWr, WrRing};
 use super::service::Job;
 use super::srq::Srq;
 use super::wr_table::Numbered;
-use super::{Pd, Verbs, sys};
+use super::{Pd, Verbs, limits, sys};
 use crate::device::{Completion, DeviceError, QpAttr, WcOp, WcStatus};
 
 /// Bytes of payload that the driver is to copy into the request, so that the device need not fetch
@@ -84,6 +84,7 @@ impl Numbered for Hw {
 /// Why the device has not made a queue pair.
 fn resources() -> DeviceError {
     let error = io::Error::last_os_error();
+    limits::report("the creation of a queue pair", &error);
     match error.raw_os_error() {
         Some(libc::EINVAL) => DeviceError::Limit,
         _ => DeviceError::Resources,

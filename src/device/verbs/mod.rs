@@ -27,6 +27,7 @@ mod handshake;
 mod hw;
 mod id;
 mod library;
+mod limits;
 mod listen;
 mod mr;
 mod mw;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Verbs, sys};
+use super::{Verbs, limits, sys};
 use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
 
 /// A protection domain.
@@ -244,6 +244,7 @@ impl Mr {
         let raw = unsafe { (device.adapter.lib.ibv_reg_mr)(pd.raw, start, size, flags) };
         if raw.is_null() {
             let error = io::Error::last_os_error();
+            limits::report("the registration of memory", &error);
             return Err(match error.raw_os_error() {
                 Some(libc::EFAULT | libc::EINVAL | libc::EACCES | libc::EPERM) => {
                     DeviceError::BadMemory

@@ -1,6 +1,7 @@
 //! The service thread of an IA, which handles the events of the device and of the connection
 //! manager. It sleeps while there are none.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -83,6 +84,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
             closing: Vec::new(),
             deadlines: BTreeMap::new(),
             last: 0,
+            removal_logged: Cell::new(false),
         };
         let result = threads::start("dat-verbs", move || service.run());
         if let Err(error) = &result {
@@ -101,6 +103,8 @@ struct Service {
     deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64, Duration)>,
     /// The last of those numbers.
     last: u64,
+    /// The removal of the device was logged.
+    removal_logged: Cell<bool>,
 }
 
 impl Service {
@@ -202,7 +206,7 @@ impl Service {
     fn device_event(&self, kind: c_int, target: Option<Target>) {
         match (kind, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
-                log::error!("an RDMA device has failed");
+                log::error!("the RDMA device {} has failed", self.adapter.name);
                 for qp in self.adapter.queue_pairs() {
                     qp.end(CmEvent::Broken, &"the device has failed");
                 }
@@ -235,7 +239,10 @@ impl Service {
                     srq.on_limit();
                 }
             }
-            (sys::EVENT_SRQ_ERR, _) => log::error!("a shared receive queue has failed"),
+            (sys::EVENT_SRQ_ERR, _) => {
+                let device = &self.adapter.name;
+                log::error!("a shared receive queue of the RDMA device {device} has failed");
+            }
             _ => {}
         }
     }
@@ -252,6 +259,9 @@ impl Service {
             let data = unsafe { CmEventData::read(&self.adapter, &*event) };
             // SAFETY: as above, and nothing of it is used after this.
             unsafe { (lib.rdma_ack_cm_event)(event) };
+            if data.kind.event == sys::CM_DEVICE_REMOVAL {
+                self.log_removal();
+            }
             match data.target.clone() {
                 Some(Target::Conn(qp, attempt)) => {
                     if let Some(qp) = qp.upgrade() {
@@ -266,6 +276,13 @@ impl Service {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Logs once that the device is gone: each connection and listener gets an event of its own.
+    fn log_removal(&self) {
+        if !self.removal_logged.replace(true) {
+            log::error!("the RDMA device {} was removed", self.adapter.name);
         }
     }
 

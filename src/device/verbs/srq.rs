@@ -13,7 +13,7 @@ use super::hw::Hw;
 use super::post::receive;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::{Numbered, RECEIVE, SHARED};
-use super::{Pd, Verbs, sys};
+use super::{Pd, Verbs, limits, sys};
 use crate::device::{
     Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
 };
@@ -142,6 +142,8 @@ impl Srq {
         });
         adapter.srqs.publish(&srq.posted);
         if srq.raw.is_null() {
+            let error = io::Error::last_os_error();
+            limits::report("the creation of a shared receive queue", &error);
             return Err(DeviceError::Resources);
         }
         Ok(srq)

@@ -10,6 +10,7 @@ mod hold;
 mod notify;
 
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
@@ -23,7 +24,7 @@ use super::adapter::{Ops, Target};
 use super::hw::Hw;
 use super::wc::completion;
 use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
-use super::{Verbs, sys};
+use super::{Verbs, limits, sys};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
 use crate::handle::Guard;
 use crate::handle::pin::{self, pin};
@@ -301,7 +302,14 @@ fn create(device: &Verbs, entries: u32, token: *mut c_void) -> *mut sys::Cq {
     let adapter = &device.adapter;
     let entries = room_for(device, entries);
     // SAFETY: the context and the channel are open.
-    unsafe { (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp_channel, 0) }
+    let cq = unsafe {
+        (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp_channel, 0)
+    };
+    if cq.is_null() {
+        let error = io::Error::last_os_error();
+        limits::report("the creation of a completion queue", &error);
+    }
+    cq
 }
 
 impl Drop for Cq {
