@@ -1,7 +1,7 @@
 //! The log entries about connections, in one form for all devices:
 //!
 //! ```text
-//! endpoint 0x7f3a5c0010a0, local 10.0.0.1, remote 10.0.0.2:4711, qualifier 4711, path TCP: not connected: nobody listens on port 4711
+//! endpoint 0x7f3a5c0010a0, local 10.0.0.1, remote 10.0.0.2:4711, qualifier 4711, path TCP: not connected: no listener on port 4711
 //! ```
 //!
 //! There are two kinds: one entry for each failure ([`Outcome`]), and one for each step in which a
@@ -130,11 +130,11 @@ impl fmt::Display for Outcome {
 /// A step in which a connection is made or ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// The connection manager looks for the device that leads to the remote address.
+    /// The connection manager resolves the remote address to a device.
     ResolvingAddress,
-    /// The device is known; the connection manager looks for a route through its network.
+    /// The address is resolved; the connection manager resolves the route.
     AddressResolved,
-    /// The route is known.
+    /// The route is resolved.
     RouteResolved,
     /// The active end sends its request.
     SendingRequest,
@@ -214,19 +214,19 @@ impl fmt::Display for NoAnswer {
 
 impl Cause for NoAnswer {}
 
-/// Nobody listens for this qualifier.
-pub(crate) struct NobodyListens(pub u64);
+/// There is no listener for this qualifier.
+pub(crate) struct NoListener(pub u64);
 
-impl fmt::Display for NobodyListens {
+impl fmt::Display for NoListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u16::try_from(self.0) {
-            Ok(port) => write!(f, "nobody listens on port {port}"),
-            Err(_) => f.write_str("nobody listens for the qualifier"),
+            Ok(port) => write!(f, "no listener on port {port}"),
+            Err(_) => f.write_str("no listener for the qualifier"),
         }
     }
 }
 
-impl Cause for NobodyListens {}
+impl Cause for NoListener {}
 
 /// Why a connection has ended that an end has ended as it should: no entry has this text.
 pub(crate) const IN_ORDER: &str = "ended in order";
@@ -340,12 +340,9 @@ mod tests {
 
     #[test]
     fn a_qualifier_is_a_port_if_it_can_be() {
-        assert_eq!(
-            NobodyListens(4711).to_string(),
-            "nobody listens on port 4711"
-        );
-        let wide = NobodyListens(0x10000).to_string();
-        assert_eq!(wide, "nobody listens for the qualifier");
+        assert_eq!(NoListener(4711).to_string(), "no listener on port 4711");
+        let wide = NoListener(0x10000).to_string();
+        assert_eq!(wide, "no listener for the qualifier");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) enum QualHeader {
     Request = 0,
     /// A reply of the listener of the qualifier, which accepts or rejects.
     Reply = 1,
-    /// A reply of a port where nobody listens for the qualifier.
+    /// A reply of a port that has no listener for the qualifier.
     NotMine = 2,
 }
 

@@ -1,5 +1,5 @@
 //! The active end until its request was sent: address, route, request, and the next port if
-//! nobody listens on one.
+//! there is no listener on one.
 
 use std::ffi::c_int;
 use std::io;
@@ -13,7 +13,7 @@ use super::id::CmId;
 use super::qp::Qp;
 use super::{address, sys};
 use crate::device::CmEvent;
-use crate::device::connection_log::{Cause, NobodyListens, Step};
+use crate::device::connection_log::{Cause, NoListener, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::candidates;
 
@@ -21,7 +21,7 @@ use crate::device::qualifier::candidates;
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a request is sent again because the connection manager had chosen a local port that
-/// the network stack has given to somebody else: the connection manager knows its own ports only.
+/// the network stack has given to another socket: the connection manager knows its own ports only.
 const LOCAL_PORT_RETRIES: u8 = 5;
 
 /// Why an attempt ends that gets no identifier.
@@ -192,7 +192,7 @@ fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => {
             let qual = qp.state.lock().qual;
-            next_port_or_end(qp, attempt, &NobodyListens(qual));
+            next_port_or_end(qp, attempt, &NoListener(qual));
         }
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if try_port_again(qp, attempt) => {
             next_port_or_end(qp, attempt, &format_args!("{error}"));

@@ -12,7 +12,7 @@ use crate::device::connection_log::{Cause, Step};
 
 /// The data of an event, which is valid when the event was acknowledged.
 pub(super) struct CmEventData {
-    /// The object that the event is for; `None` if that is gone.
+    /// The object that the event is for; `None` if that was freed.
     pub target: Option<Target>,
     /// Kind and status of the event.
     pub kind: CmEventKind,
@@ -109,7 +109,7 @@ const REASONS: [&str; 33] = [
     "unsupported request",
     "invalid communication ID",
     "invalid communication instance",
-    "invalid service ID: nobody listens",
+    "invalid service ID: no listener",
     "invalid transport service type",
     "stale connection",
     "no such reliable datagram channel",
@@ -139,11 +139,12 @@ const REASONS: [&str; 33] = [
 
 impl CmEventKind {
     /// The peer has rejected a request because there is no listener for it.
-    pub fn nobody_listens(&self) -> bool {
+    pub fn is_no_listener(&self) -> bool {
         self.event == sys::CM_REJECTED && !self.iwarp && self.status == sys::REJ_SERVICE_ID
     }
 
-    /// The step that the log has for this event; `None` if the step that follows says as much.
+    /// The step that the log has for this event; `None` if another step follows that
+    /// means the same.
     pub fn step(&self) -> Option<Step> {
         match self.event {
             sys::CM_ADDR_RESOLVED => Some(Step::AddressResolved),
@@ -204,7 +205,7 @@ mod tests {
                 sys::CM_REJECTED,
                 sys::REJ_SERVICE_ID,
                 false,
-                "RDMA_CM_EVENT_REJECTED, status 8: invalid service ID: nobody listens",
+                "RDMA_CM_EVENT_REJECTED, status 8: invalid service ID: no listener",
             ),
             (
                 sys::CM_REJECTED,
@@ -254,8 +255,8 @@ mod tests {
             status: sys::REJ_SERVICE_ID,
             iwarp,
         };
-        assert!(rejected(false).nobody_listens());
-        assert!(!rejected(true).nobody_listens());
+        assert!(rejected(false).is_no_listener());
+        assert!(!rejected(true).is_no_listener());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::service::Job;
 use super::{Verbs, sys};
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{
-    self, Cause, LogEntry, NoAnswer, NobodyListens, PEER_GONE, REJECTED, Step,
+    self, Cause, LogEntry, NoAnswer, NoListener, PEER_GONE, REJECTED, Step,
 };
 use crate::device::events::QpEvent;
 use crate::device::netif;
@@ -211,11 +211,15 @@ fn rejected(qp: &Qp, attempt: u64, event: &CmEventData) {
         state.active.as_ref().map_or(0, |active| active.qual)
     };
     let by_consumer = qp.device.iwarp || kind.status == sys::REJ_CONSUMER;
-    let nobody = NobodyListens(qual);
-    let cause: &dyn Cause = if kind.nobody_listens() { &nobody } else { kind };
+    let no_listener = NoListener(qual);
+    let cause: &dyn Cause = if kind.is_no_listener() {
+        &no_listener
+    } else {
+        kind
+    };
     let data = match qualifier::split_header(&event.private_data) {
         Some((QualHeader::Reply, own, data)) if own == qual => data,
-        Some((QualHeader::NotMine, ..)) => return next_port_or_end(qp, attempt, &nobody),
+        Some((QualHeader::NotMine, ..)) => return next_port_or_end(qp, attempt, &no_listener),
         _ if !by_consumer => return next_port_or_end(qp, attempt, cause),
         _ => &event.private_data,
     };

@@ -279,7 +279,7 @@ impl Service {
         }
     }
 
-    /// Logs once that the device is gone: each connection and listener gets an event of its own.
+    /// Logs once that the device was removed: each connection and listener gets an event of its own.
     fn log_removal(&self) {
         if !self.removal_logged.replace(true) {
             log::error!("the RDMA device {} was removed", self.adapter.name);

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use rustix::io::Errno;
 
 use super::acceptor::PATIENCE;
-use crate::device::connection_log::{Cause, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::connection_log::{Cause, NoListener, PEER_GONE, REJECTED};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::transport::shm::Why;
 
@@ -66,7 +66,7 @@ pub(crate) enum Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::NobodyListens(qual) => return NobodyListens(*qual).fmt(f),
+            Trouble::NobodyListens(qual) => return NoListener(*qual).fmt(f),
             Trouble::NotShared(port, why) => {
                 return write!(
                     f,

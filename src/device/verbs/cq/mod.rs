@@ -3,7 +3,7 @@
 //! A poll normally goes to the device and to nothing else. Completions pass through a queue of this
 //! library ([`hold`]) only when a connection ends (everything outstanding must be there before the
 //! event), when requests are flushed that the device no longer gets, and when completions that must
-//! not notify are told apart from others ([`notify`]). Polls are kept away from the device
+//! not notify are separated from others ([`notify`]). Polls are kept away from the device
 //! meanwhile, so that the order is kept.
 
 mod hold;

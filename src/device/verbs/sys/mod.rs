@@ -3,7 +3,7 @@
 //! Layouts are those of libibverbs (`infiniband/verbs.h`) and librdmacm (`rdma/rdma_cma.h`),
 //! which are stable ABIs; `tests/verbs_layout.rs` compares them with the headers. Structures that
 //! the libraries allocate and this library only reads are declared as far as this library reads them. Names and values
-//! are those of the headers, without their prefix where the Rust name says the same.
+//! are those of the headers, without their prefix where the Rust name is clear without.
 
 #![allow(
     missing_docs,
@@ -401,7 +401,7 @@ pub struct RecvWr {
 
 #[repr(C)]
 pub struct AsyncEvent {
-    /// `cq`, `qp`, `srq` or a port number, as the type says.
+    /// `cq`, `qp`, `srq` or a port number, depending on the type.
     pub element: *mut c_void,
     pub event_type: c_int,
 }
