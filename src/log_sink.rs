@@ -21,7 +21,8 @@ pub const DYNAMIC_REGISTRY: &str = "dat::dynamic";
 pub const PROVIDER_API: &str = "dat::provider";
 /// Target of messages about registry calls that programs make (`DAT_DBG_TYPE` 0x20).
 pub const CONSUMER_API: &str = "dat::consumer";
-/// Target of messages about connections that are established (`DAT_DBG_TYPE` 0x40).
+/// Target of messages about the steps in which connections are made and ended (`DAT_DBG_TYPE`
+/// 0x40).
 pub const CONNECTIONS: &str = "dat::connections";
 
 /// Bit of `DAT_DBG_TYPE` for every target that has none of its own.

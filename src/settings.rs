@@ -33,7 +33,7 @@ pub const ENVIRONMENT: &[Setting] = &[
         default: "1",
         help: "what is logged: 0x01 errors (always), 0x02 general, 0x04 static registry, \
                0x08 dynamic registry, 0x10 calls of providers, 0x20 calls of programs, \
-               0x40 connections that are established, 0xff all",
+               0x40 steps of connections, 0xff all",
     },
     Setting {
         name: "DAT_DBG_DEST",

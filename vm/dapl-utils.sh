@@ -11,7 +11,7 @@ limit=240
 # others_did SERVER CLIENT: what siw or OpenFabrics' library has done, if that is what went wrong,
 # as far as the ends can tell. Nothing that a peer does prevents it.
 others_did() {
-	local end whose crc='^libdat: .* what came is wrong: MPA CRC mismatch'
+	local end whose crc='^libdat: .* protocol violation: MPA CRC mismatch'
 	if [[ "$1 $2" == *:*siw* ]]; then
 		# dtest posts the receives of its ping-pong after the message that lets the other end
 		# begin. Other devices wait for a receive; siw ends the connection.
@@ -23,7 +23,7 @@ others_did() {
 			echo 'siw has sent memory that had changed since its checksum'
 		# siw's connecting end takes the answer for damaged if the first message has come with
 		# it; the accepting end is established, and may send, as soon as the answer is sent.
-		elif said client '^libdat: connection manager: event 6, status -22|CONN_ERR event=0x6 status=-22'; then
+		elif said client '^libdat: .* RDMA_CM_EVENT_CONNECT_ERROR, status -22|CONN_ERR event=0x6 status=-22'; then
 			echo 'the first message came together with the answer'
 		fi
 	fi

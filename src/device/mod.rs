@@ -1,8 +1,8 @@
 //! The device trait: what a device can do.
 //!
-//! A device moves data and makes connections; it knows nothing of DAT. Names are those of
-//! verbs (queue pair, completion queue, memory region). The DAT rules (states, flags, codes,
-//! thresholds) live in [`crate::dapl`], which knows nothing of sockets or verbs.
+//! A device moves data and makes connections, and has no notion of DAT. Names are those of verbs
+//! (queue pair, completion queue, memory region). The rules of DAT (states, flags, codes, thresholds)
+//! are in [`crate::dapl`], which has no notion of sockets or verbs.
 //!
 //! # Upcalls and locks
 //!
@@ -13,11 +13,13 @@
 //! Nothing is called back for a queue pair after [`QueuePair::destroy`] has returned, except an
 //! upcall that another thread had begun before.
 
-pub(crate) mod qualifier;
-
+mod attempt;
+mod connection_log;
+mod events;
 mod fork;
+pub(crate) mod netif;
 pub mod params;
-mod report;
+pub(crate) mod qualifier;
 pub mod soft;
 mod threads;
 mod types;
@@ -50,7 +52,7 @@ pub trait QpHandler: Send + Sync {
     /// The connection changed. Each connection attempt ends in exactly one of the events
     /// that end it.
     ///
-    /// Nothing of the peer is delivered before the handler has returned from
+    /// No message of the peer is delivered before the handler has returned from
     /// [`CmEvent::Established`], or has called [`QueuePair::start_receiving`].
     fn connection(&self, event: CmEvent);
     /// The queue pair holds more buffers of its shared receive queue than the soft mark of
@@ -67,7 +69,7 @@ pub trait SrqHandler: Send + Sync {
 
 /// Receives the connection requests of a listener. Implemented by PSP and RSP.
 pub trait ListenHandler<D: Device>: Send + Sync {
-    /// A peer asks for a connection. Dropping the request rejects it as
+    /// A connection request arrived. Dropping the request rejects it as
     /// [`CmEvent::NonPeerRejected`].
     fn request(&self, request: D::ConnRequest);
 }
@@ -78,11 +80,11 @@ pub trait ConnectionRequest: Send + Sync {
     fn private_data(&self) -> &[u8];
     /// Address of the peer.
     fn remote_addr(&self) -> SocketAddr;
-    /// Local address the request came to.
+    /// Local address at which the request arrived.
     fn local_addr(&self) -> SocketAddr;
-    /// RDMA reads the peer answers at a time, where the transport says so.
+    /// RDMA reads the peer answers at a time, where the transport carries it.
     fn peer_rd_in(&self) -> Option<u32>;
-    /// RDMA reads the peer wants to have outstanding, where the transport says so.
+    /// RDMA reads the peer wants to have outstanding, where the transport carries it.
     fn peer_rd_out(&self) -> Option<u32>;
 }
 
@@ -91,7 +93,7 @@ pub trait ConnectionRequest: Send + Sync {
 pub trait MemoryRegion: Send + Sync {
     /// Key for local segments.
     fn lkey(&self) -> u32;
-    /// Key for peers; 0 if no remote access was asked for.
+    /// Key for peers; 0 if the region permits no remote access.
     fn rkey(&self) -> u32;
 }
 
@@ -105,9 +107,9 @@ pub trait MemoryWindow: Send + Sync {
 
 /// A bind of a memory window.
 pub struct BindWr<'a, D: Device> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
-    /// Comes back in the completion, in [`WcOp::Bind`].
+    /// Returned in the completion, in [`WcOp::Bind`].
     pub context: u64,
     /// The window.
     pub window: &'a Arc<D::Mw>,
@@ -135,20 +137,20 @@ pub trait SharedReceiveQueue: Send + Sync {
     /// # Errors
     /// [`DeviceError::Limit`] if more are queued, or the device cannot hold so many.
     fn resize(&self, max_wr: u32) -> Result<(), DeviceError>;
-    /// Asks for one [`SrqHandler::limit`] when fewer than `limit` buffers are queued, at once
-    /// if that is so; 0 takes it back.
+    /// Arms one [`SrqHandler::limit`], called when fewer than `limit` buffers are queued, at once
+    /// if that is so already; 0 disarms.
     ///
     /// # Errors
     /// [`DeviceError::Unsupported`].
     fn arm_limit(&self, limit: u32) -> Result<(), DeviceError>;
-    /// Buffers that are queued; `None` if the device cannot tell.
+    /// Buffers that are queued; `None` if the device does not report that.
     fn available(&self) -> Option<u32>;
 }
 
 /// A completion queue.
 pub trait CompletionQueue: Send + Sync {
-    /// Takes the oldest completion, in a section of the caller's. It is made in the place that
-    /// the caller has for it: moving it costs as much as the rest.
+    /// Takes the oldest completion, in a section of the caller. The completion is written to memory
+    /// of the caller, since moving it would cost as much as the rest.
     fn poll_in<'a>(
         &self,
         place: &'a mut MaybeUninit<Completion>,
@@ -158,12 +160,12 @@ pub trait CompletionQueue: Send + Sync {
     fn poll(&self) -> Option<Completion> {
         self.poll_in(&mut MaybeUninit::uninit(), &pin()).copied()
     }
-    /// Asks for one [`CqHandler::notify`] at the next notifying completion. Completions that
+    /// Arms one [`CqHandler::notify`], called at the next notifying completion. Completions that
     /// are queued already do not count: poll once more after arming.
     fn arm(&self);
-    /// Takes an unused arming back.
+    /// Disarms, if the notification was not delivered yet.
     fn disarm(&self);
-    /// How many completions it holds: at least what was asked for.
+    /// How many completions the queue can hold: at least what it was created or resized for.
     fn capacity(&self) -> u32;
     /// Changes the capacity.
     ///
@@ -174,7 +176,7 @@ pub trait CompletionQueue: Send + Sync {
 
 /// A queue pair and its connection.
 pub trait QueuePair: Send + Sync {
-    /// Queues a request, in a section of the caller's.
+    /// Queues a request, in a section of the caller.
     ///
     /// After the connection has ended the request is taken and completes as
     /// [`WcStatus::Flushed`].
@@ -189,7 +191,8 @@ pub trait QueuePair: Send + Sync {
     fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_send_in(wr, &pin())
     }
-    /// Queues a receive buffer, in a section of the caller's; in any state; flushed at once after the connection has ended.
+    /// Queues a receive buffer, in a section of the caller. That is possible in any state; after the
+    /// connection has ended the buffer is flushed at once.
     ///
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
@@ -201,14 +204,14 @@ pub trait QueuePair: Send + Sync {
     fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recv_in(wr, &pin())
     }
-    /// The consumer can see that the connection is established: receives complete, and peers
-    /// reach memory, from now on. The handler may call this within [`CmEvent::Established`]; the
-    /// device does so when the handler has returned. Without effect if there is no connection or
-    /// this was said before.
+    /// The consumer has been notified that the connection is established: receives complete, and
+    /// peers reach memory, from now on. The handler may call this within [`CmEvent::Established`];
+    /// the device does so when the handler has returned. Without effect if there is no connection
+    /// or the queue pair receives already.
     fn start_receiving(&self);
     /// Ends the connection or its establishment. Graceful: after the requests that are queued.
     /// Abrupt: outstanding requests are flushed. [`CmEvent::Disconnected`] follows, also when
-    /// establishment is given up; nothing follows if there was neither.
+    /// establishment is given up; no event follows if there was neither.
     fn disconnect(&self, graceful: bool);
     /// Back to the state after creation; only after the connection has ended. Completions of
     /// the old connection are removed from the completion queues.
@@ -236,35 +239,13 @@ pub trait QueuePair: Send + Sync {
 pub struct QpParts<'a, D: Device> {
     /// Protection domain.
     pub pd: &'a D::Pd,
-    /// For requests; `None` if nobody wants to know of their completions.
+    /// For requests; `None` to discard their completions.
     pub send_cq: Option<&'a Arc<D::Cq>>,
-    /// For receives; `None` as above, but not with a shared receive queue: whoever shares
-    /// buffers has to know where they are.
+    /// For receives; `None` as above, but not with a shared receive queue, whose owner has to learn
+    /// what became of each buffer.
     pub recv_cq: Option<&'a Arc<D::Cq>>,
-    /// Where receives come from, if not from the queue pair.
+    /// The shared receive queue, if receives are not posted to the queue pair.
     pub srq: Option<&'a Arc<D::Srq>>,
-}
-
-/// How a sleep ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wake {
-    /// Woken, or for no reason: look again.
-    Woken,
-    /// The deadline passed.
-    TimedOut,
-    /// A signal handler ran.
-    Interrupted,
-}
-
-/// What a look at a device ([`Device::look`]) has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
-    /// Nothing.
-    Nothing,
-    /// Something has come: there may be completions.
-    Came,
-    /// It takes [`Device::progress`] to find out.
-    Outside,
 }
 
 /// A device that is open.
@@ -290,31 +271,32 @@ pub trait Device: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Number of the device among those of this library, for handle tags: 0 to 4.
     const INDEX: usize;
-    /// The parameters that [`Device::open`] knows.
+    /// The parameters that [`Device::open`] takes.
     const KEYS: &'static [Key];
 
     /// The IAs that this machine offers without any configuration: names and parameters.
     fn discover() -> Vec<(String, String)>;
     /// Opens the device.
     ///
-    /// `params` is the `ia_params` field of the `dat.conf` entry, without what is not the
-    /// device's.
+    /// `params` is the `ia_params` field of the `dat.conf` entry, without the parameters that
+    /// [`crate::dapl`] takes.
     ///
     /// # Errors
-    /// A message for the log that says what is wrong with the parameters or the machine.
+    /// A message for the log: what is wrong with the parameters or the machine.
     fn open(params: &str) -> Result<Arc<Self>, String>;
     /// Limits and identity.
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
-    /// A poll found nothing: looks, inside the section of the poll, whether something has come.
-    fn look(&self, guard: &Guard) -> Look;
+    /// A completion queue was empty: polls, inside the section of that poll, whether something
+    /// arrived at the device since.
+    fn poll_events(&self, guard: &Guard) -> PollOutcome;
     /// Gives the device the chance to work in the thread of a consumer that polls; returns
-    /// at once. Called outside of sections, when [`Device::look`] asks for it or in its place.
+    /// at once. Called outside of sections, when [`Device::poll_events`] asks for it or in its
+    /// place.
     fn progress(&self);
-    /// How long a consumer that waits looks for events itself before it blocks, if that is worth
-    /// while; a consumer that does not look at all need not call [`Device::progress`] before it
-    /// blocks.
+    /// How long a consumer that waits polls before it blocks, if that is worth while; a consumer
+    /// that does not poll at all need not call [`Device::progress`] before it blocks.
     fn spin(&self) -> Duration;
     /// A consumer blocks, until `word` is not `value` any more: from now on the device serves
     /// itself. It may do so in this thread, and then returns when that is over. `None` if the
@@ -377,7 +359,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// See [`PostError`]; nothing was queued then.
     fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
     /// Makes a queue pair. Work requests of a queue without completion queue are executed like
-    /// others, and nobody is told how they end; with a shared receive queue the queue pair takes
+    /// others, and their completions are discarded; with a shared receive queue the queue pair takes
     /// no receives of its own.
     ///
     /// # Errors

@@ -1,14 +1,14 @@
-//! The parameters in the `ia_params` field of a `dat.conf` entry: what each user of the field says
-//! of those that it knows.
+//! The parameters in the `ia_params` field of a `dat.conf` entry: how a device describes those that
+//! it takes.
 
 /// A parameter that an entry may set.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// Its name, left of the equals sign.
     pub name: &'static str,
-    /// What may be right of it.
+    /// The values that it may have, right of the equals sign.
     pub values: &'static str,
-    /// What holds if it is not given.
+    /// The value if the parameter is not given.
     pub default: &'static str,
     /// What it is for, in one sentence.
     pub help: &'static str,

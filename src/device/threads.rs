@@ -1,12 +1,12 @@
-//! Threads of ours and the program's signals.
+//! Threads of this library, and the signals of the program.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crate::signals::Quiet;
 
-/// What a thread gets for what it did itself. Blocked, they would end the process where the
-/// program has a handler that knows what to do.
+/// Signals that the kernel sends a thread for a fault of that thread. If they were blocked, the kernel
+/// would end the process even if the program has a handler for them.
 const FAULTS: [libc::c_int; 6] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -18,11 +18,11 @@ const FAULTS: [libc::c_int; 6] = [
 
 /// Size of a thread's stack, in bytes. Without one the standard library takes it from the
 /// environment (`RUST_MIN_STACK`), which is not for the user of a set-uid program to choose, nor
-/// meant for us.
+/// meant for this library.
 const STACK: usize = 2 << 20;
 
-/// Starts a thread, which never takes a signal that is for the program: those are for threads
-/// that the program knows, one of which may be waiting for it.
+/// Starts a thread, which never takes a signal that is for the program: those are for the threads of
+/// the program, one of which may be waiting for the signal.
 ///
 /// # Errors
 /// Of the kernel.

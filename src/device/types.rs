@@ -74,7 +74,7 @@ pub enum SendOp {
     },
     /// Local segments go to remote memory.
     RdmaWrite(Remote),
-    /// Remote memory comes to local segments. `len` bytes are read; the local segments, which
+    /// Remote memory is read to local segments. `len` bytes are read; the local segments, which
     /// hold at least that, are filled in order.
     RdmaRead {
         /// Where to read.
@@ -87,7 +87,7 @@ pub enum SendOp {
 /// A request for the send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// What to do.
     pub op: SendOp,
@@ -100,7 +100,7 @@ pub struct SendWr<'a> {
 /// A buffer for the receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub wr_id: u64,
     /// Local segments, filled in order. The array may be reused when the post returns.
     pub sges: &'a [Sge],
@@ -124,7 +124,7 @@ pub enum WcOp {
     },
     /// A receive.
     Recv,
-    /// A receive whose message invalidated a key of ours.
+    /// A receive whose message invalidated a key of this end.
     RecvInvalidate {
         /// The key that is now invalid.
         rkey: u32,
@@ -144,7 +144,7 @@ pub enum WcStatus {
     LocalQpOperation,
     /// A local segment is not, or no longer, in a region with the access needed.
     LocalProtection,
-    /// The peer's answer made no sense.
+    /// The response of the peer is invalid.
     BadResponse,
     /// Remote key, range or access wrong.
     RemoteAccess,
@@ -167,7 +167,7 @@ impl fmt::Display for WcStatus {
             WcStatus::LocalLength => "the message is longer than the receive",
             WcStatus::LocalQpOperation => "the endpoint cannot execute it",
             WcStatus::LocalProtection => "its local memory is not registered for it",
-            WcStatus::BadResponse => "the peer has answered what was not asked",
+            WcStatus::BadResponse => "the response of the peer is invalid",
             WcStatus::RemoteAccess => "the memory of the peer is not open to it",
             WcStatus::RemoteOperation => "the peer could not execute it",
             WcStatus::RetryExceeded => "the peer does not acknowledge it",
@@ -186,7 +186,7 @@ pub struct Completion {
     pub wr_id: u64,
     /// The operation.
     pub op: WcOp,
-    /// The buffer came from a shared receive queue.
+    /// The buffer is one of a shared receive queue.
     pub from_srq: bool,
     /// How it ended.
     pub status: WcStatus,
@@ -201,7 +201,7 @@ pub enum PostError {
     QueueFull,
     /// More segments than the queue pair was made for.
     TooManySegments,
-    /// The segments hold more bytes than a message can have, or fewer than an RDMA read brings.
+    /// The segments hold more bytes than a message can have, or fewer than an RDMA read fetches.
     Length,
     /// A segment's key is that of no memory region.
     Key,
@@ -218,9 +218,9 @@ pub enum PostError {
 /// Failure of a device call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceError {
-    /// Memory, descriptors, ports, keys: something ran out.
+    /// Out of memory, descriptors, ports or keys.
     Resources,
-    /// The memory is not there, or not accessible as asked.
+    /// The memory is not mapped, or not accessible as requested.
     BadMemory,
     /// The arguments exceed a limit of the device.
     Limit,
@@ -305,7 +305,7 @@ pub struct QpAttr {
 /// What happened to the connection of a queue pair.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CmEvent {
-    /// Data can flow. Active side: with the private data of the accept; passive side: empty.
+    /// Data can flow. Active end: with the private data of the accept; passive end: empty.
     Established {
         /// Private data of the peer.
         private_data: Box<[u8]>,
@@ -315,16 +315,38 @@ pub enum CmEvent {
         /// Private data of the reject.
         private_data: Box<[u8]>,
     },
-    /// Nobody listens, or something other than the consumer refused.
+    /// There is no listener, or something other than the consumer refused.
     NonPeerRejected,
     /// The remote host cannot be reached.
     Unreachable,
     /// The time given to [`Device::connect`](super::Device::connect) passed.
     TimedOut,
-    /// Accepted, but the connection could not be completed (passive side).
+    /// Accepted, but the connection could not be completed (passive end).
     AcceptError,
-    /// Orderly end, by either side. Everything outstanding has been flushed.
+    /// Orderly end, by either end. Everything outstanding has been flushed.
     Disconnected,
     /// The transport failed or a request failed. Everything outstanding has been flushed.
     Broken,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Woken, possibly without a reason: the caller checks again.
+    Woken,
+    /// The deadline passed.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// The result of [`Device::poll_events`](super::Device::poll_events).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollOutcome {
+    /// Nothing arrived.
+    Nothing,
+    /// Something arrived: there may be completions.
+    Arrived,
+    /// Only [`Device::progress`](super::Device::progress) can find out.
+    NeedsProgress,
 }

@@ -189,7 +189,7 @@ fn check(lines: &[String], name: &str, params: &str, wanted: &[(u64, &str, &str)
 #[test]
 fn nobody_listens() {
     let (_socket, port) = dead_port();
-    let text = "not connected: nobody listens on port PORT";
+    let text = "not connected: no listener on port PORT";
     for (params, path) in [(LOOPBACK, "TCP"), (SHM, "shared memory"), (TCP, "TCP")] {
         expect("connect", params, port, &[(ACTIVE, path, text)]);
     }

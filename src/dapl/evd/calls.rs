@@ -11,7 +11,7 @@ use crate::dapl::cno::Cno;
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::types::{Event, Opaque};
-use crate::device::{CompletionQueue, Device, DeviceError, Look};
+use crate::device::{CompletionQueue, Device, DeviceError, PollOutcome};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
@@ -190,13 +190,13 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
                 return result;
             }
             polled = true;
-            match evd.base.ia.device.look(&guard) {
-                Look::Came => {}
-                Look::Nothing => {
+            match evd.base.ia.device.poll_events(&guard) {
+                PollOutcome::Arrived => {}
+                PollOutcome::Nothing => {
                     drop(guard);
                     return result;
                 }
-                Look::Outside => {
+                PollOutcome::NeedsProgress => {
                     // The device may call back into the consumer's code, which may block.
                     let evd = handle::share(evd);
                     drop(guard);

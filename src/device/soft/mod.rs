@@ -45,8 +45,8 @@ use self::qp::state::Identity;
 use self::upcalls::Events;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
-    QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
+    PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
 use crate::handle::Guard;
 
@@ -237,7 +237,7 @@ impl Device for Soft {
     }
 
     #[inline]
-    fn look(&self, guard: &Guard) -> Look {
+    fn poll_events(&self, guard: &Guard) -> PollOutcome {
         self.engine.poll(guard)
     }
 

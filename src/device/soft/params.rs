@@ -7,9 +7,10 @@
 //! A bare number behind the interface or address is ignored: entries that were written for other
 //! providers have a port number there (`"eth0 0"`).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::device::netif::{default_address, named_address};
 use crate::device::params::{Key, unknown, wrong_value};
 
 /// The longest spin that can be set, in microseconds.
@@ -173,124 +174,6 @@ fn wrong_key(key: &str, value: &str) -> String {
     }
 }
 
-/// The address that the name of an interface, or an address itself, stands for; the port is 0.
-///
-/// # Errors
-/// What is wrong with the name, in words for the log.
-pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
-    if let Ok(ip) = name.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, 0));
-    }
-    let all = interfaces();
-    if !all.iter().any(|i| i.name == name) && !interface_exists(name) {
-        return Err(format!("no network interface or address \"{name}\""));
-    }
-    all.iter()
-        .filter(|i| i.name == name)
-        .min_by_key(|i| rank(&i.address))
-        .map(|i| i.address)
-        .ok_or_else(|| format!("network interface {name} has no address"))
-}
-
-/// The order in which the addresses of an interface are preferred, lowest first: IPv4 before IPv6,
-/// and link-local addresses last.
-pub(crate) fn rank(address: &SocketAddr) -> u8 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
-        SocketAddr::V6(_) => 2,
-    }
-}
-
-/// The address of an entry that names none: the first IPv4 address of an interface that is up and
-/// is not a loopback interface, or else that of the loopback interface. The port is 0.
-fn default_address() -> SocketAddr {
-    interfaces()
-        .iter()
-        .find(|i| i.up && !i.loopback && i.address.is_ipv4())
-        .map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |i| i.address)
-}
-
-/// Whether `ip` is an address of this host.
-pub(super) fn is_own_address(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
-}
-
-/// An address of a network interface.
-pub(crate) struct Interface {
-    /// The name of the interface.
-    pub name: String,
-    /// The address; the port is 0.
-    pub address: SocketAddr,
-    /// Whether the interface is up.
-    pub up: bool,
-    /// Whether the interface is a loopback interface.
-    pub loopback: bool,
-}
-
-/// Whether there is an interface of that name, with or without an address.
-fn interface_exists(name: &str) -> bool {
-    std::ffi::CString::new(name).is_ok_and(|name| {
-        // SAFETY: a string that ends with NUL.
-        unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }
-    })
-}
-
-/// Every address of every interface, in the order of the system.
-pub(crate) fn interfaces() -> Vec<Interface> {
-    let mut list = std::ptr::null_mut();
-    let mut found = Vec::new();
-    // SAFETY: a valid place for the result.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return found;
-    }
-    let mut next = list;
-    // SAFETY: null or a node of the list, which lives until it is freed below.
-    while let Some(node) = unsafe { next.as_ref() } {
-        next = node.ifa_next;
-        // SAFETY: null or the address of the node.
-        let Some(address) = (unsafe { socket_address(node.ifa_addr) }) else {
-            continue;
-        };
-        // SAFETY: the name of a node is a C string.
-        let name = unsafe { std::ffi::CStr::from_ptr(node.ifa_name) };
-        found.push(Interface {
-            name: name.to_string_lossy().into_owned(),
-            address,
-            up: node.ifa_flags & libc::IFF_UP as u32 != 0,
-            loopback: node.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
-        });
-    }
-    // SAFETY: from `getifaddrs`, and nothing refers to it any more.
-    unsafe { libc::freeifaddrs(list) };
-    found
-}
-
-/// An IPv4 or IPv6 address with port 0; `None` for other families.
-///
-/// # Safety
-/// `sa` is null or points to a socket address of the length that its family has.
-unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
-    // SAFETY: null or at least the family can be read.
-    match i32::from(unsafe { sa.as_ref() }?.sa_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says so; the copy needs no alignment.
-            let sin = unsafe { sa.cast::<libc::sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from(u32::from_be(sin.sin_addr.s_addr));
-            Some(SocketAddr::from((ip, 0)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let sin = unsafe { sa.cast::<libc::sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(sin.sin6_addr.s6_addr);
-            let address = SocketAddrV6::new(ip, 0, 0, sin.sin6_scope_id);
-            Some(SocketAddr::V6(address))
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,7 +204,7 @@ mod tests {
         let p = Params::parse("").unwrap();
         assert!(!p.bound && p.crc && p.memory == Memory::Private);
         assert_eq!(p.address.port(), 0);
-        assert!(is_own_address(p.address.ip()));
+        assert!(crate::device::netif::is_own_address(p.address.ip()));
     }
 
     #[test]
@@ -343,12 +226,5 @@ mod tests {
             let error = Params::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn own_addresses() {
-        assert!(is_own_address("127.0.0.9".parse().unwrap()));
-        assert!(is_own_address("::ffff:127.0.0.1".parse().unwrap()));
-        assert!(!is_own_address("192.0.2.255".parse().unwrap()));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::event_order::SetupGuard;
-use crate::device::report::Line;
+use crate::device::connection_log::LogEntry;
 use crate::device::{CmEvent, QpHandler, QueuePair};
 use crate::handle::{Guard, pin};
 
@@ -46,7 +46,7 @@ enum Event {
     Connection(CmEvent),
     SoftWatermark,
     /// An entry of the log, written before the next event is delivered.
-    Log(Line),
+    Log(LogEntry),
 }
 
 /// The events of a queue pair. They are handed over one by one and in order, whichever threads
@@ -179,7 +179,7 @@ impl Upcalls {
     }
 
     /// An entry of the log, written before the events that are queued later.
-    pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<Line>) {
+    pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<LogEntry>) {
         if let Some(line) = line {
             events.push(Event::Log(line));
             add(&mut self.calls().events, events);

@@ -1,4 +1,5 @@
-//! What is open for one IA: the device, the channels of its events, and who they are for.
+//! What one IA has open of a device: its context, the channels of its events, and the objects that
+//! events are for.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -12,19 +13,19 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::address;
+use super::blocking_calls::BlockingCalls;
 use super::cq::Cq;
 use super::hw::Hw;
-use super::later::Later;
 use super::library::{Library, library};
-use super::listen::{Listening, Pending};
+use super::listen::{ListenerState, RequestState};
 use super::qp::Qp;
 use super::service::Jobs;
-use super::srq::{Account, Srq};
+use super::srq::{PostedBuffers, Srq};
 use super::sys;
-use super::table::Table;
+use super::wr_table::WrTable;
 
-/// Whom an event is for. The libraries hand back a number, never a pointer of ours: an event
-/// for an object that is gone finds nobody.
+/// The object that an event is for. The libraries hand back a number, never a pointer of ours: the
+/// number of an object that was freed has no target.
 #[derive(Clone)]
 pub(super) enum Target {
     /// A completion queue.
@@ -33,40 +34,48 @@ pub(super) enum Target {
     Qp(Weak<Qp>),
     /// A shared receive queue.
     Srq(Weak<Srq>),
-    /// An attempt of a queue pair to connect, and what follows from it.
+    /// An attempt of a queue pair to connect, by its number, and the connection it led to.
     Conn(Weak<Qp>, u64),
     /// A listener.
-    Listener(Weak<Listening>),
-    /// A request that waits for its answer.
-    Request(Weak<Pending>),
+    Listener(Weak<ListenerState>),
+    /// A connection request that was not answered.
+    Request(Weak<RequestState>),
 }
 
 #[derive(Default)]
 struct Targets {
+    /// The last number that was given out.
     last: u64,
     map: HashMap<u64, Target>,
 }
 
-/// Requests to connect that may wait for TCP at the same time; a program that tries a host that
-/// does not answer once a second, and gives up each time, has some 130 of them.
-const ASKS: usize = 256;
+/// Connection requests that may wait for TCP at the same time. A program that tries a host that does
+/// not answer once a second, and gives up each time, has some 130 of them.
+const MAX_CONNECT_CALLS: usize = 256;
 
 /// See the module.
 pub(super) struct Adapter {
     pub lib: &'static Library,
+    /// Name of the device.
+    pub name: String,
+    /// The device is one for iWARP.
+    pub iwarp: bool,
     pub ctx: *mut sys::Context,
     pub ops: Ops,
-    pub comp: *mut sys::CompChannel,
-    pub cm: *mut sys::EventChannel,
-    /// Queue pairs, as completions name them.
-    pub queues: Table<Hw>,
-    /// Shared receive queues, as completions name them.
-    pub srqs: Table<Account>,
+    /// Channel of the events of completion queues.
+    pub comp_channel: *mut sys::CompChannel,
+    /// Channel of the events of connections.
+    pub cm_channel: *mut sys::EventChannel,
+    /// The queue pairs by the number in the `wr_id` of their completions.
+    pub queues: WrTable<Hw>,
+    /// The buffers of shared receive queues, by the same.
+    pub srqs: WrTable<PostedBuffers>,
+    /// Work for the service thread.
     pub jobs: Jobs,
-    /// Requests to connect, where sending them takes time.
-    pub asks: Arc<Later>,
-    /// What is destroyed when the kernel lets go of it.
-    pub later: Arc<Later>,
+    /// Connection requests that block the thread which sends them.
+    pub connect_calls: Arc<BlockingCalls>,
+    /// Calls that destroy objects which the kernel still uses.
+    pub destroy_calls: Arc<BlockingCalls>,
     targets: Mutex<Targets>,
 }
 
@@ -99,30 +108,30 @@ unsafe impl Sync for Adapter {}
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        // SAFETY: all of them are ours and of no more use; objects that are made from them hold
-        // a reference to us.
+        // SAFETY: all of them are ours and not used any more; objects that are made from them hold
+        // a reference to the adapter.
         unsafe {
-            if !self.comp.is_null() {
-                (self.lib.ibv_destroy_comp_channel)(self.comp);
+            if !self.comp_channel.is_null() {
+                (self.lib.ibv_destroy_comp_channel)(self.comp_channel);
             }
             (self.lib.ibv_close_device)(self.ctx);
-            (self.lib.rdma_destroy_event_channel)(self.cm);
+            (self.lib.rdma_destroy_event_channel)(self.cm_channel);
         }
     }
 }
 
-/// Where an address leads to.
+/// A port of an RDMA device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct DevicePort {
     /// Name of the RDMA device.
     pub device: String,
-    /// Its port.
+    /// Number of the port.
     pub port: u8,
     /// `sys::TRANSPORT_*`.
     pub transport: c_int,
 }
 
-/// A channel for connection events, closed when it goes.
+/// A channel for connection events, with which addresses are looked up. Dropping it closes it.
 pub(super) struct Probe {
     lib: &'static Library,
     channel: *mut sys::EventChannel,
@@ -141,7 +150,7 @@ impl Probe {
     }
 
     /// The port of the RDMA device that has this address of the host, if one has.
-    pub fn place(&self, address: SocketAddr) -> Option<Place> {
+    pub fn port_of(&self, address: SocketAddr) -> Option<DevicePort> {
         let mut id = null_mut();
         let mut storage = address::storage(address);
         // SAFETY: the channel is open; the id is destroyed before we return; what it points to
@@ -151,9 +160,9 @@ impl Probe {
                 return None;
             }
             let bound = (self.lib.rdma_bind_addr)(id, storage.as_mut_ptr()) == 0;
-            let place = bound.then(|| place_of(id)).flatten();
+            let port = bound.then(|| port_of(id)).flatten();
             (self.lib.rdma_destroy_id)(id);
-            place
+            port
         }
     }
 
@@ -171,11 +180,11 @@ impl Drop for Probe {
 
 /// # Safety
 /// `id` is a bound id.
-unsafe fn place_of(id: *mut sys::CmId) -> Option<Place> {
+unsafe fn port_of(id: *mut sys::CmId) -> Option<DevicePort> {
     // SAFETY: the caller's promise; the device of a context has a terminated name.
     unsafe {
         let device = (*id).verbs.as_ref()?.device.as_ref()?;
-        Some(Place {
+        Some(DevicePort {
             device: device_name(device),
             port: (*id).port_num,
             transport: device.transport_type,
@@ -190,43 +199,46 @@ fn device_name(device: &sys::IbvDevice) -> String {
 }
 
 impl Adapter {
-    /// Opens the device of this name, with the channel of `probe`.
+    /// Opens the device of a port, with the channel of `probe`.
     ///
     /// # Errors
     /// What failed, for the log.
-    pub fn open(probe: Probe, device: &str) -> Result<Adapter, String> {
+    pub fn open(probe: Probe, port: &DevicePort) -> Result<Adapter, String> {
         let lib = probe.lib;
+        let device = port.device.as_str();
         let jobs = Jobs::new()?;
         let ctx = open_device(lib, device)?;
         // SAFETY: the context is open.
         let Some(ops) = Ops::of(unsafe { &(*ctx).ops }) else {
-            // SAFETY: as above, and nobody else knows it.
+            // SAFETY: as above, and nothing was made from the context.
             unsafe { (lib.ibv_close_device)(ctx) };
             return Err(format!("the driver of {device} is incomplete"));
         };
         let mut adapter = Adapter {
-            queues: Table::new(),
-            srqs: Table::new(),
+            queues: WrTable::new(),
+            srqs: WrTable::new(),
             jobs,
-            asks: Later::new(ASKS),
-            later: Later::new(1),
+            connect_calls: BlockingCalls::new(MAX_CONNECT_CALLS),
+            destroy_calls: BlockingCalls::new(1),
             lib,
+            name: device.to_owned(),
+            iwarp: port.transport == sys::TRANSPORT_IWARP,
             ctx,
             ops,
-            comp: null_mut(),
-            cm: probe.into_channel(),
+            comp_channel: null_mut(),
+            cm_channel: probe.into_channel(),
             targets: Mutex::default(),
         };
         // SAFETY: the context is open.
-        adapter.comp = unsafe { (lib.ibv_create_comp_channel)(ctx) };
-        if adapter.comp.is_null() {
+        adapter.comp_channel = unsafe { (lib.ibv_create_comp_channel)(ctx) };
+        if adapter.comp_channel.is_null() {
             let error = io::Error::last_os_error();
             return Err(format!("{device}: no completion channel: {error}"));
         }
         // SAFETY: the context is open, the channel was just made.
         let (async_fd, comp_fd, cm_fd) = unsafe {
-            let comp = adapter.comp.cast::<sys::Channel>();
-            ((*ctx).async_fd, (*comp).fd, (*adapter.cm).fd)
+            let comp = adapter.comp_channel.cast::<sys::Channel>();
+            ((*ctx).async_fd, (*comp).fd, (*adapter.cm_channel).fd)
         };
         for fd in [async_fd, comp_fd, cm_fd] {
             // SAFETY: the descriptor is open as long as the adapter.
@@ -254,8 +266,8 @@ impl Adapter {
         }
     }
 
-    /// A number by which events name `target` from now on.
-    pub fn enter(&self, target: Target) -> Token<'_> {
+    /// Gives out a number, whose events are for `target`.
+    pub fn register(&self, target: Target) -> Token<'_> {
         let mut targets = self.targets.lock();
         targets.last += 1;
         let token = targets.last;
@@ -263,20 +275,20 @@ impl Adapter {
         Token(self, token)
     }
 
-    /// Whom a number names.
+    /// The target of a number.
     pub fn target(&self, token: *mut c_void) -> Option<Target> {
         self.targets.lock().map.get(&(token.addr() as u64)).cloned()
     }
 
-    /// A number names somebody else from now on.
-    pub fn redirect(&self, token: u64, target: Target) {
+    /// Events of a number are for another target from now on.
+    pub fn retarget(&self, token: u64, target: Target) {
         if let Some(entry) = self.targets.lock().map.get_mut(&token) {
             *entry = target;
         }
     }
 
-    /// Forgets a number.
-    pub fn leave(&self, token: u64) {
+    /// Takes a number back.
+    pub fn unregister(&self, token: u64) {
         self.targets.lock().map.remove(&token);
     }
 
@@ -294,7 +306,7 @@ impl Adapter {
     }
 }
 
-/// A number that [`Adapter::enter`] gave out, taken back unless it is kept.
+/// A number that [`Adapter::register`] gave out, taken back by the drop unless it is kept.
 pub(super) struct Token<'a>(&'a Adapter, u64);
 
 impl Token<'_> {
@@ -303,7 +315,7 @@ impl Token<'_> {
         with_exposed_provenance_mut(self.1 as usize)
     }
 
-    /// The number; whoever keeps it calls [`Adapter::leave`].
+    /// The number, for an owner that calls [`Adapter::unregister`].
     pub fn keep(self) -> u64 {
         std::mem::ManuallyDrop::new(self).1
     }
@@ -311,7 +323,7 @@ impl Token<'_> {
 
 impl Drop for Token<'_> {
     fn drop(&mut self) {
-        self.0.leave(self.1);
+        self.0.unregister(self.1);
     }
 }
 
@@ -337,7 +349,9 @@ fn open_device(lib: &Library, name: &str) -> Result<*mut sys::Context, String> {
             "cannot open {name}: {}",
             io::Error::last_os_error()
         )),
-        None => Err(format!("no RDMA device {name}")),
+        None => Err(format!(
+            "no RDMA device {name}, or libibverbs has no driver for it"
+        )),
     }
 }
 
@@ -350,7 +364,7 @@ pub(super) fn check(result: c_int) -> io::Result<()> {
     }
 }
 
-/// The libraries, with a channel to ask where addresses lead to.
+/// The libraries, with a channel for looking up addresses.
 pub(super) fn probe() -> Result<Probe, String> {
     Probe::open(library()?)
 }

@@ -7,7 +7,7 @@ use std::ptr::from_mut;
 pub(super) struct Storage(libc::sockaddr_storage);
 
 impl Storage {
-    /// As the libraries take it.
+    /// The pointer that the libraries take.
     pub fn as_mut_ptr(&mut self) -> *mut libc::sockaddr {
         from_mut(&mut self.0).cast()
     }
@@ -43,7 +43,7 @@ pub(super) fn storage(address: SocketAddr) -> Storage {
     Storage(storage)
 }
 
-/// The address, if it is of a family we know.
+/// The address, if it is IPv4 or IPv6.
 pub(super) fn read(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = std::ptr::from_ref(storage);
     match i32::from(storage.ss_family) {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn addresses_are_read_as_they_were_written() {
         for text in ["10.1.2.3:4000", "[fe80::1%3]:5", "[::1]:0"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(read(&storage(address).0), Some(address));

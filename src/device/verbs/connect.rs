@@ -1,117 +1,64 @@
-//! Making connections: the active side, step by step as the connection manager tells, and what
-//! both sides do when one is there.
+//! Making connections: the active end, step by step with the events of the connection manager, the
+//! passive end, and what both do when a connection is established.
 //!
-//! The queue pairs are ours, not librdmacm's: it is told their number, and we take them through
-//! their states with the attributes that it gives. So receives can be posted before there is a
-//! connection, and the accepting side can bring any queue pair.
+//! librdmacm does not own the queue pairs: it gets their number, and this device takes them through
+//! their states with the attributes that librdmacm gives. So receives can be posted before there is
+//! a connection, and a request can be accepted on any queue pair.
 
-use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::adapter::{Adapter, Target, check};
-use super::cm::Said;
-use super::dial::{self, Dial};
+use super::active::{self, ActiveConnect, next_port_or_end};
+use super::adapter::{Target, check};
+use super::cm_event::{CmEventData, CmEventKind};
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
-use super::qp::{Phase, Qp};
+use super::qp::Qp;
 use super::service::Job;
 use super::{Verbs, sys};
+use crate::device::attempt::Phase;
+use crate::device::connection_log::{
+    self, Cause, LogEntry, NoAnswer, NoListener, PEER_GONE, REJECTED, Step,
+};
+use crate::device::events::QpEvent;
+use crate::device::netif;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, Cause, Line, NoAnswer, NobodyListens, PEER_GONE, REJECTED};
 use crate::device::{CmEvent, DeviceError};
-use crate::log_sink::CONNECTIONS;
 
-/// Why a connection is broken that the peer has ended after the device had stopped it.
+/// Why a connection is broken that the peer has ended after the device had stopped the queue pair.
 const PEER_FAILED: &str = "a request of the peer failed";
 
-/// What an event of the connection manager says.
-pub(super) struct News {
-    pub target: Option<Target>,
-    pub kind: c_int,
-    pub status: c_int,
-    pub private_data: Box<[u8]>,
-    pub rd_in: u8,
-    pub rd_out: u8,
-    /// The identifier that came with a request.
-    pub request: Option<CmId>,
-}
-
-impl News {
-    /// # Safety
-    /// The event was just read and is not acknowledged.
-    pub unsafe fn read(adapter: &Arc<Adapter>, event: &sys::CmEvent) -> News {
-        // SAFETY: the data of a connection event is as long as it says; events have no data
-        // otherwise.
-        let private_data = unsafe {
-            let conn = &event.conn;
-            if conn.private_data.is_null() {
-                &[]
-            } else {
-                let len = usize::from(conn.private_data_len);
-                std::slice::from_raw_parts(conn.private_data.cast::<u8>(), len)
-            }
-        };
-        let asks = event.event == sys::CM_CONNECT_REQUEST;
-        // SAFETY: the ids are valid until the event is acknowledged.
-        let target = unsafe {
-            let id = if asks { event.listen_id } else { event.id };
-            adapter.target((*id).context)
-        };
-        let request = asks.then(|| {
-            let nobody = Target::Request(Weak::new());
-            // SAFETY: a request comes with an id that is the reader's.
-            unsafe { CmId::adopt(adapter, event.id, nobody) }
-        });
-        News {
-            target,
-            kind: event.event,
-            status: event.status,
-            private_data: private_data.into(),
-            rd_in: event.conn.initiator_depth,
-            rd_out: event.conn.responder_resources,
-            request,
-        }
-    }
-}
-
-/// Begins an attempt to connect; gives its number.
+/// Begins an attempt to connect and gives its number.
 fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, DeviceError> {
     let mut state = qp.state.lock();
-    if !matches!(state.phase, Phase::Idle | Phase::Ended) {
-        return Err(DeviceError::Unsupported);
-    }
-    let before = state.phase;
-    state.phase = Phase::Connecting;
-    state.attempt += 1;
+    let before = state.attempt.phase;
+    let attempt = state.attempt.begin()?;
     state.addrs = Some(addrs);
     state.qual = qual;
-    state.local_end = false;
-    state.told = None;
+    state.disconnect_requested = false;
+    state.disconnect_sent = None;
     let old = state.id.take();
-    let attempt = state.attempt;
     drop(state);
     drop(old);
     if let Err(error) = qp.renew() {
-        qp.state.lock().phase = before;
+        qp.state.lock().attempt.phase = before;
         return Err(error);
     }
-    qp.rq.lock().early = None;
+    qp.rq.lock().preposted = None;
     Ok(attempt)
 }
 
-/// Takes an attempt back, of which nobody has heard yet.
+/// Takes back an attempt of which neither the consumer nor the peer knows.
 fn withdraw(qp: &Qp, attempt: u64) {
     let mut state = qp.state.lock();
-    if state.phase == Phase::Connecting && state.attempt == attempt {
-        state.phase = Phase::Idle;
-        state.dial = None;
+    if state.attempt.withdraw(attempt) {
+        state.active = None;
         let id = state.id.take();
         let withheld = state.withheld.take();
         drop(state);
-        qp.release(withheld);
+        drop(withheld);
         drop(id);
     }
 }
@@ -126,29 +73,29 @@ pub(super) fn connect(
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
-    let ip = remote.ip();
-    let other_family = remote.is_ipv6() != device.address.is_ipv6();
-    if qual == 0 || ip.is_multicast() || ip.is_unspecified() || other_family {
+    qualifier::check(qual)?;
+    netif::check_remote(remote)?;
+    if remote.is_ipv6() != device.address.is_ipv6() {
         return Err(DeviceError::BadAddress);
     }
-    let private_data = qualifier::wrap(QualHeader::Request, qual, private_data);
+    let private_data = qualifier::add_header(QualHeader::Request, qual, private_data);
     if private_data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }
     if !device.start_service() {
         return Err(DeviceError::Resources);
     }
-    let dial = Dial::new(remote, qual, private_data, timeout);
-    let first = dial.next().ok_or(DeviceError::BadAddress)?;
+    let active = ActiveConnect::new(remote, qual, private_data, timeout);
+    let first = active.next().ok_or(DeviceError::BadAddress)?;
     let attempt = begin(qp, (device.address, first), qual)?;
     let deadline = timeout.and_then(|timeout| {
         let when = Instant::now().checked_add(timeout)?;
         Some((when, timeout))
     });
-    qp.state.lock().dial = Some(dial);
-    match dial::dial(qp, attempt) {
+    qp.state.lock().active = Some(active);
+    match active::try_next_port(qp, attempt) {
         Ok(_) => {}
-        // The address leads nowhere; that is for the event to say.
+        // The address cannot be resolved: the event of the attempt reports that.
         Err(Some(error)) => {
             qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
         }
@@ -165,9 +112,9 @@ pub(super) fn connect(
 }
 
 impl Qp {
-    /// Ends an attempt to connect, or what came of it.
+    /// Ends an attempt to connect, or the connection it led to.
     pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent, cause: &dyn Cause) {
-        if self.state.lock().attempt == attempt {
+        if self.state.lock().attempt.is_current(attempt) {
             self.end(event, cause);
         }
     }
@@ -176,23 +123,20 @@ impl Qp {
     fn attempt(&self, attempt: u64) -> Option<(Phase, Arc<CmId>)> {
         let state = self.state.lock();
         let id = state.id.clone()?;
-        (state.attempt == attempt).then_some((state.phase, id))
+        let current = state.attempt.is_current(attempt);
+        current.then_some((state.attempt.phase, id))
     }
 }
 
 /// The time of an attempt has passed.
 pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
-    let connecting = {
-        let state = qp.state.lock();
-        state.attempt == attempt && state.phase == Phase::Connecting
-    };
-    if connecting {
+    if qp.state.lock().attempt.is_connecting(attempt) {
         qp.end(CmEvent::TimedOut, &NoAnswer(timeout));
     }
 }
 
-/// Data came on a connection whose last message of the handshake may be lost.
-pub(super) fn data_came(qp: &Qp) {
+/// Data arrived on a connection whose last message of the handshake may be lost.
+pub(super) fn on_early_data(qp: &Qp) {
     let id = qp.state.lock().id.clone();
     if let Some(id) = id {
         // SAFETY: the id is valid.
@@ -200,97 +144,99 @@ pub(super) fn data_came(qp: &Qp) {
     }
 }
 
-/// What the connection manager tells of an attempt.
-pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, news: News) {
+/// An event of the connection manager about an attempt, or the connection that it led to.
+pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, event: CmEventData) {
     let Some((phase, id)) = qp.attempt(attempt) else {
         return;
     };
-    let active = qp.state.lock().dial.is_some();
+    let active = qp.state.lock().active.is_some();
     let connecting = phase == Phase::Connecting;
-    // What is told of a request that is under way is its answer.
+    // An event about a request that was sent is its answer.
     id.set_waiting(false);
-    let said = Said {
-        kind: news.kind,
-        status: news.status,
-        iwarp: qp.device.iwarp,
-    };
-    if log::log_enabled!(target: CONNECTIONS, log::Level::Debug) {
-        let name = qp.name(&qp.state.lock()).to_string();
-        log::debug!(target: CONNECTIONS, "{name}: {said}");
+    let kind = event.kind;
+    if let Some(step) = kind.step() {
+        let entry = LogEntry::step_with(|| qp.identity(&qp.state.lock()), step, &kind);
+        connection_log::write(entry);
     }
-    match news.kind {
-        sys::CM_ADDR_RESOLVED if connecting => dial::resolve_route(qp, attempt, &id),
-        sys::CM_ROUTE_RESOLVED if connecting => dial::ask(qp, attempt, &id),
+    match kind.event {
+        sys::CM_ADDR_RESOLVED if connecting => active::resolve_route(qp, attempt, &id),
+        sys::CM_ROUTE_RESOLVED if connecting => active::send_request(qp, attempt, &id),
         sys::CM_CONNECT_RESPONSE if connecting => {
             if let Err(error) = respond(qp, &id) {
                 id.reject(&[], false);
                 let cause = format_args!("the connection could not be completed: {error}");
                 qp.end_attempt(attempt, CmEvent::NonPeerRejected, &cause);
             } else {
-                established(qp, attempt, &id, news.private_data);
+                established(qp, attempt, &id, event.private_data);
             }
         }
-        sys::CM_ESTABLISHED if connecting => established(qp, attempt, &id, news.private_data),
-        sys::CM_REJECTED if connecting && active => rejected(qp, attempt, &news, &said),
+        sys::CM_ESTABLISHED if connecting => established(qp, attempt, &id, event.private_data),
+        sys::CM_REJECTED if connecting && active => rejected(qp, attempt, &event),
         sys::CM_ADDR_ERROR | sys::CM_ROUTE_ERROR | sys::CM_UNREACHABLE if connecting && active => {
-            qp.end_attempt(attempt, CmEvent::Unreachable, &said);
+            qp.end_attempt(attempt, CmEvent::Unreachable, &kind);
         }
         sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED if connecting && active => {
-            qp.end_attempt(attempt, CmEvent::NonPeerRejected, &said);
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected, &kind);
         }
         sys::CM_REJECTED | sys::CM_UNREACHABLE | sys::CM_CONNECT_ERROR | sys::CM_DISCONNECTED
             if connecting =>
         {
-            qp.end_attempt(attempt, CmEvent::AcceptError, &said);
+            qp.end_attempt(attempt, CmEvent::AcceptError, &kind);
         }
         sys::CM_DISCONNECTED => {
-            // A peer hangs up after a failure too; our device has seen what the peer did wrong.
+            // A peer disconnects after a failure too; the device has stopped the queue pair then.
             let failed = !qp.device.iwarp && qp.hw().is_some_and(|hw| hw.is_stopped());
-            let event = if failed {
+            let end = if failed {
                 CmEvent::Broken
             } else {
                 CmEvent::Disconnected
             };
-            qp.end_attempt(attempt, event, &PEER_FAILED);
+            qp.end_attempt(attempt, end, &PEER_FAILED);
         }
-        // A peer that died when it had answered and not heard from us again: its kernel takes the
-        // answer back.
+        // A peer that died after its reply and before it got the last message of the handshake: its
+        // kernel takes the reply back.
         sys::CM_REJECTED if phase == Phase::Connected => {
-            qp.end_attempt(attempt, CmEvent::Broken, &said);
+            qp.end_attempt(attempt, CmEvent::Broken, &kind);
         }
-        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken, &said),
+        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken, &kind),
         _ => {}
     }
 }
 
-fn rejected(qp: &Qp, attempt: u64, news: &News, said: &Said) {
+/// Active end: the request was rejected.
+fn rejected(qp: &Qp, attempt: u64, event: &CmEventData) {
+    let kind: &CmEventKind = &event.kind;
     let qual = {
         let state = qp.state.lock();
-        state.dial.as_ref().map_or(0, |dial| dial.qual)
+        state.active.as_ref().map_or(0, |active| active.qual)
     };
-    let by_consumer = qp.device.iwarp || news.status == sys::REJ_CONSUMER;
-    let nobody = NobodyListens(qual);
-    let cause: &dyn Cause = if said.nobody_listens() { &nobody } else { said };
-    let data = match qualifier::unwrap(&news.private_data) {
+    let by_consumer = qp.device.iwarp || kind.status == sys::REJ_CONSUMER;
+    let no_listener = NoListener(qual);
+    let cause: &dyn Cause = if kind.is_no_listener() {
+        &no_listener
+    } else {
+        kind
+    };
+    let data = match qualifier::split_header(&event.private_data) {
         Some((QualHeader::Reply, own, data)) if own == qual => data,
-        Some((QualHeader::NotMine, ..)) => return dial::next_port(qp, attempt, &nobody),
-        _ if !by_consumer => return dial::next_port(qp, attempt, cause),
-        _ => &news.private_data,
+        Some((QualHeader::NotMine, ..)) => return next_port_or_end(qp, attempt, &no_listener),
+        _ if !by_consumer => return next_port_or_end(qp, attempt, cause),
+        _ => &event.private_data,
     };
     let private_data = data.into();
-    let event = CmEvent::PeerRejected { private_data };
-    qp.end_attempt(attempt, event, &REJECTED);
+    let rejected = CmEvent::PeerRejected { private_data };
+    qp.end_attempt(attempt, rejected, &REJECTED);
 }
 
 /// Data can flow.
 fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     let mut state = qp.state.lock();
-    if state.phase != Phase::Connecting || state.attempt != attempt {
+    if !state.attempt.is_connecting(attempt) {
         return;
     }
-    let data: Box<[u8]> = match state.dial.take() {
-        Some(dial) => match qualifier::unwrap(&private_data) {
-            Some((QualHeader::Reply, qual, data)) if qual == dial.qual => data.into(),
+    let data: Box<[u8]> = match state.active.take() {
+        Some(active) => match qualifier::split_header(&private_data) {
+            Some((QualHeader::Reply, qual, data)) if qual == active.qual => data.into(),
             _ => private_data,
         },
         None => Box::default(),
@@ -298,13 +244,17 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
     if let (Some(local), Some(remote)) = id.addrs() {
         state.addrs = Some((local, remote));
     }
-    // Before anybody is told, so that requests are taken then.
-    qp.sq.lock().up = true;
-    state.phase = Phase::Connected;
-    let line = Line::connected(|| qp.name(&state));
+    // Before the consumer is notified, so that it can post requests then.
+    qp.sq.lock().connected = true;
+    state.attempt.phase = Phase::Connected;
+    qp.push_step(&state, Step::Connected);
+    qp.events.push(QpEvent::Established {
+        private_data: data,
+        qp: qp.weak.clone(),
+        until_delivered: None,
+    });
     drop(state);
-    report::write(line);
-    qp.events.tell(CmEvent::Established { private_data: data });
+    qp.events.deliver();
 }
 
 /// See [`Device::accept`](crate::device::Device::accept).
@@ -314,7 +264,7 @@ pub(super) fn accept(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     let device = &qp.device;
-    let data = qualifier::wrap(QualHeader::Reply, request.qual, private_data);
+    let data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     if data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }
@@ -326,9 +276,9 @@ pub(super) fn accept(
     let id = Arc::new(id);
     qp.state.lock().id = Some(id.clone());
     let target = Target::Conn(Arc::downgrade(qp), attempt);
-    device.adapter.redirect(id.token, target);
-    // A peer that gave up before its events were ours.
-    if request.is_gone() {
+    device.adapter.retarget(id.token, target);
+    // The peer gave up before the events of the request were for this attempt.
+    if request.is_withdrawn() {
         qp.end_attempt(attempt, CmEvent::AcceptError, &PEER_GONE);
         return Ok(());
     }
@@ -336,7 +286,7 @@ pub(super) fn accept(
         withdraw(qp, attempt);
         return Err(DeviceError::Resources);
     };
-    // Without enhanced set-up an iWARP peer says nothing of its depths.
+    // Without enhanced connection set-up (RFC 6581) an iWARP peer does not advertise its depths.
     let agree = |own: u32, peer: u8| match peer {
         0 if device.iwarp => own,
         peer => own.min(peer.into()),
@@ -347,6 +297,7 @@ pub(super) fn accept(
     param.private_data = data.as_ptr().cast();
     param.private_data_len = data.len() as u8;
     let depths = (param.responder_resources, param.initiator_depth);
+    qp.log_step(Step::RequestAccepted);
     let result = ready(qp, &id, Some(depths)).and_then(|()| {
         // SAFETY: the id is valid, the parameters are during the call.
         check(unsafe { (device.adapter.lib.rdma_accept)(id.raw, &mut param) })

@@ -1,4 +1,4 @@
-//! What a connection is asked for with, and how a queue pair is made ready for it.
+//! The parameters of a connection, and the states that take a queue pair to it.
 
 use std::ffi::c_int;
 use std::io;
@@ -9,10 +9,11 @@ use super::id::CmId;
 use super::qp::Qp;
 use super::{Verbs, sys};
 
-/// How long a receiver that is not ready is left alone: 0.64 ms (InfiniBand, table 45).
+/// The time before a message is sent again to a receiver that was not ready: 0.64 ms (InfiniBand
+/// architecture, table 45).
 const RNR_TIMER: u8 = 12;
 
-/// The parameters of a connection, but for its private data.
+/// The parameters of a request or reply, without its private data.
 pub(super) fn parameters(device: &Verbs, hw: &Hw, rd_in: u32, rd_out: u32) -> sys::ConnParam {
     let depth = |n: u32| n.min(254) as u8;
     sys::ConnParam {
@@ -28,7 +29,7 @@ pub(super) fn parameters(device: &Verbs, hw: &Hw, rd_in: u32, rd_out: u32) -> sy
     }
 }
 
-/// Takes a queue pair to a state, with the attributes of the connection.
+/// Takes a queue pair to a state, with the attributes that librdmacm has for the connection.
 fn advance(
     qp: &Qp,
     hw: &Hw,
@@ -44,19 +45,19 @@ fn advance(
         mask &= !sys::QP_ROCE_ONLY;
     }
     change(&mut attr, &mut mask);
-    // Nothing in it: the connection manager makes the change.
+    // The connection manager of the kernel changes the state itself.
     if mask == 0 {
         return Ok(());
     }
     hw.modify(&mut attr, mask)
 }
 
-/// Makes a queue pair ready for the connection; the depths are those of the accepting side.
+/// Makes a queue pair ready for the connection; `depths` are those of the passive end.
 pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<()> {
     let hw = qp.hw().ok_or(io::ErrorKind::NotConnected)?;
     qp.withhold();
     advance(qp, &hw, id, sys::QPS_INIT, |attr, mask| {
-        // What the consumer opens to peers is a matter of regions and windows.
+        // Regions and windows decide what peers may do.
         attr.qp_access_flags |= (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;
         *mask |= sys::QP_ACCESS_FLAGS;
     })?;
@@ -75,7 +76,7 @@ pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<
     })
 }
 
-/// Active side: the peer has accepted.
+/// Active end: the peer has accepted.
 pub(super) fn respond(qp: &Qp, id: &CmId) -> io::Result<()> {
     ready(qp, id, None)?;
     // SAFETY: the id is valid.

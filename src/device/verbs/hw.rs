@@ -1,7 +1,7 @@
-//! A queue pair of the device: made for one connection, gone when the connection has ended.
+//! A queue pair of the device: made for one connection, destroyed when the connection has ended.
 //!
-//! Between connections there is a fresh one, to which receives can be posted already. The
-//! consumer's queue pair ([`super::qp`]) stays the same.
+//! Between connections there is a new one, to which receives can be posted already. The consumer's
+//! queue pair ([`super::qp`]) stays the same.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,53 +13,58 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 use super::adapter::{Ops, Target};
+use super::completion_order::CompletionOrder;
 use super::cq::Cq;
 use super::id::CmId;
 use super::mw::{Bind, Mw};
-use super::order::Order;
 use super::qp::{Parts, Qp};
-use super::ring::{Kind, Posted, Ring};
+use super::ring::{Kind, PostedWr, WrRing};
 use super::service::Job;
 use super::srq::Srq;
-use super::table::Numbered;
-use super::{Pd, Verbs, sys};
+use super::wr_table::Numbered;
+use super::{Pd, Verbs, limits, sys};
 use crate::device::{Completion, DeviceError, QpAttr, WcOp, WcStatus};
 
-/// Payload that is asked to travel in the request itself, in bytes: the device then need not
-/// fetch it.
+/// Bytes of payload that the driver is to copy into the request, so that the device need not fetch
+/// them.
 const INLINE: u32 = 64;
 
 /// See the module.
 pub(super) struct Hw {
     pub device: Arc<Verbs>,
-    /// Those of the device, within reach.
+    /// A copy of the functions of the adapter, which saves posts two loads.
     pub ops: Ops,
-    /// Null once closed. Posts use it under the lock of their queue, everything else under
-    /// `open`.
+    /// The queue pair of libibverbs, null once closed. Posts use it under the lock of their queue,
+    /// everything else under `open`.
     raw: AtomicPtr<sys::Qp>,
-    /// Keeps the queue pair from being closed.
+    /// Held by calls that use the queue pair, so that it is not closed meanwhile.
     open: Mutex<()>,
+    /// Number of the queue pair on the wire.
     pub qp_num: u32,
+    /// Number in the `wr_id` of its completions.
     number: u64,
+    /// Number by which events name the queue pair.
     token: u64,
     /// [`QpAttr::context`].
     pub context: u64,
-    pub send: Ring,
-    pub recv: Ring,
+    /// Requests that are outstanding.
+    pub send: WrRing,
+    /// Receives that are outstanding, unless they are from a shared receive queue.
+    pub recv: WrRing,
     pub send_cq: Arc<Cq>,
     pub recv_cq: Arc<Cq>,
     pub srq: Option<Arc<Srq>>,
     pub attr: QpAttr,
-    /// For a device that completes requests in any order.
-    pub order: Option<Mutex<Order>>,
-    /// Bytes that fit into a request.
+    /// Restores the order of completions, for a device that completes requests in any order.
+    pub order: Option<Mutex<CompletionOrder>>,
+    /// Bytes of payload that the driver copies into a request.
     pub inline: u32,
     qp: Weak<Qp>,
-    /// A request has failed, or the device says that the queue pair has.
+    /// Status of the first request that failed.
     failed: OnceLock<WcStatus>,
-    /// Binds by slot.
+    /// Binds that are outstanding, by slot.
     binds: Mutex<HashMap<u32, Bind>>,
-    /// Windows that were bound here and die with the queue pair.
+    /// Windows that were bound on this queue pair and are closed with it.
     windows: Mutex<Vec<Weak<Mw>>>,
     pd: Arc<Pd>,
 }
@@ -76,15 +81,18 @@ impl Numbered for Hw {
     }
 }
 
+/// Why the device has not made a queue pair.
 fn resources() -> DeviceError {
-    match io::Error::last_os_error().raw_os_error() {
+    let error = io::Error::last_os_error();
+    limits::report("the creation of a queue pair", &error);
+    match error.raw_os_error() {
         Some(libc::EINVAL) => DeviceError::Limit,
         _ => DeviceError::Resources,
     }
 }
 
 impl Hw {
-    /// Makes one, ready for receives.
+    /// Makes a queue pair to which receives can be posted.
     ///
     /// # Errors
     /// [`DeviceError::Limit`], [`DeviceError::Resources`].
@@ -101,12 +109,12 @@ impl Hw {
         };
         let send_cq = match &parts.send_cq {
             Some(cq) => cq.clone(),
-            None => Cq::unheard(device, attr.max_send_wr)?,
+            None => Cq::discarding(device, attr.max_send_wr)?,
         };
         let recv_cq = match (&parts.recv_cq, &parts.srq) {
             (Some(cq), _) => cq.clone(),
-            (None, None) => Cq::unheard(device, max_recv_wr)?,
-            // Whoever shares buffers wants to know where they are.
+            (None, None) => Cq::discarding(device, max_recv_wr)?,
+            // The consumer is to learn what became of shared buffers.
             (None, Some(_)) => return Err(DeviceError::Unsupported),
         };
         let mut hw = Hw {
@@ -116,10 +124,10 @@ impl Hw {
             open: Mutex::default(),
             qp_num: 0,
             number: adapter.queues.reserve().ok_or(DeviceError::Resources)?,
-            token: adapter.enter(Target::Qp(qp.clone())).keep(),
+            token: adapter.register(Target::Qp(qp.clone())).keep(),
             context: attr.context,
-            send: Ring::new(attr.max_send_wr),
-            recv: Ring::new(max_recv_wr),
+            send: WrRing::new(attr.max_send_wr),
+            recv: WrRing::new(max_recv_wr),
             send_cq,
             recv_cq,
             srq: parts.srq.clone(),
@@ -197,7 +205,7 @@ impl Hw {
     fn attach(&self) {
         self.send_cq.attach(false);
         if self.order.is_some() {
-            self.send_cq.sort();
+            self.send_cq.filter_notifications();
         }
         self.recv_cq.attach(self.attr.recv_solicited_only);
     }
@@ -234,7 +242,7 @@ impl Hw {
         }
     }
 
-    /// Whether the device has given the queue pair up, without being told to.
+    /// Whether the device itself has put the queue pair into the error state.
     pub fn is_stopped(&self) -> bool {
         let mut attr = zeroed_attr(sys::QPS_INIT);
         let mut init = MaybeUninit::zeroed();
@@ -249,7 +257,7 @@ impl Hw {
         error == 0 && attr.qp_state == sys::QPS_ERR
     }
 
-    /// Everything outstanding is to be flushed.
+    /// Has the device flush everything outstanding.
     pub fn stop(&self) {
         let _ = self.modify(&mut zeroed_attr(sys::QPS_ERR), sys::QP_STATE);
     }
@@ -263,13 +271,13 @@ impl Hw {
         }
     }
 
-    /// How the first request failed that has, if any.
+    /// Status of the first request that failed, if one has.
     pub fn failure(&self) -> Option<WcStatus> {
         self.failed.get().copied()
     }
 
-    /// Remembers a bind until it completes.
-    pub fn remember(&self, slot: u32, bind: Bind) {
+    /// Keeps a bind until it completes.
+    pub fn add_bind(&self, slot: u32, bind: Bind) {
         let mut windows = self.windows.lock();
         windows.retain(|mw| mw.strong_count() > 0);
         windows.push(Arc::downgrade(&bind.window));
@@ -277,73 +285,73 @@ impl Hw {
         self.binds.lock().insert(slot, bind);
     }
 
-    /// Forgets a bind that the device has not taken.
-    pub fn forget(&self, slot: u32) -> Option<Bind> {
+    /// Takes a bind that has completed, or that the device has not taken.
+    pub fn take_bind(&self, slot: u32) -> Option<Bind> {
         self.binds.lock().remove(&slot)
     }
 
-    /// A request has completed. Gives the operation, if it has more to say than its kind.
+    /// A request has completed. Gives the operation of the completion for a bind.
     #[inline]
-    pub fn finish(&self, slot: u32, posted: &Posted, success: bool) -> Option<WcOp> {
+    pub fn finish(&self, slot: u32, posted: &PostedWr, success: bool) -> Option<WcOp> {
         if posted.kind() != Kind::Bind {
             return None;
         }
-        let bind = self.forget(slot)?;
+        let bind = self.take_bind(slot)?;
         let context = bind.context;
         bind.finish(success);
         Some(WcOp::Bind { context })
     }
 
-    /// Destroys the queue pair. Nobody posts to it any more; completions that are queued are
-    /// not the consumer's any more after this.
+    /// Destroys the queue pair, to which nothing is posted any more. Completions that the device
+    /// has queued are lost.
     pub fn close(&self) {
         if let Some(raw) = self.take() {
             self.destroy(raw);
         }
     }
 
-    /// The same, with the identifier of the connection or of the attempt to make one: where the
-    /// kernel lets go of neither yet, nobody waits for it.
+    /// The same, with the identifier of the connection or of the attempt to make one: while the
+    /// kernel uses both, a thread of its own waits for that.
     pub fn close_with(self: &Arc<Self>, id: Option<&Arc<CmId>>) {
         let Some(id) = id.filter(|id| id.is_waiting()) else {
             return self.close();
         };
         if let Some(raw) = self.take() {
             let (hw, id, raw) = (self.clone(), id.clone(), AtomicPtr::new(raw));
-            self.device.adapter.later.run(move || {
+            self.device.adapter.destroy_calls.run(move || {
                 drop(id.sending());
                 hw.destroy(raw.into_inner());
             });
         }
     }
 
-    /// Takes the queue pair away from everybody, if it is still there.
+    /// Takes the queue pair out, if it was not closed.
     fn take(&self) -> Option<*mut sys::Qp> {
         let _open = self.open.lock();
         let raw = self.raw.swap(null_mut(), Ordering::AcqRel);
         if raw.is_null() {
             return None;
         }
-        self.device.adapter.leave(self.token);
-        // The device may have bound what it has not told of.
+        self.device.adapter.unregister(self.token);
+        // The device may have executed binds whose completions were not polled.
         for bind in self.binds.lock().values_mut() {
-            bind.give_up();
+            bind.cancel();
         }
         for window in self.windows.lock().drain(..) {
             if let Some(window) = window.upgrade() {
-                window.queue_pair_gone(self.number);
+                window.queue_pair_closed(self.number);
             }
         }
         Some(raw)
     }
 
     fn destroy(&self, raw: *mut sys::Qp) {
-        // SAFETY: ours, and nobody uses it any more.
+        // SAFETY: ours, and not used any more.
         unsafe { (self.device.adapter.lib.ibv_destroy_qp)(raw) };
     }
 
-    /// Ends the account: what is still outstanding is flushed, completions that a driver left
-    /// behind find nobody.
+    /// Gives the number of the queue pair back, so that completions which a driver left behind are
+    /// ignored, and completes what is still outstanding as flushed if `flush` is set.
     pub fn retire(&self, flush: bool) {
         self.device.adapter.queues.release(self.number);
         if let Some(srq) = &self.srq {
@@ -359,7 +367,7 @@ impl Hw {
         }
     }
 
-    fn flush(&self, ring: &Ring, cq: &Cq) {
+    fn flush(&self, ring: &WrRing, cq: &Cq) {
         while let Some((slot, posted)) = ring.oldest() {
             ring.retire(slot);
             let order = self.order.as_ref().filter(|_| posted.kind() != Kind::Recv);
@@ -372,7 +380,7 @@ impl Hw {
         }
     }
 
-    fn flushed(&self, posted: &Posted, op: Option<WcOp>) -> Completion {
+    fn flushed(&self, posted: &PostedWr, op: Option<WcOp>) -> Completion {
         Completion {
             context: self.context,
             wr_id: posted.wr_id,
@@ -387,11 +395,11 @@ impl Hw {
 impl Drop for Hw {
     fn drop(&mut self) {
         self.close();
-        self.device.adapter.leave(self.token);
+        self.device.adapter.unregister(self.token);
     }
 }
 
-/// Attributes that say nothing but a state.
+/// Attributes with nothing but a state.
 pub(super) fn zeroed_attr(state: i32) -> sys::QpAttr {
     // SAFETY: all zero is valid.
     let mut attr: sys::QpAttr = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -13,10 +13,12 @@ use super::address::{self, Storage};
 use super::sys;
 use crate::device::DeviceError;
 
-/// A communication identifier. Dropping it destroys it; the token leaves with it.
+/// A communication identifier. Dropping it destroys it and takes its number back.
 pub(super) struct CmId {
     adapter: Arc<Adapter>,
+    /// The identifier of librdmacm.
     pub raw: *mut sys::CmId,
+    /// Number by which events name the identifier.
     pub token: u64,
     /// See [`CmId::is_waiting`].
     waiting: AtomicBool,
@@ -30,16 +32,16 @@ unsafe impl Send for CmId {}
 unsafe impl Sync for CmId {}
 
 impl CmId {
-    /// A new one, whose events are for `target`.
+    /// A new identifier, whose events are for `target`.
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
     pub fn new(adapter: &Arc<Adapter>, target: Target) -> Result<CmId, DeviceError> {
-        let token = adapter.enter(target);
+        let token = adapter.register(target);
         let mut raw = null_mut();
         // SAFETY: the channel is open as long as the adapter.
         let error = unsafe {
-            (adapter.lib.rdma_create_id)(adapter.cm, &mut raw, token.as_ptr(), sys::PS_TCP)
+            (adapter.lib.rdma_create_id)(adapter.cm_channel, &mut raw, token.as_ptr(), sys::PS_TCP)
         };
         if error != 0 {
             return Err(DeviceError::Resources);
@@ -53,12 +55,12 @@ impl CmId {
         })
     }
 
-    /// One that came with a request.
+    /// The identifier that the kernel has made for a request.
     ///
     /// # Safety
-    /// `raw` is a live id that belongs to nobody yet, and no event of it is being read.
+    /// `raw` is a live id without an owner, and no event of it is being read.
     pub unsafe fn adopt(adapter: &Arc<Adapter>, raw: *mut sys::CmId, target: Target) -> CmId {
-        let token = adapter.enter(target);
+        let token = adapter.register(target);
         // SAFETY: the caller's promise.
         unsafe { (*raw).context = token.as_ptr() };
         CmId {
@@ -70,20 +72,19 @@ impl CmId {
         }
     }
 
-    /// Whether the kernel waits for the peer's answer to a request: as long as it does, it
-    /// destroys neither the identifier nor the queue pair of an iWARP device, and whoever asks it
-    /// to waits, too.
+    /// Whether the kernel waits for the peer's reply to a request. Until it arrives, calls that
+    /// destroy the identifier or the queue pair of an iWARP device block.
     pub fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// A request goes out, or was answered.
+    /// A request is being sent, or was answered.
     pub fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Release);
     }
 
-    /// Held while a request is being sent: it names the queue pair by its number, which must not
-    /// become another's in the meantime.
+    /// Held while a request is being sent: the request names the queue pair by its number, which must
+    /// not be that of another queue pair meanwhile.
     pub fn sending(&self) -> MutexGuard<'_, ()> {
         self.sending.lock()
     }
@@ -97,25 +98,25 @@ impl CmId {
         check(unsafe { (self.adapter.lib.rdma_connect)(self.raw, param) })
     }
 
-    /// Our address and the peer's, where they are known.
+    /// The local address and that of the peer, where they are known.
     pub fn addrs(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
         // SAFETY: the id is valid.
         let (src, dst) = unsafe { (&(*self.raw).src_addr, &(*self.raw).dst_addr) };
         (address::read(src), address::read(dst))
     }
 
-    /// Binds it to an address of ours.
+    /// Binds the identifier to a local address.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let mut storage: Storage = address::storage(address);
         // SAFETY: the id and the address are valid.
         check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
     }
 
-    /// Rejects a request; `by_consumer` says in whose name.
+    /// Rejects a request: as the consumer of this end if `by_consumer` is set.
     pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
         let lib = self.adapter.lib;
         let len = private_data.len().min(255) as u8;
-        // SAFETY: the id and the data are valid; a peer that is gone is no concern.
+        // SAFETY: the id and the data are valid; an error means that the peer has given up.
         unsafe {
             let reject = if by_consumer {
                 lib.rdma_reject
@@ -129,25 +130,25 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        self.adapter.leave(self.token);
-        let gone = Gone(self.raw, self.adapter.clone());
+        self.adapter.unregister(self.token);
+        let unused = UnusedId(self.raw, self.adapter.clone());
         if self.is_waiting() {
-            self.adapter.later.run(move || gone.destroy());
+            self.adapter.destroy_calls.run(move || unused.destroy());
         } else {
-            gone.destroy();
+            unused.destroy();
         }
     }
 }
 
-/// An identifier that nobody uses any more, with what it was made from.
-struct Gone(*mut sys::CmId, Arc<Adapter>);
+/// An identifier that is to be destroyed, with the adapter it was made from.
+struct UnusedId(*mut sys::CmId, Arc<Adapter>);
 
 // SAFETY: librdmacm is thread-safe, and there is one owner.
-unsafe impl Send for Gone {}
+unsafe impl Send for UnusedId {}
 
-impl Gone {
+impl UnusedId {
     fn destroy(self) {
-        // SAFETY: ours; whoever reads an event of it acknowledges it at once.
+        // SAFETY: ours; the service thread acknowledges events of it as soon as it has read them.
         unsafe { (self.1.lib.rdma_destroy_id)(self.0) };
     }
 }

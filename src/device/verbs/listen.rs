@@ -1,7 +1,6 @@
 //! Listeners and connection requests.
 //!
-//! A qualifier up to 65535 is a port of rdma_cm. A wider one is spread over a few ports and
-//! named in the private data, in the same way as over TCP (see the soft device).
+//! A qualifier that is no port is treated as over TCP: see [`qualifier`].
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,13 +9,15 @@ use std::sync::{Arc, Weak};
 
 use super::Verbs;
 use super::adapter::{Target, check};
-use super::connect::News;
+use super::cm_event::CmEventData;
 use super::id::CmId;
-use crate::device::qualifier::{self, QualHeader, candidates, claim, is_wide};
+use crate::device::connection_log::{self, Identity, LogEntry, Path, Step};
+use crate::device::netif::at_port;
+use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};
 use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
-/// A listener, as requests find it.
-pub(super) struct Listening {
+/// What the service thread needs of a listener when a request arrives.
+pub(super) struct ListenerState {
     qual: u64,
     device: Weak<Verbs>,
     handler: Arc<dyn ListenHandler<Verbs>>,
@@ -24,36 +25,42 @@ pub(super) struct Listening {
 
 /// A listener. Dropping it stops listening.
 pub struct Listener {
-    /// Before the rest: no request comes after it is gone.
+    /// The identifier that listens; dropped first, so that no request arrives afterwards.
     _id: CmId,
-    _listening: Arc<Listening>,
-    /// A name in the system that keeps others from a wide qualifier.
+    _state: Arc<ListenerState>,
+    /// A name in the system that keeps other processes from a qualifier that is no port.
     _claim: Option<OwnedFd>,
 }
 
-/// Whether a request still has its peer.
-pub(super) struct Pending(AtomicBool);
+/// Whether the sender of a request that was not answered has given up.
+pub(super) struct RequestState {
+    withdrawn: AtomicBool,
+}
 
-impl Pending {
-    /// The peer has given up.
-    pub fn gone(&self) {
-        self.0.store(true, Ordering::Release);
+impl RequestState {
+    /// The sender of the request has given up.
+    pub fn set_withdrawn(&self) {
+        self.withdrawn.store(true, Ordering::Release);
     }
 }
 
 /// A connection request.
 pub struct ConnRequest {
-    /// Taken by the answer.
+    /// The identifier of the connection; taken by the answer.
     id: Option<CmId>,
-    pending: Arc<Pending>,
-    /// The qualifier it came to.
+    state: Arc<RequestState>,
+    /// The qualifier of the listener.
     pub(super) qual: u64,
     private_data: Box<[u8]>,
+    /// Local address.
     pub(super) local: SocketAddr,
+    /// Address of the peer.
     pub(super) remote: SocketAddr,
+    /// RDMA reads that the peer answers at a time.
     pub(super) rd_in: u8,
+    /// RDMA reads that the peer wants to have outstanding.
     pub(super) rd_out: u8,
-    _device: Arc<Verbs>,
+    device: Arc<Verbs>,
 }
 
 impl ConnRequest {
@@ -62,9 +69,13 @@ impl ConnRequest {
         self.id.take()
     }
 
-    /// Whether the peer has given up.
-    pub(super) fn is_gone(&self) -> bool {
-        self.pending.0.load(Ordering::Acquire)
+    /// Whether the sender has given up.
+    pub(super) fn is_withdrawn(&self) -> bool {
+        self.state.withdrawn.load(Ordering::Acquire)
+    }
+
+    fn log(&self, step: Step) {
+        log_step(&self.device, self.qual, self.local, self.remote, step);
     }
 }
 
@@ -93,62 +104,80 @@ impl ConnectionRequest for ConnRequest {
 impl Drop for ConnRequest {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
+            self.log(Step::RequestDropped);
             id.reject(&[], false);
         }
     }
 }
 
-/// A request has come. Called by the service thread.
-pub(super) fn on_request(listening: &Weak<Listening>, news: News) {
-    let Some(id) = news.request else { return };
-    let found = listening.upgrade();
-    let Some((listening, device)) = found.and_then(|l| {
+/// Logs a step of a request that has no endpoint.
+fn log_step(device: &Verbs, qual: u64, local: SocketAddr, remote: SocketAddr, step: Step) {
+    let identity = || Identity {
+        endpoint: None,
+        addrs: Some((local, remote)),
+        qual,
+        path: Path::Device(&device.attr.adapter_name),
+    };
+    connection_log::write(LogEntry::step(identity, step));
+}
+
+/// A request arrived at a listener. Called by the service thread.
+pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
+    let Some(id) = event.request else { return };
+    let found = listener.upgrade();
+    let Some((listener, device)) = found.and_then(|l| {
         let device = l.device.upgrade()?;
         Some((l, device))
     }) else {
         id.reject(&[], false);
         return;
     };
-    let private_data = if is_wide(listening.qual) {
-        match qualifier::unwrap(&news.private_data) {
-            Some((QualHeader::Request, qual, data)) if qual == listening.qual => data.into(),
+    let (Some(local), Some(remote)) = id.addrs() else {
+        return;
+    };
+    let log = |step| log_step(&device, listener.qual, local, remote, step);
+    log(Step::RequestArrived);
+    let private_data = if needs_header(listener.qual) {
+        match qualifier::split_header(&event.private_data) {
+            Some((QualHeader::Request, qual, data)) if qual == listener.qual => data.into(),
             other => {
-                // It wants another qualifier that led to the same port.
+                // The request is for another qualifier that leads to the same port.
                 let answer = other.map_or(Vec::new(), |(_, qual, _)| {
-                    qualifier::wrap(QualHeader::NotMine, qual, &[])
+                    qualifier::add_header(QualHeader::NotMine, qual, &[])
                 });
+                log(Step::RequestDropped);
                 id.reject(&answer, !answer.is_empty());
                 return;
             }
         }
     } else {
-        news.private_data
+        event.private_data
     };
-    let (Some(local), Some(remote)) = id.addrs() else {
-        return;
-    };
-    let pending = Arc::new(Pending(AtomicBool::new(false)));
-    let target = Target::Request(Arc::downgrade(&pending));
-    device.adapter.redirect(id.token, target);
-    listening.handler.request(ConnRequest {
+    let state = Arc::new(RequestState {
+        withdrawn: AtomicBool::new(false),
+    });
+    let target = Target::Request(Arc::downgrade(&state));
+    device.adapter.retarget(id.token, target);
+    listener.handler.request(ConnRequest {
         id: Some(id),
-        pending,
-        qual: listening.qual,
+        state,
+        qual: listener.qual,
         private_data,
         local,
         remote,
-        rd_in: news.rd_in,
-        rd_out: news.rd_out,
-        _device: device.clone(),
+        rd_in: event.rd_in,
+        rd_out: event.rd_out,
+        device: device.clone(),
     });
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u8]) {
-    let mut data = qualifier::wrap(QualHeader::Reply, request.qual, private_data);
+    let mut data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     data.truncate(device.max_private);
     if let Some(id) = request.take() {
+        request.log(Step::RequestRejected);
         id.reject(&data, true);
     }
 }
@@ -158,13 +187,11 @@ fn open(
     device: &Arc<Verbs>,
     port: u16,
     backlog: u32,
-    listening: &Arc<Listening>,
+    state: &Arc<ListenerState>,
 ) -> Result<CmId, DeviceError> {
-    let id = CmId::new(&device.adapter, Target::Listener(Arc::downgrade(listening)))?;
-    let mut address = device.address;
-    address.set_port(port);
+    let id = CmId::new(&device.adapter, Target::Listener(Arc::downgrade(state)))?;
     let backlog = backlog.clamp(1024, 65536) as i32;
-    id.bind(address)
+    id.bind(at_port(device.address, port))
         // SAFETY: the id is valid.
         .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, backlog) }))
         .map_err(|error| match error.raw_os_error() {
@@ -179,11 +206,11 @@ fn new(
     device: &Arc<Verbs>,
     qual: u64,
     handler: Arc<dyn ListenHandler<Verbs>>,
-) -> Result<Arc<Listening>, DeviceError> {
+) -> Result<Arc<ListenerState>, DeviceError> {
     if !device.start_service() {
         return Err(DeviceError::Resources);
     }
-    Ok(Arc::new(Listening {
+    Ok(Arc::new(ListenerState {
         qual,
         device: Arc::downgrade(device),
         handler,
@@ -198,18 +225,16 @@ pub(super) fn listen(
     backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<Listener, DeviceError> {
-    if qual == 0 {
-        return Err(DeviceError::BadAddress);
-    }
-    let listening = new(device, qual, handler)?;
+    qualifier::check(qual)?;
+    let state = new(device, qual, handler)?;
     let claim = claim(qual, Some(device.address.ip()))?;
     let mut last = DeviceError::QualInUse;
     for port in candidates(qual) {
-        match open(device, port, backlog, &listening) {
+        match open(device, port, backlog, &state) {
             Ok(id) => {
                 return Ok(Listener {
                     _id: id,
-                    _listening: listening,
+                    _state: state,
                     _claim: claim,
                 });
             }
@@ -220,8 +245,8 @@ pub(super) fn listen(
         }
     }
     Err(match last {
-        // Others have its ports, but not the qualifier.
-        DeviceError::QualInUse if is_wide(qual) => DeviceError::Resources,
+        // Other programs listen on its ports, but not for the qualifier.
+        DeviceError::QualInUse if needs_header(qual) => DeviceError::Resources,
         error => error,
     })
 }
@@ -232,8 +257,8 @@ pub(super) fn listen_any(
     backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<(Listener, u64), DeviceError> {
-    let listening = new(device, 1, handler)?;
-    let id = open(device, 0, backlog, &listening).map_err(|error| match error {
+    let state = new(device, 1, handler)?;
+    let id = open(device, 0, backlog, &state).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
     })?;
@@ -241,7 +266,7 @@ pub(super) fn listen_any(
     let port = u16::from_be(unsafe { (device.adapter.lib.rdma_get_src_port)(id.raw) });
     let listener = Listener {
         _id: id,
-        _listening: listening,
+        _state: state,
         _claim: None,
     };
     Ok((listener, port.into()))

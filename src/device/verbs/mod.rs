@@ -5,32 +5,32 @@
 //! program on librdmacm.
 //!
 //! ```text
-//! Verbs ── adapter    the open device, its channels, and whom events are for
-//!    │     service    the thread that serves events
-//!    │     later      the thread that waits for the kernel
-//!    ├ Qp ─── hw      the queue pair of the device, one per connection
-//!    │         ring   what the device does not remember of a request
+//! Verbs ── adapter          the open device, its channels, and the targets of its events
+//!    │     service          the thread that handles events
+//!    │     blocking_calls   threads for calls of the kernel that block
+//!    ├ Qp ─── hw            the queue pair of the device, one for each connection
+//!    │         ring         requests that are outstanding
 //!    ├ Cq   Srq   Pd   Mr   Mw
-//!    └ connect  listen  end       the life of a connection
+//!    └ connect  active  listen  teardown    from a request to the end of a connection
 //! ```
 
+mod active;
 mod adapter;
 mod address;
-mod cm;
+mod blocking_calls;
+mod cm_event;
+mod completion_order;
 mod connect;
 mod cq;
-mod dial;
-mod end;
-mod events;
+mod discard;
 mod handshake;
 mod hw;
 mod id;
-mod later;
 mod library;
+mod limits;
 mod listen;
 mod mr;
 mod mw;
-mod order;
 pub mod params;
 mod post;
 mod qp;
@@ -38,9 +38,9 @@ mod ring;
 mod service;
 mod srq;
 pub mod sys;
-mod table;
-mod unheard;
+mod teardown;
 mod wc;
+mod wr_table;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,14 +54,14 @@ pub use mw::Mw;
 pub use qp::Qp;
 pub use srq::Srq;
 
-use self::adapter::{Adapter, Place};
+use self::adapter::{Adapter, DevicePort};
 use self::mr::Regions;
 use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, Look, PostError,
-    QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
+    PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
 use crate::handle::Guard;
 
@@ -73,8 +73,8 @@ const PRIVATE_IB: usize = 56;
 const PRIVATE_IWARP: usize = 251;
 /// Bytes of the longest message (InfiniBand architecture, 9.7.7).
 const MAX_MESSAGE: u32 = 1 << 31;
-/// How long a waiting consumer looks for completions before it blocks: what a sleep and the
-/// wake-up from it cost.
+/// How long a waiting consumer polls before it blocks: about the cost of a sleep and the wake-up from
+/// it.
 const SPIN: Duration = Duration::from_micros(30);
 /// Vendor of the kernel's software RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
@@ -86,23 +86,29 @@ pub struct Verbs {
     adapter: Arc<Adapter>,
     params: Params,
     attr: DeviceAttr,
+    /// Address of the IA; the port is 0.
     address: SocketAddr,
     /// Port of the RDMA device.
     port: u8,
+    /// The device is one for iWARP.
     iwarp: bool,
     /// The port is a real InfiniBand port, not RoCE.
     infiniband: bool,
     /// Memory that RDMA reads fill must be open for remote writes.
     reads_are_writes: bool,
-    /// The device is made of software: it says of a wrong segment only that something was wrong.
-    vague: bool,
-    /// The kernel's software iWARP: completions of requests come in any order, and a question for
-    /// solicited ones alone is never answered.
+    /// Posts check their segments, since the device is made of software and reports a wrong segment
+    /// without the reason.
+    checks_segments: bool,
+    /// The device is the kernel's software iWARP: it completes requests in any order, and does not
+    /// notify if solicited completions alone are asked for.
     siw: bool,
+    /// The memory windows that the device has.
     windows: Windows,
+    /// Segments a buffer of a shared receive queue may have.
     max_srq_sge: u32,
-    /// Bytes of private data with whatever we put in front.
+    /// Bytes of private data, with the header of the qualifier.
     max_private: usize,
+    /// The memory regions of the IA.
     regions: Regions,
 }
 
@@ -113,20 +119,20 @@ impl Drop for Verbs {
 }
 
 impl Verbs {
-    /// Makes sure that events are served.
+    /// Starts the service thread, if it does not run; `false` if that is not possible.
     fn start_service(&self) -> bool {
         service::start(&self.adapter)
     }
 
-    /// Checks the segments of a post, where the device does not do so well enough.
+    /// Checks the segments of a post, where the device does not report what is wrong with one.
     #[inline(always)]
-    fn check(
+    fn check_segments(
         &self,
         pd: impl FnOnce() -> Arc<Pd>,
         sges: &[Sge],
         need: Access,
     ) -> Result<(), PostError> {
-        if !self.vague {
+        if !self.checks_segments {
             return Ok(());
         }
         self.regions.check(&pd(), sges, need)
@@ -134,7 +140,7 @@ impl Verbs {
 }
 
 fn attributes(
-    place: &Place,
+    device_port: &DevicePort,
     device: &sys::DeviceAttr,
     port: &sys::PortAttr,
     address: SocketAddr,
@@ -143,7 +149,7 @@ fn attributes(
     let count = |n: i32| u32::try_from(n).unwrap_or(0);
     // A read depth is a byte in rdma_cm, and its highest value has another meaning.
     let depth = |n: i32| count(n).min(254);
-    let iwarp = place.transport == sys::TRANSPORT_IWARP;
+    let iwarp = device_port.transport == sys::TRANSPORT_IWARP;
     let named = |name: &str, value: String| (name.to_owned(), value);
     let max_sge = count(device.max_sge).min(post::MAX_SEGMENTS as u32);
     let message = match port.max_msg_sz {
@@ -151,10 +157,10 @@ fn attributes(
         n => n.min(MAX_MESSAGE),
     };
     DeviceAttr {
-        adapter_name: place.device.clone(),
+        adapter_name: device_port.device.clone(),
         vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
         max_qp: count(device.max_qp),
-        max_qp_wr: count(device.max_qp_wr).min(table::MAX_SLOTS / 2),
+        max_qp_wr: count(device.max_qp_wr).min(wr_table::MAX_SLOTS / 2),
         max_rd_in: depth(device.max_qp_rd_atom),
         max_rd_out: depth(device.max_qp_init_rd_atom),
         max_cq: count(device.max_cq),
@@ -175,10 +181,10 @@ fn attributes(
             _ => count(device.max_mw).max(1),
         },
         max_srq: count(device.max_srq),
-        max_srq_wr: count(device.max_srq_wr).min(table::MAX_SLOTS / 2),
+        max_srq_wr: count(device.max_srq_wr).min(wr_table::MAX_SLOTS / 2),
         max_private_data: if iwarp {
-            // A wide qualifier takes its part.
-            (PRIVATE_IWARP - crate::device::qualifier::LEN) as u32
+            // A qualifier that is no port has a header.
+            (PRIVATE_IWARP - crate::device::qualifier::HEADER_LEN) as u32
         } else {
             PRIVATE_IB as u32
         },
@@ -190,8 +196,8 @@ fn attributes(
                 if iwarp { "iwarp" } else { "infiniband" }.into(),
             ),
             named("address", address.ip().to_string()),
-            named("device", place.device.clone()),
-            named("port", place.port.to_string()),
+            named("device", device_port.device.clone()),
+            named("port", device_port.port.to_string()),
         ],
     }
 }
@@ -223,24 +229,27 @@ impl Device for Verbs {
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
         let probe = adapter::probe()?;
-        let (address, place) = params.place(&probe)?;
-        let adapter = Adapter::open(probe, &place.device)?;
-        let (device, port) = adapter.query(place.port)?;
+        let (address, device_port) = params.find_port(&probe)?;
+        let adapter = Adapter::open(probe, &device_port)?;
+        let (device, port) = adapter.query(device_port.port)?;
         let windows = Windows::of(device.device_cap_flags);
-        let iwarp = place.transport == sys::TRANSPORT_IWARP;
+        let iwarp = device_port.transport == sys::TRANSPORT_IWARP;
         let siw = iwarp && device.vendor_id == SIW_VENDOR;
-        if !iwarp && place.transport != sys::TRANSPORT_IB {
-            return Err(format!("{} has no reliable connections", place.device));
+        if !iwarp && device_port.transport != sys::TRANSPORT_IB {
+            return Err(format!(
+                "{} has no reliable connections",
+                device_port.device
+            ));
         }
         Ok(Arc::new(Verbs {
-            attr: attributes(&place, &device, &port, address, windows),
+            attr: attributes(&device_port, &device, &port, address, windows),
             adapter: Arc::new(adapter),
             params,
             address,
-            port: place.port,
+            port: device_port.port,
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
-            vague: siw || device.vendor_id == RXE_VENDOR,
+            checks_segments: siw || device.vendor_id == RXE_VENDOR,
             siw,
             reads_are_writes: iwarp && !siw,
             windows,
@@ -259,8 +268,8 @@ impl Device for Verbs {
     }
 
     #[inline]
-    fn look(&self, _guard: &Guard) -> Look {
-        Look::Nothing
+    fn poll_events(&self, _guard: &Guard) -> PollOutcome {
+        PollOutcome::Nothing
     }
 
     fn progress(&self) {}

@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Verbs, sys};
+use super::{Verbs, limits, sys};
 use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
 
 /// A protection domain.
 pub struct Pd {
     device: Arc<Verbs>,
     pub(super) raw: *mut sys::Pd,
-    /// What windows that are closed are bound to.
-    nowhere: OnceLock<Option<Nowhere>>,
+    /// The region that windows are bound to which are to be closed.
+    dummy_region: OnceLock<Option<DummyRegion>>,
 }
 
 // SAFETY: libibverbs is thread-safe, and the domain is valid until the drop.
@@ -26,13 +26,13 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
-/// A region that no peer has a use for.
-struct Nowhere {
+/// A region of which no peer gets a key.
+struct DummyRegion {
     raw: *mut sys::Mr,
-    memory: Box<[u8; Nowhere::LEN]>,
+    memory: Box<[u8; DummyRegion::LEN]>,
 }
 
-impl Nowhere {
+impl DummyRegion {
     const LEN: usize = 4096;
 }
 
@@ -47,34 +47,34 @@ impl Pd {
         Ok(Arc::new(Pd {
             device: device.clone(),
             raw,
-            nowhere: OnceLock::new(),
+            dummy_region: OnceLock::new(),
         }))
     }
 
-    /// A region of this domain that is no consumer's, with its range.
-    pub(super) fn nowhere(&self) -> Option<(*mut sys::Mr, u64, u64)> {
+    /// The dummy region of this domain, made when it is first needed, with its range.
+    pub(super) fn dummy_region(&self) -> Option<(*mut sys::Mr, u64, u64)> {
         let make = || {
-            let mut memory = Box::new([0; Nowhere::LEN]);
+            let mut memory = Box::new([0; DummyRegion::LEN]);
             let access = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_MW_BIND;
             let start = memory.as_mut_ptr().cast();
-            // SAFETY: the memory is ours and stays until the region is gone.
+            // SAFETY: the memory is ours and is freed after the region.
             let raw = unsafe {
-                (self.device.adapter.lib.ibv_reg_mr)(self.raw, start, Nowhere::LEN, access)
+                (self.device.adapter.lib.ibv_reg_mr)(self.raw, start, DummyRegion::LEN, access)
             };
-            (!raw.is_null()).then_some(Nowhere { raw, memory })
+            (!raw.is_null()).then_some(DummyRegion { raw, memory })
         };
-        let nowhere = self.nowhere.get_or_init(make).as_ref()?;
-        let start = nowhere.memory.as_ptr().expose_provenance() as u64;
-        Some((nowhere.raw, start, Nowhere::LEN as u64))
+        let dummy = self.dummy_region.get_or_init(make).as_ref()?;
+        let start = dummy.memory.as_ptr().expose_provenance() as u64;
+        Some((dummy.raw, start, DummyRegion::LEN as u64))
     }
 }
 
 impl Drop for Pd {
     fn drop(&mut self) {
         let lib = self.device.adapter.lib;
-        if let Some(Some(nowhere)) = self.nowhere.get() {
+        if let Some(Some(dummy)) = self.dummy_region.get() {
             // SAFETY: ours; windows hold a reference to the domain.
-            unsafe { (lib.ibv_dereg_mr)(nowhere.raw) };
+            unsafe { (lib.ibv_dereg_mr)(dummy.raw) };
         }
         // SAFETY: ours; what was made from it holds a reference.
         unsafe { (lib.ibv_dealloc_pd)(self.raw) };
@@ -95,14 +95,16 @@ unsafe impl Send for Mr {}
 // SAFETY: as above.
 unsafe impl Sync for Mr {}
 
-/// What a local key stands for.
+/// The memory region of a local key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Region {
+    /// Address of the first byte.
     start: u64,
+    /// Bytes.
     len: u64,
     /// What the consumer asked for.
     access: Access,
-    /// The protection domain, as a number.
+    /// Address of the protection domain.
     pd: usize,
 }
 
@@ -119,21 +121,22 @@ impl Region {
 #[derive(Default)]
 pub(super) struct Regions {
     map: Mutex<HashMap<u32, Region>>,
-    /// Counts what was taken away.
+    /// Counts regions that were deregistered.
     changes: AtomicU64,
 }
 
-/// What a queue last looked up, and when: a range that our own processor may read. Empty at
-/// first.
+/// The region in which a queue last found a segment that the processor may copy. Valid as long as
+/// no region was deregistered since.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct RegionCache {
     lkey: u32,
-    when: u64,
+    /// [`Regions::changes`] at that time.
+    changes: u64,
     start: u64,
     len: u64,
 }
 
-impl Seen {
+impl RegionCache {
     #[inline]
     fn covers(&self, sge: &Sge) -> bool {
         let offset = sge.addr.wrapping_sub(self.start);
@@ -148,7 +151,7 @@ impl Regions {
         region.is_some_and(|region| region.covers(sge))
     }
 
-    /// Checks segments as a good device does, and before they are posted.
+    /// Checks the segments of a post as a device of hardware does.
     ///
     /// # Errors
     /// What is wrong with the first that is wrong.
@@ -168,19 +171,19 @@ impl Regions {
         })
     }
 
-    /// Whether our own processor may read the segment in the device's stead.
+    /// Whether the processor may copy the segment in place of the device.
     #[inline(always)]
-    pub fn may_read(&self, seen: &mut Seen, pd: &Pd, sge: &Sge) -> bool {
+    pub fn may_read(&self, cache: &mut RegionCache, pd: &Pd, sge: &Sge) -> bool {
         let now = self.changes.load(Ordering::Acquire);
-        if seen.lkey == sge.lkey && seen.when == now && seen.covers(sge) {
+        if cache.lkey == sge.lkey && cache.changes == now && cache.covers(sge) {
             return true;
         }
-        self.look_up(seen, now, pd, sge)
+        self.find(cache, now, pd, sge)
     }
 
     #[cold]
     #[inline(never)]
-    fn look_up(&self, seen: &mut Seen, now: u64, pd: &Pd, sge: &Sge) -> bool {
+    fn find(&self, cache: &mut RegionCache, now: u64, pd: &Pd, sge: &Sge) -> bool {
         let region = self.map.lock().get(&sge.lkey).copied();
         let readable = |region: &Region| {
             region.access.contains(Access::LOCAL_READ) && region.pd == pd.raw.addr()
@@ -188,17 +191,17 @@ impl Regions {
         let Some(region) = region.filter(readable) else {
             return false;
         };
-        *seen = Seen {
+        *cache = RegionCache {
             lkey: sge.lkey,
-            when: now,
+            changes: now,
             start: region.start,
             len: region.len,
         };
-        seen.covers(sge)
+        cache.covers(sge)
     }
 }
 
-/// The rights to ask the device for.
+/// The access rights to ask the device for.
 fn flags(device: &Verbs, access: Access) -> c_int {
     let mut flags = 0;
     let mut set = |on: bool, flag| flags |= if on { flag } else { 0 };
@@ -240,7 +243,9 @@ impl Mr {
         // SAFETY: the domain is valid; the kernel checks the range.
         let raw = unsafe { (device.adapter.lib.ibv_reg_mr)(pd.raw, start, size, flags) };
         if raw.is_null() {
-            return Err(match io::Error::last_os_error().raw_os_error() {
+            let error = io::Error::last_os_error();
+            limits::report("the registration of memory", &error);
+            return Err(match error.raw_os_error() {
                 Some(libc::EFAULT | libc::EINVAL | libc::EACCES | libc::EPERM) => {
                     DeviceError::BadMemory
                 }

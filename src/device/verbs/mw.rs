@@ -1,10 +1,11 @@
 //! Memory windows.
 //!
-//! Type 2 windows are preferred: peers can invalidate them. The device refuses to bind one that
-//! is bound, and to invalidate one that a peer has just invalidated is an error; so every bind
-//! is that of a fresh window, and the one before is given up when the bind has completed. That
-//! is also the order the consumer is promised, and a bind that is flushed changes nothing. To
-//! close a window in the order of the queue is to bind a fresh one to nowhere.
+//! Type 2 windows are preferred, since peers can invalidate them. A device refuses to bind a window
+//! that is bound, and reports an error if a window is invalidated that a peer has just invalidated.
+//! So every bind binds a new window of the device, and the one before is destroyed when the bind has
+//! completed. That is also the order that the consumer is promised, and a bind that is flushed
+//! changes nothing. A window is closed in the order of the queue by the bind of a new window of the
+//! device to a region that no peer has a key of.
 //!
 //! A type 2 window belongs to the queue pair it was bound on and closes with it.
 
@@ -16,8 +17,8 @@ use parking_lot::Mutex;
 use super::mr::Pd;
 use super::post::{Ready, Request, send as send_request};
 use super::qp::Qp;
-use super::ring::{Kind, Posted};
-use super::table::Numbered;
+use super::ring::{Kind, PostedWr};
+use super::wr_table::Numbered;
 use super::{Verbs, sys};
 use crate::device::{Access, BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
 use crate::handle::pin::pin;
@@ -44,24 +45,24 @@ impl Windows {
 }
 
 /// A window of the device. Dropping it closes it.
-struct Raw {
+struct HwWindow {
     pd: Arc<Pd>,
     mw: *mut sys::Mw,
-    /// The queue pair it is bound on, as [`super::hw::Hw`]'s number.
-    on: u64,
+    /// Number of the queue pair on which the window is bound.
+    qp_number: u64,
 }
 
 // SAFETY: libibverbs is thread-safe, and the window is valid until the drop.
-unsafe impl Send for Raw {}
+unsafe impl Send for HwWindow {}
 
-impl Raw {
-    fn new(device: &Verbs, pd: &Arc<Pd>, kind: i32) -> Option<Raw> {
+impl HwWindow {
+    fn new(device: &Verbs, pd: &Arc<Pd>, kind: i32) -> Option<HwWindow> {
         // SAFETY: the context is open, the domain valid.
         let mw = unsafe { (*device.adapter.ctx).ops.alloc_mw?(pd.raw, kind) };
-        (!mw.is_null()).then(|| Raw {
+        (!mw.is_null()).then(|| HwWindow {
             pd: pd.clone(),
             mw,
-            on: 0,
+            qp_number: 0,
         })
     }
 
@@ -71,7 +72,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for HwWindow {
     fn drop(&mut self) {
         // SAFETY: ours.
         unsafe {
@@ -89,33 +90,38 @@ pub struct Mw {
 }
 
 struct State {
-    /// Type 2: what is bound. Type 1: the window.
-    current: Option<Raw>,
+    /// Type 2: the window of the device that is bound. Type 1: the one that there is.
+    current: Option<HwWindow>,
+    /// The consumer has freed the window.
     closed: bool,
 }
 
 /// A bind that has not completed.
 pub(super) struct Bind {
+    /// As in [`BindWr`].
     pub context: u64,
+    /// The window of the consumer.
     pub window: Arc<Mw>,
-    /// Type 2: what takes the place of the current window.
-    fresh: Option<Raw>,
-    /// It is bound to a region.
+    /// Type 2: the window of the device that replaces the current one.
+    new_window: Option<HwWindow>,
+    /// The window is bound to a region of the consumer.
     opens: bool,
 }
 
 impl Bind {
-    /// Whatever comes of it, nothing changes.
-    pub fn give_up(&mut self) {
-        self.fresh = None;
+    /// The completion of the bind is to change nothing.
+    pub fn cancel(&mut self) {
+        self.new_window = None;
     }
 
-    /// The bind has completed, or was given up.
+    /// The bind has completed, or was discarded.
     pub fn finish(self, success: bool) {
-        let Some(fresh) = self.fresh else { return };
+        let Some(new_window) = self.new_window else {
+            return;
+        };
         let mut state = self.window.state.lock();
         if success && !state.closed {
-            let new = self.opens.then_some(fresh);
+            let new = self.opens.then_some(new_window);
             let old = std::mem::replace(&mut state.current, new);
             drop(state);
             drop(old);
@@ -128,7 +134,7 @@ impl Mw {
         let current = match device.windows {
             Windows::None => return Err(DeviceError::Unsupported),
             Windows::Type1 => {
-                Some(Raw::new(device, pd, sys::MW_TYPE_1).ok_or(DeviceError::Resources)?)
+                Some(HwWindow::new(device, pd, sys::MW_TYPE_1).ok_or(DeviceError::Resources)?)
             }
             Windows::Type2 => None,
         };
@@ -141,10 +147,10 @@ impl Mw {
         }))
     }
 
-    /// The queue pair of this number is about to go.
-    pub(super) fn queue_pair_gone(&self, number: u64) {
+    /// The queue pair of this number is being closed.
+    pub(super) fn queue_pair_closed(&self, number: u64) {
         let mut state = self.state.lock();
-        let old = state.current.take_if(|raw| raw.on == number);
+        let old = state.current.take_if(|window| window.qp_number == number);
         drop(state);
         drop(old);
     }
@@ -160,14 +166,14 @@ impl MemoryWindow for Mw {
     }
 }
 
-/// The next key of a type 2 window: the low byte is the consumer's to choose.
+/// The next key of a type 2 window, whose low byte the user of the device chooses.
 fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }
 
 fn info(wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindInfo> {
     let Some(region) = wr.region else {
-        let (mr, addr, length) = pd.nowhere()?;
+        let (mr, addr, length) = pd.dummy_region()?;
         return Some(sys::MwBindInfo {
             mr,
             addr,
@@ -193,8 +199,8 @@ fn info(wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindInfo> {
 /// See [`Device::post_bind`](crate::device::Device::post_bind).
 pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     let device = &qp.device;
-    let posted = Posted::new(wr.wr_id, 0, Kind::Bind, wr.flags);
-    // A bind always has a completion of the device: what it leaves behind must be cleared up.
+    let posted = PostedWr::new(wr.wr_id, 0, Kind::Bind, wr.flags);
+    // The device always reports the success of a bind, since the window before is destroyed then.
     let mut flags = sys::SEND_SIGNALED;
     if wr.flags.contains(WrFlags::FENCE) {
         flags |= sys::SEND_FENCE;
@@ -202,16 +208,17 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     let mut bind = Bind {
         context: wr.context,
         window: wr.window.clone(),
-        fresh: None,
+        new_window: None,
         opens: wr.region.is_some(),
     };
     if device.windows == Windows::Type1 {
         return post_type1(qp, wr, posted, flags, bind);
     }
-    let mut fresh = Raw::new(device, &wr.window.pd, sys::MW_TYPE_2).ok_or(PostError::QueueFull)?;
-    let info = info(wr, &fresh.pd).ok_or(PostError::QueueFull)?;
-    let key = next_key(fresh.key());
-    let mw = fresh.mw;
+    let mut new_window =
+        HwWindow::new(device, &wr.window.pd, sys::MW_TYPE_2).ok_or(PostError::QueueFull)?;
+    let info = info(wr, &new_window.pd).ok_or(PostError::QueueFull)?;
+    let key = next_key(new_window.key());
+    let mw = new_window.mw;
     qp.post_request(
         posted,
         bind.context,
@@ -219,16 +226,16 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
         |Ready {
              hw, slot, wr_id, ..
          }| {
-            fresh.on = hw.number();
-            bind.fresh = Some(fresh);
-            hw.remember(slot, bind);
+            new_window.qp_number = hw.number();
+            bind.new_window = Some(new_window);
+            hw.add_bind(slot, bind);
             let mut send = Request::new();
             send.fill(wr_id, sys::WR_BIND_MW, flags, &[]);
             send.bind(mw, key, info);
             // SAFETY: the queue pair is open, and window and region are valid.
             let error = unsafe { send_request(hw, &mut send) };
             if error != 0 {
-                hw.forget(slot);
+                hw.take_bind(slot);
             }
             error
         },
@@ -239,7 +246,7 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
 fn post_type1(
     qp: &Qp,
     wr: &BindWr<'_, Verbs>,
-    posted: Posted,
+    posted: PostedWr,
     send_flags: u32,
     bind: Bind,
 ) -> Result<u32, PostError> {
@@ -262,7 +269,7 @@ fn post_type1(
         |Ready {
              hw, slot, wr_id, ..
          }| {
-            hw.remember(slot, bind);
+            hw.add_bind(slot, bind);
             let mut request = sys::MwBind {
                 wr_id,
                 send_flags,
@@ -276,7 +283,7 @@ fn post_type1(
                 }
             };
             if error != 0 {
-                hw.forget(slot);
+                hw.take_bind(slot);
             }
             error
         },

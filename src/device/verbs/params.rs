@@ -1,4 +1,5 @@
-//! The `ia_params` field of a `dat.conf` entry of this device, and the place it leads to.
+//! The `ia_params` field of a `dat.conf` entry of this device, and the port of an RDMA device that
+//! it leads to.
 //!
 //! ```text
 //! netdev [number] [key=value ...]      eth0 0
@@ -11,9 +12,9 @@
 
 use std::net::SocketAddr;
 
-use super::adapter::{Place, Probe};
+use super::adapter::{DevicePort, Probe};
+use crate::device::netif::{Interface, interfaces, named_address, rank};
 use crate::device::params::{Key, unknown};
-use crate::device::soft::params::{Interface, interfaces, named_address, rank};
 
 /// All parameters.
 pub const KEYS: &[Key] = &[
@@ -75,18 +76,18 @@ impl Params {
         Ok(params)
     }
 
-    /// The address of the IA and what it leads to.
+    /// The address of the IA and its port.
     ///
     /// # Errors
     /// Why there is no such IA, for the log.
-    pub fn place(&self, probe: &Probe) -> Result<(SocketAddr, Place), String> {
+    pub fn find_port(&self, probe: &Probe) -> Result<(SocketAddr, DevicePort), String> {
         let all = interfaces();
         if let Some(found) = self.on_device(probe, &all) {
             return Ok(found);
         }
         let address = named_address(&self.name)?;
-        match probe.place(address) {
-            Some(place) => Ok((address, place)),
+        match probe.port_of(address) {
+            Some(port) => Ok((address, port)),
             None => Err(format!(
                 "{} ({}) has no RDMA device",
                 self.name,
@@ -96,8 +97,8 @@ impl Params {
     }
 
     /// If the name is that of an RDMA device: an address that leads there.
-    fn on_device(&self, probe: &Probe, all: &[Interface]) -> Option<(SocketAddr, Place)> {
-        // Bound, since the name goes into a path.
+    fn on_device(&self, probe: &Probe, all: &[Interface]) -> Option<(SocketAddr, DevicePort)> {
+        // Checked, since the name becomes part of a path.
         let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
         let path = std::path::Path::new("/sys/class/infiniband").join(&self.name);
         if !self.name.chars().all(plain) || !path.exists() {
@@ -106,9 +107,9 @@ impl Params {
         let mut usable: Vec<SocketAddr> = all.iter().filter(|i| i.up).map(|i| i.address).collect();
         usable.sort_by_key(rank);
         usable.into_iter().find_map(|address| {
-            let place = probe.place(address)?;
-            let port = self.port.is_none_or(|port| port == place.port);
-            (place.device == self.name && port).then_some((address, place))
+            let found = probe.port_of(address)?;
+            let wanted = self.port.is_none_or(|port| port == found.port);
+            (found.device == self.name && wanted).then_some((address, found))
         })
     }
 }
@@ -129,7 +130,7 @@ pub(super) fn discover(probe: &Probe) -> Vec<(String, String)> {
     for interface in all.iter().filter(|i| i.up && !i.loopback) {
         let name = format!("ofa-v2-{}", interface.name);
         let new = found.iter().all(|entry| entry.0 != name);
-        if new && probe.place(interface.address).is_some() {
+        if new && probe.port_of(interface.address).is_some() {
             found.push((name, format!("{} 0", interface.name)));
         }
     }

@@ -1,4 +1,4 @@
-//! Queue pairs, as the consumer has them: they last, connections come and go.
+//! Queue pairs as the consumer has them: one has many connections, one after the other.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -6,14 +6,18 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::cq::Cq;
-use super::events::Events;
+use super::active::ActiveConnect;
+use super::cq::{Cq, Withheld};
 use super::hw::Hw;
 use super::id::CmId;
-use super::mr::{Pd, Seen};
+use super::mr::{Pd, RegionCache};
 use super::srq::Srq;
-use super::{Verbs, end, post};
-use crate::device::report::{self, Cause, GIVEN_UP, Identity, Line, Outcome, Path};
+use super::{Verbs, post, teardown};
+use crate::device::attempt::{Attempt, Phase};
+use crate::device::connection_log::{
+    self, Cause, GIVEN_UP, Identity, LogEntry, Outcome, Path, Step,
+};
+use crate::device::events::{EventQueue, QpEvent};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
 };
@@ -23,8 +27,9 @@ use crate::handle::{Biased, Guard};
 #[derive(Clone)]
 pub(super) struct Parts {
     pub pd: Arc<Pd>,
-    /// `None` where nobody is to hear of completions, as in [`QpParts`].
+    /// For requests; `None` if their completions are discarded, as in [`QpParts`].
     pub send_cq: Option<Arc<Cq>>,
+    /// For receives; `None` as above.
     pub recv_cq: Option<Arc<Cq>>,
     pub srq: Option<Arc<Srq>>,
 }
@@ -40,65 +45,54 @@ impl Parts {
     }
 }
 
-/// Where a queue pair is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Phase {
-    /// No connection yet.
-    Idle,
-    /// One is being made.
-    Connecting,
-    /// There is one.
-    Connected,
-    /// It is to end when the requests that are queued are done.
-    Closing,
-    /// It is being ended.
-    Ending,
-    /// It has ended.
-    Ended,
-    /// Destroyed.
-    Gone,
-}
-
+/// The state of the connection, or of the attempt to make one.
 pub(super) struct State {
-    pub phase: Phase,
-    /// Counts attempts to connect.
-    pub attempt: u64,
+    /// Phase of the connection, and number of the attempt.
+    pub attempt: Attempt,
+    /// The identifier of the connection or of the attempt.
     pub id: Option<Arc<CmId>>,
+    /// Local and remote address.
     pub addrs: Option<(SocketAddr, SocketAddr)>,
     /// The connection qualifier, for the log.
     pub qual: u64,
-    /// What the active side still needs to make the connection.
-    pub dial: Option<super::dial::Dial>,
-    /// The end was asked for here.
-    pub local_end: bool,
-    /// iWARP: the peer was told of the graceful end at this time.
-    pub told: Option<Instant>,
-    /// Where receives wait until the consumer was told of the connection.
-    pub withheld: Option<Arc<Cq>>,
+    /// What the active end needs to make the connection; `None` once there is one, and on the
+    /// passive end.
+    pub active: Option<ActiveConnect>,
+    /// The consumer of this end has asked for the end of the connection.
+    pub disconnect_requested: bool,
+    /// iWARP: when the peer was sent the graceful disconnect.
+    pub disconnect_sent: Option<Instant>,
+    /// Withholds the completions of receives until the consumer knows of the connection.
+    pub withheld: Option<Withheld>,
 }
 
 /// The send queue.
 pub(super) struct Sq {
+    /// The queue pair of the device.
     pub hw: Option<Arc<Hw>>,
-    /// There is, or was, a connection.
-    pub up: bool,
+    /// There is, or was, a connection: requests can be posted.
+    pub connected: bool,
+    /// The connection has ended: requests are flushed.
     pub ended: bool,
-    /// Requests since the last that completes visibly to the device.
-    pub run: u32,
-    pub seen: Seen,
+    /// Requests posted since the last one of which the device reports the success.
+    pub unsignaled_run: u32,
+    /// The memory region that a request to be sent inline was last found in.
+    pub region_cache: RegionCache,
 }
 
 /// The receive queue.
 pub(super) struct Rq {
+    /// The queue pair of the device.
     pub hw: Option<Arc<Hw>>,
+    /// The connection has ended: receives are flushed.
     pub ended: bool,
-    /// What was posted before the connection, to post it again if the queue pair is modified.
-    /// Nothing once a connection is being made.
-    pub early: Option<Vec<Early>>,
+    /// Receives posted before the connection, to post them again if the queue pair is modified;
+    /// `None` once a connection is being made.
+    pub preposted: Option<Vec<PrepostedRecv>>,
 }
 
 /// A receive posted before the connection.
-pub(super) struct Early {
+pub(super) struct PrepostedRecv {
     pub wr_id: u64,
     pub sges: Box<[Sge]>,
     pub flags: crate::device::WrFlags,
@@ -106,9 +100,12 @@ pub(super) struct Early {
 
 /// A queue pair.
 pub struct Qp {
-    pub(super) me: Weak<Qp>,
+    /// The queue pair itself, for threads that do not keep it alive.
+    pub(super) weak: Weak<Qp>,
     pub(super) device: Arc<Verbs>,
-    pub(super) events: Events,
+    /// Events for the consumer.
+    pub(super) events: EventQueue,
+    /// What the queue pair was last made or modified with.
     pub(super) parts: Mutex<(Parts, QpAttr)>,
     pub(super) state: Mutex<State>,
     pub(super) sq: Biased<Sq>,
@@ -125,40 +122,39 @@ impl Qp {
         let parts = Parts::of(parts);
         check(device, attr)?;
         let qp = Arc::new_cyclic(|me: &Weak<Qp>| Qp {
-            me: me.clone(),
+            weak: me.clone(),
             device: device.clone(),
-            events: Events::new(handler, me.clone()),
+            events: EventQueue::new(handler),
             parts: Mutex::new((parts, *attr)),
             state: Mutex::new(State {
-                phase: Phase::Idle,
-                attempt: 0,
+                attempt: Attempt::new(),
                 id: None,
                 addrs: None,
                 qual: 0,
-                dial: None,
-                local_end: false,
-                told: None,
+                active: None,
+                disconnect_requested: false,
+                disconnect_sent: None,
                 withheld: None,
             }),
             sq: Biased::new(Sq {
                 hw: None,
-                up: false,
+                connected: false,
                 ended: false,
-                run: 0,
-                seen: Seen::default(),
+                unsignaled_run: 0,
+                region_cache: RegionCache::default(),
             }),
             rq: Biased::new(Rq {
                 hw: None,
                 ended: false,
-                early: Some(Vec::new()),
+                preposted: Some(Vec::new()),
             }),
         });
         qp.renew()?;
         Ok(qp)
     }
 
-    /// What the log calls a connection in this state.
-    pub(super) fn name(&self, state: &State) -> Identity<'_> {
+    /// What log entries have of a connection in this state.
+    pub(super) fn identity(&self, state: &State) -> Identity<'_> {
         Identity {
             endpoint: Some(self.parts.lock().1.context),
             addrs: state.addrs,
@@ -167,21 +163,32 @@ impl Qp {
         }
     }
 
-    /// What the log says of the end of a connection, or of an attempt, that was in phase
-    /// `before`, if that is one in error.
-    pub(super) fn report(
+    /// Logs a step of the connection in this state. The caller holds the lock of the state and
+    /// delivers the events without it.
+    pub(super) fn push_step(&self, state: &State, step: Step) {
+        if let Some(entry) = LogEntry::step(|| self.identity(state), step) {
+            self.events.push(QpEvent::Log(entry));
+        }
+    }
+
+    /// Logs a step of the connection. The caller holds no lock.
+    pub(super) fn log_step(&self, step: Step) {
+        let entry = LogEntry::step(|| self.identity(&self.state.lock()), step);
+        connection_log::write(entry);
+    }
+
+    /// The log entry for the end of a connection, or of an attempt, that was in phase `before`, if
+    /// that end is a failure.
+    pub(super) fn failure_entry(
         &self,
         state: &State,
         before: Phase,
         event: &CmEvent,
         cause: &dyn Cause,
-    ) -> Option<Line> {
-        let live = matches!(
-            before,
-            Phase::Connecting | Phase::Connected | Phase::Closing
-        );
-        let outcome = Outcome::of(event, before == Phase::Connecting).filter(|_| live)?;
-        Line::new(|| self.name(state), outcome, cause)
+    ) -> Option<LogEntry> {
+        let connecting = before == Phase::Connecting;
+        let outcome = Outcome::of(event, connecting).filter(|_| before.is_live())?;
+        LogEntry::new(|| self.identity(state), outcome, cause)
     }
 
     /// The protection domain.
@@ -189,40 +196,31 @@ impl Qp {
         self.parts.lock().0.pd.clone()
     }
 
-    /// The queue pair of the device that there is now.
+    /// The queue pair of the device, unless it was closed.
     pub(super) fn hw(&self) -> Option<Arc<Hw>> {
         self.rq.lock().hw.clone()
     }
 
-    /// Makes a fresh queue pair of the device, if there is none.
+    /// Makes a new queue pair of the device, if there is none.
     pub(super) fn renew(&self) -> Result<Arc<Hw>, DeviceError> {
         if let Some(hw) = self.hw() {
             return Ok(hw);
         }
         let (parts, attr) = self.parts.lock().clone();
-        let hw = Hw::new(&self.device, &self.me, &parts, &attr)?;
+        let hw = Hw::new(&self.device, &self.weak, &parts, &attr)?;
         self.install(&hw);
         Ok(hw)
     }
 
-    /// The device is about to receive on a connection that the consumer was not told of: what
-    /// completes waits until then. Without effect if the attempt is over.
+    /// The device is about to receive on a connection of which the consumer does not know yet: the
+    /// completions are withheld until it does. Without effect if the attempt is over.
     pub(super) fn withhold(&self) {
         let mut state = self.state.lock();
         let Some(hw) = self.hw() else { return };
-        let wanted = state.phase == Phase::Connecting && state.withheld.is_none();
-        // Nobody hears of those that have no queue of the consumer's.
-        if wanted && hw.recv_cq.unheard.is_none() {
-            hw.recv_cq.withhold(hw.context);
-            state.withheld = Some(hw.recv_cq.clone());
-        }
-    }
-
-    /// What completed meanwhile waits no longer.
-    pub(super) fn release(&self, withheld: Option<Arc<Cq>>) {
-        if let Some(cq) = withheld {
-            let context = self.parts.lock().1.context;
-            cq.release(context);
+        let wanted = state.attempt.phase == Phase::Connecting && state.withheld.is_none();
+        // Completions that are discarded need not wait.
+        if wanted && hw.recv_cq.discard.is_none() {
+            state.withheld = Some(Cq::withhold(&hw.recv_cq, hw.context));
         }
     }
 
@@ -230,23 +228,23 @@ impl Qp {
         let mut sq = self.sq.lock();
         let mut rq = self.rq.lock();
         sq.hw = Some(hw.clone());
-        sq.up = false;
+        sq.connected = false;
         sq.ended = false;
-        sq.run = 0;
-        sq.seen = Seen::default();
+        sq.unsignaled_run = 0;
+        sq.region_cache = RegionCache::default();
         rq.hw = Some(hw.clone());
         rq.ended = false;
-        rq.early = Some(Vec::new());
+        rq.preposted = Some(Vec::new());
     }
 
-    /// Takes the queue pair of the device away from the posts; they are answered by us from now
-    /// on. `with` runs before the next of them.
+    /// Takes the queue pair of the device away from posts, which are flushed from now on. `with`
+    /// runs before the next of them.
     pub(super) fn remove(&self, with: impl FnOnce(&Arc<Hw>)) -> Option<Arc<Hw>> {
         let mut sq = self.sq.lock();
         let mut rq = self.rq.lock();
         sq.ended = true;
         rq.ended = true;
-        rq.early = None;
+        rq.preposted = None;
         rq.hw = None;
         let hw = sq.hw.take()?;
         with(&hw);
@@ -254,7 +252,7 @@ impl Qp {
     }
 
     /// Removes the completions that are queued; gives how many of them are of buffers of a
-    /// shared queue.
+    /// shared receive queue.
     fn purge(&self) -> u32 {
         let (parts, attr) = &*self.parts.lock();
         let cqs = [&parts.send_cq, &parts.recv_cq].into_iter().flatten();
@@ -269,29 +267,29 @@ impl Qp {
     ) -> Result<(), DeviceError> {
         check(&self.device, attr)?;
         let state = self.state.lock();
-        if state.phase != Phase::Idle {
+        if state.attempt.phase != Phase::Idle {
             return Err(DeviceError::Unsupported);
         }
         let parts = Parts::of(parts);
-        let hw = Hw::new(&self.device, &self.me, &parts, attr)?;
-        let early = self.rq.lock().early.take().unwrap_or_default();
-        let reposted = early.iter().try_for_each(|early| {
+        let hw = Hw::new(&self.device, &self.weak, &parts, attr)?;
+        let preposted = self.rq.lock().preposted.take().unwrap_or_default();
+        let reposted = preposted.iter().try_for_each(|preposted| {
             let wr = RecvWr {
-                wr_id: early.wr_id,
-                sges: &early.sges,
-                flags: early.flags,
+                wr_id: preposted.wr_id,
+                sges: &preposted.sges,
+                flags: preposted.flags,
             };
             post::recv(&hw, &wr)
         });
         if reposted.is_err() {
-            self.rq.lock().early = Some(early);
+            self.rq.lock().preposted = Some(preposted);
             hw.close();
             hw.retire(false);
             return Err(DeviceError::Limit);
         }
         let old = self.hw();
         self.install(&hw);
-        self.rq.lock().early = Some(early);
+        self.rq.lock().preposted = Some(preposted);
         *self.parts.lock() = (parts, *attr);
         drop(state);
         if let Some(old) = old {
@@ -329,21 +327,23 @@ impl QueuePair for Qp {
 
     fn start_receiving(&self) {
         let withheld = self.state.lock().withheld.take();
-        self.release(withheld);
+        drop(withheld);
     }
 
     fn disconnect(&self, graceful: bool) {
         let mut state = self.state.lock();
-        match state.phase {
+        match state.attempt.phase {
             Phase::Connected if graceful => {
-                state.phase = Phase::Closing;
-                state.local_end = true;
+                state.attempt.phase = Phase::Closing;
+                state.disconnect_requested = true;
                 drop(state);
-                self.close_soon();
+                self.log_step(Step::DisconnectingGracefully);
+                self.close_when_drained();
             }
             Phase::Connecting | Phase::Connected | Phase::Closing => {
-                state.local_end = true;
+                state.disconnect_requested = true;
                 drop(state);
+                self.log_step(Step::Disconnecting);
                 self.end(CmEvent::Disconnected, &GIVEN_UP);
             }
             _ => {}
@@ -352,15 +352,17 @@ impl QueuePair for Qp {
 
     fn reset(&self) {
         let mut state = self.state.lock();
-        if state.phase != Phase::Ended {
+        if state.attempt.phase != Phase::Ended {
             return;
         }
-        state.phase = Phase::Idle;
+        state.attempt.reset();
         let id = state.id.take();
         state.addrs = None;
-        // A device that cannot make one now is asked again when it is needed.
+        // If the device cannot make one now, `connect` and `accept` try again.
         if self.renew().is_err() {
-            log::warn!("no new queue pair for a reset endpoint yet");
+            log::warn!(
+                "no new queue pair for an endpoint that was reset; connecting it tries again"
+            );
         }
         drop(state);
         drop(id);
@@ -371,25 +373,25 @@ impl QueuePair for Qp {
     fn destroy(&self) -> u32 {
         self.events.close();
         let mut state = self.state.lock();
-        let before = std::mem::replace(&mut state.phase, Phase::Gone);
-        if before == Phase::Gone {
+        let before = state.attempt.destroy();
+        if before == Phase::Destroyed {
             return 0;
         }
         let id = state.id.take();
-        state.dial = None;
+        state.active = None;
         let withheld = state.withheld.take();
-        let line = self.report(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
+        let entry = self.failure_entry(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
-        self.release(withheld);
-        report::write(line);
+        drop(withheld);
+        connection_log::write(entry);
         if let Some(hw) = self.remove(|_| ()) {
             hw.stop();
             if let Some(id) = id.as_ref().filter(|id| !id.is_waiting()) {
-                self.hang_up(id);
+                self.send_disconnect(id);
             }
-            // Buffers of a shared queue have to be accounted for.
+            // The caller is to learn how many buffers of the shared receive queue are lost.
             if hw.srq.is_some() && before != Phase::Idle {
-                end::collect(&hw);
+                teardown::collect(&hw);
             }
             hw.close_with(id.as_ref());
             hw.retire(false);
@@ -400,20 +402,20 @@ impl QueuePair for Qp {
 
     fn send_outstanding(&self) -> u32 {
         self.hw().map_or(0, |hw| {
-            hw.send_cq.reap();
+            hw.send_cq.discard_all();
             hw.send.len()
         })
     }
 
     fn recv_outstanding(&self) -> u32 {
         self.hw().map_or(0, |hw| {
-            hw.recv_cq.reap();
+            hw.recv_cq.discard_all();
             hw.recv.len()
         })
     }
 
     fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError> {
-        // How many buffers of a shared queue a queue pair holds is known to the device alone.
+        // Only the device knows how many buffers of a shared receive queue a queue pair holds.
         match (soft, hard) {
             (None, None) => Ok(()),
             _ => Err(DeviceError::Unsupported),

@@ -1,25 +1,26 @@
-//! What a device does not remember of a work request: the consumer's number, the operation, the
-//! length. One ring per send queue and per receive queue.
+//! The part of a work request that its completion needs and the device does not keep: the number
+//! of the consumer, the operation, the length. There is one ring for each send queue and each
+//! receive queue.
 //!
-//! The poster writes a slot under the lock of its queue, whoever polls the completion reads it
-//! without. Queues complete in order, so a completion also retires all that was posted before it
-//! without one.
+//! A slot is written by the thread that posts, under the lock of the queue, and read without the
+//! lock by the thread that polls the completion. Queues complete in order, so a completion also
+//! retires the earlier requests that have none.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::table::MAX_SLOTS;
+use super::wr_table::MAX_SLOTS;
 use crate::device::{WcOp, WrFlags};
 
-/// What a slot says of a request.
+/// A request that was posted, as a slot has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Posted {
-    /// The consumer's number.
+pub(super) struct PostedWr {
+    /// The number that the consumer has given the request.
     pub wr_id: u64,
     /// Bind 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
     info: u64,
 }
 
-/// Which operation a slot is of.
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -31,7 +32,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// As in completions; those of binds have a context besides.
+    /// The operation of the completion; that of a bind gets its context later.
     #[inline]
     pub fn op(self) -> WcOp {
         match self {
@@ -44,18 +45,18 @@ impl Kind {
     }
 }
 
-impl Posted {
+impl PostedWr {
     const FLAGS: u32 = 40;
     const SIGNAL: u64 = 1 << 48;
-    /// A bind, or silent.
+    /// Set for a bind and for an unsignaled request.
     const SPECIAL: u64 = Self::BIND | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
     const BIND: u64 = 1 << 49;
 
     #[inline]
-    pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> Posted {
+    pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> PostedWr {
         let bind = if kind == Kind::Bind { Self::BIND } else { 0 };
         let flags = u64::from(flags.bits()) << Self::FLAGS;
-        Posted {
+        PostedWr {
             wr_id,
             info: u64::from(len) | (kind as u64) << 32 | flags | bind,
         }
@@ -67,7 +68,7 @@ impl Posted {
         self.info as u32
     }
 
-    /// Which operation.
+    /// The operation.
     #[inline]
     pub fn kind(&self) -> Kind {
         match (self.info >> 32) as u8 {
@@ -84,35 +85,36 @@ impl Posted {
         self.info & u64::from(flag.bits()) << Self::FLAGS != 0
     }
 
-    /// Neither silent nor a bind: its completion is the consumer's, and no other.
+    /// Whether the request is neither unsignaled nor a bind, so that its completion goes to the
+    /// consumer as it is.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.info & Self::SPECIAL == 0
     }
 
-    /// Its success is not reported.
+    /// Whether the consumer gets no completion of a success.
     #[inline]
-    pub fn silent(&self) -> bool {
+    pub fn unsignaled(&self) -> bool {
         self.has(WrFlags::UNSIGNALED)
     }
 
-    /// Its success does not notify.
+    /// Whether the completion of a success does not notify.
     #[inline]
     pub fn quiet(&self) -> bool {
         self.has(WrFlags::QUIET)
     }
 
-    /// The device reports its success.
+    /// Whether the device reports a success.
     #[inline]
     pub fn signal(&self) -> bool {
         self.info & Self::SIGNAL != 0
     }
 
-    /// The same, of which the device reports the success if `signal` says so.
+    /// The same request, of which the device reports a success if `signal` is set.
     #[inline]
-    pub fn with_signal(self, signal: bool) -> Posted {
+    pub fn with_signal(self, signal: bool) -> PostedWr {
         let info = self.info | if signal { Self::SIGNAL } else { 0 };
-        Posted { info, ..self }
+        PostedWr { info, ..self }
     }
 }
 
@@ -123,21 +125,22 @@ struct Slot {
 }
 
 /// See the module.
-pub(super) struct Ring {
+pub(super) struct WrRing {
     slots: Box<[Slot]>,
+    /// Requests that may be outstanding.
     limit: u32,
-    /// Posted so far.
+    /// Number of requests posted so far.
     tail: AtomicU32,
-    /// Retired so far.
+    /// Number of requests retired so far.
     head: AtomicU32,
 }
 
-impl Ring {
-    /// For `limit` requests at a time.
-    pub fn new(limit: u32) -> Ring {
+impl WrRing {
+    /// A ring for `limit` outstanding requests.
+    pub fn new(limit: u32) -> WrRing {
         let limit = limit.min(MAX_SLOTS / 2);
         let size = limit.max(1).next_power_of_two();
-        Ring {
+        WrRing {
             slots: (0..size).map(|_| Slot::default()).collect(),
             limit,
             tail: AtomicU32::new(0),
@@ -156,24 +159,24 @@ impl Ring {
         unsafe { self.slots.get_unchecked((slot & self.mask()) as usize) }
     }
 
-    /// Requests at a time.
+    /// Requests that may be outstanding.
     #[inline]
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Posted and not retired.
+    /// Requests that are outstanding.
     #[inline]
     pub fn len(&self) -> u32 {
         let head = self.head.load(Ordering::Acquire);
         self.tail.load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// Writes the next slot, and takes it into account: before the device gets the request,
-    /// since it may complete at once; [`Ring::pop`] takes it back. Gives the number of the slot,
-    /// `None` if there is no room. The lock of the queue is held.
+    /// Writes the next slot and counts the request as outstanding, before the device gets it, since
+    /// it may complete at once; [`WrRing::pop`] undoes that. Gives the number of the slot, `None` if
+    /// the ring is full. The caller holds the lock of the queue.
     #[inline(always)]
-    pub fn push(&self, posted: Posted) -> Option<u32> {
+    pub fn push(&self, posted: PostedWr) -> Option<u32> {
         let tail = self.tail.load(Ordering::Relaxed);
         if tail.wrapping_sub(self.head.load(Ordering::Acquire)) >= self.limit {
             return None;
@@ -192,33 +195,33 @@ impl Ring {
         self.tail.store(tail.wrapping_sub(1), Ordering::Release);
     }
 
-    /// What a slot says.
+    /// The request in a slot.
     #[inline]
-    pub fn posted(&self, slot: u32) -> Posted {
+    pub fn posted(&self, slot: u32) -> PostedWr {
         // What was written before the push is seen after this.
         let _ = self.tail.load(Ordering::Acquire);
         let place = self.place(slot);
-        Posted {
+        PostedWr {
             wr_id: place.wr_id.load(Ordering::Relaxed),
             info: place.info.load(Ordering::Relaxed),
         }
     }
 
-    /// How many slots are older than this one.
+    /// The number of outstanding requests that are older than that of a slot.
     #[inline]
     fn before(&self, slot: u32) -> u32 {
         let head = self.head.load(Ordering::Relaxed);
         slot.wrapping_sub(head) & self.mask()
     }
 
-    /// Whether a slot is outstanding.
+    /// Whether the request of a slot is outstanding.
     pub fn holds(&self, slot: u32) -> bool {
         self.before(slot) < self.len()
     }
 
-    /// Retires a slot, and those before it.
+    /// Retires the request of a slot and all that are older.
     #[inline(always)]
-    pub fn retire(&self, slot: u32) -> Posted {
+    pub fn retire(&self, slot: u32) -> PostedWr {
         let posted = self.posted(slot);
         let head = self.head.load(Ordering::Relaxed);
         let passed = slot.wrapping_sub(head) & self.mask();
@@ -227,8 +230,8 @@ impl Ring {
         posted
     }
 
-    /// The oldest outstanding, if there is one.
-    pub fn oldest(&self) -> Option<(u32, Posted)> {
+    /// The oldest outstanding request and its slot, if there is one.
+    pub fn oldest(&self) -> Option<(u32, PostedWr)> {
         if self.len() == 0 {
             return None;
         }
@@ -241,13 +244,13 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn posted(wr_id: u64) -> Posted {
-        Posted::new(wr_id, 5, Kind::Read, WrFlags::QUIET)
+    fn posted(wr_id: u64) -> PostedWr {
+        PostedWr::new(wr_id, 5, Kind::Read, WrFlags::QUIET)
     }
 
     #[test]
-    fn a_completion_retires_what_is_before_it() {
-        let ring = Ring::new(3);
+    fn a_completion_retires_all_earlier_requests() {
+        let ring = WrRing::new(3);
         for round in 0..10 {
             let slots: Vec<_> = (0..3)
                 .map(|i| ring.push(posted(round * 10 + i)).unwrap())
@@ -263,13 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_does_not_count() {
-        let ring = Ring::new(1);
+    fn a_request_that_was_not_posted_does_not_count() {
+        let ring = WrRing::new(1);
         ring.push(posted(1)).unwrap();
         ring.pop();
         assert_eq!(ring.len(), 0);
-        let silent = Posted::new(2, u32::MAX, Kind::Recv, WrFlags::UNSIGNALED);
-        let slot = ring.push(silent).unwrap();
-        assert_eq!(ring.retire(slot), silent);
+        let unsignaled = PostedWr::new(2, u32::MAX, Kind::Recv, WrFlags::UNSIGNALED);
+        let slot = ring.push(unsignaled).unwrap();
+        assert_eq!(ring.retire(slot), unsignaled);
     }
 }

@@ -1,6 +1,7 @@
-//! The thread of an IA that serves what the device and the connection manager tell. It sleeps
-//! while nothing happens.
+//! The service thread of an IA, which handles the events of the device and of the connection
+//! manager. It sleeps while there are none.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -14,28 +15,33 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::adapter::{Adapter, Target};
+use super::cm_event::CmEventData;
 use super::qp::Qp;
 use super::{connect, listen, sys};
 use crate::device::{CmEvent, threads};
 
-/// How often connections that close are looked at.
-const TICK: Duration = Duration::from_micros(500);
+/// The interval at which connections that are closing are checked.
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Work for the thread.
 pub(super) enum Job {
     /// A request of the queue pair has failed.
     Failed(Weak<Qp>),
-    /// Its connection ends when the queued requests are done.
+    /// The connection of the queue pair ends when the requests that are queued are done.
     Closing(Weak<Qp>),
-    /// Its attempt ends at this time, which is so long after its beginning.
+    /// An attempt of the queue pair, by its number, ends at this time; the duration is that from
+    /// its beginning.
     Deadline(Instant, Weak<Qp>, u64, Duration),
 }
 
-/// What the thread has to do, and how it is woken.
+/// Work for the thread, and the descriptor that wakes it.
 pub(super) struct Jobs {
+    /// An eventfd on which the thread sleeps.
     wake: OwnedFd,
     list: Mutex<Vec<Job>>,
+    /// The thread is to end.
     stop: AtomicBool,
+    /// The thread was started.
     started: Mutex<bool>,
 }
 
@@ -64,7 +70,7 @@ impl Jobs {
     }
 
     fn wake(&self) {
-        // Cannot fail but for a counter that is full, which wakes as well.
+        // Fails only if the counter is full, and then the thread is being woken.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -78,6 +84,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
             closing: Vec::new(),
             deadlines: BTreeMap::new(),
             last: 0,
+            removal_logged: Cell::new(false),
         };
         let result = threads::start("dat-verbs", move || service.run());
         if let Err(error) = &result {
@@ -90,10 +97,14 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
 
 struct Service {
     adapter: Arc<Adapter>,
+    /// Queue pairs whose connections are closing.
     closing: Vec<Weak<Qp>>,
-    /// Attempts that are limited, by the time of their end and a number that makes it unique.
+    /// Attempts with a time limit, by the time of their end and a number that makes the key unique.
     deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64, Duration)>,
+    /// The last of those numbers.
     last: u64,
+    /// The removal of the device was logged.
+    removal_logged: Cell<bool>,
 }
 
 impl Service {
@@ -120,13 +131,13 @@ impl Service {
         }
     }
 
-    /// Waits for something to do; a bit for each source that has something.
+    /// Waits for events; gives a bit for each source that has some.
     fn sleep(&self) -> u32 {
         let timeout = if self.closing.is_empty() {
             let next = self.deadlines.keys().next();
             next.map(|(when, _)| when.saturating_duration_since(Instant::now()))
         } else {
-            Some(TICK)
+            Some(CLOSE_CHECK_INTERVAL)
         };
         let timeout = timeout.map(|t| Timespec {
             tv_sec: t.as_secs().min(3600) as i64,
@@ -135,8 +146,12 @@ impl Service {
         let adapter = &self.adapter;
         // SAFETY: the adapter is open, and so are its channels and their descriptors.
         let fds: [c_int; 3] = unsafe {
-            let comp = adapter.comp.cast::<sys::Channel>();
-            [(*comp).fd, (*adapter.ctx).async_fd, (*adapter.cm).fd]
+            let comp = adapter.comp_channel.cast::<sys::Channel>();
+            [
+                (*comp).fd,
+                (*adapter.ctx).async_fd,
+                (*adapter.cm_channel).fd,
+            ]
         };
         // SAFETY: as above.
         let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
@@ -154,7 +169,9 @@ impl Service {
         loop {
             let (mut cq, mut context) = (null_mut(), null_mut());
             // SAFETY: the channel is open; places for the results are valid.
-            if unsafe { (lib.ibv_get_cq_event)(self.adapter.comp, &mut cq, &mut context) } != 0 {
+            if unsafe { (lib.ibv_get_cq_event)(self.adapter.comp_channel, &mut cq, &mut context) }
+                != 0
+            {
                 return;
             }
             // SAFETY: the queue is not destroyed before its events are acknowledged.
@@ -189,7 +206,7 @@ impl Service {
     fn device_event(&self, kind: c_int, target: Option<Target>) {
         match (kind, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
-                log::error!("an RDMA device has failed");
+                log::error!("the RDMA device {} has failed", self.adapter.name);
                 for qp in self.adapter.queue_pairs() {
                     qp.end(CmEvent::Broken, &"the device has failed");
                 }
@@ -214,7 +231,7 @@ impl Service {
             }
             (sys::EVENT_COMM_EST, Some(Target::Qp(qp))) => {
                 if let Some(qp) = qp.upgrade() {
-                    connect::data_came(&qp);
+                    connect::on_early_data(&qp);
                 }
             }
             (sys::EVENT_SRQ_LIMIT_REACHED, Some(Target::Srq(srq))) => {
@@ -222,7 +239,10 @@ impl Service {
                     srq.on_limit();
                 }
             }
-            (sys::EVENT_SRQ_ERR, _) => log::error!("a shared receive queue has failed"),
+            (sys::EVENT_SRQ_ERR, _) => {
+                let device = &self.adapter.name;
+                log::error!("a shared receive queue of the RDMA device {device} has failed");
+            }
             _ => {}
         }
     }
@@ -232,27 +252,37 @@ impl Service {
         loop {
             let mut event = null_mut();
             // SAFETY: the channel is open, the place for the event valid.
-            if unsafe { (lib.rdma_get_cm_event)(self.adapter.cm, &mut event) } != 0 {
+            if unsafe { (lib.rdma_get_cm_event)(self.adapter.cm_channel, &mut event) } != 0 {
                 return;
             }
             // SAFETY: the event and its ids are valid until it is acknowledged.
-            let news = unsafe { connect::News::read(&self.adapter, &*event) };
+            let data = unsafe { CmEventData::read(&self.adapter, &*event) };
             // SAFETY: as above, and nothing of it is used after this.
             unsafe { (lib.rdma_ack_cm_event)(event) };
-            match news.target.clone() {
+            if data.kind.event == sys::CM_DEVICE_REMOVAL {
+                self.log_removal();
+            }
+            match data.target.clone() {
                 Some(Target::Conn(qp, attempt)) => {
                     if let Some(qp) = qp.upgrade() {
-                        connect::on_event(&qp, attempt, news);
+                        connect::on_event(&qp, attempt, data);
                     }
                 }
-                Some(Target::Listener(listening)) => listen::on_request(&listening, news),
-                Some(Target::Request(pending)) => {
-                    if let Some(pending) = pending.upgrade() {
-                        pending.gone();
+                Some(Target::Listener(listening)) => listen::on_request(&listening, data),
+                Some(Target::Request(request)) => {
+                    if let Some(request) = request.upgrade() {
+                        request.set_withdrawn();
                     }
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Logs once that the device was removed: each connection and listener gets an event of its own.
+    fn log_removal(&self) {
+        if !self.removal_logged.replace(true) {
+            log::error!("the RDMA device {} was removed", self.adapter.name);
         }
     }
 
@@ -288,7 +318,7 @@ impl Service {
     }
 }
 
-/// The number of the object that an event is about.
+/// The number by which an event names its object.
 ///
 /// # Safety
 /// The event was just read and is not acknowledged.

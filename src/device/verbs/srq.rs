@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use super::adapter::Target;
 use super::hw::Hw;
 use super::post::receive;
-use super::ring::{Kind, Posted};
-use super::table::{Numbered, RECEIVE, SHARED};
-use super::{Pd, Verbs, sys};
+use super::ring::{Kind, PostedWr};
+use super::wr_table::{Numbered, RECEIVE, SHARED};
+use super::{Pd, Verbs, limits, sys};
 use crate::device::{
     Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
 };
@@ -27,27 +27,32 @@ pub struct Srq {
     token: u64,
     max_sge: u32,
     handler: Arc<dyn SrqHandler>,
-    /// Buffers the device has room for.
+    /// Buffers that the device has room for.
     room: AtomicU32,
-    posted: Arc<Account>,
+    posted: Arc<PostedBuffers>,
     pd: Arc<Pd>,
 }
 
-/// What polls look at; it may outlive the queue for as long as one lasts.
-pub(super) struct Account {
+/// The part of the queue that polls use, which may outlive the queue until they have ended.
+pub(super) struct PostedBuffers {
+    /// Number in the `wr_id` of the buffers.
     number: u64,
     buffers: Biased<Buffers>,
-    /// The queue pairs, by their numbers in the device.
+    /// The queue pairs that take buffers, ordered by their numbers on the wire.
     users: Shared<Vec<(u32, Arc<Hw>)>>,
-    /// Changes of `users`, one at a time.
+    /// Held while `users` is changed.
     changing: Mutex<()>,
 }
 
-/// The consumer's numbers of the buffers, by slot. Buffers complete in any order.
+/// The buffers that are posted. They complete in any order.
 struct Buffers {
+    /// The numbers that the consumer has given the buffers, by slot.
     wr_ids: Vec<u64>,
+    /// Slots that were used and are free.
     free: Vec<u32>,
+    /// Buffers that are posted.
     used: u32,
+    /// Buffers that may be posted.
     limit: u32,
 }
 
@@ -56,14 +61,14 @@ unsafe impl Send for Srq {}
 // SAFETY: as above.
 unsafe impl Sync for Srq {}
 
-impl Numbered for Account {
+impl Numbered for PostedBuffers {
     fn number(&self) -> u64 {
         self.number
     }
 }
 
 impl Buffers {
-    /// A free slot; `None` if the queue is full.
+    /// Takes a free slot; `None` if the queue is full.
     fn take(&mut self, wr_id: u64) -> Option<u32> {
         if self.used >= self.limit {
             return None;
@@ -77,7 +82,8 @@ impl Buffers {
         Some(slot)
     }
 
-    fn give_back(&mut self, slot: u32) -> u64 {
+    /// Frees a slot and gives the number of its buffer.
+    fn free_slot(&mut self, slot: u32) -> u64 {
         self.free.push(slot);
         self.used -= 1;
         self.wr_ids[slot as usize]
@@ -102,7 +108,7 @@ impl Srq {
         let adapter = &device.adapter;
         let number = adapter.srqs.reserve().ok_or(DeviceError::Resources)?;
         let srq = Arc::new_cyclic(|me: &Weak<Srq>| {
-            let token = adapter.enter(Target::Srq(me.clone())).keep();
+            let token = adapter.register(Target::Srq(me.clone())).keep();
             let mut init = sys::SrqInitAttr {
                 srq_context: with_exposed_provenance_mut(token as usize),
                 attr: sys::SrqAttr {
@@ -120,7 +126,7 @@ impl Srq {
                 max_sge,
                 handler,
                 room: AtomicU32::new(init.attr.max_wr),
-                posted: Arc::new(Account {
+                posted: Arc::new(PostedBuffers {
                     number,
                     buffers: Biased::new(Buffers {
                         wr_ids: Vec::with_capacity(max_wr as usize),
@@ -136,18 +142,20 @@ impl Srq {
         });
         adapter.srqs.publish(&srq.posted);
         if srq.raw.is_null() {
+            let error = io::Error::last_os_error();
+            limits::report("the creation of a shared receive queue", &error);
             return Err(DeviceError::Resources);
         }
         Ok(srq)
     }
 
-    /// A queue pair begins to take buffers here.
+    /// A queue pair begins to take buffers of this queue.
     pub(super) fn attach(&self, hw: &Arc<Hw>) {
         let user = (hw.qp_num, hw.clone());
         self.posted.change(|users| users.push(user));
     }
 
-    /// A queue pair takes no more buffers.
+    /// A queue pair takes no more buffers of this queue.
     pub(super) fn detach(&self, qp_num: u32) {
         self.posted
             .change(|users| users.retain(|user| user.0 != qp_num));
@@ -166,7 +174,7 @@ impl Srq {
     }
 }
 
-impl Account {
+impl PostedBuffers {
     fn change(&self, f: impl FnOnce(&mut Vec<(u32, Arc<Hw>)>)) {
         let _one = self.changing.lock();
         let users = self.users.get_shared();
@@ -183,14 +191,14 @@ impl Account {
         slot: u32,
         qp_num: u32,
         guard: &'g Guard,
-    ) -> (Option<&'g Hw>, Posted) {
-        let wr_id = self.buffers.lock().give_back(slot);
+    ) -> (Option<&'g Hw>, PostedWr) {
+        let wr_id = self.buffers.lock().free_slot(slot);
         let users = self.users.get(guard);
         let hw = users.and_then(|users| {
             let at = users.binary_search_by_key(&qp_num, |user| user.0).ok()?;
             Some(&*users[at].1)
         });
-        (hw, Posted::new(wr_id, 0, Kind::Recv, WrFlags::empty()))
+        (hw, PostedWr::new(wr_id, 0, Kind::Recv, WrFlags::empty()))
     }
 }
 
@@ -200,7 +208,8 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let pd = || self.pd.clone();
-        self.device.check(pd, wr.sges, Access::LOCAL_WRITE)?;
+        self.device
+            .check_segments(pd, wr.sges, Access::LOCAL_WRITE)?;
         let mut buffers = self.posted.buffers.lock();
         let slot = buffers.take(wr.wr_id).ok_or(PostError::QueueFull)?;
         let wr_id = self.posted.number | RECEIVE | SHARED | u64::from(slot);
@@ -213,7 +222,7 @@ impl SharedReceiveQueue for Srq {
             None => libc::EOPNOTSUPP,
         };
         if error != 0 {
-            buffers.give_back(slot);
+            buffers.free_slot(slot);
             return Err(PostError::QueueFull);
         }
         Ok(())
@@ -233,7 +242,7 @@ impl SharedReceiveQueue for Srq {
             };
             self.modify(&mut attr, sys::SRQ_MAX_WR)
                 .map_err(|_| DeviceError::Resources)?;
-            // siw says yes and does nothing.
+            // siw succeeds and does nothing.
             // SAFETY: the queue is valid, and there is room for its attributes.
             let known = unsafe { (self.device.adapter.lib.ibv_query_srq)(self.raw, &mut attr) };
             if known != 0 || attr.max_wr < max_wr {
@@ -252,7 +261,7 @@ impl SharedReceiveQueue for Srq {
 
     fn arm_limit(&self, limit: u32) -> Result<(), DeviceError> {
         self.device.start_service();
-        // The device only looks when it takes a buffer.
+        // The device compares only when it takes a buffer.
         let below = limit > 0 && self.posted.buffers.lock().used < limit;
         let mut attr = sys::SrqAttr {
             max_wr: 0,
@@ -268,11 +277,10 @@ impl SharedReceiveQueue for Srq {
     }
 
     fn available(&self) -> Option<u32> {
-        // The device does not say; it says what has completed.
+        // The device reports only which buffers have completed.
         let users = self.posted.users.get_shared();
         for (_, hw) in users.iter().flat_map(|users| users.iter()) {
-            hw.recv_cq.hold().collect();
-            hw.recv_cq.notify();
+            hw.recv_cq.collect_and_notify();
         }
         Some(self.posted.buffers.lock().used)
     }
@@ -280,7 +288,7 @@ impl SharedReceiveQueue for Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        self.device.adapter.leave(self.token);
+        self.device.adapter.unregister(self.token);
         self.device.adapter.srqs.release(self.posted.number);
         if !self.raw.is_null() {
             // SAFETY: ours, and queue pairs that use it hold a reference.

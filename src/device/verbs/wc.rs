@@ -1,19 +1,19 @@
-//! Completions of the device in our terms.
+//! From the completions of libibverbs to those of [`crate::device`].
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use super::hw::Hw;
-use super::ring::Posted;
+use super::ring::PostedWr;
 use super::sys;
-use super::table::RECEIVE;
+use super::wr_table::RECEIVE;
 use crate::device::{Completion, WcOp, WcStatus};
 
-/// Makes a completion in our terms, and says whether it notifies.
+/// Writes the completion for the consumer; `true` if it notifies.
 #[inline(always)]
 pub(super) fn completion<'a>(
     hw: &Hw,
-    posted: &Posted,
+    posted: &PostedWr,
     wc: &sys::Wc,
     from_srq: bool,
     place: &'a mut MaybeUninit<Completion>,
@@ -73,7 +73,7 @@ mod tests {
             WcStatus::ReceiverNotReady
         );
         assert_eq!(failure(sys::WC_MW_BIND_ERR), WcStatus::BindFailed);
-        // Those that reliable connections do not have.
+        // A status that reliable connections do not have.
         assert_eq!(failure(99), WcStatus::LocalQpOperation);
     }
 }

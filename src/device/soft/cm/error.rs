@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use rustix::io::Errno;
 
 use super::pending::REQUEST_TIMEOUT;
-use crate::device::report::{Cause, NobodyListens, PEER_GONE, REJECTED};
+use crate::device::connection_log::{Cause, NoListener, PEER_GONE, REJECTED};
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::qp::PairError;
 use crate::device::soft::transport::shm::ShmRefusal;
@@ -77,7 +77,7 @@ impl From<PairError> for ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConnectError::NoListener(qual) => NobodyListens(*qual).fmt(f),
+            ConnectError::NoListener(qual) => NoListener(*qual).fmt(f),
             ConnectError::NotShared(port, why) => write!(
                 f,
                 "a peer listens on port {port}, but shares no memory with this process \

@@ -15,7 +15,7 @@ use rustix::net::sockopt;
 
 use super::acceptor::Acceptor;
 pub use super::request::ConnRequest;
-use crate::device::qualifier::{candidates, claim, is_wide};
+use crate::device::qualifier::{candidates, claim, needs_header};
 use crate::device::soft::Soft;
 use crate::device::soft::params::Path;
 use crate::device::soft::socket;
@@ -165,7 +165,7 @@ pub(crate) fn listen(
                 }
             },
         })
-        .unwrap_or(Err(if is_wide(qual) {
+        .unwrap_or(Err(if needs_header(qual) {
             DeviceError::Resources
         } else {
             DeviceError::QualInUse

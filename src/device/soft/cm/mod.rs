@@ -29,21 +29,19 @@ use self::request::{Origin, SocketOrigin};
 use super::Soft;
 use super::engine::{EventFlags, Timer, Watch};
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
-use super::params::{Path, is_own_address};
+use super::params::Path;
 use super::socket;
 use super::transport::shm::{AccessGrant, ShmRefusal};
 use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
+use crate::device::connection_log::{self, Cause, Identity, LogEntry, NoAnswer, Step};
+use crate::device::netif::{self, is_own_address};
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, Cause, Identity, Line, NoAnswer};
 use crate::device::{CmEvent, DeviceError};
 
 /// Bytes of private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the
 /// read depths (RFC 6581), 16 for a wide qualifier.
-pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::LEN;
-
-/// The step of an attempt that all paths have in common.
-const REQUEST_SENT: &str = "request sent";
+pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::HEADER_LEN;
 
 /// Why there is no shared memory with a peer whose socket the engine cannot watch.
 const UNWATCHED: ShmRefusal = ShmRefusal::new("its socket cannot be watched");
@@ -59,10 +57,10 @@ pub(super) enum Transport {
 
 impl Transport {
     /// The path, for the log.
-    fn path(self) -> report::Path<'static> {
+    fn path(self) -> connection_log::Path<'static> {
         match self {
-            Transport::Shm => report::Path::SharedMemory,
-            Transport::Tcp => report::Path::Tcp,
+            Transport::Shm => connection_log::Path::SharedMemory,
+            Transport::Tcp => connection_log::Path::Tcp,
         }
     }
 }
@@ -98,21 +96,22 @@ pub(crate) fn connect(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     let ip = remote.ip();
-    qualifier::check_destination(ip, qual)?;
+    qualifier::check(qual)?;
+    netif::check_remote(remote)?;
     check_private_data(private_data)?;
     device.engine.start()?;
     let port = u16::try_from(qual).unwrap_or(0);
     let addrs = (device.params.address, SocketAddr::new(ip, port));
     let loopback = device.params.path == Path::Auto && is_own_address(ip);
     if let Some(listening) = loopback.then(|| listener::find(ip, qual)).flatten() {
-        let attempt = qp.begin(Some(addrs), qual, report::Path::Loopback)?;
+        let attempt = qp.begin(Some(addrs), qual, connection_log::Path::Loopback)?;
         let timer = limit_attempt(qp, attempt, timeout);
         qp.holds(attempt, timer, None);
         request_loopback(qp, attempt, listening, addrs, qual, private_data);
         return Ok(());
     }
     let socket = Connector::socket(remote)?;
-    let attempt = qp.begin(Some(addrs), qual, report::Path::Undecided)?;
+    let attempt = qp.begin(Some(addrs), qual, connection_log::Path::Undecided)?;
     let timer = limit_attempt(qp, attempt, timeout);
     let connector = Connector::new(qp, attempt, remote, qual, timeout, private_data, socket);
     qp.holds(attempt, timer, Some(connector.clone()));
@@ -144,14 +143,14 @@ fn request_loopback(
     private_data: &[u8],
 ) {
     let attr = qp.attr();
-    let path = report::Path::Loopback;
+    let path = connection_log::Path::Loopback;
     let identity = || Identity {
         endpoint: Some(attr.context),
         addrs: Some((local, remote)),
         qual,
         path,
     };
-    report::write(Line::step(identity, &REQUEST_SENT));
+    connection_log::write(LogEntry::step(identity, Step::RequestSent));
     let request = ConnRequest {
         origin: Some(Origin::Loopback {
             active: Arc::downgrade(qp),
@@ -165,7 +164,7 @@ fn request_loopback(
         rd_in: Some(attr.max_rd_in),
         rd_out: Some(attr.max_rd_out),
     };
-    request.log(None, "request arrived");
+    request.log(None, Step::RequestArrived);
     let mut up = Upcalls::default();
     up.request(listening, request);
     up.run();
@@ -232,7 +231,7 @@ fn accept_socket(
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
     };
-    let private_data = qualifier::wrap(QualHeader::Reply, request.qual, private_data);
+    let private_data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;
     let order = origin.watch.event_order().begin();
     let pd = qp.with(|locked| locked.me.id.pd);
@@ -279,7 +278,7 @@ fn fail_accept(
 }
 
 fn log_accepted(request: &ConnRequest, qp: &Qp) {
-    request.log(Some(qp.attr().context), "request accepted");
+    request.log(Some(qp.attr().context), Step::RequestAccepted);
 }
 
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is

@@ -12,8 +12,8 @@ use super::acceptor::Acceptor;
 use super::error::ConnectError;
 use super::request::{ConnRequest, Origin, SocketOrigin, send_rejection};
 use super::{Transport, watch_handshake};
-use crate::device::qualifier::{self, QualHeader, is_wide};
-use crate::device::report::{self, Identity, Line, Outcome};
+use crate::device::connection_log::{self, Identity, LogEntry, Outcome, Step};
+use crate::device::qualifier::{self, QualHeader, needs_header};
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, Frame, Kind, Parsed};
@@ -137,7 +137,7 @@ impl PendingRequest {
             qual: self.port.into(),
             path: state.transport().path(),
         };
-        report::write(Line::new(identity, Outcome::NotAccepted, failure));
+        connection_log::write(LogEntry::new(identity, Outcome::NotAccepted, failure));
     }
 
     /// Logs why memory is not shared with a process of this host. `ends` are the addresses that
@@ -230,15 +230,15 @@ impl PendingRequest {
         let (Some((local, remote)), Some(acceptor)) = (addrs, self.acceptor.upgrade()) else {
             return;
         };
-        let (qual, private_data) = match qualifier::unwrap(&data) {
+        let (qual, private_data) = match qualifier::split_header(&data) {
             Some((QualHeader::Request, qual, rest)) => (qual, rest),
             _ => (u64::from(self.port), &*data),
         };
         let Some(listening) = acceptor.listener(qual) else {
             // The connecting end then tries the next port of the wide qualifier. A port without a
             // listener of its own behaves like one that is closed.
-            if is_wide(qual) {
-                let private_data = qualifier::wrap(QualHeader::NotMine, qual, b"");
+            if needs_header(qual) {
+                let private_data = qualifier::add_header(QualHeader::NotMine, qual, b"");
                 send_rejection(watch, &frame, &private_data);
             }
             return;
@@ -262,7 +262,7 @@ impl PendingRequest {
                 segment,
             })),
         };
-        request.log(None, "request arrived");
+        request.log(None, Step::RequestArrived);
         up.request(listening, request);
     }
 }

@@ -7,8 +7,8 @@ use rustix::net::SendFlags;
 
 use super::MAX_PRIVATE;
 use super::error::ConnectError;
+use crate::device::connection_log::{self, Cause, Identity, LogEntry, Path, Step};
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::{self, Cause, Identity, Line, Path};
 use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Frame};
 use crate::device::soft::transport::Qp;
@@ -67,14 +67,17 @@ impl ConnRequest {
     }
 
     /// Logs a step of setting up the connection. The caller holds no lock that a post takes.
-    pub(super) fn log(&self, endpoint: Option<u64>, step: &str) {
-        let identity = || Identity {
+    pub(super) fn log(&self, endpoint: Option<u64>, step: Step) {
+        connection_log::write(LogEntry::step(|| self.identity(endpoint), step));
+    }
+
+    fn identity(&self, endpoint: Option<u64>) -> Identity<'static> {
+        Identity {
             endpoint,
             addrs: Some(self.addrs()),
             qual: self.qual,
             path: self.path,
-        };
-        report::write(Line::step(identity, &step));
+        }
     }
 
     /// Rejects the request in the name of the consumer. Private data beyond the maximum is cut
@@ -84,7 +87,7 @@ impl ConnRequest {
         let Some(origin) = self.origin.take() else {
             return;
         };
-        self.log(None, "request rejected");
+        self.log(None, Step::RequestRejected);
         match origin {
             Origin::Loopback { active, attempt } => {
                 let private_data = private_data.into();
@@ -112,10 +115,9 @@ impl Drop for ConnRequest {
         let Some(origin) = self.origin.take() else {
             return;
         };
-        self.log(
-            None,
-            "request dropped: the queue of the listener is full, or it is being closed",
-        );
+        let cause = "the queue of the listener is full, or it is being closed";
+        let identity = || self.identity(None);
+        connection_log::write(LogEntry::step_with(identity, Step::RequestDropped, &cause));
         if let Origin::Loopback { active, attempt } = origin {
             let event = CmEvent::NonPeerRejected;
             end_attempt(&active, attempt, event, &ConnectError::Dropped);
@@ -137,7 +139,7 @@ impl SocketOrigin {
 
     /// Sends a rejection by the consumer that listens for the qualifier, and ends the connection.
     pub fn reject(self, qual: u64, private_data: &[u8]) {
-        let private_data = qualifier::wrap(QualHeader::Reply, qual, private_data);
+        let private_data = qualifier::add_header(QualHeader::Reply, qual, private_data);
         send_rejection(self.watch, &self.frame, &private_data);
     }
 }

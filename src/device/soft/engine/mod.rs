@@ -48,7 +48,7 @@ pub(crate) use self::timers::{Timer, ZERO_TIME};
 pub(crate) use self::watch::Watch;
 use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
-use crate::device::{DeviceError, Look, threads};
+use crate::device::{DeviceError, PollOutcome, threads};
 use crate::handle::Guard;
 
 pub(crate) use rustix::event::epoll::EventFlags;
@@ -198,9 +198,9 @@ impl Engine {
 
     /// Polls the connections that need no system call, for a consumer that polls.
     #[inline]
-    pub fn poll(&self, guard: &Guard) -> Look {
+    pub fn poll(&self, guard: &Guard) -> PollOutcome {
         if self.inner.tcp_conns.load(Ordering::Relaxed) != 0 {
-            return Look::Outside;
+            return PollOutcome::NeedsProgress;
         }
         self.inner.poll_set.poll(guard)
     }

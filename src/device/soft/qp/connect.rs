@@ -10,7 +10,7 @@ use super::Qp;
 use super::link::{Pending, PendingConnect, Transport};
 use super::place::{DomainState, LockDomain, QpPlace};
 use super::state::{Phase, QpState};
-use crate::device::report::{self, Cause, Line, Outcome, Path};
+use crate::device::connection_log::{self, Cause, LogEntry, Outcome, Path};
 use crate::device::soft::engine::Timer;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
@@ -210,8 +210,8 @@ impl<L: Transport> Qp<L> {
         let line = self.with(|locked| {
             locked.note_path();
             let current = locked.me.phase == Phase::Connecting && locked.me.attempt == attempt;
-            current.then(|| Line::new(|| locked.me.name(), Outcome::Detour, cause))
+            current.then(|| LogEntry::new(|| locked.me.name(), Outcome::Detour, cause))
         });
-        report::write(line.flatten());
+        connection_log::write(line.flatten());
     }
 }

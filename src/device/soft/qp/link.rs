@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::QpState;
 use super::work_queue::Transfer;
 use crate::device::WcStatus;
-use crate::device::report::Path;
+use crate::device::connection_log::Path;
 use crate::device::soft::engine::{Backlog, Timer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;

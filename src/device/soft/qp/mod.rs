@@ -25,7 +25,7 @@ use super::Soft;
 use super::mem::region::Mr;
 use super::mem::window::Mw;
 use super::upcalls::{Events, Upcalls};
-use crate::device::report::{self, GIVEN_UP};
+use crate::device::connection_log::{self, GIVEN_UP};
 use crate::device::{
     BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
 };
@@ -205,7 +205,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             (locked.detach(&mut up), taken, line.flatten())
         });
         link.abort();
-        report::write(line);
+        connection_log::write(line);
         up.run();
         (taken + self.purge()) as u32
     }

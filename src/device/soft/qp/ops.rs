@@ -7,7 +7,7 @@ use super::link::{Outcome, Transport};
 use super::place::LockedQp;
 use super::state::{LATE_RECV, Phase};
 use super::work_queue::{Op, Request, Transfer};
-use crate::device::report::{GIVEN_UP, IN_ORDER};
+use crate::device::connection_log::{GIVEN_UP, IN_ORDER};
 use crate::device::soft::engine::Backlog;
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::window::{Bind, Mw};

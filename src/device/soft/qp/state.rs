@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::srq::{Srq, SrqWaiter, Turn};
 use super::work_queue::{Op, Receive, Request, Transfer, WorkQueue};
-use crate::device::report::{Cause, Identity as Name, Line, Outcome, Path};
+use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
 use crate::device::soft::event_order::SetupGuard;
@@ -445,10 +445,10 @@ impl QpState {
     }
 
     /// The log entry of an end, if that is an error.
-    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<Line> {
+    pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<LogEntry> {
         let connecting = self.phase == Phase::Connecting;
         let outcome = Outcome::of(event, connecting)?;
-        Line::new(|| self.name(), outcome, cause)
+        LogEntry::new(|| self.name(), outcome, cause)
     }
 
     /// Ends the connection or the attempt, unless there is none.
@@ -496,7 +496,10 @@ impl QpState {
     ) {
         self.phase = Phase::Connected;
         self.receiving = false;
-        up.log(&self.id.events, Line::connected(|| self.name()));
+        up.log(
+            &self.id.events,
+            LogEntry::step(|| self.name(), Step::Connected),
+        );
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

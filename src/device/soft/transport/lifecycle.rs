@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::close_timers::{CloseTimers, RTR_TIMEOUT};
-use crate::device::report::Cause;
+use crate::device::connection_log::Cause;
 use crate::device::soft::engine::Watch;
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::qp::state::{Phase, QpState};

@@ -1,6 +1,6 @@
 //! Both ends in one process: the thread that posts moves the data with one copy.
 
-use crate::device::report::IN_ORDER;
+use crate::device::connection_log::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::link::Outcome;

@@ -26,7 +26,7 @@ use super::qp::work_queue::Transfer;
 use super::socket;
 use super::upcalls::Upcalls;
 use crate::device::WcStatus;
-use crate::device::report::Path;
+use crate::device::connection_log::Path;
 use crate::handle::Guard;
 
 /// A queue pair of this device.

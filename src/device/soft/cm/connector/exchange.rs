@@ -7,9 +7,8 @@ use rustix::net::SendFlags;
 
 use super::{Connector, Progress, Stage, State, shm, unwatched};
 use crate::device::CmEvent;
-use crate::device::qualifier::{self, QualHeader, is_wide};
-use crate::device::report::{Identity, Line};
-use crate::device::soft::cm::REQUEST_SENT;
+use crate::device::connection_log::{Identity, LogEntry, Step};
+use crate::device::qualifier::{self, QualHeader, needs_header};
 use crate::device::soft::cm::error::ConnectError;
 use crate::device::soft::engine::{EventFlags, Watch};
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Failure, Frame, Kind, Parsed};
@@ -58,7 +57,7 @@ impl Connector {
             state.stage = Stage::SendingRequest(watch, frame, sent);
             return Progress::Wait;
         }
-        state.sent_line = Line::step(|| self.identity(state, &watch), &REQUEST_SENT);
+        state.sent_line = LogEntry::step(|| self.identity(state, &watch), Step::RequestSent);
         if watch.set(EventFlags::IN).is_err() {
             return unwatched();
         }
@@ -126,12 +125,12 @@ impl Connector {
         frame: &Frame<'_>,
     ) -> Progress {
         let agreed = self.local.conclude(state.revision, frame);
-        let is_wide = is_wide(self.qual);
-        let private_data = match qualifier::unwrap(frame.private_data) {
+        let needs_header = needs_header(self.qual);
+        let private_data = match qualifier::split_header(frame.private_data) {
             // A responder of revision 1 has not understood the request.
             _ if matches!(agreed, Err(Failure::Revision1)) => &[][..],
-            Some((QualHeader::Reply, qual, rest)) if is_wide && qual == self.qual => rest,
-            _ if is_wide => {
+            Some((QualHeader::Reply, qual, rest)) if needs_header && qual == self.qual => rest,
+            _ if needs_header => {
                 return self.try_next_port(state, ConnectError::NoListener(self.qual));
             }
             _ => frame.private_data,

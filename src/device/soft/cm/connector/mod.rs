@@ -16,18 +16,19 @@ use rustix::net::sockopt;
 use self::shm::ShmHandshake;
 use super::Transport;
 use super::error::{ConnectError, ShmUnavailable, is_listened_on};
+use crate::device::connection_log::{self, LogEntry};
+use crate::device::netif::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::report::Line;
 use crate::device::soft::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
-use crate::device::soft::params::{Path, is_own_address};
+use crate::device::soft::params::Path;
 use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::socket;
 use crate::device::soft::transport::shm::{AccessGrant, SharedSegment};
 use crate::device::soft::transport::{self, Qp, SetUp};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{CmEvent, DeviceError, report};
+use crate::device::{CmEvent, DeviceError};
 
 /// How long ports without a listener are tried again before the attempt counts as refused. On the
 /// adapters that programs were written for, resolving the route takes milliseconds before the peer
@@ -89,7 +90,7 @@ struct State {
     /// The revision of MPA that requests have: 2, or 1 for a peer that knows no other.
     revision: u8,
     /// The line for the log that the request was sent, until it is queued for the log.
-    sent_line: Option<Line>,
+    sent_line: Option<LogEntry>,
     stage: Stage,
 }
 
@@ -180,7 +181,7 @@ impl Connector {
             attempt,
             target,
             qual,
-            private_data: qualifier::wrap(QualHeader::Request, qual, private_data).into(),
+            private_data: qualifier::add_header(QualHeader::Request, qual, private_data).into(),
             local: Local {
                 crc: device.params.crc,
                 ird: attr.max_rd_in as u16,
@@ -266,7 +267,7 @@ impl Connector {
     }
 
     /// The path of the current candidate.
-    pub fn path(&self) -> report::Path<'static> {
+    pub fn path(&self) -> connection_log::Path<'static> {
         match self.uses_shm.load(Ordering::Relaxed) {
             true => Transport::Shm.path(),
             false => Transport::Tcp.path(),
@@ -450,7 +451,7 @@ impl PendingConnect for Connector {
         Connector::cancel(self);
     }
 
-    fn path(&self) -> report::Path<'static> {
+    fn path(&self) -> connection_log::Path<'static> {
         Connector::path(self)
     }
 }

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::ready_bitmap::{BITS, BitmapPlace, ReadyBitmap, TakeBitmap, WORDS};
 use super::rounds::{LastServed, ServiceClock};
-use crate::device::Look;
+use crate::device::PollOutcome;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::{Guard, Shared, pin::pin};
 
@@ -166,21 +166,25 @@ impl PollSet {
         }
     }
 
-    /// Polls the connections, for a consumer. [`Look::Outside`] if the mode has to be changed as
+    /// Polls the connections, for a consumer. [`PollOutcome::NeedsProgress`] if the mode has to be changed as
     /// well: that is for [`PollSet::poll_and_adapt`].
     #[inline]
-    pub fn poll(&self, guard: &Guard) -> Look {
+    pub fn poll(&self, guard: &Guard) -> PollOutcome {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
-            return Look::Nothing;
+            return PollOutcome::Nothing;
         }
         if !self.polled.load(Ordering::Relaxed) || self.is_to_adapt(len) {
-            return Look::Outside;
+            return PollOutcome::NeedsProgress;
         }
         let mut up = Upcalls::default();
         let arrived = self.serve_polled(guard, &mut up);
         up.run_after(guard);
-        if arrived { Look::Came } else { Look::Nothing }
+        if arrived {
+            PollOutcome::Arrived
+        } else {
+            PollOutcome::Nothing
+        }
     }
 
     /// Polls the connections, for a consumer outside of a read-side section, and changes the mode

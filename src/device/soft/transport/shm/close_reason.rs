@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::ring::Violation;
-use crate::device::report::Cause;
+use crate::device::connection_log::Cause;
 use crate::device::soft::qp::state::LATE_RECV;
 use crate::device::soft::transport::lifecycle;
 use crate::device::{CmEvent, WcStatus};

@@ -329,7 +329,7 @@ impl ShmConn {
         Ok(())
     }
 
-    /// What the peer does from now on when it has something. Look at the rings after this.
+    /// What the peer does from now on when it has something. PollOutcome at the rings after this.
     pub(crate) fn set_notify_mode(&mut self, notify_mode: NotifyMode) {
         let slot = match notify_mode {
             NotifyMode::Bitmap(slot) => slot,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 
-use crate::device::report::Cause;
+use crate::device::connection_log::Cause;
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
 use crate::device::soft::mem::key_table::Fault;

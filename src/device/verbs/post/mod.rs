@@ -1,102 +1,36 @@
 //! Posts: the checks that cost next to nothing, a slot for the completion, the driver.
 //!
-//! Keys, bounds and rights are the device's business; an error there comes as a completion.
+//! The device checks keys, bounds and rights; an error there is reported in a completion.
+
+mod request;
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
+pub(super) use self::request::{Request, send};
 use super::cq::Cq;
 use super::hw::Hw;
-use super::mr::Seen;
-use super::qp::{Early, Qp, Sq};
-use super::ring::{Kind, Posted, Ring};
+use super::mr::RegionCache;
+use super::qp::{PrepostedRecv, Qp, Sq};
+use super::ring::{Kind, PostedWr, WrRing};
 use super::sys;
-use super::table::{Numbered, RECEIVE};
+use super::wr_table::{Numbered, RECEIVE};
 use crate::device::{
-    Access, Completion, PostError, RecvWr, Remote, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
+    Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
 };
 use crate::handle::{Guard, Held};
 
-/// Segments a request can have: no device of ours says that it takes more.
+/// Segments a request can have: the limit of this library, whatever the device takes.
 pub(super) const MAX_SEGMENTS: usize = 64;
 
-/// A request that is about to go to the driver.
+/// A request that has a slot and is about to go to the driver.
 pub(super) struct Ready<'a> {
+    /// The queue pair.
     pub hw: &'a Hw,
+    /// The slot of the request.
     pub slot: u32,
+    /// The `wr_id` for the device.
     pub wr_id: u64,
-}
-
-/// A request for the driver. It is long, and an operation has few of its members: the others are
-/// left as they are, as programs in C leave them. Not so the word that is the immediate data or
-/// the key to invalidate: drivers look at it whatever the operation is, and rxe refuses a bind
-/// where it is not zero.
-pub(super) struct Request(MaybeUninit<sys::SendWr>);
-
-impl Request {
-    /// Nothing yet.
-    #[inline(always)]
-    pub fn new() -> Request {
-        Request(MaybeUninit::uninit())
-    }
-
-    /// What all operations have.
-    #[inline(always)]
-    pub fn fill(&mut self, wr_id: u64, opcode: c_int, send_flags: u32, sges: &[Sge]) {
-        let wr = self.0.as_mut_ptr();
-        // SAFETY: members of a structure that is ours.
-        unsafe {
-            (*wr).wr_id = wr_id;
-            (*wr).next = null_mut();
-            (*wr).sg_list = sges.as_ptr();
-            (*wr).num_sge = sges.len() as c_int;
-            (*wr).opcode = opcode;
-            (*wr).send_flags = send_flags;
-            (*wr).invalidate_rkey = 0;
-        }
-    }
-
-    /// The remote side of an RDMA operation.
-    #[inline]
-    pub fn remote(&mut self, remote: Remote) {
-        let wr = self.0.as_mut_ptr();
-        // SAFETY: members of a structure that is ours.
-        unsafe {
-            (*wr).remote_addr = remote.addr;
-            (*wr).rkey = remote.rkey;
-        }
-    }
-
-    /// The key that a send invalidates.
-    #[inline]
-    pub fn invalidate(&mut self, rkey: u32) {
-        // SAFETY: a member of a structure that is ours.
-        unsafe { (*self.0.as_mut_ptr()).invalidate_rkey = rkey };
-    }
-
-    /// What a memory window is bound to, and the key it gets.
-    pub fn bind(&mut self, mw: *mut sys::Mw, key: u32, info: sys::MwBindInfo) {
-        let wr = self.0.as_mut_ptr();
-        // SAFETY: members of a structure that is ours.
-        unsafe {
-            (*wr).mw = mw;
-            (*wr).mw_rkey = key;
-            (*wr).bind_info = info;
-        }
-    }
-}
-
-/// Gives a request to the driver.
-///
-/// # Safety
-/// The queue pair is open, the request has what its operation needs, and what it points to is
-/// valid during the call.
-#[inline]
-pub(super) unsafe fn send(hw: &Hw, wr: &mut Request) -> c_int {
-    let mut bad = null_mut();
-    // SAFETY: the caller's promise.
-    unsafe { (hw.ops.post_send)(hw.raw(), wr.0.as_mut_ptr(), &mut bad) }
 }
 
 /// Why the driver did not take a request.
@@ -111,7 +45,8 @@ fn refused(error: c_int) -> PostError {
     }
 }
 
-fn flushed(context: u64, posted: &Posted, op: WcOp) -> Completion {
+/// The completion of a request that is flushed.
+fn flushed(context: u64, posted: &PostedWr, op: WcOp) -> Completion {
     Completion {
         context,
         wr_id: posted.wr_id,
@@ -127,33 +62,32 @@ impl Sq {
     #[inline(always)]
     fn open(&self) -> Option<&Hw> {
         match &self.hw {
-            Some(hw) if self.up => Some(hw),
+            Some(hw) if self.connected => Some(hw),
             _ => None,
         }
     }
 
-    /// Whether the device is to report the success of the next request. Those without a
-    /// completion leave its queue with the next that has one: there must be one before the queue
-    /// is full.
+    /// Whether the device is to report the success of the next request. Unsignaled requests leave the
+    /// queue with the next one that is signaled: there must be one before the queue is full.
     #[inline(always)]
-    fn signals(&self, hw: &Hw, posted: &Posted) -> bool {
-        !posted.silent()
-            || self.run >= hw.send.limit() / 2
+    fn signals(&self, hw: &Hw, posted: &PostedWr) -> bool {
+        !posted.unsignaled()
+            || self.unsignaled_run >= hw.send.limit() / 2
             || (posted.kind() == Kind::Read && hw.order.is_some())
     }
 
     /// A request was posted.
     #[inline(always)]
     fn posted(&mut self, signal: bool) {
-        self.run = if signal { 0 } else { self.run + 1 };
+        self.unsignaled_run = if signal { 0 } else { self.unsignaled_run + 1 };
     }
 }
 
-/// Enters a request; the lock of the queue is held.
+/// Enters a request in the ring. The caller holds the lock of the queue.
 #[inline(always)]
-fn enqueue(hw: &Hw, posted: Posted, signal: bool) -> Result<u32, PostError> {
+fn enqueue(hw: &Hw, posted: PostedWr, signal: bool) -> Result<u32, PostError> {
     if posted.quiet() {
-        hw.send_cq.sort();
+        hw.send_cq.filter_notifications();
     }
     let posted = posted.with_signal(signal);
     match hw.send.push(posted) {
@@ -162,19 +96,19 @@ fn enqueue(hw: &Hw, posted: Posted, signal: bool) -> Result<u32, PostError> {
     }
 }
 
-/// A queue is full. It may only seem so if nobody looks at its completions.
+/// A queue is full, unless it has completions that are to be discarded.
 #[cold]
 #[inline(never)]
-fn make_room(ring: &Ring, cq: &Cq, posted: Posted) -> Result<u32, PostError> {
-    cq.reap();
+fn make_room(ring: &WrRing, cq: &Cq, posted: PostedWr) -> Result<u32, PostError> {
+    cq.discard_all();
     ring.push(posted).ok_or(PostError::QueueFull)
 }
 
 impl Qp {
-    /// Finds a place for a request and has `f` give it to the driver.
+    /// Enters a request in the ring and has `f` give it to the driver.
     pub(super) fn post_request(
         &self,
-        posted: Posted,
+        posted: PostedWr,
         bind_context: u64,
         guard: &Guard,
         f: impl FnOnce(Ready<'_>) -> c_int,
@@ -204,7 +138,7 @@ impl Qp {
     fn not_open(
         &self,
         held: Held<'_, Sq>,
-        posted: Posted,
+        posted: PostedWr,
         bind_context: u64,
     ) -> Result<(), PostError> {
         if !held.ended {
@@ -214,11 +148,11 @@ impl Qp {
         self.flush_request(&posted, bind_context)
     }
 
-    /// A read on a queue pair that may have none outstanding: some devices would let it wait
-    /// for ever.
+    /// A read on a queue pair that may have none outstanding fails: some devices would never complete
+    /// it.
     #[cold]
     #[inline(never)]
-    fn fail_request(&self, posted: Posted) -> Result<(), PostError> {
+    fn fail_request(&self, posted: PostedWr) -> Result<(), PostError> {
         let hw = self.hw().ok_or(PostError::NotConnected)?;
         let failed = Completion {
             status: WcStatus::LocalQpOperation,
@@ -232,7 +166,7 @@ impl Qp {
 
     /// The connection has ended: the request is flushed.
     #[cold]
-    fn flush_request(&self, posted: &Posted, bind_context: u64) -> Result<(), PostError> {
+    fn flush_request(&self, posted: &PostedWr, bind_context: u64) -> Result<(), PostError> {
         let (cq, context) = {
             let parts = self.parts.lock();
             (parts.0.send_cq.clone(), parts.1.context)
@@ -260,15 +194,15 @@ fn total(sges: &[Sge]) -> u64 {
     }
 }
 
-/// Whether all segments may be copied into the request by our own processor.
+/// Whether the processor may copy all segments into the request.
 #[inline(always)]
-fn can_inline(hw: &Hw, seen: &mut Seen, len: u32, sges: &[Sge]) -> bool {
+fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool {
     let regions = &hw.device.regions;
     if len > hw.inline {
         return false;
     }
     for sge in sges {
-        if sge.len > 0 && !regions.may_read(seen, hw.pd(), sge) {
+        if sge.len > 0 && !regions.may_read(cache, hw.pd(), sge) {
             return false;
         }
     }
@@ -280,7 +214,7 @@ fn can_inline(hw: &Hw, seen: &mut Seen, len: u32, sges: &[Sge]) -> bool {
 pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
     let device = &*qp.device;
     let reads = matches!(wr.op, SendOp::RdmaRead { .. });
-    // Those of the queue pair are checked below; these may be fewer.
+    // The limit of the queue pair, which may be higher, is checked below.
     if reads && wr.sges.len() > device.attr.max_read_sge as usize {
         return Err(PostError::TooManySegments);
     }
@@ -299,7 +233,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     } else {
         Access::LOCAL_READ
     };
-    device.check(|| qp.pd(), sges, need)?;
+    device.check_segments(|| qp.pd(), sges, need)?;
     let (kind, opcode) = match wr.op {
         SendOp::Send => (Kind::Send, sys::WR_SEND),
         SendOp::SendInvalidate { .. } => (Kind::Send, sys::WR_SEND_WITH_INV),
@@ -314,12 +248,12 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     if wr.flags.contains(WrFlags::FENCE) && !(reads && device.siw) {
         flags |= sys::SEND_FENCE;
     }
-    let posted = Posted::new(wr.wr_id, len, kind, wr.flags);
+    let posted = PostedWr::new(wr.wr_id, len, kind, wr.flags);
     let mut held = qp.sq.lock_as(guard.thread());
     let sq = &mut *held;
-    // Not through `Sq::open`: what was seen of regions is changed meanwhile.
+    // Not through `Sq::open`, since the region cache is changed meanwhile.
     let hw = match &sq.hw {
-        Some(hw) if sq.up => &**hw,
+        Some(hw) if sq.connected => &**hw,
         _ if wr.sges.len() > device.attr.max_sge as usize => {
             return Err(PostError::TooManySegments);
         }
@@ -336,7 +270,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     if signal {
         flags |= sys::SEND_SIGNALED;
     }
-    if !reads && can_inline(hw, &mut sq.seen, len, sges) {
+    if !reads && can_inline(hw, &mut sq.region_cache, len, sges) {
         flags |= sys::SEND_INLINE;
     }
     let slot = enqueue(hw, posted, signal)?;
@@ -387,7 +321,8 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
 /// See [`QueuePair::post_recv_in`](crate::device::QueuePair::post_recv_in).
 #[inline(always)]
 pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
-    qp.device.check(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
+    qp.device
+        .check_segments(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
     let mut held = qp.rq.lock_as(guard.thread());
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {
@@ -398,8 +333,8 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
         return flush_recv(qp, wr);
     };
     recv(hw, wr)?;
-    if let Some(early) = &mut rq.early {
-        early.push(Early {
+    if let Some(preposted) = &mut rq.preposted {
+        preposted.push(PrepostedRecv {
             wr_id: wr.wr_id,
             sges: wr.sges.into(),
             flags: wr.flags,
@@ -408,12 +343,12 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
     Ok(())
 }
 
-/// A receive for the driver.
+/// The receive for the driver.
 #[inline]
 pub(super) fn receive(wr_id: u64, sges: &[Sge]) -> sys::RecvWr {
-    // Software iWARP wants one segment at least; it may be empty.
-    const NOTHING: &[Sge] = &[Sge::NONE];
-    let sges = if sges.is_empty() { NOTHING } else { sges };
+    // Software iWARP needs at least one segment, which may be empty.
+    const EMPTY: &[Sge] = &[Sge::NONE];
+    let sges = if sges.is_empty() { EMPTY } else { sges };
     sys::RecvWr {
         wr_id,
         next: null_mut(),
@@ -422,15 +357,15 @@ pub(super) fn receive(wr_id: u64, sges: &[Sge]) -> sys::RecvWr {
     }
 }
 
-/// Posts a receive to the device; the lock of the queue is held.
+/// Posts a receive to the device. The caller holds the lock of the queue.
 #[inline(always)]
 pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
     if wr.sges.len() > hw.attr.max_recv_sge as usize {
         return Err(PostError::TooManySegments);
     }
-    let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
+    let posted = PostedWr::new(wr.wr_id, 0, Kind::Recv, wr.flags);
     if posted.quiet() {
-        hw.recv_cq.sort();
+        hw.recv_cq.filter_notifications();
     }
     let slot = match hw.recv.push(posted) {
         Some(slot) => slot,
@@ -448,6 +383,7 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
     Ok(())
 }
 
+/// The connection has ended: the receive is flushed.
 #[cold]
 fn flush_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
     let (cq, context) = {
@@ -455,7 +391,7 @@ fn flush_recv(qp: &Qp, wr: &RecvWr<'_>) -> Result<(), PostError> {
         (parts.0.recv_cq.clone(), parts.1.context)
     };
     let Some(cq) = cq else { return Ok(()) };
-    let posted = Posted::new(wr.wr_id, 0, Kind::Recv, wr.flags);
+    let posted = PostedWr::new(wr.wr_id, 0, Kind::Recv, wr.flags);
     cq.push(flushed(context, &posted, WcOp::Recv), true);
     cq.notify();
     Ok(())
@@ -476,20 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_before_where_all_drivers_look() {
-        // SAFETY: integers and raw pointers.
-        let dirty: sys::SendWr = unsafe { std::mem::transmute([!0u8; size_of::<sys::SendWr>()]) };
-        let mut request = Request(MaybeUninit::new(dirty));
-        request.fill(7, sys::WR_BIND_MW, sys::SEND_SIGNALED, &[]);
-        // SAFETY: it was whole before.
-        let request = unsafe { request.0.assume_init() };
-        assert_eq!((request.wr_id, request.opcode), (7, sys::WR_BIND_MW));
-        assert_eq!((request.num_sge, request.invalidate_rkey), (0, 0));
-        assert!(request.next.is_null());
-    }
-
-    #[test]
-    fn why_drivers_refuse() {
+    fn refusals_of_drivers_have_a_code() {
         assert_eq!(refused(libc::ENOMEM), PostError::QueueFull);
         assert_eq!(refused(-libc::EINVAL), PostError::Length);
     }

@@ -1,11 +1,12 @@
-//! What the log says of connections, in one form for all devices:
+//! The log entries about connections, in one form for all devices:
 //!
 //! ```text
-//! endpoint 0x7f3a5c0010a0, local 10.0.0.1, remote 10.0.0.2:4711, qualifier 4711, path TCP: not connected: nobody listens on port 4711
+//! endpoint 0x7f3a5c0010a0, local 10.0.0.1, remote 10.0.0.2:4711, qualifier 4711, path TCP: not connected: no listener on port 4711
 //! ```
 //!
-//! A line is put together only if the log takes it. It is written later, by whoever tells the
-//! consumer of the event: with no lock held, and before the consumer knows.
+//! There are two kinds: one entry for each failure ([`Outcome`]), and one for each step in which a
+//! connection is made and ended ([`Step`]). An entry is formatted only if the log takes it. It is
+//! written with no lock held, and before the consumer gets the event that it is about.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use crate::log_sink::CONNECTIONS;
 /// How the two ends of a connection reach each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Path<'a> {
-    /// No way was tried yet.
+    /// Not chosen yet.
     Undecided,
     /// Both ends are in this process.
     Loopback,
@@ -43,7 +44,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Which connection, or attempt to make one, a line is about.
+/// Which connection, or attempt to make one, an entry is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity<'a> {
     /// The handle of the endpoint: [`QpAttr::context`](super::QpAttr::context). A request that
@@ -53,7 +54,7 @@ pub(crate) struct Identity<'a> {
     pub addrs: Option<(SocketAddr, SocketAddr)>,
     /// The connection qualifier.
     pub qual: u64,
-    /// The way between the ends.
+    /// How the two ends reach each other.
     pub path: Path<'a>,
 }
 
@@ -88,24 +89,22 @@ impl fmt::Display for Identity<'_> {
     }
 }
 
-/// What a line says happened.
+/// How an attempt failed, or a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Data can flow.
-    Connected,
-    /// An attempt of the active side came to nothing.
+    /// An attempt of the active end has failed.
     NotConnected,
-    /// A request was not accepted, or its peer was gone.
+    /// A request was not accepted, or its sender had given up.
     NotAccepted,
     /// A connection ended in error.
     Broken,
-    /// The peer is on this host, and is reached over TCP all the same.
+    /// The peer is on this host, and the connection is made over TCP all the same.
     Detour,
 }
 
 impl Outcome {
-    /// What an event is that ends a connection, or an attempt to make one; `None` if it ends one
-    /// as it should.
+    /// The failure that an event stands for which ends a connection, or an attempt to make one;
+    /// `None` if the event is no failure.
     pub fn of(event: &CmEvent, connecting: bool) -> Option<Outcome> {
         match event {
             CmEvent::Established { .. } => None,
@@ -120,7 +119,6 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Outcome::Connected => "connected",
             Outcome::NotConnected => "not connected",
             Outcome::NotAccepted => "not accepted",
             Outcome::Broken => "connection broken",
@@ -129,9 +127,69 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// A step in which a connection is made or ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// The connection manager resolves the remote address to a device.
+    ResolvingAddress,
+    /// The address is resolved; the connection manager resolves the route.
+    AddressResolved,
+    /// The route is resolved.
+    RouteResolved,
+    /// The active end has sent its request.
+    RequestSent,
+    /// A request arrived at a listener.
+    RequestArrived,
+    /// The consumer of this end has accepted a request.
+    RequestAccepted,
+    /// The consumer of this end has rejected a request.
+    RequestRejected,
+    /// A request was refused without the consumer's doing.
+    RequestDropped,
+    /// The peer has accepted the request of this end.
+    ReplyArrived,
+    /// The request of this end was rejected, by the consumer of the peer or without.
+    RejectArrived,
+    /// Data can flow.
+    Connected,
+    /// The consumer of this end disconnects, after the requests that are queued.
+    DisconnectingGracefully,
+    /// The consumer of this end disconnects at once.
+    Disconnecting,
+    /// The peer has disconnected.
+    DisconnectArrived,
+    /// The connection has ended without an error.
+    Disconnected,
+    /// Another event of the connection manager.
+    OtherEvent,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::ResolvingAddress => "resolving the address",
+            Step::AddressResolved => "address resolved, resolving the route",
+            Step::RouteResolved => "route resolved",
+            Step::RequestSent => "request sent",
+            Step::RequestArrived => "request arrived",
+            Step::RequestAccepted => "request accepted",
+            Step::RequestRejected => "request rejected",
+            Step::RequestDropped => "request dropped",
+            Step::ReplyArrived => "request accepted by the peer",
+            Step::RejectArrived => "request rejected by the peer",
+            Step::Connected => "connected",
+            Step::DisconnectingGracefully => "disconnecting gracefully",
+            Step::Disconnecting => "disconnecting abruptly",
+            Step::DisconnectArrived => "disconnected by the peer",
+            Step::Disconnected => "connection ended",
+            Step::OtherEvent => "connection manager",
+        })
+    }
+}
+
 /// Why something happened, in words for the user.
 pub(crate) trait Cause: fmt::Display {
-    /// The configuration is at fault and will stay so: the user is told without asking.
+    /// The configuration is at fault and stays so: the entry is an error, which is always logged.
     fn is_misconfiguration(&self) -> bool {
         false
     }
@@ -156,74 +214,77 @@ impl fmt::Display for NoAnswer {
 
 impl Cause for NoAnswer {}
 
-/// Nobody listens for this qualifier.
-pub(crate) struct NobodyListens(pub u64);
+/// There is no listener for this qualifier.
+pub(crate) struct NoListener(pub u64);
 
-impl fmt::Display for NobodyListens {
+impl fmt::Display for NoListener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u16::try_from(self.0) {
-            Ok(port) => write!(f, "nobody listens on port {port}"),
-            Err(_) => f.write_str("nobody listens for the qualifier"),
+            Ok(port) => write!(f, "no listener on port {port}"),
+            Err(_) => f.write_str("no listener for the qualifier"),
         }
     }
 }
 
-impl Cause for NobodyListens {}
+impl Cause for NoListener {}
 
-/// Why a connection has ended that an end has ended as it should: no line of the log has it.
+/// Why a connection has ended that an end has ended as it should: no entry has this text.
 pub(crate) const IN_ORDER: &str = "ended in order";
-/// Why an attempt ended that the consumer has taken back.
+/// Why an attempt ended that the consumer has given up.
 pub(crate) const GIVEN_UP: &str = "given up by the consumer of this end";
-/// Why a request was not accepted whose peer did not wait.
+/// Why a request was not accepted whose sender did not wait.
 pub(crate) const PEER_GONE: &str = "the peer has given up, or is gone";
-/// Why an attempt ended that the peer's consumer did not want.
+/// Why an attempt ended that the consumer of the peer has rejected.
 pub(crate) const REJECTED: &str = "rejected by the consumer of the peer";
 
-/// A line for the log.
+/// An entry for the log.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LogEntry {
     level: Level,
     text: String,
 }
 
-impl Line {
-    /// Puts a line together, if the log takes it.
+impl LogEntry {
+    /// The entry of a failure, if the log takes it.
     pub fn new<'a>(
         identity: impl FnOnce() -> Identity<'a>,
         outcome: Outcome,
         cause: &dyn Cause,
-    ) -> Option<Line> {
+    ) -> Option<LogEntry> {
         let level = if cause.is_misconfiguration() {
             Level::Error
         } else {
             Level::Info
         };
-        log::log_enabled!(level).then(|| Line {
+        log::log_enabled!(level).then(|| LogEntry {
             level,
             text: format!("{}: {outcome}: {cause}", identity()),
         })
     }
 
-    /// The same for a connection that is there.
-    pub fn connected<'a>(identity: impl FnOnce() -> Identity<'a>) -> Option<Line> {
-        Line::step(identity, &Outcome::Connected)
-    }
-
-    /// The same for a step of setting up a connection.
-    pub fn step<'a>(
-        identity: impl FnOnce() -> Identity<'a>,
-        step: &dyn fmt::Display,
-    ) -> Option<Line> {
+    /// The entry of a step, if the log takes it.
+    pub fn step<'a>(identity: impl FnOnce() -> Identity<'a>, step: Step) -> Option<LogEntry> {
         let level = Level::Debug;
-        log::log_enabled!(target: CONNECTIONS, level).then(|| Line {
+        log::log_enabled!(target: CONNECTIONS, level).then(|| LogEntry {
             level,
             text: format!("{}: {step}", identity()),
         })
     }
 
-    /// Writes it. The caller holds no lock that a post takes.
+    /// The same with a detail, such as the name of an event.
+    pub fn step_with<'a>(
+        identity: impl FnOnce() -> Identity<'a>,
+        step: Step,
+        detail: &dyn fmt::Display,
+    ) -> Option<LogEntry> {
+        let mut entry = LogEntry::step(identity, step)?;
+        entry.text += &format!(": {detail}");
+        Some(entry)
+    }
+
+    /// Writes the entry. The caller holds no lock that a post takes.
     pub fn write(self) {
-        let Line { level, text } = self;
+        let LogEntry { level, text } = self;
         if level == Level::Debug {
             log::debug!(target: CONNECTIONS, "{text}");
         } else {
@@ -232,10 +293,10 @@ impl Line {
     }
 }
 
-/// Writes a line that the log takes. The caller holds no lock that a post takes.
-pub(crate) fn write(line: Option<Line>) {
-    if let Some(line) = line {
-        line.write();
+/// Writes an entry, if the log takes it. The caller holds no lock that a post takes.
+pub(crate) fn write(entry: Option<LogEntry>) {
+    if let Some(entry) = entry {
+        entry.write();
     }
 }
 
@@ -266,29 +327,26 @@ mod tests {
             ..identity()
         };
         assert!(device.to_string().ends_with(", path mlx5_0"));
-        let nobody = Identity {
+        let unknown = Identity {
             endpoint: None,
             addrs: None,
             ..identity()
         };
         assert_eq!(
-            nobody.to_string(),
+            unknown.to_string(),
             "no endpoint, local unknown, remote unknown, qualifier 4711, path TCP"
         );
     }
 
     #[test]
     fn a_qualifier_is_a_port_if_it_can_be() {
-        assert_eq!(
-            NobodyListens(4711).to_string(),
-            "nobody listens on port 4711"
-        );
-        let wide = NobodyListens(0x10000).to_string();
-        assert_eq!(wide, "nobody listens for the qualifier");
+        assert_eq!(NoListener(4711).to_string(), "no listener on port 4711");
+        let wide = NoListener(0x10000).to_string();
+        assert_eq!(wide, "no listener for the qualifier");
     }
 
     #[test]
-    fn ends_without_error_have_no_line() {
+    fn ends_without_error_are_no_failures() {
         assert_eq!(Outcome::of(&CmEvent::Disconnected, false), None);
         for (event, connecting, outcome) in [
             (CmEvent::Disconnected, true, Outcome::NotConnected),
@@ -317,7 +375,8 @@ mod tests {
     #[test]
     fn nothing_is_formatted_for_a_log_that_is_off() {
         let never = || -> Identity<'static> { unreachable!("the log is off") };
-        assert_eq!(Line::new(never, Outcome::Broken, &GIVEN_UP), None);
-        assert_eq!(Line::connected(never), None);
+        assert_eq!(LogEntry::new(never, Outcome::Broken, &GIVEN_UP), None);
+        assert_eq!(LogEntry::step(never, Step::Connected), None);
+        assert_eq!(LogEntry::step_with(never, Step::OtherEvent, &"x"), None);
     }
 }

@@ -1,8 +1,8 @@
-//! How connections end: whoever is told of it finds everything that was outstanding in the
-//! completion queues, done or flushed.
+//! The end of connections: when the consumer is notified of it, everything that was outstanding is
+//! in the completion queues, executed or flushed.
 //!
-//! The device is told to flush, its completions are collected until nothing is left, and then
-//! its queue pair goes. What a device does not flush in time is flushed by us.
+//! The device flushes, its completions are collected until nothing is left, and then its queue pair
+//! is destroyed. Requests that a device does not flush in time are flushed here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,20 @@ use std::time::{Duration, Instant};
 use super::cq::{Cq, Hold};
 use super::hw::Hw;
 use super::id::CmId;
-use super::qp::{Phase, Qp};
+use super::qp::Qp;
 use super::service::Job;
-use crate::device::report::{self, Cause, IN_ORDER};
+use crate::device::attempt::Phase;
+use crate::device::connection_log::{Cause, IN_ORDER, Step};
+use crate::device::events::QpEvent;
 use crate::device::{CmEvent, WcStatus};
 
 /// How long the device may take to flush.
-const FLUSH: Duration = Duration::from_millis(500);
-/// How long it may take to be done with the buffers of a shared queue that it holds: nobody
-/// tells.
-const SETTLE: Duration = Duration::from_millis(2);
-/// How long a peer may take to agree to the end of an iWARP connection.
-const AGREE: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the device may take to complete the buffers of a shared receive queue that it holds:
+/// how many those are is not known.
+const SRQ_FLUSH_TIME: Duration = Duration::from_millis(2);
+/// How long a peer may take to confirm the end of an iWARP connection.
+const PEER_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The device has completed a request with an error.
 struct RequestFailed(WcStatus);
@@ -46,31 +48,28 @@ impl Qp {
     /// holds no lock and is in no read-side section.
     pub(super) fn end(&self, event: CmEvent, cause: &dyn Cause) {
         let mut state = self.state.lock();
-        let before = state.phase;
-        if !matches!(
-            before,
-            Phase::Connecting | Phase::Connected | Phase::Closing
-        ) {
+        let before = state.attempt.phase;
+        if !before.is_live() {
             return;
         }
-        state.phase = Phase::Ending;
-        state.dial = None;
+        state.attempt.phase = Phase::Ending;
+        state.active = None;
         let withheld = state.withheld.take();
-        let local = state.local_end;
+        let requested = state.disconnect_requested;
         let connecting = before == Phase::Connecting;
-        // Destroying the identifier takes an attempt back.
+        // Destroying the identifier of an attempt ends the attempt.
         let id = if connecting {
             state.id.take()
         } else {
             state.id.clone()
         };
         drop(state);
-        self.release(withheld);
+        drop(withheld);
         let mut failure = None;
         if let Some(hw) = self.hw() {
             hw.stop();
             if !connecting && let Some(id) = &id {
-                self.hang_up(id);
+                self.send_disconnect(id);
             }
             let cqs: Vec<&Arc<Cq>> = queues(&hw).collect();
             let holds: Vec<Hold<'_>> = cqs.iter().map(|cq| cq.hold()).collect();
@@ -92,60 +91,67 @@ impl Qp {
         }
         drop(id);
         let mut state = self.state.lock();
-        if state.phase == Phase::Ending {
-            state.phase = Phase::Ended;
+        if state.attempt.phase == Phase::Ending {
+            state.attempt.phase = Phase::Ended;
         }
         let (event, cause): (_, &dyn Cause) = match (event, &failure) {
-            // The end that a failure makes the peer come to may show first.
-            (CmEvent::Disconnected, Some(failure)) if !local => (CmEvent::Broken, failure),
+            // The disconnect with which the peer reacts to a failure may arrive first.
+            (CmEvent::Disconnected, Some(failure)) if !requested => (CmEvent::Broken, failure),
             (CmEvent::Broken, Some(failure)) => (CmEvent::Broken, failure),
             (event, _) => (event, cause),
         };
-        let line = self.report(&state, before, &event, cause);
+        match self.failure_entry(&state, before, &event, cause) {
+            Some(entry) => self.events.push(QpEvent::Log(entry)),
+            None if event == CmEvent::Disconnected && !connecting => {
+                self.push_step(&state, Step::Disconnected);
+            }
+            None => {}
+        }
+        self.events.push(QpEvent::Connection(event));
         drop(state);
-        report::write(line);
-        self.events.tell(event);
+        self.events.deliver();
     }
 
-    /// Tells the peer that the connection is over.
-    pub(super) fn hang_up(&self, id: &CmId) {
-        // SAFETY: the id is valid. An error means that the peer knows already.
+    /// Sends the peer a disconnect.
+    pub(super) fn send_disconnect(&self, id: &CmId) {
+        // SAFETY: the id is valid. An error means that the connection has ended.
         unsafe { (self.device.adapter.lib.rdma_disconnect)(id.raw) };
     }
 
     /// Ends the connection when the requests that are queued are done.
-    pub(super) fn close_soon(&self) {
+    pub(super) fn close_when_drained(&self) {
         if !self.try_close() {
-            self.device.adapter.jobs.add(Job::Closing(self.me.clone()));
+            self.device
+                .adapter
+                .jobs
+                .add(Job::Closing(self.weak.clone()));
         }
     }
 
-    /// Looks whether a connection that is closing can end; `true` if there is nothing to wait
-    /// for any more.
+    /// Ends a connection that is closing, if it can end; `false` if the caller is to try again.
     pub(super) fn try_close(&self) -> bool {
         let state = self.state.lock();
-        if state.phase != Phase::Closing {
+        if state.attempt.phase != Phase::Closing {
             return true;
         }
-        let (told, id) = (state.told, state.id.clone());
+        let (sent, id) = (state.disconnect_sent, state.id.clone());
         drop(state);
         let (Some(hw), Some(id)) = (self.hw(), id) else {
             self.end(CmEvent::Disconnected, &IN_ORDER);
             return true;
         };
-        match told {
-            Some(when) if when.elapsed() < AGREE => return false,
+        match sent {
+            Some(when) if when.elapsed() < PEER_CLOSE_TIMEOUT => return false,
             Some(_) => {}
             None => {
-                hw.send_cq.hold().collect();
-                hw.send_cq.notify();
+                hw.send_cq.collect_and_notify();
                 if hw.send.len() > 0 {
                     return false;
                 }
                 if self.device.iwarp {
-                    // What is queued in TCP goes before the end, which the peer confirms.
-                    self.state.lock().told = Some(Instant::now());
-                    self.hang_up(&id);
+                    // The peer gets what is queued in TCP first, and then confirms the end.
+                    self.state.lock().disconnect_sent = Some(Instant::now());
+                    self.send_disconnect(&id);
                     return false;
                 }
             }
@@ -155,7 +161,7 @@ impl Qp {
     }
 }
 
-/// Collects the completions of a queue pair that was stopped, into our own queue.
+/// Moves the completions of a queue pair that was stopped to the queues of this library.
 pub(super) fn collect(hw: &Hw) {
     let cqs: Vec<&Arc<Cq>> = queues(hw).collect();
     let holds: Vec<Hold<'_>> = cqs.iter().map(|cq| cq.hold()).collect();
@@ -166,7 +172,7 @@ pub(super) fn collect(hw: &Hw) {
 fn drain(hw: &Hw, holds: &[Hold<'_>]) {
     let start = Instant::now();
     let least = if hw.srq.is_some() {
-        SETTLE
+        SRQ_FLUSH_TIME
     } else {
         Duration::ZERO
     };
@@ -177,7 +183,7 @@ fn drain(hw: &Hw, holds: &[Hold<'_>]) {
         }
         let time = start.elapsed();
         let done = hw.send.len() == 0 && hw.recv.len() == 0;
-        if (done && time >= least) || time >= FLUSH {
+        if (done && time >= least) || time >= FLUSH_TIMEOUT {
             return;
         }
         std::thread::sleep(pause);

@@ -2,16 +2,19 @@
 //!
 //! Layouts are those of libibverbs (`infiniband/verbs.h`) and librdmacm (`rdma/rdma_cma.h`),
 //! which are stable ABIs; `tests/verbs_layout.rs` compares them with the headers. Structures that
-//! the libraries allocate and we only look into are declared as far as we look. Names and values
-//! are those of the headers, without their prefix where the Rust name says the same.
+//! the libraries allocate and this library only reads are declared as far as this library reads them. Names and values
+//! are those of the headers, without their prefix where the Rust name is clear without.
 
 #![allow(
     missing_docs,
     reason = "the names are documented by rdma-core's man pages"
 )]
 
+mod cma;
+
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+pub use self::cma::*;
 use crate::device::Sge;
 
 macro_rules! opaque {
@@ -222,7 +225,7 @@ pub const WC_RESP_TIMEOUT_ERR: c_int = 20;
 
 pub const WC_WITH_INV: c_uint = 1 << 3;
 
-/// `struct ibv_cq`, as far as we look.
+/// `struct ibv_cq`, as far as this library reads it.
 #[repr(C)]
 pub struct Cq {
     pub context: *mut Context,
@@ -240,7 +243,7 @@ pub struct Channel {
     pub refcnt: c_int,
 }
 
-/// `struct ibv_srq`, as far as we look.
+/// `struct ibv_srq`, as far as this library reads it.
 #[repr(C)]
 pub struct Srq {
     pub context: *mut Context,
@@ -345,7 +348,7 @@ pub const QPS_RTR: c_int = 2;
 pub const QPS_RTS: c_int = 3;
 pub const QPS_ERR: c_int = 6;
 
-/// `struct ibv_qp`, as far as we look.
+/// `struct ibv_qp`, as far as this library reads it.
 #[repr(C)]
 pub struct Qp {
     pub context: *mut Context,
@@ -358,7 +361,7 @@ pub struct Qp {
     pub qp_num: u32,
 }
 
-/// `struct ibv_send_wr`, with the members of its unions that we use.
+/// `struct ibv_send_wr`, with the members of its unions that this library uses.
 #[repr(C)]
 pub struct SendWr {
     pub wr_id: u64,
@@ -398,7 +401,7 @@ pub struct RecvWr {
 
 #[repr(C)]
 pub struct AsyncEvent {
-    /// `cq`, `qp`, `srq` or a port number, as the type says.
+    /// `cq`, `qp`, `srq` or a port number, depending on the type.
     pub element: *mut c_void,
     pub event_type: c_int,
 }
@@ -412,70 +415,3 @@ pub const EVENT_DEVICE_FATAL: c_int = 8;
 pub const EVENT_SRQ_ERR: c_int = 14;
 pub const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
 pub const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
-
-/// `struct rdma_event_channel`.
-#[repr(C)]
-pub struct EventChannel {
-    pub fd: c_int,
-}
-
-#[repr(C)]
-pub struct CmId {
-    pub verbs: *mut Context,
-    pub channel: *mut EventChannel,
-    pub context: *mut c_void,
-    pub qp: *mut Qp,
-    pub src_addr: libc::sockaddr_storage,
-    pub dst_addr: libc::sockaddr_storage,
-    pub ibaddr: [u64; 5],
-    pub path_rec: *mut c_void,
-    pub num_paths: c_int,
-    pub _pad: c_int,
-    pub ps: c_int,
-    pub port_num: u8,
-}
-
-pub const PS_TCP: c_int = 0x0106;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ConnParam {
-    pub private_data: *const c_void,
-    pub private_data_len: u8,
-    pub responder_resources: u8,
-    pub initiator_depth: u8,
-    pub flow_control: u8,
-    pub retry_count: u8,
-    pub rnr_retry_count: u8,
-    pub srq: u8,
-    pub qp_num: u32,
-}
-
-/// `struct rdma_cm_event` with `param.conn`, which is all that connections use.
-#[repr(C)]
-pub struct CmEvent {
-    pub id: *mut CmId,
-    pub listen_id: *mut CmId,
-    pub event: c_int,
-    pub status: c_int,
-    pub conn: ConnParam,
-    pub _ud: [u64; 4],
-}
-
-pub const CM_ADDR_RESOLVED: c_int = 0;
-pub const CM_ADDR_ERROR: c_int = 1;
-pub const CM_ROUTE_RESOLVED: c_int = 2;
-pub const CM_ROUTE_ERROR: c_int = 3;
-pub const CM_CONNECT_REQUEST: c_int = 4;
-pub const CM_CONNECT_RESPONSE: c_int = 5;
-pub const CM_CONNECT_ERROR: c_int = 6;
-pub const CM_UNREACHABLE: c_int = 7;
-pub const CM_REJECTED: c_int = 8;
-pub const CM_ESTABLISHED: c_int = 9;
-pub const CM_DISCONNECTED: c_int = 10;
-pub const CM_DEVICE_REMOVAL: c_int = 11;
-
-/// Reason of a rejection because nobody listens (InfiniBand architecture, 12.6.7.2).
-pub const REJ_SERVICE_ID: c_int = 8;
-/// Reason of a rejection by the consumer (InfiniBand architecture, 12.6.7.2).
-pub const REJ_CONSUMER: c_int = 28;

@@ -1,21 +1,22 @@
-//! Completions of requests in the order in which they were posted, for a device that does not
-//! keep it: the kernel's siw completes RDMA reads after sends and writes that were posted later.
+//! Puts the completions of requests into the order in which they were posted, for a device that does
+//! not: the kernel's siw completes RDMA reads after sends and writes that were posted later.
 
 use std::collections::HashMap;
 
-use super::ring::Ring;
+use super::ring::WrRing;
 use crate::device::{Completion, WcStatus};
 
 /// A completion, and whether it notifies.
 pub(super) type Entry = (Completion, bool);
 
-/// Completions that came before their turn, by slot.
+/// Completions that arrived before those of earlier requests, by slot.
 #[derive(Default)]
-pub(super) struct Order(HashMap<u32, Entry>);
+pub(super) struct CompletionOrder(HashMap<u32, Entry>);
 
-impl Order {
-    /// A request has completed; gives `out` all whose turn it is now.
-    pub fn complete(&mut self, ring: &Ring, slot: u32, entry: Entry, mut out: impl FnMut(Entry)) {
+impl CompletionOrder {
+    /// A request has completed: calls `out` for each completion whose earlier requests have all
+    /// completed.
+    pub fn complete(&mut self, ring: &WrRing, slot: u32, entry: Entry, mut out: impl FnMut(Entry)) {
         if !ring.holds(slot) {
             return;
         }
@@ -23,11 +24,11 @@ impl Order {
         while let Some((slot, posted)) = ring.oldest() {
             match self.0.remove(&slot) {
                 Some(entry) => {
-                    if !(posted.silent() && entry.0.status == WcStatus::Success) {
+                    if !(posted.unsignaled() && entry.0.status == WcStatus::Success) {
                         out(entry);
                     }
                 }
-                // Nothing comes of it; that something later has completed means that it is done.
+                // A request without a completion is done if a later one has completed.
                 None if !posted.signal() && !self.0.is_empty() => {}
                 None => return,
             }
@@ -35,7 +36,7 @@ impl Order {
         }
     }
 
-    /// What came for a slot that is given up.
+    /// The completion of a slot that is flushed, if it has arrived.
     pub fn take(&mut self, slot: u32) -> Option<Entry> {
         self.0.remove(&slot)
     }
@@ -43,12 +44,12 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ring::{Kind, Posted};
+    use super::super::ring::{Kind, PostedWr};
     use super::*;
     use crate::device::{WcOp, WrFlags};
 
-    fn post(ring: &Ring, wr_id: u64, flags: WrFlags, signal: bool) -> u32 {
-        let posted = Posted::new(wr_id, 0, Kind::Send, flags);
+    fn post(ring: &WrRing, wr_id: u64, flags: WrFlags, signal: bool) -> u32 {
+        let posted = PostedWr::new(wr_id, 0, Kind::Send, flags);
         ring.push(posted.with_signal(signal)).unwrap()
     }
 
@@ -64,8 +65,8 @@ mod tests {
         (completion, true)
     }
 
-    /// What a completion brings.
-    fn complete(order: &mut Order, ring: &Ring, slot: u32, wr_id: u64) -> Vec<u64> {
+    /// The numbers of the requests that complete.
+    fn complete(order: &mut CompletionOrder, ring: &WrRing, slot: u32, wr_id: u64) -> Vec<u64> {
         let mut out = Vec::new();
         let entry = entry(wr_id, WcStatus::Success);
         order.complete(ring, slot, entry, |e| out.push(e.0.wr_id));
@@ -73,8 +74,8 @@ mod tests {
     }
 
     #[test]
-    fn later_ones_wait() {
-        let (ring, mut order) = (Ring::new(4), Order::default());
+    fn completions_wait_for_earlier_requests() {
+        let (ring, mut order) = (WrRing::new(4), CompletionOrder::default());
         let none = WrFlags::empty();
         let slots: Vec<u32> = (0..4).map(|i| post(&ring, i, none, true)).collect();
         assert_eq!(complete(&mut order, &ring, slots[1], 1), []);
@@ -83,13 +84,13 @@ mod tests {
         assert_eq!(ring.len(), 2);
         assert_eq!(complete(&mut order, &ring, slots[2], 2), [2, 3]);
         assert_eq!(ring.len(), 0);
-        // One that is not outstanding is not believed.
+        // A completion of a request that is not outstanding is ignored.
         assert_eq!(complete(&mut order, &ring, slots[2], 2), []);
     }
 
     #[test]
-    fn those_without_a_completion_are_passed_over() {
-        let (ring, mut order) = (Ring::new(4), Order::default());
+    fn requests_without_a_completion_are_skipped() {
+        let (ring, mut order) = (WrRing::new(4), CompletionOrder::default());
         post(&ring, 0, WrFlags::UNSIGNALED, false);
         let read = post(&ring, 1, WrFlags::UNSIGNALED, true);
         post(&ring, 2, WrFlags::UNSIGNALED, false);
@@ -100,8 +101,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_in_any_case() {
-        let (ring, mut order) = (Ring::new(2), Order::default());
+    fn failures_of_unsignaled_requests_complete() {
+        let (ring, mut order) = (WrRing::new(2), CompletionOrder::default());
         let slot = post(&ring, 7, WrFlags::UNSIGNALED, false);
         let mut out = Vec::new();
         let entry = entry(7, WcStatus::Flushed);

@@ -1,12 +1,13 @@
-//! Numbers for queues, as they travel through the device in `wr_id`, and the way back.
+//! Numbers for queues, which the device hands back in the `wr_id` of completions, and the table that
+//! leads from a number to its queue.
 //!
 //! ```text
 //! receive 1 | shared 1 | index 18 | generation 20 | slot 24
 //! ```
 //!
-//! Poll finds the queue of a completion here without a lock. A number is not used again before
-//! its generation has gone round, so a completion that a driver left behind for a queue that is
-//! gone finds nobody.
+//! A poll looks the queue of a completion up without a lock. A number is not used again before its
+//! generation wraps around, so a completion that a driver left behind leads to no queue once its own
+//! was freed.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::handle::{Guard, Shared};
 
-/// Work requests a queue can hold: what a slot number can name.
+/// Slots of a queue that a `wr_id` can name.
 pub(super) const MAX_SLOTS: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 20;
@@ -27,24 +28,25 @@ pub(super) const SHARED: u64 = 1 << 62;
 
 const CHUNK: usize = 1 << 9;
 
-/// Something the table holds.
+/// An object of the table.
 pub(super) trait Numbered: Send + Sync + 'static {
-    /// Its number.
+    /// The number that [`WrTable::reserve`] gave.
     fn number(&self) -> u64;
 }
 
 /// See the module.
-pub(super) struct Table<T: Numbered> {
+pub(super) struct WrTable<T: Numbered> {
     chunks: [OnceLock<Box<[Shared<T>; CHUNK]>>; 1 << (INDEX_BITS as usize - 9)],
     free: Mutex<Free>,
 }
 
 #[derive(Default)]
 struct Free {
-    /// Indices that are free again.
+    /// Indices that were used and are free.
     list: Vec<u32>,
-    /// The first that was never used.
+    /// The first index that was never used.
     next: u32,
+    /// Generation of the last number that was given out.
     generation: u64,
 }
 
@@ -59,15 +61,15 @@ fn index(number: u64) -> usize {
     (number >> (SLOT_BITS + GENERATION_BITS)) as usize & ((1 << INDEX_BITS) - 1)
 }
 
-impl<T: Numbered> Table<T> {
+impl<T: Numbered> WrTable<T> {
     pub fn new() -> Self {
-        Table {
+        WrTable {
             chunks: std::array::from_fn(|_| OnceLock::new()),
             free: Mutex::default(),
         }
     }
 
-    /// A number that nothing has; `None` if all are taken.
+    /// A number that no object has; `None` if there is none.
     pub fn reserve(&self) -> Option<u64> {
         let mut free = self.free.lock();
         let index = free.list.pop().or_else(|| {
@@ -89,18 +91,18 @@ impl<T: Numbered> Table<T> {
         &chunk[index % CHUNK]
     }
 
-    /// Makes an object known under its number.
+    /// Enters an object under its number.
     pub fn publish(&self, object: &Arc<T>) {
         self.entry(object.number()).set(Some(object.clone()));
     }
 
-    /// Forgets a number.
+    /// Removes the object of a number, which can be given out again.
     pub fn release(&self, number: u64) {
         self.entry(number).set(None);
         self.free.lock().list.push(index(number) as u32);
     }
 
-    /// The object a `wr_id` belongs to, if it is still known.
+    /// The object that a `wr_id` names, if it is in the table.
     #[inline]
     pub fn get<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g T> {
         let number = number(wr_id);
@@ -109,36 +111,46 @@ impl<T: Numbered> Table<T> {
         (object.number() == number).then_some(object)
     }
 
-    /// The same, for a caller that mostly asks for the same object: it begins at the place where
-    /// that was last. The way there does not depend on the `wr_id`, which was just written.
+    /// The same, for a caller that mostly asks for the same object: tries the entry of the last call
+    /// first, whose address does not depend on the `wr_id`, which was just written.
     #[inline(always)]
-    pub fn get_near<'g>(&self, wr_id: u64, near: &Near<T>, guard: &'g Guard) -> Option<&'g T> {
+    pub fn get_with_hint<'g>(
+        &self,
+        wr_id: u64,
+        hint: &LookupHint<T>,
+        guard: &'g Guard,
+    ) -> Option<&'g T> {
         // SAFETY: null, or a place in a chunk of this table. Chunks live as long as the table.
-        let place = unsafe { near.0.load(Ordering::Relaxed).as_ref() };
+        let place = unsafe { hint.0.load(Ordering::Relaxed).as_ref() };
         if let Some(object) = place.and_then(|place| place.get(guard))
             && object.number() == number(wr_id)
         {
             return Some(object);
         }
-        self.get_far(wr_id, near, guard)
+        self.get_and_update_hint(wr_id, hint, guard)
     }
 
     #[inline(never)]
-    fn get_far<'g>(&self, wr_id: u64, near: &Near<T>, guard: &'g Guard) -> Option<&'g T> {
+    fn get_and_update_hint<'g>(
+        &self,
+        wr_id: u64,
+        hint: &LookupHint<T>,
+        guard: &'g Guard,
+    ) -> Option<&'g T> {
         let index = index(number(wr_id));
         let place = &self.chunks[index / CHUNK].get()?[index % CHUNK];
-        near.0
+        hint.0
             .store(std::ptr::from_ref(place).cast_mut(), Ordering::Relaxed);
         self.get(wr_id, guard)
     }
 }
 
-/// Where [`Table::get_near`] begins. For one table alone, which lives longer.
-pub(super) struct Near<T: Numbered>(AtomicPtr<Shared<T>>);
+/// The entry that [`WrTable::get_with_hint`] tries first. For one table alone, which lives longer.
+pub(super) struct LookupHint<T: Numbered>(AtomicPtr<Shared<T>>);
 
-impl<T: Numbered> Near<T> {
+impl<T: Numbered> LookupHint<T> {
     pub fn new() -> Self {
-        Near(AtomicPtr::default())
+        LookupHint(AtomicPtr::default())
     }
 }
 
@@ -163,15 +175,15 @@ mod tests {
 
     #[test]
     fn numbers_lead_to_their_object_and_to_no_other() {
-        let table = Table::new();
+        let table = WrTable::new();
         let first = Arc::new(Thing(table.reserve().unwrap()));
         let second = Arc::new(Thing(table.reserve().unwrap()));
         table.publish(&first);
         table.publish(&second);
         let guard = pin();
-        let near = Near::new();
+        let hint = LookupHint::new();
         for number in [first.0, first.0, second.0, first.0] {
-            let found = table.get_near(number | 3, &near, &guard).unwrap();
+            let found = table.get_with_hint(number | 3, &hint, &guard).unwrap();
             assert_eq!(found.0, number);
         }
         let found = table.get(first.0 | 7 | RECEIVE, &guard).unwrap();
@@ -179,14 +191,14 @@ mod tests {
         assert_eq!(slot(first.0 | 7 | RECEIVE), 7);
         table.release(first.0);
         assert!(table.get(first.0, &guard).is_none());
-        assert!(table.get_near(first.0, &near, &guard).is_none());
+        assert!(table.get_with_hint(first.0, &hint, &guard).is_none());
         // The index is used again, the number is not.
         let third = Arc::new(Thing(table.reserve().unwrap()));
         table.publish(&third);
         assert_eq!(index(third.0), index(first.0));
         assert!(table.get(first.0, &guard).is_none());
-        assert!(table.get_near(first.0, &near, &guard).is_none());
+        assert!(table.get_with_hint(first.0, &hint, &guard).is_none());
         assert!(table.get(third.0 | SHARED, &guard).is_some());
-        assert!(table.get_near(third.0, &near, &guard).is_some());
+        assert!(table.get_with_hint(third.0, &hint, &guard).is_some());
     }
 }

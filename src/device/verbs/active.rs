@@ -1,0 +1,256 @@
+//! The active end until its request was sent: address, route, request, and the next port if
+//! there is no listener on one.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::adapter::{Target, check};
+use super::handshake::parameters;
+use super::id::CmId;
+use super::qp::Qp;
+use super::{address, sys};
+use crate::device::CmEvent;
+use crate::device::connection_log::{Cause, NoListener, Step};
+use crate::device::netif::at_port;
+use crate::device::qualifier::candidates;
+
+/// The longest time in which an address or a route is resolved.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a request is sent again because the connection manager had chosen a local port that
+/// the network stack has given to another socket: the connection manager knows its own ports only.
+const LOCAL_PORT_RETRIES: u8 = 5;
+
+/// Why an attempt ends that gets no identifier.
+const NO_IDENTIFIER: &str = "the connection manager is out of resources";
+
+/// What the active end needs until the connection is established.
+pub(super) struct ActiveConnect {
+    /// Address of the peer; the port is not used.
+    remote: SocketAddr,
+    /// The connection qualifier.
+    pub qual: u64,
+    /// Ports that were not tried yet, the next one last.
+    ports: Vec<u16>,
+    /// Private data of the request, with the header of the qualifier.
+    private_data: Vec<u8>,
+    /// The time in which the address, and then the route, is to be resolved.
+    timeout: Duration,
+    /// How often the request may still be sent from another local port.
+    local_port_retries: u8,
+}
+
+impl ActiveConnect {
+    /// An attempt that has not begun. `private_data` begins with the header of the qualifier, if
+    /// that needs one.
+    pub fn new(
+        remote: SocketAddr,
+        qual: u64,
+        private_data: Vec<u8>,
+        timeout: Option<Duration>,
+    ) -> ActiveConnect {
+        ActiveConnect {
+            remote,
+            qual,
+            ports: candidates(qual).rev().collect(),
+            private_data,
+            timeout: timeout.unwrap_or(RESOLVE_TIMEOUT).min(RESOLVE_TIMEOUT),
+            local_port_retries: LOCAL_PORT_RETRIES,
+        }
+    }
+
+    /// Where the next request goes.
+    pub fn next(&self) -> Option<SocketAddr> {
+        self.ports.last().map(|port| at_port(self.remote, *port))
+    }
+
+    /// The same; that port is not tried again.
+    fn take_next(&mut self) -> Option<SocketAddr> {
+        let next = self.next();
+        self.ports.pop();
+        next
+    }
+}
+
+/// Tries the next port; `false` if all were tried. An error without cause means that there is no
+/// identifier for it.
+pub(super) fn try_next_port(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
+    let device = &qp.device;
+    let target = Target::Conn(qp.weak.clone(), attempt);
+    let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
+    let mut state = qp.state.lock();
+    if !state.attempt.is_connecting(attempt) {
+        return Ok(true);
+    }
+    let active = state.active.as_mut();
+    let next = active.and_then(|active| Some((active.take_next()?, active.timeout)));
+    let Some((to, timeout)) = next else {
+        return Ok(false);
+    };
+    let old = state.id.replace(id.clone());
+    if let Some((_, remote)) = &mut state.addrs {
+        *remote = to;
+    }
+    drop(state);
+    drop(old);
+    qp.log_step(Step::ResolvingAddress);
+    let mut from = address::storage(device.address);
+    let mut to = address::storage(to);
+    // SAFETY: the id and the addresses are valid.
+    check(unsafe {
+        (device.adapter.lib.rdma_resolve_addr)(
+            id.raw,
+            from.as_mut_ptr(),
+            to.as_mut_ptr(),
+            millis(timeout),
+        )
+    })
+    .map_err(Some)?;
+    Ok(true)
+}
+
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis())
+        .unwrap_or(c_int::MAX)
+        .max(1)
+}
+
+/// The address is resolved: starts to resolve the route.
+pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
+    let timeout = {
+        let state = qp.state.lock();
+        let active = state.active.as_ref();
+        active.map_or(RESOLVE_TIMEOUT, |active| active.timeout)
+    };
+    // SAFETY: the id is valid.
+    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
+    if error != 0 {
+        let error = io::Error::last_os_error();
+        let cause = format_args!("no route: {error}");
+        qp.end_attempt(attempt, CmEvent::Unreachable, &cause);
+    }
+}
+
+/// Sends the request. Where that blocks, a thread of its own does it.
+pub(super) fn send_request(qp: &Qp, attempt: u64, id: &Arc<CmId>) {
+    let device = &qp.device;
+    if device.siw {
+        let (qp, id) = (qp.weak.clone(), id.clone());
+        let calls = &device.adapter.connect_calls;
+        calls.run(move || send(&qp, attempt, &id));
+    } else {
+        send(&qp.weak, attempt, id);
+    }
+}
+
+/// Sends the request. The queue pair may be freed meanwhile.
+fn send(qp: &Weak<Qp>, attempt: u64, id: &CmId) {
+    let sending = id.sending();
+    let request = qp.upgrade().and_then(|qp| prepare(&qp, attempt, id));
+    let Some((data, mut param)) = request else {
+        return;
+    };
+    param.private_data = data.as_ptr().cast();
+    param.private_data_len = data.len() as u8;
+    // SAFETY: the data is there until the end of this function.
+    let result = unsafe { id.connect(&mut param) };
+    drop(sending);
+    let Err(error) = result else { return };
+    id.set_waiting(false);
+    if let Some(qp) = qp.upgrade() {
+        not_sent(&qp, attempt, &error);
+    }
+}
+
+/// Private data and parameters of the request, if the attempt is still being made.
+fn prepare(qp: &Qp, attempt: u64, id: &CmId) -> Option<(Vec<u8>, sys::ConnParam)> {
+    let hw = qp.hw()?;
+    if qp.device.iwarp {
+        // The kernel makes the queue pair ready when the reply arrives, and notifies us later.
+        qp.withhold();
+    }
+    let state = qp.state.lock();
+    if !state.attempt.is_connecting(attempt) {
+        return None;
+    }
+    let data = state.active.as_ref()?.private_data.clone();
+    // Under the lock: a thread that ends the attempt from now on knows that the peer gets a
+    // request.
+    id.set_waiting(qp.device.iwarp);
+    drop(state);
+    qp.log_step(Step::RequestSent);
+    let param = parameters(&qp.device, &hw, hw.attr.max_rd_in, hw.attr.max_rd_out);
+    Some((data, param))
+}
+
+/// The request could not be sent: software iWARP connects its TCP socket first and reports how
+/// that failed.
+fn not_sent(qp: &Qp, attempt: u64, error: &io::Error) {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => {
+            let qual = qp.state.lock().qual;
+            next_port_or_end(qp, attempt, &NoListener(qual));
+        }
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) if try_port_again(qp, attempt) => {
+            next_port_or_end(qp, attempt, &format_args!("{error}"));
+        }
+        Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => {
+            qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
+        }
+        _ => {
+            let cause = format_args!("the connection request could not be sent: {error}");
+            qp.end_attempt(attempt, CmEvent::NonPeerRejected, &cause);
+        }
+    }
+}
+
+/// Makes the port of the peer that was tried last the next one; `false` if that has been done too
+/// often.
+fn try_port_again(qp: &Qp, attempt: u64) -> bool {
+    let mut state = qp.state.lock();
+    if !state.attempt.is_current(attempt) {
+        return false;
+    }
+    let Some((_, remote)) = state.addrs else {
+        return false;
+    };
+    let active = state.active.as_mut();
+    let Some(active) = active.filter(|active| active.local_port_retries > 0) else {
+        return false;
+    };
+    active.local_port_retries -= 1;
+    active.ports.push(remote.port());
+    true
+}
+
+/// A port has failed for `cause`: tries the next one, and ends the attempt if there is none.
+pub(super) fn next_port_or_end(qp: &Qp, attempt: u64, cause: &dyn Cause) {
+    let event = CmEvent::NonPeerRejected;
+    match try_next_port(qp, attempt) {
+        Ok(true) => {}
+        Ok(false) => qp.end_attempt(attempt, event, cause),
+        Err(Some(error)) => qp.end_attempt(attempt, event, &format_args!("{error}")),
+        Err(None) => qp.end_attempt(attempt, event, &NO_IDENTIFIER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_is_tried_at_the_whole_address() {
+        let qual = 0x1_0000;
+        let remote = "[fe80::1%3]:0".parse().unwrap();
+        let mut active = ActiveConnect::new(remote, qual, Vec::new(), None);
+        for port in candidates(qual) {
+            let next = format!("[fe80::1%3]:{port}").parse().ok();
+            assert_eq!(active.next(), next);
+            assert_eq!(active.take_next(), next);
+        }
+        assert_eq!((active.next(), active.take_next()), (None, None));
+    }
+}

@@ -1,0 +1,325 @@
+//! Completion queues.
+//!
+//! A poll normally goes to the device and to nothing else. Completions pass through a queue of this
+//! library ([`hold`]) only when a connection ends (everything outstanding must be there before the
+//! event), when requests are flushed that the device no longer gets, and when completions that must
+//! not notify are separated from others ([`notify`]). Polls are kept away from the device
+//! meanwhile, so that the order is kept.
+
+mod hold;
+mod notify;
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use self::hold::Queue;
+pub(super) use self::hold::{Hold, Withheld};
+use super::adapter::{Ops, Target};
+use super::hw::Hw;
+use super::wc::completion;
+use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
+use super::{Verbs, limits, sys};
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+use crate::handle::Guard;
+use crate::handle::pin::{self, pin};
+
+/// Entries beyond those that were asked for, for completions that the consumer does not get (see
+/// [`Hw`]).
+const SLACK: u32 = 64;
+
+/// A completion queue.
+pub struct Cq {
+    pub(super) device: Arc<Verbs>,
+    /// A copy of the functions of the adapter, which saves polls two loads.
+    ops: Ops,
+    /// The queue of libibverbs.
+    raw: AtomicPtr<sys::Cq>,
+    /// Where the queue pair of the last completion is.
+    hint: LookupHint<Hw>,
+    /// Number by which events name the queue.
+    token: u64,
+    handler: Arc<dyn CqHandler>,
+    /// Polls take completions from `queue`, under its lock.
+    held: AtomicBool,
+    queue: Mutex<Queue>,
+    /// The consumer has armed the queue.
+    armed: AtomicBool,
+    /// The completions of which the device was asked to notify, and has not yet: a constant of
+    /// [`notify`].
+    requested: AtomicU8,
+    /// Requests were posted whose completions must not notify.
+    filtered: AtomicBool,
+    /// For a queue whose completions are discarded (see [`discard`](super::discard)); held by the
+    /// thread that takes them.
+    pub(super) discard: Option<Mutex<()>>,
+    /// Work queues that complete here and notify of solicited completions only.
+    solicited: AtomicU32,
+    /// The other work queues that complete here.
+    unsolicited: AtomicU32,
+}
+
+// SAFETY: libibverbs is thread-safe, and the queue is valid until the drop.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+/// A queue of the device that another one has replaced. Dropping it destroys it.
+struct Retired(Arc<Verbs>, *mut sys::Cq);
+
+// SAFETY: libibverbs is thread-safe.
+unsafe impl Send for Retired {}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        // SAFETY: ours, and not used any more.
+        unsafe { (self.0.adapter.lib.ibv_destroy_cq)(self.1) };
+    }
+}
+
+impl Cq {
+    pub(super) fn new(
+        device: &Arc<Verbs>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        Cq::make(device, entries, handler, None)
+    }
+
+    pub(super) fn make(
+        device: &Arc<Verbs>,
+        entries: u32,
+        handler: Arc<dyn CqHandler>,
+        discard: Option<Mutex<()>>,
+    ) -> Result<Arc<Cq>, DeviceError> {
+        let max = device.attr.max_cqe;
+        if entries > max {
+            return Err(DeviceError::Limit);
+        }
+        let adapter = &device.adapter;
+        let cq = Arc::new_cyclic(|me: &Weak<Cq>| {
+            let token = adapter.register(Target::Cq(me.clone()));
+            let raw = create(device, entries, token.as_ptr());
+            Cq {
+                device: device.clone(),
+                ops: adapter.ops,
+                raw: AtomicPtr::new(raw),
+                hint: LookupHint::new(),
+                token: token.keep(),
+                handler,
+                held: AtomicBool::new(false),
+                queue: Mutex::default(),
+                armed: AtomicBool::new(false),
+                requested: AtomicU8::new(notify::NONE),
+                filtered: AtomicBool::new(false),
+                discard,
+                solicited: AtomicU32::new(0),
+                unsolicited: AtomicU32::new(0),
+            }
+        });
+        if cq.raw().is_null() {
+            return Err(DeviceError::Resources);
+        }
+        Ok(cq)
+    }
+
+    /// The queue of the device.
+    #[inline]
+    pub(super) fn raw(&self) -> *mut sys::Cq {
+        self.raw.load(Ordering::Acquire)
+    }
+
+    /// Takes one completion of the device that the consumer gets; the flag as in [`completion`].
+    #[inline(always)]
+    fn poll_device<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<(&'a mut Completion, bool)> {
+        loop {
+            let mut wc = MaybeUninit::<sys::Wc>::uninit();
+            // SAFETY: the queue is valid, and there is room for one completion.
+            let n = unsafe { (self.ops.poll_cq)(self.raw(), 1, wc.as_mut_ptr()) };
+            if n <= 0 {
+                return None;
+            }
+            // SAFETY: one completion was written.
+            let wc = unsafe { wc.assume_init_ref() };
+            if let Some(notifies) = self.translate(wc, place, guard) {
+                // SAFETY: `translate` has written it.
+                return Some((unsafe { place.assume_init_mut() }, notifies));
+            }
+        }
+    }
+
+    /// Writes the completion for the consumer; `true` if it notifies, `None` if the consumer gets
+    /// none.
+    #[inline(always)]
+    fn translate(
+        &self,
+        wc: &sys::Wc,
+        place: &mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<bool> {
+        let adapter = &self.device.adapter;
+        if wc.wr_id & SHARED != 0 {
+            return self.translate_shared(wc, place, guard);
+        }
+        let hw = adapter.queues.get_with_hint(wc.wr_id, &self.hint, guard)?;
+        let slot = slot(wc.wr_id);
+        if wc.wr_id & RECEIVE != 0 {
+            return Some(completion(hw, &hw.recv.retire(slot), wc, false, place).1);
+        }
+        let posted = hw.send.retire(slot);
+        let success = wc.status == sys::WC_SUCCESS;
+        if posted.is_plain() {
+            return Some(completion(hw, &posted, wc, false, place).1);
+        }
+        if success && posted.unsignaled() {
+            hw.finish(slot, &posted, true);
+            return None;
+        }
+        let (completion, notifies) = completion(hw, &posted, wc, false, place);
+        if let Some(op) = hw.finish(slot, &posted, success) {
+            completion.op = op;
+        }
+        Some(notifies)
+    }
+
+    /// [`Cq::translate`] for a receive from a shared queue.
+    #[inline(never)]
+    fn translate_shared(
+        &self,
+        wc: &sys::Wc,
+        place: &mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<bool> {
+        let srq = self.device.adapter.srqs.get(wc.wr_id, guard)?;
+        let (hw, buffer) = srq.take(slot(wc.wr_id), wc.qp_num, guard);
+        Some(completion(hw?, &buffer, wc, true, place).1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_queue(&self, guard: &Guard) -> Option<Completion> {
+        let mut queue = self.queue.lock();
+        self.fill(&mut queue, guard, |queue| queue.next().is_some());
+        let next = queue.next().and_then(|at| queue.entries.remove(at));
+        self.reopen(&queue);
+        next.map(|(completion, _)| completion)
+    }
+
+    /// Replaces a queue that the device cannot resize by a larger one, if no work queue completes
+    /// here.
+    fn exchange(&self, entries: u32) -> Result<(), DeviceError> {
+        let queue = self.queue.lock();
+        let users =
+            self.users(true).load(Ordering::Relaxed) + self.users(false).load(Ordering::Relaxed);
+        if users > 0 {
+            return Err(DeviceError::Resources);
+        }
+        let token = with_exposed_provenance_mut(self.token as usize);
+        let new = create(&self.device, entries, token);
+        if new.is_null() {
+            return Err(DeviceError::Resources);
+        }
+        let old = Retired(self.device.clone(), self.raw.swap(new, Ordering::AcqRel));
+        self.requested.store(notify::NONE, Ordering::Release);
+        drop(queue);
+        // A poll may be using the old one.
+        pin::retire(move || drop(old));
+        if self.armed.load(Ordering::Acquire) {
+            self.request_notify();
+        }
+        Ok(())
+    }
+}
+
+impl CompletionQueue for Cq {
+    #[inline(always)]
+    fn poll_in<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<&'a mut Completion> {
+        if self.held.load(Ordering::Acquire) {
+            return self
+                .poll_queue(guard)
+                .map(|completion| place.write(completion));
+        }
+        self.poll_device(place, guard)
+            .map(|(completion, _)| completion)
+    }
+
+    fn arm(&self) {
+        self.device.start_service();
+        self.armed.store(true, Ordering::Release);
+        self.request_notify();
+    }
+
+    fn disarm(&self) {
+        self.armed.store(false, Ordering::Release);
+    }
+
+    fn capacity(&self) -> u32 {
+        let _guard = pin();
+        // SAFETY: the queue is valid for the section.
+        unsafe { (*self.raw()).cqe }.max(1) as u32
+    }
+
+    fn resize(&self, entries: u32) -> Result<(), DeviceError> {
+        let max = self.device.attr.max_cqe;
+        if entries > max || self.queue.lock().entries.len() > entries as usize {
+            return Err(DeviceError::Limit);
+        }
+        // SAFETY: the queue is valid.
+        let room = unsafe { (*self.raw()).cqe };
+        // A queue that is larger than asked for needs no change, and not every device can resize one.
+        let wanted = room_for(&self.device, entries);
+        if room >= wanted {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        match unsafe { (self.device.adapter.lib.ibv_resize_cq)(self.raw(), wanted) } {
+            0 => Ok(()),
+            _ => self.exchange(entries),
+        }
+    }
+}
+
+/// Entries to ask the device for.
+fn room_for(device: &Verbs, entries: u32) -> c_int {
+    entries.saturating_add(SLACK).min(device.attr.max_cqe) as c_int
+}
+
+/// Makes a queue of the device.
+fn create(device: &Verbs, entries: u32, token: *mut c_void) -> *mut sys::Cq {
+    let adapter = &device.adapter;
+    let entries = room_for(device, entries);
+    // SAFETY: the context and the channel are open.
+    let cq = unsafe {
+        (adapter.lib.ibv_create_cq)(adapter.ctx, entries, token, adapter.comp_channel, 0)
+    };
+    if cq.is_null() {
+        let error = io::Error::last_os_error();
+        limits::report("the creation of a completion queue", &error);
+    }
+    cq
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        self.device.adapter.unregister(self.token);
+        let raw = *self.raw.get_mut();
+        if !raw.is_null() {
+            // SAFETY: ours; queue pairs that complete here hold a reference; the service thread
+            // acknowledges an event before it does anything else.
+            unsafe { (self.device.adapter.lib.ibv_destroy_cq)(raw) };
+        }
+    }
+}

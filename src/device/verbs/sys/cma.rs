@@ -1,0 +1,72 @@
+//! The part of librdmacm (`rdma/rdma_cma.h`).
+
+use std::ffi::{c_int, c_void};
+
+use super::{Context, Qp};
+
+/// `struct rdma_event_channel`.
+#[repr(C)]
+pub struct EventChannel {
+    pub fd: c_int,
+}
+
+#[repr(C)]
+pub struct CmId {
+    pub verbs: *mut Context,
+    pub channel: *mut EventChannel,
+    pub context: *mut c_void,
+    pub qp: *mut Qp,
+    pub src_addr: libc::sockaddr_storage,
+    pub dst_addr: libc::sockaddr_storage,
+    pub ibaddr: [u64; 5],
+    pub path_rec: *mut c_void,
+    pub num_paths: c_int,
+    pub _pad: c_int,
+    pub ps: c_int,
+    pub port_num: u8,
+}
+
+pub const PS_TCP: c_int = 0x0106;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ConnParam {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+    pub flow_control: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+    pub srq: u8,
+    pub qp_num: u32,
+}
+
+/// `struct rdma_cm_event` with `param.conn`, which is all that connections use.
+#[repr(C)]
+pub struct CmEvent {
+    pub id: *mut CmId,
+    pub listen_id: *mut CmId,
+    pub event: c_int,
+    pub status: c_int,
+    pub conn: ConnParam,
+    pub _ud: [u64; 4],
+}
+
+pub const CM_ADDR_RESOLVED: c_int = 0;
+pub const CM_ADDR_ERROR: c_int = 1;
+pub const CM_ROUTE_RESOLVED: c_int = 2;
+pub const CM_ROUTE_ERROR: c_int = 3;
+pub const CM_CONNECT_REQUEST: c_int = 4;
+pub const CM_CONNECT_RESPONSE: c_int = 5;
+pub const CM_CONNECT_ERROR: c_int = 6;
+pub const CM_UNREACHABLE: c_int = 7;
+pub const CM_REJECTED: c_int = 8;
+pub const CM_ESTABLISHED: c_int = 9;
+pub const CM_DISCONNECTED: c_int = 10;
+pub const CM_DEVICE_REMOVAL: c_int = 11;
+
+/// Reason of a rejection because there is no listener (InfiniBand architecture, 12.6.7.2).
+pub const REJ_SERVICE_ID: c_int = 8;
+/// Reason of a rejection by the consumer (InfiniBand architecture, 12.6.7.2).
+pub const REJ_CONSUMER: c_int = 28;
