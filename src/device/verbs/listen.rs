@@ -18,7 +18,8 @@ use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
 
 /// What the service thread needs of a listener when a request arrives.
 pub(super) struct ListenerState {
-    qual: u64,
+    /// The connection qualifier; `None` if it is the port that the kernel has chosen.
+    qual: Option<u64>,
     device: Weak<Verbs>,
     handler: Arc<dyn ListenHandler<Verbs>>,
 }
@@ -135,11 +136,12 @@ pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
     let (Some(local), Some(remote)) = id.addrs() else {
         return;
     };
-    let log = |step| log_step(&device, listener.qual, local, remote, step);
+    let own_qual = listener.qual.unwrap_or(local.port().into());
+    let log = |step| log_step(&device, own_qual, local, remote, step);
     log(Step::RequestArrived);
-    let private_data = if needs_header(listener.qual) {
+    let private_data = if needs_header(own_qual) {
         match qualifier::split_header(&event.private_data) {
-            Some((QualHeader::Request, qual, data)) if qual == listener.qual => data.into(),
+            Some((QualHeader::Request, qual, data)) if qual == own_qual => data.into(),
             other => {
                 // The request is for another qualifier that leads to the same port.
                 let answer = other.map_or(Vec::new(), |(_, qual, _)| {
@@ -161,7 +163,7 @@ pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
     listener.handler.request(ConnRequest {
         id: Some(id),
         state,
-        qual: listener.qual,
+        qual: own_qual,
         private_data,
         local,
         remote,
@@ -204,7 +206,7 @@ fn open(
 
 fn new(
     device: &Arc<Verbs>,
-    qual: u64,
+    qual: Option<u64>,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<Arc<ListenerState>, DeviceError> {
     if !device.start_service() {
@@ -226,7 +228,7 @@ pub(super) fn listen(
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<Listener, DeviceError> {
     qualifier::check(qual)?;
-    let state = new(device, qual, handler)?;
+    let state = new(device, Some(qual), handler)?;
     let claim = claim(qual, Some(device.address.ip()))?;
     let mut last = DeviceError::QualInUse;
     for port in candidates(qual) {
@@ -257,7 +259,7 @@ pub(super) fn listen_any(
     backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<(Listener, u64), DeviceError> {
-    let state = new(device, 1, handler)?;
+    let state = new(device, None, handler)?;
     let id = open(device, 0, backlog, &state).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
