@@ -43,14 +43,14 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common transfer traffic left
+C_SHARED := tap common moved transfer traffic left
 C_DEMO := dat_demo demo
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check loom tsan asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:

@@ -40,7 +40,7 @@ static void arrival__a_request_is_answered_at_once(void)
 	rig_up(&a);
 	rig_up(&b);
 	if (!b.provider.is_thread_safe)
-		tap_skip("the provider is not thread safe");
+		tap_unsupported("the provider is not thread safe");
 	listen_any(&b, &qualifier);
 	REQUIRE(pthread_create(&server, NULL, answer, NULL) == 0);
 	for (int i = 0; i < CONNECTIONS; i++) {
@@ -126,7 +126,7 @@ static void steps_arrive_in_order(int count, DAT_UINT64 (*next)(void))
 	rig_up(&a);
 	rig_up(&b);
 	if (!b.provider.is_thread_safe)
-		tap_skip("the provider is not thread safe");
+		tap_unsupported("the provider is not thread safe");
 	a.request_evd = make_evd(a.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
 	b.recv_evd = make_evd(b.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
 	listen_any(&b, &qualifier);

@@ -307,7 +307,7 @@ static void post__flags_of_a_bind(void)
 
 	up();
 	if (DAT_GET_TYPE(dat_rmr_create(p.a.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
-		tap_skip("no memory windows");
+		tap_unsupported("no memory windows");
 	range = dx_local(ma.local, ma.at, 4096);
 	CHECK_RET(dx_rmr_bind(rmr, ma.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, p.ep_a,
 			      cookie(1), UNSIGNALLED, &window),
@@ -417,7 +417,7 @@ static void srq__no_mark_given(void)
 	rig_up(&p.a);
 	rig_up(&p.b);
 	if (!p.b.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	attr = ep_attr(&p.b);
 	attr.srq_soft_hw = 0;
 	/* What Solaris' library asks for. */

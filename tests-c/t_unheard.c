@@ -197,7 +197,7 @@ static void post__bind(void)
 
 	up_as(BOTH, NEITHER);
 	if (DAT_GET_TYPE(dat_rmr_create(p.b.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
-		tap_skip("no memory windows");
+		tap_unsupported("no memory windows");
 	range = dx_local(mb.local, mb.at, 4096);
 	OK(dx_rmr_bind(rmr, mb.lmr, &range, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, p.ep_b, cookie(7),
 		       DEFAULT, &window));
@@ -411,7 +411,7 @@ static void srq_up(DAT_COMPLETION_FLAGS recv_flags)
 
 	rigs_up();
 	if (!p.b.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	OK(dat_srq_create(p.b.ia, p.b.pz, &srq_attr, &srq));
 	attr = ep_attr(&p.b);
 	attr.recv_completion_flags = recv_flags;

@@ -3,6 +3,8 @@
 
 #[path = "common/processes.rs"]
 mod processes;
+#[path = "common/skip.rs"]
+mod skip;
 #[path = "common/soft.rs"]
 mod soft;
 
@@ -97,7 +99,7 @@ fn nothing_happens_while_nothing_happens() {
 fn another_user() {
     let _alone = alone();
     if !is_root() {
-        return;
+        return skip::skip("not root");
     }
     let other = |command: &mut Command| {
         command.uid(65534).gid(65534);
@@ -110,7 +112,7 @@ fn another_user() {
 fn another_process_namespace() {
     let _alone = alone();
     if !is_root() {
-        return;
+        return skip::skip("not root");
     }
     let apart = |command: &mut Command| {
         // SAFETY: a system call, which may be made between fork and exec.

@@ -5,10 +5,12 @@
 mod by_hand;
 #[path = "../common/processes.rs"]
 mod processes;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/soft.rs"]
 mod soft;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -113,11 +115,7 @@ impl Stranger {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // Past the harness, which keeps what successful tests print to itself.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "SKIP {role}: no user namespaces: {error}"
-                );
+                skip::skip(&format!("no user namespaces: {error}"));
                 return None;
             }
         };
@@ -307,11 +305,7 @@ fn one_that_takes_its_time() {
         return;
     };
     if stranger.got().0 == 0 {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIP {role}: userfaultfd is not permitted"
-        );
-        return;
+        return skip::skip("userfaultfd is not permitted");
     }
     let device = Soft::open("127.0.0.1 path=shm").unwrap();
     let end = server.connect(&device);
