@@ -60,6 +60,7 @@ help:
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
 	@echo 'make kill       kill -9 of either side of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
+	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
@@ -76,6 +77,9 @@ loom:
 
 asan:
 	scripts/asan.sh
+
+fuzz:
+	RUNS='$(or $(RUNS),200000)' scripts/fuzz.sh
 
 vm-check: libs ctest-bin
 	vm/check.sh
