@@ -180,9 +180,9 @@ $(BENCH)/overhead_raw: benches/verbs/overhead_raw.c benches/verbs/measure.h $(BE
 	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< $(BENCH)/lib/libibverbs.so.1
 
 # The library finds a function of the program's own (-rdynamic).
-$(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/measure.h $(C_HEADERS) | $(OUT)/lib/libdat2.so
+$(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/node.c benches/verbs/measure.h $(C_HEADERS) | $(OUT)/lib/libdat2.so
 	@mkdir -p $(@D)
-	$(CC) $(C_FLAGS) $(CFLAGS) -rdynamic -o $@ $< -L$(OUT)/lib -ldat2
+	$(CC) $(C_FLAGS) $(CFLAGS) -rdynamic -o $@ $(filter %.c,$^) -L$(OUT)/lib -ldat2
 
 bench-verbs-bin: libs $(BENCH)/lib/librdmacm.so.1 $(BENCH)/overhead_raw $(BENCH)/overhead_dat
 
