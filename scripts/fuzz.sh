@@ -6,6 +6,7 @@
 # fails stays in build/fuzz. `cargo +nightly fuzz run TARGET` does the same for longer, and with
 # AddressSanitizer.
 set -u
+. "${0%/*}/need.sh" cargo dirname mkdir realpath rustc sed tail
 
 cd "$(dirname "$0")/.." || exit 1
 runs=${RUNS:-200000}

@@ -78,12 +78,12 @@ fn stand_in(dir: &Path, hidden: &[&str]) {
 
 /// Connects, transfers and rejects on rdma-core without these functions. `by_library` is the event
 /// of an attempt that no consumer has answered.
-fn check(version: &str, hidden: &[&str], by_library: u32) {
+fn check(name: &str, hidden: &[&str], by_library: u32) {
     if !rdma_core::is_installed() {
         return;
     }
     let libraries = libs::directory(libs::profiles()[0]);
-    let dir = libraries.join("rdma-core").join(version);
+    let dir = libraries.join("rdma-core").join(name);
     std::fs::create_dir_all(&dir).unwrap();
     stand_in(&dir, hidden);
     let program = dir.join("program");
@@ -106,7 +106,9 @@ fn check(version: &str, hidden: &[&str], by_library: u32) {
         )
         .arg(libraries.join(DAT_2_0.file)));
     let conf = dir.join("dat.conf");
-    let entry = "verbs u2.0 threadsafe default builtin:verbs libdat.1.0 \"lo 0\" \"\"\n";
+    let version = DAT_2_0.version;
+    let entry =
+        format!("verbs u{version} threadsafe default builtin:verbs libdat.1.0 \"lo 0\" \"\"\n");
     std::fs::write(&conf, entry).unwrap();
     let said = run(Command::new(&program)
         .arg("verbs")
