@@ -13,21 +13,27 @@ static struct rig a, b;
 
 enum { CONNECTIONS = 200 };
 
+/* The next completion of a receive of side b, which succeeds. */
+static DAT_DTO_COMPLETION_EVENT_DATA poll_receive(void)
+{
+	DAT_EVENT event;
+	DAT_RETURN ret;
+
+	while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
+		sched_yield();
+	OK(ret);
+	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
+	return event.event_data.dto_completion_event_data;
+}
+
 /* Answers each request as soon as it can be taken, without a look at the connection events. */
 static void *answer(void *arg)
 {
 	(void)arg;
 	for (int i = 0; i < CONNECTIONS; i++) {
-		DAT_EVENT event;
-		DAT_RETURN ret;
+		DAT_EP_HANDLE ep = poll_receive().ep_handle;
 
-		while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
-			sched_yield();
-		OK(ret);
-		CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
-		CHECK_RET(send_nothing(event.event_data.dto_completion_event_data.ep_handle, 2,
-				       DAT_COMPLETION_DEFAULT_FLAG),
-			  DAT_SUCCESS);
+		CHECK_RET(send_nothing(ep, 2, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
 	}
 	return NULL;
 }
@@ -91,14 +97,7 @@ static void *send_in_steps(void *arg)
 
 static DAT_UINT64 next_by_poll(void)
 {
-	DAT_EVENT event;
-	DAT_RETURN ret;
-
-	while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
-		sched_yield();
-	OK(ret);
-	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
-	return event.event_data.dto_completion_event_data.user_cookie.as_64;
+	return poll_receive().user_cookie.as_64;
 }
 
 static DAT_UINT64 next_by_wait(void)

@@ -2,16 +2,10 @@
 /* What programs do against the letter of the man pages, and every library that they were built
  * on accepts: the table of dat.conf(5), without rules=pages. The IA is that of the test with
  * "-programs" behind its name. */
+#include "flags.h"
 #include "transfer.h"
 
 #include <string.h>
-
-static const DAT_COMPLETION_FLAGS DEFAULT = DAT_COMPLETION_DEFAULT_FLAG;
-static const DAT_COMPLETION_FLAGS SUPPRESS = DAT_COMPLETION_SUPPRESS_FLAG;
-static const DAT_COMPLETION_FLAGS SOLICITED = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-static const DAT_COMPLETION_FLAGS UNSIGNALLED = DAT_COMPLETION_UNSIGNALLED_FLAG;
-static const DAT_COMPLETION_FLAGS FENCE = DAT_COMPLETION_BARRIER_FENCE_FLAG;
-static const DAT_COMPLETION_FLAGS THRESHOLD = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
 /* One EVD for requests and receives, of both sides. */
 static DAT_EVD_HANDLE evd_a, evd_b;

@@ -1,6 +1,8 @@
 //! Which path two processes of one host take, and what the other notices when one dies. The
 //! test program starts itself again as the server.
 
+#[path = "common/poll.rs"]
+mod poll;
 #[path = "common/processes.rs"]
 mod processes;
 #[path = "common/skip.rs"]

@@ -9,6 +9,8 @@ mod ends;
 mod family;
 mod held;
 mod places;
+#[path = "../common/poll.rs"]
+mod poll;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/soft.rs"]

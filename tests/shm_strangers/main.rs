@@ -3,6 +3,8 @@
 //! itself again as the server, and as the stranger, which speaks the protocol by hand.
 
 mod by_hand;
+#[path = "../common/poll.rs"]
+mod poll;
 #[path = "../common/processes.rs"]
 mod processes;
 #[path = "../common/skip.rs"]
@@ -25,7 +27,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use by_hand::{FILES, Version, answer, ask, ask_from_tar_pit, ask_with, name, relay};
-use processes::{End, PATIENCE, Server, serve, shared_memories};
+use processes::{End, Server, serve, shared_memories};
+use soft::PATIENCE;
 
 const ROLE: &str = "LIBDAT_TEST_STRANGER";
 
