@@ -43,14 +43,14 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common transfer traffic left
+C_SHARED := tap common moved transfer traffic left
 C_DEMO := dat_demo demo
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan asan vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -62,6 +62,7 @@ help:
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
 	@echo 'make kill       kill -9 of either side of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
+	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
@@ -78,6 +79,9 @@ loom:
 
 asan:
 	scripts/asan.sh
+
+fuzz:
+	RUNS='$(or $(RUNS),200000)' scripts/fuzz.sh
 
 vm-check: libs ctest-bin
 	vm/check.sh
@@ -189,9 +193,9 @@ $(BENCH)/overhead_raw: benches/verbs/overhead_raw.c benches/verbs/measure.h $(BE
 	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< $(BENCH)/lib/libibverbs.so.1
 
 # The library finds a function of the program's own (-rdynamic).
-$(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/measure.h $(C_HEADERS) | $(OUT)/lib/libdat2.so
+$(BENCH)/overhead_dat: benches/verbs/overhead_dat.c benches/verbs/node.c benches/verbs/measure.h $(C_HEADERS) | $(OUT)/lib/libdat2.so
 	@mkdir -p $(@D)
-	$(CC) $(C_FLAGS) $(CFLAGS) -rdynamic -o $@ $< -L$(OUT)/lib -ldat2
+	$(CC) $(C_FLAGS) $(CFLAGS) -rdynamic -o $@ $(filter %.c,$^) -L$(OUT)/lib -ldat2
 
 bench-verbs-bin: libs $(BENCH)/lib/librdmacm.so.1 $(BENCH)/overhead_raw $(BENCH)/overhead_dat
 

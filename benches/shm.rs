@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 use divan::Bencher;
-use soft::{Quiet, Requests, queue_pair};
+use soft::{PATIENCE, Quiet, Requests, queue_pair};
 
 fn main() {
     divan::main();
@@ -29,7 +29,7 @@ impl End {
     fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (qp, events) = queue_pair(device, &pd, &cq, 1);
+        let (qp, events) = queue_pair(device, &pd, &cq, 1, 1);
         let buffer: &[u8] = vec![0u8; 1 << 20].leak();
         let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
         let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();
@@ -81,9 +81,11 @@ fn pair_with(params: &str) -> (Arc<Soft>, End, End) {
     let (a, b) = (End::new(&device), End::new(&device));
     let to = device.address();
     device.connect(&a.qp, to, qual, None, b"").unwrap();
-    device.accept(requests.recv().unwrap(), &b.qp, b"").unwrap();
+    device
+        .accept(requests.recv_timeout(PATIENCE).unwrap(), &b.qp, b"")
+        .unwrap();
     for end in [&a, &b] {
-        let event = end.events.recv().unwrap();
+        let event = end.events.recv_timeout(PATIENCE).unwrap();
         assert!(matches!(event, CmEvent::Established { .. }));
     }
     (device, a, b)

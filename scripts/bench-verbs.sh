@@ -9,6 +9,7 @@
 # round: the machine may be faster in the next. Instructions are those of twice as many
 # iterations less those of once as many, as callgrind counts them. One table is printed.
 set -eu -o pipefail
+. "${0%/*}/need.sh" awk cat grep ldd mktemp realpath rm sed seq valgrind
 
 out=$(realpath "$1")
 rounds=${2:-9}

@@ -9,6 +9,7 @@
 # ONLY=      targets, or the beginnings of their names: ONLY="shm tcp.send"
 # SVG=       the plot; docs/bench.svg only if everything is measured
 set -eu
+. "${0%/*}/need.sh" dirname id ip mkdir python3 realpath sh unshare
 
 cd "$(dirname "$0")/.."
 tools=$(realpath "${1:?usage: bench.sh TOOLS}")

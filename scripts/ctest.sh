@@ -9,6 +9,7 @@
 # program may take. Exit status 0 if nothing failed.
 set -u
 
+. "${0%/*}/need.sh" awk dirname head ldd ls mkdir realpath sed timeout ${VALGRIND:+valgrind}
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [ -z "${CTEST_ALONE-}" ]; then
 	CTEST_ALONE=1 exec "$root/scripts/alone.sh" "$0" "$@"

@@ -4,19 +4,20 @@
 # demo.sh OUT [--quick]: starts the demo's server and client as two processes on this host, on
 # the library in OUT/lib. No configuration is given: the built-in IA "soft" is used.
 set -u
+. "${0%/*}/need.sh" cat ldd mktemp realpath rm sed seq sleep timeout
 
 out=$(realpath "${1:?usage: demo.sh OUT [--quick]}")
 shift
 export LD_LIBRARY_PATH=$out/lib
 
 # The system may have another library of this name.
-used=$(ldd "$out/dat_demo" | awk '/libdat\.so/ { print $3 }')
+used=$(ldd "$out/dat_demo" 2>&1) || { echo "demo: $used" >&2 && exit 1; }
 case $used in
-"$out"/lib/*) ;;
-*) echo "demo: would run on $used" >&2 && exit 1 ;;
+*"libdat.so.1 => $out/lib/"*) ;;
+*) echo "demo: would run on: $used" >&2 && exit 1 ;;
 esac
 
-log=$(mktemp)
+log=$(mktemp) || exit 1
 timeout -k 5 120 "$out/dat_demo" server >"$log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; rm -f "$log"' EXIT

@@ -9,6 +9,7 @@
 # dtest ends with status 0 even when it found errors, so both outputs are searched as well.
 set -u
 
+. "${0%/*}/need.sh" awk dirname dtest grep ldd mktemp realpath rm sed sleep stdbuf timeout
 root=$(cd "$(dirname "$0")/.." && pwd)
 lib=$root/build/release/lib
 repeat=1
@@ -80,7 +81,7 @@ run_one() {
 }
 
 if [ -n "$one" ]; then
-	logs=$(mktemp -d)
+	logs=$(mktemp -d) || exit 1
 	# shellcheck disable=SC2086 # a mode is a list of arguments
 	wrong=$(run_one "$logs/server" "$logs/client" $1)
 	for end in server client; do
@@ -105,7 +106,7 @@ echo "1..$(($# * repeat * ${#devices[@]} + 1))"
 
 number=$((number + 1))
 used=$(ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
-if [ "$(readlink -f "$used")" = "$(readlink -f "$lib/libdat2.so.2")" ] && [ -e "$used" ]; then
+if [ -e "$used" ] && [ "$used" -ef "$lib/libdat2.so.2" ]; then
 	echo "ok $number - dtest uses our library"
 else
 	echo "# dtest would load: $used"

@@ -5,6 +5,8 @@
 # uninstalls, and prints TAP. Then the same beside packages of the system, which stay as they are:
 # those of a database of the test's own, and Debian's libdapl2 where that is installed.
 set -u
+. "${0%/*}/need.sh" cat cc chmod diff dirname find grep head id ldd ln make mkdir mktemp \
+	readlink realpath rm sed sh sha256sum sort tail touch unshare
 
 cd "$(dirname "$0")/.." || exit 1
 scratch=$(mktemp -d)

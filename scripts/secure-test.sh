@@ -9,6 +9,8 @@
 # runs a program that is set-gid for a second group of their own. The kernel starts both in secure
 # mode (AT_SECURE).
 set -u
+. "${0%/*}/need.sh" cat cc chgrp chmod chown cp dirname env findmnt grep head id mkdir \
+	mktemp mount readlink realpath rm sed setpriv tail tr umount unshare
 
 # Whether this process has a mount namespace that its parent does not have.
 own_mounts() {
@@ -128,6 +130,11 @@ find_place() {
 	for place in "${TMPDIR:-/tmp}" "$PWD/build"; do
 		if ! prepare "$place"; then
 			echo "Bail out! nothing can be built in $place"
+			exit 1
+		fi
+		if ! run plain-2.0 none || ! grep -qx 'secure 0' "$scratch/out"; then
+			cat "$scratch/out" "$scratch/err" | sed "s|^|# $place: |"
+			echo "Bail out! what is built in $place does not run"
 			exit 1
 		fi
 		run secure-2.0 none

@@ -59,6 +59,7 @@ DAT_IA_HANDLE open_ia(DAT_EVD_HANDLE *async_evd)
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 
 	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)tap_ia, 8, &evd, &ia));
+	REQUIRE(ia != DAT_HANDLE_NULL && evd != DAT_HANDLE_NULL);
 	if (async_evd)
 		*async_evd = evd;
 	return ia;
@@ -69,6 +70,7 @@ DAT_EVD_HANDLE make_evd(DAT_IA_HANDLE ia, DAT_COUNT length, DAT_EVD_FLAGS flags)
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 
 	OK(dat_evd_create(ia, length, DAT_HANDLE_NULL, flags, &evd));
+	REQUIRE(evd != DAT_HANDLE_NULL);
 	return evd;
 }
 
@@ -79,6 +81,7 @@ void rig_up(struct rig *rig)
 	OK(dat_ia_query(rig->ia, NULL, DAT_IA_FIELD_ALL, &rig->attr, DAT_PROVIDER_FIELD_ALL,
 			&rig->provider));
 	OK(dat_pz_create(rig->ia, &rig->pz));
+	REQUIRE(rig->pz != DAT_HANDLE_NULL);
 	rig->recv_evd = make_evd(rig->ia, 64, DAT_EVD_DTO_FLAG);
 	rig->request_evd = make_evd(rig->ia, 64, DAT_EVD_DTO_FLAG);
 	rig->connect_evd = make_evd(rig->ia, 16, DAT_EVD_CONNECTION_FLAG);
@@ -125,6 +128,7 @@ DAT_EP_HANDLE make_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
 
 	OK(dat_ep_create(rig->ia, rig->pz, rig->recv_evd, rig->request_evd, rig->connect_evd,
 			 attr ? attr : &usual, &ep));
+	REQUIRE(ep != DAT_HANDLE_NULL);
 	return ep;
 }
 
@@ -161,6 +165,7 @@ struct mem make_mem_in(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, size_t size,
 	region.for_va = mem.at;
 	OK(dx_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, size, pz, privileges, &mem.lmr,
 			 &mem.local, &mem.remote, &length, &address));
+	REQUIRE(mem.lmr != DAT_HANDLE_NULL);
 	return mem;
 }
 
@@ -264,6 +269,7 @@ DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)
 
 	*qualifier = 0;
 	OK(dat_psp_create_any(rig->ia, qualifier, rig->cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
+	REQUIRE(psp != DAT_HANDLE_NULL && *qualifier != 0);
 	return psp;
 }
 

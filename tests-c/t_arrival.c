@@ -13,21 +13,27 @@ static struct rig a, b;
 
 enum { CONNECTIONS = 200 };
 
+/* The next completion of a receive of side b, which succeeds. */
+static DAT_DTO_COMPLETION_EVENT_DATA poll_receive(void)
+{
+	DAT_EVENT event;
+	DAT_RETURN ret;
+
+	while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
+		sched_yield();
+	OK(ret);
+	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
+	return event.event_data.dto_completion_event_data;
+}
+
 /* Answers each request as soon as it can be taken, without a look at the connection events. */
 static void *answer(void *arg)
 {
 	(void)arg;
 	for (int i = 0; i < CONNECTIONS; i++) {
-		DAT_EVENT event;
-		DAT_RETURN ret;
+		DAT_EP_HANDLE ep = poll_receive().ep_handle;
 
-		while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
-			sched_yield();
-		OK(ret);
-		CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
-		CHECK_RET(send_nothing(event.event_data.dto_completion_event_data.ep_handle, 2,
-				       DAT_COMPLETION_DEFAULT_FLAG),
-			  DAT_SUCCESS);
+		CHECK_RET(send_nothing(ep, 2, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
 	}
 	return NULL;
 }
@@ -40,7 +46,7 @@ static void arrival__a_request_is_answered_at_once(void)
 	rig_up(&a);
 	rig_up(&b);
 	if (!b.provider.is_thread_safe)
-		tap_skip("the provider is not thread safe");
+		tap_unsupported("the provider is not thread safe");
 	listen_any(&b, &qualifier);
 	REQUIRE(pthread_create(&server, NULL, answer, NULL) == 0);
 	for (int i = 0; i < CONNECTIONS; i++) {
@@ -91,14 +97,7 @@ static void *send_in_steps(void *arg)
 
 static DAT_UINT64 next_by_poll(void)
 {
-	DAT_EVENT event;
-	DAT_RETURN ret;
-
-	while (DAT_GET_TYPE(ret = dat_evd_dequeue(b.recv_evd, &event)) == DAT_QUEUE_EMPTY)
-		sched_yield();
-	OK(ret);
-	CHECK_EQ(event.event_data.dto_completion_event_data.status, DAT_DTO_SUCCESS);
-	return event.event_data.dto_completion_event_data.user_cookie.as_64;
+	return poll_receive().user_cookie.as_64;
 }
 
 static DAT_UINT64 next_by_wait(void)
@@ -126,7 +125,7 @@ static void steps_arrive_in_order(int count, DAT_UINT64 (*next)(void))
 	rig_up(&a);
 	rig_up(&b);
 	if (!b.provider.is_thread_safe)
-		tap_skip("the provider is not thread safe");
+		tap_unsupported("the provider is not thread safe");
 	a.request_evd = make_evd(a.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
 	b.recv_evd = make_evd(b.ia, MANY * DEPTH, DAT_EVD_DTO_FLAG);
 	listen_any(&b, &qualifier);

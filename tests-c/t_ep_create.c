@@ -171,7 +171,7 @@ static void ep_create_with_srq__quality_not_offered(void)
 
 	rig_up(&rig);
 	if (!rig.provider.srq_supported)
-		tap_skip("no shared receive queues");
+		tap_unsupported("no shared receive queues");
 	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
 	attr = ep_attr(&rig);
 	attr.qos = DAT_QOS_PREMIUM;
@@ -293,14 +293,14 @@ static void ep_create_with_srq__mark_of_zero(void)
 	rig_up(&a);
 	rig_up(&b);
 	if (!b.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	attr = ep_attr(&b);
 	attr.srq_soft_hw = 0;
 	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
 	ret = dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
 				     &attr, &ep_b);
 	if (DAT_GET_TYPE(ret) == DAT_MODEL_NOT_SUPPORTED)
-		tap_skip("no watermarks");
+		tap_unsupported("no watermarks");
 	OK(ret);
 	ep_a = make_ep(&a, NULL);
 	connect_eps(&a, ep_a, &b, ep_b);
@@ -327,7 +327,7 @@ static void ep_create_with_srq__receives_as_the_queue_has(void)
 
 	rig_up(&rig);
 	if (!rig.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	OK(dat_srq_create(rig.ia, rig.pz, &srq_attr, &srq));
 	attr = ep_attr(&rig);
 	attr.max_recv_dtos = DAT_HW_DEFAULT;

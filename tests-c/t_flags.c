@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Completion flags: as attributes of an endpoint, of each operation, what may share an EVD, and
  * what notifies. Suppression and the basics of UNSIGNALLED are in t_post. */
+#include "flags.h"
 #include "transfer.h"
-
-static const DAT_COMPLETION_FLAGS DEFAULT = DAT_COMPLETION_DEFAULT_FLAG;
-static const DAT_COMPLETION_FLAGS SUPPRESS = DAT_COMPLETION_SUPPRESS_FLAG;
-static const DAT_COMPLETION_FLAGS SOLICITED = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-static const DAT_COMPLETION_FLAGS UNSIGNALLED = DAT_COMPLETION_UNSIGNALLED_FLAG;
-static const DAT_COMPLETION_FLAGS FENCE = DAT_COMPLETION_BARRIER_FENCE_FLAG;
-static const DAT_COMPLETION_FLAGS THRESHOLD = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
 /* An endpoint with these flags on these EVDs. */
 static DAT_RETURN create(const struct rig *rig, DAT_EVD_HANDLE recv_evd,

@@ -28,7 +28,7 @@ static void use_up(DAT_RETURN (*make)(DAT_HANDLE *), DAT_RETURN (*unmake)(DAT_HA
 	DAT_COUNT made = 0;
 
 	if (limit > MOST)
-		tap_skip("too many of them to use them up");
+		tap_unsupported("too many of them to use them up");
 	if (getenv("TAP_TIMEOUT"))
 		tap_skip("too many of them for a memory checker");
 	while (made <= limit && (ret = make(&object)) == DAT_SUCCESS) {

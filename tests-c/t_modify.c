@@ -51,6 +51,7 @@ static void ep_modify__attributes(void)
 					DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS,
 				&param),
 		  DAT_SUCCESS);
+	memset(&param, 0, sizeof param);
 	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
 	CHECK(param.ep_attr.max_request_dtos >= 40);
 	CHECK_EQ(param.ep_attr.request_completion_flags, DAT_COMPLETION_UNSIGNALLED_FLAG);

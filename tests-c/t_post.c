@@ -209,18 +209,10 @@ static void post_recv__queue_full(void)
 
 static void post_send__queue_full(void)
 {
-	DAT_EP_PARAM param;
-	DAT_COUNT taken = 0;
-	DAT_RETURN ret = DAT_SUCCESS;
+	DAT_COUNT taken;
 
-	/* Nobody receives and messages are large: at some point nothing more fits. */
 	up();
-	OK(dat_ep_query(p.ep_a, DAT_EP_FIELD_ALL, &param));
-	while (taken < 1000 &&
-	       (ret = a_sends(0, SIZE, 1, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_SUCCESS)
-		taken++;
-	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
-	CHECK(taken >= param.ep_attr.max_request_dtos);
+	taken = a_sends_all_it_can(1);
 	/* What was taken is carried out. */
 	for (DAT_COUNT i = 0; i < taken; i++) {
 		OK(b_receives(0, SIZE, 2));

@@ -2,16 +2,10 @@
 /* What programs do against the letter of the man pages, and every library that they were built
  * on accepts: the table of dat.conf(5), without rules=pages. The IA is that of the test with
  * "-programs" behind its name. */
+#include "flags.h"
 #include "transfer.h"
 
 #include <string.h>
-
-static const DAT_COMPLETION_FLAGS DEFAULT = DAT_COMPLETION_DEFAULT_FLAG;
-static const DAT_COMPLETION_FLAGS SUPPRESS = DAT_COMPLETION_SUPPRESS_FLAG;
-static const DAT_COMPLETION_FLAGS SOLICITED = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-static const DAT_COMPLETION_FLAGS UNSIGNALLED = DAT_COMPLETION_UNSIGNALLED_FLAG;
-static const DAT_COMPLETION_FLAGS FENCE = DAT_COMPLETION_BARRIER_FENCE_FLAG;
-static const DAT_COMPLETION_FLAGS THRESHOLD = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
 /* One EVD for requests and receives, of both sides. */
 static DAT_EVD_HANDLE evd_a, evd_b;
@@ -306,7 +300,7 @@ static void post__flags_of_a_bind(void)
 
 	up();
 	if (DAT_GET_TYPE(dat_rmr_create(p.a.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
-		tap_skip("no memory windows");
+		tap_unsupported("no memory windows");
 	range = dx_local(ma.local, ma.at, 4096);
 	CHECK_RET(dx_rmr_bind(rmr, ma.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, p.ep_a, cookie(1),
 			      UNSIGNALLED, &window),
@@ -416,7 +410,7 @@ static void srq__no_mark_given(void)
 	rig_up(&p.a);
 	rig_up(&p.b);
 	if (!p.b.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	attr = ep_attr(&p.b);
 	attr.srq_soft_hw = 0;
 	/* What Solaris' library asks for. */

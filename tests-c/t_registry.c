@@ -363,12 +363,13 @@ static int run_again(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "--open") == 0) {
 		DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
-		DAT_IA_HANDLE ia;
+		DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
 		DAT_RETURN ret = dat_ia_open(argv[2], 8, &evd, &ia);
 
 		printf("0x%08x\n", (unsigned)ret);
 		return ret == DAT_SUCCESS &&
-		       dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG) != DAT_SUCCESS;
+		       (ia == DAT_HANDLE_NULL ||
+			dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG) != DAT_SUCCESS);
 	}
 	if (argc >= 2 && strcmp(argv[1], "--list") == 0) {
 		DAT_COUNT count = 0;

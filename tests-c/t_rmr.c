@@ -404,7 +404,7 @@ static void rmr_bind__zero_based(void)
 
 	rmr_up();
 	if (p.b.attr.zb_supported)
-		tap_skip("the adapter has zero-based addresses");
+		tap_unsupported("the adapter has zero-based addresses");
 	range = dx_local(mb.local, mb.at, 10);
 	CHECK_RET(dat_rmr_bind(rmr, mb.lmr, &range, BOTH, DAT_VA_TYPE_ZB, p.ep_b, cookie(1),
 			       DAT_COMPLETION_DEFAULT_FLAG, &key),

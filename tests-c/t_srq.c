@@ -28,19 +28,17 @@ static DAT_EP_HANDLE make_srq_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
 	return ep;
 }
 
-static void rigs_up(void)
+/* The rigs, and a shared receive queue on side b. */
+static void queue_up(void)
 {
-	rig_up(&p.a);
-	rig_up(&p.b);
-	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
-	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	rigs_up();
 	OK(create(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
 }
 
 /* A connection whose side b has a shared receive queue. */
 static void srq_up(void)
 {
-	rigs_up();
+	queue_up();
 	p.ep_a = make_ep(&p.a, NULL);
 	p.ep_b = make_srq_ep(&p.b, NULL);
 	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
@@ -151,7 +149,7 @@ static void ep_create_with_srq__uses_it_for_life(void)
 {
 	DAT_EP_PARAM param;
 
-	rigs_up();
+	queue_up();
 	p.ep_b = make_srq_ep(&p.b, NULL);
 	OK(dat_ep_query(p.ep_b, DAT_EP_FIELD_ALL, &param));
 	CHECK(param.srq_handle == srq);
@@ -173,7 +171,7 @@ static void ep_create_with_srq__arguments(void)
 	DAT_PZ_HANDLE pz;
 	DAT_RETURN ret;
 
-	rigs_up();
+	queue_up();
 	attr = ep_attr(b);
 	CHECK_CODE(dat_ep_create_with_srq(b->ia, b->pz, b->recv_evd, b->request_evd, b->connect_evd,
 					  DAT_HANDLE_NULL, &attr, &ep),
@@ -208,7 +206,7 @@ static void srq_post_recv__arguments(void)
 	struct mem other;
 	DAT_PZ_HANDLE pz;
 
-	rigs_up();
+	queue_up();
 	iov[0] = iov[1] = iov[2] = dx_local(mb.local, mb.at, 10);
 	CHECK_CODE(dat_srq_post_recv(DAT_HANDLE_NULL, 1, iov, cookie(1)), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_SRQ);
@@ -257,7 +255,7 @@ static void srq__serves_all_its_endpoints(void)
 	DAT_EP_HANDLE ep_a[3], ep_b[3];
 	DAT_DTO_COMPLETION_EVENT_DATA data;
 
-	rigs_up();
+	queue_up();
 	for (int i = 0; i < 3; i++) {
 		ep_a[i] = make_ep(&p.a, NULL);
 		ep_b[i] = make_srq_ep(&p.b, NULL);
@@ -329,7 +327,7 @@ static void srq__solicited_wait(void)
 	DAT_CNO_HANDLE cno;
 	DAT_EVD_HANDLE from;
 
-	rigs_up();
+	queue_up();
 	attr = ep_attr(&p.b);
 	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
 	p.ep_a = make_ep(&p.a, NULL);
@@ -351,7 +349,7 @@ static void srq__solicited_wait(void)
 
 static void srq_resize__keeps_what_is_there(void)
 {
-	rigs_up();
+	queue_up();
 	for (DAT_UINT64 i = 0; i < ROOM; i++)
 		OK(post(i));
 	CHECK_RET(dat_srq_resize(srq, ROOM - 1), DAT_INVALID_STATE);
@@ -408,7 +406,7 @@ static void srq_set_lw__tells_once(void)
 
 static void srq_set_lw__arguments(void)
 {
-	rigs_up();
+	queue_up();
 	CHECK_RET(dat_srq_set_lw(srq, query().max_recv_dtos + 1), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_srq_set_lw(srq, -1), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_srq_set_lw(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
@@ -421,7 +419,7 @@ static void srq_set_lw__arguments(void)
 
 static void srq_set_lw__limits_the_size(void)
 {
-	rigs_up();
+	queue_up();
 	OK(post(0));
 	OK(post(1));
 	OK(dat_srq_set_lw(srq, 2));

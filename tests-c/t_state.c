@@ -431,7 +431,7 @@ static DAT_PSP_HANDLE listen_with_endpoints(DAT_CONN_QUAL *own)
 	DAT_PSP_HANDLE psp = DAT_HANDLE_NULL;
 
 	if (a.provider.ep_creator == DAT_PSP_CREATES_EP_NEVER)
-		tap_skip("the provider makes no endpoints");
+		tap_unsupported("the provider makes no endpoints");
 	OK(dat_psp_create_any(a.ia, own, a.cr_evd, DAT_PSP_PROVIDER_FLAG, &psp));
 	return psp;
 }

@@ -16,7 +16,7 @@ static void up(void)
 {
 	rig_up(&rig);
 	if (!rig.provider.is_thread_safe)
-		tap_skip("the provider is not thread safe");
+		tap_unsupported("the provider is not thread safe");
 }
 
 /* Runs it in every thread, with the number of the thread. */

@@ -2,14 +2,13 @@
 /* Endpoints without EVDs: DAT_HANDLE_NULL in dat_ep_create(3DAT) says that the consumer does not
  * want to hear of completions. What is posted is carried out all the same, the queues have their
  * limits, and errors end the connection. */
+#include "flags.h"
 #include "transfer.h"
 
 #include <string.h>
 
 /* Which EVDs an endpoint has. */
 enum { NEITHER = 0, RECV = 1, REQUEST = 2, BOTH = 3 };
-
-static const DAT_COMPLETION_FLAGS DEFAULT = DAT_COMPLETION_DEFAULT_FLAG;
 
 static DAT_EP_HANDLE make(const struct rig *rig, int evds)
 {
@@ -20,14 +19,6 @@ static DAT_EP_HANDLE make(const struct rig *rig, int evds)
 			 evds & REQUEST ? rig->request_evd : DAT_HANDLE_NULL, rig->connect_evd,
 			 &attr, &ep));
 	return ep;
-}
-
-static void rigs_up(void)
-{
-	rig_up(&p.a);
-	rig_up(&p.b);
-	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
-	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
 }
 
 /* A connection of an endpoint with the EVDs `a` and one with the EVDs `b`. */
@@ -197,7 +188,7 @@ static void post__bind(void)
 
 	up_as(BOTH, NEITHER);
 	if (DAT_GET_TYPE(dat_rmr_create(p.b.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
-		tap_skip("no memory windows");
+		tap_unsupported("no memory windows");
 	range = dx_local(mb.local, mb.at, 4096);
 	OK(dx_rmr_bind(rmr, mb.lmr, &range, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, p.ep_b, cookie(7),
 		       DEFAULT, &window));
@@ -236,17 +227,10 @@ static void limit__receives(void)
 
 static void limit__requests(void)
 {
-	DAT_EP_PARAM param;
-	DAT_COUNT taken = 0;
-	DAT_RETURN ret;
+	DAT_COUNT taken;
 
-	/* Nobody receives and messages are large: at some point nothing more fits. */
 	up_as(NEITHER, BOTH);
-	OK(dat_ep_query(p.ep_a, DAT_EP_FIELD_ALL, &param));
-	while (DAT_GET_TYPE(ret = a_sends(0, SIZE, 1, DEFAULT)) == DAT_SUCCESS && taken < 1000)
-		taken++;
-	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
-	CHECK(taken >= param.ep_attr.max_request_dtos);
+	taken = a_sends_all_it_can(1);
 	for (DAT_COUNT i = 0; i < taken; i++) {
 		OK(b_receives(0, SIZE, 2));
 		EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
@@ -411,7 +395,7 @@ static void srq_up(DAT_COMPLETION_FLAGS recv_flags)
 
 	rigs_up();
 	if (!p.b.provider.srq_supported)
-		tap_skip("no SRQ");
+		tap_unsupported("no SRQ");
 	OK(dat_srq_create(p.b.ia, p.b.pz, &srq_attr, &srq));
 	attr = ep_attr(&p.b);
 	attr.recv_completion_flags = recv_flags;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "tap.h"
 
+#include "moved.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -9,11 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { STATUS_FAIL = 1, STATUS_SKIP = 77 };
+
+/* Why the running test is skipped: memory that the processes share. */
+static char *skip_reason;
+enum { REASON_SIZE = 256 };
 
 const char *tap_ia = "soft";
 const char *tap_peer_ia = "soft";
@@ -46,9 +53,17 @@ void tap_bail(void)
 
 void tap_skip(const char *why)
 {
-	printf("# %s\n", why);
+	snprintf(skip_reason, REASON_SIZE, "%s", why);
 	fflush(stdout);
 	_exit(STATUS_SKIP);
+}
+
+void tap_unsupported(const char *why)
+{
+	if (strncmp(tap_ia, "soft", 4) != 0)
+		tap_skip(why);
+	tap_fail(__FILE__, __LINE__, "%s", why);
+	tap_bail();
 }
 
 void tap_begin(const char *ia)
@@ -122,6 +137,7 @@ static bool selected(const char *name, int argc, char **argv)
 
 int tap_main(int argc, char **argv, const struct tap_test *tests)
 {
+	const char *unfit;
 	int count = 0, bad = 0;
 
 	tap_self = argv[0];
@@ -134,6 +150,13 @@ int tap_main(int argc, char **argv, const struct tap_test *tests)
 			tap_peer_ia = colon + 1;
 		}
 	}
+	skip_reason =
+		mmap(NULL, REASON_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (skip_reason == MAP_FAILED) {
+		printf("# mmap: %s\n", strerror(errno));
+		return 2;
+	}
+	unfit = moves_memory(tap_ia) || moves_memory(tap_peer_ia) ? why_none_moves() : NULL;
 	for (const struct tap_test *test = tests; test->name; test++)
 		count += selected(test->name, argc, argv);
 	printf("1..%d\n", count);
@@ -145,9 +168,13 @@ int tap_main(int argc, char **argv, const struct tap_test *tests)
 
 		if (!selected(test->name, argc, argv))
 			continue;
-		status = run_one(test);
-		printf("%s %d - %s%s\n", status == 0 || status == STATUS_SKIP ? "ok" : "not ok",
-		       ++count, test->name, status == STATUS_SKIP ? " # SKIP" : "");
+		skip_reason[0] = 0;
+		if (unfit)
+			snprintf(skip_reason, REASON_SIZE, "%s", unfit);
+		status = unfit ? STATUS_SKIP : run_one(test);
+		printf("%s %d - %s%s%s\n", status == 0 || status == STATUS_SKIP ? "ok" : "not ok",
+		       ++count, test->name, status == STATUS_SKIP ? " # SKIP " : "",
+		       status == STATUS_SKIP ? skip_reason : "");
 		bad += status != 0 && status != STATUS_SKIP;
 	}
 	fflush(stdout);

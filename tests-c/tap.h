@@ -8,6 +8,9 @@
  *   static const struct tap_test tests[] = { T(evd_wait, timeout_zero), TAP_END };
  *   int main(int argc, char **argv) { return tap_main(argc, argv, tests); }
  *
+ * On an IA that moves registered memory (moved.h), where the kernel lets none be moved, every test
+ * is skipped.
+ *
  * Command line of each program: [IA name[:that of a second process]] [test name]...   without names: all tests.
  */
 #ifndef TAP_H
@@ -49,8 +52,12 @@ void tap_fail(const char *file, int line, const char *fmt, ...)
 /* Ends the running test (in a helper thread: the thread). */
 void tap_bail(void) __attribute__((noreturn));
 
-/* Ends the running test as one that cannot be run here. */
+/* Ends the running test as one that cannot be run here, by this user or on this machine. */
 void tap_skip(const char *why) __attribute__((noreturn));
+
+/* Ends the running test as one of what this provider does not offer. Our soft provider offers all
+ * that there are tests of, so on its IAs the test fails. */
+void tap_unsupported(const char *why) __attribute__((noreturn));
 
 /* Notes a failure and goes on. */
 #define CHECK(cond)                                                \

@@ -4,11 +4,23 @@
 struct pair p;
 struct mem ma, mb;
 
+static void memory_up(void)
+{
+	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+}
+
+void rigs_up(void)
+{
+	rig_up(&p.a);
+	rig_up(&p.b);
+	memory_up();
+}
+
 void up_with(const DAT_EP_ATTR *attr)
 {
 	pair_up(&p, attr);
-	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
-	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	memory_up();
 }
 
 void up(void)
@@ -62,4 +74,19 @@ DAT_RETURN a_reads(size_t to, size_t from, size_t size, DAT_UINT64 value,
 	DAT_RMR_TRIPLET remote = dx_remote(mb.remote, mb.at + from, size);
 
 	return dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(value), &remote, flags);
+}
+
+DAT_COUNT a_sends_all_it_can(DAT_UINT64 value)
+{
+	DAT_RETURN ret = DAT_SUCCESS;
+	DAT_EP_PARAM param;
+	DAT_COUNT taken = 0;
+
+	OK(dat_ep_query(p.ep_a, DAT_EP_FIELD_ALL, &param));
+	while (taken < 1000 &&
+	       (ret = a_sends(0, SIZE, value, DAT_COMPLETION_DEFAULT_FLAG)) == DAT_SUCCESS)
+		taken++;
+	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
+	CHECK(taken >= param.ep_attr.max_request_dtos);
+	return taken;
 }

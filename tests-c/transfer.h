@@ -15,6 +15,8 @@ extern struct mem ma, mb;
 /* Connects two endpoints with these attributes; NULL for those of ep_attr(). */
 void up_with(const DAT_EP_ATTR *attr);
 void up(void);
+/* Both IAs and their memory, without endpoints. */
+void rigs_up(void);
 void down(void);
 /* The attributes of ep_attr() before there is a rig. */
 DAT_EP_ATTR usual_attr(void);
@@ -26,5 +28,9 @@ DAT_RETURN a_writes(size_t from, size_t to, size_t size, DAT_UINT64 value,
 		    DAT_COMPLETION_FLAGS flags);
 DAT_RETURN a_reads(size_t to, size_t from, size_t size, DAT_UINT64 value,
 		   DAT_COMPLETION_FLAGS flags);
+
+/* Side a sends all its memory until its queue is full, and gives how often: side b does not receive,
+ * and messages are large, so that at some point nothing more fits. */
+DAT_COUNT a_sends_all_it_can(DAT_UINT64 value);
 
 #endif

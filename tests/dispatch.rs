@@ -61,7 +61,7 @@ fn check_in(profile: Profile, library: &Library, program: &str) {
         .arg("-o")
         .arg(&binary)
         .arg(source(&format!("{program}.c")))
-        .arg(source("../tap.c"))
+        .args([source("../tap.c"), source("../moved.c")])
         .arg(format!("-L{}", libraries.display()))
         .arg(format!("-l:{}", library.file))
         .arg("-ldl"));

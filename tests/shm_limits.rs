@@ -2,6 +2,8 @@
 //! be: connections are made all the same, and nobody is killed. The test program starts itself again as the
 //! server, and as the one who is limited.
 
+#[path = "common/poll.rs"]
+mod poll;
 #[path = "common/processes.rs"]
 mod processes;
 #[path = "common/soft.rs"]
@@ -16,7 +18,8 @@ use std::sync::mpsc::channel;
 use dat_core::device::soft::Soft;
 use dat_core::device::*;
 
-use processes::{End, KEYS, PATIENCE, Server, serve, shared_memories};
+use processes::{End, KEYS, Server, serve, shared_memories};
+use soft::PATIENCE;
 use soft::Requests;
 
 const ROLE: &str = "LIBDAT_TEST_LIMITED";

@@ -1,8 +1,12 @@
 //! Which path two processes of one host take, and what the other notices when one dies. The
 //! test program starts itself again as the server.
 
+#[path = "common/poll.rs"]
+mod poll;
 #[path = "common/processes.rs"]
 mod processes;
+#[path = "common/skip.rs"]
+mod skip;
 #[path = "common/soft.rs"]
 mod soft;
 
@@ -97,7 +101,7 @@ fn nothing_happens_while_nothing_happens() {
 fn another_user() {
     let _alone = alone();
     if !is_root() {
-        return;
+        return skip::skip("not root");
     }
     let other = |command: &mut Command| {
         command.uid(65534).gid(65534);
@@ -110,7 +114,7 @@ fn another_user() {
 fn another_process_namespace() {
     let _alone = alone();
     if !is_root() {
-        return;
+        return skip::skip("not root");
     }
     let apart = |command: &mut Command| {
         // SAFETY: a system call, which may be made between fork and exec.

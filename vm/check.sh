@@ -94,4 +94,4 @@ for group in "${groups[@]}"; do
 done
 table
 echo "1..$number"
-[ $bad = 0 ]
+[ $number -gt 0 ] && [ $bad = 0 ]

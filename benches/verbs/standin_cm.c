@@ -384,19 +384,24 @@ int rdma_establish(struct rdma_cm_id *cm_id)
 	return 0;
 }
 
-int rdma_reject(struct rdma_cm_id *cm_id, const void *data, uint8_t size)
+static int reject(struct rdma_cm_id *cm_id, const void *data, uint8_t size, int reason)
 {
 	struct rdma_conn_param param = { .private_data = data, .private_data_len = size };
 	struct id *peer = ((struct id *)cm_id)->peer;
 
 	if (peer)
-		tell(peer, NULL, RDMA_CM_EVENT_REJECTED, 28 /* by the consumer */, &param);
+		tell(peer, NULL, RDMA_CM_EVENT_REJECTED, reason, &param);
 	return 0;
+}
+
+int rdma_reject(struct rdma_cm_id *cm_id, const void *data, uint8_t size)
+{
+	return reject(cm_id, data, size, 28 /* by the consumer */);
 }
 
 int rdma_reject_ece(struct rdma_cm_id *cm_id, const void *data, uint8_t size)
 {
-	return rdma_reject(cm_id, data, size);
+	return reject(cm_id, data, size, 35 /* vendor option not supported */);
 }
 
 static void end(struct id *id)

@@ -8,15 +8,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
 use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 
-use crate::soft::{Quiet, Requests, queue_pair};
+use crate::poll::completion;
+use crate::soft::{PATIENCE, Quiet, Requests, queue_pair};
 
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 const ROLE: &str = "LIBDAT_TEST_SERVER";
 /// How many more regions the server registers once it is connected.
 pub const KEYS: &str = "LIBDAT_TEST_KEYS";
@@ -36,7 +34,7 @@ impl End {
     pub fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (qp, events) = queue_pair(device, &pd, &cq, 1);
+        let (qp, events) = queue_pair(device, &pd, &cq, 1, 1);
         let buffer = vec![0u8; 1 << 20].leak();
         let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
         let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();
@@ -79,15 +77,7 @@ impl End {
     }
 
     pub fn completion(&self) -> Completion {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(completion) = self.cq.poll() {
-                return completion;
-            }
-            self.device.progress();
-            assert!(Instant::now() < end, "no completion");
-            std::thread::yield_now();
-        }
+        completion(&self.device, &self.cq)
     }
 
     pub fn event(&self) -> CmEvent {

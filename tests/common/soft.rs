@@ -1,11 +1,15 @@
 //! What programs on the soft device need to have queue pairs: handlers that pass on what they
-//! are told, and a queue pair with one completion queue.
+//! are notified of, and a queue pair with one completion queue.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use dat_core::device::soft::{ConnRequest, Cq, Pd, Qp, Soft};
 use dat_core::device::*;
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// For those who poll.
 pub struct Quiet;
@@ -33,11 +37,12 @@ impl ListenHandler<Soft> for Requests {
     }
 }
 
-/// A queue pair, and the events of its connection.
+/// A queue pair with this context, and the events of its connection.
 pub fn queue_pair(
     device: &Arc<Soft>,
     pd: &Pd,
     cq: &Arc<Cq>,
+    context: u64,
     max_send_sge: u32,
 ) -> (Arc<Qp>, Receiver<CmEvent>) {
     let (tx, events) = channel();
@@ -48,7 +53,7 @@ pub fn queue_pair(
         srq: None,
     };
     let attr = QpAttr {
-        context: 1,
+        context,
         max_send_wr: 8,
         max_recv_wr: 8,
         max_send_sge,

@@ -6,6 +6,8 @@
 #[path = "../common/libs.rs"]
 mod libs;
 mod scenarios;
+#[path = "../common/soft.rs"]
+mod soft;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

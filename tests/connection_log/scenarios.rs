@@ -3,39 +3,14 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use dat_core::device::soft::{ConnRequest, Cq, Listener, Pd, Qp, Soft};
 use dat_core::device::*;
 
+use super::soft::{PATIENCE, Quiet, Requests, queue_pair};
 use super::{ACTIVE, PASSIVE};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Quiet;
-
-impl CqHandler for Quiet {
-    fn notify(&self) {}
-    fn overflow(&self) {}
-}
-
-struct Events(Sender<CmEvent>);
-
-impl QpHandler for Events {
-    fn connection(&self, event: CmEvent) {
-        let _ = self.0.send(event);
-    }
-    fn soft_watermark(&self) {}
-}
-
-struct Requests(Sender<ConnRequest>);
-
-impl ListenHandler<Soft> for Requests {
-    fn request(&self, request: ConnRequest) {
-        let _ = self.0.send(request);
-    }
-}
 
 struct End {
     device: Arc<Soft>,
@@ -50,25 +25,7 @@ impl End {
         let device = Soft::open(params).unwrap();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (tx, events) = channel();
-        let parts = QpParts {
-            pd: &pd,
-            send_cq: Some(&cq),
-            recv_cq: Some(&cq),
-            srq: None,
-        };
-        let attr = QpAttr {
-            context: handle,
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_rd_in: 4,
-            max_rd_out: 4,
-            recv_solicited_only: false,
-        };
-        let qp = device.create_qp(&parts, &attr, Arc::new(Events(tx)));
-        let qp = qp.unwrap();
+        let (qp, events) = queue_pair(&device, &pd, &cq, handle, 1);
         End {
             device,
             pd,

@@ -3,14 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use dat_core::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
 use dat_core::device::*;
 
-use crate::soft::{Quiet, Requests, queue_pair};
-
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use crate::poll::completion;
+use crate::soft::{PATIENCE, Quiet, Requests, queue_pair};
 
 pub fn page() -> usize {
     rustix::param::page_size()
@@ -31,7 +29,7 @@ impl End {
     pub fn new(device: &Arc<Soft>) -> End {
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (qp, events) = queue_pair(device, &pd, &cq, 4);
+        let (qp, events) = queue_pair(device, &pd, &cq, 1, 4);
         let buffer = Memory::new(1 << 20);
         let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
         let (at, len) = (buffer.addr(), buffer.len() as u64);
@@ -52,15 +50,7 @@ impl End {
     }
 
     pub fn completion(&self) -> Completion {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(completion) = self.cq.poll() {
-                return completion;
-            }
-            self.device.progress();
-            assert!(Instant::now() < end, "no completion");
-            std::thread::yield_now();
-        }
+        completion(&self.device, &self.cq)
     }
 
     /// Executes one operation on the first bytes of the buffer, cut in segments at `cuts`.

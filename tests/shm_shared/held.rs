@@ -8,8 +8,8 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::ioctl::{Opcode, Updater, opcode};
 
+use super::alone;
 use super::ends::*;
-use super::{alone, is_possible};
 
 #[repr(C)]
 struct Api {
@@ -110,10 +110,9 @@ fn write_both(memory: &Memory) {
 /// A page that the kernel has given away stays where it is, so that nothing is lost.
 #[test]
 fn a_page_that_is_held_does_not_move() {
-    let _alone = alone();
-    if !is_possible() {
+    let Some(_alone) = alone() else {
         return;
-    }
+    };
     let (a, b) = pair();
     let p = page();
     let memory = Memory::new(3 * p);
@@ -146,10 +145,9 @@ fn a_page_that_is_held_does_not_move() {
 /// reason why memory is not shared unasked.
 #[test]
 fn a_page_of_the_file_that_is_held_moves() {
-    let _alone = alone();
-    if !is_possible() {
+    let Some(_alone) = alone() else {
         return;
-    }
+    };
     let (_, b) = pair();
     let p = page();
     let memory = Memory::new(3 * p);

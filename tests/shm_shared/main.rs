@@ -9,24 +9,35 @@ mod ends;
 mod family;
 mod held;
 mod places;
+#[path = "../common/poll.rs"]
+mod poll;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/soft.rs"]
 mod soft;
 mod two;
 
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
-/// The tests look at what the whole process shares: one at a time.
+/// Set for a process in which memory stays private, and which is to run the tests all the same.
+const PRIVATE: &str = "LIBDAT_TEST_PRIVATE";
+
+/// The tests poll what the whole process shares: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+/// The turn of a test in which memory moves. Where none can move the test is skipped: `None`.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    if !is_possible() && std::env::var_os(PRIVATE).is_none() {
+        skip::skip("userfaultfd of Linux 6.8 is not there, or not permitted: no memory moves");
+        return None;
+    }
+    Some(ALONE.lock().unwrap_or_else(|e| e.into_inner()))
 }
 
-/// Whether the kernel has what is needed, and lets this process use it.
+/// Whether memory moves in this process: the kernel has what is needed, lets this process use it,
+/// and lets its files be as large as its address space.
 fn is_possible() -> bool {
-    static POSSIBLE: LazyLock<bool> = LazyLock::new(|| held::Gate::open().is_some());
-    if !*POSSIBLE {
-        eprintln!("userfaultfd of Linux 6.8 is not there, or not permitted: nothing moves here");
-    }
+    static POSSIBLE: LazyLock<bool> =
+        LazyLock::new(|| held::Gate::open().is_some() && !two::has_small_files());
     *POSSIBLE
 }

@@ -9,7 +9,7 @@ use dat_core::device::*;
 
 use super::ends::*;
 use super::places::random;
-use super::{alone, is_possible};
+use super::{PRIVATE, alone, is_possible};
 
 const ROLE: &str = "LIBDAT_TEST_TARGET";
 const LEN: usize = 1_000_000;
@@ -31,6 +31,7 @@ fn target() {
     let _other = end.register(memory.addr() + AT as u64, LEN);
     let mut mr = Some(end.register(memory.addr() + AT as u64, LEN));
     let rkey = mr.as_ref().unwrap().rkey();
+    assert!(is_shared(memory.addr() + (1 << 19)));
     println!("{} {rkey}", memory.addr() + AT as u64);
     for line in std::io::stdin().lines() {
         match line.unwrap().as_str() {
@@ -108,7 +109,9 @@ impl Target {
 
 #[test]
 fn a_passive_target() {
-    let _alone = alone();
+    let Some(_alone) = alone() else {
+        return;
+    };
     let (mut target, end) = Target::start();
     let mut model = vec![0u8; 1 << 20];
     let mut state = 5;
@@ -163,7 +166,9 @@ fn views() -> String {
 /// Once a region is gone, nobody writes to it, however fast he was.
 #[test]
 fn a_key_that_is_gone() {
-    let _alone = alone();
+    let Some(_alone) = alone() else {
+        return;
+    };
     for round in 0..10 {
         let (mut target, end) = Target::start();
         let remote = target.remote;
@@ -189,7 +194,9 @@ fn a_key_that_is_gone() {
 /// It is killed while we write to it: we learn that, and nothing else happens to us.
 #[test]
 fn a_target_that_is_killed() {
-    let _alone = alone();
+    let Some(_alone) = alone() else {
+        return;
+    };
     for round in 0..5 {
         let (mut target, end) = Target::start();
         assert_eq!(end.write(&vec![7; LEN], target.remote), WcStatus::Success);
@@ -210,46 +217,70 @@ fn a_target_that_is_killed() {
     }
 }
 
+/// Runs tests of this program in a process in which memory may stay private.
+fn again(tests: &str, prepare: impl FnOnce(&mut Command)) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([tests, "--test-threads=1"])
+        .env(PRIVATE, "")
+        .stdin(Stdio::null());
+    prepare(&mut command);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text.contains("ok. ") && !text.contains("ok. 0 passed"),
+        "{text}"
+    );
+}
+
 /// Without the right to let threads wait inside of the kernel nothing moves, and all works.
 #[test]
 fn an_ordinary_user() {
-    // SAFETY: always works.
-    if unsafe { libc::geteuid() } != 0 {
-        return;
-    }
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["places::", "--test-threads=1"])
-        .uid(65534)
-        .gid(65534)
-        .status();
-    assert!(status.unwrap().success());
+    again("places::", |command| {
+        // SAFETY: always works.
+        if unsafe { libc::geteuid() } == 0 {
+            command.uid(65534).gid(65534);
+        }
+    });
 }
 
 /// A limit on the size of files must not end the process.
 #[test]
 fn limited_files() {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "two::opens_an_adapter", "--test-threads=1"]);
-    // SAFETY: a system call that may be made between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            let limit = libc::rlimit {
-                rlim_cur: 1 << 30,
-                rlim_max: 1 << 30,
-            };
-            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-            Ok(())
-        })
-    };
-    assert!(command.status().unwrap().success());
+    again("two::opens_an_adapter", |command| {
+        // SAFETY: a system call that may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                let limit = libc::rlimit {
+                    rlim_cur: 1 << 30,
+                    rlim_max: 1 << 30,
+                };
+                match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            })
+        };
+    });
+}
+
+/// Whether no file of this process may be as large as its address space.
+pub fn has_small_files() -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_some_and(|bytes| bytes < 1 << 47)
 }
 
 #[test]
 fn opens_an_adapter() {
-    let _alone = alone();
+    let Some(_alone) = alone() else {
+        return;
+    };
     let (a, b) = pair();
     let memory = Memory::new(8 * page());
     let mr = b.register(memory.addr(), memory.len());
     let (addr, rkey) = (memory.addr(), mr.rkey());
+    assert_eq!(is_shared(addr), is_possible());
     assert_eq!(a.write(&[1; 99], Remote { addr, rkey }), WcStatus::Success);
+    assert_eq!(memory.get(0, 100), [[1; 99].as_slice(), &[0]].concat());
 }

@@ -3,12 +3,16 @@
 //! itself again as the server, and as the stranger, which speaks the protocol by hand.
 
 mod by_hand;
+#[path = "../common/poll.rs"]
+mod poll;
 #[path = "../common/processes.rs"]
 mod processes;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/soft.rs"]
 mod soft;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -23,7 +27,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use by_hand::{FILES, Version, answer, ask, ask_from_tar_pit, ask_with, name, relay};
-use processes::{End, PATIENCE, Server, serve, shared_memories};
+use processes::{End, Server, serve, shared_memories};
+use soft::PATIENCE;
 
 const ROLE: &str = "LIBDAT_TEST_STRANGER";
 
@@ -113,11 +118,7 @@ impl Stranger {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // Past the harness, which keeps what successful tests print to itself.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "SKIP {role}: no user namespaces: {error}"
-                );
+                skip::skip(&format!("no user namespaces: {error}"));
                 return None;
             }
         };
@@ -310,11 +311,7 @@ fn one_that_takes_its_time() {
         return;
     };
     if stranger.got().0 == 0 {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIP {role}: userfaultfd is not permitted"
-        );
-        return;
+        return skip::skip("userfaultfd is not permitted");
     }
     let device = Soft::open("127.0.0.1 path=shm").unwrap();
     let end = server.connect(&device);

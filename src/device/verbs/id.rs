@@ -112,16 +112,16 @@ impl CmId {
         check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
     }
 
-    /// Rejects a request: as the consumer of this end if `by_consumer` is set.
+    /// Rejects a request: as the consumer of this end if `by_consumer` is set. rdma-core before
+    /// version 31 can reject as the consumer only.
     pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
         let lib = self.adapter.lib;
         let len = private_data.len().min(255) as u8;
         // SAFETY: the id and the data are valid; an error means that the peer has given up.
         unsafe {
-            let reject = if by_consumer {
-                lib.rdma_reject
-            } else {
-                lib.rdma_reject_ece
+            let reject = match lib.rdma_reject_ece {
+                Some(by_library) if !by_consumer => by_library,
+                _ => lib.rdma_reject,
             };
             reject(self.raw, private_data.as_ptr().cast(), len);
         }

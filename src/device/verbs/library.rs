@@ -7,25 +7,33 @@ use std::sync::LazyLock;
 use super::sys::*;
 
 macro_rules! libraries {
-    ($($file:literal { $($name:ident($($arg:ty),*) $(-> $ret:ty)?;)* })*) => {
-        /// The functions we call, under the names of the C libraries.
+    (
+        $($file:literal { $($name:ident($($arg:ty),*) $(-> $ret:ty)?;)* })*
+        $(optional $newer_file:literal {
+            $($newer:ident($($newer_arg:ty),*) $(-> $newer_ret:ty)?;)*
+        })*
+    ) => {
+        /// The functions we call, under the names of the C libraries. Those that rdma-core has
+        /// since a version after 30 are optional.
         pub struct Library {
             $($(pub $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*)*
+            $($(pub $newer: Option<unsafe extern "C" fn($($newer_arg),*) $(-> $newer_ret)?>,)*)*
         }
 
         impl Library {
             fn open() -> Result<Library, String> {
                 Ok(Library {
-                    $($($name: {
-                        let symbol = symbol($file, concat!(stringify!($name), "\0"))?;
+                    $($(
                         // SAFETY: the function of that name has this type.
-                        unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($arg),*) $(-> $ret)?,
-                            >(symbol)
+                        $name: unsafe { function($file, concat!(stringify!($name), "\0")) }?,
+                    )*)*
+                    $($(
+                        // SAFETY: as above.
+                        $newer: unsafe {
+                            function($newer_file, concat!(stringify!($newer), "\0"))
                         }
-                    },)*)*
+                        .ok(),
+                    )*)*
                 })
             }
         }
@@ -74,7 +82,6 @@ libraries! {
         rdma_connect(*mut CmId, *mut ConnParam) -> c_int;
         rdma_accept(*mut CmId, *mut ConnParam) -> c_int;
         rdma_reject(*mut CmId, *const c_void, u8) -> c_int;
-        rdma_reject_ece(*mut CmId, *const c_void, u8) -> c_int;
         rdma_establish(*mut CmId) -> c_int;
         rdma_disconnect(*mut CmId) -> c_int;
         rdma_notify(*mut CmId, c_int) -> c_int;
@@ -83,10 +90,18 @@ libraries! {
         rdma_ack_cm_event(*mut CmEvent) -> c_int;
         rdma_get_src_port(*mut CmId) -> u16;
     }
+    // Version 31.
+    optional c"librdmacm.so.1" {
+        rdma_reject_ece(*mut CmId, *const c_void, u8) -> c_int;
+    }
 }
 
 /// A function of a library. Nothing is ever closed: device drivers have threads and handlers.
-fn symbol(file: &CStr, name: &str) -> Result<*mut c_void, String> {
+///
+/// # Safety
+/// `F` is the type of a pointer to this function.
+unsafe fn function<F: Copy>(file: &CStr, name: &str) -> Result<F, String> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: terminated strings; loading runs the library's constructors, which is its design.
     let symbol = unsafe {
         let library = libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
@@ -98,7 +113,8 @@ fn symbol(file: &CStr, name: &str) -> Result<*mut c_void, String> {
     if symbol.is_null() {
         return Err(last_error());
     }
-    Ok(symbol)
+    // SAFETY: the caller's promise; the size is that of a pointer.
+    Ok(unsafe { std::mem::transmute_copy(&symbol) })
 }
 
 fn last_error() -> String {

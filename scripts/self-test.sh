@@ -1,0 +1,137 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# self-test.sh OUT: that the test scripts can fail. Each is run without each of the programs that it
+# reads need.sh for, and those that run programs on our library are run on others in its place: one
+# that gives DAT_SUCCESS for every call, one without any function, an empty file. OUT is where make
+# has put libraries and programs. Prints TAP.
+set -u
+. "${0%/*}/need.sh" bash cat cc dirname env grep ln mkdir mktemp realpath rm sed timeout tr
+
+cd "$(dirname "$0")/.." || exit 1
+out=$(realpath "${1:?usage: self-test.sh OUT}")
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+number=0
+bad=0
+
+# check NAME COMMAND...
+check() {
+	local name=$1
+	shift
+	number=$((number + 1))
+	if "$@" >"$scratch/why" 2>&1; then
+		echo "ok $number - self.$name"
+	else
+		sed 's/^/# /' "$scratch/why"
+		echo "not ok $number - self.$name"
+		bad=$((bad + 1))
+	fi
+}
+
+# --- programs that are missing --------------------------------------------------------------
+
+# needed SCRIPT: what it reads need.sh for.
+needed() {
+	sed -e :a -e '/\\$/N; s/\\\n//; ta' "$1" | sed -n 's/^\. .*\/need\.sh" //p' |
+		sed 's/\${VALGRIND:+valgrind}/valgrind/'
+}
+
+# names_what_is_missing SCRIPT PROGRAM...: the script ends at once, and names each of them.
+names_what_is_missing() {
+	local script=$1 absent program path=$scratch/path
+	shift
+	[ $# -gt 0 ] || { echo 'nothing is needed'; return 1; }
+	for absent; do
+		rm -rf "$path"
+		mkdir "$path"
+		for program in bash dirname "$@"; do
+			[ "$program" = "$absent" ] || [ -e "$path/$program" ] ||
+				ln -s "$(type -P "$program" || echo /bin/true)" "$path/$program"
+		done
+		if VALGRIND=1 PATH=$path "$BASH" "$script" >"$scratch/said" 2>&1; then
+			echo "$script succeeds without $absent" && return 1
+		fi
+		if [ "$(cat "$scratch/said")" != "${script##*/}: not found: $absent" ]; then
+			echo "without $absent:" && cat "$scratch/said" && return 1
+		fi
+	done
+}
+
+for script in scripts/*.sh; do
+	mapfile -t programs < <(needed "$script" | tr -s '[:blank:]' '\n')
+	[ "${#programs[@]}" = 0 ] || check "missing.$script" names_what_is_missing "$script" "${programs[@]}"
+done
+
+# --- libraries that are no good -------------------------------------------------------------
+
+# library FILE VERSION SYMBOLS...: makes one in which every function gives DAT_SUCCESS.
+library() {
+	local file=$1 version=$2 symbol
+	shift 2
+	{
+		echo "DAT_$version {"
+		[ $# = 0 ] || { echo 'global:' && printf '\t%s;\n' "$@"; }
+		echo 'local: *; };'
+	} >"$scratch/map"
+	for symbol in "${@:-local}"; do
+		echo "unsigned $symbol(void) { return 0; }"
+	done >"$scratch/library.c"
+	cc -w -shared -fPIC -Wl,-soname,"${file##*/}" -Wl,--version-script="$scratch/map" -o "$file" \
+		"$scratch/library.c"
+}
+
+# outdir NAME: a directory like OUT, with libraries yet to come.
+outdir() {
+	mkdir -p "$scratch/$1/lib"
+	ln -s libdat.so.1 "$scratch/$1/lib/libdat.so"
+	ln -s libdat2.so.2 "$scratch/$1/lib/libdat2.so"
+	ln -s "$out/dat" "$out/dat2" "$out/dat_demo" "$scratch/$1"
+}
+
+mapfile -t symbols1 < <(grep -o '^dat_[a-z_0-9]*' abi/symbols-1.2.txt)
+mapfile -t symbols2 < <(grep -o '^dat_[a-z_0-9]*' abi/symbols-2.0.txt)
+outdir success
+library "$scratch/success/lib/libdat.so.1" 1.2 "${symbols1[@]}"
+library "$scratch/success/lib/libdat2.so.2" 2.0 "${symbols2[@]}"
+outdir nothing
+library "$scratch/nothing/lib/libdat.so.1" 1.2
+library "$scratch/nothing/lib/libdat2.so.2" 2.0
+outdir empty
+: >"$scratch/empty/lib/libdat.so.1"
+: >"$scratch/empty/lib/libdat2.so.2"
+
+# refuses COMMAND...: the suite fails, and says so.
+refuses() {
+	local status
+	timeout -k 5 60 "$@" >"$scratch/said" 2>&1 </dev/null
+	status=$?
+	[ $status != 0 ] && [ $status -lt 124 ] && grep -qE '^not ok |^Bail out!|FAILED|^demo: ' "$scratch/said" &&
+		return
+	echo "exit status $status:"
+	cat "$scratch/said"
+	return 1
+}
+
+# all_fail COMMAND...: the suite fails in every test, but for that of the library's place.
+all_fail() {
+	refuses "$@" || return
+	! grep '^ok ' "$scratch/said" | grep -v 'uses_our_library'
+}
+
+# ctest_fails VERSION OUT
+ctest_fails() {
+	RUNS=$1:soft TAP_TIMEOUT=5 all_fail scripts/ctest.sh "$2" t_pz
+}
+
+for fault in success nothing empty; do
+	in=$scratch/$fault
+	check "$fault.ctest.dat" ctest_fails dat "$in"
+	check "$fault.ctest.dat2" ctest_fails dat2 "$in"
+	check "$fault.dtest" refuses env DEVICES=soft scripts/dtest.sh --lib "$in/lib" -p
+	check "$fault.dapltest" refuses env DEVICES=soft scripts/dapltest.sh --lib "$in/lib" F/hwconn
+	check "$fault.demo" refuses scripts/demo.sh "$in" --quick
+	check "$fault.secure" refuses scripts/secure-test.sh "$in/lib"
+done
+echo "1..$number"
+[ $bad = 0 ]
