@@ -63,6 +63,11 @@ impl Attempt {
         Ok(self.number)
     }
 
+    /// Number of the last attempt that was begun.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Whether this attempt, or what became of it, is the last one.
     pub fn is_current(&self, number: u64) -> bool {
         self.number == number

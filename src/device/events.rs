@@ -24,10 +24,6 @@ pub(crate) enum QpEvent {
     /// Any other change of the connection.
     Connection(CmEvent),
     /// See [`QpHandler::soft_watermark`].
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "devices of the kernel have no watermarks")
-    )]
     SoftWatermark,
     /// An entry for the log, which is written before the handler is called for what is queued
     /// behind it. It is written even if the events around it are discarded.

@@ -13,6 +13,7 @@
 
 pub(crate) mod cm;
 pub(crate) mod cq;
+mod device;
 pub mod engine;
 pub(crate) mod event_order;
 pub(crate) mod qp;
@@ -33,21 +34,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub use self::cm::listener::{ConnRequest, Listener};
+pub use self::device::Soft;
 pub use self::mem::region::Mr;
 pub use self::mem::window::Mw;
 pub use self::qp::srq::Srq;
 pub use cq::Cq;
 pub use transport::Qp;
 
+use self::device::{Counts, count};
 use self::engine::Engine;
 use self::params::Params;
 use self::qp::state::Identity;
-use self::upcalls::Events;
 use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
     PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
 };
+use crate::device::events::EventQueue;
 use crate::handle::Guard;
 
 /// Number of queue pairs of a device at most.
@@ -67,47 +70,6 @@ const SPIN: u64 = 30;
 /// The MTU that is reported: the largest that InfiniBand has a name for, as packets are those of
 /// TCP.
 const MTU: u32 = 4096;
-
-/// Numbers of the objects of a device that exist.
-#[derive(Default)]
-struct Counts {
-    /// Queue pairs.
-    qp: AtomicU32,
-    /// Completion queues.
-    cq: Arc<AtomicU32>,
-    /// Shared receive queues.
-    srq: Arc<AtomicU32>,
-    /// Memory windows.
-    mw: Arc<AtomicU32>,
-    /// Protection domains.
-    pd: AtomicU32,
-}
-
-/// Counts an object, unless there are `max` of them.
-fn count(counter: &AtomicU32, max: u32) -> Result<(), DeviceError> {
-    counter
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-            (n < max).then_some(n + 1)
-        })
-        .map(|_| ())
-        .map_err(|_| DeviceError::Resources)
-}
-
-/// An open soft device.
-pub struct Soft {
-    /// The parameters of the entry.
-    params: Params,
-    /// How long a consumer that waits polls before it blocks.
-    spin: Duration,
-    /// The attributes that consumers can query.
-    attr: DeviceAttr,
-    /// Numbers of the objects that exist.
-    counts: Counts,
-    /// What serves the sockets and timers.
-    engine: Engine,
-    /// The ports that are listened on.
-    ports: cm::listener::Ports,
-}
 
 /// A protection domain.
 pub struct Pd {
@@ -172,7 +134,7 @@ fn default_spin() -> Duration {
 fn identity(
     parts: &QpParts<'_, Soft>,
     attr: &QpAttr,
-    events: Arc<Events>,
+    events: Arc<EventQueue>,
 ) -> Result<Identity, DeviceError> {
     let wr = attr.max_send_wr.max(attr.max_recv_wr);
     let sge = attr.max_send_sge.max(attr.max_recv_sge);
@@ -224,7 +186,6 @@ impl Device for Soft {
             params,
             counts: Counts::default(),
             engine,
-            ports: cm::listener::Ports::default(),
         }))
     }
 
@@ -319,7 +280,7 @@ impl Device for Soft {
         attr: &QpAttr,
         handler: Arc<dyn QpHandler>,
     ) -> Result<Arc<Qp>, DeviceError> {
-        let id = identity(parts, attr, Events::new(handler))?;
+        let id = identity(parts, attr, Arc::new(EventQueue::new(handler)))?;
         count(&self.counts.qp, MAX_QP)?;
         Ok(Qp::new(self, id))
     }

@@ -1,13 +1,11 @@
 //! Calls to the handlers of the consumer, collected while locks are held and made afterwards.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
 
 use super::event_order::SetupGuard;
 use crate::device::connection_log::LogEntry;
-use crate::device::{CmEvent, QpHandler, QueuePair};
+use crate::device::events::{EventQueue, QpEvent};
+use crate::device::{CmEvent, QueuePair};
 use crate::handle::{Guard, pin};
 
 /// A completion queue that has something for its handler.
@@ -37,92 +35,6 @@ pub(crate) trait Coalescer: Send + Sync {
     fn send_coalesced(&self, late: bool, up: &mut Upcalls);
 }
 
-/// What the handler of a queue pair is to be called for.
-enum Event {
-    /// The connection of the queue pair is up, which then starts to receive. Ends of other
-    /// connections may wait until the handler has returned.
-    Established(Box<[u8]>, Weak<dyn QueuePair>, Option<SetupGuard>),
-    /// Any other change of the connection.
-    Connection(CmEvent),
-    SoftWatermark,
-    /// An entry of the log, written before the next event is delivered.
-    Log(LogEntry),
-}
-
-/// The events of a queue pair. They are handed over one by one and in order, whichever threads
-/// find them.
-pub(crate) struct Events {
-    handler: Arc<dyn QpHandler>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    queue: VecDeque<Event>,
-    /// A thread is handing events over; it will see what is added.
-    busy: bool,
-    /// The queue pair is destroyed: there are no further events.
-    closed: bool,
-}
-
-impl Events {
-    pub(crate) fn new(handler: Arc<dyn QpHandler>) -> Arc<Events> {
-        Arc::new(Events {
-            handler,
-            state: Mutex::default(),
-        })
-    }
-
-    fn push(&self, event: Event) {
-        let mut state = self.state.lock();
-        if !state.closed {
-            state.queue.push_back(event);
-        }
-    }
-
-    /// Forgets events that were not handed over; the log has them all the same.
-    pub(crate) fn clear(&self) {
-        let queue = std::mem::take(&mut self.state.lock().queue);
-        for event in queue {
-            if let Event::Log(line) = event {
-                line.write();
-            }
-        }
-    }
-
-    /// Nothing is handed over from now on.
-    pub(crate) fn close(&self) {
-        self.state.lock().closed = true;
-        self.clear();
-    }
-
-    fn hand_over(&self) {
-        let mut state = self.state.lock();
-        if state.busy {
-            return;
-        }
-        state.busy = true;
-        while let Some(event) = state.queue.pop_front() {
-            drop(state);
-            match event {
-                Event::Established(private_data, qp, handshake) => {
-                    self.handler
-                        .connection(CmEvent::Established { private_data });
-                    if let Some(qp) = qp.upgrade() {
-                        qp.start_receiving();
-                    }
-                    drop(handshake);
-                }
-                Event::Connection(event) => self.handler.connection(event),
-                Event::SoftWatermark => self.handler.soft_watermark(),
-                Event::Log(line) => line.write(),
-            }
-            state = self.state.lock();
-        }
-        state.busy = false;
-    }
-}
-
 /// The calls to make. Mostly none: then this is a null pointer.
 #[derive(Default)]
 #[must_use]
@@ -132,7 +44,7 @@ pub(crate) struct Upcalls(Option<Box<Calls>>);
 struct Calls {
     notify: Vec<Arc<dyn CqUpcalls>>,
     overflow: Vec<Arc<dyn CqUpcalls>>,
-    events: Vec<Arc<Events>>,
+    events: Vec<Arc<EventQueue>>,
     limits: Vec<Arc<dyn SrqUpcalls>>,
     requests: Vec<Box<dyn FnOnce()>>,
     send: Option<Arc<dyn Coalescer>>,
@@ -162,33 +74,37 @@ impl Upcalls {
         self.calls().overflow.push(cq.clone());
     }
 
-    pub(crate) fn event(&mut self, events: &Arc<Events>, event: CmEvent) {
-        events.push(Event::Connection(event));
+    pub(crate) fn event(&mut self, events: &Arc<EventQueue>, event: CmEvent) {
+        events.push(QpEvent::Connection(event));
         add(&mut self.calls().events, events);
     }
 
     pub(crate) fn established(
         &mut self,
-        events: &Arc<Events>,
+        events: &Arc<EventQueue>,
         qp: Weak<dyn QueuePair>,
         private_data: Box<[u8]>,
         handshake: Option<SetupGuard>,
     ) {
-        events.push(Event::Established(private_data, qp, handshake));
+        events.push(QpEvent::Established {
+            private_data,
+            qp,
+            until_delivered: handshake.map(|guard| Box::new(guard) as Box<dyn Send>),
+        });
         add(&mut self.calls().events, events);
     }
 
     /// An entry of the log, written before the events that are queued later.
-    pub(crate) fn log(&mut self, events: &Arc<Events>, line: Option<LogEntry>) {
+    pub(crate) fn log(&mut self, events: &Arc<EventQueue>, line: Option<LogEntry>) {
         if let Some(line) = line {
-            events.push(Event::Log(line));
+            events.push(QpEvent::Log(line));
             add(&mut self.calls().events, events);
         }
     }
 
     #[cold]
-    pub(crate) fn soft_watermark(&mut self, events: &Arc<Events>) {
-        events.push(Event::SoftWatermark);
+    pub(crate) fn soft_watermark(&mut self, events: &Arc<EventQueue>) {
+        events.push(QpEvent::SoftWatermark);
         add(&mut self.calls().events, events);
     }
 
@@ -238,7 +154,7 @@ impl Calls {
         self.overflow.iter().for_each(|cq| cq.overflow());
         self.notify.iter().for_each(|cq| cq.notify());
         self.limits.iter().for_each(|srq| srq.limit());
-        self.events.iter().for_each(|e| e.hand_over());
+        self.events.iter().for_each(|events| events.deliver());
         self.requests.into_iter().for_each(|deliver| deliver());
         if let Some(gatherer) = self.send {
             let mut up = Upcalls::default();

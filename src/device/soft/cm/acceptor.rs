@@ -13,7 +13,7 @@ use super::error::ConnectError;
 use super::listener::Listening;
 use super::pending::PendingRequest;
 use crate::device::DeviceError;
-use crate::device::soft::Soft;
+use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::socket;
 use crate::device::soft::transport::shm;

@@ -16,7 +16,7 @@ use rustix::net::sockopt;
 use super::acceptor::Acceptor;
 pub use super::request::ConnRequest;
 use crate::device::qualifier::{candidates, claim, needs_header};
-use crate::device::soft::Soft;
+use crate::device::soft::device::Soft;
 use crate::device::soft::params::Path;
 use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
@@ -77,11 +77,15 @@ pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
     found.cloned()
 }
 
-/// The ports that a device listens on.
-#[derive(Default)]
-pub(crate) struct Ports {
-    /// The acceptors, by port.
-    open: Mutex<HashMap<u16, Arc<Acceptor>>>,
+/// Acceptors by the address of their device and their port.
+type Ports = HashMap<(usize, u16), Arc<Acceptor>>;
+
+/// The ports that are listened on.
+static PORTS: LazyLock<Mutex<Ports>> = LazyLock::new(Mutex::default);
+
+/// The key of a port in [`PORTS`]. Each port is there as long as a [`Listener`] holds its device.
+fn port_key(device: &Arc<Soft>, port: u16) -> (usize, u16) {
+    (Arc::as_ptr(device).addr(), port)
 }
 
 /// A listener. Dropping it stops listening.
@@ -107,17 +111,14 @@ impl Drop for Listener {
                 all.remove(&this.qual);
             }
         }
-        let mut ports = self.device.ports.open.lock();
-        let unused = ports.get(&self.port).is_some_and(|acceptor| {
+        let mut ports = PORTS.lock();
+        let key = port_key(&self.device, self.port);
+        let unused = ports.get(&key).is_some_and(|acceptor| {
             let mut listeners = acceptor.listeners.lock();
             listeners.remove(&this.qual);
             listeners.is_empty()
         });
-        let acceptor = if unused {
-            ports.remove(&self.port)
-        } else {
-            None
-        };
+        let acceptor = if unused { ports.remove(&key) } else { None };
         drop(ports);
         if let Some(acceptor) = acceptor {
             acceptor.close();
@@ -148,9 +149,9 @@ pub(crate) fn listen(
     }
     let claim = claim(qual, address)?;
     let listening = Listening::new(device, qual, handler);
-    let mut ports = device.ports.open.lock();
+    let mut ports = PORTS.lock();
     let port = candidates(qual)
-        .find_map(|number| match ports.get(&number) {
+        .find_map(|number| match ports.get(&port_key(device, number)) {
             Some(acceptor) => {
                 acceptor.listeners.lock().insert(qual, listening.clone());
                 Some(Ok(number))
@@ -160,7 +161,7 @@ pub(crate) fn listen(
                 Err(error) => Some(Err(error)),
                 Ok(acceptor) => {
                     acceptor.listeners.lock().insert(qual, listening.clone());
-                    ports.insert(number, acceptor);
+                    ports.insert(port_key(device, number), acceptor);
                     Some(Ok(number))
                 }
             },
@@ -188,7 +189,7 @@ pub(crate) fn listen_any(
 ) -> Result<(Listener, u64), DeviceError> {
     device.engine.start()?;
     let mut all = LISTENERS.lock();
-    let mut ports = device.ports.open.lock();
+    let mut ports = PORTS.lock();
     let acceptor = open_port(device, 0, backlog).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
@@ -197,7 +198,7 @@ pub(crate) fn listen_any(
     let qual = u64::from(port);
     let listening = Listening::new(device, qual, handler);
     acceptor.listeners.lock().insert(qual, listening.clone());
-    ports.insert(port, acceptor);
+    ports.insert(port_key(device, port), acceptor);
     all.entry(qual).or_default().push(listening.clone());
     drop(ports);
     let listener = Listener {

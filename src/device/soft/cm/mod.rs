@@ -26,7 +26,7 @@ use self::connector::Connector;
 use self::error::ConnectError;
 use self::listener::{ConnRequest, Listening};
 use self::request::{Origin, SocketOrigin};
-use super::Soft;
+use super::device::Soft;
 use super::engine::{EventFlags, Timer, Watch};
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::Path;

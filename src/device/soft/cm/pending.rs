@@ -14,7 +14,7 @@ use super::request::{ConnRequest, Origin, SocketOrigin, send_rejection};
 use super::{Transport, watch_handshake};
 use crate::device::connection_log::{self, Identity, LogEntry, Outcome, Step};
 use crate::device::qualifier::{self, QualHeader, needs_header};
-use crate::device::soft::Soft;
+use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, Frame, Kind, Parsed};
 use crate::device::soft::socket;

@@ -229,17 +229,17 @@ pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
     }
 }
 
-/// [`coalesce`] from the beginning of a list, which mostly has one segment.
+/// [`gather`] from the beginning of a list, which mostly has one segment.
 ///
 /// # Safety
-/// As [`coalesce`].
+/// As [`gather`].
 #[inline(always)]
 pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match from {
             [only] => plain(only.addr as *const u8, to, len),
-            _ => _ = coalesce(Cursor::new(from), to, len),
+            _ => _ = gather(Cursor::new(from), to, len),
         }
     }
 }

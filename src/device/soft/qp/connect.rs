@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use super::Qp;
 use super::link::{Pending, PendingConnect, Transport};
 use super::place::{DomainState, LockDomain, QpPlace};
-use super::state::{Phase, QpState};
+use super::state::QpState;
+use crate::device::attempt::Phase;
 use crate::device::connection_log::{self, Cause, LogEntry, Outcome, Path};
 use crate::device::soft::engine::Timer;
 use crate::device::soft::upcalls::Upcalls;
@@ -85,8 +86,8 @@ impl<L: Transport> Qp<L> {
         let _pairing = PAIRING.lock();
         let domain = Arc::new(LockDomain::new());
         let mut state = domain.state.lock();
-        let waits = |s: &QpState| s.phase == Phase::Connecting && s.attempt == attempt;
-        let free = |s: &QpState| matches!(s.phase, Phase::Idle | Phase::Ended);
+        let waits = |s: &QpState| s.attempt.is_connecting(attempt);
+        let free = |s: &QpState| matches!(s.attempt.phase, Phase::Idle | Phase::Ended);
         if !active.move_to(&domain, &mut state, 0, waits) {
             return Err(PairError::PeerGone);
         }
@@ -99,7 +100,11 @@ impl<L: Transport> Qp<L> {
         let [Some(a), Some(p)] = &mut state.states else {
             unreachable!("both sides have just been put there");
         };
-        p.attempt += 1;
+        let begun = p.attempt.begin();
+        debug_assert!(
+            begun.is_ok(),
+            "a queue pair that is free can begin an attempt"
+        );
         p.addrs = Some((addrs.1, addrs.0));
         (p.qual, p.path) = (qual, Path::Loopback);
         a.ord = a.id.attr.max_rd_out.min(p.id.attr.max_rd_in);
@@ -116,27 +121,21 @@ impl<L: Transport> Qp<L> {
         qual: u64,
         path: Path<'static>,
     ) -> Result<u64, DeviceError> {
-        if self.with(|locked| locked.me.phase == Phase::Ended) {
+        if self.with(|locked| locked.me.attempt.phase == Phase::Ended) {
             self.leave();
         }
         self.with(|locked| {
-            if !matches!(locked.me.phase, Phase::Idle | Phase::Ended) {
-                return Err(DeviceError::Unsupported);
-            }
-            locked.me.phase = Phase::Connecting;
-            locked.me.attempt += 1;
+            let attempt = locked.me.attempt.begin()?;
             locked.me.addrs = addrs;
             (locked.me.qual, locked.me.path) = (qual, path);
-            Ok(locked.me.attempt)
+            Ok(attempt)
         })
     }
 
     /// Takes an attempt back of which neither the consumer nor the peer knows yet.
     pub(crate) fn withdraw(&self, attempt: u64) {
         self.with(|locked| {
-            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
-                locked.me.phase = Phase::Idle;
-            }
+            locked.me.attempt.withdraw(attempt);
         });
     }
 
@@ -152,7 +151,7 @@ impl<L: Transport> Qp<L> {
             connector,
         };
         let over = self.with(|locked| {
-            if locked.me.phase == Phase::Connecting && locked.me.attempt == attempt {
+            if locked.me.attempt.is_connecting(attempt) {
                 std::mem::replace(locked.link, L::pending(pending))
             } else {
                 L::pending(pending)
@@ -170,14 +169,14 @@ impl<L: Transport> Qp<L> {
             .timer(self.device.params.linger, move |up| {
                 if let Some(qp) = qp.upgrade() {
                     qp.with(|locked| {
-                        if locked.me.attempt == attempt && locked.is_lingering() {
+                        if locked.me.attempt.is_current(attempt) && locked.is_lingering() {
                             locked.break_loopback(up);
                         }
                     });
                 }
             });
         let unused = self.with(|locked| {
-            if locked.me.attempt == attempt && locked.is_lingering() {
+            if locked.me.attempt.is_current(attempt) && locked.is_lingering() {
                 locked.me.linger.replace(timer)
             } else {
                 Some(timer)
@@ -195,7 +194,7 @@ impl<L: Transport> Qp<L> {
         up: &mut Upcalls,
     ) {
         let link = self.with(|locked| {
-            if locked.me.phase != Phase::Connecting || locked.me.attempt != attempt {
+            if !locked.me.attempt.is_connecting(attempt) {
                 return L::default();
             }
             locked.note_path();
@@ -209,7 +208,7 @@ impl<L: Transport> Qp<L> {
     pub(crate) fn log_detour(&self, attempt: u64, cause: &dyn Cause) {
         let line = self.with(|locked| {
             locked.note_path();
-            let current = locked.me.phase == Phase::Connecting && locked.me.attempt == attempt;
+            let current = locked.me.attempt.is_connecting(attempt);
             current.then(|| LogEntry::new(|| locked.me.name(), Outcome::Detour, cause))
         });
         connection_log::write(line.flatten());

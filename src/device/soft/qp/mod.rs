@@ -20,12 +20,14 @@ pub(crate) use self::connect::PairError;
 use self::link::Transport;
 use self::place::{DomainLock, LockDomain, LockedQp, QpPlace};
 use self::srq::{SrqWaiter, Turn};
-use self::state::{Identity, Phase, QpState};
-use super::Soft;
+use self::state::{Identity, QpState};
+use super::device::Soft;
 use super::mem::region::Mr;
 use super::mem::window::Mw;
-use super::upcalls::{Events, Upcalls};
+use super::upcalls::Upcalls;
+use crate::device::attempt::Phase;
 use crate::device::connection_log::{self, GIVEN_UP};
+use crate::device::events::EventQueue;
 use crate::device::{
     BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
 };
@@ -36,7 +38,7 @@ use crate::handle::{Guard, Shared};
 pub struct Qp<L: Transport> {
     me: Weak<Qp<L>>,
     pub(crate) device: Arc<Soft>,
-    pub(crate) events: Arc<Events>,
+    pub(crate) events: Arc<EventQueue>,
     /// Where its state is at the moment; always set.
     place: Shared<QpPlace<L>>,
 }
@@ -171,7 +173,10 @@ impl<L: Transport> QueuePair for Qp<L> {
         let mut up = Upcalls::default();
         let (link, lingers) = self.with(|locked| {
             let link = locked.disconnect(graceful, &mut up);
-            (link, locked.is_lingering().then_some(locked.me.attempt))
+            (
+                link,
+                locked.is_lingering().then_some(locked.me.attempt.number()),
+            )
         });
         link.abort();
         if let (Some(attempt), Some(qp)) = (lingers, self.me.upgrade()) {
@@ -181,11 +186,14 @@ impl<L: Transport> QueuePair for Qp<L> {
     }
 
     fn reset(&self) {
-        if self.with(|locked| locked.me.phase != Phase::Ended) {
+        if self.with(|locked| locked.me.attempt.phase != Phase::Ended) {
             return;
         }
         self.leave();
-        self.with(|locked| locked.me.clear(Phase::Idle));
+        self.with(|locked| {
+            locked.me.clear();
+            locked.me.attempt.reset();
+        });
         self.events.clear();
         self.purge();
     }
@@ -196,12 +204,13 @@ impl<L: Transport> QueuePair for Qp<L> {
         let (link, taken, line) = self.with(|locked| {
             let taken = locked.me.id.srq.as_ref().map_or(0, |_| locked.me.rq.len());
             locked.note_path();
-            let connecting = locked.me.phase == Phase::Connecting;
+            let connecting = locked.me.attempt.phase == Phase::Connecting;
             let line = connecting.then(|| locked.me.report(&CmEvent::Disconnected, &GIVEN_UP));
             locked
                 .link
                 .flush_coalesced(locked.me, locked.guard, &mut up);
-            locked.me.clear(Phase::Gone);
+            locked.me.clear();
+            locked.me.attempt.destroy();
             (locked.detach(&mut up), taken, line.flatten())
         });
         link.abort();
@@ -253,7 +262,7 @@ impl<L: Transport> Qp<L> {
 
 impl<L: Transport> Drop for Qp<L> {
     fn drop(&mut self) {
-        if self.with(|locked| locked.me.phase != Phase::Gone) {
+        if self.with(|locked| locked.me.attempt.phase != Phase::Destroyed) {
             self.destroy();
         }
         self.device.counts.qp.fetch_sub(1, Ordering::Relaxed);

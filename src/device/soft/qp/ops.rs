@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::link::{Outcome, Transport};
 use super::place::LockedQp;
-use super::state::{LATE_RECV, Phase};
+use super::state::LATE_RECV;
 use super::work_queue::{Op, Request, Transfer};
-use crate::device::connection_log::{GIVEN_UP, IN_ORDER};
+use crate::device::attempt::Phase;
+use crate::device::connection_log::{GIVEN_UP, IN_ORDER, Step};
 use crate::device::soft::engine::Backlog;
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::window::{Bind, Mw};
@@ -19,7 +20,7 @@ impl<L: Transport> LockedQp<'_, L> {
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         let len = me.admit_send(wr, self.guard)?;
-        if me.phase == Phase::Connected && me.sq.is_empty() {
+        if me.attempt.phase == Phase::Connected && me.sq.is_empty() {
             let transfer = Transfer::of(wr, len);
             let peer = self.peer.as_deref_mut();
             let outcome = self.link.execute(me, peer, &transfer, self.guard, up);
@@ -64,7 +65,7 @@ impl<L: Transport> LockedQp<'_, L> {
     fn queue_send(self, wr: SendWr<'_>, len: u32, up: &mut Upcalls) -> Result<(), PostError> {
         let me = self.me;
         let transfer = Transfer::of(&wr, len);
-        if me.phase == Phase::Ended {
+        if me.attempt.phase == Phase::Ended {
             me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
             return Ok(());
         }
@@ -80,7 +81,7 @@ impl<L: Transport> LockedQp<'_, L> {
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         let receive = me.admit_recv(wr, self.guard)?;
-        if me.phase == Phase::Ended {
+        if me.attempt.phase == Phase::Ended {
             me.complete_recv(&receive, WcStatus::Flushed, 0, false, None, up);
             return Ok(());
         }
@@ -116,7 +117,7 @@ impl<L: Transport> LockedQp<'_, L> {
             len: 0,
             done: false,
         };
-        if me.phase == Phase::Ended {
+        if me.attempt.phase == Phase::Ended {
             me.complete(&request, WcStatus::Flushed, up);
             return Ok(key);
         }
@@ -144,8 +145,9 @@ impl<L: Transport> LockedQp<'_, L> {
     pub fn disconnect(&mut self, graceful: bool, up: &mut Upcalls) -> L {
         let me = &mut *self.me;
         if graceful && me.is_up() {
-            if me.phase == Phase::Connected {
-                me.phase = Phase::Closing;
+            if me.attempt.phase == Phase::Connected {
+                me.log_step(Step::DisconnectingGracefully, up);
+                me.attempt.phase = Phase::Closing;
                 me.close_at = Some(me.sq.tail());
                 let peer = self.peer.as_deref_mut();
                 self.link.closing(me, peer, self.guard, up);
@@ -155,6 +157,9 @@ impl<L: Transport> LockedQp<'_, L> {
         // What was posted is sent as if it had never waited for later requests.
         self.link.flush_coalesced(me, self.guard, up);
         self.note_path();
+        if self.me.is_up() {
+            self.me.log_step(Step::Disconnecting, up);
+        }
         self.me.end(CmEvent::Disconnected, &GIVEN_UP, up);
         self.detach(up)
     }
@@ -168,7 +173,7 @@ impl<L: Transport> LockedQp<'_, L> {
 
     /// Whether a graceful end over loopback waits for receives of the peer.
     pub fn is_lingering(&self) -> bool {
-        self.me.phase == Phase::Closing && self.link.is_loopback()
+        self.me.attempt.phase == Phase::Closing && self.link.is_loopback()
     }
 
     /// The peer has not received in time.

@@ -6,13 +6,15 @@ use std::sync::{Arc, Weak};
 
 use super::srq::{Srq, SrqWaiter, Turn};
 use super::work_queue::{Op, Receive, Request, Transfer, WorkQueue};
+use crate::device::attempt::{Attempt, Phase};
 use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
+use crate::device::events::EventQueue;
 use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::window::Bind;
-use crate::device::soft::upcalls::{Events, Upcalls};
+use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
     Access, CmEvent, Completion, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp,
     WcStatus, WrFlags,
@@ -25,23 +27,6 @@ pub(crate) const MAX_MESSAGE: u32 = 1 << 30;
 pub(crate) const LATE_RECV: &str =
     "after a graceful disconnect, messages were not received in time";
 
-/// Where a queue pair is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// As created.
-    Idle,
-    /// An attempt to connect is being made, at either end.
-    Connecting,
-    /// Data flows.
-    Connected,
-    /// A graceful end waits for the requests that were queued.
-    Closing,
-    /// The connection, or the attempt, is over.
-    Ended,
-    /// Destroyed.
-    Gone,
-}
-
 /// What a queue pair is made of; replaced as a whole.
 pub(crate) struct Identity {
     pub attr: QpAttr,
@@ -49,7 +34,7 @@ pub(crate) struct Identity {
     pub send_cq: Option<Arc<Cq>>,
     pub recv_cq: Option<Arc<Cq>>,
     pub srq: Option<Arc<Srq>>,
-    pub events: Arc<Events>,
+    pub events: Arc<EventQueue>,
 }
 
 impl Identity {
@@ -90,12 +75,11 @@ pub(crate) struct QpState {
     pub id: Arc<Identity>,
     /// The queue pair whose state this is.
     qp: Weak<dyn SrqWaiter>,
-    pub phase: Phase,
+    /// The phase of the connection, and the number of the attempt to make one.
+    pub attempt: Attempt,
     /// Whether the consumer has the event that the connection is established. What the peer sends
     /// waits until then.
     pub receiving: bool,
-    /// Counts attempts to connect, so that the outcome of one is not taken for another's.
-    pub attempt: u64,
     pub sq: WorkQueue<Request>,
     pub rq: WorkQueue<Receive>,
     /// What the binds in the send queue are to do that are not executed.
@@ -152,9 +136,8 @@ impl QpState {
     pub fn new(id: Arc<Identity>, qp: Weak<dyn SrqWaiter>) -> QpState {
         let attr = &id.attr;
         QpState {
-            phase: Phase::Idle,
+            attempt: Attempt::new(),
             receiving: false,
-            attempt: 0,
             sq: WorkQueue::new(attr.max_send_wr, attr.max_send_sge),
             rq: id.receive_ring(),
             binds: VecDeque::new(),
@@ -174,13 +157,16 @@ impl QpState {
 
     /// Whether data flows.
     pub fn is_up(&self) -> bool {
-        matches!(self.phase, Phase::Connected | Phase::Closing)
+        matches!(self.attempt.phase, Phase::Connected | Phase::Closing)
     }
 
     /// Whether the send queue takes a request.
     #[inline]
     pub fn admit_request(&self) -> Result<(), PostError> {
-        if matches!(self.phase, Phase::Idle | Phase::Connecting | Phase::Gone) {
+        if matches!(
+            self.attempt.phase,
+            Phase::Idle | Phase::Connecting | Phase::Destroyed
+        ) {
             return Err(PostError::NotConnected);
         }
         if self.sq.is_full() {
@@ -214,7 +200,7 @@ impl QpState {
     /// The receive of `wr`, if it may be queued.
     #[inline(always)]
     pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
-        if self.phase == Phase::Gone || self.id.srq.is_some() || self.rq.is_full() {
+        if self.attempt.phase == Phase::Destroyed || self.id.srq.is_some() || self.rq.is_full() {
             return Err(PostError::QueueFull);
         }
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
@@ -299,7 +285,7 @@ impl QpState {
     /// [`DeviceError::Limit`] if the receives that are posted do not fit,
     /// [`DeviceError::Unsupported`] if there is a connection.
     pub fn modify(&mut self, id: Arc<Identity>) -> Result<(), DeviceError> {
-        if self.phase != Phase::Idle {
+        if self.attempt.phase != Phase::Idle {
             return Err(DeviceError::Unsupported);
         }
         let (limit, stride) = id.receives();
@@ -446,20 +432,32 @@ impl QpState {
 
     /// The log entry of an end, if that is an error.
     pub fn report(&self, event: &CmEvent, cause: &dyn Cause) -> Option<LogEntry> {
-        let connecting = self.phase == Phase::Connecting;
+        let connecting = self.attempt.phase == Phase::Connecting;
         let outcome = Outcome::of(event, connecting)?;
         LogEntry::new(|| self.name(), outcome, cause)
+    }
+
+    /// Logs a step of making or ending the connection.
+    #[cold]
+    pub fn log_step(&self, step: Step, up: &mut Upcalls) {
+        up.log(&self.id.events, LogEntry::step(|| self.name(), step));
     }
 
     /// Ends the connection or the attempt, unless there is none.
     #[cold]
     #[inline(never)]
     pub fn end(&mut self, event: CmEvent, cause: &dyn Cause, up: &mut Upcalls) {
-        if matches!(self.phase, Phase::Idle | Phase::Ended | Phase::Gone) {
+        if matches!(
+            self.attempt.phase,
+            Phase::Idle | Phase::Ended | Phase::Destroyed
+        ) {
             return;
         }
         up.log(&self.id.events, self.report(&event, cause));
-        self.phase = Phase::Ended;
+        if self.is_up() && matches!(event, CmEvent::Disconnected) {
+            self.log_step(Step::Disconnected, up);
+        }
+        self.attempt.phase = Phase::Ended;
         self.close_at = None;
         self.linger = None;
         self.flush(up);
@@ -467,14 +465,12 @@ impl QpState {
     }
 
     /// Forgets connection and work without a trace.
-    pub fn clear(&mut self, phase: Phase) {
+    pub fn clear(&mut self) {
         let attr = &self.id.attr;
         self.sq = WorkQueue::new(attr.max_send_wr, attr.max_send_sge);
         self.rq = self.id.receive_ring();
         self.stop_waiting();
         self.binds.clear();
-        self.phase = phase;
-        self.attempt += 1;
         self.close_at = None;
         self.linger = None;
         self.addrs = None;
@@ -494,12 +490,9 @@ impl QpState {
         handshake: Option<SetupGuard>,
         up: &mut Upcalls,
     ) {
-        self.phase = Phase::Connected;
+        self.attempt.phase = Phase::Connected;
         self.receiving = false;
-        up.log(
-            &self.id.events,
-            LogEntry::step(|| self.name(), Step::Connected),
-        );
+        self.log_step(Step::Connected, up);
         up.established(&self.id.events, self.qp.clone(), private_data, handshake);
     }
 }

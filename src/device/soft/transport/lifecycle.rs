@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::close_timers::{CloseTimers, RTR_TIMEOUT};
+use crate::device::attempt::Phase;
 use crate::device::connection_log::Cause;
 use crate::device::soft::engine::Watch;
 use crate::device::soft::event_order::SetupGuard;
-use crate::device::soft::qp::state::{Phase, QpState};
+use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, WcStatus};
 
@@ -114,7 +115,7 @@ impl Lifecycle {
     /// Whether a graceful end of the consumer takes effect now, once: `all_sent` says that nothing
     /// which was posted before it is left to send.
     pub fn closes(&mut self, me: &QpState, watch: &Watch, all_sent: bool) -> bool {
-        if me.phase != Phase::Closing {
+        if me.attempt.phase != Phase::Closing {
             return false;
         }
         self.limit_linger(watch);

@@ -21,7 +21,7 @@ use super::event_order::SetupGuard;
 use super::iwarp::mpa::Agreed;
 use super::qp;
 use super::qp::link::{Outcome, Pending, Transport};
-use super::qp::state::{Phase, QpState};
+use super::qp::state::QpState;
 use super::qp::work_queue::Transfer;
 use super::socket;
 use super::upcalls::Upcalls;
@@ -72,7 +72,7 @@ pub(crate) struct SetUp {
 pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls) {
     let pending = qp.with(|locked| {
         let me = &mut *locked.me;
-        if me.phase != Phase::Connecting || me.attempt != attempt {
+        if !me.attempt.is_connecting(attempt) {
             return Link::None;
         }
         let pending = std::mem::take(locked.link);

@@ -19,7 +19,7 @@ use super::error::{ConnectError, ShmUnavailable, is_listened_on};
 use crate::device::connection_log::{self, LogEntry};
 use crate::device::netif::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::soft::Soft;
+use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
 use crate::device::soft::params::Path;

@@ -9,11 +9,12 @@ use super::conn::{Budget, SendWait, ShmConn, Tx};
 use super::doorbell::WakeOn;
 use super::ring::{CellFlags, Kind, MAX_INLINE, Violation};
 use super::segment::{EndPhase, SharedSegment};
+use crate::device::attempt::Phase;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::deliver::{self, Placement};
 use crate::device::soft::qp::link::Outcome;
-use crate::device::soft::qp::state::{Phase, QpState, Supply, local_access};
+use crate::device::soft::qp::state::{QpState, Supply, local_access};
 use crate::device::soft::qp::work_queue::{Op, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
@@ -156,7 +157,7 @@ impl ShmConn {
             tx.producer.push(ring, kind, marks, n, |to| {
                 // SAFETY: from registered memory, for as long as the section lasts, into room
                 // that was asked for.
-                unsafe { copy::coalesce(from, to, n) };
+                unsafe { copy::gather(from, to, n) };
             });
             if last {
                 return Ok(true);
@@ -298,7 +299,7 @@ impl ShmConn {
     /// Whether there is nothing to do but to deliver whole messages.
     #[inline]
     fn is_plain(&self, me: &QpState) -> bool {
-        me.phase == Phase::Connected
+        me.attempt.phase == Phase::Connected
             && me.sq.is_empty()
             && self.rx.offset == 0
             && self.rx.invalidate.is_none()

@@ -375,7 +375,7 @@ impl Peer {
                 Some(at) => unsafe {
                     match direction {
                         Direction::Write if is_end => copy::gather_tail_last(local, at, n),
-                        Direction::Write => _ = copy::coalesce(local, at, n as usize),
+                        Direction::Write => _ = copy::gather(local, at, n as usize),
                         Direction::Read => copy::scatter(at, n as usize, local),
                     }
                 },

@@ -10,6 +10,7 @@ use super::linger::{self, End};
 use super::rx::Rx;
 use super::tx::Tx;
 use crate::device::WcStatus;
+use crate::device::attempt::Phase;
 use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source, Watch};
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::iwarp::fpdu::{self, Control, Header, Tagged};
@@ -20,7 +21,7 @@ use crate::device::soft::iwarp::wire::{
     FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
     OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
 };
-use crate::device::soft::qp::state::{Phase, QpState};
+use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
@@ -317,7 +318,7 @@ impl TcpConn {
             // Binds are quick, but wait for all before them.
             _ => return false,
         };
-        if me.phase != Phase::Connected || !self.tx.open {
+        if me.attempt.phase != Phase::Connected || !self.tx.open {
             return false;
         }
         match self.coalesce.posted(len, Instant::now) {
