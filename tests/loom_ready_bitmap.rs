@@ -1,5 +1,5 @@
-//! Models of the board on which peers mark connections, under loom: every interleaving of the
-//! sides, within a bound of preemptions. They run the code that ships; see `scripts/loom.sh`.
+//! Models of the bitmap in which peers set the bits of connections, under loom: every interleaving
+//! of owner and peers, within a bound of preemptions. They run the code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -16,35 +16,36 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// What comes over one connection: how much has come is all there is to it.
-struct Line {
-    came: AtomicU32,
-    bell: Doorbell,
-    /// 1: to be marked.
-    slot: AtomicU32,
+/// One connection.
+struct Connection {
+    /// Messages that have arrived.
+    arrived: AtomicU32,
+    doorbell: Doorbell,
+    /// 1 if the peer is to set the bit of the connection, 0 if not.
+    has_bit: AtomicU32,
 }
 
 /// An owner with two connections.
 struct Owner {
-    said: OwnerState,
-    marks: ReadyBits,
-    lines: [Line; 2],
+    state: OwnerState,
+    ready_bits: ReadyBits,
+    connections: [Connection; 2],
     /// Bytes in the sockets, and the kernel that waits for one.
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Owner {
-    fn new(slot: u32) -> Arc<Owner> {
-        let line = || Line {
-            came: AtomicU32::new(0),
-            bell: Doorbell::new(),
-            slot: AtomicU32::new(slot),
+    fn new(has_bit: u32) -> Arc<Owner> {
+        let connection = || Connection {
+            arrived: AtomicU32::new(0),
+            doorbell: Doorbell::new(),
+            has_bit: AtomicU32::new(has_bit),
         };
         Arc::new(Owner {
-            said: OwnerState::new(),
-            marks: ReadyBits::new(),
-            lines: [line(), line()],
+            state: OwnerState::new(),
+            ready_bits: ReadyBits::new(),
+            connections: [connection(), connection()],
             rung: Mutex::new(false),
             changed: Condvar::new(),
         })
@@ -63,20 +64,20 @@ impl Owner {
         *rung = false;
     }
 
-    /// As a pipe that fills cells.
+    /// Sends `count` messages over a connection, as a peer does.
     fn produce(&self, place: usize, count: u32) {
-        let line = &self.lines[place];
+        let connection = &self.connections[place];
         let mut rung = 0;
         for number in 1..=count {
-            line.came.store(number, Ordering::Release);
-            if line.bell.is_due(WakeOn::CELLS) {
+            connection.arrived.store(number, Ordering::Release);
+            if connection.doorbell.is_due(WakeOn::CELLS) {
                 self.ring();
             }
-            if line.slot.load(Ordering::Acquire) == 0 {
+            if connection.has_bit.load(Ordering::Acquire) == 0 {
                 continue;
             }
-            self.marks.set(place as u32);
-            if let Some(sleep) = self.said.sleep_number()
+            self.ready_bits.set(place as u32);
+            if let Some(sleep) = self.state.sleep_number()
                 && rung != sleep
             {
                 rung = sleep;
@@ -85,18 +86,18 @@ impl Owner {
         }
     }
 
-    /// Visits those that are marked.
-    fn look(&self, got: &mut [u32; 2]) {
-        let marks = self.marks.take(0);
+    /// Receives from the connections whose bits are set.
+    fn poll(&self, got: &mut [u32; 2]) {
+        let ready = self.ready_bits.take(0);
         for (place, got) in got.iter_mut().enumerate() {
-            if marks & 1 << place != 0 {
-                *got = self.lines[place].came.load(Ordering::Acquire);
+            if ready & 1 << place != 0 {
+                *got = self.connections[place].arrived.load(Ordering::Acquire);
             }
         }
     }
 }
 
-/// The owner looks, sleeps, is woken and sleeps on, and has everything in the end.
+/// The owner polls and sleeps by turns until it has received everything.
 fn sleeper(counts: [u32; 2]) {
     model(move || {
         let owner = Owner::new(1);
@@ -108,10 +109,10 @@ fn sleeper(counts: [u32; 2]) {
             })
             .collect();
         let mut got = [0; 2];
-        owner.look(&mut got);
+        owner.poll(&mut got);
         while got != counts {
-            owner.said.sleep();
-            owner.look(&mut got);
+            owner.state.sleep();
+            owner.poll(&mut got);
             if got != counts {
                 owner.wait();
             }
@@ -121,18 +122,18 @@ fn sleeper(counts: [u32; 2]) {
 }
 
 #[test]
-fn no_mark_of_one_peer_is_lost() {
+fn no_bit_of_one_peer_is_lost() {
     sleeper([3, 0]);
 }
 
 #[test]
-fn no_mark_of_two_peers_is_lost() {
+fn no_bit_of_two_peers_is_lost() {
     sleeper([1, 1]);
 }
 
-/// An owner that sleeps, and then polls again.
+/// An owner that stops sleeping by itself, and polls again.
 #[test]
-fn who_wakes_by_itself_misses_nothing() {
+fn an_owner_that_wakes_by_itself_misses_nothing() {
     model(|| {
         let owner = Owner::new(1);
         let peer = {
@@ -140,43 +141,43 @@ fn who_wakes_by_itself_misses_nothing() {
             thread::spawn(move || owner.produce(0, 2))
         };
         let mut got = [0; 2];
-        owner.said.sleep();
-        owner.look(&mut got);
-        owner.said.wake();
-        owner.look(&mut got);
-        owner.said.sleep();
-        owner.look(&mut got);
+        owner.state.sleep();
+        owner.poll(&mut got);
+        owner.state.wake();
+        owner.poll(&mut got);
+        owner.state.sleep();
+        owner.poll(&mut got);
         while got[0] != 2 {
             owner.wait();
-            owner.said.sleep();
-            owner.look(&mut got);
+            owner.state.sleep();
+            owner.poll(&mut got);
         }
         peer.join().unwrap();
     });
 }
 
-/// A connection that was asleep is to be marked from now on.
+/// A connection whose doorbell was armed gets a bit.
 #[test]
-fn the_change_from_bells_to_marks() {
+fn the_change_from_doorbell_to_bitmap() {
     model(|| {
         let owner = Owner::new(0);
-        let line = &owner.lines[0];
-        line.bell.arm(WakeOn::CELLS);
+        let connection = &owner.connections[0];
+        connection.doorbell.arm(WakeOn::CELLS);
         let peer = {
             let owner = owner.clone();
             thread::spawn(move || owner.produce(0, 2))
         };
-        owner.said.sleep();
-        line.slot.swap(1, Ordering::SeqCst);
+        owner.state.sleep();
+        connection.has_bit.swap(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        line.bell.disarm();
-        let mut got = [line.came.load(Ordering::Acquire), 0];
-        owner.said.sleep();
-        owner.look(&mut got);
+        connection.doorbell.disarm();
+        let mut got = [connection.arrived.load(Ordering::Acquire), 0];
+        owner.state.sleep();
+        owner.poll(&mut got);
         while got[0] != 2 {
             owner.wait();
-            owner.said.sleep();
-            owner.look(&mut got);
+            owner.state.sleep();
+            owner.poll(&mut got);
         }
         peer.join().unwrap();
     });

@@ -1,5 +1,5 @@
-//! Models of what two processes share, under loom: every interleaving of the two sides, within
-//! a bound of preemptions, and every value that the memory model lets a load see. They run the
+//! Models of what two processes share, under loom: every interleaving of the two ends, within a
+//! bound of preemptions, and every value that the memory model lets a load see. They run the
 //! code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
@@ -22,13 +22,14 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-/// Both rings of one direction, and the bells of both sides.
+/// The ring of one direction, and the doorbells of both ends.
 struct Shared {
     ring: Box<Ring>,
     producer: Doorbell,
     consumer: Doorbell,
-    /// The sockets that wake a side.
+    /// The socket that wakes the producer.
     wake_producer: Socket,
+    /// The socket that wakes the consumer.
     wake_consumer: Socket,
 }
 
@@ -44,29 +45,30 @@ impl Shared {
     }
 }
 
-/// The socket that wakes a side: bytes in it, and the kernel that waits for one.
+/// The socket that wakes an end.
 #[derive(Default)]
 struct Socket {
-    rung: Mutex<bool>,
+    /// Whether there are bytes in the socket.
+    readable: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Socket {
     fn ring(&self) {
-        *self.rung.lock().unwrap() = true;
+        *self.readable.lock().unwrap() = true;
         self.changed.notify_one();
     }
 
     fn sleep(&self) {
-        let mut rung = self.rung.lock().unwrap();
-        while !*rung {
-            rung = self.changed.wait(rung).unwrap();
+        let mut readable = self.readable.lock().unwrap();
+        while !*readable {
+            readable = self.changed.wait(readable).unwrap();
         }
-        *rung = false;
+        *readable = false;
     }
 }
 
-/// As a pipe fills cells, and sleeps when there is no room.
+/// Fills cells as a sender does, and sleeps when there is no room.
 fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
     let mut p = Producer::default();
     for (kind, byte) in payloads {
@@ -96,7 +98,7 @@ fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
     }
 }
 
-/// As a pipe empties them, and sleeps when there are none.
+/// Empties cells as a receiver does, and sleeps when there are none.
 fn consume(shared: &Shared, payloads: &[(Kind, u8)]) {
     let mut c = Consumer::default();
     for (kind, byte) in payloads {
@@ -132,8 +134,8 @@ fn transfer(payloads: &'static [(Kind, u8)]) {
     });
 }
 
-/// A model ring has two cells: the third message waits for room. loom ends the model if a side
-/// sleeps for ever, or touches a payload that the other side has.
+/// A model ring has two cells: the third message waits for room. loom ends the model if an end
+/// sleeps for ever, or accesses a payload that the other end owns.
 #[test]
 fn short_messages_arrive_and_nobody_sleeps_for_ever() {
     transfer(&[(Kind::Inline, 1), (Kind::Inline, 2), (Kind::Inline, 3)]);
@@ -145,9 +147,9 @@ fn long_messages_arrive_and_nobody_sleeps_for_ever() {
     transfer(&[(Kind::Bulk, 1), (Kind::Bulk, 2), (Kind::Bulk, 3)]);
 }
 
-/// A side that polls takes its arming back.
+/// An end that polls disarms its doorbell.
 #[test]
-fn a_side_that_wakes_up_by_itself() {
+fn an_end_that_wakes_up_by_itself() {
     model(|| {
         let shared = Shared::new();
         let other = {
@@ -165,11 +167,12 @@ const KEY: u32 = 0x0000_0001;
 const PD: u32 = 7;
 const ADDR: u64 = 4096;
 
-/// A target: a table of one key, the memory behind it, and the word of the initiator.
+/// A target with one key, and the copy guard of the initiator.
 struct Target {
-    slots: Vec<KeyEntry>,
+    entries: Vec<KeyEntry>,
+    /// The registered memory.
     memory: UnsafeCell<u32>,
-    visits: CopyGuard,
+    copy_guard: CopyGuard,
 }
 
 // SAFETY: that it is used as if it were is what the models check.
@@ -191,81 +194,81 @@ fn contents(pd: u32) -> Contents {
 
 impl Target {
     fn new() -> Arc<Target> {
-        let slot = KeyEntry::default();
-        slot.fill(&contents(PD));
-        slot.set_key(KEY);
+        let entry = KeyEntry::default();
+        entry.fill(&contents(PD));
+        entry.set_key(KEY);
         Arc::new(Target {
-            slots: vec![slot],
+            entries: vec![entry],
             memory: UnsafeCell::new(0),
-            visits: CopyGuard::new(),
+            copy_guard: CopyGuard::new(),
         })
     }
 
-    /// A visit of the initiator: true if it was let in.
-    fn visit(&self, count: &mut u64, pd: u32) -> bool {
-        let visit = self.visits.begin(count);
+    /// A copy of the initiator. True if the key permitted it.
+    fn copy(&self, count: &mut u64, pd: u32) -> bool {
+        let section = self.copy_guard.begin(count);
         let table = RemoteKeys {
-            entries: &self.slots,
+            entries: &self.entries,
             salt: 0,
         };
-        let open = table.check(&visit, KEY, pd, ADDR, 8, Access::REMOTE_WRITE);
+        let open = table.check(&section, KEY, pd, ADDR, 8, Access::REMOTE_WRITE);
         if open.is_ok() {
-            // SAFETY: loom sees to it that nobody else is there.
+            // SAFETY: loom checks that no other thread accesses the memory.
             self.memory.with_mut(|m| unsafe { *m += 1 });
         }
         open.is_ok()
     }
 
-    /// The owner waits for the visit that may not know yet.
+    /// The owner waits for the copy section that may use the revoked key.
     fn wait(&self) {
-        if let Some(number) = self.visits.running() {
-            while self.visits.is_running(number) {
+        if let Some(number) = self.copy_guard.running() {
+            while self.copy_guard.is_running(number) {
                 thread::yield_now();
             }
         }
     }
 }
 
-/// Once a key is gone, the memory is its owner's alone.
+/// Once a key is revoked, only the owner accesses the memory.
 #[test]
-fn nobody_is_inside_when_a_key_is_gone() {
+fn no_copy_runs_after_a_key_is_revoked() {
     model(|| {
         let target = Target::new();
         let initiator = {
             let target = target.clone();
             thread::spawn(move || {
                 let mut count = 0;
-                while target.visit(&mut count, PD) && count < 4 {}
+                while target.copy(&mut count, PD) && count < 4 {}
             })
         };
-        target.slots[0].set_key(0);
+        target.entries[0].set_key(0);
         target.wait();
-        // SAFETY: loom sees to it that nobody else is there.
+        // SAFETY: loom checks that no other thread accesses the memory.
         target.memory.with_mut(|m| unsafe { *m = 0xdead });
         initiator.join().unwrap();
     });
 }
 
-/// The slot gets another life: a visit judges by one of them, not by a mixture.
+/// An entry is used again: an initiator reads one of its two contents, not a mixture.
 #[test]
-fn a_slot_that_is_used_again() {
+fn an_entry_that_is_used_again() {
     model(|| {
         let target = Target::new();
         let initiator = {
             let target = target.clone();
             thread::spawn(move || {
                 let mut count = 0;
-                (0..2).for_each(|_| _ = target.visit(&mut count, PD));
+                (0..2).for_each(|_| _ = target.copy(&mut count, PD));
             })
         };
-        let slot = &target.slots[0];
-        slot.set_key(0);
+        let entry = &target.entries[0];
+        entry.set_key(0);
         target.wait();
-        // SAFETY: loom sees to it that nobody else is there.
+        // SAFETY: loom checks that no other thread accesses the memory.
         target.memory.with_mut(|m| unsafe { *m = 0xdead });
-        // The same key, for another domain: the initiator has no business there.
-        slot.fill(&contents(PD + 1));
-        slot.set_key(KEY);
+        // The same key for another domain, which the initiator may not use.
+        entry.fill(&contents(PD + 1));
+        entry.set_key(KEY);
         // SAFETY: as above, for good.
         target.memory.with_mut(|m| unsafe { *m = 0xbeef });
         initiator.join().unwrap();
