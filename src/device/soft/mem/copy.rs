@@ -250,7 +250,7 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
 /// # Safety
 /// The segments are readable, the range is writable.
 #[inline(never)]
-pub unsafe fn coalesce<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
+pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
     let mut left = len as u64;
     while let Some((src, n)) = from.take(left) {
         // SAFETY: `n` is not more than either has.
