@@ -9,16 +9,14 @@ use std::path::Path;
 /// each other. A module belongs to the longest path that it begins with, and imports nothing of a
 /// line below its own.
 const ORDER: &[&[&str]] = &[
-    &["sync", "signals", "environment"],
-    &["abi"],
-    &["error", "strerror"],
-    &["settings"],
+    &["sync", "signals", "environment", "errno"],
     &["log_sink"],
-    &["handle"],
-    &["device::threads", "device::params", "device::types"],
-    &["device::report"],
+    &["abi"],
+    &["error"],
+    &["strerror", "handle"],
     &["device"],
-    &["device::qualifier"],
+    &["device::attempt", "device::netif", "device::connection_log"],
+    &["device::events", "device::qualifier"],
     &[
         "device::verbs",
         "device::soft::iwarp",
@@ -29,6 +27,7 @@ const ORDER: &[&[&str]] = &[
     &["device::soft::engine"],
     &["device::soft::mem"],
     &["device::soft::cq"],
+    &["device::soft::device"],
     &["device::soft::qp"],
     &["device::soft::transport::close_timers"],
     &["device::soft::transport::lifecycle"],
@@ -40,10 +39,30 @@ const ORDER: &[&[&str]] = &[
     &["device::soft::transport"],
     &["device::soft::cm"],
     &["device::soft"],
+    &[
+        "dapl::address",
+        "dapl::provider",
+        "dapl::rules",
+        "dapl::types",
+        "dapl::wait_queue",
+    ],
+    &["dapl::ep_attr"],
+    &["dapl::abi"],
+    &["dapl::boundary", "dapl::unsupported"],
+    &["dapl::ia", "dapl::work_request"],
+    &["dapl::object"],
+    &["dapl::cno", "dapl::pz"],
+    &["dapl::evd", "dapl::lmr", "dapl::srq"],
+    &["dapl::ep", "dapl::ia_open"],
+    &["dapl::cr", "dapl::rmr"],
+    &["dapl::service"],
+    &["dapl::psp", "dapl::rsp"],
+    &["dapl::generic"],
+    &["dapl::table"],
     &["dapl"],
     &["registry"],
     &["entry"],
-    &["setup"],
+    &["setup", "settings"],
     &[""],
 ];
 
@@ -166,6 +185,8 @@ fn imports(code: &str, module: &str) -> BTreeSet<String> {
             leaves(tree, "", &mut paths);
         }
     }
+    // The path in `pub(in crate::dapl)` is no import.
+    let rest = rest.replace("pub(in crate::", "pub(");
     let word = |c: char| c.is_alphanumeric() || "_:$".contains(c);
     paths.extend(
         rest.split(|c| !word(c))

@@ -391,15 +391,22 @@ fn expect_steps(name: &str, params: &str, active: &[&str], passive: &[(Option<u6
 }
 
 #[test]
-fn steps_of_setting_up_a_connection() {
+fn steps_of_a_connection() {
     for params in [LOOPBACK, SHM, TCP] {
         assert_eq!(said("both", params, 0, Some("0x02")), [""; 0], "{params}");
         let passive = [
             (None, "request arrived"),
             (Some(PASSIVE), "request accepted"),
             (Some(PASSIVE), "connected"),
+            (Some(PASSIVE), "connection ended"),
         ];
-        expect_steps("both", params, &["request sent", "connected"], &passive);
+        let active = [
+            "request sent",
+            "connected",
+            "disconnecting gracefully",
+            "connection ended",
+        ];
+        expect_steps("both", params, &active, &passive);
     }
 }
 
