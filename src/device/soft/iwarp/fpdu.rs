@@ -170,7 +170,7 @@ pub const fn padding(body_len: usize) -> usize {
 /// Computes padding and CRC behind `header` and the slices of the payload. The result, 4 to 7
 /// bytes in `out`, ends the FPDU.
 ///
-/// With `crc` off the CRC field is zero: it must be there, and nobody looks at it (RFC 5044
+/// With `crc` off the CRC field is zero: it must be there, and is not checked (RFC 5044
 /// section 4.4).
 #[inline]
 pub fn seal<'p, 't>(

@@ -130,7 +130,7 @@ impl Segment {
                 .and_then(|len| mo.checked_add(len));
             return end.map(|_| segment).ok_or(WireError::DDP_MO);
         }
-        // Messages of the other queues are headers that fit one segment, and always come so.
+        // Messages of the other queues are headers that fit one segment, and always arrive so.
         if mo != 0 {
             return Err(WireError::DDP_MO);
         }
@@ -158,7 +158,7 @@ pub struct ReadRequest {
     pub sink_stag: u32,
     /// Offset there.
     pub sink_to: u64,
-    /// Bytes to read. With zero, no STag or offset is to be looked at.
+    /// Bytes to read. With zero, STags and offsets are not checked.
     pub size: u32,
     /// What to read, at the responder.
     pub source_stag: u32,
@@ -211,7 +211,7 @@ impl ReadRequest {
     }
 }
 
-/// What must come next on the untagged queues of a connection.
+/// What must arrive next on the untagged queues of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RxSequence {
     send_msn: u32,

@@ -26,7 +26,7 @@ fn consume(end: &End, way: Direction, done: &AtomicU32) {
             assert_eq!(end.recv_cq.poll().unwrap().wr_id, round.into());
         } else {
             assert_eq!(end.received_as(), (round.into(), WcStatus::Success));
-            // The call comes after the completion.
+            // The call is made after the completion.
             until(|| end.recv_calls.notified.load(Ordering::SeqCst) == round + 1);
         }
         done.store(2 * round + 2, Ordering::SeqCst);
@@ -83,7 +83,7 @@ fn beside_others_that_poll() {
     });
 }
 
-/// One that waits for something that does not come from the device.
+/// A thread that waits for something that the device does not cause.
 #[test]
 fn called_by_somebody_else() {
     over_all_paths(|net| {

@@ -15,7 +15,7 @@ impl Dice {
     }
 }
 
-/// What one end posted, and what came of it.
+/// What one end posted, and how that completed.
 #[derive(Default)]
 struct Books {
     sends: Vec<u64>,

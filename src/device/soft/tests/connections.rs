@@ -1,4 +1,4 @@
-//! How connections come and go.
+//! How connections are made and ended.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn nobody_answers() {
         let late = server.next();
         assert_eq!(a.event(), CmEvent::TimedOut);
         assert!(begun.elapsed() >= Duration::from_millis(250));
-        // The answer comes too late.
+        // The answer is too late.
         let b = End::new(&net.passive, attr());
         until_gone(net, late, &b);
         a.no_event();
@@ -103,11 +103,11 @@ fn an_attempt_is_given_up() {
     });
 }
 
-/// What the peer sends waits until the consumer was told that the connection is established.
+/// What the peer sends waits until the consumer has the event of the connection.
 #[test]
 fn nothing_arrives_before_the_connection() {
     over_all_paths(|net| {
-        // Over loopback both ends are told by one thread, the active one first.
+        // Over loopback one thread delivers the events of both ends, that of the active one first.
         let sides: &[bool] = if net.is_loopback() {
             &[true]
         } else {
@@ -150,7 +150,7 @@ fn nothing_arrives_before_the_connection() {
     });
 }
 
-/// The handler that is told of the connection may wait for what the peer sends.
+/// The handler that gets the event of the connection may wait for what the peer sends.
 #[test]
 fn a_handler_starts_to_receive() {
     over_all_paths(|net| {
@@ -244,7 +244,7 @@ fn a_queue_pair_is_used_again() {
             a.qp.disconnect(false);
             assert_eq!(a.event(), CmEvent::Disconnected);
             assert_eq!(b.event(), CmEvent::Disconnected);
-            // Completions that nobody took go with the connection.
+            // Completions that were not taken are removed with the connection.
             a.qp.reset();
             b.qp.reset();
             a.idle();
@@ -359,11 +359,11 @@ fn two_queue_pairs_that_want_each_other_crosswise() {
         let (a, b, net) = (&a.qp, &b.qp, &net);
         let x = s.spawn(move || net.passive.accept(first, b, b""));
         let y = s.spawn(move || net.passive.accept(second, a, b""));
-        // Whoever comes first finds the other still connecting, which is no state to accept in.
+        // The first of them finds the other still connecting, which is no state to accept in.
         let results = [x.join().unwrap(), y.join().unwrap()];
         assert!(results.contains(&Err(DeviceError::Unsupported)));
     });
-    // Both attempts have come to an end, one way or the other.
+    // Both attempts have ended, one way or the other.
     for end in [&a, &b] {
         let ends = [CmEvent::NonPeerRejected, established(b"")];
         assert!(ends.contains(&end.event()));

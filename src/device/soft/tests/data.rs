@@ -379,7 +379,7 @@ fn completion_queues_have_an_end() {
         sges: &[],
         flags: WrFlags::empty(),
     };
-    // Requests have no queue: this one is flushed, and nobody is told.
+    // Requests have no queue: this one is flushed, without a completion.
     assert_eq!(qp.post_send(&send), Ok(()));
     assert_eq!(cq.poll(), None);
 }

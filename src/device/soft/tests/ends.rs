@@ -21,7 +21,7 @@ fn send(a: &End, count: u8, len: usize) {
     }
 }
 
-/// The messages of [`send`] arrive, whenever `b` comes to it.
+/// The messages of [`send`] arrive, whenever `b` receives them.
 fn receive(b: &End, count: u8, len: usize) {
     for i in 0..count {
         b.recv(i.into(), &[b.sge(0, len)]).unwrap();

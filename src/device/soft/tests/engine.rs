@@ -32,7 +32,7 @@ fn nothing_stays_behind() {
         // Connected, in the middle of something.
         let (a, b) = net.pair();
         a.post(1, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
-        // A request that nobody answers, a listener, a responder that is silent.
+        // A request without an answer, a listener, a responder that is silent.
         let (server, qual) = Server::any(&passive);
         let c = End::new(&active, attr());
         c.connect(qual, b"").unwrap();

@@ -139,7 +139,7 @@ fn a_read_that_is_refused() {
     });
 }
 
-/// A write that is refused has left its sender; in the process it can still be told.
+/// A write that is refused has left its sender; in the process its completion can still have the error.
 #[test]
 fn a_write_that_is_refused() {
     over_all_paths(|net| {

@@ -1,4 +1,4 @@
-//! More connections than are looked at one by one.
+//! More connections than are polled one by one.
 
 use std::sync::atomic::AtomicBool;
 
@@ -49,7 +49,7 @@ fn all_are_served_polling_and_blocked() {
     let net = net();
     let mut pairs = Vec::new();
     let mut number = 0;
-    // Up and down, over the numbers where the manner changes.
+    // Up and down, over the numbers where the notify mode changes.
     for len in [1, 16, 20, MANY, 9, 6, 40] {
         pairs.truncate(len);
         pairs.resize_with(len, || net.pair());
@@ -58,7 +58,7 @@ fn all_are_served_polling_and_blocked() {
             round(&pairs, number, End::received);
             number += 1;
             round(&pairs, number, blocked);
-            // Long enough for the thread to see that nobody polls.
+            // Long enough for the thread to see that no consumer polls.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

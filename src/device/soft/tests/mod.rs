@@ -8,11 +8,11 @@ mod data;
 mod ends;
 mod engine;
 mod failures;
-mod kin;
 mod many;
 mod peers;
 mod raw;
 mod shared;
+mod shm_peer;
 mod windows;
 
 use std::net::SocketAddr;
@@ -122,7 +122,7 @@ impl ListenHandler<Soft> for Requests {
     }
 }
 
-/// A listener and what it hears.
+/// A listener and the requests that it gets.
 struct Server {
     listener: Listener,
     requests: Receiver<ConnRequest>,
@@ -415,7 +415,7 @@ fn block(device: &Soft, word: &AtomicU32, value: u32) {
 fn until(what: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !what() {
-        assert!(Instant::now() < end, "it never came to be");
+        assert!(Instant::now() < end, "the condition never held");
         std::thread::sleep(Duration::from_micros(100));
     }
 }

@@ -92,7 +92,10 @@ fn requests_that_are_none() {
     device.accept(server.next(), &b.qp, b"").unwrap();
     assert_eq!(b.event(), CmEvent::AcceptError);
     b.qp.reset();
-    assert_eq!(raw.hear(Kind::Reply, |reply| reply.reject), Some(true));
+    assert_eq!(
+        raw.receive_frame(Kind::Reply, |reply| reply.reject),
+        Some(true)
+    );
     // In pieces, and right.
     let mut bytes = [0; FRAME_MAX];
     let request = LOCAL.request(2, b"slowly");
@@ -103,17 +106,17 @@ fn requests_that_are_none() {
     let request = server.next();
     assert_eq!(request.private_data(), b"slowly");
     device.reject(request, b"sorry");
-    let heard = raw.hear(Kind::Reply, |reply| {
+    let received = raw.receive_frame(Kind::Reply, |reply| {
         assert_eq!(reply.private_data, b"sorry");
         reply.reject
     });
-    assert_eq!(heard, Some(true));
+    assert_eq!(received, Some(true));
     assert!(!raw.more());
     assert!(server.requests.try_recv().is_err());
     drop(silent);
 }
 
-/// Connections that say nothing push each other out, and nobody else.
+/// Connections without a request displace each other, and no others.
 #[test]
 fn a_flood_of_silence() {
     let device = device();
@@ -133,11 +136,11 @@ fn a_wide_qualifier_that_is_not_ours() {
     let mut raw = Raw::connect(qual);
     raw.frame(&LOCAL.request(2, &private));
     private[7] = 2;
-    let heard = raw.hear(Kind::Reply, |reply| {
+    let received = raw.receive_frame(Kind::Reply, |reply| {
         assert_eq!(reply.private_data, private);
         reply.reject
     });
-    assert_eq!(heard, Some(true));
+    assert_eq!(received, Some(true));
     assert!(server.requests.try_recv().is_err());
 }
 
@@ -178,7 +181,7 @@ fn ways_to_end() {
     flushed(&b);
 }
 
-/// Messages that came before the end are delivered, also to receives that come after it.
+/// Messages that arrived before the end are delivered, also to receives that are posted after it.
 #[test]
 fn the_end_waits_for_late_receives() {
     let (mut raw, b) = connected();
@@ -218,7 +221,7 @@ fn the_end_waits_for_many_late_receives() {
     assert_eq!(b.event(), CmEvent::Disconnected);
 }
 
-/// A consumer that never posts receives is told after a while.
+/// The connection of a consumer that never posts receives breaks after a while.
 #[test]
 fn the_end_does_not_wait_for_ever() {
     let device = Soft::open("127.0.0.1 path=tcp linger=1").unwrap();
@@ -399,7 +402,7 @@ fn memory_that_went_away_before_it_was_sent() {
         a.post(i, SendOp::Send, &[a.sge(0, BUFFER)]).unwrap();
     }
     a.mr = None;
-    // What was sent is whole, and then comes the reason for the end.
+    // What was sent is whole, and the reason for the end follows.
     assert_eq!(raw.terminate().error, WireError::RDMAP_CATASTROPHIC);
     let results: Vec<WcStatus> = (0..16).map(|_| a.sent().status).collect();
     let failed = results
@@ -443,7 +446,7 @@ fn connecting_to_something_else() {
     for answer in [&b"SSH-2.0-whatever\r\n"[..], b"", b"MPA ID Rep Fr"] {
         a.connect(qual, b"").unwrap();
         let mut raw = Raw::new(listener.accept().unwrap().0);
-        raw.hear(Kind::Request, |_| ()).unwrap();
+        raw.receive_frame(Kind::Request, |_| ()).unwrap();
         raw.send(answer);
         drop(raw);
         assert_eq!(a.event(), CmEvent::NonPeerRejected);
@@ -455,14 +458,14 @@ fn connecting_to_something_else() {
     a.device.connect(&a.qp, to, qual, limit, b"").unwrap();
     assert_eq!(a.event(), CmEvent::TimedOut);
     let mut raw = Raw::new(listener.accept().unwrap().0);
-    raw.hear(Kind::Request, |_| ()).unwrap();
+    raw.receive_frame(Kind::Request, |_| ()).unwrap();
     assert!(!raw.more());
     a.qp.reset();
     // Terms that cannot be met.
     a.connect(qual, b"").unwrap();
     let mut raw = Raw::new(listener.accept().unwrap().0);
     let mut bytes = [0; FRAME_MAX];
-    let reply = raw.hear(Kind::Request, |request| {
+    let reply = raw.receive_frame(Kind::Request, |request| {
         let (mut reply, _) = request.answer(&LOCAL, b"").unwrap();
         reply.enhanced.as_mut().unwrap().ord = 100;
         reply.encode(&mut bytes).unwrap().to_vec()
@@ -481,7 +484,7 @@ fn a_responder_of_revision_1() {
     a.connect(qual, b"hello").unwrap();
     let mut bytes = [0; FRAME_MAX];
     let mut answer = |raw: &mut Raw, revision| {
-        let reply = raw.hear(Kind::Request, |request| {
+        let reply = raw.receive_frame(Kind::Request, |request| {
             assert_eq!(request.revision, revision);
             let mut old = *request;
             (old.revision, old.enhanced) = (1, None);

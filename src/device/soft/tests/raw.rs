@@ -20,7 +20,7 @@ pub const LOCAL: Local = Local {
 /// A peer made by hand.
 pub struct Raw {
     pub socket: TcpStream,
-    /// Read, but not yet looked at.
+    /// Bytes that are read and not yet parsed.
     bytes: Vec<u8>,
 }
 
@@ -61,7 +61,11 @@ impl Raw {
     }
 
     /// The next negotiation frame, for `look`; `None` at the end of the stream.
-    pub fn hear<R>(&mut self, kind: Kind, look: impl FnOnce(&Frame<'_>) -> R) -> Option<R> {
+    pub fn receive_frame<R>(
+        &mut self,
+        kind: Kind,
+        look: impl FnOnce(&Frame<'_>) -> R,
+    ) -> Option<R> {
         loop {
             if let Parsed::Frame(frame, used) = mpa::parse(kind, &self.bytes).unwrap() {
                 let result = look(&frame);
@@ -163,7 +167,7 @@ pub fn initiate(b: &End, revision: u8) -> Raw {
     let request = server.next();
     assert_eq!(request.private_data(), b"hello");
     device.accept(request, &b.qp, b"welcome").unwrap();
-    let agreed = raw.hear(Kind::Reply, |reply| {
+    let agreed = raw.receive_frame(Kind::Reply, |reply| {
         assert_eq!(reply.private_data, b"welcome");
         LOCAL.conclude(revision, reply)
     });
@@ -188,7 +192,7 @@ pub fn responder() -> (Raw, End) {
     let mut raw = Raw::new(listener.accept().unwrap().0);
     let mut bytes = [0; FRAME_MAX];
     let (reply, agreed) = raw
-        .hear(Kind::Request, |request| {
+        .receive_frame(Kind::Request, |request| {
             assert_eq!(request.private_data, b"hello");
             assert_eq!(request.revision, 2);
             let (reply, agreed) = request.answer(&LOCAL, b"welcome").unwrap();

@@ -98,7 +98,7 @@ fn buffers_are_for_any_connection() {
         assert!(!a1.received().from_srq);
         // It takes no receives of its own.
         assert!(b1.recv(3, &[]).is_err());
-        // What nobody has taken stays.
+        // What was not taken stays.
         b1.qp.disconnect(false);
         assert_eq!(b1.event(), CmEvent::Disconnected);
         assert_eq!(pool.srq.available(), Some(1));
@@ -270,7 +270,7 @@ fn marks_on_what_one_queue_pair_takes() {
     });
 }
 
-/// A message that has come in part has its buffer.
+/// A message that has arrived in part has its buffer.
 #[test]
 fn the_buffer_of_half_a_message() {
     for end_by_mark in [false, true] {

@@ -187,7 +187,7 @@ fn what_ends_a_window() {
     });
 }
 
-/// A peer that is told the key by the next message can use it, whoever looks at completions.
+/// A peer that gets the key with the next message can use it, whichever thread polls completions.
 #[test]
 fn requests_after_a_bind_wait_for_it() {
     over_all_paths(|net| {

@@ -77,7 +77,7 @@ impl lifecycle::CloseReason for CloseReason {
     }
 }
 
-/// The error that tells a peer why its key does not open something.
+/// The protocol error for a key that does not give access.
 pub(super) fn wire_fault(fault: Fault) -> WireError {
     match fault {
         Fault::Key => WireError::RDMAP_INVALID_STAG,

@@ -141,7 +141,7 @@ impl TcpConn {
         let buffer = scratch.rx();
         // Less than an FPDU, so there is room.
         let mut kept = self.rx.carry.len();
-        let (mut loaded, mut came) = (false, false);
+        let (mut loaded, mut arrived) = (false, false);
         let mut more = true;
         for _ in 0..TURNS {
             if self.rx.paused || self.rx.ended || self.is_held(me) {
@@ -165,7 +165,7 @@ impl TcpConn {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(CloseReason::Socket(error)),
             };
-            came = true;
+            arrived = true;
             if in_rounds && n <= IN_TURN {
                 self.rx.carry.extend_from_slice(&buffer[kept..kept + n]);
                 self.rx.backlog = true;
@@ -199,7 +199,7 @@ impl TcpConn {
         } else {
             self.rx.more |= more;
         }
-        scratch.received = came;
+        scratch.received = arrived;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::device::soft::transport::shm::{
 };
 
 /// Such a peer, as the initiator.
-struct Kin {
+struct ShmPeer {
     socket: OwnedFd,
     segment: Arc<SharedSegment>,
 }
@@ -42,8 +42,8 @@ fn call(qual: u64) -> OwnedFd {
         .expect("somebody listens")
 }
 
-impl Kin {
-    fn meet(qual: u64) -> Kin {
+impl ShmPeer {
+    fn connect(qual: u64) -> ShmPeer {
         let socket = call(qual);
         let ends = EndAddresses {
             source: target(qual).ip(),
@@ -56,17 +56,17 @@ impl Kin {
             Err(Incomplete::Refused(why)) => panic!("{why}"),
         });
         let segment = segment.unwrap();
-        Kin { socket, segment }
+        ShmPeer { socket, segment }
     }
 
-    fn say(&self, bytes: &[u8]) {
+    fn send(&self, bytes: &[u8]) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // Whoever it is said to may have gone.
         let _ = rustix::net::send(&self.socket, bytes, flags);
     }
 
     /// Waits for the end of the stream.
-    fn heard_the_end(&self) -> bool {
+    fn socket_ended(&self) -> bool {
         let mut bytes = [0; 256];
         let read = || rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
         let mut read = read;
@@ -81,32 +81,32 @@ impl Kin {
 }
 
 /// A peer made by hand that `b` has accepted.
-fn initiate(b: &End) -> Kin {
+fn initiate(b: &End) -> ShmPeer {
     let device = &b.device;
     let (server, qual) = Server::any(device);
-    let kin = Kin::meet(qual);
+    let peer = ShmPeer::connect(qual);
     let mut bytes = [0; FRAME_MAX];
-    kin.say(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
+    peer.send(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
     device.accept(server.next(), &b.qp, b"").unwrap();
     let mut reply = [0; FRAME_MAX];
     let (_, n) =
-        patiently(|| rustix::net::recv(&kin.socket, &mut reply, RecvFlags::DONTWAIT)).unwrap();
+        patiently(|| rustix::net::recv(&peer.socket, &mut reply, RecvFlags::DONTWAIT)).unwrap();
     assert!(matches!(
         mpa::parse(Kind::Reply, &reply[..n]),
         Ok(Parsed::Frame(frame, _)) if !frame.reject
     ));
-    kin.segment.ours().set_phase(EndPhase::Open);
-    kin
+    peer.segment.ours().set_phase(EndPhase::Open);
+    peer
 }
 
 /// A peer made by hand that is connected to an end of ours.
-fn connected(device: &Arc<Soft>) -> (Kin, End) {
+fn connected(device: &Arc<Soft>) -> (ShmPeer, End) {
     let b = End::new(device, attr());
-    let kin = initiate(&b);
+    let peer = initiate(&b);
     b.no_event();
-    kin.say(b"!");
+    peer.send(b"!");
     assert_eq!(b.event(), established(b""));
-    (kin, b)
+    (peer, b)
 }
 
 fn device() -> Arc<Soft> {
@@ -128,12 +128,12 @@ fn over(b: &End) {
 fn garbage_in_the_memory() {
     let device = device();
     for seed in 0..100u64 {
-        let (kin, b) = connected(&device);
+        let (peer, b) = connected(&device);
         for i in 0..8 {
             b.recv(i, &[b.sge(0, 1000)]).unwrap();
         }
-        kin.segment.corrupt(seed);
-        kin.say(b"!");
+        peer.segment.corrupt(seed);
+        peer.send(b"!");
         let remote = Remote { addr: 1, rkey: 1 };
         for op in [
             SendOp::Send,
@@ -146,7 +146,7 @@ fn garbage_in_the_memory() {
         device.progress();
         doze(&device);
         if seed % 2 == 0 {
-            drop(kin);
+            drop(peer);
         } else {
             b.qp.disconnect(false);
         }
@@ -157,10 +157,10 @@ fn garbage_in_the_memory() {
 #[test]
 fn bells_without_end() {
     let device = device();
-    let (kin, b) = connected(&device);
+    let (peer, b) = connected(&device);
     b.recv(1, &[]).unwrap();
     for _ in 0..20_000 {
-        kin.say(&[0; 100]);
+        peer.send(&[0; 100]);
     }
     assert_eq!(b.qp.recv_outstanding(), 1);
     // Others are served meanwhile.
@@ -173,7 +173,7 @@ fn bells_without_end() {
     d.recv(1, &[]).unwrap();
     c.post(1, SendOp::Send, &[]).unwrap();
     assert_eq!(d.received_as(), (1, WcStatus::Success));
-    drop(kin);
+    drop(peer);
     over(&b);
 }
 
@@ -181,9 +181,9 @@ fn bells_without_end() {
 #[test]
 fn a_visit_without_end() {
     let device = device();
-    let (kin, mut b) = connected(&device);
+    let (peer, mut b) = connected(&device);
     let mut count = 0;
-    let segment = kin.segment.clone();
+    let segment = peer.segment.clone();
     let visit = segment.ours().copy_guard.begin(&mut count);
     let begun = Instant::now();
     b.mr = None;
@@ -193,7 +193,7 @@ fn a_visit_without_end() {
     device.progress();
     over(&b);
     drop(visit);
-    assert!(kin.heard_the_end());
+    assert!(peer.socket_ended());
 }
 
 /// Those who come to the door and then do something else.
@@ -205,25 +205,25 @@ fn strangers() {
     drop(call(qual));
     // Says something else.
     let socket = call(qual);
-    let kin = Kin::meet(qual);
+    let peer = ShmPeer::connect(qual);
     rustix::net::send(&socket, &[7; 500], SendFlags::NOSIGNAL).unwrap();
     let mut rest = [0; 16];
     let read = patiently(|| rustix::net::recv(&socket, &mut rest, RecvFlags::DONTWAIT));
     assert!(matches!(read, Ok((_, 0)) | Err(Errno::CONNRESET)));
     // Meets us, and then does not speak our language.
-    kin.say(b"GET / HTTP/1.0\r\n\r\n");
-    assert!(kin.heard_the_end());
+    peer.send(b"GET / HTTP/1.0\r\n\r\n");
+    assert!(peer.socket_ended());
     assert!(server.requests.try_recv().is_err());
-    let (kin, b) = connected(&device);
+    let (peer, b) = connected(&device);
     b.qp.disconnect(true);
-    until(|| kin.segment.theirs().phase() == EndPhase::Closed);
-    kin.segment.ours().set_phase(EndPhase::Closed);
-    drop(kin);
+    until(|| peer.segment.theirs().phase() == EndPhase::Closed);
+    peer.segment.ours().set_phase(EndPhase::Closed);
+    drop(peer);
     assert_eq!(b.event(), CmEvent::Disconnected);
-    let (kin, b) = connected(&device);
+    let (peer, b) = connected(&device);
     b.qp.disconnect(false);
-    assert!(kin.heard_the_end());
-    assert_eq!(kin.segment.theirs().phase(), EndPhase::Aborted);
+    assert!(peer.socket_ended());
+    assert_eq!(peer.segment.theirs().phase(), EndPhase::Aborted);
 }
 
 /// Those who come to the door and say nothing push each other out, and nobody else.
@@ -232,9 +232,9 @@ fn a_flood_of_silence_at_the_door() {
     let device = device();
     let (server, qual) = Server::any(&device);
     let silent: Vec<OwnedFd> = (0..101).map(|_| call(qual)).collect();
-    let kin = Kin::meet(qual);
+    let peer = ShmPeer::connect(qual);
     let mut bytes = [0; FRAME_MAX];
-    kin.say(LOCAL.request(2, b"me").encode(&mut bytes).unwrap());
+    peer.send(LOCAL.request(2, b"me").encode(&mut bytes).unwrap());
     assert_eq!(server.next().private_data(), b"me");
     let mut rest = [0; 16];
     let oldest = patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT));
@@ -246,13 +246,13 @@ fn a_flood_of_silence_at_the_door() {
 fn accepted_and_gone() {
     let device = device();
     let (server, qual) = Server::any(&device);
-    let kin = Kin::meet(qual);
+    let peer = ShmPeer::connect(qual);
     let mut bytes = [0; FRAME_MAX];
-    kin.say(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
+    peer.send(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
     let b = End::new(&device, attr());
     b.recv(1, &[]).unwrap();
     device.accept(server.next(), &b.qp, b"").unwrap();
-    drop(kin);
+    drop(peer);
     assert_eq!(b.event(), CmEvent::AcceptError);
     assert_eq!(b.received_as(), (1, WcStatus::Flushed));
 }
@@ -265,12 +265,12 @@ fn an_end_is_told_after_what_came_before_it() {
     for state in [EndPhase::Closed, EndPhase::Broken] {
         let (first, a) = connected(&device);
         let ends = |n| (0..n).map(|_| End::new(&device, attr()));
-        let kin: Vec<(Kin, End)> = ends(50).map(|b| (initiate(&b), b)).collect();
+        let peer: Vec<(ShmPeer, End)> = ends(50).map(|b| (initiate(&b), b)).collect();
         let mut raw: Vec<(Raw, End)> = ends(50).map(|b| (raw::initiate(&b, 2), b)).collect();
         let pause = device.engine.pause();
         first.segment.ours().set_phase(state);
         drop(first);
-        kin.iter().for_each(|(kin, _)| kin.say(b"!"));
+        peer.iter().for_each(|(peer, _)| peer.send(b"!"));
         raw.iter_mut().for_each(|(raw, _)| raw.send(&raw::rtr()));
         drop(pause);
         assert_eq!(
@@ -280,7 +280,10 @@ fn an_end_is_told_after_what_came_before_it() {
                 _ => CmEvent::Broken,
             }
         );
-        let others = kin.iter().map(|(_, b)| b).chain(raw.iter().map(|(_, b)| b));
+        let others = peer
+            .iter()
+            .map(|(_, b)| b)
+            .chain(raw.iter().map(|(_, b)| b));
         for b in others {
             assert_eq!(b.events.try_recv(), Ok(established(b"")));
         }
@@ -295,7 +298,7 @@ fn an_end_over_tcp_is_told_after_what_came_before_it() {
     let mut first = raw::initiate(&a, 2);
     first.send(&raw::rtr());
     assert_eq!(a.event(), established(b""));
-    let others: Vec<(Kin, End)> = (0..100)
+    let others: Vec<(ShmPeer, End)> = (0..100)
         .map(|_| {
             let b = End::new(&device, attr());
             (initiate(&b), b)
@@ -303,7 +306,7 @@ fn an_end_over_tcp_is_told_after_what_came_before_it() {
         .collect();
     let pause = device.engine.pause();
     drop(first);
-    others.iter().for_each(|(kin, _)| kin.say(b"!"));
+    others.iter().for_each(|(peer, _)| peer.send(b"!"));
     drop(pause);
     assert_eq!(a.event(), CmEvent::Disconnected);
     for (_, b) in &others {
