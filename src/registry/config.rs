@@ -312,5 +312,4 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -415,5 +415,4 @@ unsafe fn key_of(info: *const DAT_PROVIDER_INFO) -> Result<Key> {
 }
 
 #[cfg(test)]
-#[path = "registry_tests.rs"]
 mod tests;

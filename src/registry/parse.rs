@@ -228,5 +228,4 @@ fn number(digits: &[u8]) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "parse_tests.rs"]
 mod tests;
