@@ -1,6 +1,5 @@
 //! The order of the layers: reads the imports of every file of the crate and fails on one that
-//! goes up. docs/ARCHITECTURE.md says what the layers
-//! are for.
+//! goes up. docs/ARCHITECTURE.md says what the layers are for.
 
 use std::collections::BTreeSet;
 use std::fs;
