@@ -166,9 +166,8 @@ check:
 	scripts/check.sh
 
 # The same with every suite whole.
-check-long:
-	scripts/deps.sh check
-	LONG=1 scripts/check.sh
+check-long: export LONG = 1
+check-long: check
 
 # In a workspace of its own, and no part of make check: bindgen takes its time.
 check-rdma-sys:
