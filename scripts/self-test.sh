@@ -124,7 +124,9 @@ ctest_fails() {
 	RUNS=$1:soft TAP_TIMEOUT=5 all_fail scripts/ctest.sh "$2" t_pz
 }
 
-for fault in success nothing empty; do
+# The other two differ from the first in what the loader says.
+[ -n "${LONG-}" ] && faults='success nothing empty' || faults=success
+for fault in $faults; do
 	in=$scratch/$fault
 	check "$fault.ctest.dat" ctest_fails dat "$in"
 	check "$fault.ctest.dat2" ctest_fails dat2 "$in"
