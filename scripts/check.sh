@@ -86,13 +86,14 @@ suite self-test scripts/self-test.sh build/release
 if [ -n "${LONG-}" ]; then
 	dev_runs=
 	valgrind_1=() valgrind_2=()
-	dapltest_devices=
+	dtest_devices= dapltest_devices=
 	vm_only='*'
 	vm=(iwarp:siw ours:rxe suite:rxe)
 else
-	dev_runs='dat:soft dat2:soft-shm dat2:soft-tcp'
+	dev_runs='dat:soft-tcp dat2:soft-shm'
 	valgrind_1=(t_cr t_disconnect t_lmr t_rdma t_send)
 	valgrind_2=(t_ep t_evd t_ia t_modify t_psp t_registry t_rmr t_srq)
+	dtest_devices='soft soft-shm soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
 	vm_only='@(transfers|moving|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(connect|cr|disconnect|post|rdma|rmr|send|srq))*'
 	vm=(iwarp:siw suite:rxe)
@@ -109,7 +110,7 @@ valgrind_part() {
 suite ctest-dev env RUNS="$dev_runs" "${make[@]}" PROFILE=dev ctest
 suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind valgrind_part
-suite dtest "${make[@]}" PROFILE=release dtest
+suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite demo scripts/demo.sh build/release --quick
 suite secure scripts/secure-test.sh build/release/lib
