@@ -268,3 +268,19 @@ fn an_import_that_goes_up_is_found() {
     );
     assert_eq!(beside, ["file imports device::soft::transport::shm::Ring"]);
 }
+
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/ARCHITECTURE.md")).unwrap();
+    let named = text.split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = named
+        .filter(|name| name.starts_with("src/") && !name.contains(['*', '{']))
+        .collect();
+    assert!(named.len() > 20, "{named:?}");
+    let gone: Vec<_> = named
+        .iter()
+        .filter(|name| !root.join(name).exists())
+        .collect();
+    assert!(gone.is_empty(), "{gone:?}");
+}
