@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dat_core::handle::{self, Object, pin};
+use dat_core::testing::handle::{self, Object, pin};
 use divan::{Bencher, black_box};
 
 #[repr(align(64))]

@@ -7,8 +7,8 @@ mod soft;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{Cq, Mr, Pd, Qp, Soft};
+use dat_core::testing::device::*;
 use divan::Bencher;
 use soft::{PATIENCE, Quiet, Requests, queue_pair};
 

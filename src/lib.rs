@@ -20,17 +20,19 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod abi;
-pub mod dapl;
-pub mod device;
+mod dapl;
+mod device;
 pub mod entry;
 mod environment;
 mod errno;
 pub mod error;
-pub mod handle;
-pub mod log_sink;
+mod handle;
+mod log_sink;
 pub mod registry;
 pub mod settings;
 pub mod setup;
 mod signals;
 pub mod strerror;
 mod sync;
+#[doc(hidden)]
+pub mod testing;

@@ -3,10 +3,10 @@
 
 mod wire_properties;
 
-use dat_core::device::soft::iwarp::fpdu::{Control, Tagged, Untagged, seal};
-use dat_core::device::soft::iwarp::mpa::{FRAME_MAX, Frame, Kind, Local, Rtr};
-use dat_core::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
-use dat_core::device::soft::iwarp::wire::{
+use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged, seal};
+use dat_core::testing::device::soft::iwarp::mpa::{FRAME_MAX, Frame, Kind, Local, Rtr};
+use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
+use dat_core::testing::device::soft::iwarp::wire::{
     FPDU_TRAILER_MAX, OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR,
     UNTAGGED_HDR,
 };

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dat_core::handle::pin;
+use dat_core::testing::handle::pin;
 
 static INSIDE: AtomicBool = AtomicBool::new(false);
 static LEAVE: AtomicBool = AtomicBool::new(false);

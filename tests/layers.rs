@@ -63,6 +63,7 @@ const ORDER: &[&[&str]] = &[
     &["registry"],
     &["entry"],
     &["setup", "settings"],
+    &["testing"],
     &[""],
 ];
 

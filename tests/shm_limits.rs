@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use dat_core::device::soft::Soft;
-use dat_core::device::*;
+use dat_core::testing::device::soft::Soft;
+use dat_core::testing::device::*;
 
 use processes::{End, KEYS, Server, serve, shared_memories};
 use soft::PATIENCE;
@@ -240,7 +240,7 @@ fn keys_that_came_later() {
 fn logs() {
     // SAFETY: as programs have it that are not written in Rust.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    dat_core::log_sink::install();
+    dat_core::testing::log_sink::install();
     log::error!("nobody hears this");
 }
 

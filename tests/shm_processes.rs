@@ -15,8 +15,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use dat_core::device::soft::Soft;
-use dat_core::device::*;
+use dat_core::testing::device::soft::Soft;
+use dat_core::testing::device::*;
 
 use processes::{Server, serve, shared_memories};
 

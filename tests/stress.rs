@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use dat_core::abi::v2::*;
-use dat_core::dapl::abi::V2;
-use dat_core::dapl::provider::instance;
-use dat_core::device::soft::Soft;
 use dat_core::setup::builtin;
+use dat_core::testing::dapl::abi::V2;
+use dat_core::testing::dapl::provider::instance;
+use dat_core::testing::device::soft::Soft;
 
 const THREADS: usize = 8;
 const SLOTS: usize = 3;

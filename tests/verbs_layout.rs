@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 
 mod verbs_structures;
 
-use dat_core::device::Sge;
-use dat_core::device::verbs::sys::*;
+use dat_core::testing::device::Sge;
+use dat_core::testing::device::verbs::sys::*;
 use verbs_structures::structures;
 
 /// One assertion a line.

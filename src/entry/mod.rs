@@ -14,6 +14,10 @@
 pub mod extension;
 mod list;
 
+/// For the macros of this module, which other crates use.
+#[doc(hidden)]
+pub use crate::handle::table_of;
+
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -204,7 +208,7 @@ macro_rules! dispatch {
                     Ok(unsafe { function(target.handle $(, $arg)*) })
                 })
             }
-            if let Some(table) = $crate::handle::table_of($handle) {
+            if let Some(table) = $crate::entry::table_of($handle) {
                 // SAFETY: the table of a handle of the arena is of this version and valid as long as
                 // the process runs.
                 if let Some(function) = unsafe { (*table.cast::<DAT_PROVIDER>()).$slot } {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dat_core::device::soft::{Cq, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{Cq, Soft};
+use dat_core::testing::device::*;
 
 use crate::soft::PATIENCE;
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
-use dat_core::device::soft::{Cq, Mr, Pd, Qp, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{Cq, Mr, Pd, Qp, Soft};
+use dat_core::testing::device::*;
 
 use crate::poll::completion;
 use crate::soft::{PATIENCE, Quiet, Requests, queue_pair};

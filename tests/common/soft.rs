@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use dat_core::device::soft::{ConnRequest, Cq, Pd, Qp, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{ConnRequest, Cq, Pd, Qp, Soft};
+use dat_core::testing::device::*;
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);

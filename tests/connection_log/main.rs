@@ -42,7 +42,7 @@ fn path(params: &str) -> &'static str {
 #[test]
 fn child() {
     if let Ok(name) = std::env::var(SCENARIO) {
-        dat_core::log_sink::install();
+        dat_core::testing::log_sink::install();
         let params = std::env::var(PARAMS).unwrap();
         let port = std::env::var(PORT).map_or(0, |port| port.parse().unwrap());
         scenarios::run(&name, &params, port);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use dat_core::device::soft::{ConnRequest, Cq, Listener, Pd, Qp, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Pd, Qp, Soft};
+use dat_core::testing::device::*;
 
 use super::soft::{PATIENCE, Quiet, Requests, queue_pair};
 use super::{ACTIVE, PASSIVE};

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize as StdUsize, Ordering::Relaxed as Plain};
 
-use dat_core::handle::{self, Biased, Object, Shared, pin};
+use dat_core::testing::handle::{self, Biased, Object, Shared, pin};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicPtr, Ordering};
 use loom::thread;

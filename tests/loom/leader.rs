@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use dat_core::device::soft::engine::leader::{LeaderSlot, WakeLeader};
+use dat_core::testing::device::soft::engine::leader::{LeaderSlot, WakeLeader};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;

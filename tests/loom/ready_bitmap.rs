@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use dat_core::device::soft::engine::ready_bitmap::{OwnerState, ReadyBits};
-use dat_core::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
+use dat_core::testing::device::soft::engine::ready_bitmap::{OwnerState, ReadyBits};
+use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;

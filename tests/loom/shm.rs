@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use dat_core::device::Access;
-use dat_core::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
-use dat_core::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
-use dat_core::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys};
-use dat_core::device::soft::transport::shm::ring::{
+use dat_core::testing::device::Access;
+use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
+use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
+use dat_core::testing::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys};
+use dat_core::testing::device::soft::transport::shm::ring::{
     CellFlags, Consumer, Kind, MAX_INLINE, Producer, Ring,
 };
 use loom::cell::UnsafeCell;

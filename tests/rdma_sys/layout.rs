@@ -7,8 +7,8 @@
 
 use std::mem::{align_of, offset_of, size_of};
 
-use dat_core::device::Sge;
-use dat_core::device::verbs::sys::*;
+use dat_core::testing::device::Sge;
+use dat_core::testing::device::verbs::sys::*;
 
 #[path = "../verbs_structures/mod.rs"]
 mod verbs_structures;

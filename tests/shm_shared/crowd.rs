@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dat_core::device::*;
+use dat_core::testing::device::*;
 
 use super::ends::*;
 use super::{alone, is_possible};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use dat_core::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
+use dat_core::testing::device::*;
 
 use crate::poll::completion;
 use crate::soft::{PATIENCE, Quiet, Requests, queue_pair};

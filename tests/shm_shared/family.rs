@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use dat_core::device::*;
+use dat_core::testing::device::*;
 
 use super::ends::*;
 use super::{alone, is_possible};

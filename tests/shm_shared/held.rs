@@ -128,9 +128,9 @@ fn a_page_that_is_held_does_not_move() {
         gate.open_for(memory.addr() + p as u64);
         writer.join().unwrap();
         assert_eq!(memory.get(0, 2 * p), vec![7; 2 * p]);
-        let remote = dat_core::device::Remote {
+        let remote = dat_core::testing::device::Remote {
             addr: memory.addr(),
-            rkey: dat_core::device::MemoryRegion::rkey(&mr),
+            rkey: dat_core::testing::device::MemoryRegion::rkey(&mr),
         };
         assert_eq!(a.read(remote, p), vec![7; p]);
     });

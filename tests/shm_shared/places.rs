@@ -1,7 +1,7 @@
 //! What moves and what does not, and what is in the memory then.
 
-use dat_core::device::soft::{Mr, Soft};
-use dat_core::device::*;
+use dat_core::testing::device::soft::{Mr, Soft};
+use dat_core::testing::device::*;
 
 use super::ends::*;
 use super::{alone, is_possible};

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dat_core::device::*;
+use dat_core::testing::device::*;
 
 use super::ends::*;
 use super::places::random;

@@ -20,8 +20,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use dat_core::device::soft::Soft;
-use dat_core::device::*;
+use dat_core::testing::device::soft::Soft;
+use dat_core::testing::device::*;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};

@@ -1,13 +1,13 @@
 //! What must hold for any bytes that a peer may send: shared by `tests/fuzz_wire.rs`, which
 //! runs it on random bytes in every test run, and the targets in `fuzz/`, which search.
 
-use dat_core::device::soft::iwarp::fpdu::{self, Decoded, Fpdu, Header, Peek};
-use dat_core::device::soft::iwarp::mpa::{
+use dat_core::testing::device::soft::iwarp::fpdu::{self, Decoded, Fpdu, Header, Peek};
+use dat_core::testing::device::soft::iwarp::mpa::{
     DEPTH_MAX, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr, parse,
 };
-use dat_core::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
-use dat_core::device::soft::iwarp::terminate::{TERMINATE_FPDU_MAX, Terminate, encode};
-use dat_core::device::soft::iwarp::wire::{
+use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
+use dat_core::testing::device::soft::iwarp::terminate::{TERMINATE_FPDU_MAX, Terminate, encode};
+use dat_core::testing::device::soft::iwarp::wire::{
     FPDU_TRAILER_MAX, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
 };
 
@@ -166,7 +166,7 @@ fn fpdu_holds(fpdu: &Fpdu<'_>, bytes: &[u8], crc: bool) {
         &bytes[layout.header_len..][..layout.payload_len]
     );
     if crc {
-        let mut running = dat_core::device::soft::iwarp::crc::Crc::new();
+        let mut running = dat_core::testing::device::soft::iwarp::crc::Crc::new();
         running.update(header);
         running.update(fpdu.payload);
         let end = &bytes[layout.header_len + layout.payload_len..];

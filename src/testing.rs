@@ -1,0 +1,22 @@
+//! What integration tests, the models of loom, benches and fuzz targets use of the inside. No
+//! library and no tool does.
+
+/// See [`crate::dapl`].
+pub mod dapl {
+    pub use crate::dapl::*;
+}
+
+/// See [`crate::device`].
+pub mod device {
+    pub use crate::device::*;
+}
+
+/// See [`crate::handle`].
+pub mod handle {
+    pub use crate::handle::*;
+}
+
+/// See [`crate::log_sink`].
+pub mod log_sink {
+    pub use crate::log_sink::*;
+}
