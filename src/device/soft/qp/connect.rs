@@ -45,16 +45,16 @@ impl<L: Transport> Qp<L> {
                 return false;
             };
             let mut old = place.domain.state.lock();
-            let Some(side) = old.states[place.index].take() else {
+            let Some(own) = old.states[place.index].take() else {
                 continue;
             };
-            if !check(&side) {
-                old.states[place.index] = Some(side);
+            if !check(&own) {
+                old.states[place.index] = Some(own);
                 return false;
             }
             // It may hold what is left of an attempt, which is released without the lock.
             let link = std::mem::take(&mut old.link);
-            state.states[index] = Some(side);
+            state.states[index] = Some(own);
             self.place.set(Some(Arc::new(QpPlace {
                 domain: domain.clone(),
                 index,
@@ -73,7 +73,10 @@ impl<L: Transport> Qp<L> {
     }
 
     /// Connects two queue pairs of the process: `active`, if it is still at the given attempt,
-    /// and `passive`. False if one of them is not ready for it.
+    /// and `passive`.
+    ///
+    /// # Errors
+    /// Which of the two is not ready for it.
     pub(crate) fn pair(
         active: &Qp<L>,
         attempt: u64,
@@ -98,7 +101,7 @@ impl<L: Transport> Qp<L> {
         }
         state.link = L::loopback();
         let [Some(a), Some(p)] = &mut state.states else {
-            unreachable!("both sides have just been put there");
+            unreachable!("both states have just been put there");
         };
         let begun = p.attempt.begin();
         debug_assert!(
@@ -206,11 +209,11 @@ impl<L: Transport> Qp<L> {
 
     /// Logs that an attempt uses another path than the preferred one.
     pub(crate) fn log_detour(&self, attempt: u64, cause: &dyn Cause) {
-        let line = self.with(|locked| {
+        let entry = self.with(|locked| {
             locked.note_path();
             let current = locked.me.attempt.is_connecting(attempt);
             current.then(|| LogEntry::new(|| locked.me.name(), Outcome::Detour, cause))
         });
-        connection_log::write(line.flatten());
+        connection_log::write(entry.flatten());
     }
 }

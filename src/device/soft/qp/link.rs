@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use super::state::QpState;
-use super::work_queue::Transfer;
+use super::state::{QpState, local_access};
+use super::work_queue::{Op, Request, Transfer};
 use crate::device::WcStatus;
 use crate::device::connection_log::Path;
 use crate::device::soft::engine::{Backlog, Timer};
+use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
@@ -22,6 +23,38 @@ pub(crate) enum Outcome {
     /// Failed with this status. Completions at the peer have been made where the peer is in the
     /// same process.
     Failed(WcStatus),
+}
+
+/// Executes the oldest request of `me`: a bind here, a transfer by `execute`, after the keys of its
+/// local segments were checked in this read-side section. `None` if there is no request, or a
+/// graceful end takes effect before it. The request stays in the queue.
+#[inline]
+pub(crate) fn execute_oldest<E>(
+    me: &mut QpState,
+    guard: &Guard,
+    execute: impl FnOnce(&QpState, &Transfer<'_>) -> Result<Outcome, E>,
+) -> Result<Option<(Request, Outcome)>, E> {
+    if !me.is_up() || me.close_at == Some(me.sq.head()) {
+        return Ok(None);
+    }
+    let Some((request, sges)) = me.sq.front() else {
+        return Ok(None);
+    };
+    let request = *request;
+    let outcome = match &request.op {
+        Op::Bind { .. } => match me.bind(guard) {
+            WcStatus::Success => Outcome::Done,
+            status => Outcome::Failed(status),
+        },
+        Op::Transfer(op) => {
+            if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
+                Outcome::Failed(WcStatus::LocalProtection)
+            } else {
+                execute(me, &request.transfer(*op, sges))?
+            }
+        }
+    };
+    Ok(Some((request, outcome)))
 }
 
 /// The link of a queue pair to its peer.

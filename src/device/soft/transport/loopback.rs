@@ -1,10 +1,12 @@
 //! Both ends in one process: the thread that posts moves the data with one copy.
 
+use std::convert::Infallible;
+
 use crate::device::connection_log::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
-use crate::device::soft::qp::link::Outcome;
-use crate::device::soft::qp::state::{QpState, Supply, local_access};
+use crate::device::soft::qp::link::{Outcome, execute_oldest};
+use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::qp::work_queue::{Op, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
@@ -119,24 +121,9 @@ pub(crate) fn posted_send(me: &mut QpState, peer: &mut QpState, guard: &Guard, u
 
 /// Executes what is queued at `me`, as far as the peer has receives.
 pub(crate) fn pump(me: &mut QpState, peer: &mut QpState, guard: &Guard, up: &mut Upcalls) {
-    while me.is_up() && me.close_at != Some(me.sq.head()) {
-        let Some((request, sges)) = me.sq.front() else {
-            return;
-        };
-        let request = *request;
-        let outcome = match &request.op {
-            Op::Bind { .. } => match me.bind(guard) {
-                WcStatus::Success => Outcome::Done,
-                status => Outcome::Failed(status),
-            },
-            Op::Transfer(op) => {
-                if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
-                    Outcome::Failed(WcStatus::LocalProtection)
-                } else {
-                    execute(me, peer, &request.transfer(*op, sges), guard, up)
-                }
-            }
-        };
+    while let Ok(Some((request, outcome))) = execute_oldest(me, guard, |me, transfer| {
+        Ok::<_, Infallible>(execute(me, peer, transfer, guard, up))
+    }) {
         match outcome {
             Outcome::Wait => return,
             Outcome::Done => {

@@ -11,11 +11,10 @@ use super::ring::{CellFlags, Kind, MAX_INLINE, Violation};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::attempt::Phase;
 use crate::device::soft::mem::copy::{self, Cursor};
-use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::deliver::{self, Placement};
-use crate::device::soft::qp::link::Outcome;
-use crate::device::soft::qp::state::{QpState, Supply, local_access};
-use crate::device::soft::qp::work_queue::{Op, Transfer};
+use crate::device::soft::qp::link::{Outcome, execute_oldest};
+use crate::device::soft::qp::state::{QpState, Supply};
+use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
 use crate::handle::Guard;
@@ -226,24 +225,9 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        while me.is_up() && me.close_at != Some(me.sq.head()) {
-            let Some((request, sges)) = me.sq.front() else {
-                return Ok(());
-            };
-            let request = *request;
-            let outcome = match &request.op {
-                Op::Bind { .. } => match me.bind(guard) {
-                    WcStatus::Success => Outcome::Done,
-                    status => Outcome::Failed(status),
-                },
-                Op::Transfer(op) => {
-                    if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
-                        Outcome::Failed(WcStatus::LocalProtection)
-                    } else {
-                        self.execute(me, &request.transfer(*op, sges))?
-                    }
-                }
-            };
+        while let Some((request, outcome)) =
+            execute_oldest(me, guard, |me, transfer| self.execute(me, transfer))?
+        {
             match outcome {
                 Outcome::Wait => return Ok(()),
                 Outcome::Done => {
