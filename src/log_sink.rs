@@ -78,7 +78,7 @@ impl Log for Sink {
             // at its size limit.
             let line = format!("libdat: {}\n", record.args());
             let write = || io::stderr().write_all(line.as_bytes());
-            let _ = signals::without(&[libc::SIGPIPE, libc::SIGXFSZ], write);
+            let _ = signals::suppressing(&[libc::SIGPIPE, libc::SIGXFSZ], write);
         }
         if syslog {
             let text: Vec<u8> = format!("libdat: {}", record.args())

@@ -7,7 +7,7 @@ use libc::{c_int, sigset_t};
 
 /// Blocks signals in this thread until it is dropped, so that no handler of the program runs. Holds
 /// the mask of before.
-pub(crate) struct Quiet(sigset_t);
+pub(crate) struct SignalsBlocked(sigset_t);
 
 /// A set of these signals.
 fn set(signals: &[c_int]) -> sigset_t {
@@ -22,14 +22,14 @@ fn set(signals: &[c_int]) -> sigset_t {
     }
 }
 
-impl Quiet {
+impl SignalsBlocked {
     /// Blocks all signals, even those of faults.
-    pub fn begin() -> Quiet {
-        Quiet::with(&[])
+    pub fn all() -> SignalsBlocked {
+        SignalsBlocked::all_but(&[])
     }
 
     /// Blocks all signals except `allowed`.
-    pub fn with(allowed: &[c_int]) -> Quiet {
+    pub fn all_but(allowed: &[c_int]) -> SignalsBlocked {
         let mut all = MaybeUninit::uninit();
         // SAFETY: filled before it is used.
         let all = unsafe {
@@ -39,20 +39,20 @@ impl Quiet {
             }
             all.assume_init()
         };
-        Quiet::block(libc::SIG_SETMASK, &all)
+        SignalsBlocked::block(libc::SIG_SETMASK, &all)
     }
 
-    fn block(how: c_int, signals: &sigset_t) -> Quiet {
+    fn block(how: c_int, signals: &sigset_t) -> SignalsBlocked {
         let mut before = MaybeUninit::uninit();
         // SAFETY: filled before it is used.
         unsafe {
             libc::pthread_sigmask(how, signals, before.as_mut_ptr());
-            Quiet(before.assume_init())
+            SignalsBlocked(before.assume_init())
         }
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the mask of before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
@@ -61,8 +61,8 @@ impl Drop for Quiet {
 
 /// Calls `f` and discards the signals of these numbers that it raises in this thread. The errors of
 /// `f` report the same condition, and a signal without a handler would end the process.
-pub(crate) fn without<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
-    let quiet = Quiet::block(libc::SIG_BLOCK, &set(signals));
+pub(crate) fn suppressing<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
+    let blocked = SignalsBlocked::block(libc::SIG_BLOCK, &set(signals));
     let mut pending = MaybeUninit::uninit();
     // SAFETY: filled before it is used.
     let pending = unsafe {
@@ -85,7 +85,7 @@ pub(crate) fn without<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
             }
         }
     }
-    drop(quiet);
+    drop(blocked);
     result
 }
 
@@ -111,14 +111,14 @@ mod tests {
     fn a_signal_of_ours_is_gone_and_one_of_the_program_stays() {
         let signals = [libc::SIGPIPE, libc::SIGXFSZ];
         // The signal would have ended the process.
-        assert_eq!(without(&signals, || (raise(), 7).1), 7);
-        let quiet = Quiet::begin();
+        assert_eq!(suppressing(&signals, || (raise(), 7).1), 7);
+        let blocked = SignalsBlocked::all();
         raise();
-        without(&signals, raise);
+        suppressing(&signals, raise);
         assert!(is_pending());
         // SAFETY: a set, and room for a signal.
         unsafe { libc::sigwait(&set(&[libc::SIGXFSZ]), &mut 0) };
         assert!(!is_pending());
-        drop(quiet);
+        drop(blocked);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-use crate::signals::Quiet;
+use crate::signals::SignalsBlocked;
 
 /// Signals that the kernel sends a thread for a fault of that thread. If they were blocked, the kernel
 /// would end the process even if the program has a handler for them.
@@ -31,7 +31,7 @@ pub(crate) fn start<R: Send + 'static>(
     body: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
     // The thread begins with the mask of the one that starts it.
-    let _quiet = Quiet::with(&FAULTS);
+    let _blocked = SignalsBlocked::all_but(&FAULTS);
     Builder::new()
         .name(name.into())
         .stack_size(STACK)

@@ -358,7 +358,7 @@ fn a_peer_gets_what_it_needs() {
         })
         .collect();
     rights.sort();
-    let expected = [("keys", false), ("marks", true), ("said", false)];
+    let expected = [("keys", false), ("ready", true), ("states", false)];
     let expected = expected.map(|(name, can)| (format!("/memfd:libdat-{name}"), can));
     assert_eq!(rights, expected);
 }

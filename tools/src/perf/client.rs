@@ -128,13 +128,13 @@ impl Client {
 
     /// Ends the session.
     pub fn close(mut self) -> Result<()> {
-        self.side.tell(&Note::Bye)?;
+        self.side.send_note(&Note::Bye)?;
         self.side.disconnect();
         Ok(())
     }
 
     fn expect(&mut self, wanted: fn(Note) -> Option<u64>) -> Result<u64> {
-        let note = self.side.told()?;
+        let note = self.side.receive_note()?;
         match wanted(note) {
             Some(value) => Ok(value),
             None => error(format!("the server has answered out of turn: {note:?}")),
@@ -191,7 +191,7 @@ impl Runner for Client {
         run::furnish(&mut self.side, order, false);
         let slots = Slots::new(order);
         let mut inbox = Inbox::open(&self.side, slots, order.size, expected, run::depth(order))?;
-        self.side.tell(&Note::Order(*order))?;
+        self.side.send_note(&Note::Order(*order))?;
         self.expect(|note| (note == Note::Ready).then_some(0))?;
         let side = &mut self.side;
         let mut outcome = match (order.test, order.op) {
@@ -206,7 +206,7 @@ impl Runner for Client {
             side.write(0, bell, bell, 8, 0)?;
             side.take(Queue::Request)?;
         }
-        side.tell(&Note::Finish)?;
+        side.send_note(&Note::Finish)?;
         outcome.bad += self.expect(|note| match note {
             Note::Done(bad) => Some(bad),
             _ => None,

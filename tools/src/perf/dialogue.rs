@@ -14,7 +14,7 @@ impl Side {
     }
 
     /// Sends a note.
-    pub fn tell(&mut self, note: &Note) -> Result<()> {
+    pub fn send_note(&mut self, note: &Note) -> Result<()> {
         let at = self.map.note_out();
         self.bytes(at, NOTE_LEN).copy_from_slice(&note.encode());
         self.send(0, at, NOTE_LEN as u32, CONTROL)?;
@@ -27,7 +27,7 @@ impl Side {
     }
 
     /// The next note; its receive is posted.
-    pub fn told(&mut self) -> Result<Note> {
+    pub fn receive_note(&mut self) -> Result<Note> {
         let completion = self.take(Queue::Recv)?;
         let at = self.map.note_in();
         let note = Note::decode(self.bytes(at, NOTE_LEN));

@@ -176,7 +176,7 @@ fn acceptable(hello: &Hello) -> bool {
 /// Carries out the orders of a client.
 fn serve(side: &mut Side) -> Result<()> {
     loop {
-        match side.told()? {
+        match side.receive_note()? {
             Note::Order(order) => carry_out(side, &order)?,
             Note::Bye => return Ok(()),
             other => return error(format!("the client is out of turn: {other:?}")),
@@ -197,7 +197,7 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
     let slots = Slots::new(order);
     let mut inbox = Inbox::open(side, slots, order.size, expected, run::depth(order))?;
     run::furnish(side, order, true);
-    side.tell(&Note::Ready)?;
+    side.send_note(&Note::Ready)?;
     let pace = Pace {
         group: u64::MAX,
         pause: Duration::ZERO,
@@ -212,7 +212,7 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
     if order.passive {
         await_bell(side)?;
     }
-    match side.told()? {
+    match side.receive_note()? {
         Note::Finish => {}
         other => return error(format!("the client is out of turn: {other:?}")),
     }
@@ -220,19 +220,19 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
         bad += run::check_written(side, order);
     }
     side.expect_note()?;
-    side.tell(&Note::Done(bad))
+    side.send_note(&Note::Done(bad))
 }
 
 /// Does nothing until the client rings: no call, so the library has no thread of ours to work
 /// in.
 fn await_bell(side: &Side) -> Result<()> {
     let bell = side.map.bell();
-    let (mut idle, mut looks) = (Idle::default(), 0_u32);
+    let (mut idle, mut polls) = (Idle::default(), 0_u32);
     while side.word(bell).load(Ordering::Acquire) == 0 {
         std::thread::sleep(Duration::from_millis(1));
         super::failure::check_interrupted()?;
-        looks += 1;
-        if looks.is_multiple_of(1000) {
+        polls += 1;
+        if polls.is_multiple_of(1000) {
             idle.check(side)?;
         }
     }

@@ -3,6 +3,7 @@
 //! The state of a queue pair ([`QpState`]) is at a [`QpPlace`] and guarded by the lock of that
 //! place. How a connected queue pair reaches its peer is a matter of its link ([`Transport`]).
 
+mod completion;
 mod connect;
 pub(crate) mod deliver;
 pub(crate) mod link;
@@ -90,7 +91,7 @@ impl<L: Transport> Qp<L> {
         let guard = pin();
         loop {
             // `None` if the queue pair has moved while this thread waited for the lock.
-            if let Some(mut locked) = self.lock(&guard).view() {
+            if let Some(mut locked) = self.lock(&guard).locked() {
                 return f(&mut locked);
             }
         }
@@ -138,10 +139,10 @@ impl<L: Transport> QueuePair for Qp<L> {
     fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
         loop {
-            let mut seated = self.lock(guard);
-            if let Some(mut locked) = seated.view() {
+            let mut state = self.lock(guard);
+            if let Some(mut locked) = state.locked() {
                 let result = locked.post_send(wr, &mut up);
-                drop(seated);
+                drop(state);
                 up.run();
                 return result;
             }
@@ -152,10 +153,10 @@ impl<L: Transport> QueuePair for Qp<L> {
     fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
         let mut up = Upcalls::default();
         loop {
-            let mut seated = self.lock(guard);
-            if let Some(mut locked) = seated.view() {
+            let mut state = self.lock(guard);
+            if let Some(mut locked) = state.locked() {
                 let result = locked.post_recv(wr, &mut up);
-                drop(seated);
+                drop(state);
                 up.run();
                 return result;
             }

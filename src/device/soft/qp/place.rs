@@ -64,7 +64,7 @@ pub(crate) struct DomainLock<'a, L> {
 impl<L> DomainLock<'_, L> {
     /// The queue pair of the place; `None` if it has left.
     #[inline(always)]
-    pub fn view(&mut self) -> Option<LockedQp<'_, L>> {
+    pub fn locked(&mut self) -> Option<LockedQp<'_, L>> {
         let DomainState { states, link } = &mut *self.state;
         let [a, b] = states;
         let (me, peer) = if self.index == 0 { (a, b) } else { (b, a) };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::srq::{Srq, SrqWaiter, Turn};
-use super::work_queue::{Op, Receive, Request, Transfer, WorkQueue};
+use super::work_queue::{Receive, Request, WorkQueue};
 use crate::device::attempt::{Attempt, Phase};
 use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
 use crate::device::events::EventQueue;
@@ -16,8 +16,7 @@ use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
-    Access, CmEvent, Completion, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcOp,
-    WcStatus, WrFlags,
+    Access, CmEvent, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcStatus,
 };
 use crate::handle::Guard;
 
@@ -102,16 +101,6 @@ pub(crate) struct QpState {
     pub qual: u64,
     /// How the peer is reached, as far as that is decided, for the log.
     pub path: Path<'static>,
-}
-
-/// The operation in a completion.
-#[inline]
-fn wc_op(op: &SendOp) -> WcOp {
-    match op {
-        SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
-        SendOp::RdmaWrite(_) => WcOp::RdmaWrite,
-        SendOp::RdmaRead { .. } => WcOp::RdmaRead,
-    }
 }
 
 /// What a request needs of its local segments.
@@ -293,119 +282,6 @@ impl QpState {
         self.sq = WorkQueue::new(id.attr.max_send_wr, id.attr.max_send_sge);
         self.id = id;
         Ok(())
-    }
-
-    /// Completes a request that was queued.
-    #[inline(never)]
-    pub fn complete(&self, request: &Request, status: WcStatus, up: &mut Upcalls) {
-        let op = match &request.op {
-            Op::Transfer(op) => wc_op(op),
-            Op::Bind { context } => WcOp::Bind { context: *context },
-        };
-        self.complete_as(op, request.wr_id, request.flags, request.len, status, up);
-    }
-
-    /// Completes a transfer that was not.
-    #[inline(always)]
-    pub fn complete_transfer(
-        &self,
-        wr_id: u64,
-        transfer: &Transfer<'_>,
-        status: WcStatus,
-        up: &mut Upcalls,
-    ) {
-        let op = wc_op(&transfer.op);
-        self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
-    }
-
-    #[inline(always)]
-    fn complete_as(
-        &self,
-        op: WcOp,
-        wr_id: u64,
-        flags: WrFlags,
-        byte_len: u32,
-        status: WcStatus,
-        up: &mut Upcalls,
-    ) {
-        let success = status == WcStatus::Success;
-        if success && flags.contains(WrFlags::UNSIGNALED) {
-            return;
-        }
-        if let Some(cq) = &self.id.send_cq {
-            let completion = Completion {
-                context: self.id.attr.context,
-                wr_id,
-                op,
-                from_srq: false,
-                status,
-                byte_len,
-            };
-            let notifies = !success || !flags.contains(WrFlags::QUIET);
-            cq.push(completion, notifies, up);
-        }
-    }
-
-    /// Completes a receive. `invalidated` is the key that its message took away.
-    #[inline(always)]
-    pub fn complete_recv(
-        &self,
-        receive: &Receive,
-        status: WcStatus,
-        len: u32,
-        solicited: bool,
-        invalidated: Option<u32>,
-        up: &mut Upcalls,
-    ) {
-        if let Some(cq) = &self.id.recv_cq {
-            let completion = Completion {
-                context: self.id.attr.context,
-                wr_id: receive.wr_id,
-                op: invalidated.map_or(WcOp::Recv, |rkey| WcOp::RecvInvalidate { rkey }),
-                from_srq: self.id.srq.is_some(),
-                status,
-                byte_len: len,
-            };
-            let notifies = if status != WcStatus::Success {
-                true
-            } else if self.id.attr.recv_solicited_only {
-                solicited
-            } else {
-                !receive.flags.contains(WrFlags::QUIET)
-            };
-            cq.push(completion, notifies, up);
-        }
-    }
-
-    /// The receive at the head of the queue failed.
-    pub fn fail_recv(&mut self, status: WcStatus, up: &mut Upcalls) {
-        if let Some(receive) = self.rq.pop() {
-            self.complete_recv(&receive, status, 0, false, None, up);
-        }
-    }
-
-    /// Completes the oldest requests, as far as they are executed.
-    pub fn retire(&mut self, up: &mut Upcalls) {
-        while let Some((request, _)) = self.sq.front() {
-            if !request.done {
-                return;
-            }
-            let request = *request;
-            self.sq.pop();
-            self.complete(&request, WcStatus::Success, up);
-        }
-    }
-
-    /// A request failed; those before it are flushed.
-    pub fn fail_request(&mut self, number: u64, status: WcStatus, up: &mut Upcalls) {
-        while self.sq.head() <= number {
-            let last = self.sq.head() == number;
-            let Some(request) = self.sq.pop() else {
-                return;
-            };
-            let status = if last { status } else { WcStatus::Flushed };
-            self.complete(&request, status, up);
-        }
     }
 
     /// Completes everything outstanding as flushed, in the order of posting.

@@ -61,7 +61,7 @@ impl ShmPeer {
 
     fn send(&self, bytes: &[u8]) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // Whoever it is said to may have gone.
+        // The other end may be closed.
         let _ = rustix::net::send(&self.socket, bytes, flags);
     }
 
@@ -177,9 +177,9 @@ fn bells_without_end() {
     over(&b);
 }
 
-/// A peer that says that it is in our memory, and stays there.
+/// A peer that marks a copy of our memory as begun, and never ends it.
 #[test]
-fn a_visit_without_end() {
+fn a_copy_without_end() {
     let device = device();
     let (peer, mut b) = connected(&device);
     let mut count = 0;
@@ -196,21 +196,21 @@ fn a_visit_without_end() {
     assert!(peer.socket_ended());
 }
 
-/// Those who come to the door and then do something else.
+/// Connections to the local socket that do not follow the handshake.
 #[test]
 fn strangers() {
     let device = device();
     let (server, qual) = Server::any(&device);
-    // Says nothing, and leaves.
+    // Sends nothing and closes.
     drop(call(qual));
-    // Says something else.
+    // Sends something else than a hello.
     let socket = call(qual);
     let peer = ShmPeer::connect(qual);
     rustix::net::send(&socket, &[7; 500], SendFlags::NOSIGNAL).unwrap();
     let mut rest = [0; 16];
     let read = patiently(|| rustix::net::recv(&socket, &mut rest, RecvFlags::DONTWAIT));
     assert!(matches!(read, Ok((_, 0)) | Err(Errno::CONNRESET)));
-    // Meets us, and then does not speak our language.
+    // Completes the handshake, then sends something else than an MPA request.
     peer.send(b"GET / HTTP/1.0\r\n\r\n");
     assert!(peer.socket_ended());
     assert!(server.requests.try_recv().is_err());
@@ -226,9 +226,9 @@ fn strangers() {
     assert_eq!(peer.segment.theirs().phase(), EndPhase::Aborted);
 }
 
-/// Those who come to the door and say nothing push each other out, and nobody else.
+/// Of connections that send nothing the oldest are closed, and no others.
 #[test]
-fn a_flood_of_silence_at_the_door() {
+fn a_flood_of_silent_connections() {
     let device = device();
     let (server, qual) = Server::any(&device);
     let silent: Vec<OwnedFd> = (0..101).map(|_| call(qual)).collect();
@@ -257,10 +257,10 @@ fn accepted_and_gone() {
     assert_eq!(b.received_as(), (1, WcStatus::Flushed));
 }
 
-/// As over TCP: whoever ends its first connection when its others are up, over either path, is
-/// told to have done it in that order.
+/// As over TCP: if a peer ends its first connection when its others are established, over either
+/// path, the events have that order.
 #[test]
-fn an_end_is_told_after_what_came_before_it() {
+fn an_end_is_reported_after_what_preceded_it() {
     let device = device();
     for state in [EndPhase::Closed, EndPhase::Broken] {
         let (first, a) = connected(&device);

@@ -146,6 +146,7 @@ impl Link {
     }
 
     /// Works on the connection, if it is one over TCP, and ends it if that fails.
+    #[inline]
     fn on_tcp<R: Default>(
         &mut self,
         me: &mut QpState,
@@ -158,11 +159,17 @@ impl Link {
         match work(conn, me, up) {
             Ok(result) => result,
             Err(reason) => {
-                if let Link::Tcp(conn) = std::mem::take(self) {
-                    lifecycle::end(*conn, reason, me, up);
-                }
+                self.end_tcp(reason, me, up);
                 R::default()
             }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_tcp(&mut self, reason: tcp::CloseReason, me: &mut QpState, up: &mut Upcalls) {
+        if let Link::Tcp(conn) = std::mem::take(self) {
+            lifecycle::end(*conn, reason, me, up);
         }
     }
 
@@ -282,7 +289,11 @@ impl Transport for Link {
                     self.on_shm(me, up, |conn, me, up| conn.run(Budget::All, me, guard, up));
                 }
             }
-            Link::Tcp(_) => self.on_tcp(me, up, |conn, me, up| conn.posted_recv(me, guard, up)),
+            Link::Tcp(conn) => {
+                if conn.is_starved(me) {
+                    self.on_tcp(me, up, |conn, me, up| conn.posted_recv(me, guard, up));
+                }
+            }
         }
     }
 

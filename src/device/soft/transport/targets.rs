@@ -39,7 +39,7 @@ impl PollTarget {
     /// Runs `f` under the lock of the queue pair if that still has this connection.
     #[inline]
     fn with(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_>)) {
-        if let Some(mut locked) = self.place.lock(guard).view()
+        if let Some(mut locked) = self.place.lock(guard).locked()
             && locked
                 .link
                 .shm()
@@ -188,7 +188,7 @@ impl TcpSource {
     ) -> bool {
         let guard = pin();
         let mut lock = self.place.lock(&guard);
-        lock.view().is_some_and(|locked| {
+        lock.locked().is_some_and(|locked| {
             locked
                 .link
                 .on_tcp(locked.me, up, |conn, me, up| work(conn, me, &guard, up));

@@ -179,7 +179,7 @@ impl ShmConn {
         self.rx.starved
     }
 
-    /// Whether it is connected, as far as is known, and consumers see to it.
+    /// Whether it is connected, as far as is known, and consumers poll it.
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
         let over = self.over || self.segment.peer_stuck.load(Ordering::Relaxed);

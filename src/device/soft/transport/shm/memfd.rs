@@ -69,14 +69,14 @@ fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
 /// Sets the size of a file. The error is `EFBIG` if the size is limited (`RLIMIT_FSIZE`); the
 /// signal that the kernel sends then is suppressed.
 fn resize(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
-    signals::without(&[libc::SIGXFSZ], || rustix::fs::ftruncate(fd, len))
+    signals::suppressing(&[libc::SIGXFSZ], || rustix::fs::ftruncate(fd, len))
 }
 
 /// Allocates the memory of a part of a file, and grows the file if it is smaller. Memory that is
 /// not allocated before its first use may be missing then, which ends the process that uses it.
 fn allocate(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
     let (start, len) = (part.start as u64, part.len() as u64);
-    signals::without(&[libc::SIGXFSZ], || {
+    signals::suppressing(&[libc::SIGXFSZ], || {
         rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len)
     })
 }

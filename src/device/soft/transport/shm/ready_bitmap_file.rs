@@ -65,8 +65,8 @@ fn own() -> Result<&'static OwnBitmaps, Errno> {
         return ours.then_some(own).ok_or(Errno::CHILD);
     }
     let (states_fd, owner_state) =
-        SharedMemory::create(c"libdat-said", STATES_LEN, Writers::Maker)?;
-    let (bits_fd, ready_bits) = SharedMemory::create(c"libdat-marks", BITS_LEN, Writers::All)?;
+        SharedMemory::create(c"libdat-states", STATES_LEN, Writers::Maker)?;
+    let (bits_fd, ready_bits) = SharedMemory::create(c"libdat-ready", BITS_LEN, Writers::All)?;
     let new: &_ = Box::leak(Box::new(OwnBitmaps {
         mapped: MappedBitmaps {
             owner_state,

@@ -181,16 +181,19 @@ impl TcpConn {
         Ok(())
     }
 
-    /// A receive was posted.
+    /// Whether a message waits for a receive, and may have one.
+    #[inline]
+    pub fn is_starved(&self, me: &QpState) -> bool {
+        me.receiving && self.rx.is_waiting()
+    }
+
+    /// A receive was posted for a message that waits.
     pub fn posted_recv(
         &mut self,
         me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        if !me.receiving || !self.rx.is_waiting() {
-            return Ok(());
-        }
         self.drain(me, guard, up)?;
         self.advance(me, guard, up)
     }

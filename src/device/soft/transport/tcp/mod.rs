@@ -1,6 +1,7 @@
 //! A connection over TCP: iWARP between the work queues of a queue pair and a socket.
 //!
-//! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. Small sends may wait a little
+//! [`conn`] is the connection, [`tx`] and [`rx`] its two directions, [`tx_frame`] and [`rx_place`]
+//! what they do with one FPDU. Small sends may wait a little
 //! to go out together ([`coalesce`], [`batch`]); [`linger`] sends what
 //! is left after the connection has ended.
 
@@ -10,7 +11,9 @@ pub(super) mod coalesce;
 pub(super) mod conn;
 pub(crate) mod linger;
 pub(crate) mod rx;
+mod rx_place;
 pub(crate) mod tx;
+pub(super) mod tx_frame;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{TcpConn, TcpTarget};

@@ -5,21 +5,19 @@ use std::collections::VecDeque;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::close_reason::{CloseReason, wire_fault};
+use super::close_reason::CloseReason;
 use super::conn::TcpConn;
-use super::tx::{Response, sink};
+use super::rx_place::{deliver, write};
+use super::tx_frame::Response;
 use crate::device::soft::engine::{EventFlags, RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
-use crate::device::soft::mem::copy::{self, Cursor};
-use crate::device::soft::mem::key_table::{self, Fault};
-use crate::device::soft::qp::deliver::{self, DeliveryError, Placement};
+use crate::device::soft::qp::deliver::Placement;
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, WcStatus};
 use crate::handle::Guard;
 
 /// What one reading of a socket brings at most; there is room for as much kept from before.
@@ -69,7 +67,7 @@ pub(crate) struct Rx {
     /// The same, when the backlog is delivered.
     pub unread: bool,
     /// Bytes that have arrived of the response to our oldest read.
-    answered: u32,
+    pub(super) answered: u32,
     /// Answers to expect that are not to reads of the consumer.
     pub uncounted: u32,
 }
@@ -403,53 +401,6 @@ impl TcpConn {
         Ok(())
     }
 
-    /// A segment of the answer to our oldest read.
-    #[allow(clippy::too_many_arguments)]
-    fn read_response(
-        &mut self,
-        stag: u32,
-        to: u64,
-        last: bool,
-        payload: &[u8],
-        me: &mut QpState,
-        guard: &Guard,
-        up: &mut Upcalls,
-    ) -> Result<(), CloseReason> {
-        if self.rx.uncounted > 0 && payload.is_empty() && last {
-            self.rx.uncounted -= 1;
-            return Ok(());
-        }
-        let invalid = || CloseReason::Protocol(WireError::DDP_TAGGED_INVALID_STAG, None);
-        let (number, _) = *self.tx.reads.front().ok_or_else(invalid)?;
-        let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
-        let end = u64::from(self.rx.answered) + payload.len() as u64;
-        // The offset of an answer of no bytes means nothing.
-        let fits = (payload.is_empty() || stag == sink(number))
-            && (payload.is_empty() || to == u64::from(self.rx.answered))
-            && end <= u64::from(request.len)
-            && last == (end == u64::from(request.len));
-        if !fits {
-            return Err(CloseReason::Request(number, WcStatus::BadResponse));
-        }
-        if key_table::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
-            return Err(CloseReason::Request(number, WcStatus::LocalProtection));
-        }
-        let target = Cursor::at(sges, u64::from(self.rx.answered));
-        // SAFETY: registered, for as long as the section lasts, and long enough.
-        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) };
-        if !last {
-            self.rx.answered = end as u32;
-            return Ok(());
-        }
-        self.rx.answered = 0;
-        self.tx.read_done();
-        if let Some(request) = me.sq.get_mut(number) {
-            request.done = true;
-        }
-        me.retire(up);
-        Ok(())
-    }
-
     /// What the socket is to be watched for.
     pub(crate) fn interest(&self) -> EventFlags {
         let mut events = if self.rx.ended && self.rx.is_waiting() {
@@ -478,52 +429,4 @@ fn is_supplied(me: &mut QpState, up: &mut Upcalls) -> Result<bool, CloseReason> 
         Supply::Empty => Ok(false),
         Supply::Excess => Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None)),
     }
-}
-
-/// A segment of a message, to the oldest receive.
-fn deliver(
-    part: Placement,
-    payload: &[u8],
-    me: &mut QpState,
-    guard: &Guard,
-    up: &mut Upcalls,
-) -> Result<(), CloseReason> {
-    // SAFETY: the payload is there.
-    unsafe { deliver::deliver(part, payload.as_ptr(), payload.len(), me, guard, up) }.map_err(
-        |why| {
-            let error = match why {
-                DeliveryError::NoReceive => WireError::DDP_NO_BUFFER,
-                DeliveryError::TooLong => WireError::DDP_TOO_LONG,
-                DeliveryError::Memory => WireError::DDP_CATASTROPHIC,
-                DeliveryError::Key => WireError::RDMAP_CANNOT_INVALIDATE,
-            };
-            CloseReason::Protocol(error, None)
-        },
-    )
-}
-
-/// A segment of an RDMA write.
-fn write(
-    stag: u32,
-    to: u64,
-    payload: &[u8],
-    me: &QpState,
-    guard: &Guard,
-) -> Result<(), CloseReason> {
-    let len = payload.len();
-    let need = Access::REMOTE_WRITE;
-    key_table::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
-        // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
-        // 7.1).
-        let error = match fault {
-            Fault::Key => WireError::DDP_TAGGED_INVALID_STAG,
-            Fault::Bounds => WireError::DDP_TAGGED_BOUNDS,
-            Fault::Domain => WireError::DDP_TAGGED_STAG_NOT_ASSOCIATED,
-            Fault::Access => wire_fault(fault),
-        };
-        CloseReason::Protocol(error, None)
-    })?;
-    // SAFETY: registered for remote writes, for as long as the section lasts.
-    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) };
-    Ok(())
 }

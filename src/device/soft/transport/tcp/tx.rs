@@ -11,57 +11,23 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::device::soft::engine::Watch;
-use crate::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
-use crate::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
-use crate::device::soft::iwarp::wire::{
-    OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
-};
-use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::iwarp::rdmap::TxSequence;
+use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::{QpState, local_access};
-use crate::device::soft::qp::work_queue::{Op, Request};
+use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, SendOp, Sge, WcStatus, WrFlags};
+use crate::device::{SendOp, WcStatus, WrFlags};
 use crate::handle::Guard;
 
 use super::batch::SendBatch;
-use super::close_reason::{CloseReason, wire_fault};
+use super::close_reason::CloseReason;
+use super::tx_frame::{Finishes, Position, Response, Transfer, answer, transfer};
 
-/// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
-/// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
-const SEGMENT: u32 = 63 * 1024;
 /// What one call to the kernel is given at most.
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
 const BATCH_PARTS: usize = 900;
-
-/// A read of the peer that waits for its answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Response {
-    pub msn: u32,
-    pub request: ReadRequest,
-}
-
-/// How far the requests are sent.
-#[derive(Clone, Copy, Debug)]
-struct Position {
-    /// The request that is sent next, or being sent.
-    request: u64,
-    /// Bytes of it that are sent, and its sequence number, once it is begun.
-    begun: Option<(u32, u32)>,
-    /// Responses sent, of those that wait.
-    answered: usize,
-    /// Bytes of the next one that are sent, once it is begun.
-    answering: Option<u32>,
-    /// Reads that are not answered.
-    reads: u32,
-    /// Whether a response is sent before the next request.
-    response_first: bool,
-    sequence: TxSequence,
-}
-
-/// A request that moves data, and its segments.
-type Transfer<'a> = (&'a Request, &'a SendOp, &'a [Sge]);
 
 /// The sending half of a connection.
 pub(crate) struct Tx {
@@ -83,15 +49,6 @@ pub(crate) struct Tx {
     pub blocked: bool,
     /// Writes to the socket so far.
     pub writes: u64,
-}
-
-/// What the last byte of an FPDU finishes.
-#[derive(Clone, Copy, Debug)]
-enum Finishes {
-    Nothing,
-    Request(u64),
-    Read(u64, u32),
-    Response,
 }
 
 struct Frame {
@@ -402,137 +359,5 @@ impl Tx {
         }
         // The others count from the front of the queue.
         self.at.answered = 0;
-    }
-}
-
-/// The next FPDU of a request.
-fn transfer(
-    batch: &mut SendBatch,
-    at: &mut Position,
-    (request, op, sges): Transfer<'_>,
-    crc: bool,
-) -> Finishes {
-    let number = at.request;
-    let (offset, msn) = at.begun.unwrap_or((0, 0));
-    let len = (request.len - offset).min(SEGMENT);
-    let last = offset + len == request.len;
-    let payload = Cursor::at(sges, u64::from(offset));
-    at.response_first = true;
-    let msn = match *op {
-        SendOp::Send | SendOp::SendInvalidate { .. } => {
-            let msn = match at.begun {
-                Some(_) => msn,
-                None => at.sequence.next_send(),
-            };
-            let invalidate = match *op {
-                SendOp::SendInvalidate { rkey } => Some(rkey),
-                _ => None,
-            };
-            let solicited = request.flags.contains(WrFlags::SOLICITED);
-            let header = Untagged {
-                control: Control::new(send_opcode(solicited, invalidate.is_some()), last),
-                invalidate: invalidate.unwrap_or(0),
-                qn: QN_SEND,
-                msn,
-                mo: offset,
-            };
-            let mut bytes = [0; UNTAGGED_HDR];
-            // A segment is shorter than the longest that a header can describe.
-            let _ = header.encode(len as usize, &mut bytes);
-            batch.frame(&bytes, payload, len, crc);
-            msn
-        }
-        SendOp::RdmaWrite(to) => {
-            let header = Tagged {
-                control: Control::new(OP_WRITE, last),
-                stag: to.rkey,
-                to: to.addr.wrapping_add(u64::from(offset)),
-            };
-            let mut bytes = [0; TAGGED_HDR];
-            let _ = header.encode(len as usize, &mut bytes);
-            batch.frame(&bytes, payload, len, crc);
-            0
-        }
-        SendOp::RdmaRead { remote, len } => {
-            let read = ReadRequest {
-                sink_stag: sink(number),
-                sink_to: 0,
-                size: len,
-                source_stag: remote.rkey,
-                source_to: remote.addr,
-            };
-            let mut bytes = [0; READ_REQUEST_HDR];
-            let msn = at.sequence.next_read();
-            read.encode(msn, &mut bytes);
-            batch.frame(&bytes, Cursor::new(&[]), 0, crc);
-            at.reads += 1;
-            at.request += 1;
-            return Finishes::Read(number, msn);
-        }
-    };
-    if last {
-        at.begun = None;
-        at.request += 1;
-        Finishes::Request(number)
-    } else {
-        at.begun = Some((offset + len, msn));
-        Finishes::Nothing
-    }
-}
-
-/// The steering tag under which the response to a read of ours arrives: any number does, as long
-/// as answers to different reads differ.
-pub(crate) fn sink(number: u64) -> u32 {
-    number as u32 | 1 << 31
-}
-
-/// The next FPDU of a response.
-fn answer(
-    batch: &mut SendBatch,
-    at: &mut Position,
-    response: &Response,
-    me: &QpState,
-    crc: bool,
-    guard: &Guard,
-) -> Result<Finishes, CloseReason> {
-    let read = &response.request;
-    let offset = at.answering.unwrap_or(0);
-    let len = (read.size - offset).min(SEGMENT);
-    let last = offset + len == read.size;
-    let source = Sge {
-        addr: read.source_to.wrapping_add(u64::from(offset)),
-        len,
-        lkey: read.source_stag,
-    };
-    key_table::check(
-        source.lkey,
-        me.id.pd,
-        source.addr,
-        u64::from(len),
-        Access::REMOTE_READ,
-        guard,
-    )
-    .map_err(|fault| {
-        // The Terminate message names the read of the peer that has failed.
-        let mut offending = [0; READ_REQUEST_HDR];
-        read.encode(response.msn, &mut offending);
-        CloseReason::Protocol(wire_fault(fault), Some(offending))
-    })?;
-    let header = Tagged {
-        control: Control::new(OP_READ_RESPONSE, last),
-        stag: read.sink_stag,
-        to: read.sink_to.wrapping_add(u64::from(offset)),
-    };
-    let mut bytes = [0; TAGGED_HDR];
-    let _ = header.encode(len as usize, &mut bytes);
-    batch.frame(&bytes, Cursor::new(&[source]), len, crc);
-    at.response_first = false;
-    if last {
-        at.answering = None;
-        at.answered += 1;
-        Ok(Finishes::Response)
-    } else {
-        at.answering = Some(offset + len);
-        Ok(Finishes::Nothing)
     }
 }

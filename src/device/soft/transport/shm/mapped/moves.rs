@@ -21,7 +21,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::proc_maps::Vma;
 use super::userfault::{FaultMode, UserFaults};
-use crate::signals::Quiet;
+use crate::signals::SignalsBlocked;
 
 /// Bytes that move at once. It limits how long other threads wait, and how much memory is needed
 /// twice.
@@ -169,7 +169,7 @@ pub(super) fn move_into_file(
     // A child that is made without the handlers of `fork` at this moment would have zeros there.
     set_inherited(pages, false);
     // A signal handler could wait for the pages.
-    let quiet = Quiet::begin();
+    let blocked = SignalsBlocked::all();
     // SAFETY: a thread that uses the pages waits until they are back, or in the file.
     let (taken, result) = unsafe { faults.move_pages(pages, aside.range().start) };
     let result = match result {
@@ -195,7 +195,7 @@ pub(super) fn move_into_file(
         faults.unregister(pages);
     }
     faults.wake(pages);
-    drop(quiet);
+    drop(blocked);
     result
 }
 
@@ -256,7 +256,7 @@ pub(super) fn move_out_of_file(
     let mut new = Mapping::populated(size(&at))?;
     faults.register(&at, FaultMode::WriteProtected)?;
     // A signal handler could wait for the pages.
-    let quiet = Quiet::begin();
+    let blocked = SignalsBlocked::all();
     let result = faults
         .write_protect(&at)
         .and_then(|()| new.read(file, offset))
@@ -267,6 +267,6 @@ pub(super) fn move_out_of_file(
         faults.unregister(&at);
     }
     faults.wake(&at);
-    drop(quiet);
+    drop(blocked);
     result
 }
