@@ -205,13 +205,13 @@ impl Target {
     }
 
     /// A copy of the initiator. True if the key permitted it.
-    fn copy(&self, count: &mut u64, pd: u32) -> bool {
-        let section = self.copy_guard.begin(count);
+    fn copy(&self, count: &mut u32, pd: u32) -> bool {
+        let section = self.copy_guard.begin(count, KEY);
         let table = RemoteKeys {
             entries: &self.entries,
             salt: 0,
         };
-        let open = table.check(&section, KEY, pd, ADDR, 8, Access::REMOTE_WRITE);
+        let open = table.check(&section, pd, ADDR, 8, Access::REMOTE_WRITE);
         if open.is_ok() {
             // SAFETY: loom checks that no other thread accesses the memory.
             self.memory.with_mut(|m| unsafe { *m += 1 });
@@ -221,8 +221,10 @@ impl Target {
 
     /// The owner waits for the copy section that may use the revoked key.
     fn wait(&self) {
-        if let Some(number) = self.copy_guard.running() {
-            while self.copy_guard.is_running(number) {
+        if let Some(section) = self.copy_guard.running()
+            && section.key() == Some(KEY)
+        {
+            while self.copy_guard.is_running(section) {
                 thread::yield_now();
             }
         }

@@ -156,6 +156,13 @@ fn pages_that_others_reach_stay() {
             let at = memory.addr() + (3 * p + 8) as u64;
             plain.reg_mr(&b.pd, at, 8, Access::all()).unwrap()
         };
+        // What peers cannot access holds no page.
+        let local = || {
+            let at = memory.addr() + 8;
+            let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
+            b.device.reg_mr(&b.pd, at, 8, access).unwrap()
+        };
+        let _local = local();
         let before = early.then(|| (part(), other()));
         let whole = b.register(memory.addr(), memory.len());
         assert_eq!(shared(), [yes; 4]);

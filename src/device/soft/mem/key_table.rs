@@ -331,6 +331,13 @@ pub(crate) fn check(
     entry.check(pd, addr, len, need, |key| TABLE.entry(key))
 }
 
+/// Whether `window` is, or was last, the key of a window that is bound to the region with that key
+/// and serial.
+pub(crate) fn is_window_of(window: u32, region: u32, region_serial: u64) -> bool {
+    let entry = TABLE.named_entry(window).map(KeyEntry::contents);
+    entry.is_some_and(|entry| entry.region == (region, region_serial))
+}
+
 /// Calls `f` for every entry that ever had a key, with its index.
 pub(crate) fn for_each_entry(f: impl FnMut((u32, &KeyEntry))) {
     TABLE.entries().for_each(f);

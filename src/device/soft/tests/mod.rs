@@ -12,6 +12,7 @@ mod many;
 mod peers;
 mod raw;
 mod shared;
+mod shm_copies;
 mod shm_peer;
 mod windows;
 

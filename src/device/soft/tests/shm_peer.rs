@@ -13,9 +13,9 @@ use crate::device::soft::transport::shm::{
 };
 
 /// Such a peer, as the initiator.
-struct ShmPeer {
+pub(super) struct ShmPeer {
     socket: OwnedFd,
-    segment: Arc<SharedSegment>,
+    pub(super) segment: Arc<SharedSegment>,
 }
 
 /// Repeats what would block.
@@ -66,7 +66,7 @@ impl ShmPeer {
     }
 
     /// Waits for the end of the stream.
-    fn socket_ended(&self) -> bool {
+    pub(super) fn socket_ended(&self) -> bool {
         let mut bytes = [0; 256];
         let read = || rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
         let mut read = read;
@@ -100,7 +100,7 @@ fn initiate(b: &End) -> ShmPeer {
 }
 
 /// A peer made by hand that is connected to an end of ours.
-fn connected(device: &Arc<Soft>) -> (ShmPeer, End) {
+pub(super) fn connected(device: &Arc<Soft>) -> (ShmPeer, End) {
     let b = End::new(device, attr());
     let peer = initiate(&b);
     b.no_event();
@@ -109,11 +109,11 @@ fn connected(device: &Arc<Soft>) -> (ShmPeer, End) {
     (peer, b)
 }
 
-fn device() -> Arc<Soft> {
+pub(super) fn device() -> Arc<Soft> {
     Soft::open("127.0.0.1 path=shm").unwrap()
 }
 
-fn over(b: &End) {
+pub(super) fn over(b: &End) {
     let event = b.event();
     assert!(
         matches!(event, CmEvent::Broken | CmEvent::Disconnected),
@@ -175,25 +175,6 @@ fn bells_without_end() {
     assert_eq!(d.received_as(), (1, WcStatus::Success));
     drop(peer);
     over(&b);
-}
-
-/// A peer that marks a copy of our memory as begun, and never ends it.
-#[test]
-fn a_copy_without_end() {
-    let device = device();
-    let (peer, mut b) = connected(&device);
-    let mut count = 0;
-    let segment = peer.segment.clone();
-    let visit = segment.ours().copy_guard.begin(&mut count);
-    let begun = Instant::now();
-    b.mr = None;
-    assert!(begun.elapsed() < PATIENCE);
-    // The connection pays for it, and nothing waits again.
-    doze(&device);
-    device.progress();
-    over(&b);
-    drop(visit);
-    assert!(peer.socket_ended());
 }
 
 /// Connections to the local socket that do not follow the handshake.

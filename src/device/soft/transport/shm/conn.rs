@@ -94,7 +94,7 @@ pub(crate) struct Tx {
     /// What it waits for.
     pub need: Option<SendWait>,
     /// Number of the last access to the peer's memory.
-    pub visits: u64,
+    pub sections: u32,
 }
 
 /// The receiving half.

@@ -21,7 +21,7 @@ use crate::handle::Guard;
 
 /// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
 /// an access.
-const VISIT: u64 = 1 << 20;
+const SECTION_LEN: u64 = 1 << 20;
 
 impl Tx {
     /// Whether the oldest request waits no longer.
@@ -186,11 +186,14 @@ impl ShmConn {
         let (len, pd) = (u64::from(len), theirs.pd());
         let mut done = 0;
         while done < len {
-            let n = (len - done).min(VISIT);
+            let n = (len - done).min(SECTION_LEN);
             let Some(addr) = remote.addr.checked_add(done) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
-            let visit = segment.ours().copy_guard.begin(&mut self.tx.visits);
+            let section = segment
+                .ours()
+                .copy_guard
+                .begin(&mut self.tx.sections, remote.rkey);
             match theirs.phase() {
                 EndPhase::Open => {}
                 EndPhase::Fresh => {
@@ -203,7 +206,7 @@ impl ShmConn {
                 }
             }
             let table = peer.keys();
-            let Ok(run) = table.check(&visit, remote.rkey, pd, addr, n, need) else {
+            let Ok(run) = table.check(&section, pd, addr, n, need) else {
                 return Ok(Outcome::Failed(WcStatus::RemoteAccess));
             };
             // SAFETY: the local segments are registered, for as long as the section lasts, and

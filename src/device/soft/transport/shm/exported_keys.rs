@@ -1,4 +1,5 @@
 //! The keys of this process, in shared memory for peers on this host, and the revocation of a key.
+//! [`copy_waits`](super::copy_waits) waits for peers that still use a revoked key.
 //!
 //! The exported table exists from the first peer on. It is a copy of the table of this process,
 //! not the table itself, because a forked child shares the exported memory with its parent and
@@ -11,19 +12,16 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
+use super::copy_waits::{self, REGION_TIMEOUT, SHORT_TIMEOUT};
 use super::memfd::GrowingMemory;
-use super::segment::{EndPhase, SharedSegment};
 use crate::device::Access;
 use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::KeyEntry;
 use crate::device::soft::mem::key_table;
-use crate::sync::relax;
 
 /// The exported table.
 struct ExportedKeys {
@@ -63,20 +61,6 @@ impl ExportedKeys {
 /// The exported table, once there was a peer. The lock also orders the changes of a key in both
 /// tables.
 static EXPORTED: Mutex<Option<ExportedKeys>> = Mutex::new(None);
-
-/// The connections whose peers may access our memory.
-static PEERS: Mutex<Vec<Arc<SharedSegment>>> = Mutex::new(Vec::new());
-/// Length of [`PEERS`], to be read without the lock.
-static PEER_COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// How long the end of a peer's copy section is waited for. A copy section lasts for a copy of
-/// limited size. A peer that stays in one for longer was stopped, or lies. It gains nothing by
-/// that: the kernel would let it write to our memory at any other time as well.
-const COPY_TIMEOUT: Duration = if cfg!(test) {
-    Duration::from_secs(2)
-} else {
-    Duration::from_secs(10)
-};
 
 /// The largest size of the table, in bytes.
 pub(super) const TABLE_LEN: usize = key_table::MAX_KEYS as usize * size_of::<KeyEntry>();
@@ -139,12 +123,18 @@ pub(crate) fn publish(index: u32, key: u32, entry: &KeyEntry) {
 /// accesses the memory by that key any longer; other threads of this process may still do so.
 pub(crate) fn revoke(index: u32, entry: &KeyEntry) {
     let exported = EXPORTED.lock();
+    let key = entry.key();
     entry.set_key(0);
     if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
         copy.set_key(0);
     }
     drop(exported);
-    wait_for_peers();
+    let timeout = if entry.is_region() {
+        REGION_TIMEOUT
+    } else {
+        SHORT_TIMEOUT
+    };
+    copy_waits::wait_for_key(key, entry, timeout);
 }
 
 /// Removes rights from an entry, and returns the rights it had. When this returns no peer accesses
@@ -156,65 +146,6 @@ pub(crate) fn restrict(index: u32, entry: &KeyEntry, rights: Access) -> Access {
         copy.restrict(rights);
     }
     drop(exported);
-    wait_for_peers();
+    copy_waits::wait_for_key(entry.key(), entry, SHORT_TIMEOUT);
     before
-}
-
-/// From now on a revocation waits for copy sections of this peer.
-pub(crate) fn add_peer(segment: &Arc<SharedSegment>) {
-    let mut all = PEERS.lock();
-    all.push(segment.clone());
-    PEER_COUNT.store(all.len(), Ordering::SeqCst);
-}
-
-/// Waits for a copy section of this peer, which is the last one: the phase of our end of the
-/// segment permits no access any longer.
-pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
-    wait_for_peer(segment);
-    let mut all = PEERS.lock();
-    all.retain(|other| !Arc::ptr_eq(other, segment));
-    PEER_COUNT.store(all.len(), Ordering::SeqCst);
-}
-
-fn wait_for_peers() {
-    if PEER_COUNT.load(Ordering::SeqCst) == 0 {
-        return;
-    }
-    let all = PEERS.lock().clone();
-    all.iter().for_each(wait_for_peer);
-}
-
-/// Waits until the copy section that the peer is in has ended. A process that has exited is in
-/// none.
-fn wait_for_peer(segment: &Arc<SharedSegment>) {
-    if segment.peer_stuck.load(Ordering::Relaxed) {
-        return;
-    }
-    let copy_guard = &segment.theirs().copy_guard;
-    let Some(number) = copy_guard.running() else {
-        return;
-    };
-    let begun = Instant::now();
-    let mut round = 0;
-    while copy_guard.is_running(number) {
-        relax(round);
-        round += 1;
-        // From this round on `relax` sleeps. A peer that was killed in a copy section takes a
-        // moment to exit.
-        if round >= 1024 {
-            if segment.peer().has_exited() {
-                return;
-            }
-            if begun.elapsed() > COPY_TIMEOUT {
-                log::warn!(
-                    "a peer on this host does not end its access to registered memory; \
-                     connection broken"
-                );
-                // The peer's later accesses are refused, and no revocation waits for it again.
-                segment.ours().set_phase(EndPhase::Broken);
-                segment.peer_stuck.store(true, Ordering::Relaxed);
-                return;
-            }
-        }
-    }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::exported_keys;
+use super::copy_waits;
 use super::segment::{EndPhase, SharedSegment};
 
-/// A segment whose peer may access our registered memory. When the drop returns the peer has no
+/// A segment whose peer may access our registered memory. The drop ends that: the peer begins no
 /// access any longer.
 pub(crate) struct AccessGrant(Arc<SharedSegment>);
 
@@ -14,7 +14,7 @@ impl AccessGrant {
     /// memory of the protection domain `pd` once the phase of our end is [`EndPhase::Open`].
     pub fn new(segment: Arc<SharedSegment>, pd: u32) -> AccessGrant {
         segment.ours().set_pd(pd);
-        exported_keys::add_peer(&segment);
+        copy_waits::add_peer(&segment);
         AccessGrant(segment)
     }
 
@@ -38,6 +38,6 @@ impl Drop for AccessGrant {
         if matches!(self.ours().phase(), EndPhase::Fresh | EndPhase::Open) {
             self.ours().set_phase(EndPhase::Aborted);
         }
-        exported_keys::remove_peer(&self.0);
+        copy_waits::remove_peer(&self.0);
     }
 }

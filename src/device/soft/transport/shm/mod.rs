@@ -58,6 +58,7 @@ pub(super) mod challenge;
 pub(super) mod close_reason;
 pub(crate) mod cma;
 pub(crate) mod conn;
+mod copy_waits;
 pub(crate) mod data;
 pub mod doorbell;
 pub(crate) mod exported_keys;

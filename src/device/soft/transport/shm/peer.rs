@@ -252,16 +252,15 @@ impl<'a> Keys<'a> {
     pub fn check(
         self,
         section: &CopySection<'_>,
-        key: u32,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
         let current = self.current();
-        match current.check(section, key, pd, addr, len, need) {
+        match current.check(section, pd, addr, len, need) {
             Err(Fault::Key) if self.refresh().entries.len() > current.entries.len() => {
-                self.current().check(section, key, pd, addr, len, need)
+                self.current().check(section, pd, addr, len, need)
             }
             result => result,
         }

@@ -1,13 +1,14 @@
 //! How an initiator uses a key of another process while the owner may revoke the key.
 //!
 //! The owner publishes its keys in shared memory. An initiator copies in a *copy section*: it
-//! writes the number of the section to its own copy guard, looks up the key, copies, and ends the
-//! section. The owner first revokes the key, then reads the guard, and waits for the end of the
-//! section that it finds there. With a full barrier between the two steps on both ends, either the
-//! section finds the key revoked, or the owner finds the section.
+//! writes the number of the section and the key to its own copy guard, looks up the key, copies,
+//! and ends the section. The owner first revokes the key, then reads the guard, and waits for the
+//! end of the section that it finds there, if that section uses the key. With a full barrier between
+//! the two steps on both ends, either the section finds the key revoked, or the owner finds the
+//! section.
 //!
-//! A section is short (one part of a transfer). Every section has another number, and the owner
-//! waits for the section that it has found, not for later ones: an initiator that begins one
+//! A section is short (one part of a transfer). Consecutive sections have different numbers, and the
+//! owner waits for the section that it has found, not for later ones: an initiator that begins one
 //! section after the other does not hold up the owner.
 
 use crate::device::Access;
@@ -15,16 +16,32 @@ use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange, index};
 use crate::device::soft::mem::key_table::Fault;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The copy guard of an initiator, in shared memory: the number of its copy section, which is odd
-/// inside of a section.
+/// The copy guard of an initiator, in shared memory. The lower 32 bits are the number of its copy
+/// section, which is odd inside of a section; the upper 32 bits are the key that the section uses.
+///
+/// Libraries that did not know of the key count sections in all 64 bits: their key reads as 0, which
+/// may be any.
 #[repr(C, align(128))]
 pub struct CopyGuard(AtomicU64);
+
+/// A copy section that was found in a guard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoundSection(u64);
+
+impl FoundSection {
+    /// The key that the section uses; `None` if it may be any.
+    pub fn key(self) -> Option<u32> {
+        Some((self.0 >> 32) as u32).filter(|key| *key != 0)
+    }
+}
 
 /// A running copy section. The drop ends it.
 pub struct CopySection<'a> {
     guard: &'a CopyGuard,
     /// Number of the section.
-    number: u64,
+    number: u32,
+    /// The key that the section may use.
+    key: u32,
 }
 
 impl CopyGuard {
@@ -34,32 +51,35 @@ impl CopyGuard {
         CopyGuard(AtomicU64::new(0))
     }
 
-    /// Begins a section. `count` is a private variable of the caller that belongs to this guard.
+    /// Begins a section that uses `key`. `count` is a private variable of the caller that belongs to
+    /// this guard.
     #[inline]
-    pub fn begin(&self, count: &mut u64) -> CopySection<'_> {
+    pub fn begin(&self, count: &mut u32, key: u32) -> CopySection<'_> {
         *count = count.wrapping_add(2);
         let number = count.wrapping_sub(1);
         // Release: an owner that reads this number without having read the end of the section
         // before shall have seen the copy of that section all the same.
-        self.0.store(number, Ordering::Release);
+        let found = u64::from(key) << 32 | u64::from(number);
+        self.0.store(found, Ordering::Release);
         fence(Ordering::SeqCst);
         CopySection {
             guard: self,
             number,
+            key,
         }
     }
 
-    /// Called by the owner after a revocation: the number of the section that may use the revoked
-    /// key.
-    pub fn running(&self) -> Option<u64> {
+    /// Called by the owner after a revocation: the section that may use the revoked key, unless its
+    /// own key says otherwise.
+    pub fn running(&self) -> Option<FoundSection> {
         fence(Ordering::SeqCst);
-        let number = self.0.load(Ordering::Acquire);
-        (number & 1 == 1).then_some(number)
+        let found = self.0.load(Ordering::Acquire);
+        (found & 1 == 1).then_some(FoundSection(found))
     }
 
-    /// Whether the section of that number has not ended.
-    pub fn is_running(&self, number: u64) -> bool {
-        self.0.load(Ordering::Acquire) == number
+    /// Whether that section has not ended.
+    pub fn is_running(&self, section: FoundSection) -> bool {
+        self.0.load(Ordering::Acquire) == section.0
     }
 }
 
@@ -67,9 +87,8 @@ impl Drop for CopySection<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: an owner that reads the end of the section has seen its copy.
-        self.guard
-            .0
-            .store(self.number.wrapping_add(1), Ordering::Release);
+        let ended = u64::from(self.number.wrapping_add(1));
+        self.guard.0.store(ended, Ordering::Release);
     }
 }
 
@@ -88,22 +107,21 @@ impl<'a> RemoteKeys<'a> {
         entry.is(key).then_some(entry)
     }
 
-    /// Checks that `key` permits `need` in the range, and returns the part of the region that is
-    /// in a file which peers may map. The result stays true until the section ends.
+    /// Checks that the key of the section permits `need` in the range, and returns the part of the
+    /// region that is in a file which peers may map. The result stays true until the section ends.
     ///
     /// # Errors
     /// The reason why the key does not permit it.
     #[inline]
     pub fn check(
         &self,
-        _section: &CopySection<'_>,
-        key: u32,
+        section: &CopySection<'_>,
         pd: u32,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
-        let entry = self.entry(key).ok_or(Fault::Key)?;
+        let entry = self.entry(section.key).ok_or(Fault::Key)?;
         entry.check(pd, addr, len, need, |key| self.entry(key))?;
         Ok(entry.mapped_range())
     }

@@ -195,7 +195,7 @@ impl SharedSegment {
         }
         // A copy section that does not end has a test of its own.
         for end in [self.ours(), self.theirs()] {
-            drop(end.copy_guard.begin(&mut 0));
+            drop(end.copy_guard.begin(&mut 0, 0));
         }
     }
 }
@@ -212,7 +212,7 @@ impl SharedSegment {
 
     /// The process at the other end.
     #[inline]
-    pub(crate) fn peer(&self) -> &Peer {
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
 

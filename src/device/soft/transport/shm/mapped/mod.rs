@@ -15,8 +15,10 @@
 //!   (`MAP_SHARED`) in place of the private page. The addresses and contents do not change for the
 //!   program. The parts of pages at both edges of the range stay private, because the rest of such
 //!   a page is not registered; peers copy from and to them by the kernel ([`cma`](super::cma)).
-//! * The end of the last registration of a page copies the page back to private memory, maps that
-//!   in place of the file, and frees the page of the file.
+//! * The end of the last registration of a page that gives peers any right copies the page back to
+//!   private memory, maps that in place of the file, and frees the page of the file. Not earlier,
+//!   even if that registration has only a part of the page: the kernel may be copying to it for a
+//!   peer, and would finish in the page of the file.
 //! * Peers get the descriptor of the file in the handshake, and map it
 //!   ([`peer_map`](super::peer_map)).
 //!
@@ -39,7 +41,7 @@
 //! and a thread that already waited on a process-shared futex in the memory is not woken by later
 //! wakes. Pages that were given to a device *after* they moved into the file move back without
 //! the device noticing, since the kernel does not report that: direct I/O into registered memory
-//! has to be over when its last registration ends. This is why all of it is an option.
+//! has to be over when its last registration for peers ends. This is why all of it is an option.
 
 pub(crate) mod fork;
 pub(crate) mod moves;

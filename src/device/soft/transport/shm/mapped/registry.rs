@@ -18,10 +18,11 @@ use super::moves::{self, STEP, size};
 use super::proc_maps::{ProcMaps, Vma};
 use super::range_set::RangeSet;
 use super::userfault::UserFaults;
+use crate::device::Access;
 use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
-use crate::device::soft::transport::shm::memfd;
+use crate::device::soft::transport::shm::{copy_waits, memfd};
 
 /// The memory file of this process, or of the one from which it was forked.
 pub(super) static MEMORY_FILE: OnceLock<MemoryFile> = OnceLock::new();
@@ -125,7 +126,8 @@ pub(crate) fn wait_for_moves() {
     }
 }
 
-/// To be called after a region was deregistered: pages that are in no other region move back.
+/// To be called after a region was deregistered: pages that are in no other region which peers may
+/// access move back.
 pub(crate) fn release(addr: u64, len: u64) {
     if let Some(memory) = current() {
         memory.move_out_unregistered(&mut memory.state.lock(), &touched_pages(addr, len));
@@ -269,6 +271,9 @@ impl MemoryFile {
             if !state.in_file.is_disjoint(&part) {
                 return Err("other memory was mapped there while it was registered".into());
             }
+            if copy_waits::is_abandoned(&part) {
+                return Err("a stopped process may still write to it".into());
+            }
             parts.push(part);
         }
         if at < pages.end {
@@ -277,7 +282,8 @@ impl MemoryFile {
         Ok(parts)
     }
 
-    /// Moves the pages of the range that are in the file but in no region back to private memory.
+    /// Moves the pages of the range that are in the file, but in no region that peers may access,
+    /// back to private memory.
     fn move_out_unregistered(&self, state: &mut FileState, range: &Range<u64>) {
         let mut free = RangeSet::default();
         state
@@ -293,7 +299,14 @@ impl MemoryFile {
         key_table::for_each_entry(|(_, entry)| {
             if entry.key() != 0 && entry.is_region() {
                 let contents = entry.contents();
-                free.remove(&touched_pages(contents.addr, contents.len));
+                // The kernel may be copying to such a page for a peer, and would finish in the
+                // page of the file.
+                if contents
+                    .access
+                    .intersects(Access::REMOTE_READ | Access::REMOTE_WRITE)
+                {
+                    free.remove(&touched_pages(contents.addr, contents.len));
+                }
             }
         });
         let free = free.all();

@@ -1,0 +1,131 @@
+//! Peers of this host that were stopped in a copy from or to our registered memory.
+
+use super::shm_peer::{ShmPeer, connected, device, over};
+use super::*;
+use crate::device::soft::mem::key_table::{Opening, Reserved};
+use crate::device::soft::transport::shm::remote_keys::CopySection;
+use crate::device::soft::transport::shm::{EndPhase, mapped};
+
+/// Begins a copy by `key` for the peer.
+fn copy_by(peer: &ShmPeer, key: u32) -> CopySection<'_> {
+    peer.segment.ours().copy_guard.begin(&mut 0, key)
+}
+
+/// Whether our end has given the peer up.
+fn is_given_up(peer: &ShmPeer) -> bool {
+    peer.segment.theirs().phase() == EndPhase::Broken
+}
+
+/// A region is freed while a peer copies by its key, and does not end.
+#[test]
+fn a_copy_without_end() {
+    let device = device();
+    let (peer, mut b) = connected(&device);
+    let section = copy_by(&peer, b.key());
+    b.mr = None;
+    // The connection pays for it, and nothing waits again.
+    doze(&device);
+    device.progress();
+    over(&b);
+    drop(section);
+    assert!(peer.socket_ended());
+}
+
+/// A copy by another key delays nothing.
+#[test]
+fn a_copy_by_another_key() {
+    let device = device();
+    let (peer, b) = connected(&device);
+    let (other_peer, mut other) = connected(&device);
+    let section = copy_by(&peer, b.key());
+    let other_section = copy_by(&other_peer, b.key());
+    other.mr = None;
+    drop((section, other_section));
+    device.progress();
+    for (peer, b) in [(peer, b), (other_peer, other)] {
+        assert!(!is_given_up(&peer));
+        b.no_event();
+    }
+}
+
+/// The copies of several peers are waited for together.
+#[test]
+fn copies_without_end() {
+    let device = device();
+    let mut connections: Vec<(ShmPeer, End)> = (0..8).map(|_| connected(&device)).collect();
+    let key = connections[0].1.key();
+    for (peer, _) in &connections {
+        std::mem::forget(copy_by(peer, key));
+    }
+    let begun = Instant::now();
+    connections[0].1.mr = None;
+    // One after the other they would take eight seconds.
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    for (peer, b) in &connections {
+        assert!(is_given_up(peer));
+        doze(&device);
+        device.progress();
+        over(b);
+    }
+}
+
+/// A copy by the key of a window is one in the region of the window.
+#[test]
+fn a_copy_through_a_window() {
+    let device = device();
+    let (peer, mut b) = connected(&device);
+    let mr = b.mr.take().unwrap();
+    let window = Reserved::new(&Opening {
+        pd: 1,
+        addr: b.buffer as u64,
+        len: 100,
+        access: Access::REMOTE_WRITE,
+        region: Some(mr.region()),
+        mapped: mr.region().mapped_range(),
+    });
+    let window = window.unwrap();
+    let section = copy_by(&peer, window.key());
+    let window = window.publish();
+    drop(mr);
+    assert!(is_given_up(&peer));
+    drop((section, window));
+}
+
+/// Memory that a stopped peer may still write to is not shared again while the peer
+/// does not end its copy: it would write to what the memory holds then.
+#[test]
+fn memory_that_a_stopped_peer_may_write_to() {
+    if let Err(why) = mapped::enable() {
+        eprintln!("\nskipped: memory_that_a_stopped_peer_may_write_to: {why}");
+        return;
+    }
+    let device = Soft::open("127.0.0.1 path=shm memory=shared").unwrap();
+    for ends_first in [false, true] {
+        let (peer, mut b) = connected(&device);
+        let shared = |mr: &Mr| {
+            let range = mr.region().mapped_range();
+            range.start < range.end
+        };
+        assert!(shared(b.mr.as_ref().unwrap()));
+        let section = copy_by(&peer, b.key());
+        if ends_first {
+            b.qp.disconnect(false);
+            over(&b);
+        }
+        b.mr = None;
+        let again = || {
+            let addr = b.buffer as u64;
+            device
+                .reg_mr(&b.pd, addr, BUFFER as u64, Access::all())
+                .unwrap()
+        };
+        assert!(!shared(&again()));
+        // Other memory is not concerned.
+        let (other_peer, other) = connected(&device);
+        assert!(shared(other.mr.as_ref().unwrap()));
+        // The peer continues, and its copy ends.
+        drop(section);
+        assert!(shared(&again()));
+        drop((other_peer, peer));
+    }
+}
