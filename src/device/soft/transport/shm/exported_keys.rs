@@ -1,5 +1,5 @@
 //! The keys of this process, in shared memory for peers on this host, and the revocation of a key.
-//! [`copy_waits`](super::copy_waits) waits for peers that still use a revoked key.
+//! [`copy_waits`] waits for peers that still use a revoked key.
 //!
 //! The exported table exists from the first peer on. It is a copy of the table of this process,
 //! not the table itself, because a forked child shares the exported memory with its parent and
