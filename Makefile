@@ -60,7 +60,8 @@ help:
 	@echo 'make check-long the same, with every suite whole'
 	@echo 'make check-rdma-sys  the layouts of the verbs provider beside the bindings of rdma-sys (needs libclang)'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
-	@echo 'make kill       kill -9 of either side of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
+	@echo 'make kill       kill -9 of either end of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
+	@echo 'make soak       the same for ten minutes on each path (SOAK_SECONDS=n, RUNS=...)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
@@ -142,7 +143,14 @@ ctest: ctest-bin
 # Killed a thousand times, over shared memory and over TCP.
 kill: ctest-bin
 	KILL_ROUNDS=$(or $(KILL_ROUNDS),1000) TAP_TIMEOUT=1200 LIMIT=1300 \
-		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-tcp)' scripts/ctest.sh $(OUT) t_kill
+		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-shared dat2:soft-tcp)' \
+		scripts/ctest.sh $(OUT) t_kill
+
+# The same for a time; each path in turn.
+soak: ctest-bin
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) TAP_TIMEOUT=1000000 LIMIT=1000000 \
+		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-shared dat2:soft-tcp)' \
+		scripts/ctest.sh $(OUT) t_kill
 
 dapltest: libs
 	scripts/dapltest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(CASES)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * kill -9 of either side of a connection at random points of a running transfer (traffic.h).
- * One of them, in turns who connected and who accepted, is a process of its own, "t_kill IA
- * --peer ROLE ARGUMENT", and dies. The other side, this process, lives through all rounds.
+ * kill -9 of either end of a connection at random points of a running transfer (traffic.h), in
+ * some rounds after it was stopped (SIGSTOP), and perhaps continued, a few times. One of them, in
+ * turns who connected and who accepted, is a process of its own, "t_kill IA --peer ROLE
+ * ARGUMENT", and dies. The other end, this process, lives through all rounds.
  *
- * KILL_ROUNDS and KILL_SEED say how often and with which random numbers; make kill does it a
- * thousand times.
+ * KILL_ROUNDS and KILL_SEED are how often and with which random numbers; make kill does it a
+ * thousand times. SOAK_SECONDS is how long instead; make soak does that.
  */
 #include "left.h"
 #include "traffic.h"
@@ -21,8 +22,14 @@
 
 enum {
 	ROUNDS = 40,
-	/* Microseconds that a victim lives at most. */
+	/* Microseconds that a victim lives at most, and those of a stop. */
 	LIFE = 5000,
+	STOP = 20000,
+	/* How often it is stopped at most. */
+	STOPS = 3,
+	/* Microseconds that the registration of other memory takes at most while the peer is
+	 * stopped. */
+	PROMPT = 3 * 1000 * 1000,
 	/* Keys that a provider may let rest before it uses them again. */
 	RESTING = 1100,
 	/* Bytes that the process may have more of after many rounds, and after a few: a thread
@@ -66,15 +73,38 @@ static void be_victim(const char *role, const char *argument)
 struct killer {
 	pthread_t thread;
 	pid_t victim;
-	uint64_t life;
+	/* Microseconds before each stop, of each stop, and before the end. */
+	uint64_t before[STOPS], stopped[STOPS], life;
+	unsigned stops;
+	/* It is killed while it is stopped. */
+	bool dies_stopped;
 	/* When it did; 0 before. */
 	_Atomic unsigned long long at;
 };
+
+/* Memory that the peer does not use is registered and freed at once, whatever the peer does. */
+static void use_other_memory(void)
+{
+	unsigned long long begun = now_us();
+	struct traffic other;
+
+	register_memory(&other, 4096);
+	OK(dat_lmr_free(other.lmr));
+	CHECK(now_us() - begun < PROMPT);
+}
 
 static void *be_killer(void *arg)
 {
 	struct killer *k = arg;
 
+	for (unsigned i = 0; i < k->stops; i++) {
+		pause_us(k->before[i]);
+		kill(k->victim, SIGSTOP);
+		use_other_memory();
+		pause_us(k->stopped[i]);
+		if (i + 1 < k->stops || !k->dies_stopped)
+			kill(k->victim, SIGCONT);
+	}
 	if (k->life)
 		pause_us(k->life);
 	atomic_store(&k->at, now_us());
@@ -85,7 +115,7 @@ static void *be_killer(void *arg)
 /* --- the survivor --------------------------------------------------------------------------- */
 
 static struct {
-	uint64_t moved, flushed, broken;
+	uint64_t moved, flushed, verified, broken, kills, stops;
 	unsigned long long longest;
 } sum;
 
@@ -147,6 +177,16 @@ static void live_through(unsigned round)
 	killer.victim = peer.pid;
 	/* The beginning of a connection is worth as many tries as the rest of it. */
 	killer.life = below(below(2) ? LIFE : LIFE / 20);
+	if (below(4) == 0) {
+		killer.stops = 1 + (unsigned)below(STOPS);
+		killer.dies_stopped = below(2);
+		for (unsigned i = 0; i < killer.stops; i++) {
+			killer.before[i] = 1 + below(LIFE);
+			killer.stopped[i] = 1 + below(STOP);
+		}
+	}
+	sum.kills++;
+	sum.stops += killer.stops;
 	REQUIRE(pthread_create(&killer.thread, NULL, be_killer, &killer) == 0);
 
 	run_until_flushed(&t);
@@ -155,6 +195,7 @@ static void live_through(unsigned round)
 		take_one(&t);
 	sum.moved += t.moved;
 	sum.flushed += t.done + t.received - t.moved;
+	sum.verified += t.verified;
 	OK(dat_evd_wait(rig.connect_evd, BOUND, 1, &event, &more));
 	now = now_us();
 	REQUIRE(pthread_join(killer.thread, NULL) == 0);
@@ -172,12 +213,15 @@ static void live_through(unsigned round)
 	OK(dat_ep_free(t.ep));
 	OK(dat_lmr_free(t.lmr));
 	bury(&peer);
+	verify_target();
 	CHECK_RET(dat_evd_dequeue(dto_evd, &event), DAT_QUEUE_EMPTY);
 }
 
 static void kill__either_side_amid_transfers(void)
 {
-	unsigned rounds = (unsigned)number_of("KILL_ROUNDS", ROUNDS);
+	unsigned rounds = (unsigned)number_of("KILL_ROUNDS", ROUNDS), round = 0;
+	uint64_t soak = number_of("SOAK_SECONDS", 0);
+	unsigned long long begun = now_us();
 	uint64_t seed = number_of("KILL_SEED", now_us() ^ (uint64_t)getpid() << 32);
 	struct having before;
 
@@ -191,16 +235,19 @@ static void kill__either_side_amid_transfers(void)
 		register_memory(&t, 4096);
 		OK(dat_lmr_free(t.lmr));
 	}
-	for (unsigned round = 0; round < 8 + rounds / 10; round++)
-		live_through(round);
+	for (unsigned i = 0; i < 8 + rounds / 10; i++)
+		live_through(i);
 	before = what_is();
 	memset(&sum, 0, sizeof sum);
-	for (unsigned round = 0; round < rounds; round++)
-		live_through(round);
-	printf("# %u rounds: %" PRIu64 " transfers, then %" PRIu64 " more flushed; %" PRIu64
-	       " times broken; seen within %llu us\n",
-	       rounds, sum.moved, sum.flushed, sum.broken, sum.longest);
-	nothing_left(&before, rounds < MANY ? GROWTH_FEW : GROWTH_MANY);
+	while (soak ? now_us() - begun < soak * 1000 * 1000 : round < rounds)
+		live_through(round++);
+	/* Every operation has completed, once and in its order: see take_one. */
+	printf("# %u rounds: %" PRIu64 " operations, then %" PRIu64
+	       " more flushed, 0 lost; %" PRIu64 " bytes verified; faults: %" PRIu64
+	       " kills, %" PRIu64 " stops; %" PRIu64 " times broken, noticed within %llu us\n",
+	       round, sum.moved, sum.flushed, sum.verified, sum.kills, sum.stops, sum.broken,
+	       sum.longest);
+	nothing_left(&before, round < MANY ? GROWTH_FEW : GROWTH_MANY);
 	rig_down(&rig);
 }
 

@@ -54,22 +54,45 @@ void seed_with(uint64_t seed)
 
 static const uint64_t RECEIVE = (uint64_t)1 << 63;
 
-static uint64_t word_at(const void *at)
+/* The word at a place of a message, of the source or of the target. */
+static uint64_t pattern(uint64_t number, size_t i)
 {
-	uint64_t word;
-
-	memcpy(&word, at, sizeof word);
-	return word;
+	return (number + 1) * 0x9e3779b97f4a7c15u + i * 0x2545f4914f6cdd1du;
 }
 
-static void put_word(void *at, uint64_t word)
+enum { SOURCE = 0, TARGET = 1, MESSAGES = 2 };
+
+/* Words of a pattern from word `from` on; the last one may be in part. */
+static void put_pattern(char *at, size_t size, uint64_t number, size_t from)
 {
-	memcpy(at, &word, sizeof word);
+	for (size_t i = 0; i < size; i += 8) {
+		uint64_t word = pattern(number, from + i / 8);
+
+		memcpy(at + i, &word, size - i < 8 ? size - i : 8);
+	}
 }
 
-static uint64_t source_word(size_t i)
+static void verify(struct traffic *t, const char *at, size_t size, uint64_t number, size_t from)
 {
-	return i * 0x9e3779b97f4a7c15u;
+	for (size_t i = 0; i < size; i += 8) {
+		uint64_t word = pattern(number, from + i / 8);
+
+		if (memcmp(at + i, &word, size - i < 8 ? size - i : 8) == 0)
+			continue;
+		tap_fail(__FILE__, __LINE__, "byte %zu of %zu is not what was sent", i, size);
+		tap_bail();
+	}
+	t->verified += size;
+}
+
+void verify_target(void)
+{
+	for (size_t i = 0; i < MOST; i++) {
+		uint64_t word = pattern(TARGET, i / 8);
+		char byte = memory->target[i];
+
+		REQUIRE(byte == 0 || byte == ((const char *)&word)[i % 8]);
+	}
 }
 
 static void post_receive(struct traffic *t)
@@ -94,20 +117,20 @@ static void post_request(struct traffic *t)
 	r->kind = (enum kind)below(KINDS);
 	r->size = any_size();
 	r->from = below((MOST - r->size) / 8 + 1);
-	offset = r->kind == READ ? offsetof(struct memory, source) + r->from * 8 :
-				   offsetof(struct memory, target) + r->from;
+	offset = (r->kind == READ ? offsetof(struct memory, source) :
+				    offsetof(struct memory, target)) +
+		 r->from * 8;
 	iov = dx_local(t->local, at, r->size);
 	remote = dx_remote(t->theirs.key, (void *)(uintptr_t)(t->theirs.at + offset), r->size);
 	t->requested++;
 	switch (r->kind) {
 	case SEND:
-		/* The number of a message is at both its ends. */
-		put_word(at, t->sent);
-		put_word(at + r->size - 8, t->sent);
+		put_pattern(at, r->size, MESSAGES + t->sent, 0);
 		t->sent++;
 		OK(dat_ep_post_send(t->ep, 1, &iov, number, DAT_COMPLETION_DEFAULT_FLAG));
 		break;
 	case WRITE:
+		put_pattern(at, r->size, TARGET, r->from);
 		OK(dat_ep_post_rdma_write(t->ep, 1, &iov, number, &remote,
 					  DAT_COMPLETION_DEFAULT_FLAG));
 		break;
@@ -170,25 +193,18 @@ void accept_one(struct traffic *t)
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 }
 
-static void check_request(const struct traffic *t)
+static void check_request(struct traffic *t)
 {
 	const struct request *r = &t->requests[t->done % REQUESTS];
-	const char *at = memory->requests[t->done % REQUESTS];
-	size_t last = r->size / 8 - 1;
 
-	if (r->kind != READ)
-		return;
-	REQUIRE(word_at(at) == source_word(r->from));
-	REQUIRE(word_at(at + last * 8) == source_word(r->from + last));
+	if (r->kind == READ)
+		verify(t, memory->requests[t->done % REQUESTS], r->size, SOURCE, r->from);
 }
 
-static void check_message(const struct traffic *t, size_t size)
+static void check_message(struct traffic *t, size_t size)
 {
-	const char *at = memory->receives[t->received % RECEIVES];
-
 	REQUIRE(size >= 8 && size <= MOST);
-	REQUIRE(size < 16 || word_at(at) == t->received);
-	REQUIRE(word_at(at + size - 8) == t->received);
+	verify(t, memory->receives[t->received % RECEIVES], size, MESSAGES + t->received, 0);
 }
 
 static void take(struct traffic *t, const DAT_EVENT *event)
@@ -257,6 +273,5 @@ void begin_traffic(void)
 	memory = mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 		      0);
 	REQUIRE(memory != MAP_FAILED);
-	for (size_t i = 0; i < MOST / 8; i++)
-		memory->source[i] = source_word(i);
+	put_pattern((char *)memory->source, sizeof memory->source, SOURCE, 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Both sides of a connection send, write and read at full speed, 8 bytes to a mebibyte at a
- * time. What comes is looked at: messages carry their number, and what is read never changes.
+ * Both ends of a connection send, write and read at full speed, 8 bytes to a mebibyte at a
+ * time. Every byte that arrives is verified: those of a message follow from its number, what is
+ * read never changes, and what is written depends on its place alone.
  */
 #ifndef TRAFFIC_H
 #define TRAFFIC_H
@@ -46,6 +47,8 @@ struct traffic {
 	uint64_t requested, done, offered, received;
 	/* Messages sent, and what was completed with success. */
 	uint64_t sent, moved;
+	/* Bytes received and read that were verified. */
+	uint64_t verified;
 	/* Something was flushed: nothing else comes. */
 	bool over;
 };
@@ -68,6 +71,9 @@ void set_up(struct traffic *t, bool polls);
 void connect_to(struct traffic *t, DAT_CONN_QUAL qualifier);
 /* Accepts the next request. */
 void accept_one(struct traffic *t);
+/* Verifies what the peers have written so far: every byte is what belongs there, or was never
+ * written. No connection may be up. */
+void verify_target(void);
 /* Goes on until something is flushed. */
 void run_until_flushed(struct traffic *t);
 /* Takes the next completion, which has to come in time, once and in its order: with success,
