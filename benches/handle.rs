@@ -8,8 +8,8 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
 
 use dat_core::testing::handle::{self, Object, pin};
 use divan::{Bencher, black_box};
@@ -98,8 +98,8 @@ fn insert_and_remove(bencher: Bencher) {
 /// For comparison: a lock around the same load, by one thread and by two.
 #[divan::bench(threads = [1, 2], sample_size = 100_000)]
 fn mutex(bencher: Bencher) {
-    static MUTEX: parking_lot::Mutex<u64> = parking_lot::Mutex::new(1);
-    bencher.bench(|| *black_box(&MUTEX).lock());
+    static MUTEX: Mutex<u64> = Mutex::new(1);
+    bencher.bench(|| *black_box(&MUTEX).lock().unwrap());
 }
 
 /// For comparison: a reference counted up and down, by one thread and by two.

@@ -27,6 +27,7 @@ mod environment;
 mod errno;
 pub mod error;
 mod handle;
+mod lock;
 mod log_sink;
 pub mod registry;
 pub mod settings;

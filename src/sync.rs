@@ -4,7 +4,7 @@
 
 #[cfg(not(loom))]
 mod platform {
-    pub use parking_lot::{Mutex, MutexGuard};
+    pub use crate::lock::{Mutex, MutexGuard};
     pub use std::sync::atomic;
 
     /// Memory that one thread at a time accesses, as a protocol of its users guarantees.
@@ -78,7 +78,7 @@ mod platform {
     }
     pub(crate) use shared_static;
 
-    /// loom's mutex with the interface of parking_lot's.
+    /// loom's mutex with the interface of `lock::Mutex`.
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null, timeout};

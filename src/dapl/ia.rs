@@ -10,7 +10,7 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::address::CAddress;

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null};

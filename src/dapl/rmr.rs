@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, device_error, non_null, write_opt};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::lock::{Mutex, MutexGuard};
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, device_error, non_null};

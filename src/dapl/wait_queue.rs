@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use crate::lock::MutexGuard;
 
 use crate::device::Device;
 pub use crate::device::Wake;
@@ -125,7 +125,7 @@ impl WaitQueue {
 mod tests {
     use super::*;
     use crate::device::soft::Soft;
-    use parking_lot::Mutex;
+    use crate::lock::Mutex;
     use std::time::Duration;
 
     /// One of the threads waits in the device.

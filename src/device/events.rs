@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::connection_log::LogEntry;
 use super::{CmEvent, QpHandler, QueuePair};

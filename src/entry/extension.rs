@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::transmute;
 use std::ptr::{NonNull, from_mut};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::{EMPTY_SLOT, Target, resolve, table_at};
 use crate::abi::v2::{

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::key::Key;
 use super::table::Table;

@@ -38,7 +38,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::ReentrantMutex;
+use crate::lock::ReentrantMutex;
 
 use super::config::{Entry, Target, api_version};
 use super::dynamic::{Dynamic, NOT_REGISTERED};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use crate::lock::MutexGuard;
 
 use super::{Attempt, Ep, Inner};
 use crate::abi::common::*;

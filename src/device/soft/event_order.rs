@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 /// How long the report of an end is put off at most: a peer may be slow, or have died, between
 /// the reply that it was sent and the message that establishes the connection.

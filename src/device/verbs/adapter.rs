@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::address;
 use super::blocking_calls::BlockingCalls;

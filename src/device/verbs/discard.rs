@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::Verbs;
 use super::cq::Cq;

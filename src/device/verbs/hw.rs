@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::adapter::{Ops, Target};
 use super::completion_order::CompletionOrder;

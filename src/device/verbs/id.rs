@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::lock::{Mutex, MutexGuard};
 
 use super::adapter::{Adapter, Target, check};
 use super::address::{self, Storage};

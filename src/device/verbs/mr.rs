@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::{Verbs, limits, sys};
 use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};

@@ -12,7 +12,7 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::mr::Pd;
 use super::post::{Ready, Request, send as send_request};

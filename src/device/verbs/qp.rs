@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::active::ActiveConnect;
 use super::cq::{Cq, Withheld};

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::adapter::{Adapter, Target};

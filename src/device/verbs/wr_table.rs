@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use crate::handle::{Guard, Shared};
 

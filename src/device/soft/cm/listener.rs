@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 

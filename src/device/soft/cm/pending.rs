@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::io::Errno;
 
 use super::acceptor::Acceptor;

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use crate::lock::{Condvar, Mutex, MutexGuard};
 use rustix::event::epoll;
 
 use self::batch::EpollBatch;
@@ -149,7 +149,7 @@ impl Engine {
             polls: AtomicU32::new(0),
             thread_busy: AtomicBool::new(false),
             pause: Mutex::new(()),
-            pause_end: Condvar::new(),
+            pause_end: Condvar::default(),
             stop: AtomicBool::new(false),
             event_order: Arc::default(),
         };

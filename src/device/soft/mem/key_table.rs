@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::export::exporter;
 use super::key_entry::{Contents, INDEX_MASK, KeyEntry, MappedRange, index};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::key_table::{Opening, Region, Reserved, WindowKey};
 use super::region::Mr;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::state::total;
 use super::work_queue::{Receive, WorkQueue};

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft, Srq};
 use crate::device::*;

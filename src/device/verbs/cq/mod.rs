@@ -16,7 +16,7 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use self::hold::Queue;
 pub(super) use self::hold::{Hold, Withheld};

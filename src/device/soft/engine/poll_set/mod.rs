@@ -21,7 +21,7 @@ mod turns;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::ready_bitmap::{BITS, BitmapPlace, ReadyBitmap, TakeBitmap, WORDS};
 use super::rounds::{LastServed, ServiceClock};

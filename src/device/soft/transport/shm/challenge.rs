@@ -17,7 +17,7 @@
 
 use std::ptr::NonNull;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

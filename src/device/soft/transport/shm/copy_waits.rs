@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 use super::remote_keys::FoundSection;
 use super::segment::{EndPhase, SharedSegment};

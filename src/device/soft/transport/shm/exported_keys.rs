@@ -13,7 +13,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::io::Errno;
 
 use super::copy_waits::{self, REGION_TIMEOUT, SHORT_TIMEOUT};

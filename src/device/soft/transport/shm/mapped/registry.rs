@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
