@@ -21,6 +21,7 @@
 
 pub mod abi;
 mod dapl;
+mod descriptor;
 mod device;
 pub mod entry;
 mod environment;
@@ -29,6 +30,7 @@ pub mod error;
 mod handle;
 mod lock;
 mod log_sink;
+mod process;
 pub mod registry;
 pub mod settings;
 pub mod setup;

@@ -110,6 +110,29 @@ fn wake(word: &AtomicU32, count: u32) {
     let _ = futex::wake(word, futex::Flags::PRIVATE, count);
 }
 
+/// Gives a mutex another value, without a drop of the one that it has, and unlocks it.
+///
+/// # Safety
+/// There is no other thread, and this one uses no guard of the mutex any more.
+pub(crate) unsafe fn reset<T>(mutex: &Mutex<T>, value: T) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        mutex.data_ptr().write(value);
+        unlock_abandoned(mutex);
+    }
+}
+
+/// Unlocks a mutex that a thread holds which this forked child does not have.
+///
+/// # Safety
+/// As for [`reset`].
+pub(crate) unsafe fn unlock_abandoned<T>(mutex: &Mutex<T>) {
+    // SAFETY: the caller's promise.
+    if mutex.is_locked() {
+        unsafe { mutex.force_unlock() };
+    }
+}
+
 /// A thread, for [`ReentrantMutex`].
 pub struct ThreadId;
 

@@ -5,12 +5,15 @@
 //! has the bit of their target, to the destinations of `DAT_DBG_DEST`. Nothing is ever written to
 //! standard output, which belongs to the program (the original libraries write there).
 
-use std::ffi::CString;
-use std::io::{self, Write};
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::lock::ReentrantMutex;
+use crate::process::{self, Across, AcrossEntry};
 use crate::{environment, signals};
 
 /// Target of messages about the static registry (`DAT_DBG_TYPE` 0x04).
@@ -77,7 +80,11 @@ impl Log for Sink {
             // error may be closed (`eprintln!` would panic), a pipe without a reader, or a file
             // at its size limit.
             let line = format!("libdat: {}\n", record.args());
-            let write = || io::stderr().write_all(line.as_bytes());
+            // Past the lock of std, which another thread may hold when this process is forked. The
+            // system call is no point at which the thread is cancelled, unlike `write(2)`.
+            // SAFETY: if standard error is closed the call fails.
+            let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+            let write = || rustix::io::write(stderr, line.as_bytes());
             let _ = signals::suppressing(&[libc::SIGPIPE, libc::SIGXFSZ], write);
         }
         if syslog {
@@ -87,19 +94,52 @@ impl Log for Sink {
                 .filter(|&byte| byte != 0)
                 .collect();
             if let Ok(text) = CString::new(text) {
-                // SAFETY: the format takes one string, and gets one.
-                unsafe {
-                    libc::syslog(
-                        libc::LOG_USER | libc::LOG_DEBUG,
-                        c"%s".as_ptr(),
-                        text.as_ptr(),
-                    );
-                }
+                write_to_syslog(&text);
             }
         }
     }
 
     fn flush(&self) {}
+}
+
+/// Held while a message is written to the system log: the C library has a lock of its own there,
+/// which a forked child would find locked for ever.
+struct Syslog(ReentrantMutex<()>);
+
+static SYSLOG: Syslog = Syslog(ReentrantMutex::new(()));
+/// Whether this process cannot write to the system log.
+static SYSLOG_IS_LOST: AtomicBool = AtomicBool::new(false);
+static SYSLOG_ACROSS: AcrossEntry = AcrossEntry::new(&SYSLOG);
+
+impl Across for Syslog {
+    fn try_lock(&self) -> bool {
+        self.0.try_lock().map(std::mem::forget).is_some()
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.force_unlock() };
+    }
+
+    unsafe fn reset(&self) {
+        // Held by a thread of the parent, so that messages of this process would wait for ever.
+        SYSLOG_IS_LOST.store(true, Ordering::Relaxed);
+    }
+}
+
+fn write_to_syslog(text: &CStr) {
+    process::across(&SYSLOG_ACROSS);
+    // A signal handler that forks must not wait for the thread that it has interrupted.
+    let _blocked = signals::SignalsBlocked::all();
+    if SYSLOG_IS_LOST.load(Ordering::Relaxed) {
+        return;
+    }
+    let _locked = SYSLOG.0.lock();
+    // SAFETY: the format takes one string, and gets one.
+    unsafe {
+        let priority = libc::LOG_USER | libc::LOG_DEBUG;
+        libc::syslog(priority, c"%s".as_ptr(), text.as_ptr());
+    }
 }
 
 /// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal. Text after

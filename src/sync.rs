@@ -46,13 +46,23 @@ mod platform {
     }
     pub(crate) use local_static;
 
+    /// Sleeps, or less long if a signal handler runs. Not a point at which a thread is cancelled,
+    /// unlike the functions of the C library.
+    pub fn sleep(time: std::time::Duration) {
+        let time = rustix::thread::Timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let _ = rustix::thread::nanosleep(&time);
+    }
+
     /// One round of waiting for another thread: it spins at first, then yields the processor, then
     /// sleeps.
     pub fn relax(round: u32) {
         match round {
             0..=64 => std::hint::spin_loop(),
             65..=1024 => std::thread::yield_now(),
-            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+            _ => sleep(std::time::Duration::from_micros(50)),
         }
     }
 }
@@ -91,6 +101,11 @@ mod platform {
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("a panic in a thread ends the model")
         }
+    }
+
+    /// Sleeps.
+    pub fn sleep(time: std::time::Duration) {
+        std::thread::sleep(time);
     }
 
     /// Lets another thread of the model run.

@@ -11,6 +11,8 @@ use std::path::Path;
 const ORDER: &[&[&str]] = &[
     &["lock", "signals", "environment", "errno"],
     &["sync"],
+    &["process"],
+    &["descriptor"],
     &["log_sink"],
     &["abi"],
     &["error"],

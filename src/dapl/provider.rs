@@ -2,9 +2,10 @@
 //! function table that its handles lead to.
 
 use std::ffi::{CStr, CString, c_char, c_void};
-use std::sync::Mutex;
 
 use crate::device::Device;
+use crate::lock::Mutex;
+use crate::process::PerProcess;
 
 /// What an IA name means to our provider.
 #[derive(Clone)]
@@ -27,11 +28,11 @@ unsafe impl Send for Named {}
 
 /// Every IA name that our provider was ever initialised for. Entries are never removed: a table is
 /// small, names are few, and a name that is initialised again gets the same table.
-static INSTANCES: Mutex<Vec<Named>> = Mutex::new(Vec::new());
+static INSTANCES: PerProcess<Mutex<Vec<Named>>> = PerProcess::new(Mutex::default);
 
 /// The parameters and the table of an IA name, if it was [entered](enter) for this device.
 pub fn instance<D: Device>(name: &CStr) -> Option<Instance> {
-    let instances = INSTANCES.lock().ok()?;
+    let instances = INSTANCES.lock();
     let named = instances
         .iter()
         .find(|n| n.device == D::NAME && n.name.as_c_str() == name)?;
@@ -45,7 +46,7 @@ pub fn enter<D: Device>(
     params: String,
     make: impl FnOnce(*const c_char) -> *const c_void,
 ) -> Option<*const c_void> {
-    let mut instances = INSTANCES.lock().ok()?;
+    let mut instances = INSTANCES.lock();
     let known = instances
         .iter_mut()
         .find(|n| n.device == D::NAME && n.name.as_c_str() == name);

@@ -16,7 +16,6 @@
 mod attempt;
 mod connection_log;
 mod events;
-mod fork;
 pub(crate) mod netif;
 pub mod params;
 pub(crate) mod qualifier;

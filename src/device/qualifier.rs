@@ -11,12 +11,12 @@
 //! ```
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::DeviceError;
+use crate::descriptor::OwnedFd;
 
 /// Length of the header, in bytes.
 pub(crate) const HEADER_LEN: usize = 16;
@@ -120,7 +120,7 @@ pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd
     )
     .map_err(|_| DeviceError::Resources)?;
     match rustix::net::bind(&socket, &name) {
-        Ok(()) => Ok(Some(socket)),
+        Ok(()) => Ok(Some(socket.into())),
         Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
         Err(_) => Ok(None),
     }

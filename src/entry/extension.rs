@@ -16,13 +16,14 @@ use crate::abi::v2::{
     DAT_PROVIDER, DAT_RETURN, DAT_SUCCESS,
 };
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::process::PerProcess;
 use crate::{handle, registry};
 
 /// `dapl_extensions` of a provider library: like `handle_extendedop_func`, for an IA name.
 type Extensions = unsafe extern "C" fn(DAT_NAME_PTR, DAT_EXTENDED_OP, *mut c_void) -> DAT_RETURN;
 
 /// The IA names of the queries that are open. Each is a use of its provider library.
-static QUERIES: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+static QUERIES: PerProcess<Mutex<Vec<CString>>> = PerProcess::new(Mutex::default);
 
 /// A `va_list` of this architecture.
 #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,8 @@
 //! handle to find it.
 //!
 //! Pages whose slots have all been allocated and emptied are discarded; they then read as zero,
-//! as empty slots do.
+//! as empty slots do. A forked child gets all pages like that: none of its parent's handles is valid
+//! there, and the handles that it makes are others.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -56,6 +57,19 @@ shared_static! {
         next: 0,
     });
 }
+
+/// In a forked child: no handle of the parent is valid. Their slots are not used again.
+#[cfg(not(loom))]
+static EMPTY_ALL: fn() = || {
+    // SAFETY: this is the only thread, and it is in no function of this module. Each of the two
+    // numbers is that of before or after a change.
+    let committed = unsafe {
+        crate::lock::unlock_abandoned(&GROWTH);
+        (*GROWTH.data_ptr()).committed
+    };
+    // SAFETY: the committed part of the reservation, of which nothing is used.
+    unsafe { memory::discard(SLOTS.base.load(Ordering::Relaxed), committed) };
+};
 
 /// Every look-up reads both, so they share a cache line.
 struct Slots {
@@ -124,6 +138,10 @@ pub(super) fn in_range(handle: *mut c_void) -> bool {
 /// exhausted.
 pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_void> {
     debug_assert!(!table.is_null() && !object.is_null());
+    #[cfg(not(loom))]
+    if SLOTS.used.load(Ordering::Relaxed) == 0 {
+        crate::process::in_child(&EMPTY_ALL);
+    }
     let mut growth = GROWTH.lock();
     if RESERVED.load(Ordering::Relaxed) == 0 {
         let (base, size) = memory::reserve()?;
@@ -185,7 +203,7 @@ fn discard_page(address: usize) {
     let full = page + PAGE - SLOTS.base.load(Ordering::Relaxed) <= growth.next;
     if full && page_header(address).live.load(Ordering::Acquire) == 0 {
         // SAFETY: all its slots will remain empty, and an empty slot reads as zero.
-        unsafe { memory::discard(page) };
+        unsafe { memory::discard(page, PAGE) };
     }
 }
 

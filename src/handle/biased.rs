@@ -121,7 +121,7 @@ impl<T> Biased<T> {
             if pin::fences_needed() {
                 // A system call filter forbids the barrier since. The stores of the owner leave its
                 // store buffer long before the sleep ends.
-                std::thread::sleep(Duration::from_millis(1));
+                crate::sync::sleep(Duration::from_millis(1));
             }
             let mut round = 0;
             while self.busy.load(Ordering::Acquire) {

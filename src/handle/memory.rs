@@ -28,9 +28,13 @@ pub fn reserve() -> Option<(usize, usize)> {
             )
         };
         if base != libc::MAP_FAILED {
-            // Core dumps need not contain it.
+            // Core dumps need not contain it. A child has zeros there, even if it is made without the
+            // handlers of `fork`.
             // SAFETY: the mapping just made.
-            unsafe { libc::madvise(base, size, libc::MADV_DONTDUMP) };
+            unsafe {
+                libc::madvise(base, size, libc::MADV_DONTDUMP);
+                libc::madvise(base, size, libc::MADV_WIPEONFORK);
+            }
             return Some((base.expose_provenance(), size));
         }
     }
@@ -53,14 +57,14 @@ pub unsafe fn commit(start: usize) -> bool {
     result == 0
 }
 
-/// Makes a page read as zero and returns its memory to the kernel.
+/// Makes pages read as zero and returns their memory to the kernel.
 ///
 /// # Safety
-/// The page is committed, and its readers may see zero from now on.
-pub unsafe fn discard(page: usize) {
+/// The pages are committed, and their readers may see zero from now on.
+pub unsafe fn discard(start: usize, len: usize) {
     // SAFETY: anonymous memory of the reservation, whose content may be lost by the caller's
     // promise.
-    unsafe { libc::madvise(page as *mut c_void, PAGE, libc::MADV_DONTNEED) };
+    unsafe { libc::madvise(start as *mut c_void, len, libc::MADV_DONTNEED) };
 }
 
 /// The slot at an address.

@@ -49,8 +49,8 @@ pub unsafe fn commit(_start: usize) -> bool {
     true
 }
 
-pub unsafe fn discard(page: usize) {
-    for address in (page..page + PAGE).step_by(SLOT) {
+pub unsafe fn discard(start: usize, len: usize) {
+    for address in (start..start + len).step_by(SLOT) {
         let Place { slot, header } = place(address);
         slot.table.store(null_mut(), Ordering::Relaxed);
         slot.object.store(null_mut(), Ordering::Relaxed);

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::compiler_fence;
 
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, local_static, relax, shared_static};
 
 /// The record of one thread. Records are never freed, as another thread may read one at any time.
@@ -51,9 +51,6 @@ shared_static! {
     };
     /// All records ever made.
     static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
-    /// Process that owns [`RECORDS`]: in a forked child the other threads do not exist, but their
-    /// records are still marked.
-    static OWNER: AtomicU32 = AtomicU32::new(0);
     /// Retired objects that wait for sections to end.
     static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
 }
@@ -97,6 +94,20 @@ impl Drop for ReturnRecord {
         }
     }
 }
+
+/// In a forked child: the threads whose records there are do not exist, and what they have retired is
+/// the parent's. The thread that has forked gets another record, so that it owns no lock of its
+/// parent ([`Thread::id`]).
+#[cfg(not(loom))]
+static FORGET_THREADS: fn() = || {
+    own::set(std::ptr::null());
+    READERS.garbage.store(false, Ordering::Relaxed);
+    // SAFETY: this is the only thread, and it is in no function of this module.
+    unsafe {
+        crate::lock::reset(&RECORDS, Vec::new());
+        crate::lock::reset(&GARBAGE, Vec::new());
+    }
+};
 
 /// The record of this thread if it is inside a section.
 fn own_section() -> Option<&'static Record> {
@@ -213,12 +224,13 @@ impl Drop for Guard {
 
 #[cold]
 fn new_record() -> &'static Record {
+    #[cfg(not(loom))]
+    crate::process::in_child(&FORGET_THREADS);
     let mut records = RECORDS.lock();
     if records.is_empty() {
         READERS
             .fence
             .store(!register_membarrier(), Ordering::SeqCst);
-        OWNER.store(std::process::id(), Ordering::Relaxed);
     }
     let free = records.iter().find(|r| {
         r.taken
@@ -275,19 +287,12 @@ pub(super) fn heavy_barrier() {
     // A system call filter was installed since. Readers use fences from now on; the stores of those
     // that have not noticed yet leave their store buffers long before the sleep ends.
     READERS.fence.store(true, Ordering::SeqCst);
-    std::thread::sleep(std::time::Duration::from_millis(1));
+    crate::sync::sleep(std::time::Duration::from_millis(1));
 }
 
 /// The oldest epoch in which a section runs, [`u64::MAX`] if none does.
 fn oldest_section() -> u64 {
     let records = RECORDS.lock();
-    let pid = std::process::id();
-    if OWNER.swap(pid, Ordering::Relaxed) != pid {
-        let own = own::get();
-        for record in records.iter().filter(|r| !std::ptr::eq(**r, own)) {
-            record.active.store(0, Ordering::Relaxed);
-        }
-    }
     records
         .iter()
         .map(|r| r.active.load(Ordering::Acquire))

@@ -29,6 +29,20 @@ pub struct Dynamic {
 }
 
 impl Dynamic {
+    /// Takes the lock, unless another thread holds it.
+    pub fn try_lock(&self) -> Option<impl Sized> {
+        self.registrations.try_lock()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The result of [`Dynamic::try_lock`] was forgotten.
+    pub unsafe fn force_unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.registrations.force_unlock() };
+    }
+
     /// Registers a table.
     ///
     /// # Errors

@@ -63,6 +63,25 @@ impl Tables {
 }
 
 impl Opens {
+    /// Takes the lock, unless another thread holds it.
+    pub fn try_lock(&self) -> Option<impl Sized> {
+        self.tables.try_lock()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The result of [`Opens::try_lock`] was forgotten.
+    pub unsafe fn force_unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.tables.force_unlock() };
+    }
+
+    /// Forgets the IAs of built-in providers.
+    pub fn forget_ours(&self) {
+        self.tables.lock().ours.clear();
+    }
+
     /// Enters an IA that a provider has opened; gives the handle for the program.
     pub fn insert(&self, ia: *mut c_void, reference: Reference) -> *mut c_void {
         let pointer = ia.expose_provenance();

@@ -120,6 +120,42 @@ impl Registry {
         }
     }
 
+    /// Takes all locks, which nothing changes then; or none, if another thread holds one.
+    fn try_lock_all(&self) -> bool {
+        let guards = (
+            self.statics.try_lock(),
+            self.dynamic.try_lock(),
+            self.opens.try_lock(),
+            self.extension_references.try_lock(),
+        );
+        let (Some(statics), Some(dynamic), Some(opens), Some(references)) = guards else {
+            return false;
+        };
+        std::mem::forget((statics, dynamic, opens, references));
+        true
+    }
+
+    /// Releases all locks.
+    ///
+    /// # Safety
+    /// This thread, or its parent, has taken them by [`Registry::try_lock_all`].
+    unsafe fn unlock_all(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.statics.force_unlock();
+            self.dynamic.force_unlock();
+            self.opens.force_unlock();
+            self.extension_references.force_unlock();
+        }
+    }
+
+    /// In a forked child: the IAs of the built-in providers are the parent's. The providers begin
+    /// anew. Loaded providers, and the handles of their IAs, stay as they are.
+    fn forget_builtins(&self) {
+        self.opens.forget_ours();
+        self.statics.forget_builtins(&self.dynamic);
+    }
+
     /// `dat_ia_openv`. `Ok` is the result of the provider's open function, unchanged: a
     /// provider may have codes of its own. Only with success is `*ia` written.
     ///

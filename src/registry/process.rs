@@ -3,36 +3,114 @@
 //! Each function gives `DAT_INVALID_STATE` if nothing was [`setup`].
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::{Registry, Setup, config};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
 };
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::lock::{self, Mutex};
+use crate::process::{self, Across, AcrossEntry};
 use crate::{environment, log_sink};
 
-static SETUP: OnceLock<Setup> = OnceLock::new();
-static REGISTRY: OnceLock<Registry> = OnceLock::new();
+/// What [`setup`] was given; null before that.
+static SETUP: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
+/// The registry, which is never freed; null before the first call that needs it.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(null_mut());
+/// Held while the registry is made.
+static MAKING: Mutex<()> = Mutex::new(());
+/// The registry was taken over from the parent of this process, and still has the parent's IAs.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// The registry as a forked child takes it over: with the providers that are loaded.
+struct AcrossForks;
+
+static ACROSS_FORKS: AcrossEntry = AcrossEntry::new(&AcrossForks);
+
+impl Across for AcrossForks {
+    fn try_lock(&self) -> bool {
+        let Some(making) = MAKING.try_lock() else {
+            return false;
+        };
+        if made().is_some_and(|registry| !registry.try_lock_all()) {
+            return false;
+        }
+        std::mem::forget(making);
+        true
+    }
+
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(registry) = made() {
+                registry.unlock_all();
+            }
+            MAKING.force_unlock();
+        }
+    }
+
+    unsafe fn unlock_in_child(&self) {
+        INHERITED.store(true, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.unlock() };
+    }
+
+    unsafe fn reset(&self) {
+        REGISTRY.store(null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { lock::reset(&MAKING, ()) };
+    }
+}
 
 /// Sets the version and the providers of the library; later calls have no effect. The cost is
 /// negligible, so that every registry-level entry point can begin with it.
 pub fn setup(setup: Setup) {
-    SETUP.get_or_init(|| setup);
+    if SETUP.load(Ordering::Acquire).is_null() {
+        let new = Box::into_raw(Box::new(setup));
+        let (to, from) = (Ordering::AcqRel, Ordering::Acquire);
+        if SETUP.compare_exchange(null_mut(), new, to, from).is_err() {
+            // SAFETY: from `into_raw`, and nothing else has the pointer.
+            drop(unsafe { Box::from_raw(new) });
+        }
+    }
+}
+
+/// The registry, if there is one.
+fn made() -> Option<&'static Registry> {
+    // SAFETY: null, or never freed.
+    unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }
 }
 
 /// The registry, which is set up here if this is the first call.
 fn registry() -> Result<&'static Registry> {
-    let setup = SETUP.get().ok_or(Error::from(Kind::InvalidState))?;
-    Ok(REGISTRY.get_or_init(|| {
-        log_sink::install();
-        log_sink::report_panics();
-        let file = environment::variable(config::OVERRIDE);
-        let defaults = config::default_files(setup.version);
-        Registry::new(*setup, config::entries(setup, file.as_deref(), defaults))
-    }))
+    // SAFETY: null, or never freed.
+    let setup = unsafe { SETUP.load(Ordering::Acquire).as_ref() };
+    let setup = setup.ok_or(Error::from(Kind::InvalidState))?;
+    if INHERITED.swap(false, Ordering::Relaxed)
+        && let Some(registry) = made()
+    {
+        registry.forget_builtins();
+    }
+    Ok(made().unwrap_or_else(|| make(setup)))
+}
+
+#[cold]
+fn make(setup: &Setup) -> &'static Registry {
+    process::across(&ACROSS_FORKS);
+    let _making = MAKING.lock();
+    if let Some(registry) = made() {
+        return registry;
+    }
+    log_sink::install();
+    log_sink::report_panics();
+    let file = environment::variable(config::OVERRIDE);
+    let defaults = config::default_files(setup.version);
+    let registry = Registry::new(*setup, config::entries(setup, file.as_deref(), defaults));
+    let registry: &_ = Box::leak(Box::new(registry));
+    REGISTRY.store(std::ptr::from_ref(registry).cast_mut(), Ordering::Release);
+    registry
 }
 
 /// [`Registry::open`].
@@ -132,21 +210,18 @@ pub fn get_ia_handle(handle: *mut c_void) -> Result<*mut c_void> {
 /// The provider's own handle of an IA of a loaded provider, from the index that the program has.
 /// `None` for all other values; handles of built-in providers need no translation.
 pub fn ia_pointer(handle: *mut c_void) -> Option<*mut c_void> {
-    REGISTRY.get()?.opens.pointer(handle)
+    made()?.opens.pointer(handle)
 }
 
 /// Whether an IA of a loaded provider is open. Only then may a handle that is not in the arena be
 /// dereferenced.
 pub fn foreign_open() -> bool {
-    REGISTRY
-        .get()
-        .is_some_and(|registry| registry.opens.foreign())
+    made().is_some_and(|registry| registry.opens.foreign())
 }
 
 /// Whether an IA whose provider has extensions was ever open in this process.
 pub fn extensions() -> bool {
-    let registry = REGISTRY.get();
-    registry.is_some_and(|registry| registry.extensions.load(Ordering::Relaxed))
+    made().is_some_and(|registry| registry.extensions.load(Ordering::Relaxed))
 }
 
 /// [`Registry::extension_open`].
@@ -160,7 +235,7 @@ pub fn extension_open(name: &CStr) -> Result<NonNull<c_void>> {
 
 /// [`Registry::extension_close`].
 pub fn extension_close(name: &CStr) {
-    if let Some(registry) = REGISTRY.get() {
+    if let Some(registry) = made() {
         registry.extension_close(name);
     }
 }

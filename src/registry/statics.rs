@@ -79,6 +79,36 @@ impl Static {
         }
     }
 
+    /// Takes the lock, unless another thread holds it.
+    pub fn try_lock(&self) -> Option<impl Sized> {
+        self.loaded.try_lock()
+    }
+
+    /// Releases the lock.
+    ///
+    /// # Safety
+    /// The result of [`Static::try_lock`] was forgotten.
+    pub unsafe fn force_unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.loaded.force_unlock() };
+    }
+
+    /// Forgets that built-in providers are in use, with what they have registered.
+    pub fn forget_builtins(&self, dynamic: &Dynamic) {
+        let guard = self.loaded.lock();
+        // In a call from a provider's init or fini function, in which the process was forked.
+        let Ok(mut loaded) = guard.try_borrow_mut() else {
+            return;
+        };
+        loaded.retain(|key, loaded| {
+            let is_builtin = loaded.library.is_none();
+            if is_builtin && let Some(table) = loaded.registered {
+                dynamic.remove_stale(key, table);
+            }
+            !is_builtin
+        });
+    }
+
     /// Every key once, in the order of the entries.
     pub fn keys(&self) -> Vec<&Key> {
         let mut seen = HashSet::new();

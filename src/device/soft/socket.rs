@@ -1,12 +1,13 @@
 //! Sockets: how they are made, the options of TCP connections, and their addresses.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::descriptor::OwnedFd;
 use crate::device::soft::params::Params;
 
 /// Flags of all sockets: no child inherits them, and none of them blocks.
@@ -20,11 +21,12 @@ pub(crate) fn tcp(ipv6: bool) -> Result<OwnedFd, Errno> {
         AddressFamily::INET
     };
     rustix::net::socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))
+        .map(OwnedFd::from)
 }
 
 /// Accepts the next connection of a listening socket; the new socket does not block.
 pub(super) fn accept(listening: impl AsFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listening, FLAGS)
+    rustix::net::accept_with(listening, FLAGS).map(OwnedFd::from)
 }
 
 /// Whether an error means that there is no descriptor, or no memory, for another socket.

@@ -2,9 +2,9 @@
 //! and nothing else changes.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::LazyLock;
 
 use super::sys::*;
+use crate::process::PerProcess;
 
 macro_rules! libraries {
     (
@@ -134,7 +134,7 @@ const CM_DEVICE: &str = "/dev/infiniband/rdma_cm";
 /// # Errors
 /// Why this machine has no RDMA: for the log.
 pub fn library() -> Result<&'static Library, String> {
-    static LIBRARY: LazyLock<Result<Library, String>> = LazyLock::new(Library::open);
+    static LIBRARY: PerProcess<Result<Library, String>> = PerProcess::new(Library::open);
     // Before the libraries: without the kernel's part they complain on standard error.
     if !std::path::Path::new(CM_DEVICE).exists() {
         return Err(format!(
@@ -142,6 +142,7 @@ pub fn library() -> Result<&'static Library, String> {
         ));
     }
     LIBRARY
+        .get()
         .as_ref()
         .map_err(|why| format!("rdma-core cannot be used: {why}"))
 }

@@ -3,7 +3,6 @@
 //! A qualifier that is no port is treated as over TCP: see [`qualifier`].
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,6 +10,7 @@ use super::Verbs;
 use super::adapter::{Target, check};
 use super::cm_event::CmEventData;
 use super::id::CmId;
+use crate::descriptor::OwnedFd;
 use crate::device::connection_log::{self, Identity, LogEntry, Path, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};

@@ -5,12 +5,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
@@ -50,7 +51,7 @@ impl Jobs {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = rustix::event::eventfd(0, flags).map_err(|e| format!("no eventfd: {e}"))?;
         Ok(Jobs {
-            wake,
+            wake: wake.into(),
             list: Mutex::default(),
             stop: AtomicBool::new(false),
             started: Mutex::new(false),

@@ -1,10 +1,10 @@
 //! The listening sockets of a port, and the connections that are accepted on them.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
 

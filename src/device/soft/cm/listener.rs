@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -22,6 +22,7 @@ use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::RequestUpcall;
 use crate::device::{DeviceError, ListenHandler};
+use crate::process::PerProcess;
 
 /// The part of a listener that requests are delivered to.
 pub(crate) struct Listening {
@@ -66,8 +67,8 @@ fn bound_address(device: &Soft) -> Option<IpAddr> {
 
 /// All listeners of the process, by qualifier. Queue pairs of the process connect to them through
 /// loopback.
-static LISTENERS: LazyLock<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
-    LazyLock::new(Mutex::default);
+static LISTENERS: PerProcess<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
+    PerProcess::new(Mutex::default);
 
 /// The listener of this process for a qualifier at one of its addresses.
 pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
@@ -81,7 +82,7 @@ pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
 type Ports = HashMap<(usize, u16), Arc<Acceptor>>;
 
 /// The ports that are listened on.
-static PORTS: LazyLock<Mutex<Ports>> = LazyLock::new(Mutex::default);
+static PORTS: PerProcess<Mutex<Ports>> = PerProcess::new(Mutex::default);
 
 /// The key of a port in [`PORTS`]. Each port is there as long as a [`Listener`] holds its device.
 fn port_key(device: &Arc<Soft>, port: u16) -> (usize, u16) {

@@ -1,10 +1,10 @@
 //! Connections to a listening port whose request has not arrived whole.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
 

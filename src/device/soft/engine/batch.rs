@@ -1,10 +1,11 @@
 //! Events taken from the epoll instance.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+
+use crate::descriptor::OwnedFd;
 
 /// Events that one system call takes at most.
 const MAX_EVENTS: usize = 64;

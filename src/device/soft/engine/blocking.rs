@@ -7,7 +7,7 @@
 //! thread is there already, and no thread need be woken to take over. That order is a habit of
 //! the kernel and no promise: whichever thread is woken serves, and wakes the consumers concerned.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use super::leader::WakeLeader;
 use super::thread::POLL_CHECK;
 use super::timers::{ZERO_TIME, timespec};
 use super::{Engine, Inner};
+use crate::descriptor::OwnedFd;
 use crate::device::Wake;
 
 /// Number of other consumers that may come to block while one leads before the leader gives up
@@ -33,7 +34,7 @@ pub(crate) struct Eventfd(OwnedFd);
 impl Eventfd {
     pub fn new() -> std::io::Result<Eventfd> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Eventfd(eventfd(0, flags)?))
+        Ok(Eventfd(eventfd(0, flags)?.into()))
     }
 }
 

@@ -25,12 +25,12 @@ mod thread;
 mod timers;
 mod watch;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::descriptor::OwnedFd;
 use crate::lock::{Condvar, Mutex, MutexGuard};
 use rustix::event::epoll;
 
@@ -133,7 +133,7 @@ impl Engine {
     /// connections, when there are many.
     pub fn new(take_bitmap: TakeBitmap) -> std::io::Result<Engine> {
         let inner = Inner {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?.into(),
             leader: LeaderSlot::new(Eventfd::new()?),
             contenders: AtomicU32::new(0),
             sources: Mutex::default(),

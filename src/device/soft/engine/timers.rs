@@ -2,10 +2,10 @@
 //! with the first of them; the thread that serves the sockets then runs the tasks that are due.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::event::Timespec;
 use rustix::time::{
@@ -57,7 +57,7 @@ impl Timers {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Timers {
             queue: Mutex::default(),
-            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            fd: timerfd_create(TimerfdClockId::Monotonic, flags)?.into(),
         })
     }
 

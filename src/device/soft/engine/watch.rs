@@ -1,6 +1,6 @@
 //! A socket that the engine watches.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use rustix::event::epoll;
 use super::poll_set::PollSet;
 use super::timers::Timer;
 use super::{EventFlags, Inner, Source};
+use crate::descriptor::OwnedFd;
 use crate::device::DeviceError;
 use crate::device::soft::event_order::EventOrder;
 use crate::device::soft::upcalls::{Coalescer, Upcalls};

@@ -10,7 +10,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use crate::lock::Mutex;
+use crate::lock::{self, Mutex, MutexGuard};
+use crate::process;
 
 use super::export::exporter;
 use super::key_entry::{Contents, INDEX_MASK, KeyEntry, MappedRange, index};
@@ -122,6 +123,28 @@ struct Table {
     salt: AtomicU32,
 }
 
+/// In a forked child: its parent's regions and windows are not memory of its own IAs. The entries
+/// stay where they are, and are not used any more.
+static FORGET_KEYS: fn() = || {
+    for segment in &TABLE.segments {
+        segment.store(null_mut(), Ordering::Relaxed);
+    }
+    TABLE.used.store(0, Ordering::Relaxed);
+    TABLE.salt.store(0, Ordering::Relaxed);
+    let last_serial = 0;
+    let released = VecDeque::new();
+    // SAFETY: this is the only thread, and it is in no function of this module.
+    unsafe {
+        lock::reset(
+            &TABLE.free,
+            Free {
+                released,
+                last_serial,
+            },
+        )
+    };
+};
+
 static TABLE: Table = Table {
     segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
     free: Mutex::new(Free {
@@ -154,8 +177,15 @@ impl Table {
         index(key, self.salt.load(Ordering::Relaxed))
     }
 
+    fn lock_free(&self) -> MutexGuard<'_, Free> {
+        if self.salt.load(Ordering::Relaxed) == 0 {
+            process::in_child(&FORGET_KEYS);
+        }
+        self.free.lock()
+    }
+
     fn salt(&self) -> u32 {
-        self.salt_in(&self.free.lock())
+        self.salt_in(&self.lock_free())
     }
 
     /// The salt, which is chosen by the first call, under the lock.
@@ -191,7 +221,7 @@ impl Table {
 
     /// Takes a free entry and fills it. Its key is valid from [`Table::publish`] on.
     fn reserve(&self, opening: &Opening) -> Option<Region> {
-        let mut free = self.free.lock();
+        let mut free = self.lock_free();
         let salt = self.salt_in(&free);
         let unused = (free.released.len() < MIN_RELEASED).then(|| self.take_unused(&free));
         let (index, generation) = match unused.flatten() {

@@ -1,11 +1,10 @@
 //! Memory regions.
 
-use std::sync::LazyLock;
-
 use super::export::exporter;
 use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
 use crate::device::{Access, DeviceError, MemoryRegion};
+use crate::process::PerProcess;
 
 /// Bytes of one region at most: all of user space.
 pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
@@ -99,7 +98,7 @@ fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
         .ok_or(DeviceError::BadMemory)?;
     let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
     // The advice is there since Linux 5.14. A call for no memory shows whether the kernel knows it.
-    static POPULATE: LazyLock<bool> = LazyLock::new(|| {
+    static POPULATE: PerProcess<bool> = PerProcess::new(|| {
         // SAFETY: no memory is involved.
         unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
     });

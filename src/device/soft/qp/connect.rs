@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::lock::Mutex;
+use crate::process::PerProcess;
 
 use super::Qp;
 use super::link::{Pending, PendingConnect, Transport};
@@ -19,7 +20,7 @@ use crate::handle::pin::pin;
 
 /// Held while two queue pairs are connected with each other, which takes the locks of both: with
 /// one thread at a time there is no order of locks to keep.
-static PAIRING: Mutex<()> = Mutex::new(());
+static PAIRING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 /// Why two queue pairs of the process cannot be connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

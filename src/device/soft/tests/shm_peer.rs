@@ -1,12 +1,11 @@
 //! Peers of this host that share memory with us, and do with it what they like.
 
-use std::os::fd::OwnedFd;
-
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::raw::{self, LOCAL, Raw};
 use super::*;
+use crate::descriptor::OwnedFd;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
 use crate::device::soft::transport::shm::{
     self, ActiveHandshake, EndAddresses, EndPhase, Incomplete, SharedSegment,

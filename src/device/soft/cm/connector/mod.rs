@@ -4,11 +4,11 @@ mod exchange;
 mod shm;
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::sockopt;

@@ -23,8 +23,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::handshake::MAGIC;
-use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_table;
+use crate::process::PerProcess;
 
 /// The record that the peer reads in our memory.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,8 +64,6 @@ pub(crate) struct Challenge {
     index: usize,
     /// The number in the record.
     number: u64,
-    /// The process that made the record.
-    owner: OwnerPid,
 }
 
 // SAFETY: an address and numbers; the record is only written while there is no other reference
@@ -81,8 +79,6 @@ const MAPPING_LEN: usize = MAX_RECORDS * RECORD_LEN;
 struct ChallengePage {
     /// Address of the first record.
     records: NonNull<ChallengeRecord>,
-    /// The process that uses the records.
-    owner: OwnerPid,
     /// The random number of that process: see [`ChallengeRecord::process`].
     process: u64,
     /// Indices of records that were used and are free.
@@ -94,7 +90,7 @@ struct ChallengePage {
 // SAFETY: as above.
 unsafe impl Send for ChallengePage {}
 
-static PAGE: Mutex<Option<ChallengePage>> = Mutex::new(None);
+static PAGE: PerProcess<Mutex<Option<ChallengePage>>> = PerProcess::new(Mutex::default);
 
 /// An unpredictable random number that is not 0.
 fn random() -> Result<u64, Errno> {
@@ -117,25 +113,18 @@ impl ChallengePage {
         let at = unsafe { rustix::mm::mmap_anonymous(hint, MAPPING_LEN, protection, flags) }?;
         Ok(ChallengePage {
             records: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
-            owner: OwnerPid::current(),
             process: random()?,
             free: Vec::new(),
             unused: 0,
         })
     }
 
-    /// The mapping of this process. A forked child reuses the private copy of its parent's.
+    /// The mapping of this process.
     fn own(page: &mut Option<ChallengePage>) -> Result<&mut ChallengePage, Errno> {
         let page = match page {
             Some(page) => page,
             None => page.insert(ChallengePage::new()?),
         };
-        if !page.owner.is_current() {
-            page.process = random()?;
-            page.owner = OwnerPid::current();
-            page.free.clear();
-            page.unused = 0;
-        }
         Ok(page)
     }
 
@@ -174,7 +163,6 @@ impl Challenge {
             record: at,
             index,
             number,
-            owner: page.owner,
         })
     }
 
@@ -192,9 +180,7 @@ impl Challenge {
 impl Drop for Challenge {
     fn drop(&mut self) {
         let mut page = PAGE.lock();
-        if let Some(page) = page.as_mut().filter(|page| page.owner == self.owner)
-            && self.owner.is_current()
-        {
+        if let Some(page) = page.as_mut() {
             // SAFETY: as when it was written.
             unsafe { self.record.write_volatile(ChallengeRecord::new_zeroed()) };
             page.free.push(self.index);

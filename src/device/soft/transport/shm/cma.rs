@@ -7,13 +7,14 @@
 //! copies of one local segment, and the system calls for all others, or for all copies if the file
 //! cannot be opened.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use crate::descriptor::OwnedFd;
 use crate::device::soft::mem::copy::Cursor;
 
 /// So many bytes at the end of a write become visible after all others.
@@ -45,7 +46,7 @@ pub(crate) enum Direction {
 pub(crate) struct RemoteProcess {
     pid: Pid,
     /// `/proc/PID/mem`, if it can be opened.
-    mem_file: Option<File>,
+    mem_file: Option<OwnedFd>,
 }
 
 impl RemoteProcess {
@@ -72,7 +73,12 @@ impl RemoteProcess {
             mem_file: None,
         };
         let path = format!("/proc/{pid}/mem");
-        process.mem_file = OpenOptions::new().read(true).write(true).open(path).ok();
+        process.mem_file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .ok()
+            .map(OwnedFd::from);
         // The `/proc` that is mounted here may be of another PID namespace, in which another process
         // has that identifier.
         let mut found = [0u8; N];
@@ -102,11 +108,12 @@ impl RemoteProcess {
             return false;
         };
         let (fd, at) = (file.as_raw_fd(), remote as libc::off64_t);
+        // The functions of the C library are points at which a thread is cancelled.
         // SAFETY: the caller's promise; the kernel checks the remote range.
         let n = unsafe {
             match direction {
-                Direction::Write => libc::pwrite64(fd, local.cast(), len, at),
-                Direction::Read => libc::pread64(fd, local.cast(), len, at),
+                Direction::Write => libc::syscall(libc::SYS_pwrite64, fd, local, len, at),
+                Direction::Read => libc::syscall(libc::SYS_pread64, fd, local, len, at),
             }
         };
         n as usize == len

@@ -23,6 +23,7 @@ use super::remote_keys::FoundSection;
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table;
+use crate::process::PerProcess;
 use crate::sync::relax;
 
 /// How long the end of a section is waited for that uses a region which the program frees.
@@ -53,9 +54,9 @@ impl Accessor {
     }
 }
 
-static ACCESSORS: Mutex<Vec<Accessor>> = Mutex::new(Vec::new());
+static ACCESSORS: PerProcess<Mutex<Vec<Accessor>>> = PerProcess::new(Mutex::default);
 /// Length of [`ACCESSORS`], to be read without the lock.
-static ACCESSOR_COUNT: AtomicUsize = AtomicUsize::new(0);
+static ACCESSOR_COUNT: PerProcess<AtomicUsize> = PerProcess::new(AtomicUsize::default);
 
 /// Addresses of the memory file that a peer which was given up may still reach in its section.
 struct Abandoned {
@@ -71,7 +72,7 @@ impl Abandoned {
     }
 }
 
-static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
+static ABANDONED: PerProcess<Mutex<Vec<Abandoned>>> = PerProcess::new(Mutex::default);
 
 /// Changes [`ACCESSORS`], and removes those that are not needed any more.
 fn update(change: impl FnOnce(&mut Vec<Accessor>)) {

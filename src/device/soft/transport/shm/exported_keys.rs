@@ -2,26 +2,26 @@
 //! [`copy_waits`] waits for peers that still use a revoked key.
 //!
 //! The exported table exists from the first peer on. It is a copy of the table of this process,
-//! not the table itself, because a forked child shares the exported memory with its parent and
-//! must not change it.
+//! not the table itself, because a forked child shares the exported memory with its parent, which
+//! alone may change it: each process has a table and a copy of its own.
 //!
 //! The exported table is as large as the keys in use need, and grows with them, because the size
 //! of files may be limited (`RLIMIT_FSIZE`). A key for which there is no room in the exported
 //! table is not handed out at all ([`make_room`]): peers that use it would be refused for no
 //! reason that a user could find.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
 
 use super::copy_waits::{self, REGION_TIMEOUT, SHORT_TIMEOUT};
 use super::memfd::GrowingMemory;
 use crate::device::Access;
-use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::KeyEntry;
 use crate::device::soft::mem::key_table;
+use crate::process::PerProcess;
 
 /// The exported table.
 struct ExportedKeys {
@@ -29,8 +29,6 @@ struct ExportedKeys {
     memory: GrowingMemory,
     /// The file of the memory, to be sent to peers.
     fd: Arc<OwnedFd>,
-    /// The process whose keys these are.
-    owner: OwnerPid,
 }
 
 impl ExportedKeys {
@@ -39,11 +37,8 @@ impl ExportedKeys {
         unsafe { self.memory.as_slice::<KeyEntry>() }
     }
 
-    /// The entry with that index; `None` if there is none, and in a forked child.
+    /// The entry with that index; `None` if there is none.
     fn entry(&self, index: u32) -> Option<&KeyEntry> {
-        if !self.owner.is_current() {
-            return None;
-        }
         self.entries().get(index as usize)
     }
 
@@ -60,7 +55,7 @@ impl ExportedKeys {
 
 /// The exported table, once there was a peer. The lock also orders the changes of a key in both
 /// tables.
-static EXPORTED: Mutex<Option<ExportedKeys>> = Mutex::new(None);
+static EXPORTED: PerProcess<Mutex<Option<ExportedKeys>>> = PerProcess::new(Mutex::default);
 
 /// The largest size of the table, in bytes.
 pub(super) const TABLE_LEN: usize = key_table::MAX_KEYS as usize * size_of::<KeyEntry>();
@@ -71,18 +66,16 @@ const GROW_STEP: usize = 16 << 10;
 /// The file of the exported table, to be sent to a peer. Makes the table if there is none.
 ///
 /// # Errors
-/// The error of the kernel, and `ECHILD` in a forked child.
+/// The error of the kernel.
 pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
     let mut exported = EXPORTED.lock();
     if let Some(exported) = &*exported {
-        let ours = exported.owner.is_current();
-        return ours.then(|| exported.fd.clone()).ok_or(Errno::CHILD);
+        return Ok(exported.fd.clone());
     }
     let (fd, memory) = GrowingMemory::create(c"libdat-keys", TABLE_LEN)?;
     let mut new = ExportedKeys {
         memory,
         fd: Arc::new(fd),
-        owner: OwnerPid::current(),
     };
     // A thread that takes an entry after this finds the exported table, and calls `make_room`.
     new.grow(key_table::used_entries() as usize)?;
@@ -104,7 +97,7 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
 pub(crate) fn make_room(index: u32) -> bool {
     let mut exported = EXPORTED.lock();
     match &mut *exported {
-        Some(exported) if exported.owner.is_current() => exported.grow(index as usize + 1).is_ok(),
+        Some(exported) => exported.grow(index as usize + 1).is_ok(),
         _ => true,
     }
 }

@@ -48,7 +48,7 @@ mod message;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -64,6 +64,7 @@ use super::peer::{Credentials, MemoryProof, Peer, VerifiedPeer};
 use super::ready_bitmap_file;
 use super::segment::{NewSegment, SharedSegment};
 use super::verifier::PendingProof;
+use crate::descriptor::OwnedFd;
 
 /// Why two processes do not share memory, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

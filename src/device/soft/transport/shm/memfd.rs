@@ -9,7 +9,7 @@
 
 use std::ffi::CStr;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,6 +17,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::descriptor::OwnedFd;
 use crate::signals;
 
 /// A mapping of such a file. The drop unmaps it.
@@ -64,6 +65,7 @@ fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
         result => result,
     }
+    .map(OwnedFd::from)
 }
 
 /// Sets the size of a file. The error is `EFBIG` if the size is limited (`RLIMIT_FSIZE`); the
@@ -90,7 +92,7 @@ fn for_readers(fd: OwnedFd) -> OwnedFd {
         let files = (rustix::fs::fstat(&fd), rustix::fs::fstat(other));
         matches!(files, (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     };
-    match rustix::fs::open(path, flags, Mode::empty()) {
+    match rustix::fs::open(path, flags, Mode::empty()).map(OwnedFd::from) {
         Ok(reader) if same(&reader) => reader,
         _ => fd,
     }
@@ -216,7 +218,7 @@ impl GrowingMemory {
         let fd = create_empty(name)?;
         let memory = SharedMemory::map(&fd, 0..max_len, true)?;
         rustix::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
-        let readers = for_readers(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?);
+        let readers = for_readers(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?.into());
         Ok((readers, GrowingMemory { memory, fd, len: 0 }))
     }
 

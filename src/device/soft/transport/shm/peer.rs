@@ -7,11 +7,13 @@
 //! process in our PID namespace.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
+use crate::process::PerProcess;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
@@ -76,7 +78,9 @@ fn open_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
     match socket_option(socket, SO_PEERPIDFD, -1) {
         // SAFETY: a new descriptor, which is ours.
         Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        Err(Errno::NOPROTOOPT) => rustix::process::pidfd_open(pid, PidfdFlags::empty()),
+        Err(Errno::NOPROTOOPT) => {
+            rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(OwnedFd::from)
+        }
         Err(error) => Err(error),
     }
 }
@@ -122,7 +126,7 @@ pub(crate) struct Peer {
 type Peers = HashMap<(i32, u64), Weak<Peer>>;
 
 /// The processes with which there are connections.
-static PEERS: LazyLock<Mutex<Peers>> = LazyLock::new(Mutex::default);
+static PEERS: PerProcess<Mutex<Peers>> = PerProcess::new(Mutex::default);
 
 /// A process that has sent the address of a challenge in its memory.
 pub(crate) struct MemoryProof {

@@ -12,7 +12,6 @@
 //! time.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
@@ -21,6 +20,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use super::cma::Direction;
 use super::mapped::{self, FILE_LEN};
 use super::memfd;
+use crate::descriptor::OwnedFd;
 
 /// Size of an extent, in bytes.
 const EXTENT: u64 = 1 << 32;

@@ -1,14 +1,15 @@
 //! The memory of the ready bitmaps of this process, one for each device, and of its peers. A process
 //! has two files: the sleep states of the owners, which peers read, and the bits, which they set.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
+use crate::process::PerProcess;
 use rustix::io::Errno;
 
 use super::memfd::{SharedMemory, Writers};
-use crate::device::fork::OwnerPid;
 #[cfg(test)]
 use crate::device::soft::engine::ready_bitmap::CAPACITY;
 use crate::device::soft::engine::ready_bitmap::{
@@ -48,21 +49,18 @@ struct OwnBitmaps {
     mapped: MappedBitmaps,
     /// The files of the memory, to be sent to peers.
     files: Arc<Files<OwnedFd>>,
-    /// The process that made the bitmaps. A forked child has none.
-    owner: OwnerPid,
     /// A bit for each bitmap that is in use.
     used: Mutex<u32>,
 }
 
 /// Made when they are first needed, and there for ever, since engines refer to them.
-static OWN: Mutex<Option<&OwnBitmaps>> = Mutex::new(None);
+static OWN: PerProcess<Mutex<Option<&OwnBitmaps>>> = PerProcess::new(Mutex::default);
 
 /// The bitmaps of this process, which are made at the first call.
 fn own() -> Result<&'static OwnBitmaps, Errno> {
     let mut own = OWN.lock();
     if let Some(own) = *own {
-        let ours = own.owner.is_current();
-        return ours.then_some(own).ok_or(Errno::CHILD);
+        return Ok(own);
     }
     let (states_fd, owner_state) =
         SharedMemory::create(c"libdat-states", STATES_LEN, Writers::Maker)?;
@@ -73,7 +71,6 @@ fn own() -> Result<&'static OwnBitmaps, Errno> {
             ready_bits,
         },
         files: Arc::new([states_fd, bits_fd]),
-        owner: OwnerPid::current(),
         used: Mutex::new(0),
     }));
     *own = Some(new);
@@ -83,7 +80,7 @@ fn own() -> Result<&'static OwnBitmaps, Errno> {
 /// The files to be sent to a peer.
 ///
 /// # Errors
-/// The error of the kernel, and `ECHILD` in a forked child.
+/// The error of the kernel.
 pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
     own().map(|own| own.files.clone())
 }

@@ -1,6 +1,5 @@
 //! The shared memory of one connection: a ring for each direction, and the state of each end.
 
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -12,6 +11,7 @@ use super::memfd::{SharedMemory, Writers};
 use super::peer::Peer;
 use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
+use crate::descriptor::OwnedFd;
 use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 
 /// How far one end of a connection has got, as it reports in shared memory.

@@ -2,13 +2,14 @@
 //! socket with a name in the abstract socket namespace.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
+use crate::descriptor::OwnedFd;
 
 /// The socket name of a port on one address, or on all addresses if `None`.
 fn abstract_name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
@@ -19,6 +20,7 @@ fn abstract_name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, E
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map(OwnedFd::from)
 }
 
 /// A local socket that accepts connections for a port, on one address or on all.

@@ -13,8 +13,8 @@ use crate::lock::Mutex;
 use rustix::io::Errno;
 
 use super::peer::{MemoryProof, VerifiedPeer};
-use crate::device::fork::OwnerPid;
 use crate::device::threads;
+use crate::process::PerProcess;
 
 /// The most threads that read at a time. Processes that hold up all of them keep other processes
 /// from sharing memory, and from nothing else.
@@ -22,20 +22,15 @@ const MAX_THREADS: usize = 16;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+#[derive(Default)]
 struct Verifiers {
     /// Reads that no thread has begun.
     jobs: VecDeque<Job>,
     /// Number of threads that run.
     threads: usize,
-    /// The process whose threads these are. A forked child has none.
-    owner: OwnerPid,
 }
 
-static VERIFIERS: Mutex<Verifiers> = Mutex::new(Verifiers {
-    jobs: VecDeque::new(),
-    threads: 0,
-    owner: OwnerPid::NONE,
-});
+static VERIFIERS: PerProcess<Mutex<Verifiers>> = PerProcess::new(Mutex::default);
 
 /// A verification, and its result once that is known.
 pub(super) struct PendingProof(Arc<Mutex<Option<Result<VerifiedPeer, Errno>>>>);
@@ -80,12 +75,6 @@ impl PendingProof {
 /// Queues a job for the threads, and starts one more if there may be more.
 fn queue(job: Job) -> Result<(), Errno> {
     let mut verifiers = VERIFIERS.lock();
-    if !verifiers.owner.is_current() {
-        // The jobs refer to objects of the parent: they must not be dropped here.
-        std::mem::forget(std::mem::take(&mut verifiers.jobs));
-        verifiers.threads = 0;
-        verifiers.owner = OwnerPid::current();
-    }
     verifiers.jobs.push_back(job);
     if verifiers.threads < MAX_THREADS {
         match threads::start("dat-verify", run_jobs) {

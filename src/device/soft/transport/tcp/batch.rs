@@ -140,9 +140,10 @@ impl SendBatch {
         message.msg_iovlen = iov.len() as _;
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let fd = watch.as_fd().as_raw_fd();
+        // The function of the C library is a point at which a thread is cancelled.
         // SAFETY: the message names memory that is alive for the call: our own, or registered,
         // and the kernel only reads it.
-        let n = unsafe { libc::sendmsg(fd, &message, flags) };
+        let n = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
         self.iov = iov;
         usize::try_from(n).map_err(|_| {
             let error = std::io::Error::last_os_error();

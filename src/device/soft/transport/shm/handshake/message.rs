@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -13,6 +13,7 @@ use rustix::net::{
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{EndAddresses, Incomplete, ShmRefusal};
+use crate::descriptor::OwnedFd;
 use crate::device::soft::transport::shm::challenge::Challenge;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
@@ -141,7 +142,7 @@ pub(super) fn receive_files(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), In
     let mut fds = Vec::new();
     for item in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = item {
-            fds.extend(rights);
+            fds.extend(rights.map(OwnedFd::from));
         }
     }
     Ok((files.answer, fds))

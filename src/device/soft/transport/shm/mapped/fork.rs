@@ -10,13 +10,13 @@
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::sync::Once;
 
 use rustix::io::Errno;
 
 use super::moves::{Mapping, size};
 use super::proc_maps::Vma;
-use super::registry::{FileState, MEMORY_FILE, MemoryFile};
+use super::registry::{self, MemoryFile};
+use crate::process::{self, Across, AcrossEntry};
 
 /// A copy for the child.
 struct Copied {
@@ -34,30 +34,69 @@ pub(crate) struct Copies(Vec<Copied>);
 unsafe impl Send for Copies {}
 
 thread_local! {
-    /// Whether this thread holds the lock of the file's state because it forks.
-    static FORKING: Cell<bool> = const { Cell::new(false) };
+    /// The memory file whose state this thread has locked because it forks.
+    static FORKING: Cell<Option<&'static MemoryFile>> = const { Cell::new(None) };
 }
 
-/// Installs the handlers of `fork`, once in the process.
+/// The memory of the program that is in the file of this process, which a child gets copies of.
+struct Memory;
+
+static MEMORY: AcrossEntry = AcrossEntry::new(&Memory);
+
+/// Has every child get its copies from now on.
 pub(crate) fn install() {
-    static ONCE: Once = Once::new();
-    // SAFETY: the three handlers may be called whenever a process may fork.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
-    });
+    process::across(&MEMORY);
 }
 
-extern "C" fn prepare() {
-    let Some(memory) = MEMORY_FILE.get().filter(|memory| memory.is_ours()) else {
-        return;
-    };
-    let mut state = memory.state.lock();
-    if !state.in_file.is_empty() {
-        state.copies = Copies(copy(memory));
+impl Across for Memory {
+    fn try_lock(&self) -> bool {
+        let Some(memory) = registry::current() else {
+            return true;
+        };
+        let Some(mut state) = memory.state.try_lock() else {
+            return false;
+        };
+        if !state.in_file.is_empty() {
+            state.copies = Copies(copy(memory));
+        }
+        FORKING.set(Some(memory));
+        // `unlock` releases it.
+        std::mem::forget(state);
+        true
     }
-    FORKING.set(true);
-    // `parent` unlocks it.
-    std::mem::forget(state);
+
+    unsafe fn unlock(&self) {
+        if let Some(memory) = FORKING.take() {
+            // SAFETY: this thread has the lock since `try_lock`.
+            let copies = unsafe {
+                let copies = std::mem::take(&mut (*memory.state.data_ptr()).copies);
+                memory.state.force_unlock();
+                copies
+            };
+            drop(copies);
+        }
+    }
+
+    unsafe fn unlock_in_child(&self) {
+        let Some(memory) = FORKING.take() else {
+            return;
+        };
+        // SAFETY: this is the only thread, and it has the lock since `try_lock`. The lock is never
+        // released: the file belongs to the parent, and the child does not use it.
+        let copies = unsafe { std::mem::take(&mut (*memory.state.data_ptr()).copies) };
+        for Copied { mapping, to } in copies.0 {
+            // SAFETY: nothing is mapped there in the child, and the copy has the contents of the
+            // original.
+            let _ = unsafe { mapping.move_to(to) };
+        }
+    }
+
+    unsafe fn reset(&self) {}
+
+    /// Without the copies the child would not have the memory.
+    fn is_essential(&self) -> bool {
+        true
+    }
 }
 
 /// Copies all that the program has of the file.
@@ -89,35 +128,4 @@ fn copy_one(memory: &MemoryFile, vma: &Vma) -> Result<Mapping, Errno> {
     mapping.read(memory.file.as_fd(), vma.offset)?;
     mapping.protect_like(vma)?;
     Ok(mapping)
-}
-
-/// The state of the file, if [`prepare`] has locked it in this thread.
-fn locked() -> Option<(&'static MemoryFile, *mut FileState)> {
-    let memory = MEMORY_FILE.get().filter(|_| FORKING.replace(false))?;
-    Some((memory, memory.state.data_ptr()))
-}
-
-extern "C" fn parent() {
-    if let Some((memory, state)) = locked() {
-        // SAFETY: this thread has the lock since `prepare`.
-        let copies = unsafe {
-            let copies = std::mem::take(&mut (*state).copies);
-            memory.state.force_unlock();
-            copies
-        };
-        drop(copies);
-    }
-}
-
-extern "C" fn child() {
-    let Some((_, state)) = locked() else {
-        return;
-    };
-    // SAFETY: this is the only thread, and it has the lock since `prepare`. The lock is never
-    // released: the file belongs to the parent, and the child does not use it.
-    let copies = unsafe { std::mem::take(&mut (*state).copies) };
-    for Copied { mapping, to } in copies.0 {
-        // SAFETY: nothing is mapped there in the child, and the copy has the contents of the original.
-        let _ = unsafe { mapping.move_to(to) };
-    }
 }

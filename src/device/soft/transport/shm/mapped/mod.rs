@@ -51,8 +51,9 @@ pub(crate) mod registry;
 pub(super) mod userfault;
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+use crate::descriptor::OwnedFd;
 
 pub(crate) use self::registry::{enable, register, release, wait_for_moves};
 

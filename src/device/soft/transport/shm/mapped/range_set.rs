@@ -8,11 +8,6 @@ use std::ops::Range;
 pub(crate) struct RangeSet(BTreeMap<u64, u64>);
 
 impl RangeSet {
-    /// The empty set.
-    pub const fn new() -> RangeSet {
-        RangeSet(BTreeMap::new())
-    }
-
     /// Adds the addresses of a range.
     pub fn insert(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;

@@ -3,11 +3,13 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
+use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
+use crate::process::PerProcess;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -19,18 +21,17 @@ use super::proc_maps::{ProcMaps, Vma};
 use super::range_set::RangeSet;
 use super::userfault::UserFaults;
 use crate::device::Access;
-use crate::device::fork::OwnerPid;
 use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::{copy_waits, memfd};
 
-/// The memory file of this process, or of the one from which it was forked.
-pub(super) static MEMORY_FILE: OnceLock<MemoryFile> = OnceLock::new();
+/// The memory file of this process, once it is made.
+static MEMORY_FILE: PerProcess<OnceLock<MemoryFile>> = PerProcess::new(OnceLock::new);
 
 /// Where this process has mapped memory files of peers
 /// ([`peer_map`](crate::device::soft::transport::shm::peer_map)). This process may be its own peer,
 /// and these mappings of the file are not memory of the program.
-pub(super) static PEER_EXTENTS: Mutex<RangeSet> = Mutex::new(RangeSet::new());
+pub(super) static PEER_EXTENTS: PerProcess<Mutex<RangeSet>> = PerProcess::new(Mutex::default);
 
 /// The memory file. All descriptors are opened at the beginning, because memory has to move back
 /// even when the process has no descriptors left.
@@ -43,8 +44,6 @@ pub(crate) struct MemoryFile {
     maps: File,
     /// Major and minor device number and inode number of the file.
     id: (u32, u32, u64),
-    /// The process that has made the file.
-    owner: OwnerPid,
     /// Memory moves only under this lock.
     pub state: Mutex<FileState>,
 }
@@ -63,11 +62,8 @@ pub(crate) struct FileState {
 /// # Errors
 /// The reason, in words for the user, why memory cannot move.
 pub(crate) fn enable() -> Result<(), String> {
-    if MEMORY_FILE.get().is_some() {
-        return match current() {
-            Some(_) => Ok(()),
-            None => Err("this is a forked child of a process that shares memory".into()),
-        };
+    if current().is_some() {
+        return Ok(());
     }
     // The kernel would refuse the file too, but for no reason that a user could find.
     if getrlimit(Resource::Fsize)
@@ -83,13 +79,13 @@ pub(crate) fn enable() -> Result<(), String> {
     let memory = MemoryFile::new(faults).map_err(|error| format!("no file for it: {error}"))?;
     fork::install();
     // Another thread may have been faster: its file is used then.
-    let _ = MEMORY_FILE.set(memory);
+    let _ = MEMORY_FILE.get().set(memory);
     Ok(())
 }
 
 /// The memory file of this process, if it has one.
 pub(crate) fn current() -> Option<&'static MemoryFile> {
-    MEMORY_FILE.get().filter(|memory| memory.is_ours())
+    MEMORY_FILE.made()?.get()
 }
 
 /// Moves the pages of a range that is to be registered into the file, if that is possible, and
@@ -192,14 +188,8 @@ impl MemoryFile {
             faults,
             maps: File::open("/proc/self/maps")?,
             id: (major, minor, stat.st_ino),
-            owner: OwnerPid::current(),
             state: Mutex::default(),
         })
-    }
-
-    /// False in a forked child.
-    pub fn is_ours(&self) -> bool {
-        self.owner.is_current()
     }
 
     /// Whether a mapping is one of the file.

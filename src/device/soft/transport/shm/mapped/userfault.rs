@@ -6,13 +6,14 @@
 //! then repeats the access. The structures and numbers below are those of `linux/userfaultfd.h`.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, opcode};
 use rustix::mm::UserfaultfdFlags;
 
+use crate::descriptor::OwnedFd;
 use crate::sync::relax;
 
 /// `UFFDIO`, the group of the requests.
@@ -106,7 +107,7 @@ impl UserFaults {
         // SAFETY: the descriptor does nothing by itself.
         let fd = match unsafe { rustix::mm::userfaultfd(flags) } {
             Err(Errno::PERM) => from_device(flags)?,
-            fd => fd?,
+            fd => fd?.into(),
         };
         let faults = UserFaults(fd);
         let mut api = UffdioApi {

@@ -1,0 +1,105 @@
+//! The descriptors of the library.
+//!
+//! A forked child has a copy of each. It must not keep them: a socket is closed for the peer, and a
+//! port is free again, only when the last copy is closed. So the child closes them, which changes
+//! nothing of the parent.
+//!
+//! The close is no point at which a thread is cancelled, unlike `close(2)` of the C library.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::process;
+
+/// How many descriptors the child of a process finds; the rest of them stays open in the child.
+const KNOWN: usize = 1 << 16;
+
+/// A bit for each number of a descriptor that is open and the library's. A bit is set after the
+/// descriptor was opened, and cleared before it is closed, so that the number of a descriptor of the
+/// program never has its bit set. The kernel copies the descriptors for a child a little earlier than
+/// the memory: a descriptor that another thread has opened meanwhile is not there in the child.
+static OPEN: [AtomicU64; KNOWN / 64] = [const { AtomicU64::new(0) }; KNOWN / 64];
+
+static CLOSE_ALL: fn() = close_all;
+
+/// The word of [`OPEN`] and the bit in it.
+fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Closes a descriptor of the library that nothing uses any more. Not by `close(2)` of the C library:
+/// see the module.
+fn close(fd: RawFd) {
+    // SAFETY: of the library, and not used any more. If there is no such descriptor nothing happens.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+/// In a forked child: closes the copies of the descriptors of its parent.
+fn close_all() {
+    for (index, word) in OPEN.iter().enumerate() {
+        let mut bits = word.swap(0, Ordering::Relaxed);
+        while bits != 0 {
+            let fd = index * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            close(fd as RawFd);
+        }
+    }
+}
+
+/// A descriptor, which is closed by the drop.
+#[derive(Debug)]
+pub struct OwnedFd(RawFd);
+
+impl OwnedFd {
+    fn forget_bit(&self) {
+        if let Some((word, bit)) = bit(self.0) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+impl From<std::os::fd::OwnedFd> for OwnedFd {
+    fn from(fd: std::os::fd::OwnedFd) -> OwnedFd {
+        // SAFETY: open, and owned by nothing else now.
+        unsafe { OwnedFd::from_raw_fd(fd.into_raw_fd()) }
+    }
+}
+
+impl FromRawFd for OwnedFd {
+    unsafe fn from_raw_fd(fd: RawFd) -> OwnedFd {
+        process::in_child(&CLOSE_ALL);
+        if let Some((word, bit)) = bit(fd) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        OwnedFd(fd)
+    }
+}
+
+impl From<std::fs::File> for OwnedFd {
+    fn from(file: std::fs::File) -> OwnedFd {
+        std::os::fd::OwnedFd::from(file).into()
+    }
+}
+
+impl Drop for OwnedFd {
+    fn drop(&mut self) {
+        self.forget_bit();
+        close(self.0);
+    }
+}
+
+impl AsFd for OwnedFd {
+    #[inline]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as the reference lives.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+impl AsRawFd for OwnedFd {
+    #[inline]
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}

@@ -1,0 +1,341 @@
+//! What fork(2) does to the state of a process.
+//!
+//! A forked child has a copy of all memory, but only the thread that has forked. A lock that another
+//! thread held is held for ever, and what it guards may be half changed. What the memory describes,
+//! connections and shared memory, belongs to the parent. So a child takes nothing over:
+//!
+//! * [`PerProcess`] is a value that each process makes for itself. The child leaves that of its
+//!   parent alone, and never frees it.
+//! * [`in_child`] has a function called in each child, for state that every call uses and that
+//!   therefore has a fixed place.
+//! * [`Across`] is for the few states that a child does take over. Their locks are taken before the
+//!   fork, so that no other thread is in the middle of a change.
+//!
+//! The handlers of `fork` (`pthread_atfork(3)`) are installed when the library is loaded, before
+//! there are threads that could fork meanwhile. A child that is made without the handlers (by
+//! `_Fork(3)` or by the system call itself) may call nothing but what a signal handler may, by the
+//! rules of POSIX, until it executes another program; handles are invalid there too.
+
+use std::ops::Deref;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many forks there are between this process and the one that has loaded the library.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// A value that each process makes for itself, when it first needs the value. Several threads may
+/// make it at the same time; one of the values is used.
+pub(crate) struct PerProcess<T: 'static> {
+    /// The value, which is never freed; null before the first one.
+    current: AtomicPtr<Made<T>>,
+    make: fn() -> T,
+}
+
+/// A value, and [`GENERATION`] of the process that has made the value.
+struct Made<T> {
+    generation: u32,
+    value: T,
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// A value that `make` makes.
+    pub const fn new(make: fn() -> T) -> PerProcess<T> {
+        PerProcess {
+            current: AtomicPtr::new(null_mut()),
+            make,
+        }
+    }
+
+    /// The value of this process, if it has one.
+    #[inline]
+    pub fn made(&self) -> Option<&'static T> {
+        // SAFETY: null, or a value that is never freed.
+        let made = unsafe { self.current.load(Ordering::Acquire).as_ref() }?;
+        (made.generation == GENERATION.load(Ordering::Relaxed)).then_some(&made.value)
+    }
+
+    /// The value of this process.
+    #[inline]
+    pub fn get(&self) -> &'static T {
+        self.made().unwrap_or_else(|| self.make())
+    }
+
+    #[cold]
+    fn make(&self) -> &'static T {
+        let before = self.current.load(Ordering::Acquire);
+        let new = Box::into_raw(Box::new(Made {
+            generation: GENERATION.load(Ordering::Relaxed),
+            value: (self.make)(),
+        }));
+        let (to, from) = (Ordering::AcqRel, Ordering::Acquire);
+        if let Some(value) = self.made() {
+            // SAFETY: from `into_raw`, and nothing else has the pointer.
+            drop(unsafe { Box::from_raw(new) });
+            return value;
+        }
+        match self.current.compare_exchange(before, new, to, from) {
+            // SAFETY: never freed from now on.
+            Ok(_) => unsafe { &(*new).value },
+            Err(made) => {
+                // SAFETY: as above; and the value of another thread of this process, never freed.
+                unsafe {
+                    drop(Box::from_raw(new));
+                    &(*made).value
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync> Deref for PerProcess<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.get()
+    }
+}
+
+/// The most functions of [`in_child`], and the most states of [`across`].
+const MOST: usize = 16;
+
+/// A list that only grows, and whose entries are there once.
+struct List<T>([AtomicPtr<T>; MOST]);
+
+impl<T> List<T> {
+    const fn new() -> List<T> {
+        List([const { AtomicPtr::new(null_mut()) }; MOST])
+    }
+
+    fn add(&self, entry: *mut T) {
+        // Without a reference the linker may leave out the object file of the static.
+        std::hint::black_box(&INSTALL);
+        let (to, from) = (Ordering::AcqRel, Ordering::Acquire);
+        for place in &self.0 {
+            match place.compare_exchange(null_mut(), entry, to, from) {
+                Err(other) if other != entry => {}
+                _ => return,
+            }
+        }
+        debug_assert!(false, "more than there are places for");
+    }
+
+    fn all(&self) -> impl DoubleEndedIterator<Item = *mut T> {
+        let places = self.0.iter();
+        places
+            .map(|place| place.load(Ordering::Acquire))
+            .filter(|entry| !entry.is_null())
+    }
+}
+
+static IN_CHILD: List<fn()> = List::new();
+
+/// Has `f` called in every child that is forked from now on, by its only thread, before `fork`
+/// returns there. To be called before any lock is taken that `f` is to release.
+pub(crate) fn in_child(f: &'static fn()) {
+    IN_CHILD.add(std::ptr::from_ref(f).cast_mut());
+}
+
+/// A state that a child takes over from its parent.
+pub(crate) trait Across: Sync {
+    /// Takes all locks, or none and returns false if another thread holds one.
+    fn try_lock(&self) -> bool;
+    /// In the parent: releases all locks.
+    ///
+    /// # Safety
+    /// This thread has taken them by [`Across::try_lock`].
+    unsafe fn unlock(&self);
+    /// In the child: releases all locks.
+    ///
+    /// # Safety
+    /// There is no other thread, and the parent of this one has taken them by [`Across::try_lock`].
+    unsafe fn unlock_in_child(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unlock() };
+    }
+    /// Whether the fork waits as long as it takes for the locks.
+    fn is_essential(&self) -> bool {
+        false
+    }
+    /// In a child for which the locks could not be taken: forgets what there is, and releases all
+    /// locks.
+    ///
+    /// # Safety
+    /// There is no other thread, and this one uses nothing of the state.
+    unsafe fn reset(&self);
+}
+
+/// A reference to a state and who holds its locks for a fork.
+pub(crate) struct AcrossEntry {
+    state: &'static dyn Across,
+    /// The thread that forks and holds the locks for that, by the address of its descriptor; 0 if
+    /// there is none. Several threads may fork at the same time.
+    locked_by: AtomicUsize,
+}
+
+impl AcrossEntry {
+    /// For [`across`].
+    pub const fn new(state: &'static dyn Across) -> AcrossEntry {
+        AcrossEntry {
+            state,
+            locked_by: AtomicUsize::new(0),
+        }
+    }
+}
+
+static ACROSS: List<AcrossEntry> = List::new();
+
+/// Has every child that is forked from now on take over a state.
+pub(crate) fn across(entry: &'static AcrossEntry) {
+    ACROSS.add(std::ptr::from_ref(entry).cast_mut());
+}
+
+fn all_across() -> impl DoubleEndedIterator<Item = &'static AcrossEntry> {
+    // SAFETY: from the static reference of `across`.
+    ACROSS.all().map(|entry| unsafe { &*entry })
+}
+
+/// How long a fork waits for locks. Their holders need much less; but a signal handler that forks
+/// may have interrupted the holder, and a library that another thread loads may take any time. The
+/// child begins anew then.
+const FORK_WAITS: Duration = Duration::from_millis(500);
+
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize }
+}
+
+extern "C" fn prepare() {
+    let begun = Instant::now();
+    for entry in all_across() {
+        let mut locked = entry.state.try_lock();
+        while !locked && (entry.state.is_essential() || begun.elapsed() < FORK_WAITS) {
+            crate::sync::sleep(Duration::from_micros(100));
+            locked = entry.state.try_lock();
+        }
+        if locked {
+            entry.locked_by.store(this_thread(), Ordering::Relaxed);
+        }
+    }
+}
+
+extern "C" fn parent() {
+    for entry in all_across().rev() {
+        if entry.locked_by.load(Ordering::Relaxed) == this_thread() {
+            entry.locked_by.store(0, Ordering::Relaxed);
+            // SAFETY: `prepare` has locked it in this thread.
+            unsafe { entry.state.unlock() };
+        }
+    }
+}
+
+extern "C" fn child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    for entry in all_across().rev() {
+        // SAFETY: `prepare` has locked it in this thread, or there is no other thread.
+        unsafe {
+            match entry.locked_by.swap(0, Ordering::Relaxed) == this_thread() {
+                true => entry.state.unlock_in_child(),
+                false => entry.state.reset(),
+            }
+        }
+    }
+    for f in IN_CHILD.all() {
+        // SAFETY: from the static reference of `in_child`.
+        unsafe { (*f)() };
+    }
+}
+
+extern "C" fn install() {
+    // SAFETY: the three handlers may be called whenever a process may fork.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+/// Called when the library is loaded.
+#[used]
+#[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
+static INSTALL: extern "C" fn() = install;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::Mutex;
+
+    /// The exit status of a child that runs `f`.
+    fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
+        // SAFETY: the child calls `f` and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: a child that hangs dies of the signal, and does not return otherwise.
+            unsafe {
+                libc::alarm(20);
+                libc::_exit(if f() { 7 } else { 8 });
+            }
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status
+    }
+
+    const WELL: i32 = 7 << 8;
+
+    #[test]
+    fn a_child_makes_its_own_value() {
+        static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|| Mutex::new(1));
+        assert!(VALUE.made().is_none());
+        let mut held = VALUE.lock();
+        *held = 2;
+        let first: *const _ = VALUE.get();
+        // The lock is held in the copy of the child.
+        let status = status_of_child(|| {
+            let fresh = VALUE.made().is_none() && *VALUE.lock() == 1;
+            fresh && !std::ptr::eq(VALUE.get(), first)
+        });
+        assert_eq!(status, WELL);
+        drop(held);
+        assert_eq!(*VALUE.lock(), 2);
+    }
+
+    #[test]
+    fn threads_agree_on_a_value() {
+        static VALUE: PerProcess<u64> = PerProcess::new(|| 3);
+        let addresses: Vec<usize> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| s.spawn(|| std::ptr::from_ref(VALUE.get()).addr()))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(addresses.iter().all(|address| *address == addresses[0]));
+    }
+
+    struct Locked(Mutex<u32>);
+
+    impl Across for Locked {
+        fn try_lock(&self) -> bool {
+            self.0.try_lock().map(std::mem::forget).is_some()
+        }
+        unsafe fn unlock(&self) {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.force_unlock() };
+        }
+        unsafe fn reset(&self) {
+            // SAFETY: the caller's promise.
+            unsafe { crate::lock::reset(&self.0, 0) };
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_taken_over_is_never_half_changed() {
+        static STATE: Locked = Locked(Mutex::new(5));
+        static ENTRY: AcrossEntry = AcrossEntry::new(&STATE);
+        across(&ENTRY);
+        assert_eq!(status_of_child(|| *STATE.0.lock() == 5), WELL);
+        // The lock is not to be had: the child begins anew.
+        let held = STATE.0.lock();
+        assert_eq!(status_of_child(|| *STATE.0.lock() == 0), WELL);
+        drop(held);
+        assert_eq!(*STATE.0.lock(), 5);
+    }
+}
