@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* DAT_INSUFFICIENT_RESOURCES: what an adapter says it has is used up, or the process may open
- * no more descriptors. Queues that are full are in t_post, lengths beyond a limit in t_evd. */
+ * no more descriptors. What a process needs at least. Queues that are full are in t_post, lengths beyond a limit in t_evd. */
 #include "common.h"
 
 #include <net/if.h>
@@ -332,6 +332,55 @@ static void ep_connect__more_than_there_are_ports(void)
 	rig_down(&rig);
 }
 
+/* --- address space --------------------------------------------------------------------------- */
+
+enum { MOST_GIB = 65 };
+
+/* Address space in use, in KiB. */
+static unsigned long long address_space(void)
+{
+	unsigned long long kib = 0;
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+
+	REQUIRE(status);
+	while (fgets(line, sizeof line, status))
+		if (sscanf(line, "VmSize: %llu", &kib) == 1)
+			break;
+	fclose(status);
+	REQUIRE(kib > 0);
+	return kib;
+}
+
+/* Machines limit it for all processes, and tools draw it: little is reserved. */
+static void ia_open__address_space(void)
+{
+	unsigned long long at_first = address_space();
+
+	if (getenv("TAP_TIMEOUT"))
+		tap_skip("a memory checker has an address space of its own");
+	rig_up(&rig);
+	CHECK(address_space() - at_first < (unsigned long long)MOST_GIB << 20);
+	rig_down(&rig);
+}
+
+/* `ulimit -v` of a gigabyte, which is not used up by reservations. */
+static void ia_open__little_address_space(void)
+{
+	struct rlimit limit = { 1000 * 1000 * 1024, 1000 * 1000 * 1024 };
+	DAT_EP_HANDLE ep[100];
+
+	if (getenv("TAP_TIMEOUT"))
+		tap_skip("a memory checker needs more of it");
+	REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+	rig_up(&rig);
+	for (int i = 0; i < 100; i++)
+		ep[i] = make_ep(&rig, NULL);
+	for (int i = 0; i < 100; i++)
+		OK(dat_ep_free(ep[i]));
+	rig_down(&rig);
+}
+
 static const struct tap_test tests[] = {
 	T(pz_create, as_many_as_there_are),
 	T(evd_create, as_many_as_there_are),
@@ -346,6 +395,8 @@ static const struct tap_test tests[] = {
 	T(ep_dup_connect, no_descriptors),
 	T(psp_create_any, no_qualifier_left),
 	T(ep_connect, more_than_there_are_ports),
+	T(ia_open, address_space),
+	T(ia_open, little_address_space),
 	TAP_END,
 };
 

@@ -1,8 +1,9 @@
 //! The handle arena: handles whose validity can be checked.
 //!
 //! A handle is the address of a 16-byte slot in a range of addresses that is reserved once.
-//! Slots are allocated in ascending order and never reused, so the address serves as its own
-//! generation number: a stale handle is the address of an empty slot for the rest of the process.
+//! Slots are allocated in ascending order, so the address serves as its own generation number: a
+//! stale handle is the address of an empty slot. Only when all of the range has been used, after some
+//! thousand million handles, are the pages used again whose slots are all empty, in the same order.
 //! A check is one test of range and alignment and one load. The first word of a slot is the
 //! provider table, because other vendors' libdat and the macros of `udat_redirection.h` follow a
 //! handle to find it.
@@ -55,6 +56,7 @@ shared_static! {
     static GROWTH: Mutex<Growth> = Mutex::new(Growth {
         committed: 0,
         next: 0,
+        wrapped: false,
     });
 }
 
@@ -83,8 +85,11 @@ struct Slots {
 struct Growth {
     /// Bytes from `base` on that are accessible.
     committed: usize,
-    /// Offset of the next slot.
+    /// Offset of the next slot, if that is not the first of a page; otherwise of the page to begin
+    /// or to search from.
     next: usize,
+    /// Whether all pages have been used.
+    wrapped: bool,
 }
 
 /// Whether the handle is the address of an allocated slot or of a page header.
@@ -148,21 +153,17 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
         SLOTS.base.store(base, Ordering::Relaxed);
         RESERVED.store(size, Ordering::Release);
     }
-    if growth.next.is_multiple_of(PAGE) {
-        growth.next += SLOT; // the page header
-    }
-    let offset = growth.next;
-    if offset + SLOT > growth.committed {
-        growth.commit()?;
-    }
-    growth.next += SLOT;
+    let offset = growth.take()?;
     let address = SLOTS.base.load(Ordering::Relaxed) + offset;
     // SAFETY: committed, aligned, and allocated here only.
     let slot = unsafe { memory::slot(address) };
     page_header(address).live.fetch_add(LIVE, Ordering::Relaxed);
-    slot.object.store(object, Ordering::Relaxed);
+    // Release: a thread with a stale handle may read a slot that is used again.
+    slot.object.store(object, Ordering::Release);
     slot.table.store(table, Ordering::Release);
-    SLOTS.used.store(offset / SLOT + 1, Ordering::Release);
+    if !growth.wrapped {
+        SLOTS.used.store(offset / SLOT + 1, Ordering::Release);
+    }
     Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
@@ -200,14 +201,51 @@ fn page_header(address: usize) -> &'static PageHeader {
 fn discard_page(address: usize) {
     let growth = GROWTH.lock();
     let page = page_of(address);
-    let full = page + PAGE - SLOTS.base.load(Ordering::Relaxed) <= growth.next;
-    if full && page_header(address).live.load(Ordering::Acquire) == 0 {
+    if growth.is_full(page - SLOTS.base.load(Ordering::Relaxed))
+        && page_header(address).live.load(Ordering::Acquire) == 0
+    {
         // SAFETY: all its slots will remain empty, and an empty slot reads as zero.
         unsafe { memory::discard(page, PAGE) };
     }
 }
 
 impl Growth {
+    /// Takes a slot: its offset.
+    fn take(&mut self) -> Option<usize> {
+        if self.next.is_multiple_of(PAGE) {
+            self.next = self.begin_page()? + SLOT; // behind the page header
+        }
+        let offset = self.next;
+        self.next += SLOT;
+        Some(offset)
+    }
+
+    /// The offset of a page of which no slot is in use.
+    fn begin_page(&mut self) -> Option<usize> {
+        let reserved = RESERVED.load(Ordering::Relaxed);
+        if self.next < self.committed && !self.wrapped {
+            return Some(self.next);
+        }
+        if !self.wrapped && self.next + CHUNK <= reserved {
+            self.commit()?;
+            return Some(self.next);
+        }
+        self.wrapped = true;
+        let base = SLOTS.base.load(Ordering::Relaxed);
+        let pages = (self.next..self.committed)
+            .chain(0..self.next)
+            .step_by(PAGE);
+        // Acquire: the page was emptied before.
+        let is_empty = |page: &usize| page_header(base + page).live.load(Ordering::Acquire) == 0;
+        pages.into_iter().find(is_empty)
+    }
+
+    /// Whether all slots of the page at this offset were allocated.
+    fn is_full(&self, page: usize) -> bool {
+        let being_filled = page < self.next && self.next < page + PAGE;
+        !being_filled && (self.wrapped || page + PAGE <= self.next)
+    }
+
     fn commit(&mut self) -> Option<()> {
         if self.committed + CHUNK > RESERVED.load(Ordering::Relaxed) {
             return None;

@@ -9,9 +9,9 @@ use super::arena::{PageHeader, Slot};
 pub const PAGE: usize = 4096;
 /// Bytes made accessible at a time; they use memory only when touched.
 pub const CHUNK: usize = 1 << 20;
-/// Bytes of address space to reserve; the first that the machine grants is used. Valgrind, memory
-/// limits and strict overcommit grant less than the first. 1 TiB holds 68 thousand million handles.
-const SIZES: [usize; 4] = [1 << 40, 1 << 36, 1 << 32, 1 << 28];
+/// Bytes of address space to reserve; the first that the machine grants is used. Memory limits and
+/// strict overcommit grant less than the first. 64 GiB hold 4 thousand million handles.
+const SIZES: [usize; 4] = [1 << 36, 1 << 32, 1 << 28, 1 << 24];
 
 /// Reserves address space: where it begins and how many bytes it has.
 pub fn reserve() -> Option<(usize, usize)> {

@@ -38,25 +38,30 @@ impl Thing {
     }
 
     fn check(&self) {
-        // SAFETY: loom sees to it that nobody writes meanwhile.
+        // SAFETY: loom checks that no other thread writes meanwhile.
         self.value.with(|v| assert_eq!(unsafe { *v }, LIVE));
     }
 }
 
 impl Drop for Thing {
     fn drop(&mut self) {
-        // SAFETY: exclusive; loom sees to it that it is.
+        // SAFETY: loom checks that it is exclusive.
         self.value.with_mut(|v| unsafe { *v = 0xdead });
         self.drops.fetch_add(1, Plain);
     }
 }
 
 /// A handle, to be sent to other threads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 struct Handle(*mut c_void);
 
+/// `None` if no slot is left.
+fn try_insert(drops: &Arc<StdUsize>) -> Option<Handle> {
+    handle::insert(std::ptr::from_ref(&TABLE).cast(), Thing::new(drops)).map(Handle)
+}
+
 fn insert(drops: &Arc<StdUsize>) -> Handle {
-    Handle(handle::insert(std::ptr::from_ref(&TABLE).cast(), Thing::new(drops)).unwrap())
+    try_insert(drops).unwrap()
 }
 
 /// Looks the handle up and uses the object. Whether there was one.
@@ -223,6 +228,32 @@ fn a_page_goes_back_when_all_its_slots_are_done() {
     });
 }
 
+/// When all pages have been used, those are used again of which no slot is in use, while another
+/// thread looks up a handle that was freed.
+#[test]
+fn pages_are_used_again() {
+    model(|| {
+        let drops = Arc::new(StdUsize::new(0));
+        let handles = [(); 4].map(|()| insert(&drops));
+        let [a, b, c, d] = handles;
+        assert!(try_insert(&drops).is_none());
+        assert!(remove(b));
+        assert!(try_insert(&drops).is_none());
+        assert!(remove(a));
+        let other = thread::spawn(move || look(a));
+        let again = insert(&drops);
+        other.join().unwrap();
+        assert!(again == a && look(a) && !look(b));
+        let last = insert(&drops);
+        assert!(last == b && try_insert(&drops).is_none());
+        for handle in [again, last, c, d] {
+            assert!(remove(handle));
+        }
+        free_the_rest();
+        assert_eq!(drops.load(Plain), 9);
+    });
+}
+
 /// The last slot of a page is taken while a thread that emptied the page thinks of giving it
 /// back.
 #[test]
@@ -270,7 +301,7 @@ fn taken_away(times: u32) {
     model(move || {
         let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
         let add = |lock: &Biased<UnsafeCell<u32>>| {
-            // SAFETY: loom sees to it that nobody else is there.
+            // SAFETY: loom checks that no other thread is there.
             lock.lock().with_mut(|v| unsafe { *v += 1 });
         };
         // It takes one time in a model to own it.
