@@ -14,7 +14,8 @@
 //! * [`error`] has the errors, [`strerror`] their names;
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
-//! Every layer may import the leaves: `environment`, `errno`, [`log_sink`], `signals`, `sync`.
+//! Every layer may import the leaves: `environment`, `errno`, `guarded`, [`log_sink`],
+//! `signals`, `sync`.
 
 // The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -27,6 +28,7 @@ pub mod entry;
 mod environment;
 mod errno;
 pub mod error;
+mod guarded;
 mod handle;
 mod lock;
 mod log_sink;

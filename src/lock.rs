@@ -127,8 +127,8 @@ pub(crate) unsafe fn reset<T>(mutex: &Mutex<T>, value: T) {
 /// # Safety
 /// As for [`reset`].
 pub(crate) unsafe fn unlock_abandoned<T>(mutex: &Mutex<T>) {
-    // SAFETY: the caller's promise.
     if mutex.is_locked() {
+        // SAFETY: the caller's promise.
         unsafe { mutex.force_unlock() };
     }
 }

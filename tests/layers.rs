@@ -12,7 +12,7 @@ const ORDER: &[&[&str]] = &[
     &["lock", "signals", "environment", "errno"],
     &["sync"],
     &["process"],
-    &["descriptor"],
+    &["descriptor", "guarded"],
     &["log_sink"],
     &["abi"],
     &["error"],

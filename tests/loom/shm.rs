@@ -88,10 +88,12 @@ fn produce(shared: &Shared, payloads: &[(Kind, u8)]) {
         } else {
             1
         };
-        p.push(&shared.ring, *kind, CellFlags::LAST, len, |to| {
+        let pushed = p.push(&shared.ring, *kind, CellFlags::LAST, len, |to| {
             // SAFETY: there is room for it.
             unsafe { to.write(*byte) };
+            Ok::<_, ()>(())
         });
+        assert_eq!(pushed, Ok(()));
         if shared.consumer.is_due(WakeOn::CELLS) {
             shared.wake_consumer.ring();
         }

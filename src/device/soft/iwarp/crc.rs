@@ -2,6 +2,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::guarded::{self, CopyFault};
+
 /// What is copied and then summed at a time: the sum finds it in the nearest cache.
 const STEP: usize = 16 * 1024;
 
@@ -39,17 +41,25 @@ impl Crc {
     /// Copies, and adds what was copied. The source may change meanwhile: the sum is that of
     /// the copy.
     ///
+    /// # Errors
+    /// The source cannot be read. The state is useless then.
+    ///
     /// # Safety
-    /// `len` bytes may be read at `from`, and written at `to`; they do not overlap, and nobody
-    /// else touches those at `to`.
+    /// `len` bytes may be written at `to`; they do not overlap those at `from`, and nothing else
+    /// uses them.
     #[inline]
-    pub unsafe fn copy(&mut self, from: *const u8, to: *mut u8, len: usize) {
+    pub unsafe fn copy(
+        &mut self,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), CopyFault> {
         let mut done = 0;
         // SAFETY: the caller's promise. What was copied is initialized and ours alone.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if len >= wide::MIN && wide::is_there() {
-                let (folded, n) = wide::copy(from, to, len, self.0);
+                let (folded, n) = wide::copy(from, to, len, self.0)?;
                 // It stands for all that was added so far.
                 self.0 = 0;
                 self.update(&folded);
@@ -58,11 +68,12 @@ impl Crc {
             while done < len {
                 let n = STEP.min(len - done);
                 let to = to.add(done);
-                std::ptr::copy_nonoverlapping(from.add(done), to, n);
+                guarded::copy(from.wrapping_add(done), to, n)?;
                 self.update(std::slice::from_raw_parts(to, n));
                 done += n;
             }
         }
+        Ok(())
     }
 
     /// The CRC field as it goes on the wire.
@@ -87,11 +98,9 @@ impl Default for Crc {
 /// Using PCLMULQDQ Instruction", Intel 2009). So a message is folded to a block of the same CRC.
 #[cfg(target_arch = "x86_64")]
 mod wide {
-    use std::arch::x86_64::{
-        __m512i, _mm_cvtsi32_si128, _mm_set_epi64x, _mm512_broadcast_i32x4,
-        _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_storeu_si512,
-        _mm512_ternarylogic_epi64, _mm512_xor_si512, _mm512_zextsi128_si512,
-    };
+    use std::arch::naked_asm;
+
+    use crate::guarded::{CopyFault, table_entry};
 
     /// Bytes of a block: four registers.
     pub(crate) const BLOCK: usize = 256;
@@ -118,48 +127,98 @@ mod wide {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
     }
 
-    /// Copies whole blocks; gives what they fold to, `state` included, and how many bytes that
+    /// Copies whole blocks; returns what they fold to, `state` included, and how many bytes that
     /// were.
+    ///
+    /// # Errors
+    /// The source cannot be read.
     ///
     /// # Safety
     /// As [`Crc::copy`](super::Crc::copy); `len` is [`MIN`] or more, and the processor has the
     /// instructions.
-    #[target_feature(enable = "avx512f,vpclmulqdq")]
     pub(crate) unsafe fn copy(
         from: *const u8,
         to: *mut u8,
         len: usize,
         state: u32,
-    ) -> ([u8; BLOCK], usize) {
-        let keys = _mm512_broadcast_i32x4(_mm_set_epi64x(FAR, NEAR));
-        // SAFETY: inside the two ranges; these instructions ask for no alignment.
-        let take = |at: usize| unsafe {
-            let bytes = _mm512_loadu_si512(from.add(at).cast());
-            _mm512_storeu_si512(to.add(at).cast(), bytes);
-            bytes
-        };
-        let fold = |folded: __m512i, next: __m512i| {
-            let near = _mm512_clmulepi64_epi128::<0x00>(folded, keys);
-            let far = _mm512_clmulepi64_epi128::<0x11>(folded, keys);
-            // All three added.
-            _mm512_ternarylogic_epi64::<0x96>(near, far, next)
-        };
-        let mut folded = [take(0), take(64), take(128), take(192)];
-        let state = _mm512_zextsi128_si512(_mm_cvtsi32_si128(state as i32));
-        folded[0] = _mm512_xor_si512(folded[0], state);
-        let mut done = BLOCK;
-        while len - done >= BLOCK {
-            for (i, part) in folded.iter_mut().enumerate() {
-                *part = fold(*part, take(done + 64 * i));
-            }
-            done += BLOCK;
+    ) -> Result<([u8; BLOCK], usize), CopyFault> {
+        let keys = [NEAR, FAR];
+        let mut folded = [0; BLOCK];
+        let done = len / BLOCK * BLOCK;
+        // SAFETY: the caller's promise.
+        match unsafe { fold(to, from, done, state, &keys, &mut folded) } {
+            0 => Ok((folded, done)),
+            _ => Err(CopyFault::Source),
         }
-        let mut bytes = [0; BLOCK];
-        for (part, bytes) in folded.into_iter().zip(bytes.chunks_exact_mut(64)) {
-            // SAFETY: 64 bytes.
-            unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), part) };
-        }
-        (bytes, done)
+    }
+
+    /// Copies and folds `len` bytes, which are blocks, at least two. The registers zmm0 to zmm3
+    /// have what the blocks fold to. Returns 0, or the address of a fault.
+    ///
+    /// # Safety
+    /// As [`copy`].
+    #[unsafe(naked)]
+    unsafe extern "sysv64" fn fold(
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+        state: u32,
+        keys: &[i64; 2],
+        folded: &mut [u8; BLOCK],
+    ) -> usize {
+        naked_asm!(
+            "xor eax, eax",
+            "vbroadcasti32x4 zmm16, xmmword ptr [r8]",
+            "vmovd xmm17, ecx",
+            "lea r10, [rsi + rdx]",
+            "2:",
+            "vmovdqu64 zmm0, [rsi]",
+            "vmovdqu64 zmm1, [rsi + 64]",
+            "vmovdqu64 zmm2, [rsi + 128]",
+            "vmovdqu64 zmm3, [rsi + 192]",
+            "vmovdqu64 [rdi], zmm0",
+            "vmovdqu64 [rdi + 64], zmm1",
+            "vmovdqu64 [rdi + 128], zmm2",
+            "vmovdqu64 [rdi + 192], zmm3",
+            "vpxorq zmm0, zmm0, zmm17",
+            ".p2align 5",
+            "20:",
+            "add rsi, 256",
+            "add rdi, 256",
+            "vmovdqu64 zmm20, [rsi]",
+            "vmovdqu64 zmm21, [rsi + 64]",
+            "vmovdqu64 zmm22, [rsi + 128]",
+            "vmovdqu64 zmm23, [rsi + 192]",
+            "vpclmulqdq zmm24, zmm0, zmm16, 0x00",
+            "vpclmulqdq zmm25, zmm1, zmm16, 0x00",
+            "vpclmulqdq zmm26, zmm2, zmm16, 0x00",
+            "vpclmulqdq zmm27, zmm3, zmm16, 0x00",
+            "vpclmulqdq zmm0, zmm0, zmm16, 0x11",
+            "vpclmulqdq zmm1, zmm1, zmm16, 0x11",
+            "vpclmulqdq zmm2, zmm2, zmm16, 0x11",
+            "vpclmulqdq zmm3, zmm3, zmm16, 0x11",
+            "vmovdqu64 [rdi], zmm20",
+            "vmovdqu64 [rdi + 64], zmm21",
+            "vmovdqu64 [rdi + 128], zmm22",
+            "vmovdqu64 [rdi + 192], zmm23",
+            // The sum of the three.
+            "vpternlogq zmm0, zmm24, zmm20, 0x96",
+            "vpternlogq zmm1, zmm25, zmm21, 0x96",
+            "vpternlogq zmm2, zmm26, zmm22, 0x96",
+            "vpternlogq zmm3, zmm27, zmm23, 0x96",
+            "lea rcx, [rsi + 256]",
+            "cmp rcx, r10",
+            "jb 20b",
+            "3:",
+            "vmovdqu64 [r9], zmm0",
+            "vmovdqu64 [r9 + 64], zmm1",
+            "vmovdqu64 [r9 + 128], zmm2",
+            "vmovdqu64 [r9 + 192], zmm3",
+            "4:",
+            "vzeroupper",
+            "ret",
+            table_entry!(),
+        )
     }
 }
 
@@ -219,11 +278,36 @@ mod tests {
                 read.update(from);
                 let mut to = vec![0xee; len + 2];
                 // SAFETY: there is room for all behind the first byte.
-                unsafe { copied.copy(from.as_ptr(), to.as_mut_ptr().add(1), len) };
+                let done = unsafe { copied.copy(from.as_ptr(), to.as_mut_ptr().add(1), len) };
+                assert_eq!(done, Ok(()));
                 assert_eq!(copied, read, "{len}");
                 assert_eq!(&to[1..=len], from);
                 assert_eq!((to[0], to[len + 1]), (0xee, 0xee));
             }
         }
+    }
+
+    #[test]
+    fn a_source_that_is_not_there_is_an_error() {
+        guarded::install_handlers();
+        let page = rustix::param::page_size();
+        let flags = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        let private = rustix::mm::MapFlags::PRIVATE;
+        // SAFETY: a new mapping, of which only the second half is unmapped.
+        let at = unsafe {
+            let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4 * page, flags, private);
+            let at = at.unwrap();
+            rustix::mm::munmap(at.byte_add(2 * page), 2 * page).unwrap();
+            at.cast::<u8>()
+        };
+        let mut to = vec![0; 3 * page];
+        for (there, len) in [(0, 1), (1, 1000), (600, 1024), (2 * page, 2 * page + 1)] {
+            let from = at.wrapping_add(2 * page - there);
+            // SAFETY: there is room for all.
+            let done = unsafe { Crc::new().copy(from, to.as_mut_ptr(), len) };
+            assert_eq!(done, Err(CopyFault::Source), "{there} {len}");
+        }
+        // SAFETY: the rest of the mapping.
+        unsafe { rustix::mm::munmap(at.cast(), 2 * page) }.unwrap();
     }
 }

@@ -1,70 +1,79 @@
 //! Copies between buffers of consumers.
 //!
 //! All addresses are those of registered memory, checked by the caller; the memory belongs to
-//! the consumer, whose other threads may read it at any time.
-
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+//! the consumer, whose other threads may read it at any time, and may unmap or protect it at any
+//! time. A copy of memory that is not there fails ([`guarded`]); a part of it may be made then.
 
 use crate::device::Sge;
+use crate::guarded::{self, CopyFault};
 
 /// Bytes at the end of an RDMA write that become visible after all others.
 const TAIL: usize = 16;
 
 /// Copies; the ranges may overlap.
 ///
+/// # Errors
+/// The side that cannot be accessed.
+///
 /// # Safety
-/// Both ranges are `len` bytes of memory that may be read, and written, respectively.
+/// The ranges are memory of which `len` bytes may be read, and changed, respectively, as far as it
+/// is there.
 #[inline(always)]
-pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) {
-    // One or two words, the most frequent messages, are not worth a call.
-    if (8..=16).contains(&len) {
-        // SAFETY: the caller's promise: the two words are in the ranges and cover them.
-        unsafe {
-            let first = from.cast::<u64>().read_unaligned();
-            let last = from.add(len - 8).cast::<u64>().read_unaligned();
-            to.cast::<u64>().write_unaligned(first);
-            to.add(len - 8).cast::<u64>().write_unaligned(last);
+pub unsafe fn plain(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // One or two words, the most frequent messages, are not worth a call.
+        if (8..=16).contains(&len) {
+            guarded::copy_words(from, to, len)
+        } else {
+            guarded::copy(from, to, len)
         }
-        return;
     }
-    // SAFETY: the caller's promise; `copy` allows overlap.
-    unsafe { std::ptr::copy(from, to, len) }
 }
 
 /// Copies so that the last bytes become visible last, in ascending order: programs wait for an
 /// RDMA write by polling the end of its target.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
 /// As [`plain`].
 #[inline]
-pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn tail_last(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
     if len == 8 && to.cast::<u64>().is_aligned() {
-        // SAFETY: the word is all of both ranges. Other accesses to the memory are outside of Rust.
-        unsafe {
-            let word = from.cast::<u64>().read_unaligned();
-            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Release);
-        }
-        return;
+        // SAFETY: the caller's promise.
+        return unsafe { guarded::copy_aligned_word(from, to) };
     }
     let tail_len = len.min(TAIL);
     let bulk = len - tail_len;
     let mut tail = [0u8; TAIL];
+    let (tail_from, tail_to) = (from.wrapping_add(bulk), to.wrapping_add(bulk));
     // SAFETY: all inside the two ranges. The tail is taken first: with ranges that overlap the
     // copy of the rest may overwrite it.
     unsafe {
-        std::ptr::copy_nonoverlapping(from.add(bulk), tail.as_mut_ptr(), tail_len);
-        std::ptr::copy(from, to, bulk);
-        fence(Ordering::Release);
-        store_ascending(to.add(bulk), &tail[..tail_len]);
+        if tail_len == TAIL && tail_to.cast::<u64>().is_aligned() {
+            guarded::copy_words(tail_from, tail.as_mut_ptr(), TAIL)?;
+            plain(from, to, bulk)?;
+            let (first, last) = tail.split_at(8);
+            guarded::store(tail_to, first)?;
+            return guarded::store(tail_to.wrapping_add(8), last);
+        }
+        plain(tail_from, tail.as_mut_ptr(), tail_len)?;
+        plain(from, to, bulk)?;
+        store_ascending(tail_to, &tail[..tail_len])
     }
 }
 
 /// Stores in pieces as large as alignment allows, so that an aligned word at the end appears
-/// at once.
+/// at once, and each after all stores before it.
+///
+/// # Errors
+/// The memory cannot be written.
 ///
 /// # Safety
-/// `to` is writable for the length of `bytes`.
-unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) {
+/// `to` may be changed for the length of `bytes`.
+unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) -> Result<(), CopyFault> {
     while !bytes.is_empty() {
         let aligned = 1usize << (to.addr().trailing_zeros().min(3));
         let n = if aligned <= bytes.len() {
@@ -73,24 +82,12 @@ unsafe fn store_ascending(mut to: *mut u8, mut bytes: &[u8]) {
             1 << bytes.len().ilog2()
         };
         let (piece, rest) = bytes.split_at(n);
-        // SAFETY: `n` bytes at `to` are writable, and `to` is aligned to `n`. Other accesses to
-        // the memory are outside of Rust.
-        unsafe {
-            match *piece {
-                [a, b, c, d, e, f, g, h] => AtomicU64::from_ptr(to.cast()).store(
-                    u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-                    Ordering::Release,
-                ),
-                [a, b, c, d] => AtomicU32::from_ptr(to.cast())
-                    .store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release),
-                [a, b] => AtomicU16::from_ptr(to.cast())
-                    .store(u16::from_ne_bytes([a, b]), Ordering::Release),
-                _ => AtomicU8::from_ptr(to).store(piece[0], Ordering::Release),
-            }
-            to = to.add(n);
-        }
+        // SAFETY: `n` bytes at `to` may be changed, and `to` is aligned to `n`.
+        unsafe { guarded::store(to, piece) }?;
+        to = to.wrapping_add(n);
         bytes = rest;
     }
+    Ok(())
 }
 
 /// A position in a list of segments.
@@ -152,35 +149,45 @@ impl<'a> Cursor<'a> {
 
 /// Copies `len` bytes from segments to segments, both at least that long.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
-/// The pieces passed are readable, respectively writable.
+/// As [`plain`], for the pieces passed.
 #[inline(never)]
-pub unsafe fn segments(mut from: Cursor<'_>, mut to: Cursor<'_>, len: u64) {
+pub unsafe fn segments(
+    mut from: Cursor<'_>,
+    mut to: Cursor<'_>,
+    len: u64,
+) -> Result<(), CopyFault> {
     let mut left = len;
     let mut source = None;
     while left > 0 {
         let Some((src, have)) = source.take().or_else(|| from.take(left)) else {
-            return;
+            break;
         };
         let Some((dst, n)) = to.take(have.min(left)) else {
-            return;
+            break;
         };
         // SAFETY: `n` is not more than either piece.
-        unsafe { plain(src, dst, n as usize) };
+        unsafe { plain(src, dst, n as usize) }?;
         if n < have {
-            // SAFETY: inside the piece.
-            source = Some((unsafe { src.add(n as usize) }, have - n));
+            source = Some((src.wrapping_add(n as usize), have - n));
         }
         left -= n;
     }
+    Ok(())
 }
 
 /// [`segments`] from the beginning of both lists, which mostly have one segment each.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
 /// As [`segments`].
 #[inline(always)]
-pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
+pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) -> Result<(), CopyFault> {
     // SAFETY: the caller's promise.
     unsafe {
         match (from, to) {
@@ -192,54 +199,70 @@ pub unsafe fn between(from: &[Sge], to: &[Sge], len: u32) {
 
 /// Copies segments to one range, the last bytes last.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
-/// The segments are readable and hold at least `len` bytes; the range at `to` is writable for
-/// `len` bytes.
+/// As [`plain`]; the segments hold at least `len` bytes.
 #[inline]
-pub unsafe fn gather_tail_last(mut from: Cursor<'_>, mut to: *mut u8, len: u64) {
+pub unsafe fn gather_tail_last(
+    mut from: Cursor<'_>,
+    mut to: *mut u8,
+    len: u64,
+) -> Result<(), CopyFault> {
     let mut left = len;
     while let Some((src, n)) = from.take(left) {
         left -= n;
         // SAFETY: `n` bytes of both are inside what the caller promised.
         unsafe {
             if left == 0 {
-                tail_last(src, to, n as usize);
+                tail_last(src, to, n as usize)?;
             } else {
-                plain(src, to, n as usize);
+                plain(src, to, n as usize)?;
             }
-            to = to.add(n as usize);
         }
+        to = to.wrapping_add(n as usize);
     }
+    Ok(())
 }
 
 /// Copies `len` bytes to segments that hold at least as much.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
-/// The bytes are readable, the segments writable.
+/// As [`plain`].
 #[inline]
-pub unsafe fn scatter(mut from: *const u8, len: usize, mut to: Cursor<'_>) {
+pub unsafe fn scatter(
+    mut from: *const u8,
+    len: usize,
+    mut to: Cursor<'_>,
+) -> Result<(), CopyFault> {
     let mut left = len as u64;
     while let Some((dst, n)) = to.take(left) {
         // SAFETY: `n` is not more than either has.
-        unsafe {
-            plain(from, dst, n as usize);
-            from = from.add(n as usize);
-        }
+        unsafe { plain(from, dst, n as usize) }?;
+        from = from.wrapping_add(n as usize);
         left -= n;
     }
+    Ok(())
 }
 
 /// [`gather`] from the beginning of a list, which mostly has one segment.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
 /// As [`gather`].
 #[inline(always)]
-pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
+pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) -> Result<(), CopyFault> {
     // SAFETY: the caller's promise.
     unsafe {
         match from {
             [only] => plain(only.addr as *const u8, to, len),
-            _ => _ = gather(Cursor::new(from), to, len),
+            _ => gather(Cursor::new(from), to, len).map(|_| ()),
         }
     }
 }
@@ -247,20 +270,25 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) {
 /// Copies `len` bytes from segments that hold at least as much to one range, in any order.
 /// Returns the position behind the bytes.
 ///
+/// # Errors
+/// As [`plain`].
+///
 /// # Safety
-/// The segments are readable, the range is writable.
+/// As [`plain`].
 #[inline(never)]
-pub unsafe fn gather<'a>(mut from: Cursor<'a>, mut to: *mut u8, len: usize) -> Cursor<'a> {
+pub unsafe fn gather<'a>(
+    mut from: Cursor<'a>,
+    mut to: *mut u8,
+    len: usize,
+) -> Result<Cursor<'a>, CopyFault> {
     let mut left = len as u64;
     while let Some((src, n)) = from.take(left) {
         // SAFETY: `n` is not more than either has.
-        unsafe {
-            plain(src, to, n as usize);
-            to = to.add(n as usize);
-        }
+        unsafe { plain(src, to, n as usize) }?;
+        to = to.wrapping_add(n as usize);
         left -= n;
     }
-    from
+    Ok(from)
 }
 
 #[cfg(test)]
@@ -278,7 +306,9 @@ pub(crate) mod tests {
             for len in 0..40 {
                 let mut dst = vec![0u8; 64];
                 // SAFETY: both vectors hold more.
-                unsafe { tail_last(src.as_ptr().add(3), dst.as_mut_ptr().add(offset), len) };
+                let copied =
+                    unsafe { tail_last(src.as_ptr().add(3), dst.as_mut_ptr().add(offset), len) };
+                assert_eq!(copied, Ok(()));
                 assert_eq!(dst[offset..offset + len], src[3..3 + len]);
                 assert!(
                     dst[..offset]
@@ -297,7 +327,8 @@ pub(crate) mod tests {
             let expected = buf[from..from + 100].to_vec();
             let p = buf.as_mut_ptr();
             // SAFETY: inside the vector.
-            unsafe { tail_last(p.add(from), p.add(to), 100) };
+            let copied = unsafe { tail_last(p.add(from), p.add(to), 100) };
+            assert_eq!(copied, Ok(()));
             assert_eq!(buf[to..to + 100], expected[..]);
         }
     }
@@ -326,11 +357,13 @@ pub(crate) mod tests {
                 let mut dst = vec![0u8; 100];
                 let (f, t) = (cut(&mut src, from), cut(&mut dst, to));
                 // SAFETY: the segments lie in the two vectors.
-                unsafe { segments(Cursor::new(&f), Cursor::new(&t), 100) };
+                let copied = unsafe { segments(Cursor::new(&f), Cursor::new(&t), 100) };
+                assert_eq!(copied, Ok(()));
                 assert_eq!(dst, src);
                 let mut dst = vec![0u8; 100];
                 // SAFETY: as above; 90 bytes are there behind the first 10.
-                unsafe { gather_tail_last(Cursor::at(&f, 10), dst.as_mut_ptr(), 90) };
+                let copied = unsafe { gather_tail_last(Cursor::at(&f, 10), dst.as_mut_ptr(), 90) };
+                assert_eq!(copied, Ok(()));
                 assert_eq!(dst[..90], src[10..]);
                 assert!(dst[90..].iter().all(|b| *b == 0));
             }

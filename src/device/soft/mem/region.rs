@@ -4,6 +4,7 @@ use super::export::exporter;
 use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
 use crate::device::{Access, DeviceError, MemoryRegion};
+use crate::guarded;
 use crate::process::PerProcess;
 
 /// Bytes of one region at most: all of user space.
@@ -37,6 +38,7 @@ impl Mr {
             return Err(DeviceError::BadMemory);
         }
         probe(addr, len, access)?;
+        guarded::install_handlers();
         let mut register = |mapped| {
             Region::register(&Opening {
                 pd,

@@ -6,6 +6,7 @@ use crate::device::WcStatus;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
+use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
 /// Where a piece of a message belongs.
@@ -24,7 +25,7 @@ pub(crate) enum DeliveryError {
     NoReceive,
     /// It is too short.
     TooLong,
-    /// Its memory is not registered any more.
+    /// Its memory is not registered any more, or is not there.
     Memory,
     /// The key to invalidate is not one.
     Key,
@@ -52,7 +53,9 @@ pub(crate) unsafe fn deliver_whole(
     }
     // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
     // promise.
-    unsafe { copy::plain(from, into.addr as *mut u8, len) };
+    if unsafe { copy::plain(from, into.addr as *mut u8, len) }.is_err() {
+        return false;
+    }
     let receive = *receive;
     me.rq.advance();
     me.complete_recv(&receive, WcStatus::Success, len as u32, solicited, None, up);
@@ -91,7 +94,12 @@ pub(crate) unsafe fn deliver(
     let target = Cursor::at(sges, u64::from(part.offset));
     // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
     // promise.
-    unsafe { copy::scatter(from, len, target) };
+    if let Err(fault) = unsafe { copy::scatter(from, len, target) } {
+        if fault == CopyFault::Target {
+            me.fail_recv(WcStatus::LocalProtection, up);
+        }
+        return Err(DeliveryError::Memory);
+    }
     if part.last {
         if let Some(rkey) = part.invalidate {
             key_table::invalidate(rkey, me.id.pd, guard).map_err(|_| DeliveryError::Key)?;

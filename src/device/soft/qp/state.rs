@@ -18,6 +18,7 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
     Access, CmEvent, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcStatus,
 };
+use crate::guarded;
 use crate::handle::Guard;
 
 /// Bytes of one message or RDMA operation.
@@ -366,6 +367,7 @@ impl QpState {
         handshake: Option<SetupGuard>,
         up: &mut Upcalls,
     ) {
+        guarded::install_handlers();
         self.attempt.phase = Phase::Connected;
         self.receiving = false;
         self.log_step(Step::Connected, up);

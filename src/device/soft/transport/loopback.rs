@@ -10,6 +10,7 @@ use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::qp::work_queue::{Op, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
+use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
 /// Executes a transfer of `me`. The keys of the local segments were checked in the same
@@ -35,8 +36,12 @@ pub(crate) fn execute(
                 return Outcome::Failed(WcStatus::RemoteAccess);
             }
             // SAFETY: both ranges were checked to be registered, in this section.
-            unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
-            Outcome::Done
+            let copied = unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
+            match copied {
+                Ok(()) => Outcome::Done,
+                Err(CopyFault::Source) => Outcome::Failed(WcStatus::LocalProtection),
+                Err(CopyFault::Target) => Outcome::Failed(WcStatus::RemoteAccess),
+            }
         }
         SendOp::RdmaRead { .. } if me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
         SendOp::RdmaRead { remote: from, .. } => {
@@ -49,8 +54,11 @@ pub(crate) fn execute(
                 lkey: from.rkey,
             }];
             // SAFETY: as above.
-            unsafe { copy::segments(Cursor::new(&source), local, len) };
-            Outcome::Done
+            match unsafe { copy::segments(Cursor::new(&source), local, len) } {
+                Ok(()) => Outcome::Done,
+                Err(CopyFault::Source) => Outcome::Failed(WcStatus::RemoteAccess),
+                Err(CopyFault::Target) => Outcome::Failed(WcStatus::LocalProtection),
+            }
         }
     }
 }
@@ -88,7 +96,9 @@ fn send(
     }
     // SAFETY: both ranges were checked to be registered, in this section, and the receive is as
     // long as the message.
-    unsafe { copy::between(transfer.sges, target, transfer.len) };
+    if let Err(fault) = unsafe { copy::between(transfer.sges, target, transfer.len) } {
+        return send_faulted(peer, fault, up);
+    }
     peer.rq.advance();
     let solicited = transfer.flags.contains(WrFlags::SOLICITED);
     peer.complete_recv(
@@ -100,6 +110,19 @@ fn send(
         up,
     );
     Outcome::Done
+}
+
+/// A message could not be copied: its receive fails if that is why.
+#[cold]
+#[inline(never)]
+fn send_faulted(peer: &mut QpState, fault: CopyFault, up: &mut Upcalls) -> Outcome {
+    match fault {
+        CopyFault::Source => Outcome::Failed(WcStatus::LocalProtection),
+        CopyFault::Target => {
+            peer.fail_recv(WcStatus::LocalProtection, up);
+            Outcome::Failed(WcStatus::RemoteOperation)
+        }
+    }
 }
 
 /// A request of `me` has failed: the connection is broken.

@@ -17,11 +17,36 @@ use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
+use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
 /// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
 /// an access.
 const SECTION_LEN: u64 = 1 << 20;
+
+/// Why a message cannot go into the ring.
+enum SendError {
+    /// Its memory cannot be read.
+    Memory,
+    /// The connection ends.
+    Connection(CloseReason),
+}
+
+impl From<CopyFault> for SendError {
+    fn from(fault: CopyFault) -> SendError {
+        match fault {
+            CopyFault::Source => SendError::Memory,
+            // The ring cannot be written: the system has no memory for its pages.
+            CopyFault::Target => SendError::Connection(CloseReason::Lost),
+        }
+    }
+}
+
+impl From<Violation> for SendError {
+    fn from(violation: Violation) -> SendError {
+        SendError::Connection(violation.into())
+    }
+}
 
 impl Tx {
     /// Whether the oldest request waits no longer.
@@ -59,7 +84,7 @@ impl ShmConn {
     }
 
     /// Executes a send that takes no more than a cell and a chunk, if they are known to be free.
-    /// False if that is not so.
+    /// False if that is not so, or its memory cannot be read; nothing has happened then.
     #[inline(always)]
     fn send_short(&mut self, transfer: &Transfer<'_>) -> bool {
         let (tx, n) = (&mut self.tx, transfer.len as usize);
@@ -79,7 +104,11 @@ impl ShmConn {
         let ring = self.segment.tx_ring();
         // SAFETY: from registered memory, for as long as the section lasts, into a place that
         // holds as much.
-        unsafe { copy::gather_all(transfer.sges, tx.producer.payload(ring, kind), n) };
+        let copied = unsafe { copy::gather_all(transfer.sges, tx.producer.payload(ring, kind), n) };
+        // The long way returns the error.
+        if copied.is_err() {
+            return false;
+        }
         tx.producer.publish(ring, kind, marks, n);
         tx.need = None;
         self.notify_peer(WakeOn::CELLS);
@@ -93,7 +122,11 @@ impl ShmConn {
         invalidate: Option<u32>,
     ) -> Result<Outcome, CloseReason> {
         let begun = (self.tx.sent, self.tx.announced);
-        let done = self.fill(&transfer, invalidate)?;
+        let done = match self.fill(&transfer, invalidate) {
+            Err(SendError::Memory) => return Ok(Outcome::Failed(WcStatus::LocalProtection)),
+            Err(SendError::Connection(reason)) => return Err(reason),
+            Ok(done) => done,
+        };
         if done || begun != (self.tx.sent, self.tx.announced) {
             self.notify_peer(WakeOn::CELLS);
         }
@@ -112,7 +145,7 @@ impl ShmConn {
         &mut self,
         transfer: &Transfer<'_>,
         invalidate: Option<u32>,
-    ) -> Result<bool, CloseReason> {
+    ) -> Result<bool, SendError> {
         let mut marks = CellFlags::empty();
         marks.set(
             CellFlags::SOLICITED,
@@ -127,11 +160,12 @@ impl ShmConn {
             }
             let fill = |to: *mut u8| {
                 // SAFETY: a cell holds more, at any alignment.
-                unsafe { to.cast::<u32>().write_unaligned(rkey) }
+                unsafe { to.cast::<u32>().write_unaligned(rkey) };
+                Ok::<_, SendError>(())
             };
             let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
             tx.producer
-                .push(ring, Kind::Invalidate, CellFlags::empty(), 4, fill);
+                .push(ring, Kind::Invalidate, CellFlags::empty(), 4, fill)?;
             tx.announced = true;
         }
         loop {
@@ -156,8 +190,8 @@ impl ShmConn {
             tx.producer.push(ring, kind, marks, n, |to| {
                 // SAFETY: from registered memory, for as long as the section lasts, into room
                 // that was asked for.
-                unsafe { copy::gather(from, to, n) };
-            });
+                unsafe { copy::gather(from, to, n) }.map(|_| ())
+            })?;
             if last {
                 return Ok(true);
             }
@@ -214,7 +248,8 @@ impl ShmConn {
             let copied = unsafe { peer.copy(way, Cursor::at(sges, done), addr, n, run) };
             match copied {
                 Ok(()) => done += n,
-                Err(CopyError::BadAddress) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
+                Err(CopyError::Local) => return Ok(Outcome::Failed(WcStatus::LocalProtection)),
+                Err(CopyError::Remote) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
                 Err(CopyError::PeerExited) => return Err(CloseReason::Lost),
             }
         }

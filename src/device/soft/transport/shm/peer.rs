@@ -163,20 +163,17 @@ impl MemoryProof {
     /// The error of the kernel, and `ESRCH` if there is no challenge for this process.
     pub fn read_challenge(self) -> Result<VerifiedPeer, Errno> {
         let MemoryProof { pid, pidfd, addr } = self;
-        let bytes = RemoteProcess::read::<RECORD_LEN>(pid, addr)?;
+        let bytes = RemoteProcess(pid).read::<RECORD_LEN>(addr)?;
         let record = ChallengeRecord::parse(&bytes).ok_or(Errno::SRCH)?;
-        let process = match Peer::find(pid, &record) {
-            Some(peer) => Err(peer),
-            None => Ok(RemoteProcess::open(pid, addr, &bytes)),
-        };
+        let known = Peer::find(pid, &record);
         // After all accesses by the process identifier, so that all were to this process: the
         // identifier is not reused before the process has exited.
         if has_exited(&pidfd) {
             return Err(Errno::SRCH);
         }
-        let access = match process {
-            Ok(process) => PeerAccess::New(pidfd, process),
-            Err(peer) => PeerAccess::Known(peer),
+        let access = match known {
+            Some(peer) => PeerAccess::Known(peer),
+            None => PeerAccess::New(pidfd, RemoteProcess(pid)),
         };
         Ok(VerifiedPeer {
             pid,
@@ -354,10 +351,6 @@ impl Peer {
         range: MappedRange,
     ) -> Result<(), CopyError> {
         let peer_map = self.mapped.get().filter(|_| range.start < range.end);
-        // SAFETY: the caller's promise.
-        if peer_map.is_none() && unsafe { self.process.try_short(direction, local, remote, len) } {
-            return Ok(());
-        }
         if !self.is_alive() {
             return Err(CopyError::PeerExited);
         }
@@ -378,10 +371,11 @@ impl Peer {
                 Some(at) => unsafe {
                     match direction {
                         Direction::Write if is_end => copy::gather_tail_last(local, at, n),
-                        Direction::Write => _ = copy::gather(local, at, n as usize),
+                        Direction::Write => copy::gather(local, at, n as usize).map(|_| ()),
                         Direction::Read => copy::scatter(at, n as usize, local),
                     }
-                },
+                }
+                .map_err(|fault| CopyError::from_fault(fault, direction))?,
                 // SAFETY: the caller's promise.
                 None => unsafe { self.process.copy(direction, local, remote, n, is_end) }?,
             }

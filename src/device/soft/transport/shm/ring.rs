@@ -258,20 +258,24 @@ impl Producer {
 
     /// Fills the next cell, which is free. `fill` writes `len` bytes: at most [`MAX_INLINE`], or for
     /// [`Kind::Bulk`] the result of [`Producer::chunk`].
+    ///
+    /// # Errors
+    /// Of `fill`; the cell is free as before.
     #[inline]
-    pub fn push(
+    pub fn push<E>(
         &mut self,
         ring: &Ring,
         kind: Kind,
         flags: CellFlags,
         len: usize,
-        fill: impl FnOnce(*mut u8),
-    ) {
+        fill: impl FnOnce(*mut u8) -> Result<(), E>,
+    ) -> Result<(), E> {
         match kind {
             Kind::Bulk => ring.data_mut(self.bytes, fill),
             _ => ring.cell(self.cells).payload.with_mut(|p| fill(p.cast())),
-        }
+        }?;
         self.publish(ring, kind, flags, len);
+        Ok(())
     }
 
     /// The address for the payload of the next cell, which is to be filled as in

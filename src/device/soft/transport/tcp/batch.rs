@@ -12,6 +12,7 @@ use crate::device::soft::iwarp::crc::Crc;
 use crate::device::soft::iwarp::fpdu;
 use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
 use crate::device::soft::mem::copy::{self, Cursor};
+use crate::guarded::{self, CopyFault};
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 const COPY_MAX: u32 = 1024;
@@ -20,7 +21,7 @@ enum Part {
     /// A range of [`SendBatch::bytes`].
     Own { start: usize, end: usize },
     /// Memory of the consumer.
-    RemoteProcess { at: *const u8, len: usize },
+    Consumer { at: *const u8, len: usize },
 }
 
 /// See the module. It is filled and sent in one read-side section, so that the memory it names
@@ -52,61 +53,95 @@ impl SendBatch {
     }
 
     /// Adds an FPDU whose payload was checked to be registered in this read-side section.
-    pub fn frame(&mut self, header: &[u8], mut payload: Cursor<'_>, len: u32, crc: bool) {
-        let start = self.bytes.len();
+    ///
+    /// # Errors
+    /// The payload cannot be read. Then the batch is as before.
+    pub fn frame(
+        &mut self,
+        header: &[u8],
+        mut payload: Cursor<'_>,
+        len: u32,
+        crc: bool,
+    ) -> Result<(), CopyFault> {
+        let (start, parts) = (self.bytes.len(), self.parts.len());
         self.bytes.extend_from_slice(header);
         let mut left = u64::from(len);
         let mut running = crc.then(Crc::new);
         let mut body = start;
+        let mut added = Ok(());
         if let Some(crc) = &mut running {
             crc.update(header);
-            while let Some((at, n)) = payload.take(left) {
+            while added.is_ok()
+                && let Some((at, n)) = payload.take(left)
+            {
                 left -= n;
-                self.grow(n, |to, n| {
+                added = self.grow(n, |to, n| {
                     // SAFETY: from registered memory, which it is for as long as the read-side
                     // section lasts, into room of ours.
-                    unsafe { crc.copy(at, to, n) };
+                    unsafe { crc.copy(at, to, n) }
                 });
             }
         } else if len > COPY_MAX {
             self.own(start);
-            while let Some((at, n)) = payload.take(left) {
+            while added.is_ok()
+                && let Some((at, n)) = payload.take(left)
+            {
                 left -= n;
                 let len = n as usize;
-                self.parts.push(Part::RemoteProcess { at, len });
+                self.parts.push(Part::Consumer { at, len });
+                // What the kernel cannot read later leaves half an FPDU in the stream, after which
+                // the peer cannot be notified of the reason.
+                added = guarded::is_readable(at, len);
             }
             body = self.bytes.len();
         } else {
-            while let Some((at, n)) = payload.take(left) {
+            while added.is_ok()
+                && let Some((at, n)) = payload.take(left)
+            {
                 left -= n;
-                self.copy(at, n);
+                added = self.copy(at, n);
             }
+        }
+        if added.is_err() {
+            self.bytes.truncate(start);
+            self.parts.truncate(parts);
+            // The header may have become a part of the one before it.
+            if let Some(Part::Own { end, .. }) = self.parts.last_mut() {
+                *end = (*end).min(start);
+            }
+            return added;
         }
         let mut trailer = [0; FPDU_TRAILER_MAX];
         let trailer = fpdu::trailer(header.len() + len as usize, running, &mut trailer);
         self.bytes.extend_from_slice(trailer);
         self.own(body);
         self.total += header.len() + len as usize + trailer.len();
+        Ok(())
     }
 
     /// Makes registered memory our own, as it is now.
-    fn copy(&mut self, at: *const u8, n: u64) {
+    fn copy(&mut self, at: *const u8, n: u64) -> Result<(), CopyFault> {
         self.grow(n, |to, n| {
             // SAFETY: from registered memory, which it is for as long as the read-side section
             // lasts, into room of ours.
-            unsafe { copy::plain(at, to, n) };
-        });
+            unsafe { copy::plain(at, to, n) }
+        })
     }
 
     /// Adds bytes of our own, all of which `fill` writes.
-    fn grow(&mut self, n: u64, fill: impl FnOnce(*mut u8, usize)) {
+    fn grow(
+        &mut self,
+        n: u64,
+        fill: impl FnOnce(*mut u8, usize) -> Result<(), CopyFault>,
+    ) -> Result<(), CopyFault> {
         let (len, n) = (self.bytes.len(), n as usize);
         self.bytes.reserve(n);
         // SAFETY: there is room, and all of it is initialized when it counts.
         unsafe {
-            fill(self.bytes.as_mut_ptr().add(len), n);
+            fill(self.bytes.as_mut_ptr().add(len), n)?;
             self.bytes.set_len(len + n);
         }
+        Ok(())
     }
 
     /// Names our own bytes from `start` on.
@@ -121,7 +156,7 @@ impl SendBatch {
     fn part(&self, part: &Part) -> (*const u8, usize) {
         match *part {
             Part::Own { start, end } => (self.bytes[start..end].as_ptr(), end - start),
-            Part::RemoteProcess { at, len } => (at, len),
+            Part::Consumer { at, len } => (at, len),
         }
     }
 
@@ -152,18 +187,27 @@ impl SendBatch {
     }
 
     /// Copies a range of the batch.
-    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Memory of the consumer cannot be read any longer.
+    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) -> Result<(), CopyFault> {
         let mut at = 0;
         for part in &self.parts {
             let (start, len) = self.part(part);
             let (lo, hi) = (from.max(at), to.min(at + len));
             if lo < hi {
-                // SAFETY: inside the part, which is our own memory or registered.
-                let piece = unsafe { std::slice::from_raw_parts(start.add(lo - at), hi - lo) };
-                out.extend_from_slice(piece);
+                let (n, done) = (hi - lo, out.len());
+                out.reserve(n);
+                // SAFETY: inside the part, which is our own memory or registered, into room that
+                // was just made; all of it is initialized when it counts.
+                unsafe {
+                    copy::plain(start.add(lo - at), out.as_mut_ptr().add(done), n)?;
+                    out.set_len(done + n);
+                }
             }
             at += len;
         }
+        Ok(())
     }
 }
 
@@ -183,10 +227,12 @@ mod tests {
             };
             let header = [0x5a; 14];
             let mut batch = SendBatch::default();
-            batch.frame(&header, Cursor::new(&[sge]), len as u32, true);
+            batch
+                .frame(&header, Cursor::new(&[sge]), len as u32, true)
+                .unwrap();
             memory.fill(2);
             let mut sent = Vec::new();
-            batch.copy_range(0, batch.len(), &mut sent);
+            batch.copy_range(0, batch.len(), &mut sent).unwrap();
             assert!(sent[14..14 + len].iter().all(|&byte| byte == 1), "{len}");
 
             let mut crc = Crc::new();
@@ -194,6 +240,36 @@ mod tests {
             let mut trailer = [0; FPDU_TRAILER_MAX];
             let trailer = fpdu::trailer(14 + len, Some(crc), &mut trailer);
             assert_eq!(&sent[14 + len..], trailer, "{len}");
+        }
+    }
+
+    #[test]
+    fn an_fpdu_whose_payload_is_not_there_leaves_the_batch_as_before() {
+        guarded::install_handlers();
+        let mut there = vec![1u8; 5000];
+        let sge = |addr: u64, len: usize| Sge {
+            addr,
+            len: len as u32,
+            lkey: 0,
+        };
+        for len in [100, 5000] {
+            for crc in [false, true] {
+                let good = [sge(there.as_mut_ptr() as u64, len)];
+                let bad = [good[0], sge(64, 20)];
+                let mut batch = SendBatch::default();
+                let mut frame = |sges: &[Sge], len: usize| {
+                    batch.frame(&[0x5a; 14], Cursor::new(sges), len as u32, crc)
+                };
+                frame(&good, len).unwrap();
+                assert_eq!(frame(&bad, len + 20), Err(CopyFault::Source));
+                frame(&good, len).unwrap();
+                let mut sent = Vec::new();
+                batch.copy_range(0, batch.len(), &mut sent).unwrap();
+                assert_eq!(sent.len(), batch.len());
+                let (first, second) = sent.split_at(sent.len() / 2);
+                assert_eq!(first, second, "{len} {crc}");
+                assert_eq!(first[..14], [0x5a; 14]);
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ impl TcpConn {
         }
         let target = Cursor::at(sges, u64::from(self.rx.answered));
         // SAFETY: registered, for as long as the section lasts, and long enough.
-        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) };
+        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) }
+            .map_err(|_| CloseReason::Request(number, WcStatus::LocalProtection))?;
         if !last {
             self.rx.answered = end as u32;
             return Ok(());
@@ -106,6 +107,6 @@ pub(super) fn write(
         CloseReason::Protocol(error, None)
     })?;
     // SAFETY: registered for remote writes, for as long as the section lasts.
-    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) };
-    Ok(())
+    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) }
+        .map_err(|_| CloseReason::Protocol(wire_fault(Fault::Access), None))
 }

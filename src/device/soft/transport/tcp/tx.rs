@@ -28,6 +28,8 @@ use super::tx_frame::{Finishes, Position, Response, Transfer, answer, transfer};
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
 const BATCH_PARTS: usize = 900;
+/// How often a batch that the kernel cannot read is built again in a row.
+const MOST_FAULTS: u32 = 8;
 
 /// The sending half of a connection.
 pub(crate) struct Tx {
@@ -54,6 +56,8 @@ pub(crate) struct Tx {
 struct Frame {
     /// Where it ends in the batch.
     end: usize,
+    /// The request that it is a part of; none for a response.
+    request: Option<u64>,
     after: Position,
     finishes: Finishes,
 }
@@ -138,6 +142,7 @@ impl Tx {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         self.blocked = false;
+        let mut faults = 0;
         loop {
             if self.closed {
                 return Ok(());
@@ -160,7 +165,7 @@ impl Tx {
             let result = if round.frames.is_empty() {
                 built.map(|()| false)
             } else {
-                self.send(&mut round, me, watch, up)
+                self.send(&mut round, me, watch, &mut faults, up)
             };
             let _ = ROUND.try_with(|cell| cell.set(Some(round)));
             if !result? {
@@ -219,24 +224,28 @@ impl Tx {
         {
             let response = self.responses.get(at.answered);
             let request = self.next_request(&at, me)?;
-            let finishes = match (response, request) {
+            let number = at.request;
+            let (request, finishes) = match (response, request) {
                 (Some(response), _) if at.answering.is_some() => {
-                    answer(batch, &mut at, response, me, crc, guard)?
+                    (None, answer(batch, &mut at, response, me, crc, guard)?)
                 }
-                (Some(response), None) => answer(batch, &mut at, response, me, crc, guard)?,
+                (Some(response), None) => (None, answer(batch, &mut at, response, me, crc, guard)?),
                 (Some(response), _) if at.begun.is_none() && at.response_first => {
-                    answer(batch, &mut at, response, me, crc, guard)?
+                    (None, answer(batch, &mut at, response, me, crc, guard)?)
                 }
                 (_, Some((request, op, sges))) => {
+                    let failed = || CloseReason::Request(number, WcStatus::LocalProtection);
                     if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
-                        return Err(CloseReason::Request(at.request, WcStatus::LocalProtection));
+                        return Err(failed());
                     }
-                    transfer(batch, &mut at, (request, op, sges), crc)
+                    let finishes = transfer(batch, &mut at, (request, op, sges), crc);
+                    (Some(number), finishes.map_err(|_| failed())?)
                 }
                 (None, None) => return Ok(()),
             };
             frames.push(Frame {
                 end: batch.len(),
+                request,
                 after: at,
                 finishes,
             });
@@ -300,25 +309,27 @@ impl Tx {
         Ok(Some((request, op, sges)))
     }
 
-    /// Hands the batch to the socket. True if it took all.
+    /// Hands the batch to the socket. True if there may be more to send. `faults` counts the
+    /// batches that the kernel could not read.
     fn send(
         &mut self,
         round: &mut Round,
         me: &mut QpState,
         watch: &Watch,
+        faults: &mut u32,
         up: &mut Upcalls,
     ) -> Result<bool, CloseReason> {
         let Round { batch, frames } = round;
         let taken = match batch.send(watch) {
             Ok(taken) => taken,
+            // The program has withdrawn memory since the batch was built. To build it again finds
+            // whose memory that is, unless the program has given it back.
+            Err(Errno::FAULT) if *faults < MOST_FAULTS => {
+                *faults += 1;
+                return Ok(true);
+            }
             Err(Errno::FAULT) => {
-                // Checksums would have found it first; without them the kernel does.
-                return Err(match (self.at.answering, self.at.begun) {
-                    (None, Some(_)) => {
-                        CloseReason::Request(self.at.request, WcStatus::LocalProtection)
-                    }
-                    _ => CloseReason::Protocol(WireError::RDMAP_CATASTROPHIC, None),
-                });
+                return Err(CloseReason::Protocol(WireError::RDMAP_CATASTROPHIC, None));
             }
             Err(error) => {
                 self.refused(error);
@@ -331,8 +342,12 @@ impl Tx {
             if taken <= start {
                 break;
             }
-            if taken < frame.end {
-                batch.copy_range(taken, frame.end, &mut self.pending);
+            if taken < frame.end
+                && batch
+                    .copy_range(taken, frame.end, &mut self.pending)
+                    .is_err()
+            {
+                return Err(self.torn(frame.request));
             }
             start = frame.end;
             self.commit(frame, me);
@@ -340,6 +355,17 @@ impl Tx {
         me.retire(up);
         self.blocked = taken < batch.len();
         Ok(!self.blocked)
+    }
+
+    /// An FPDU was sent in part, and the rest of it cannot be read: nothing can follow it, not even
+    /// the reason for the peer.
+    #[cold]
+    fn torn(&mut self, request: Option<u64>) -> CloseReason {
+        self.closed = true;
+        match request {
+            Some(number) => CloseReason::Request(number, WcStatus::LocalProtection),
+            None => CloseReason::Lost,
+        }
     }
 
     /// An FPDU is sent.

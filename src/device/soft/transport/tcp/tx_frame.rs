@@ -11,6 +11,7 @@ use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Request;
 use crate::device::{Access, SendOp, Sge, WrFlags};
+use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
 use super::batch::SendBatch;
@@ -57,12 +58,15 @@ pub(super) enum Finishes {
 }
 
 /// The next FPDU of a request.
+///
+/// # Errors
+/// Its memory cannot be read.
 pub(super) fn transfer(
     batch: &mut SendBatch,
     at: &mut Position,
     (request, op, sges): Transfer<'_>,
     crc: bool,
-) -> Finishes {
+) -> Result<Finishes, CopyFault> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
     let len = (request.len - offset).min(SEGMENT);
@@ -90,7 +94,7 @@ pub(super) fn transfer(
             let mut bytes = [0; UNTAGGED_HDR];
             // A segment is shorter than the longest that a header can describe.
             let _ = header.encode(len as usize, &mut bytes);
-            batch.frame(&bytes, payload, len, crc);
+            batch.frame(&bytes, payload, len, crc)?;
             msn
         }
         SendOp::RdmaWrite(to) => {
@@ -101,7 +105,7 @@ pub(super) fn transfer(
             };
             let mut bytes = [0; TAGGED_HDR];
             let _ = header.encode(len as usize, &mut bytes);
-            batch.frame(&bytes, payload, len, crc);
+            batch.frame(&bytes, payload, len, crc)?;
             0
         }
         SendOp::RdmaRead { remote, len } => {
@@ -115,19 +119,19 @@ pub(super) fn transfer(
             let mut bytes = [0; READ_REQUEST_HDR];
             let msn = at.sequence.next_read();
             read.encode(msn, &mut bytes);
-            batch.frame(&bytes, Cursor::new(&[]), 0, crc);
+            batch.frame(&bytes, Cursor::new(&[]), 0, crc)?;
             at.reads += 1;
             at.request += 1;
-            return Finishes::Read(number, msn);
+            return Ok(Finishes::Read(number, msn));
         }
     };
     if last {
         at.begun = None;
         at.request += 1;
-        Finishes::Request(number)
+        Ok(Finishes::Request(number))
     } else {
         at.begun = Some((offset + len, msn));
-        Finishes::Nothing
+        Ok(Finishes::Nothing)
     }
 }
 
@@ -155,6 +159,12 @@ pub(super) fn answer(
         len,
         lkey: read.source_stag,
     };
+    let failed = |fault| {
+        // The Terminate message names the read of the peer that has failed.
+        let mut offending = [0; READ_REQUEST_HDR];
+        read.encode(response.msn, &mut offending);
+        CloseReason::Protocol(wire_fault(fault), Some(offending))
+    };
     key_table::check(
         source.lkey,
         me.id.pd,
@@ -163,12 +173,7 @@ pub(super) fn answer(
         Access::REMOTE_READ,
         guard,
     )
-    .map_err(|fault| {
-        // The Terminate message names the read of the peer that has failed.
-        let mut offending = [0; READ_REQUEST_HDR];
-        read.encode(response.msn, &mut offending);
-        CloseReason::Protocol(wire_fault(fault), Some(offending))
-    })?;
+    .map_err(failed)?;
     let header = Tagged {
         control: Control::new(OP_READ_RESPONSE, last),
         stag: read.sink_stag,
@@ -176,7 +181,9 @@ pub(super) fn answer(
     };
     let mut bytes = [0; TAGGED_HDR];
     let _ = header.encode(len as usize, &mut bytes);
-    batch.frame(&bytes, Cursor::new(&[source]), len, crc);
+    batch
+        .frame(&bytes, Cursor::new(&[source]), len, crc)
+        .map_err(|_| failed(key_table::Fault::Access))?;
     at.response_first = false;
     if last {
         at.answering = None;

@@ -5,10 +5,12 @@ use super::*;
 const NONE: CellFlags = CellFlags::empty();
 
 fn push(p: &mut Producer, ring: &Ring, kind: Kind, bytes: &[u8]) {
-    p.push(ring, kind, NONE, bytes.len(), |to| {
+    let pushed = p.push(ring, kind, NONE, bytes.len(), |to| {
         // SAFETY: there is room for it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok::<_, ()>(())
     });
+    assert_eq!(pushed, Ok(()));
 }
 
 fn pop(c: &mut Consumer, ring: &Ring) -> Option<Vec<u8>> {

@@ -1,0 +1,157 @@
+//! Copies from and to memory that may be unmapped, protected or cut off (a mapped file that was
+//! truncated) at any time: such a copy fails, where a plain load or store would end the process.
+//!
+//! The program owns the memory that it registers, and may unmap it while a peer reads or writes it.
+//! Every load and store of such memory is one of the instructions of this module. Each has an entry
+//! in a table, which says where execution goes on after a fault; the handler of `SIGSEGV` and
+//! `SIGBUS` ([`handler`]) finds the interrupted instruction there. A fault at any other instruction
+//! is the program's, and goes to the handler that the program has.
+//!
+//! * `x86_64`, `aarch64`: the instructions, in assembly. A function returns 0, or the address of
+//!   the fault.
+//! * `portable`: for other architectures, by system calls, which need no handler.
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    path = "portable.rs"
+)]
+mod arch;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod handler;
+#[cfg(test)]
+mod tests;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use self::arch::table_entry;
+
+/// The memory of a copy that cannot be accessed. The copy was made in part, or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyFault {
+    /// The memory that is read.
+    Source,
+    /// The memory that is written.
+    Target,
+}
+
+/// To be called before the first copy, and from time to time: the program may have installed other
+/// handlers of the two signals since the last call, which are called by ours from now on.
+pub(crate) fn install_handlers() {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    handler::install();
+}
+
+/// The result of a function of `arch`.
+#[inline(always)]
+fn result(fault: usize, from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    if fault == 0 {
+        Ok(())
+    } else {
+        Err(faulted(fault, from.addr(), to.addr(), len))
+    }
+}
+
+/// Which side of a copy cannot be accessed at this address.
+#[cold]
+#[inline(never)]
+fn faulted(fault: usize, from: usize, to: usize, len: usize) -> CopyFault {
+    let is_in = |start: usize| fault.wrapping_sub(start) < len;
+    if !is_in(to) {
+        return CopyFault::Source;
+    }
+    if !is_in(from) {
+        return CopyFault::Target;
+    }
+    // The ranges overlap. What is read was no fault if it can be read.
+    match is_readable(std::ptr::with_exposed_provenance(fault), 1) {
+        Ok(()) => CopyFault::Target,
+        Err(_) => CopyFault::Source,
+    }
+}
+
+/// Copies 8 to 16 bytes; the ranges may overlap.
+///
+/// # Errors
+/// The side that cannot be accessed.
+///
+/// # Safety
+/// The bytes at `to` may be changed.
+#[inline(always)]
+pub(crate) unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    debug_assert!((8..=16).contains(&len));
+    // SAFETY: the caller's promise.
+    result(unsafe { arch::words(to, from, len) }, from, to, len)
+}
+
+/// Copies; the ranges may overlap.
+///
+/// # Errors
+/// The side that cannot be accessed.
+///
+/// # Safety
+/// The bytes at `to` may be changed.
+#[inline(always)]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    // SAFETY: the caller's promise.
+    result(unsafe { arch::copy(to, from, len) }, from, to, len)
+}
+
+/// Copies a word to an aligned address in one piece, after all earlier stores.
+///
+/// # Errors
+/// The side that cannot be accessed.
+///
+/// # Safety
+/// As [`copy`]; `to` is aligned to 8.
+#[inline(always)]
+pub(crate) unsafe fn copy_aligned_word(from: *const u8, to: *mut u8) -> Result<(), CopyFault> {
+    debug_assert!(to.addr().is_multiple_of(8));
+    // SAFETY: the caller's promise.
+    result(unsafe { arch::aligned_word(to, from) }, from, to, 8)
+}
+
+/// Stores 1, 2, 4 or 8 bytes at an address that is aligned to that number in one piece, after all
+/// earlier stores.
+///
+/// # Errors
+/// The memory cannot be written.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub(crate) unsafe fn store(to: *mut u8, bytes: &[u8]) -> Result<(), CopyFault> {
+    debug_assert!(to.addr().is_multiple_of(bytes.len()));
+    // SAFETY: the caller's promise.
+    let fault = unsafe {
+        match *bytes {
+            [a, b, c, d, e, f, g, h] => {
+                arch::store_8(to, u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+            }
+            [a, b, c, d] => arch::store_4(to, u32::from_ne_bytes([a, b, c, d])),
+            [a, b] => arch::store_2(to, u16::from_ne_bytes([a, b])),
+            [a] => arch::store_1(to, a),
+            _ => unreachable!("a power of two, at most 8"),
+        }
+    };
+    match fault {
+        0 => Ok(()),
+        _ => Err(CopyFault::Target),
+    }
+}
+
+/// Checks that each page of a range can be read at this moment.
+///
+/// # Errors
+/// [`CopyFault::Source`].
+#[inline]
+pub(crate) fn is_readable(at: *const u8, len: usize) -> Result<(), CopyFault> {
+    if len == 0 {
+        return Ok(());
+    }
+    // SAFETY: nothing is written, and memory that cannot be read is a result.
+    match unsafe { arch::read_pages(at, len) } {
+        0 => Ok(()),
+        _ => Err(CopyFault::Source),
+    }
+}

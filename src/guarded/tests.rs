@@ -1,0 +1,281 @@
+use super::*;
+
+/// Mapped memory of which some pages are withdrawn.
+struct Pages {
+    at: *mut u8,
+    len: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl Pages {
+    /// `count` pages that are filled, with one behind them and one in front of them that cannot be
+    /// accessed.
+    fn new(count: usize) -> Pages {
+        install_handlers();
+        let len = (count + 2) * PAGE;
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+                rustix::mm::MapFlags::PRIVATE,
+            )
+        };
+        let pages = Pages {
+            at: at.unwrap().cast(),
+            len,
+        };
+        for i in 0..len {
+            // SAFETY: inside the mapping.
+            unsafe { *pages.at.add(i) = (i * 31 + i / 256 + 7) as u8 };
+        }
+        pages.protect(0, 1, rustix::mm::MprotectFlags::empty());
+        pages.protect(count + 1, 1, rustix::mm::MprotectFlags::empty());
+        pages
+    }
+
+    fn protect(&self, page: usize, count: usize, flags: rustix::mm::MprotectFlags) {
+        // SAFETY: inside the mapping, which only these tests use.
+        unsafe { rustix::mm::mprotect(self.at.add(page * PAGE).cast(), count * PAGE, flags) }
+            .unwrap();
+    }
+
+    /// The address of the first byte that can be accessed, and so many further.
+    fn start(&self, offset: usize) -> *mut u8 {
+        self.at.wrapping_add(PAGE + offset)
+    }
+
+    /// The address so many bytes before the end.
+    fn end(&self, offset: usize) -> *mut u8 {
+        self.at.wrapping_add(self.len - PAGE - offset)
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping, which nothing uses any more.
+        unsafe { rustix::mm::munmap(self.at.cast(), self.len) }.unwrap();
+    }
+}
+
+fn bytes(at: *const u8, len: usize) -> Vec<u8> {
+    // SAFETY: the tests pass ranges that can be read.
+    unsafe { std::slice::from_raw_parts(at, len) }.to_vec()
+}
+
+/// Lengths around the borders of all ways to copy.
+fn lengths() -> impl Iterator<Item = usize> {
+    (0..300).chain([511, 512, 1000, 4095, 4096, 4097, 5000, 8192, 12_288])
+}
+
+#[test]
+fn every_length_and_alignment() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    for len in lengths() {
+        for (a, b) in [(0, 0), (1, 0), (0, 1), (7, 9), (33, 64), (3, 40)] {
+            let around = bytes(to.start(0), 4 * PAGE);
+            // SAFETY: both ranges are inside the pages.
+            let copied = unsafe { copy(from.start(a), to.start(b), len) };
+            assert_eq!(copied, Ok(()));
+            let now = bytes(to.start(0), 4 * PAGE);
+            assert_eq!(now[b..b + len], bytes(from.start(a), len), "{len} {a} {b}");
+            assert_eq!(now[..b], around[..b], "{len} {a} {b}");
+            assert_eq!(now[b + len..], around[b + len..], "{len} {a} {b}");
+        }
+    }
+}
+
+#[test]
+fn ranges_that_overlap() {
+    for len in lengths().filter(|len| *len < 9000) {
+        for distance in [
+            0, 1, 7, 16, 31, 32, 33, 63, 64, 65, 100, 128, 200, 257, 4096,
+        ] {
+            for (a, b) in [(5, 5 + distance), (5 + distance, 5)] {
+                let pages = Pages::new(4);
+                let expected = bytes(pages.start(a), len);
+                // SAFETY: both ranges are inside the pages.
+                let copied = unsafe { copy(pages.start(a), pages.start(b), len) };
+                assert_eq!(copied, Ok(()));
+                assert_eq!(bytes(pages.start(b), len), expected, "{len} {a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_side_that_is_not_there_is_named() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    let source = Err(CopyFault::Source);
+    let target = Err(CopyFault::Target);
+    for len in lengths().filter(|len| *len > 0) {
+        for over in [1, 2, 8, 15, 16, 33, 64, 100, 128, 200, 4096, 12_288] {
+            let over = over.min(len);
+            let within = len - over;
+            // SAFETY: nothing uses the pages; what is not inside them fails.
+            unsafe {
+                assert_eq!(
+                    copy(from.end(within), to.start(1), len),
+                    source,
+                    "{len} {over}"
+                );
+                assert_eq!(
+                    copy(from.start(1), to.end(within), len),
+                    target,
+                    "{len} {over}"
+                );
+                let before = from.start(0).wrapping_sub(over);
+                assert_eq!(copy(before, to.start(0), len), source, "{len} {over}");
+                let before = to.start(0).wrapping_sub(over);
+                assert_eq!(copy(from.start(0), before, len), target, "{len} {over}");
+                if (8..=16).contains(&len) {
+                    assert_eq!(copy_words(from.end(within), to.start(1), len), source);
+                    assert_eq!(copy_words(from.start(1), to.end(within), len), target);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ranges_that_overlap_and_are_not_there() {
+    let pages = Pages::new(4);
+    let (source, target) = (Err(CopyFault::Source), Err(CopyFault::Target));
+    for len in lengths().filter(|len| (2..9000).contains(len)) {
+        // SAFETY: nothing uses the pages.
+        unsafe {
+            assert_eq!(copy(pages.end(len - 1), pages.end(len), len), source);
+            assert_eq!(copy(pages.end(len), pages.end(len - 1), len), target);
+        }
+    }
+    pages.protect(2, 1, rustix::mm::MprotectFlags::READ);
+    for len in [8, 20, 200, 6000] {
+        // SAFETY: nothing uses the pages.
+        let copied = unsafe { copy(pages.start(PAGE - 4), pages.start(PAGE - 3), len) };
+        assert_eq!(copied, target, "{len}");
+    }
+}
+
+#[test]
+fn pieces_are_stored_or_fail() {
+    let pages = Pages::new(1);
+    for len in [1, 2, 4, 8] {
+        let value = [0xa5u8, 1, 2, 3, 4, 5, 6, 7];
+        // SAFETY: inside the page, or behind it.
+        unsafe {
+            assert_eq!(store(pages.end(len), &value[..len]), Ok(()));
+            assert_eq!(bytes(pages.end(len), len), value[..len]);
+            assert_eq!(store(pages.end(0), &value[..len]), Err(CopyFault::Target));
+        }
+    }
+    let (source, target) = (Err(CopyFault::Source), Err(CopyFault::Target));
+    // SAFETY: inside the page, or not accessible.
+    unsafe {
+        assert_eq!(copy_aligned_word(pages.start(3), pages.start(8)), Ok(()));
+        assert_eq!(bytes(pages.start(3), 5), bytes(pages.start(8), 5));
+        assert_eq!(copy_aligned_word(pages.end(7), pages.start(8)), source);
+        assert_eq!(copy_aligned_word(pages.start(3), pages.end(0)), target);
+    }
+}
+
+#[test]
+fn pages_that_can_be_read() {
+    let pages = Pages::new(4);
+    pages.protect(3, 1, rustix::mm::MprotectFlags::empty());
+    assert_eq!(is_readable(pages.start(0), 2 * PAGE), Ok(()));
+    assert_eq!(is_readable(pages.start(2 * PAGE), 0), Ok(()));
+    assert_eq!(is_readable(pages.start(3 * PAGE), PAGE), Ok(()));
+    for (offset, len) in [
+        (2 * PAGE - 1, 2),
+        (0, 4 * PAGE),
+        (2 * PAGE, 1),
+        (3 * PAGE - 1, 2),
+    ] {
+        assert_eq!(
+            is_readable(pages.start(offset), len),
+            Err(CopyFault::Source)
+        );
+    }
+    pages.protect(1, 2, rustix::mm::MprotectFlags::READ);
+    assert_eq!(is_readable(pages.start(0), 2 * PAGE), Ok(()));
+}
+
+/// The processor decides which of them [`copy`] uses.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn every_way_of_a_long_copy() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    for (way, may_overlap) in arch::long_ways() {
+        for len in lengths().filter(|len| *len > 128) {
+            for (a, b) in [(0, 0), (1, 0), (0, 1), (7, 9), (33, 64), (63, 40)] {
+                let around = bytes(to.start(0), 4 * PAGE);
+                // SAFETY: both ranges are inside the pages, or fail.
+                unsafe {
+                    assert_eq!(way(to.start(b), from.start(a), len), 0);
+                    let now = bytes(to.start(0), 4 * PAGE);
+                    assert_eq!(now[b..b + len], bytes(from.start(a), len), "{len} {a} {b}");
+                    assert_eq!(now[..b], around[..b], "{len} {a} {b}");
+                    assert_eq!(now[b + len..], around[b + len..], "{len} {a} {b}");
+                    let fault = way(to.start(b), from.end(len - 1 - a), len);
+                    assert_eq!(fault, from.end(0).addr(), "{len} {a} {b}");
+                    let fault = way(to.end(len - 1 - b), from.start(a), len);
+                    assert_eq!(fault, to.end(0).addr(), "{len} {a} {b}");
+                }
+            }
+            for distance in [1, 15, 31, 64, 65, 127, 128]
+                .into_iter()
+                .filter(|_| may_overlap)
+            {
+                for (a, b) in [(5, 5 + distance), (5 + distance, 5)] {
+                    let expected = bytes(to.start(a), len);
+                    // SAFETY: both ranges are inside the pages.
+                    assert_eq!(unsafe { way(to.start(b), to.start(a), len) }, 0);
+                    assert_eq!(bytes(to.start(b), len), expected, "{len} {a} {b}");
+                }
+            }
+        }
+    }
+}
+
+/// What other architectures use, which runs on all.
+#[path = "portable.rs"]
+#[allow(dead_code)]
+mod portable;
+
+#[test]
+fn copies_by_the_kernel() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    for len in [1, 8, 100, 4096, 5000, 12_288] {
+        // SAFETY: both ranges are inside the pages, or fail.
+        unsafe {
+            assert_eq!(portable::copy(to.start(3), from.start(1), len), 0);
+            assert_eq!(bytes(to.start(3), len), bytes(from.start(1), len));
+            let fault = portable::copy(to.start(3), from.end(len - 1), len);
+            assert_eq!(fault, from.end(0).addr());
+            let fault = portable::copy(to.end(len - 1), from.start(3), len);
+            assert_eq!(fault, to.end(0).addr());
+            for (a, b) in [(5, 6), (6, 5), (5, 5)] {
+                let expected = bytes(to.start(a), len);
+                assert_eq!(portable::copy(to.start(b), to.start(a), len), 0);
+                assert_eq!(bytes(to.start(b), len), expected);
+            }
+            let fault = portable::copy(to.end(len - 1), to.end(len), len);
+            assert_eq!(fault, to.end(0).addr());
+        }
+    }
+    // SAFETY: inside the pages, or not accessible.
+    unsafe {
+        assert_eq!(portable::store_4(to.end(4), 0x1020_3040), 0);
+        assert_eq!(bytes(to.end(4), 4), 0x1020_3040_u32.to_ne_bytes());
+        assert_eq!(portable::store_4(to.end(0), 1), to.end(0).addr());
+        assert_eq!(portable::aligned_word(to.start(8), from.start(3)), 0);
+        assert_eq!(bytes(to.start(8), 8), bytes(from.start(3), 8));
+        assert_eq!(portable::read_pages(to.start(0), 4 * PAGE), 0);
+        assert_eq!(
+            portable::read_pages(to.start(7), 4 * PAGE),
+            to.end(0).addr()
+        );
+    }
+}

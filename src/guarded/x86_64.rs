@@ -1,0 +1,498 @@
+//! The instructions for x86-64.
+//!
+//! Each function returns 0, or what the handler puts into `rax` after a fault: the address. Nothing
+//! but the program counter, the stack pointer and `rax` is relied on after a fault, since valgrind
+//! keeps no other register up to date.
+
+use std::arch::{asm, is_x86_feature_detected, naked_asm};
+
+/// From this length on `rep movsb` is the fastest copy, on processors that have a fast one: it
+/// fetches no lines that it overwrites wholly.
+const REP_MIN: usize = 4096;
+
+/// The longest copy of [`copy_short`].
+const SHORT: usize = 128;
+
+/// The table entry for the instructions from label 2 to label 3, which go on at label 4.
+macro_rules! table_entry {
+    () => {
+        ".pushsection libdat_guarded, \"aR\", @progbits
+        .balign 4
+        .long 2b - ., 3b - ., 4b - .
+        .popsection"
+    };
+}
+pub(crate) use table_entry;
+
+/// See [`super::copy_words`].
+///
+/// # Safety
+/// As [`super::copy_words`].
+#[inline(always)]
+pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
+    let fault;
+    // SAFETY: the caller's promise; a fault has an entry in the table.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {first}, qword ptr [{from}]",
+            "mov {last}, qword ptr [{from} + {len} - 8]",
+            "mov qword ptr [{to}], {first}",
+            "mov qword ptr [{to} + {len} - 8], {last}",
+            "3:",
+            "4:",
+            table_entry!(),
+            from = in(reg) from,
+            to = in(reg) to,
+            len = in(reg) len,
+            first = out(reg) _,
+            last = out(reg) _,
+            inout("rax") 0usize => fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault
+}
+
+/// See [`super::copy_aligned_word`].
+///
+/// # Safety
+/// As [`super::copy_aligned_word`].
+#[inline(always)]
+pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
+    let fault;
+    // SAFETY: the caller's promise; a fault has an entry in the table. A store is never visible
+    // before an earlier one.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {word}, qword ptr [{from}]",
+            "mov qword ptr [{to}], {word}",
+            "3:",
+            "4:",
+            table_entry!(),
+            from = in(reg) from,
+            to = in(reg) to,
+            word = out(reg) _,
+            inout("rax") 0usize => fault,
+            options(nostack, preserves_flags),
+        );
+    }
+    fault
+}
+
+macro_rules! store {
+    ($name:ident, $type:ty, $class:ident, $instruction:literal) => {
+        /// See [`super::store`].
+        ///
+        /// # Safety
+        /// As [`super::store`].
+        #[inline]
+        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
+            let fault;
+            // SAFETY: the caller's promise; a fault has an entry in the table. A store is never
+            // visible before an earlier one.
+            unsafe {
+                asm!(
+                    "2:",
+                    $instruction,
+                    "3:",
+                    "4:",
+                    table_entry!(),
+                    to = in(reg) to,
+                    value = in($class) value,
+                    inout("rax") 0usize => fault,
+                    options(nostack, preserves_flags),
+                );
+            }
+            fault
+        }
+    };
+}
+store!(store_8, u64, reg, "mov qword ptr [{to}], {value}");
+store!(store_4, u32, reg, "mov dword ptr [{to}], {value:e}");
+store!(store_2, u16, reg, "mov word ptr [{to}], {value:x}");
+store!(store_1, u8, reg_byte, "mov byte ptr [{to}], {value}");
+
+/// See [`super::copy`].
+///
+/// # Safety
+/// As [`super::copy`].
+#[inline(always)]
+pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len <= SHORT {
+            copy_short(to, from, len)
+        } else {
+            copy_long(to, from, len)
+        }
+    }
+}
+
+/// Copies more than [`SHORT`] bytes, as well as the processor can.
+///
+/// # Safety
+/// As [`super::copy`].
+#[inline(never)]
+unsafe fn copy_long(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: the caller's promise, and the processor has the instructions.
+    unsafe {
+        if !is_x86_feature_detected!("avx") {
+            copy_sse(to, from, len)
+        } else if len >= REP_MIN && is_rep_good(to, from, len) {
+            copy_rep(to, from, len)
+        } else {
+            copy_avx(to, from, len)
+        }
+    }
+}
+
+/// Whether to copy with `rep movsb`.
+fn is_rep_good(to: *mut u8, from: *const u8, len: usize) -> bool {
+    /// A target so many bytes behind the source, but for whole pages, is slow to copy to: the
+    /// processor takes a load of the source for one that depends on the stores.
+    const ALIASING: usize = 256;
+    let apart = to.addr().abs_diff(from.addr()) >= len;
+    let ahead = to.addr().wrapping_sub(from.addr()) % 4096;
+    apart && !(1..ALIASING).contains(&ahead) && is_x86_feature_detected!("ermsb")
+}
+
+/// Copies at most [`SHORT`] bytes; all loads are before the first store.
+///
+/// # Safety
+/// As [`super::copy`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn copy_short(to: *mut u8, from: *const u8, len: usize) -> usize {
+    naked_asm!(
+        "xor eax, eax",
+        "2:",
+        "cmp edx, 32",
+        "ja 24f",
+        "cmp edx, 16",
+        "jae 23f",
+        "cmp edx, 8",
+        "jae 22f",
+        "cmp edx, 4",
+        "jae 20f",
+        "test edx, edx",
+        "jz 4f",
+        // One to three bytes: the first, the last, and the one in the middle.
+        "movzx ecx, byte ptr [rsi]",
+        "movzx r8d, byte ptr [rsi + rdx - 1]",
+        "mov r10, rdx",
+        "shr r10",
+        "movzx r9d, byte ptr [rsi + r10]",
+        "mov byte ptr [rdi + r10], r9b",
+        "mov byte ptr [rdi + rdx - 1], r8b",
+        "mov byte ptr [rdi], cl",
+        "ret",
+        "20:",
+        "mov ecx, dword ptr [rsi]",
+        "mov r8d, dword ptr [rsi + rdx - 4]",
+        "mov dword ptr [rdi], ecx",
+        "mov dword ptr [rdi + rdx - 4], r8d",
+        "ret",
+        "22:",
+        "mov rcx, qword ptr [rsi]",
+        "mov r8, qword ptr [rsi + rdx - 8]",
+        "mov qword ptr [rdi], rcx",
+        "mov qword ptr [rdi + rdx - 8], r8",
+        "ret",
+        "23:",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + rdx - 16]",
+        "movups [rdi], xmm0",
+        "movups [rdi + rdx - 16], xmm1",
+        "ret",
+        "24:",
+        "cmp edx, 64",
+        "ja 25f",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + 16]",
+        "movups xmm2, [rsi + rdx - 32]",
+        "movups xmm3, [rsi + rdx - 16]",
+        "movups [rdi], xmm0",
+        "movups [rdi + 16], xmm1",
+        "movups [rdi + rdx - 32], xmm2",
+        "movups [rdi + rdx - 16], xmm3",
+        "ret",
+        "25:",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + 16]",
+        "movups xmm2, [rsi + 32]",
+        "movups xmm3, [rsi + 48]",
+        "movups xmm4, [rsi + rdx - 64]",
+        "movups xmm5, [rsi + rdx - 48]",
+        "movups xmm6, [rsi + rdx - 32]",
+        "movups xmm7, [rsi + rdx - 16]",
+        "movups [rdi], xmm0",
+        "movups [rdi + 16], xmm1",
+        "movups [rdi + 32], xmm2",
+        "movups [rdi + 48], xmm3",
+        "movups [rdi + rdx - 64], xmm4",
+        "movups [rdi + rdx - 48], xmm5",
+        "movups [rdi + rdx - 32], xmm6",
+        "movups [rdi + rdx - 16], xmm7",
+        "3:",
+        "4:",
+        "ret",
+        table_entry!(),
+    )
+}
+
+/// Copies more than 64 bytes in registers of 16 bytes.
+///
+/// The bytes at both ends, which need not be aligned, are loaded before the loop and stored after
+/// it. The loop runs down if the target is inside the source.
+///
+/// # Safety
+/// As [`super::copy`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn copy_sse(to: *mut u8, from: *const u8, len: usize) -> usize {
+    naked_asm!(
+        "xor eax, eax",
+        "mov rcx, rdi",
+        "sub rcx, rsi",
+        "2:",
+        "cmp rcx, rdx",
+        "jb 22f",
+        "movups xmm4, [rsi]",
+        "movups xmm5, [rsi + rdx - 64]",
+        "movups xmm6, [rsi + rdx - 48]",
+        "movups xmm7, [rsi + rdx - 32]",
+        "movups xmm8, [rsi + rdx - 16]",
+        "mov r10, rdi",
+        "lea r8, [rdi + rdx - 64]",
+        "mov rcx, rdi",
+        "and ecx, 15",
+        "sub rcx, 16",
+        "sub rsi, rcx",
+        "sub rdi, rcx",
+        "cmp rdi, r8",
+        "jae 25f",
+        ".p2align 5",
+        "20:",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + 16]",
+        "movups xmm2, [rsi + 32]",
+        "movups xmm3, [rsi + 48]",
+        "add rsi, 64",
+        "movaps [rdi], xmm0",
+        "movaps [rdi + 16], xmm1",
+        "movaps [rdi + 32], xmm2",
+        "movaps [rdi + 48], xmm3",
+        "add rdi, 64",
+        "cmp rdi, r8",
+        "jb 20b",
+        "25:",
+        "movups [r8], xmm5",
+        "movups [r8 + 16], xmm6",
+        "movups [r8 + 32], xmm7",
+        "movups [r8 + 48], xmm8",
+        "movups [r10], xmm4",
+        "ret",
+        "22:",
+        "movups xmm4, [rsi + rdx - 16]",
+        "movups xmm5, [rsi]",
+        "movups xmm6, [rsi + 16]",
+        "movups xmm7, [rsi + 32]",
+        "movups xmm8, [rsi + 48]",
+        "lea r8, [rdi + 64]",
+        "lea r9, [rdi + rdx]",
+        "lea r11, [rsi + rdx]",
+        "mov r10, r9",
+        "mov rcx, r9",
+        "and ecx, 15",
+        "sub r9, rcx",
+        "sub r11, rcx",
+        "cmp r9, r8",
+        "jbe 24f",
+        ".p2align 5",
+        "23:",
+        "movups xmm0, [r11 - 16]",
+        "movups xmm1, [r11 - 32]",
+        "movups xmm2, [r11 - 48]",
+        "movups xmm3, [r11 - 64]",
+        "sub r11, 64",
+        "movaps [r9 - 16], xmm0",
+        "movaps [r9 - 32], xmm1",
+        "movaps [r9 - 48], xmm2",
+        "movaps [r9 - 64], xmm3",
+        "sub r9, 64",
+        "cmp r9, r8",
+        "ja 23b",
+        "24:",
+        "movups [rdi], xmm5",
+        "movups [rdi + 16], xmm6",
+        "movups [rdi + 32], xmm7",
+        "movups [rdi + 48], xmm8",
+        "movups [r10 - 16], xmm4",
+        "3:",
+        "4:",
+        "ret",
+        table_entry!(),
+    )
+}
+
+/// Copies 128 bytes or more in registers of 32 bytes, as [`copy_sse`] does.
+///
+/// # Safety
+/// As [`super::copy`]; the processor has AVX.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn copy_avx(to: *mut u8, from: *const u8, len: usize) -> usize {
+    naked_asm!(
+        "xor eax, eax",
+        "mov rcx, rdi",
+        "sub rcx, rsi",
+        "2:",
+        "cmp rcx, rdx",
+        "jb 22f",
+        "vmovdqu ymm4, [rsi]",
+        "vmovdqu ymm5, [rsi + rdx - 128]",
+        "vmovdqu ymm6, [rsi + rdx - 96]",
+        "vmovdqu ymm7, [rsi + rdx - 64]",
+        "vmovdqu ymm8, [rsi + rdx - 32]",
+        "mov r10, rdi",
+        "lea r8, [rdi + rdx - 128]",
+        "mov rcx, rdi",
+        "and ecx, 31",
+        "sub rcx, 32",
+        "sub rsi, rcx",
+        "sub rdi, rcx",
+        "cmp rdi, r8",
+        "jae 25f",
+        ".p2align 5",
+        "20:",
+        "vmovdqu ymm0, [rsi]",
+        "vmovdqu ymm1, [rsi + 32]",
+        "vmovdqu ymm2, [rsi + 64]",
+        "vmovdqu ymm3, [rsi + 96]",
+        "sub rsi, -128",
+        "vmovdqa [rdi], ymm0",
+        "vmovdqa [rdi + 32], ymm1",
+        "vmovdqa [rdi + 64], ymm2",
+        "vmovdqa [rdi + 96], ymm3",
+        "sub rdi, -128",
+        "cmp rdi, r8",
+        "jb 20b",
+        "25:",
+        "vmovdqu [r8], ymm5",
+        "vmovdqu [r8 + 32], ymm6",
+        "vmovdqu [r8 + 64], ymm7",
+        "vmovdqu [r8 + 96], ymm8",
+        "vmovdqu [r10], ymm4",
+        "vzeroupper",
+        "ret",
+        "22:",
+        "vmovdqu ymm4, [rsi + rdx - 32]",
+        "vmovdqu ymm5, [rsi]",
+        "vmovdqu ymm6, [rsi + 32]",
+        "vmovdqu ymm7, [rsi + 64]",
+        "vmovdqu ymm8, [rsi + 96]",
+        "lea r8, [rdi + 128]",
+        "lea r9, [rdi + rdx]",
+        "lea r11, [rsi + rdx]",
+        "mov r10, r9",
+        "mov rcx, r9",
+        "and ecx, 31",
+        "sub r9, rcx",
+        "sub r11, rcx",
+        "cmp r9, r8",
+        "jbe 24f",
+        ".p2align 5",
+        "23:",
+        "vmovdqu ymm0, [r11 - 32]",
+        "vmovdqu ymm1, [r11 - 64]",
+        "vmovdqu ymm2, [r11 - 96]",
+        "vmovdqu ymm3, [r11 - 128]",
+        "add r11, -128",
+        "vmovdqa [r9 - 32], ymm0",
+        "vmovdqa [r9 - 64], ymm1",
+        "vmovdqa [r9 - 96], ymm2",
+        "vmovdqa [r9 - 128], ymm3",
+        "add r9, -128",
+        "cmp r9, r8",
+        "ja 23b",
+        "24:",
+        "vmovdqu [rdi], ymm5",
+        "vmovdqu [rdi + 32], ymm6",
+        "vmovdqu [rdi + 64], ymm7",
+        "vmovdqu [rdi + 96], ymm8",
+        "vmovdqu [r10 - 32], ymm4",
+        "3:",
+        "4:",
+        "vzeroupper",
+        "ret",
+        table_entry!(),
+    )
+}
+
+/// Copies 64 bytes or more with `rep movsb`, from an aligned target address on; the ranges do not
+/// overlap. Later stores are not visible before those of the instruction.
+///
+/// # Safety
+/// As [`super::copy`].
+#[unsafe(naked)]
+unsafe extern "sysv64" fn copy_rep(to: *mut u8, from: *const u8, len: usize) -> usize {
+    naked_asm!(
+        "xor eax, eax",
+        "2:",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi + 16]",
+        "movups xmm2, [rsi + 32]",
+        "movups xmm3, [rsi + 48]",
+        "mov r10, rdi",
+        "mov rcx, rdi",
+        "and ecx, 63",
+        "sub rcx, 64",
+        "sub rsi, rcx",
+        "sub rdi, rcx",
+        "add rcx, rdx",
+        "rep movsb",
+        "movups [r10], xmm0",
+        "movups [r10 + 16], xmm1",
+        "movups [r10 + 32], xmm2",
+        "movups [r10 + 48], xmm3",
+        "3:",
+        "4:",
+        "ret",
+        table_entry!(),
+    )
+}
+
+/// Reads a byte of each page of a range of at least one byte.
+///
+/// # Safety
+/// None; as the other functions.
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn read_pages(at: *const u8, len: usize) -> usize {
+    naked_asm!(
+        "xor eax, eax",
+        "add rsi, rdi",
+        "2:",
+        "movzx ecx, byte ptr [rdi]",
+        "and rdi, -4096",
+        "add rdi, 4096",
+        "cmp rdi, rsi",
+        "jb 2b",
+        "3:",
+        "4:",
+        "ret",
+        table_entry!(),
+    )
+}
+
+/// A function that copies.
+#[cfg(test)]
+pub type Way = unsafe extern "sysv64" fn(*mut u8, *const u8, usize) -> usize;
+
+/// The ways of a copy of more than [`SHORT`] bytes, and whether the ranges may overlap.
+#[cfg(test)]
+pub fn long_ways() -> Vec<(Way, bool)> {
+    let mut ways: Vec<(Way, bool)> = vec![(copy_sse, true), (copy_rep, false)];
+    if is_x86_feature_detected!("avx") {
+        ways.push((copy_avx, true));
+    }
+    ways
+}
