@@ -21,6 +21,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod abi;
+mod cancel;
 mod dapl;
 mod descriptor;
 mod device;

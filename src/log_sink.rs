@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use crate::cancel;
 use crate::lock::ReentrantMutex;
 use crate::process::{self, Across, AcrossEntry};
 use crate::{environment, signals};
@@ -74,6 +75,8 @@ impl Log for Sink {
         if !self.wants(record.metadata()) {
             return;
         }
+        // Among other functions `syslog` and `sigtimedwait` are points of cancellation.
+        let _disabled = cancel::Disabled::begin();
         let (stderr, syslog) = self.destinations(record.level());
         if stderr {
             // One write, so that lines of several threads do not mix. Errors are ignored: standard

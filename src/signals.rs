@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
+use crate::cancel::Disabled;
+
 /// Blocks signals in this thread until it is dropped, so that no handler of the program runs. Holds
 /// the mask of before.
 pub(crate) struct SignalsBlocked(sigset_t);
@@ -62,6 +64,8 @@ impl Drop for SignalsBlocked {
 /// Calls `f` and discards the signals of these numbers that it raises in this thread. The errors of
 /// `f` report the same condition, and a signal without a handler would end the process.
 pub(crate) fn suppressing<R>(signals: &[c_int], f: impl FnOnce() -> R) -> R {
+    // `sigtimedwait` is a point of cancellation.
+    let _disabled = Disabled::begin();
     let blocked = SignalsBlocked::block(libc::SIG_BLOCK, &set(signals));
     let mut pending = MaybeUninit::uninit();
     // SAFETY: filled before it is used.

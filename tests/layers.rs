@@ -9,7 +9,8 @@ use std::path::Path;
 /// each other. A module belongs to the longest path that it begins with, and imports nothing of a
 /// line below its own.
 const ORDER: &[&[&str]] = &[
-    &["lock", "signals", "environment", "errno"],
+    &["lock", "cancel", "environment", "errno"],
+    &["signals"],
     &["sync"],
     &["process"],
     &["descriptor", "guarded"],

@@ -6,15 +6,24 @@ use std::time::Duration;
 
 use super::abi::Abi;
 use crate::abi::common::*;
+use crate::cancel;
 use crate::device::DeviceError;
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{Guard, pin};
 
-/// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, and
-/// `errno` keeps its value.
+/// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, `errno`
+/// keeps its value, and a cancellation of the thread stays pending.
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
+    let _disabled = cancel::Disabled::begin();
+    short_boundary::<A>(f)
+}
+
+/// [`boundary`] for a call that costs too little to have cancellation disabled, and has no point of
+/// cancellation (see [`cancel`]), or acts on a cancellation itself.
+#[inline]
+pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let errno = Errno::save();
     let call = || {
         let result = f();
@@ -30,10 +39,10 @@ pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     code
 }
 
-/// [`boundary`] for a call that looks up handles inside a section.
+/// [`short_boundary`] for a call that looks up handles inside a section.
 #[inline]
 pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
-    boundary::<A>(|| {
+    short_boundary::<A>(|| {
         let guard = pin::pin();
         let result = f(&guard);
         // Explicitly, so that all return paths of `f` share one end of the section.

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, non_null, timeout};
+use super::boundary::{answer_query, boundary, non_null, short_boundary, timeout};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
 use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
+use crate::cancel::{self, Cancelled, Waiting};
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin;
@@ -138,7 +139,8 @@ impl<D: Device> Cno<D> {
     }
 
     /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD is detached.
-    fn wait(&self, timeout: Option<Duration>) -> Result<Handle> {
+    fn wait(&self, timeout: Option<Duration>) -> std::result::Result<Result<Handle>, Cancelled> {
+        let _waiting = Waiting::begin()?;
         let deadline = timeout.map(|t| Instant::now() + t);
         let device = &self.base.ia.device;
         if timeout == Some(Duration::ZERO) {
@@ -147,28 +149,34 @@ impl<D: Device> Cno<D> {
         }
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Error::handle(Subtype::HandleCno));
+            return Ok(Err(Error::handle(Subtype::HandleCno)));
         }
         if let Some(evd) = state.triggered.pop_front() {
-            return Ok(evd);
+            return Ok(Ok(evd));
         }
         if timeout == Some(Duration::ZERO) {
-            return Err(Kind::QueueEmpty.into());
+            return Ok(Err(Kind::QueueEmpty.into()));
         }
         state.waiters += 1;
         let evd = loop {
             if let Some(evd) = state.triggered.pop_front() {
-                break Ok(evd);
+                break Ok(Ok(evd));
             }
             if state.closed {
-                break Ok(Handle::NULL);
+                break Ok(Ok(Handle::NULL));
             }
             let wake = self.wait_queue.wait(&**device, &mut state, deadline);
+            if wake == Wake::Cancelled {
+                // A notification may have been for this thread.
+                self.wait_queue.notify_one(&**device);
+                break Err(Cancelled);
+            }
             if state.triggered.is_empty() && !state.closed {
                 match wake {
                     Wake::Woken => {}
-                    Wake::TimedOut => break Err(Kind::QueueEmpty.into()),
-                    Wake::Interrupted => break Err(Kind::InterruptedCall.into()),
+                    Wake::TimedOut => break Ok(Err(Kind::QueueEmpty.into())),
+                    Wake::Interrupted => break Ok(Err(Kind::InterruptedCall.into())),
+                    Wake::Cancelled => {}
                 }
             }
         };
@@ -252,20 +260,30 @@ pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
 ///
 /// # Safety
 /// `evd_handle` is NULL or points to memory for a handle.
-pub unsafe extern "C" fn cno_wait<A: Abi, D: Device>(
+pub unsafe extern "C-unwind" fn cno_wait<A: Abi, D: Device>(
     cno_handle: DAT_CNO_HANDLE,
     wait: DAT_TIMEOUT,
     evd_handle: *mut DAT_EVD_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    let mut cancelled = false;
+    let code = short_boundary::<A>(|| {
         let cno: Arc<Cno<D>> = lookup(cno_handle)?;
         non_null(evd_handle, Subtype::Arg3)?;
-        let result = cno.wait(timeout(wait));
+        let Ok(result) = cno.wait(timeout(wait)) else {
+            cancelled = true;
+            return Ok(());
+        };
         let evd = *result.as_ref().unwrap_or(&Handle::NULL);
         // SAFETY: not NULL.
         unsafe { evd_handle.write(evd.0) };
         result.map(|_| ())
-    })
+    });
+    if cancelled {
+        // SAFETY: all that this call had is destroyed, and its callers in the library, which have
+        // nothing, may be unwound.
+        unsafe { cancel::exit() };
+    }
+    code
 }
 
 /// `dat_cno_free`.

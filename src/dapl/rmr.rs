@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null, write_opt};
+use super::boundary::{answer_query, boundary, device_error, non_null, short_boundary, write_opt};
 use super::ep::Ep;
 use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, check_va_type};
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
     context: *mut DAT_RMR_CONTEXT,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    short_boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg2)?;
         // SAFETY: not NULL.
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
     context: *mut DAT_RMR_CONTEXT,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    short_boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg3)?;
         // SAFETY: not NULL.

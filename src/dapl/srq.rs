@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::lock::{Mutex, MutexGuard};
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null};
+use super::boundary::{answer_query, boundary, device_error, non_null, short_boundary};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
     local_iov: *mut A::LmrTriplet,
     user_cookie: DAT_DTO_COOKIE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    short_boundary::<A>(|| {
         let guard = pin::pin();
         let srq: &Srq<D> =
             handle::get(srq_handle, &guard).ok_or(Error::handle(Subtype::HandleSrq))?;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::lock::MutexGuard;
 
+use crate::cancel::{self, Cancelled};
 use crate::device::Device;
 pub use crate::device::Wake;
 use crate::handle::Held;
@@ -69,25 +70,25 @@ impl WaitQueue {
             tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
             tv_nsec: t.subsec_nanos().into(),
         });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        let arguments = [
+            self.sequence.as_ptr().expose_provenance(),
+            (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize,
+            sequence as usize,
+            timeout.expose_provenance(),
+            0,
+            0,
+        ];
+        const INTERRUPTED: isize = -(libc::EINTR as isize);
+        const TIMED_OUT: isize = -(libc::ETIMEDOUT as isize);
         // SAFETY: the futex and the timeout live during the call.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.sequence.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                sequence,
-                timeout
-                    .as_ref()
-                    .map_or(std::ptr::null(), std::ptr::from_ref),
-            )
-        };
-        if result == 0 {
-            return Wake::Woken;
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) => Wake::Interrupted,
-            Some(libc::ETIMEDOUT) => Wake::TimedOut,
-            _ => Wake::Woken,
+        match unsafe { cancel::sleep(libc::SYS_futex, arguments) } {
+            Err(Cancelled) => Wake::Cancelled,
+            Ok(INTERRUPTED) => Wake::Interrupted,
+            Ok(TIMED_OUT) => Wake::TimedOut,
+            Ok(_) => Wake::Woken,
         }
     }
 

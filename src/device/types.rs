@@ -332,6 +332,8 @@ pub enum CmEvent {
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
+    /// The thread was cancelled ([`crate::cancel`]).
+    Cancelled,
     /// Woken, possibly without a reason: the caller checks again.
     Woken,
     /// The deadline passed.

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
-use crate::{handle, registry};
+use crate::{cancel, handle, registry};
 
 /// The target of a call.
 #[derive(Clone, Copy, Debug)]
@@ -109,18 +109,44 @@ fn may_be_pointer(value: *const c_void) -> bool {
 /// The error of a call whose slot in the provider's table is empty.
 pub const EMPTY_SLOT: Error = Error::new(Kind::NotImplemented, Subtype::None);
 
+/// The value of `errno`, while another library may change it.
+pub struct KeptErrno(Errno);
+
+impl KeptErrno {
+    /// Saves the value.
+    #[inline]
+    pub fn begin() -> KeptErrno {
+        KeptErrno(Errno::save())
+    }
+
+    /// Sets `errno` to the value.
+    #[inline]
+    pub fn end(self) {
+        self.0.restore();
+    }
+}
+
+/// Runs the part of an entry point that finds what to call: a panic becomes `DAT_INTERNAL_ERROR`, an
+/// error becomes its code.
+///
+/// # Errors
+/// The code for the caller.
+#[inline]
+pub fn find<T>(version: Version, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, u32> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(found) => found.map_err(|error| error.code(version)),
+        Err(_) => Err(Error::from(Kind::InternalError).code(version)),
+    }
+}
+
 /// Runs an entry point: `errno` keeps its value, a panic becomes `DAT_INTERNAL_ERROR`, an error
-/// becomes its code.
+/// becomes its code, and a cancellation of the thread stays pending.
 #[inline]
 pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
-    let errno = Errno::save();
-    let outcome = catch_unwind(AssertUnwindSafe(call));
-    let code = match outcome {
-        Ok(Ok(code)) => code,
-        Ok(Err(error)) => error.code(version),
-        Err(_) => Error::from(Kind::InternalError).code(version),
-    };
-    errno.restore();
+    let _disabled = cancel::Disabled::begin();
+    let errno = KeptErrno::begin();
+    let code = find(version, call).unwrap_or_else(|code| code);
+    errno.end();
     code
 }
 
@@ -185,14 +211,15 @@ macro_rules! dispatch {
         /// As [`resolve`]($crate::entry::resolve) for the handle; for the other arguments as the man
         /// page of the function documents.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
+        pub unsafe extern "C-unwind" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
             // For values that are not valid handles of the arena. Out of line, so that a call of a
             // built-in provider, which keeps `errno` and catches panics itself, is a check and a
             // jump.
             #[cold]
             #[inline(never)]
-            unsafe extern "C" fn other($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
-                $crate::entry::guard($crate::error::Version::$version, || {
+            unsafe extern "C-unwind" fn other($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
+                let errno = $crate::entry::KeptErrno::begin();
+                let found = $crate::entry::find($crate::error::Version::$version, || {
                     // SAFETY: the caller's promise.
                     let target = unsafe {
                         $crate::entry::resolve::<DAT_PROVIDER>(
@@ -204,9 +231,16 @@ macro_rules! dispatch {
                     // long as the IA of the handle is open.
                     let function = unsafe { (*target.table).$slot }
                         .ok_or($crate::entry::EMPTY_SLOT)?;
+                    Ok((function, target.handle))
+                });
+                let code = match found {
+                    // Outside of what catches panics: a provider may have points of cancellation.
                     // SAFETY: the arguments are those of the function by the type of the slot.
-                    Ok(unsafe { function(target.handle $(, $arg)*) })
-                })
+                    Ok((function, handle)) => unsafe { function(handle $(, $arg)*) },
+                    Err(code) => code,
+                };
+                errno.end();
+                code
             }
             if let Some(table) = $crate::entry::table_of($handle) {
                 // SAFETY: the table of a handle of the arena is of this version and valid as long as

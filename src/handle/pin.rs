@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::sync::atomic::compiler_fence;
 
+use crate::cancel::Disabled;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, local_static, relax, shared_static};
 
@@ -350,6 +351,7 @@ pub fn outside(f: impl FnOnce() + 'static) {
 #[cold]
 #[inline(never)]
 fn at_end(record: &Record) {
+    let _disabled = Disabled::begin();
     record.busy_at_end.set(false);
     if record.collect_at_end.replace(false) {
         collect();
@@ -362,6 +364,8 @@ fn at_end(record: &Record) {
 /// Frees the retired objects that no section can access any more.
 #[cold]
 fn collect() {
+    // What is freed may have any point of cancellation.
+    let _disabled = Disabled::begin();
     // Read before the barrier: objects that other threads retire after it may be accessible to
     // sections that began after the barrier.
     let limit = READERS.epoch.load(Ordering::SeqCst);

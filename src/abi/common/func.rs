@@ -26,7 +26,7 @@ pub type DAT_CNO_MODIFY_AGENT_FUNC = Option<
 
 /// The provider's function for `dat_cno_wait`.
 pub type DAT_CNO_WAIT_FUNC = Option<
-    unsafe extern "C" fn(
+    unsafe extern "C-unwind" fn(
         cno_handle: DAT_CNO_HANDLE,
         timeout: DAT_TIMEOUT,
         evd_handle: *mut DAT_EVD_HANDLE,

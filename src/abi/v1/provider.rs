@@ -116,7 +116,7 @@ pub type DAT_EVD_POST_SE_FUNC =
 
 /// The provider's function for `dat_evd_wait`.
 pub type DAT_EVD_WAIT_FUNC = Option<
-    unsafe extern "C" fn(
+    unsafe extern "C-unwind" fn(
         evd_handle: DAT_EVD_HANDLE,
         timeout: DAT_TIMEOUT,
         threshold: DAT_COUNT,

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use super::Evd;
 use crate::abi::common::*;
+use crate::cancel;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{answer_query, boundary, device_error, non_null, timeout};
+use crate::dapl::boundary::{
+    answer_query, boundary, device_error, non_null, short_boundary, timeout,
+};
 use crate::dapl::cno::Cno;
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
@@ -132,14 +135,15 @@ pub unsafe extern "C" fn evd_resize<A: Abi, D: Device>(
 ///
 /// # Safety
 /// The pointers are NULL or point to memory for an event and a count.
-pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
+pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     wait: DAT_TIMEOUT,
     threshold: DAT_COUNT,
     event: *mut A::Event,
     n_more_events: *mut DAT_COUNT,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    let mut cancelled = false;
+    let code = short_boundary::<A>(|| {
         // SAFETY: not NULL, see below; `MaybeUninit` needs only the memory.
         let out = || unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
         // SAFETY: not NULL, see below.
@@ -161,11 +165,20 @@ pub unsafe extern "C" fn evd_wait<A: Abi, D: Device>(
         // A wait may block, and a section that lasts would delay the frees of other threads.
         let evd = handle::share(evd);
         drop(guard);
-        let (result, more) = evd.wait(timeout(wait), threshold);
+        let Ok((result, more)) = evd.wait(timeout(wait), threshold) else {
+            cancelled = true;
+            return Ok(());
+        };
         write_more(more);
         evd.write_event::<A>(&result?, evd_handle, out());
         Ok(())
-    })
+    });
+    if cancelled {
+        // SAFETY: all that this call had is destroyed, and its callers in the library, which have
+        // nothing, may be unwound.
+        unsafe { cancel::exit() };
+    }
+    code
 }
 
 /// `dat_evd_dequeue`.
@@ -176,7 +189,7 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     event: *mut A::Event,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    short_boundary::<A>(|| {
         let guard = pin::pin();
         let evd = evd_of::<D>(evd_handle, &guard)?;
         non_null(event, Subtype::Arg2)?;

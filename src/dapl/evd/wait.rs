@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Evd, State};
 use crate::abi::common::*;
+use crate::cancel::{Cancelled, Waiting};
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
 use crate::device::{Completion, CompletionQueue, Device};
@@ -42,7 +43,7 @@ impl<D: Device> Evd<D> {
     /// `DAT_INVALID_STATE` for an EVD that is unwaitable or has a waiter, and to the letter of
     /// the man page for a threshold above 1 where endpoints control notification;
     /// `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when the IA closes meanwhile, `DAT_INTERRUPTED_CALL`
-    /// when a signal handler ran.
+    /// when a signal handler ran. [`Cancelled`] when the thread was; the EVD has no waiter then.
     // Out of line, so that `evd_wait` needs no stack frame of this size, and fewer saved
     // registers, where `wait_ready` finds a completion.
     #[inline(never)]
@@ -50,14 +51,15 @@ impl<D: Device> Evd<D> {
         &self,
         timeout: Option<Duration>,
         threshold: DAT_COUNT,
-    ) -> (Result<Event>, usize) {
+    ) -> std::result::Result<(Result<Event>, usize), Cancelled> {
+        let _waiting = Waiting::begin()?;
         let mut state = self.state.lock();
         let threshold = match self.check_wait(&state, threshold) {
             Ok(threshold) => threshold,
-            Err(error) => return (Err(error), 0),
+            Err(error) => return Ok((Err(error), 0)),
         };
         if let Some(event) = self.ready(&mut state, threshold, &pin()) {
-            return (Ok(event), state.queue.len());
+            return Ok((Ok(event), state.queue.len()));
         }
         state.waiter = true;
         state.signalled = false;
@@ -84,7 +86,7 @@ impl<D: Device> Evd<D> {
         let result = match found {
             Some(event) => {
                 self.spin_policy.succeeded();
-                Ok(event)
+                Ok(Ok(event))
             }
             None => {
                 let result = self.sleep(threshold, deadline);
@@ -95,7 +97,7 @@ impl<D: Device> Evd<D> {
         let mut state = self.state.lock();
         state.waiter = false;
         self.arm(&state);
-        (result, state.queue.len())
+        Ok((result?, state.queue.len()))
     }
 
     fn check_wait(&self, state: &State<D>, threshold: DAT_COUNT) -> Result<usize> {
@@ -149,7 +151,11 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    fn sleep(&self, threshold: usize, deadline: Option<Instant>) -> Result<Event> {
+    fn sleep(
+        &self,
+        threshold: usize,
+        deadline: Option<Instant>,
+    ) -> std::result::Result<Result<Event>, Cancelled> {
         let device = &*self.base.ia.device;
         let mut state = self.state.lock();
         loop {
@@ -157,23 +163,24 @@ impl<D: Device> Evd<D> {
             self.arm(&state);
             // Completions that arrived before the arming do not signal.
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
-                return Ok(event);
+                return Ok(Ok(event));
             }
             if state.closed {
-                return Err(Kind::Abort.into());
+                return Ok(Err(Kind::Abort.into()));
             }
             if !state.waitable {
-                return Err(Kind::InvalidState.into());
+                return Ok(Err(Kind::InvalidState.into()));
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Err(Kind::TimeoutExpired.into());
+                return Ok(Err(Kind::TimeoutExpired.into()));
             }
             while !state.signalled {
                 match self.wait_queue.wait(device, &mut state, deadline) {
                     Wake::Woken => {}
                     Wake::TimedOut => break,
                     Wake::Interrupted if state.signalled => break,
-                    Wake::Interrupted => return Err(Kind::InterruptedCall.into()),
+                    Wake::Interrupted => return Ok(Err(Kind::InterruptedCall.into())),
+                    Wake::Cancelled => return Err(Cancelled),
                 }
             }
         }

@@ -1,10 +1,13 @@
 //! Events taken from the epoll instance.
 
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use crate::cancel::{self, Cancelled};
 use crate::descriptor::OwnedFd;
 
 /// Events that one system call takes at most.
@@ -33,6 +36,43 @@ impl EpollBatch {
         let (ready, _) = epoll::wait(epoll, &mut self.events, timeout)?;
         self.len = ready.len();
         Ok(())
+    }
+
+    /// [`EpollBatch::fill`] for a thread that may be cancelled; `timeout` in milliseconds, -1 for none.
+    /// Even then the batch has the events that were taken.
+    pub fn fill_cancellable(
+        &mut self,
+        epoll: &OwnedFd,
+        timeout: c_int,
+    ) -> Result<Result<(), Errno>, Cancelled> {
+        // An event always has a flag, so that one without was not written by the kernel.
+        for event in &mut self.events {
+            event.write(epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            });
+        }
+        let arguments = [
+            epoll.as_raw_fd() as usize,
+            self.events.as_mut_ptr().expose_provenance(),
+            MAX_EVENTS,
+            timeout as isize as usize,
+            0,
+            0,
+        ];
+        // SAFETY: the events live during the call.
+        let result = unsafe { cancel::sleep(libc::SYS_epoll_pwait, arguments) };
+        // SAFETY: written above.
+        let is_taken = |event: &&MaybeUninit<epoll::Event>| unsafe {
+            let flags = (&raw const (*event.as_ptr()).flags).read_volatile();
+            !flags.is_empty()
+        };
+        self.len = self.events.iter().take_while(is_taken).count();
+        let result = result?;
+        Ok(match usize::try_from(result) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Errno::from_raw_os_error(-result as i32)),
+        })
     }
 
     /// Number of events.

@@ -17,8 +17,9 @@ use rustix::io::Errno;
 use super::batch::EpollBatch;
 use super::leader::WakeLeader;
 use super::thread::POLL_CHECK;
-use super::timers::{ZERO_TIME, timespec};
+use super::timers::timespec;
 use super::{Engine, Inner};
+use crate::cancel::Cancelled;
 use crate::descriptor::OwnedFd;
 use crate::device::Wake;
 
@@ -85,11 +86,16 @@ impl Engine {
             let sleep = || inner.sleep(&mut batch, short.or(left));
             match leader.sleep(name(word), has_changed, sleep) {
                 None => return Some(Wake::Woken),
-                Some(Ok(())) => inner.serve(&batch),
-                Some(Err(Errno::INTR)) if !has_changed() && ends_calls(left.is_none()) => {
+                Some(Ok(Ok(()))) => inner.serve(&batch),
+                Some(Err(Cancelled)) => {
+                    // No other thread gets the events of sockets that were taken.
+                    inner.serve(&batch);
+                    return Some(Wake::Cancelled);
+                }
+                Some(Ok(Err(Errno::INTR))) if !has_changed() && ends_calls(left.is_none()) => {
                     return Some(Wake::Interrupted);
                 }
-                Some(Err(_)) => {}
+                Some(Ok(Err(_))) => {}
             }
             if has_changed() {
                 return Some(Wake::Woken);
@@ -115,21 +121,29 @@ impl Engine {
 
 impl Inner {
     /// Sleeps in the epoll instance until something is ready, or `left` has passed.
-    fn sleep(&self, batch: &mut EpollBatch, left: Option<Duration>) -> Result<(), Errno> {
+    fn sleep(
+        &self,
+        batch: &mut EpollBatch,
+        left: Option<Duration>,
+    ) -> Result<Result<(), Errno>, Cancelled> {
         const MILLI: Duration = Duration::from_millis(1);
         let left = left.map(|left| left.min(MAX_SLEEP));
         match left {
             // epoll_wait(2) counts in milliseconds, and epoll_pwait2(2) is not everywhere.
             Some(left) if left < MILLI && !left.is_zero() => {
                 let left = timespec(left);
-                poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&left))?;
-                batch.fill(&self.epoll, Some(&ZERO_TIME))
+                if let Err(error) =
+                    poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&left))
+                {
+                    return Ok(Err(error));
+                }
+                batch.fill_cancellable(&self.epoll, 0)
             }
             Some(left) => {
-                let whole = Duration::from_millis(left.as_millis() as u64);
-                batch.fill(&self.epoll, Some(&timespec(whole)))
+                let whole = left.as_millis() as i32;
+                batch.fill_cancellable(&self.epoll, whole)
             }
-            None => batch.fill(&self.epoll, None),
+            None => batch.fill_cancellable(&self.epoll, -1),
         }
     }
 }

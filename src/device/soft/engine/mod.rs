@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::cancel::Disabled;
 use crate::descriptor::OwnedFd;
 use crate::lock::{Condvar, Mutex, MutexGuard};
 use rustix::event::epoll;
@@ -327,6 +328,8 @@ impl Inner {
 
     /// Calls the sources of the events.
     fn read(&self, batch: &EpollBatch, scratch: &mut Scratch, up: &mut Upcalls) {
+        // The sources may have any point of cancellation.
+        let _disabled = (batch.len() > 0).then(Disabled::begin);
         scratch.timer_expired |= batch.contains(TIMER);
         for event in batch.iter() {
             let source = self.sources.lock().get(event.data.u64());
@@ -377,6 +380,7 @@ impl Inner {
         drop(scratch);
         up.run();
         if timer_expired {
+            let _disabled = Disabled::begin();
             self.timers.run();
         }
     }

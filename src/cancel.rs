@@ -1,0 +1,351 @@
+//! Thread cancellation (`pthread_cancel(3)`).
+//!
+//! The C library acts on a cancellation by unwinding the thread. That must not go through functions
+//! of Rust, which have destructors and catch panics: it would end the process. So no call of the
+//! library is a point of cancellation but the two that wait:
+//!
+//! - Posts and dequeues make their system calls by instructions of their own, which are no points of
+//!   cancellation. What they do rarely is done with cancellation [disabled](Disabled).
+//! - All other calls run with cancellation disabled.
+//! - A call that waits ([`Waiting`]) sleeps in [`sleep`]. There a cancellation is acted upon at once,
+//!   and the unwinding is stopped in the same function. The call releases everything on its way back
+//!   to its outermost function, which has nothing to be destroyed and goes on with the unwinding
+//!   ([`exit`]).
+//!
+//! The unwinding is stopped where it would call the cleanup handler of that function, before it
+//! reaches its caller: the handler continues after the sleep instead of returning, as C programs do
+//! that leave a handler by `longjmp(3)`. This is written in assembly for x86-64; elsewhere a
+//! cancellation of a thread that waits stays pending.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_long, c_void};
+
+const ENABLE: c_int = 0;
+const DISABLE: c_int = 1;
+const DEFERRED: c_int = 0;
+
+// These may unwind, since a cancellation may be acted upon in them.
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
+    fn pthread_exit(value: *mut c_void) -> !;
+}
+
+/// Cancellation is disabled in this thread until the drop.
+pub(crate) struct Disabled {
+    /// The state before.
+    before: c_int,
+}
+
+impl Disabled {
+    /// Disables cancellation.
+    pub fn begin() -> Disabled {
+        let mut before = DISABLE;
+        // SAFETY: a place for the state.
+        unsafe { pthread_setcancelstate(DISABLE, &mut before) };
+        Disabled { before }
+    }
+}
+
+impl Drop for Disabled {
+    fn drop(&mut self) {
+        if self.before == DISABLE {
+            return;
+        }
+        let mut old = 0;
+        // With the asynchronous type a cancellation would be acted upon here. A thread of that type
+        // has the deferred type from now on.
+        // SAFETY: places for what there was before.
+        unsafe {
+            pthread_setcanceltype(DEFERRED, &mut old);
+            pthread_setcancelstate(self.before, &mut old);
+        }
+    }
+}
+
+thread_local! {
+    /// This thread is in a call that waits, and the program has cancellation enabled.
+    static CANCELLABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A call that waits: cancellation is disabled but for [`sleep`].
+pub(crate) struct Waiting(Disabled);
+
+impl Waiting {
+    /// Begins the call, unless the thread was cancelled.
+    ///
+    /// # Errors
+    /// The thread was cancelled.
+    pub fn begin() -> Result<Waiting, Cancelled> {
+        let waiting = Waiting(Disabled::begin());
+        CANCELLABLE.set(waiting.0.before == ENABLE);
+        check()?;
+        Ok(waiting)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        CANCELLABLE.set(false);
+    }
+}
+
+/// The thread was cancelled: everything is to be released, and [`exit`] to be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cancelled;
+
+/// Goes on with the cancellation of this thread.
+///
+/// # Safety
+/// The thread was [`Cancelled`]. No caller up to the program's own functions has anything to be
+/// destroyed, and all may be unwound (`extern "C-unwind"`).
+#[cold]
+pub(crate) unsafe extern "C-unwind" fn exit() -> ! {
+    /// What `pthread_join` gives of a thread that was cancelled.
+    const PTHREAD_CANCELED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+    // SAFETY: the caller's promise.
+    unsafe { pthread_exit(PTHREAD_CANCELED) }
+}
+
+/// A system call with its number and arguments. Gives what the kernel returns: `-errno` for an error.
+/// A cancellation of a thread that is [`Waiting`] is acted upon before, while the thread sleeps, or
+/// right after; the system call may have had its effect then.
+///
+/// # Errors
+/// The thread was cancelled.
+///
+/// # Safety
+/// As for the system call.
+pub(crate) unsafe fn sleep(number: c_long, arguments: [usize; 6]) -> Result<isize, Cancelled> {
+    let mut call = Call {
+        number,
+        arguments,
+        result: 0,
+    };
+    if CANCELLABLE.get() {
+        // SAFETY: the caller's promise.
+        unsafe { catching::run(&mut call) }?;
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { call.make() };
+    }
+    Ok(call.result)
+}
+
+/// Acts on a cancellation that is pending, if this thread is [`Waiting`].
+fn check() -> Result<(), Cancelled> {
+    // SAFETY: any thread may ask for its number.
+    unsafe { sleep(libc::SYS_gettid, [0; 6]) }.map(|_| ())
+}
+
+/// A system call.
+#[repr(C)]
+struct Call {
+    number: c_long,
+    arguments: [usize; 6],
+    /// What the kernel has returned.
+    result: isize,
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod catching {
+    use std::arch::{asm, global_asm};
+    use std::ffi::{c_int, c_void};
+
+    use super::{Call, Cancelled, DISABLE, ENABLE, pthread_setcancelstate, pthread_setcanceltype};
+
+    const ASYNCHRONOUS: c_int = 1;
+
+    /// `struct _pthread_cleanup_buffer` of the C library.
+    #[repr(C)]
+    struct CleanupBuffer {
+        routine: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        canceltype: c_int,
+        previous: *mut CleanupBuffer,
+    }
+
+    // These may unwind, since a cancellation may be acted upon in them.
+    unsafe extern "C-unwind" {
+        fn _pthread_cleanup_push(
+            buffer: *mut CleanupBuffer,
+            routine: unsafe extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+        );
+        fn _pthread_cleanup_pop(buffer: *mut CleanupBuffer, execute: c_int);
+    }
+
+    unsafe extern "C" {
+        /// Calls `body(call, buffer, stack)`. Returns 0 after that, or 1 if `libdat_cancel_landed` was
+        /// called with `stack`.
+        fn libdat_cancel_catch(
+            body: unsafe extern "C-unwind" fn(*mut Call, *mut CleanupBuffer, *mut c_void),
+            call: *mut Call,
+        ) -> c_int;
+        /// The cleanup handler.
+        fn libdat_cancel_landed(stack: *mut c_void);
+    }
+
+    // The buffer is in the frame of `libdat_cancel_catch`, at its stack pointer: the C library calls
+    // the handler when it has unwound `body` and is about to unwind `libdat_cancel_catch`'s caller. The
+    // handler gets the stack pointer and returns from there; the registers that a function preserves
+    // are above the buffer.
+    global_asm!(
+        ".pushsection .text.libdat_cancel,\"ax\",@progbits",
+        ".p2align 4",
+        ".globl libdat_cancel_catch",
+        ".hidden libdat_cancel_catch",
+        ".type libdat_cancel_catch,@function",
+        "libdat_cancel_catch:",
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rbx",
+        ".cfi_offset rbx, -24",
+        "push r12",
+        ".cfi_offset r12, -32",
+        "push r13",
+        ".cfi_offset r13, -40",
+        "push r14",
+        ".cfi_offset r14, -48",
+        "push r15",
+        ".cfi_offset r15, -56",
+        "sub rsp, 40",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rsp",
+        "mov rdx, rsp",
+        "call rax",
+        "xor eax, eax",
+        "jmp 2f",
+        // After a landing the C library still has the buffer in its list.
+        "3:",
+        "mov rdi, rsp",
+        "xor esi, esi",
+        "call _pthread_cleanup_pop@PLT",
+        "mov eax, 1",
+        "2:",
+        "add rsp, 40",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        ".size libdat_cancel_catch, . - libdat_cancel_catch",
+        ".p2align 4",
+        ".globl libdat_cancel_landed",
+        ".hidden libdat_cancel_landed",
+        ".type libdat_cancel_landed,@function",
+        "libdat_cancel_landed:",
+        ".cfi_startproc",
+        "mov rsp, rdi",
+        "lea rbp, [rsp + 80]",
+        "jmp 3b",
+        ".cfi_endproc",
+        ".size libdat_cancel_landed, . - libdat_cancel_landed",
+        ".popsection",
+    );
+
+    /// Has nothing to be destroyed: a cancellation unwinds it.
+    unsafe extern "C-unwind" fn body(
+        call: *mut Call,
+        buffer: *mut CleanupBuffer,
+        stack: *mut c_void,
+    ) {
+        let mut kind = 0;
+        let mut state = 0;
+        // SAFETY: the buffer lives until it is popped; the call is that of the caller.
+        unsafe {
+            _pthread_cleanup_push(buffer, libdat_cancel_landed, stack);
+            pthread_setcanceltype(ASYNCHRONOUS, &mut kind);
+            // From here on a cancellation is acted upon at any instruction.
+            pthread_setcancelstate(ENABLE, &mut state);
+            (*call).make();
+            pthread_setcancelstate(DISABLE, &mut state);
+            pthread_setcanceltype(kind, &mut kind);
+            _pthread_cleanup_pop(buffer, 0);
+        }
+    }
+
+    /// Makes the call, and acts on a cancellation.
+    ///
+    /// # Safety
+    /// As for the system call.
+    #[inline(never)]
+    pub unsafe fn run(call: *mut Call) -> Result<(), Cancelled> {
+        // SAFETY: the caller's promise.
+        match unsafe { libdat_cancel_catch(body, call) } {
+            0 => Ok(()),
+            _ => Err(Cancelled),
+        }
+    }
+
+    impl Call {
+        /// Makes the system call in this thread.
+        ///
+        /// # Safety
+        /// As for the system call.
+        #[inline(always)]
+        pub unsafe fn make(&mut self) {
+            let [a, b, c, d, e, f] = self.arguments;
+            // SAFETY: the caller's promise.
+            unsafe {
+                asm!(
+                    "syscall",
+                    inlateout("rax") self.number as isize => self.result,
+                    in("rdi") a,
+                    in("rsi") b,
+                    in("rdx") c,
+                    in("r10") d,
+                    in("r8") e,
+                    in("r9") f,
+                    out("rcx") _,
+                    out("r11") _,
+                    options(nostack),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
+mod catching {
+    use super::{Call, Cancelled};
+
+    /// Makes the call. A cancellation stays pending.
+    ///
+    /// # Safety
+    /// As for the system call.
+    pub unsafe fn run(call: *mut Call) -> Result<(), Cancelled> {
+        // SAFETY: the caller's promise.
+        unsafe { (*call).make() };
+        Ok(())
+    }
+
+    impl Call {
+        /// Makes the system call in this thread.
+        ///
+        /// # Safety
+        /// As for the system call.
+        pub unsafe fn make(&mut self) {
+            let [a, b, c, d, e, f] = self.arguments;
+            // SAFETY: the caller's promise.
+            let result = unsafe { libc::syscall(self.number, a, b, c, d, e, f) };
+            self.result = match result {
+                -1 => {
+                    -(std::io::Error::last_os_error()
+                        .raw_os_error()
+                        .unwrap_or(libc::EIO) as isize)
+                }
+                result => result as isize,
+            };
+        }
+    }
+}
