@@ -19,6 +19,10 @@ const MAX_SPIN: u64 = 1000;
 const LINGER: u64 = 300;
 /// The longest linger time that can be set, in seconds.
 const MAX_LINGER: u64 = 86400;
+/// The time without an answer that holds if none is set, in seconds.
+const TIMEOUT: u64 = 60;
+/// The longest time without an answer that can be set, in seconds.
+const MAX_TIMEOUT: u64 = 86400;
 
 /// The parameters of this device.
 pub const KEYS: &[Key] = &[
@@ -51,6 +55,12 @@ pub const KEYS: &[Key] = &[
         values: "1 to 86400",
         default: "300",
         help: "Seconds that the peer has, after a graceful disconnect, to post receives for messages that are on their way; then the connection is broken.",
+    },
+    Key {
+        name: "timeout",
+        values: "2 to 86400",
+        default: "60",
+        help: "Seconds after which a TCP connection is broken whose peer answers nothing, not even that it cannot receive.",
     },
     Key {
         name: "spin",
@@ -99,6 +109,8 @@ pub(crate) struct Params {
     /// How long the peer of a connection that was ended gracefully may take to post receives for
     /// what was sent.
     pub linger: Duration,
+    /// How long the host of a peer may leave everything unanswered, over TCP.
+    pub timeout: Duration,
     /// How long a consumer that waits polls before it sleeps; `None` for the default.
     pub spin: Option<Duration>,
 }
@@ -116,7 +128,7 @@ impl Params {
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
         let mut memory = Memory::Private;
-        let mut linger = LINGER;
+        let (mut linger, mut timeout) = (LINGER, TIMEOUT);
         let mut name = None;
         let mut port = None;
         for word in text.split_whitespace() {
@@ -134,6 +146,10 @@ impl Params {
                 Some(("linger", value)) => match value.parse() {
                     Ok(seconds @ 1..=MAX_LINGER) => linger = seconds,
                     _ => return Err(wrong_key("linger", value)),
+                },
+                Some(("timeout", value)) => match value.parse() {
+                    Ok(seconds @ 2..=MAX_TIMEOUT) => timeout = seconds,
+                    _ => return Err(wrong_key("timeout", value)),
                 },
                 Some(("spin", value)) => match value.parse() {
                     Ok(micros @ 0..=MAX_SPIN) => spin = Some(Duration::from_micros(micros)),
@@ -161,6 +177,7 @@ impl Params {
             memory,
             congestion,
             linger: Duration::from_secs(linger),
+            timeout: Duration::from_secs(timeout),
             spin,
         })
     }
@@ -195,6 +212,9 @@ mod tests {
         let p = Params::parse("lo spin=50").unwrap();
         assert_eq!(p.spin, Some(Duration::from_micros(50)));
         assert_eq!(p.linger, Duration::from_secs(300));
+        assert_eq!(p.timeout, Duration::from_secs(60));
+        let p = Params::parse("lo timeout=2").unwrap();
+        assert_eq!(p.timeout, Duration::from_secs(2));
         let p = Params::parse("lo linger=86400").unwrap();
         assert_eq!(p.linger, Duration::from_secs(86400));
     }
@@ -219,6 +239,9 @@ mod tests {
             ("congestion=", "NAME"),
             ("linger=0", "1 to 86400"),
             ("linger=86401", "1 to 86400"),
+            ("timeout=1", "2 to 86400"),
+            ("timeout=86401", "2 to 86400"),
+            ("timeout=soon", "2 to 86400"),
             ("spin=", "0 to 1000"),
             ("spin=1001", "0 to 1000"),
             ("speed=9", "known: crc"),

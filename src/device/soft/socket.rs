@@ -37,23 +37,149 @@ pub(super) fn is_out_of_resources(error: Errno) -> bool {
     )
 }
 
+/// The longest time between retransmissions, or probes of a closed window, that a socket has
+/// (`TCP_RTO_MAX_MS`), in milliseconds; Linux 6.15.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 /// Sets the options of a TCP connection. None is worth failing for.
 ///
-/// A peer whose host is gone is noticed within a minute on an idle connection. With data under way
-/// that is up to the system: a limit of ours (`TCP_USER_TIMEOUT`) would also hit a peer that
-/// merely posts no receives.
+/// A peer whose host is gone is noticed on an idle connection by keepalive probes within
+/// [`Params::timeout`]; with data under way, see
+/// [`liveness`](super::transport::tcp::liveness).
 pub(super) fn tune(fd: impl AsFd, params: &Params) {
     let fd = fd.as_fd();
     let _ = sockopt::set_tcp_nodelay(fd, true);
+    let keepalive = Keepalive::of(params.timeout);
     let _ = sockopt::set_socket_keepalive(fd, true);
-    let _ = sockopt::set_tcp_keepidle(fd, Duration::from_secs(20));
-    let _ = sockopt::set_tcp_keepintvl(fd, Duration::from_secs(5));
-    let _ = sockopt::set_tcp_keepcnt(fd, 6);
+    let _ = sockopt::set_tcp_keepidle(fd, keepalive.idle);
+    let _ = sockopt::set_tcp_keepintvl(fd, keepalive.interval);
+    let _ = sockopt::set_tcp_keepcnt(fd, keepalive.probes);
+    // The default is two minutes, for which a closed window would hide that the peer is gone.
+    let rto_max = (params.timeout / 4).clamp(RTO_MAX.0, RTO_MAX.1);
+    set_int(fd, TCP_RTO_MAX_MS, rto_max.as_millis() as libc::c_int);
     if let Some(name) = &params.congestion
         && let Err(error) = sockopt::set_tcp_congestion(fd, name)
     {
         log::warn!("congestion control {name}: {error}");
     }
+}
+
+/// The shortest and the longest value that the kernel takes for [`TCP_RTO_MAX_MS`].
+const RTO_MAX: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(120));
+
+/// Sets an option of TCP. A kernel without the option changes nothing.
+fn set_int(fd: impl AsFd, option: libc::c_int, value: libc::c_int) {
+    // SAFETY: the value is an int, which lives during the call.
+    unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        );
+    }
+}
+
+/// When the kernel probes an idle connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Keepalive {
+    /// The idle time before the first probe.
+    idle: Duration,
+    /// The time from one probe to the next.
+    interval: Duration,
+    /// Number of probes without an answer that end the connection.
+    probes: u32,
+}
+
+impl Keepalive {
+    /// The connection ends `timeout` after the peer has gone, to the second.
+    fn of(timeout: Duration) -> Keepalive {
+        let seconds = timeout.as_secs();
+        let idle = (seconds / 3).max(1);
+        let interval = (seconds / 12).max(1);
+        Keepalive {
+            idle: Duration::from_secs(idle),
+            interval: Duration::from_secs(interval),
+            probes: (seconds - idle).div_ceil(interval).max(1) as u32,
+        }
+    }
+}
+
+/// Limits how long the connection may take to be established, and the peer to acknowledge what is
+/// sent to it; `None` takes the limit away.
+///
+/// Only until data flows: the limit also ends the connection to a peer whose window is closed.
+pub(super) fn limit_set_up(fd: impl AsFd, timeout: Option<Duration>) {
+    let timeout = timeout.map_or(0, |timeout| timeout.as_millis());
+    let _ = sockopt::set_tcp_user_timeout(fd, u32::try_from(timeout).unwrap_or(u32::MAX));
+}
+
+/// What the kernel has counted on a TCP connection. Times are in milliseconds before now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SegmentCounters {
+    /// Number of segments, data or an end of the stream, that are sent and not acknowledged.
+    pub unacknowledged: u32,
+    /// Number of bytes that the kernel has and has not sent.
+    pub unsent: u32,
+    /// Number of probes of a closed window since the last acknowledgement.
+    pub probes: u8,
+    /// When data was last sent or sent again.
+    pub last_data_sent: u32,
+    /// When the last acknowledgement arrived.
+    pub last_ack_received: u32,
+    /// Whether the end of the stream alone is unacknowledged, and was sent again. It is no data for
+    /// `last_data_sent`.
+    pub end_sent_again: bool,
+    /// Number of segments that have arrived, whether they acknowledge something or not.
+    pub segments_in: u32,
+}
+
+impl SegmentCounters {
+    /// Whether the peer has yet to acknowledge something.
+    pub fn is_outstanding(&self) -> bool {
+        self.unacknowledged > 0 || self.unsent > 0
+    }
+
+    /// Whether something that asks for an answer was sent since the last acknowledgement.
+    pub fn owes_answer(&self) -> bool {
+        let sent = self.unacknowledged > 0 && self.last_data_sent < self.last_ack_received;
+        sent || self.probes > 0 || self.end_sent_again
+    }
+}
+
+/// States of a TCP connection (`tcpi_state`) in which the peer has yet to acknowledge the end of
+/// our stream.
+const FIN_WAIT1: u8 = 4;
+const LAST_ACK: u8 = 9;
+const CLOSING: u8 = 11;
+
+/// See [`SegmentCounters`]. `None` if the kernel does not count these.
+pub(super) fn segment_counters(fd: impl AsFd) -> Option<SegmentCounters> {
+    // SAFETY: all zero is valid for a structure of integers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes up to `len` bytes to the structure, which is that long.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    let needed = std::mem::offset_of!(libc::tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
+    let ending = matches!(info.tcpi_state, FIN_WAIT1 | CLOSING | LAST_ACK);
+    (result == 0 && len as usize >= needed).then_some(SegmentCounters {
+        unacknowledged: info.tcpi_unacked,
+        unsent: info.tcpi_notsent_bytes,
+        probes: info.tcpi_probes,
+        last_data_sent: info.tcpi_last_data_sent,
+        last_ack_received: info.tcpi_last_ack_recv,
+        end_sent_again: ending && info.tcpi_unacked == 1 && info.tcpi_retransmits > 0,
+        segments_in: info.tcpi_segs_in,
+    })
 }
 
 /// Binds a socket that is going to connect to an address; the port of `address` is ignored. The
@@ -152,6 +278,37 @@ mod tests {
         assert_eq!(receive(&receiver, &mut buffer, 2), Ok(0));
         assert_eq!(buffer, b"0123");
         assert!(!is_open(&receiver));
+    }
+
+    #[test]
+    fn keepalive_ends_an_idle_connection_at_the_timeout() {
+        for seconds in (2..=200).chain([3600, 86400]) {
+            let Keepalive {
+                idle,
+                interval,
+                probes,
+            } = Keepalive::of(Duration::from_secs(seconds));
+            let end = (idle + interval * probes).as_secs();
+            assert!(
+                (seconds..seconds + seconds / 12 + 1).contains(&end),
+                "{seconds}: {end}"
+            );
+            // What the kernel takes.
+            assert!(idle.as_secs() <= 32767 && probes <= 127, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_counts_what_is_unacknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        assert!(!segment_counters(&sender).unwrap().is_outstanding());
+        // More than both buffers hold: the window of the receiver closes.
+        sender.set_nonblocking(true).unwrap();
+        while sender.write(&[0; 1 << 16]).is_ok() {}
+        assert!(segment_counters(&sender).unwrap().is_outstanding());
+        assert!(segment_counters(&receiver).unwrap().segments_in > 1);
     }
 
     #[test]

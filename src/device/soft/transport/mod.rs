@@ -81,12 +81,12 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
             me.addrs = Some((local, remote));
         }
         me.ord = u32::from(agreed.ord);
-        let linger = qp.device.params.linger;
+        let params = &qp.device.params;
         let events = (setup.private_data, setup.order);
         if let Some(grant) = setup.grant {
             me.path = Path::SharedMemory;
             let target = Arc::new(PollTarget::new(qp.place(), grant.segment().clone()));
-            let mut conn = ShmConn::new(watch, grant, target, linger);
+            let mut conn = ShmConn::new(watch, grant, target, params.linger);
             conn.start(setup.initiator, me, events, up);
             *locked.link = Link::Shm(Box::new(conn));
             let watch = |conn: &mut ShmConn, me: &mut _, up: &mut _| {
@@ -95,9 +95,10 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
             locked.link.on_shm(me, up, watch);
         } else {
             me.path = Path::Tcp;
+            socket::limit_set_up(&watch, None);
             let target = Arc::new(TcpSource::new(qp.place()));
             let first = me.sq.tail();
-            let mut conn = TcpConn::new(watch, target, &agreed, setup.initiator, first, linger);
+            let mut conn = TcpConn::new(watch, target, &agreed, setup.initiator, first, params);
             conn.start(me, events, up);
             *locked.link = Link::Tcp(Box::new(conn));
             let advance =

@@ -202,6 +202,10 @@ impl TcpTarget for TcpSource {
         let queued = self.queued.swap(true, Ordering::Relaxed);
         (!queued).then_some(self as Arc<dyn Backlog>)
     }
+
+    fn check_peer(&self, up: &mut Upcalls) {
+        self.service(up, |conn, _, _, _| conn.check_peer());
+    }
 }
 
 impl Source for TcpSource {

@@ -395,6 +395,7 @@ impl Connector {
             None => socket::tcp(target.is_ipv6())?,
         };
         socket::tune(&fd, &self.device.params);
+        socket::limit_set_up(&fd, Some(self.device.params.timeout));
         // The local port stays a qualifier that can be listened on, now and in the minute after
         // the end of the connection.
         let _ = sockopt::set_socket_reuseaddr(&fd, true);

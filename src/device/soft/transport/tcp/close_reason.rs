@@ -1,6 +1,7 @@
 //! Why a connection over TCP ends.
 
 use std::fmt;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -23,6 +24,8 @@ pub(crate) enum CloseReason {
     Socket(Errno),
     /// The first message of a peer that was accepted did not arrive in time.
     Silent,
+    /// The host of the peer has answered nothing for that long.
+    Unresponsive(Duration),
     /// Messages of a connection that was ended gracefully were not received in time.
     Late,
     /// The peer violated the protocol, or asked for what it may not have; with the header of the
@@ -45,6 +48,11 @@ impl fmt::Display for CloseReason {
                 f,
                 "the peer sent nothing within {} s",
                 RTR_TIMEOUT.as_secs()
+            ),
+            CloseReason::Unresponsive(timeout) => write!(
+                f,
+                "the peer or the way to it is gone: no answer for {} s",
+                timeout.as_secs()
             ),
             CloseReason::Late => f.write_str(LATE_RECV),
             CloseReason::Protocol(error, None) => write!(f, "protocol violation: {error}"),

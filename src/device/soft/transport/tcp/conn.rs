@@ -4,9 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
+
 use super::close_reason::CloseReason;
 use super::coalesce::{CoalescePolicy, Verdict};
 use super::linger::{self, End};
+use super::liveness::Liveness;
 use super::rx::Rx;
 use super::tx::Tx;
 use crate::device::WcStatus;
@@ -21,6 +24,7 @@ use crate::device::soft::iwarp::wire::{
     FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
     OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
 };
+use crate::device::soft::params::Params;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
@@ -32,6 +36,8 @@ pub(crate) trait TcpTarget: Source + Coalescer + Timed {
     /// The connection has a backlog: gives what the engine is to put in its list of those, if it
     /// is not in there.
     fn enqueue(self: Arc<Self>) -> Option<Arc<dyn Backlog>>;
+    /// Ends the connection if the host of the peer is gone: see [`TcpConn::check_peer`].
+    fn check_peer(&self, up: &mut Upcalls);
 }
 
 /// See the module.
@@ -50,6 +56,7 @@ pub(crate) struct TcpConn {
     listed: bool,
     pub(super) rx: Rx,
     lifecycle: Lifecycle,
+    liveness: Liveness,
 }
 
 impl TcpConn {
@@ -60,7 +67,7 @@ impl TcpConn {
         agreed: &Agreed,
         initiator: bool,
         first: u64,
-        linger: Duration,
+        params: &Params,
     ) -> TcpConn {
         TcpConn {
             watch,
@@ -72,7 +79,8 @@ impl TcpConn {
             coalesce: CoalescePolicy::default(),
             listed: false,
             rx: Rx::new(),
-            lifecycle: Lifecycle::new(target.clone(), linger),
+            lifecycle: Lifecycle::new(target.clone(), params.linger),
+            liveness: Liveness::new(params.timeout),
             target,
         }
     }
@@ -156,6 +164,8 @@ impl TcpConn {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         self.tx.transmit(me, &mut self.watch, self.crc, guard, up)?;
+        self.liveness
+            .written(self.tx.writes, &self.watch, &self.target);
         if self.coalesce.waits() {
             self.coalesce.sent(Instant::now());
         }
@@ -251,6 +261,7 @@ impl TcpConn {
         if self.lifecycle.closes(me, &self.watch, all_sent) {
             self.tx.closed = true;
             let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
+            self.liveness.sent(&self.watch, &self.target);
         }
         if self.rx.ended {
             if self.rx.is_torn() || self.tx.lost {
@@ -270,6 +281,19 @@ impl TcpConn {
             self.watch.set(events)
         };
         watched.map_err(|_| CloseReason::Lost)
+    }
+
+    /// A check of the peer is due.
+    ///
+    /// # Errors
+    /// [`CloseReason::Unresponsive`] if the host of the peer is gone.
+    pub fn check_peer(&mut self) -> Result<(), CloseReason> {
+        if !self.liveness.is_gone(&self.watch, &self.target) {
+            return Ok(());
+        }
+        // The kernel shall not go on to send what was not acknowledged.
+        let _ = sockopt::set_socket_linger(&self.watch, Some(Duration::ZERO));
+        Err(CloseReason::Unresponsive(self.liveness.timeout()))
     }
 
     /// The socket is ready.
@@ -394,6 +418,7 @@ impl Connection for TcpConn {
             | CloseReason::Lost
             | CloseReason::Socket(_)
             | CloseReason::Silent
+            | CloseReason::Unresponsive(_)
             | CloseReason::Terminated(_) => return,
         };
         if !self.tx.closed {

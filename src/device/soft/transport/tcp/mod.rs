@@ -2,14 +2,15 @@
 //!
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions, [`tx_frame`] and [`rx_place`]
 //! what they do with one FPDU. Small sends may wait a little
-//! to go out together ([`coalesce`], [`batch`]); [`linger`] sends what
-//! is left after the connection has ended.
+//! to go out together ([`coalesce`], [`batch`]); [`liveness`] notices a host that is gone;
+//! [`linger`] sends what is left after the connection has ended.
 
 pub(crate) mod batch;
 pub(super) mod close_reason;
 pub(super) mod coalesce;
 pub(super) mod conn;
 pub(crate) mod linger;
+pub(crate) mod liveness;
 pub(crate) mod rx;
 mod rx_place;
 pub(crate) mod tx;
