@@ -19,7 +19,12 @@ const ORDER: &[&[&str]] = &[
     &["error"],
     &["strerror", "handle"],
     &["device"],
-    &["device::attempt", "device::netif", "device::connection_log"],
+    &[
+        "device::attempt",
+        "device::netif",
+        "device::connection_log",
+        "device::log_limit",
+    ],
     &["device::events", "device::qualifier"],
     &[
         "device::verbs",

@@ -16,6 +16,7 @@
 mod attempt;
 mod connection_log;
 mod events;
+mod log_limit;
 pub(crate) mod netif;
 pub mod params;
 pub(crate) mod qualifier;

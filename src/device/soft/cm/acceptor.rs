@@ -1,6 +1,7 @@
 //! The listening sockets of a port, and the connections that are accepted on them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
 
-use super::Transport;
 use super::error::ConnectError;
 use super::listener::Listening;
 use super::pending::PendingRequest;
+use super::{Transport, incomplete};
 use crate::device::DeviceError;
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
@@ -19,9 +20,6 @@ use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::Upcalls;
 
-/// Connections of a port whose request may be awaited at a time; beyond that the oldest are
-/// dropped.
-const MAX_PENDING: usize = if cfg!(test) { 100 } else { 1024 };
 /// Connections that are accepted in one round.
 const MAX_ACCEPTS: usize = 64;
 /// How long a socket accepts no connections after the system has run out of descriptors.
@@ -35,7 +33,7 @@ pub(crate) struct Acceptor {
     device: Weak<Soft>,
     /// The listeners, by qualifier.
     pub listeners: Mutex<HashMap<u64, Arc<Listening>>>,
-    /// The sockets and the connections that were accepted.
+    /// The sockets.
     state: Mutex<State>,
 }
 
@@ -46,9 +44,6 @@ struct State {
     /// The local socket on which processes of this host connect that share memory; `None` if the
     /// port has none, or is closed.
     shm: Option<ListeningSocket>,
-    /// Connections that were accepted, the oldest first. Those whose request was delivered are
-    /// removed later.
-    pending: VecDeque<Arc<PendingRequest>>,
 }
 
 impl State {
@@ -75,9 +70,9 @@ struct AcceptSource {
 }
 
 impl Source for AcceptSource {
-    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, _up: &mut Upcalls) {
+    fn ready(self: Arc<Self>, _events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
         if let Some(acceptor) = self.acceptor.upgrade() {
-            acceptor.accept(self.transport);
+            acceptor.accept(self.transport, up);
         }
     }
 }
@@ -117,9 +112,10 @@ impl Acceptor {
     /// Stops listening; connections whose request has not arrived whole are dropped.
     pub fn close(&self) {
         let state = std::mem::take(&mut *self.state.lock());
-        for pending in &state.pending {
+        for pending in incomplete::of_acceptor(self) {
             pending.cancel(&ConnectError::Closed);
         }
+        drop(state);
     }
 
     /// The listener of a qualifier.
@@ -128,7 +124,7 @@ impl Acceptor {
     }
 
     /// Accepts the connections that wait at one of the sockets.
-    fn accept(self: &Arc<Self>, transport: Transport) {
+    fn accept(self: &Arc<Self>, transport: Transport, up: &mut Upcalls) {
         let Some(device) = self.device.upgrade() else {
             return;
         };
@@ -138,11 +134,21 @@ impl Acceptor {
                 return;
             };
             match socket::accept(&listening.watch) {
-                Ok(fd) => self.start_request(&device, &mut state, fd, transport),
+                Ok(fd) => {
+                    let scarce = incomplete::are_descriptors_scarce(fd.as_raw_fd());
+                    let wait = incomplete::make_room(scarce);
+                    self.start_request(&device, fd, transport, up);
+                    if let Some(wait) = wait {
+                        self.pause(listening, transport, wait);
+                        return;
+                    }
+                }
                 Err(Errno::AGAIN) => return,
                 Err(error) if socket::is_out_of_resources(error) => {
-                    self.pause(listening, transport);
-                    return;
+                    if !incomplete::release_descriptor() {
+                        self.pause(listening, transport, ACCEPT_PAUSE);
+                        return;
+                    }
                 }
                 // The peer has ended the connection before it was accepted.
                 Err(_) => {}
@@ -154,9 +160,9 @@ impl Acceptor {
     fn start_request(
         self: &Arc<Self>,
         device: &Arc<Soft>,
-        state: &mut State,
         fd: OwnedFd,
         transport: Transport,
+        up: &mut Upcalls,
     ) {
         let addrs = match transport {
             Transport::Tcp => {
@@ -171,26 +177,32 @@ impl Acceptor {
             // A peer that is refused here connects over TCP.
             Transport::Shm => return,
         };
-        while let Some(oldest) = state.pending.front()
-            && (state.pending.len() >= MAX_PENDING || oldest.is_over())
-        {
-            oldest.cancel(&ConnectError::TooManyPending);
-            state.pending.pop_front();
+        // The request is often there already. It needs no descriptor that others give way for.
+        if let Some(pending) = PendingRequest::start(self, device, fd, addrs) {
+            pending.advance(up);
         }
-        let pending = PendingRequest::start(self, device, fd, addrs);
-        state.pending.extend(pending);
     }
 
     /// Leaves connections in the queue of the kernel for a while: there are no descriptors for
     /// them.
-    fn pause(self: &Arc<Self>, listening: &mut ListeningSocket, transport: Transport) {
+    fn pause(
+        self: &Arc<Self>,
+        listening: &mut ListeningSocket,
+        transport: Transport,
+        delay: Duration,
+    ) {
         let _ = listening.watch.set(EventFlags::empty());
         let acceptor = Arc::downgrade(self);
-        listening.pause = Some(listening.watch.timer(ACCEPT_PAUSE, move |_| {
+        listening.pause = Some(listening.watch.timer(delay, move |_| {
             if let Some(acceptor) = acceptor.upgrade()
                 && let Some(listening) = acceptor.state.lock().socket(transport)
             {
-                let _ = listening.watch.set(EventFlags::IN);
+                match incomplete::make_room(false) {
+                    Some(wait) => acceptor.pause(listening, transport, wait),
+                    None => {
+                        let _ = listening.watch.set(EventFlags::IN);
+                    }
+                }
             }
         }));
     }

@@ -59,8 +59,9 @@ pub(crate) enum ConnectError {
     NoRequest,
     /// A peer has ended the transport connection before its request had arrived whole.
     HalfRequest,
-    /// More connections to a listening port wait for their request than it has room for.
-    TooManyPending,
+    /// More connections to the ports of this process have sent no whole request than may have a
+    /// descriptor; with the number of those that were dropped for this since the last entry.
+    TooManyPending(u64),
     /// The listener was closed.
     Closed,
 }
@@ -109,9 +110,11 @@ impl fmt::Display for ConnectError {
             ConnectError::HalfRequest => {
                 f.write_str("the peer has ended the connection before its request was whole")
             }
-            ConnectError::TooManyPending => {
-                f.write_str("too many connections to the port have sent no request yet")
-            }
+            ConnectError::TooManyPending(before) => write!(
+                f,
+                "too many connections to this process have sent no whole request: the oldest give \
+                 way ({before} since the last entry like this, of which there is one a minute)"
+            ),
             ConnectError::Closed => f.write_str("the listener was closed"),
         }
     }

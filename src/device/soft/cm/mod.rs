@@ -14,6 +14,7 @@
 pub(super) mod acceptor;
 pub(crate) mod connector;
 pub(crate) mod error;
+mod incomplete;
 pub(crate) mod listener;
 mod pending;
 mod request;

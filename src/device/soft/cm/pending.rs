@@ -10,9 +10,11 @@ use rustix::io::Errno;
 
 use super::acceptor::Acceptor;
 use super::error::ConnectError;
+use super::incomplete::Slot;
 use super::request::{ConnRequest, Origin, SocketOrigin, send_rejection};
 use super::{Transport, watch_handshake};
 use crate::device::connection_log::{self, Identity, LogEntry, Outcome, Step};
+use crate::device::log_limit::LogLimit;
 use crate::device::qualifier::{self, QualHeader, needs_header};
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
@@ -50,6 +52,8 @@ struct State {
     segment: Option<Arc<SharedSegment>>,
     /// The bytes of the request frame that have arrived.
     request: Vec<u8>,
+    /// Counts the connection among those without a whole request.
+    slot: Slot,
     /// Drops the connection after [`REQUEST_TIMEOUT`].
     _timer: Timer,
 }
@@ -114,15 +118,20 @@ impl PendingRequest {
             handshake: addrs.is_none().then(|| PassiveHandshake::new(share)),
             segment: None,
             request: Vec::new(),
+            slot: Slot::new(&pending, acceptor),
             _timer: timer,
         });
         drop(state);
         Some(pending)
     }
 
-    /// Whether the request has been delivered, or the connection was dropped.
-    pub fn is_over(&self) -> bool {
-        self.state.lock().is_none()
+    /// Drops the connection for a new one.
+    pub fn give_way(&self) {
+        static LOGGED: LogLimit = LogLimit::new();
+        match LOGGED.admit() {
+            Some(before) => self.cancel(&ConnectError::TooManyPending(before)),
+            None => drop(self.state.lock().take()),
+        }
     }
 
     /// Drops the connection, and logs why.
@@ -155,14 +164,20 @@ impl PendingRequest {
     }
 
     /// Goes on with the handshake and the request as far as the peer has sent them.
-    fn advance(self: &Arc<Self>, up: &mut Upcalls) {
+    pub fn advance(self: &Arc<Self>, up: &mut Upcalls) {
         let mut guard = self.state.lock();
         let Some(state) = &mut *guard else {
             return;
         };
         match self.advance_handshake(state) {
             Ok(true) => {}
-            Ok(false) => return,
+            Ok(false) => {
+                let handshake = state.handshake.as_ref();
+                if handshake.is_some_and(|handshake| handshake.ends().is_some()) {
+                    state.slot.begun(Transport::Shm);
+                }
+                return;
+            }
             Err(why) => {
                 let ends = state.handshake.as_ref().and_then(PassiveHandshake::ends);
                 let state = guard.take();
@@ -173,7 +188,8 @@ impl PendingRequest {
             }
         }
         match state.receive() {
-            Ok(None) => {}
+            Ok(None) if state.request.is_empty() => {}
+            Ok(None) => state.slot.begun(state.transport()),
             Ok(Some(request)) => {
                 let state = guard.take();
                 drop(guard);

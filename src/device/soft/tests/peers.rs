@@ -116,15 +116,23 @@ fn requests_that_are_none() {
     drop(silent);
 }
 
-/// Connections without a request displace each other, and no others.
+/// Connections without a request displace each other, and no others: not one whose request waits
+/// for the consumer.
 #[test]
 fn a_flood_of_silence() {
     let device = device();
     let (server, qual) = Server::any(&device);
+    let mut waiting = Raw::connect(qual);
+    waiting.frame(&LOCAL.request(2, b"first"));
+    let request = server.next();
+    assert_eq!(request.private_data(), b"first");
     let mut silent: Vec<Raw> = (0..101).map(|_| Raw::connect(qual)).collect();
     assert!(!silent[0].more());
     silent[100].frame(&LOCAL.request(2, b"me"));
     assert_eq!(server.next().private_data(), b"me");
+    device.reject(request, b"later");
+    let received = waiting.receive_frame(Kind::Reply, |reply| reply.private_data == b"later");
+    assert_eq!(received, Some(true));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! of their own read in others.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
 use rustix::io::Errno;
@@ -20,7 +20,19 @@ use crate::process::PerProcess;
 /// from sharing memory, and from nothing else.
 const MAX_THREADS: usize = 16;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// How far a verification is.
+enum Verification {
+    /// No thread has begun the read; with what is called at its end.
+    Queued(MemoryProof, Box<dyn FnOnce() + Send>),
+    /// A thread reads, or the result was taken.
+    Begun,
+    /// The result.
+    Done(Result<VerifiedPeer, Errno>),
+}
+
+/// A verification that a thread is to run, unless it was dropped before: an attempt to connect that
+/// has ended holds no descriptor here.
+type Job = Weak<Mutex<Verification>>;
 
 #[derive(Default)]
 struct Verifiers {
@@ -33,7 +45,7 @@ struct Verifiers {
 static VERIFIERS: PerProcess<Mutex<Verifiers>> = PerProcess::new(Mutex::default);
 
 /// A verification, and its result once that is known.
-pub(super) struct PendingProof(Arc<Mutex<Option<Result<VerifiedPeer, Errno>>>>);
+pub(super) struct PendingProof(Arc<Mutex<Verification>>);
 
 impl PendingProof {
     /// Starts a verification. If the result is not known when this returns, `wake` is called once
@@ -46,35 +58,50 @@ impl PendingProof {
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<PendingProof, Errno> {
         if proof.is_of_known_peer() {
-            let result = proof.read_challenge();
-            return Ok(PendingProof(Arc::new(Mutex::new(Some(result)))));
+            let done = Verification::Done(proof.read_challenge());
+            return Ok(PendingProof(Arc::new(Mutex::new(done))));
         }
-        let pending = Arc::<Mutex<_>>::default();
-        let weak = Arc::downgrade(&pending);
-        queue(Box::new(move || {
-            // The attempt to connect may have timed out while this was queued.
-            if weak.strong_count() == 0 {
-                return;
-            }
-            let result = proof.read_challenge();
-            if let Some(pending) = weak.upgrade() {
-                *pending.lock() = Some(result);
-                drop(pending);
-                wake();
-            }
-        }))?;
+        let queued = Verification::Queued(proof, Box::new(wake));
+        let pending = Arc::new(Mutex::new(queued));
+        queue(Arc::downgrade(&pending))?;
         Ok(PendingProof(pending))
     }
 
     /// Takes the result; `None` as long as it is not known.
     pub fn take(&self) -> Option<Result<VerifiedPeer, Errno>> {
-        self.0.lock().take()
+        let mut verification = self.0.lock();
+        match std::mem::replace(&mut *verification, Verification::Begun) {
+            Verification::Done(result) => Some(result),
+            other => {
+                *verification = other;
+                None
+            }
+        }
+    }
+}
+
+/// Runs a job.
+fn run(job: &Job) {
+    let Some(pending) = job.upgrade() else {
+        return;
+    };
+    let begun = std::mem::replace(&mut *pending.lock(), Verification::Begun);
+    // While the read takes its time the attempt to connect may end.
+    drop(pending);
+    if let Verification::Queued(proof, wake) = begun {
+        let result = proof.read_challenge();
+        if let Some(pending) = job.upgrade() {
+            *pending.lock() = Verification::Done(result);
+            drop(pending);
+            wake();
+        }
     }
 }
 
 /// Queues a job for the threads, and starts one more if there may be more.
 fn queue(job: Job) -> Result<(), Errno> {
     let mut verifiers = VERIFIERS.lock();
+    verifiers.jobs.retain(|job| job.strong_count() > 0);
     verifiers.jobs.push_back(job);
     if verifiers.threads < MAX_THREADS {
         match threads::start("dat-verify", run_jobs) {
@@ -82,9 +109,7 @@ fn queue(job: Job) -> Result<(), Errno> {
             // The threads that run will take the job.
             Err(_) if verifiers.threads > 0 => {}
             Err(_) => {
-                let job = verifiers.jobs.pop_back();
-                drop(verifiers);
-                drop(job);
+                verifiers.jobs.pop_back();
                 return Err(Errno::AGAIN);
             }
         }
@@ -101,6 +126,6 @@ fn run_jobs() {
             return;
         };
         drop(verifiers);
-        job();
+        run(&job);
     }
 }
