@@ -24,6 +24,7 @@ const ORDER: &[&[&str]] = &[
         "device::netif",
         "device::connection_log",
         "device::log_limit",
+        "device::random",
     ],
     &["device::events", "device::qualifier"],
     &[

@@ -20,6 +20,7 @@ mod log_limit;
 pub(crate) mod netif;
 pub mod params;
 pub(crate) mod qualifier;
+mod random;
 pub mod soft;
 mod threads;
 mod types;

@@ -211,7 +211,6 @@ impl Target {
         let section = self.copy_guard.begin(count, KEY);
         let table = RemoteKeys {
             entries: &self.entries,
-            salt: 0,
         };
         let open = table.check(&section, pd, ADDR, 8, Access::REMOTE_WRITE);
         if open.is_ok() {

@@ -21,19 +21,19 @@ const PERSISTENCE: Duration = Duration::from_secs(3);
 /// A version of the protocol, as a stranger speaks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// The one before: the descriptors come with the first message.
+    /// An old one: the descriptors come with the first message.
     Two,
-    Three,
+    Four,
 }
 
-/// A number for the other side to read, where the third version has it.
+/// A number for the other side to read, where the fourth version has it.
 #[repr(C)]
 pub struct Word {
     tag: [u8; 8],
     number: u64,
     process: u64,
-    salt: u32,
     reader: u32,
+    zero: u32,
 }
 
 /// All that has come at once: bytes and descriptors.
@@ -115,11 +115,11 @@ impl Version {
                 bytes.extend(b"libdat.2");
                 bytes.extend((at + 8).to_ne_bytes());
                 bytes.extend(word.number.to_ne_bytes());
-                bytes.extend(word.salt.to_ne_bytes());
+                bytes.extend(7u32.to_ne_bytes());
                 bytes.extend(port.to_ne_bytes());
             }
-            Version::Three => {
-                bytes.extend(b"libdat.3");
+            Version::Four => {
+                bytes.extend(b"libdat.4");
                 bytes.extend(at.to_ne_bytes());
                 bytes.extend(answer.to_ne_bytes());
                 bytes.extend(port.to_ne_bytes());
@@ -135,7 +135,7 @@ impl Version {
 
     /// The second message of the initiator.
     fn shown(answer: u64) -> Vec<u8> {
-        let mut bytes = b"libdat.3".to_vec();
+        let mut bytes = b"libdat.4".to_vec();
         bytes.extend(answer.to_ne_bytes());
         bytes
     }
@@ -144,12 +144,12 @@ impl Version {
 /// What the other side reads of us, if it is asked to.
 pub fn word_for(socket: &UnixStream) -> Word {
     Word {
-        tag: *b"libdat.3",
+        tag: *b"libdat.4",
         number: 0x5eed,
         process: 0x1234,
-        salt: 7,
         // Somebody that cannot be seen from here is nobody.
         reader: peer(socket) as u32,
+        zero: 0,
     }
 }
 
@@ -195,18 +195,18 @@ pub fn ask_from_tar_pit(port: u64, times: usize) -> Option<Vec<UnixStream>> {
         hello[8..16].copy_from_slice(&at.to_ne_bytes());
         match version {
             Version::Two => say(&socket, &hello, &[WIRE, 1 << 27, 20_480].map(memory)),
-            Version::Three => say(&socket, &hello, &[]),
+            Version::Four => say(&socket, &hello, &[]),
         }
         socket
     };
-    let both = [Version::Two, Version::Three].into_iter().cycle();
+    let both = [Version::Two, Version::Four].into_iter().cycle();
     Some(both.take(times).map(ask).collect())
 }
 
 /// Bytes of the memory of a connection.
 const WIRE: u64 = 118_784;
 
-/// The files of an initiator of the third version: the memory of the connection, its keys, what
+/// The files of an initiator of the fourth version: the memory of the connection, its keys, what
 /// it says, and the marks.
 pub const FILES: [u64; 4] = [WIRE, 1 << 14, 4096, 16384];
 
@@ -216,7 +216,7 @@ pub fn ask(port: u64, version: Version) -> (Vec<OwnedFd>, Option<Errno>) {
     ask_with(port, version, &FILES)
 }
 
-/// The same with files of other sizes, where they are those of the third version.
+/// The same with files of other sizes, where they are those of the fourth version.
 pub fn ask_with(port: u64, version: Version, lens: &[u64]) -> (Vec<OwnedFd>, Option<Errno>) {
     let socket = UnixStream::connect_addr(&name(port)).unwrap();
     let word = word_for(&socket);
@@ -248,7 +248,7 @@ pub fn answer(socket: &UnixStream) -> (Vec<OwnedFd>, Option<Errno>) {
     let version = if bytes.starts_with(b"libdat.2") {
         Version::Two
     } else {
-        Version::Three
+        Version::Four
     };
     // The address of the number itself, before; now that of what it is in.
     let at = at - if version == Version::Two { 8 } else { 0 };

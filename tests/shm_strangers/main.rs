@@ -67,7 +67,7 @@ fn stranger() {
             if words[2] == "2" {
                 Version::Two
             } else {
-                Version::Three
+                Version::Four
             },
         ),
         "answers" => answer(&accept()),
@@ -346,7 +346,7 @@ fn can_be_written(file: &OwnedFd) -> bool {
 fn a_peer_gets_what_it_needs() {
     let _alone = alone();
     let server = Server::start("127.0.0.1 path=shm", |_| ());
-    let files = [Version::Two, Version::Three].map(|version| ask(server.qual, version).0);
+    let files = [Version::Two, Version::Four].map(|version| ask(server.qual, version).0);
     let mut rights: Vec<(String, bool)> = files
         .iter()
         .flatten()
@@ -379,9 +379,9 @@ fn a_peer_with_other_files() {
         wrong.push(files);
     }
     for files in wrong {
-        let (files, refused) = ask_with(server.qual, Version::Three, &files);
+        let (files, refused) = ask_with(server.qual, Version::Four, &files);
         assert_eq!((files.len(), refused), (0, None));
     }
-    let (files, _) = ask(server.qual, Version::Three);
+    let (files, _) = ask(server.qual, Version::Four);
     assert_eq!(files.len(), 3);
 }

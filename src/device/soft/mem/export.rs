@@ -15,17 +15,17 @@ pub(crate) type Register<'a> = &'a mut dyn FnMut(MappedRange) -> Option<Region>;
 
 /// Makes registered memory reachable for the peers of this host.
 pub(crate) trait Exporter: Sync {
-    /// Makes room for the key entry of that index in the copy that peers read; false if there can
-    /// be none.
-    fn make_room(&self, index: u32) -> bool;
+    /// Makes the copy that peers read as large as a directory of so many slots; false if the copy
+    /// cannot grow.
+    fn make_room(&self, slots: u32) -> bool;
     /// Makes `key` valid in its entry and in the copy.
-    fn publish(&self, index: u32, key: u32, entry: &KeyEntry);
+    fn publish(&self, key: u32, entry: &KeyEntry);
     /// Makes the key of an entry invalid, also in the copy. When this returns no peer uses the
     /// key any more; other threads of this process may.
-    fn revoke(&self, index: u32, entry: &KeyEntry);
+    fn revoke(&self, key: u32, entry: &KeyEntry);
     /// Takes rights from an entry and from the copy; returns those that the entry had. When this
     /// returns no peer uses these rights any more.
-    fn restrict(&self, index: u32, entry: &KeyEntry, rights: Access) -> Access;
+    fn restrict(&self, key: u32, entry: &KeyEntry, rights: Access) -> Access;
     /// Moves what can be moved of a range to where peers may map it, and registers the range.
     fn share(&self, addr: u64, len: u64, register: Register<'_>) -> Option<Region>;
     /// A range was registered without [`Exporter::share`]: waits for moves of memory that began
@@ -39,19 +39,19 @@ pub(crate) trait Exporter: Sync {
 struct Unexported;
 
 impl Exporter for Unexported {
-    fn make_room(&self, _index: u32) -> bool {
+    fn make_room(&self, _slots: u32) -> bool {
         true
     }
 
-    fn publish(&self, _index: u32, key: u32, entry: &KeyEntry) {
+    fn publish(&self, key: u32, entry: &KeyEntry) {
         entry.set_key(key);
     }
 
-    fn revoke(&self, _index: u32, entry: &KeyEntry) {
+    fn revoke(&self, _key: u32, entry: &KeyEntry) {
         entry.set_key(0);
     }
 
-    fn restrict(&self, _index: u32, entry: &KeyEntry, rights: Access) -> Access {
+    fn restrict(&self, _key: u32, entry: &KeyEntry, rights: Access) -> Access {
         entry.restrict(rights)
     }
 

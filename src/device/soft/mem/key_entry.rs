@@ -7,20 +7,11 @@ use super::key_table::Fault;
 use crate::device::Access;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of a key that are the index of an entry, after a shift and with the salt added.
-pub const INDEX_MASK: u32 = 0x00ff_ffff;
-
-/// The index of the entry that a key names, in a table whose keys have that salt.
-#[inline]
-pub fn index(key: u32, salt: u32) -> u32 {
-    (key >> 8).wrapping_sub(salt) & INDEX_MASK
-}
-
 /// A region or a window. The other fields belong to `key` while a read-side section sees that key
 /// in the entry: they are written before the key is published, and again only after all sections
 /// that saw the key have ended. An entry of zeros is empty.
 #[repr(C, align(64))]
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct KeyEntry {
     /// The key that is valid, or 0.
     key: AtomicU32,

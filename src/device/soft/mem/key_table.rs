@@ -1,36 +1,38 @@
 //! The table of the keys of memory regions and windows.
 //!
 //! There is one table for the whole process, so that a key means the same to all its devices.
+//!
+//! A key is a random number of 32 bits, drawn for each registration and each bind by the generator
+//! of the system: who knows keys, however many, knows nothing about others, those before and after
+//! them, of other processes or of a forked child. That is the only protection of memory from a peer
+//! whose protection zone it shares. The [directory](super::directory) finds the entry of a key.
+//!
 //! A lookup takes no lock: it happens inside a read-side section ([`pin`]). After a key was made
 //! invalid, its entry, and the memory that it opened, are used for something else only when all
 //! sections have ended.
 
-use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::lock::{self, Mutex, MutexGuard};
-use crate::process;
-
+use super::directory::{CurrentDirectory, OwnedDirectory};
 use super::export::exporter;
-use super::key_entry::{Contents, INDEX_MASK, KeyEntry, MappedRange, index};
+use super::key_entry::{Contents, KeyEntry, MappedRange};
+use crate::device::random::random;
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
 use crate::handle::pin;
+use crate::lock::{self, Mutex, MutexGuard};
+use crate::process;
 
 /// Number of regions of the whole process at most; there are as many keys again for windows.
 pub(crate) const MAX_MR: u32 = MAX_KEYS / 2;
-/// Number of entries of a segment of the table.
-const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
-/// Bits of an index that are the index in a segment.
-const SEGMENT_BITS: u32 = 10;
-/// Number of segments of the table at most.
-const SEGMENTS: usize = 1 << 11;
-/// Number of entries of the table at most.
-pub(crate) const MAX_KEYS: u32 = SEGMENTS as u32 * SEGMENT_LEN;
-/// Number of released entries from which on the oldest of them is used again before a new one.
-const MIN_RELEASED: usize = 1024;
+/// Number of keys at most.
+const MAX_KEYS: u32 = 1 << 21;
+/// Number of slots at most.
+pub(crate) const MAX_SLOTS: u32 = 2 * MAX_KEYS;
+/// Number of slots that are made for the first key.
+const MIN_SLOTS: u32 = 256;
+/// Number of entries that are allocated at a time.
+const CHUNK: usize = 64;
 
 /// Why a key does not open a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,26 +68,28 @@ pub(crate) struct Region {
     pub key: u32,
     /// The number of the use of the entry.
     serial: u64,
+    /// The entry, which may be used for something else once the key is deregistered.
+    entry: &'static KeyEntry,
 }
 
 impl Region {
     fn entry(self) -> Option<&'static KeyEntry> {
-        let entry = TABLE.entry(self.key)?;
-        (entry.serial() == self.serial).then_some(entry)
+        let valid = self.entry.is(self.key) && self.entry.serial() == self.serial;
+        valid.then_some(self.entry)
     }
 
     /// Registers a region; `None` if no key is left.
     pub fn register(opening: &Opening) -> Option<Region> {
         let region = TABLE.reserve(opening)?;
-        TABLE.publish(region.key);
+        exporter().publish(region.key, region.entry);
         Some(region)
     }
 
     /// Deregisters the region, once: when this returns no section and no peer uses it any more.
     pub fn deregister(self) {
-        TABLE.revoke(self.key);
+        exporter().revoke(self.key, self.entry);
         pin::synchronize();
-        TABLE.release(self.key);
+        TABLE.release(self.key, self.entry);
     }
 
     /// What peers may map of the region.
@@ -99,61 +103,85 @@ impl Region {
     }
 }
 
-/// The entries that are free.
+/// What changes when keys are made and given up.
 struct Free {
-    /// Indices of the entries that were released, the oldest first, so that a key is used again as
-    /// late as possible, each with the generation of its last key.
-    released: VecDeque<(u32, u8)>,
+    /// Entries without a key.
+    entries: Vec<&'static KeyEntry>,
+    /// The keys, valid or not yet or no longer, by their slots; 0 in a free slot.
+    taken: Vec<u32>,
+    /// Number of keys in `taken`.
+    count: u32,
     /// The serial that was given out last.
     last_serial: u64,
 }
 
-type Segment = [KeyEntry; SEGMENT_LEN as usize];
-
 struct Table {
-    /// The segments, each null until it is first needed, and never freed.
-    segments: [AtomicPtr<Segment>; SEGMENTS],
-    /// The entries that are free.
+    /// Where the entries of keys are.
+    directory: CurrentDirectory,
+    /// What changes when keys are made and given up. Directories are replaced under this lock.
     free: Mutex<Free>,
-    /// Number of entries, from the first on, that were used before. Changed under the lock of
-    /// `free`.
-    used: AtomicU32,
-    /// What is added to an index to make a key: random, so that a key of another process, or of
-    /// an earlier run, opens nothing here. 0 before the first key.
-    salt: AtomicU32,
+    /// Number of slots of the directory, or of the one that is about to replace it. Changed under
+    /// the lock of `free`.
+    slots: AtomicU32,
 }
 
 /// In a forked child: its parent's regions and windows are not memory of its own IAs. The entries
 /// stay where they are, and are not used any more.
 static FORGET_KEYS: fn() = || {
-    for segment in &TABLE.segments {
-        segment.store(null_mut(), Ordering::Relaxed);
-    }
-    TABLE.used.store(0, Ordering::Relaxed);
-    TABLE.salt.store(0, Ordering::Relaxed);
-    let last_serial = 0;
-    let released = VecDeque::new();
+    TABLE.directory.forget();
+    TABLE.slots.store(0, Ordering::Relaxed);
     // SAFETY: this is the only thread, and it is in no function of this module.
-    unsafe {
-        lock::reset(
-            &TABLE.free,
-            Free {
-                released,
-                last_serial,
-            },
-        )
-    };
+    unsafe { lock::reset(&TABLE.free, Free::new()) };
 };
 
 static TABLE: Table = Table {
-    segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
-    free: Mutex::new(Free {
-        released: VecDeque::new(),
-        last_serial: 0,
-    }),
-    used: AtomicU32::new(0),
-    salt: AtomicU32::new(0),
+    directory: CurrentDirectory::empty(),
+    free: Mutex::new(Free::new()),
+    slots: AtomicU32::new(0),
 };
+
+impl Free {
+    /// Without a key.
+    const fn new() -> Free {
+        Free {
+            entries: Vec::new(),
+            taken: Vec::new(),
+            count: 0,
+            last_serial: 0,
+        }
+    }
+
+    /// The slot of a key.
+    fn slot(&mut self, key: u32) -> &mut u32 {
+        let mask = self.taken.len() - 1;
+        &mut self.taken[key as usize & mask]
+    }
+
+    /// Draws a key whose slot is free; `None` if the system gives no random numbers. At least a
+    /// quarter of the slots is free.
+    fn draw_key(&mut self) -> Option<u32> {
+        loop {
+            let number = random().ok()?;
+            for key in [number as u32, (number >> 32) as u32] {
+                if key != 0 && *self.slot(key) == 0 {
+                    return Some(key);
+                }
+            }
+        }
+    }
+
+    /// Takes an entry without a key.
+    fn take_entry(&mut self) -> &'static KeyEntry {
+        if let Some(entry) = self.entries.pop() {
+            return entry;
+        }
+        let chunk: Box<[KeyEntry]> = (0..CHUNK).map(|_| KeyEntry::default()).collect();
+        let chunk: &'static [KeyEntry] = Box::leak(chunk);
+        let (first, rest) = chunk.split_first().expect("a chunk is not empty");
+        self.entries.extend(rest);
+        first
+    }
+}
 
 /// What a key opens.
 pub(crate) struct Opening {
@@ -172,174 +200,137 @@ pub(crate) struct Opening {
 }
 
 impl Table {
+    /// The entry of a valid key, in a read-side section.
     #[inline(always)]
-    fn index(&self, key: u32) -> u32 {
-        index(key, self.salt.load(Ordering::Relaxed))
+    fn entry(&self, key: u32) -> Option<&'static KeyEntry> {
+        let entry = self.directory.find(key)?;
+        entry.is(key).then_some(entry)
     }
 
     fn lock_free(&self) -> MutexGuard<'_, Free> {
-        if self.salt.load(Ordering::Relaxed) == 0 {
+        if self.slots.load(Ordering::Relaxed) == 0 {
             process::in_child(&FORGET_KEYS);
         }
         self.free.lock()
     }
 
-    fn salt(&self) -> u32 {
-        self.salt_in(&self.lock_free())
-    }
-
-    /// The salt, which is chosen by the first call, under the lock.
-    fn salt_in(&self, _free: &Free) -> u32 {
-        if self.salt.load(Ordering::Relaxed) == 0 {
-            let salt = RandomState::new().hash_one(0u8) as u32;
-            self.salt.store(salt.max(1), Ordering::Relaxed);
-        }
-        self.salt.load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    fn segment(&self, number: usize) -> Option<&Segment> {
-        let segment = self.segments.get(number)?.load(Ordering::Acquire);
-        // SAFETY: null, or a segment that lives as long as the process.
-        unsafe { segment.as_ref() }
-    }
-
-    /// The entry that a key names, whether the key is valid or not.
-    #[inline(always)]
-    fn named_entry(&self, key: u32) -> Option<&KeyEntry> {
-        let index = self.index(key);
-        let segment = self.segment((index >> SEGMENT_BITS) as usize)?;
-        Some(&segment[(index % SEGMENT_LEN) as usize])
-    }
-
-    /// The entry of a valid key.
-    #[inline(always)]
-    fn entry(&self, key: u32) -> Option<&KeyEntry> {
-        let entry = self.named_entry(key)?;
-        entry.is(key).then_some(entry)
-    }
-
-    /// Takes a free entry and fills it. Its key is valid from [`Table::publish`] on.
+    /// Makes a key for an entry that it fills. The key is valid once it is published.
     fn reserve(&self, opening: &Opening) -> Option<Region> {
         let mut free = self.lock_free();
-        let salt = self.salt_in(&free);
-        let unused = (free.released.len() < MIN_RELEASED).then(|| self.take_unused(&free));
-        let (index, generation) = match unused.flatten() {
-            Some(index) => (index, RandomState::new().hash_one(index) as u8),
-            None => free.released.pop_front()?,
-        };
-        free.last_serial += 1;
-        let serial = free.last_serial;
-        let number = (index >> SEGMENT_BITS) as usize;
-        let segment = self.segment(number).unwrap_or_else(|| {
-            let segment: Box<[KeyEntry]> = (0..SEGMENT_LEN).map(|_| KeyEntry::default()).collect();
-            let Ok(segment) = <Box<Segment>>::try_from(segment) else {
-                unreachable!("it has just been made as long");
-            };
-            let segment = Box::leak(segment);
-            self.segments[number].store(segment, Ordering::Release);
-            segment
-        });
+        let old = self.make_room(&mut free)?;
+        let key = free.draw_key();
+        if let Some(key) = key {
+            let entry = free.take_entry();
+            free.last_serial += 1;
+            let serial = free.last_serial;
+            entry.fill(&Contents {
+                pd: opening.pd,
+                addr: opening.addr,
+                len: opening.len,
+                access: opening.access,
+                serial,
+                region: opening.region.map_or((0, 0), |r| (r.key, r.serial)),
+                mapped: opening.mapped,
+            });
+            free.count += 1;
+            *free.slot(key) = key;
+            self.directory.set(key, Some(entry));
+            drop(free);
+            retire(old);
+            return Some(Region { key, serial, entry });
+        }
         drop(free);
-        // 1 to 255: a key is never 0.
-        let generation = generation % u8::MAX + 1;
-        let key = (index.wrapping_add(salt) & INDEX_MASK) << 8 | u32::from(generation);
-        let entry = &segment[(index % SEGMENT_LEN) as usize];
-        entry.fill(&Contents {
-            pd: opening.pd,
-            addr: opening.addr,
-            len: opening.len,
-            access: opening.access,
-            serial,
-            region: opening.region.map_or((0, 0), |r| (r.key, r.serial)),
-            mapped: opening.mapped,
-        });
-        Some(Region { key, serial })
+        retire(old);
+        None
     }
 
-    /// Takes an entry that was never used, and for which the copy that peers read has room.
-    fn take_unused(&self, _free: &Free) -> Option<u32> {
-        let index = self.used.load(Ordering::Relaxed);
-        if index == MAX_KEYS {
+    /// Makes room for one more key: replaces the directory if more than three quarters of it were
+    /// taken then. Returns the directory that was replaced. `None` if there can be no more keys, or
+    /// the copy that peers read has no room for them.
+    fn make_room(&self, free: &mut Free) -> Option<Option<OwnedDirectory>> {
+        if free.count == MAX_KEYS {
             return None;
         }
-        // Before the call, so that a copy which is made for peers meanwhile has room for the entry.
-        self.used.store(index + 1, Ordering::Relaxed);
-        if !exporter().make_room(index) {
-            self.used.store(index, Ordering::Relaxed);
+        let slots = self.slots.load(Ordering::Relaxed);
+        if free.count < slots / 4 * 3 {
+            return Some(None);
+        }
+        let more = (slots * 2).max(MIN_SLOTS);
+        // Before the call, so that a copy which is made for peers meanwhile has as many slots.
+        self.slots.store(more, Ordering::Relaxed);
+        if !exporter().make_room(more) {
+            self.slots.store(slots, Ordering::Relaxed);
             return None;
         }
-        Some(index)
-    }
-
-    /// Makes a reserved key valid.
-    fn publish(&self, key: u32) {
-        if let Some(entry) = self.named_entry(key) {
-            exporter().publish(self.index(key), key, entry);
+        let mut directory = OwnedDirectory::new(more);
+        let keys = std::mem::replace(&mut free.taken, vec![0; more as usize]);
+        for key in keys.into_iter().filter(|key| *key != 0) {
+            // The lock of `free` keeps the directory that this reads.
+            if let Some(entry) = self.directory.find(key) {
+                directory.set(key, entry);
+            }
+            *free.slot(key) = key;
         }
+        Some(self.directory.replace(directory))
     }
 
-    /// Makes a key invalid for sections that begin later. When this returns no peer of this host
-    /// uses the key.
-    fn revoke(&self, key: u32) {
-        if let Some(entry) = self.entry(key) {
-            exporter().revoke(self.index(key), entry);
-        }
+    /// Gives up a key that is not valid and that no section sees.
+    fn release(&self, key: u32, entry: &'static KeyEntry) {
+        let mut free = self.lock_free();
+        self.directory.set(key, None);
+        *free.slot(key) = 0;
+        free.count -= 1;
+        free.entries.push(entry);
     }
+}
 
-    /// All entries that ever had a key, with their indices.
-    fn entries(&self) -> impl Iterator<Item = (u32, &KeyEntry)> {
-        let segments = (0..SEGMENTS).map_while(|number| self.segment(number));
-        (0..).zip(segments.flatten())
-    }
-
-    /// Releases the entry of a key that no section sees.
-    fn release(&self, key: u32) {
-        let index = self.index(key);
-        self.free.lock().released.push_back((index, key as u8));
+/// Frees a directory when all sections have ended.
+fn retire(old: Option<OwnedDirectory>) {
+    if let Some(old) = old {
+        pin::retire(move || drop(old));
     }
 }
 
 /// A key that is not valid yet. Dropping it releases the key.
 #[derive(Debug)]
-pub(crate) struct Reserved(u32);
+pub(crate) struct Reserved(Region);
 
 impl Reserved {
     /// Reserves a key for a range of a region; `None` if no key is left.
     pub fn new(opening: &Opening) -> Option<Reserved> {
-        Some(Reserved(TABLE.reserve(opening)?.key))
+        TABLE.reserve(opening).map(Reserved)
     }
 
     /// The key.
     pub fn key(&self) -> u32 {
-        self.0
+        self.0.key
     }
 
     /// Makes the key valid.
     pub fn publish(self) -> WindowKey {
-        let key = self.0;
+        let region = self.0;
         std::mem::forget(self);
-        TABLE.publish(key);
-        WindowKey(key)
+        exporter().publish(region.key, region.entry);
+        WindowKey(region)
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        TABLE.release(self.0);
+        TABLE.release(self.0.key, self.0.entry);
     }
 }
 
 /// The key of a window that is bound. Dropping it makes the key invalid for sections that begin
 /// later, and waits for no section: the drop may happen inside one.
 #[derive(Debug)]
-pub(crate) struct WindowKey(u32);
+pub(crate) struct WindowKey(Region);
 
 impl Drop for WindowKey {
     fn drop(&mut self) {
-        let key = self.0;
-        TABLE.revoke(key);
-        pin::retire(move || TABLE.release(key));
+        let Region { key, entry, .. } = self.0;
+        exporter().revoke(key, entry);
+        pin::retire(move || TABLE.release(key, entry));
     }
 }
 
@@ -364,23 +355,21 @@ pub(crate) fn check(
 /// Whether `window` is, or was last, the key of a window that is bound to the region with that key
 /// and serial.
 pub(crate) fn is_window_of(window: u32, region: u32, region_serial: u64) -> bool {
-    let entry = TABLE.named_entry(window).map(KeyEntry::contents);
+    let _guard = pin::pin();
+    let entry = TABLE.directory.find(window).map(KeyEntry::contents);
     entry.is_some_and(|entry| entry.region == (region, region_serial))
 }
 
-/// Calls `f` for every entry that ever had a key, with its index.
-pub(crate) fn for_each_entry(f: impl FnMut((u32, &KeyEntry))) {
-    TABLE.entries().for_each(f);
+/// Calls `f` for every entry that has a key, valid or not.
+pub(crate) fn for_each_entry(f: impl FnMut(&'static KeyEntry)) {
+    let _guard = pin::pin();
+    TABLE.directory.for_each(f);
 }
 
-/// Number of entries, from the first on, that were used before.
-pub(crate) fn used_entries() -> u32 {
-    TABLE.used.load(Ordering::Relaxed)
-}
-
-/// The salt of the keys: see [`index`].
-pub(crate) fn salt() -> u32 {
-    TABLE.salt()
+/// Number of slots of the directory: the lowest bits of a key are the number of its slot, and no
+/// two keys have the same. A power of two, or 0 before the first key.
+pub(crate) fn slots() -> u32 {
+    TABLE.slots.load(Ordering::Relaxed)
 }
 
 /// Whether the range is inside the region of the key, in any protection domain.
@@ -408,9 +397,12 @@ pub(crate) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault>
         return Err(Fault::Domain);
     }
     let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let before = exporter().restrict(TABLE.index(key), entry, remote);
+    let before = exporter().restrict(key, entry, remote);
     if !before.intersects(remote) {
         return Err(Fault::Access);
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Registered memory: regions, windows, the table of their keys, and copies between buffers.
 
 pub(crate) mod copy;
+mod directory;
 pub(crate) mod export;
 pub mod key_entry;
 pub mod key_table;

@@ -23,7 +23,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::handshake::MAGIC;
-use crate::device::soft::mem::key_table;
+use crate::device::random::random;
 use crate::process::PerProcess;
 
 /// The record that the peer reads in our memory.
@@ -37,10 +37,10 @@ pub(crate) struct ChallengeRecord {
     /// A random number of the process that made the record. It tells that process from a later
     /// one with the same process identifier, and from a forked child.
     pub process: u64,
-    /// The salt of the keys of the process: see [`key_table::salt`].
-    pub salt: u32,
     /// The process identifier of the process that may read the record.
     reader: u32,
+    /// Always 0.
+    zero: u32,
 }
 
 /// Size of a record, in bytes.
@@ -93,27 +93,22 @@ unsafe impl Send for ChallengePage {}
 static PAGE: PerProcess<Mutex<Option<ChallengePage>>> = PerProcess::new(Mutex::default);
 
 /// An unpredictable random number that is not 0.
-fn random() -> Result<u64, Errno> {
-    let mut bytes = [0; 8];
-    // SAFETY: so many bytes may be written.
-    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
-        8 => Ok(u64::from_ne_bytes(bytes).max(1)),
-        _ => Err(Errno::IO),
-    }
+fn nonzero() -> Result<u64, Errno> {
+    random().map(|number| number.max(1))
 }
 
 impl ChallengePage {
     fn new() -> Result<ChallengePage, Errno> {
         // The kernel uses the address of the hint if nothing is mapped there. The hint is above
         // the first 4 GiB and inside the smallest user address space that Linux has.
-        let hint = (1 << 32) + random()? % ((1 << 38) - (1 << 32));
+        let hint = (1 << 32) + nonzero()? % ((1 << 38) - (1 << 32));
         let hint = std::ptr::without_provenance_mut((hint & !0xffff) as usize);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address that is free.
         let at = unsafe { rustix::mm::mmap_anonymous(hint, MAPPING_LEN, protection, flags) }?;
         Ok(ChallengePage {
             records: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
-            process: random()?,
+            process: nonzero()?,
             free: Vec::new(),
             unused: 0,
         })
@@ -143,8 +138,7 @@ impl Challenge {
     /// # Errors
     /// The error of the kernel, and `EAGAIN` while too many connections are being set up.
     pub fn new(reader: u32) -> Result<Challenge, Errno> {
-        let salt = key_table::salt();
-        let number = random()?;
+        let number = nonzero()?;
         let mut page = PAGE.lock();
         let page = ChallengePage::own(&mut page)?;
         let index = page.allocate().ok_or(Errno::AGAIN)?;
@@ -154,8 +148,8 @@ impl Challenge {
             magic: MAGIC,
             number,
             process: page.process,
-            salt,
             reader,
+            zero: 0,
         };
         // SAFETY: this index is ours alone, and only the kernel reads the record.
         unsafe { at.write_volatile(record) };

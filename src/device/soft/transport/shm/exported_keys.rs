@@ -5,12 +5,19 @@
 //! not the table itself, because a forked child shares the exported memory with its parent, which
 //! alone may change it: each process has a table and a copy of its own.
 //!
-//! The exported table is as large as the keys in use need, and grows with them, because the size
-//! of files may be limited (`RLIMIT_FSIZE`). A key for which there is no room in the exported
-//! table is not handed out at all ([`make_room`]): peers that use it would be refused for no
-//! reason that a user could find.
+//! The exported table has as many slots as the directory of the keys
+//! ([`directory`](crate::device::soft::mem::key_table::slots)), and the entry of a key in the same
+//! slot. It grows with the keys in use, because the size of files may be limited (`RLIMIT_FSIZE`). A
+//! key for which there is no room in the exported table is not handed out at all ([`make_room`]):
+//! peers that use it would be refused for no reason that a user could find.
+//!
+//! When the table grows, entries move. Peers learn the new size from that of the file, and only if
+//! they do not find a key. An entry is in its new slot before it leaves the old one, and a peer
+//! notices if that happens while it reads ([`RemoteKeys`](super::remote_keys::RemoteKeys)): nothing
+//! waits for peers, which may be stopped.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
@@ -37,19 +44,35 @@ impl ExportedKeys {
         unsafe { self.memory.as_slice::<KeyEntry>() }
     }
 
-    /// The entry with that index; `None` if there is none.
-    fn entry(&self, index: u32) -> Option<&KeyEntry> {
-        self.entries().get(index as usize)
+    /// The slot of a key; `None` if there is none.
+    fn slot(&self, key: u32) -> Option<&KeyEntry> {
+        let entries = self.entries();
+        entries.get(key as usize & entries.len().checked_sub(1)?)
     }
 
-    /// Grows the table to at least `count` entries.
-    fn grow(&mut self, count: usize) -> Result<(), Errno> {
-        if count <= self.entries().len() {
+    /// Grows the table to so many slots, a power of two.
+    fn grow(&mut self, slots: usize) -> Result<(), Errno> {
+        let before = self.entries().len();
+        if slots <= before {
             return Ok(());
         }
-        let len = count * size_of::<KeyEntry>();
-        self.memory
-            .grow(len.next_multiple_of(GROW_STEP).min(TABLE_LEN))
+        self.memory.grow(slots * size_of::<KeyEntry>())?;
+        let moves = |slot: usize| {
+            let entry = &self.entries()[slot];
+            let (key, new) = (entry.key(), entry.key() as usize & (slots - 1));
+            (key != 0 && new != slot).then_some((entry, key, new))
+        };
+        for (entry, key, new) in (0..before).filter_map(moves) {
+            let copy = &self.entries()[new];
+            copy.fill(&entry.contents());
+            copy.set_key(key);
+        }
+        for (entry, ..) in (0..before).filter_map(moves) {
+            entry.set_key(0);
+        }
+        // Whoever reads what a later key has in such a slot also finds that the key has changed.
+        fence(Ordering::Release);
+        Ok(())
     }
 }
 
@@ -58,10 +81,7 @@ impl ExportedKeys {
 static EXPORTED: PerProcess<Mutex<Option<ExportedKeys>>> = PerProcess::new(Mutex::default);
 
 /// The largest size of the table, in bytes.
-pub(super) const TABLE_LEN: usize = key_table::MAX_KEYS as usize * size_of::<KeyEntry>();
-
-/// The table grows by a multiple of so many bytes.
-const GROW_STEP: usize = 16 << 10;
+pub(super) const TABLE_LEN: usize = key_table::MAX_SLOTS as usize * size_of::<KeyEntry>();
 
 /// The file of the exported table, to be sent to a peer. Makes the table if there is none.
 ///
@@ -77,14 +97,16 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
         memory,
         fd: Arc::new(fd),
     };
-    // A thread that takes an entry after this finds the exported table, and calls `make_room`.
-    new.grow(key_table::used_entries() as usize)?;
-    key_table::for_each_entry(|(index, entry)| {
-        if entry.key() != 0
-            && let Some(copy) = new.entry(index)
+    // A thread that makes a larger directory after this finds the exported table, and calls
+    // `make_room`.
+    new.grow(key_table::slots() as usize)?;
+    key_table::for_each_entry(|entry| {
+        let key = entry.key();
+        if key != 0
+            && let Some(copy) = new.slot(key)
         {
             copy.fill(&entry.contents());
-            copy.set_key(entry.key());
+            copy.set_key(key);
         }
     });
     let fd = new.fd.clone();
@@ -92,21 +114,20 @@ pub(crate) fn file() -> Result<Arc<OwnedFd>, Errno> {
     Ok(fd)
 }
 
-/// Grows the exported table, if there is one, so that it has an entry with that index. False if
-/// the table cannot grow.
-pub(crate) fn make_room(index: u32) -> bool {
+/// Grows the exported table, if there is one, to so many slots. False if the table cannot grow.
+pub(crate) fn make_room(slots: u32) -> bool {
     let mut exported = EXPORTED.lock();
     match &mut *exported {
-        Some(exported) => exported.grow(index as usize + 1).is_ok(),
+        Some(exported) => exported.grow(slots as usize).is_ok(),
         _ => true,
     }
 }
 
 /// Makes `key` valid for what `entry` holds, in our own table and in the exported one.
-pub(crate) fn publish(index: u32, key: u32, entry: &KeyEntry) {
+pub(crate) fn publish(key: u32, entry: &KeyEntry) {
     let exported = EXPORTED.lock();
     entry.set_key(key);
-    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
+    if let Some(copy) = exported.as_ref().and_then(|table| table.slot(key)) {
         copy.fill(&entry.contents());
         copy.set_key(key);
     }
@@ -114,11 +135,10 @@ pub(crate) fn publish(index: u32, key: u32, entry: &KeyEntry) {
 
 /// Makes the key of an entry invalid for accesses that begin later. When this returns no peer
 /// accesses the memory by that key any longer; other threads of this process may still do so.
-pub(crate) fn revoke(index: u32, entry: &KeyEntry) {
+pub(crate) fn revoke(key: u32, entry: &KeyEntry) {
     let exported = EXPORTED.lock();
-    let key = entry.key();
     entry.set_key(0);
-    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
+    if let Some(copy) = exported.as_ref().and_then(|table| table.slot(key)) {
         copy.set_key(0);
     }
     drop(exported);
@@ -132,13 +152,13 @@ pub(crate) fn revoke(index: u32, entry: &KeyEntry) {
 
 /// Removes rights from an entry, and returns the rights it had. When this returns no peer accesses
 /// the memory by the removed rights any longer.
-pub(crate) fn restrict(index: u32, entry: &KeyEntry, rights: Access) -> Access {
+pub(crate) fn restrict(key: u32, entry: &KeyEntry, rights: Access) -> Access {
     let exported = EXPORTED.lock();
     let before = entry.restrict(rights);
-    if let Some(copy) = exported.as_ref().and_then(|table| table.entry(index)) {
+    if let Some(copy) = exported.as_ref().and_then(|table| table.slot(key)) {
         copy.restrict(rights);
     }
     drop(exported);
-    copy_waits::wait_for_key(entry.key(), entry, SHORT_TIMEOUT);
+    copy_waits::wait_for_key(key, entry, SHORT_TIMEOUT);
     before
 }

@@ -10,20 +10,20 @@ use crate::device::soft::mem::key_table::Region;
 pub(crate) struct ShmExporter;
 
 impl Exporter for ShmExporter {
-    fn make_room(&self, index: u32) -> bool {
-        exported_keys::make_room(index)
+    fn make_room(&self, slots: u32) -> bool {
+        exported_keys::make_room(slots)
     }
 
-    fn publish(&self, index: u32, key: u32, entry: &KeyEntry) {
-        exported_keys::publish(index, key, entry);
+    fn publish(&self, key: u32, entry: &KeyEntry) {
+        exported_keys::publish(key, entry);
     }
 
-    fn revoke(&self, index: u32, entry: &KeyEntry) {
-        exported_keys::revoke(index, entry);
+    fn revoke(&self, key: u32, entry: &KeyEntry) {
+        exported_keys::revoke(key, entry);
     }
 
-    fn restrict(&self, index: u32, entry: &KeyEntry, rights: Access) -> Access {
-        exported_keys::restrict(index, entry, rights)
+    fn restrict(&self, key: u32, entry: &KeyEntry, rights: Access) -> Access {
+        exported_keys::restrict(key, entry, rights)
     }
 
     fn share(&self, addr: u64, len: u64, register: Register<'_>) -> Option<Region> {

@@ -113,8 +113,6 @@ pub(crate) struct Peer {
     process: RemoteProcess,
     /// The keys of the process.
     keys: GrowingMapping,
-    /// The salt of the keys.
-    salt: u32,
     /// The ready bitmaps of the process.
     bitmaps: PeerBitmaps,
     /// The registered memory of the process, if that is in a file.
@@ -213,7 +211,6 @@ impl VerifiedPeer {
             exited: AtomicBool::new(false),
             checked: AtomicI64::new(0),
             keys: GrowingMapping::open(keys, TABLE_LEN)?,
-            salt: record.salt,
             bitmaps: PeerBitmaps::open(&[owner_state, ready_bits])?,
             mapped: OnceLock::new(),
         });
@@ -244,7 +241,6 @@ impl<'a> Keys<'a> {
         RemoteKeys {
             // SAFETY: entries are made of atomics, which are only read here.
             entries: unsafe { self.0.keys.as_slice::<KeyEntry>() },
-            salt: self.0.salt,
         }
     }
 
@@ -278,7 +274,7 @@ impl<'a> Keys<'a> {
 impl Peer {
     fn find_in(all: &Peers, pid: Pid, record: &ChallengeRecord) -> Option<Arc<Peer>> {
         let known = all.get(&id(pid, record)).and_then(Weak::upgrade);
-        known.filter(|peer| peer.salt == record.salt && !peer.has_exited())
+        known.filter(|peer| !peer.has_exited())
     }
 
     /// The process, if there are connections with it.

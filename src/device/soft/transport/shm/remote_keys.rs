@@ -12,7 +12,7 @@
 //! section after the other does not hold up the owner.
 
 use crate::device::Access;
-use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange, index};
+use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -95,16 +95,24 @@ impl Drop for CopySection<'_> {
 /// The keys that another process has published.
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {
-    /// All entries of the table.
+    /// All entries of the table, each in the slot whose number is the lowest bits of its key. Their
+    /// number is a power of two.
     pub entries: &'a [KeyEntry],
-    /// The salt of the keys: see [`index`].
-    pub salt: u32,
 }
 
 impl<'a> RemoteKeys<'a> {
     fn entry(&self, key: u32) -> Option<&'a KeyEntry> {
-        let entry = self.entries.get(index(key, self.salt) as usize)?;
-        entry.is(key).then_some(entry)
+        let bits = self.entries.len().checked_ilog2()?;
+        let mask = (1 << bits) - 1;
+        let slot = |mask: usize| -> Option<&'a KeyEntry> {
+            let entry = self.entries.get(key as usize & mask)?;
+            entry.is(key).then_some(entry)
+        };
+        // In a table that is growing the entry may not have moved yet; or have moved since the first
+        // of these checks.
+        slot(mask)
+            .or_else(|| slot(mask >> 1))
+            .or_else(|| slot(mask))
     }
 
     /// Checks that the key of the section permits `need` in the range, and returns the part of the
@@ -121,8 +129,21 @@ impl<'a> RemoteKeys<'a> {
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
-        let entry = self.entry(section.key).ok_or(Fault::Key)?;
-        entry.check(pd, addr, len, need, |key| self.entry(key))?;
-        Ok(entry.mapped_range())
+        let attempt = || {
+            let entry = self.entry(section.key).ok_or(Fault::Key)?;
+            entry.check(pd, addr, len, need, |key| self.entry(key))?;
+            let mapped = entry.mapped_range();
+            // The entry may have moved meanwhile, because the table has grown, and its slot may be
+            // that of another key.
+            fence(Ordering::Acquire);
+            if entry.is(section.key) {
+                Ok(mapped)
+            } else {
+                Err(Fault::Key)
+            }
+        };
+        // The table grows once in thousands of registrations, so that the second attempt is not
+        // disturbed.
+        attempt().or_else(|_| attempt())
     }
 }

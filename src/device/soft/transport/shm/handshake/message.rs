@@ -17,7 +17,7 @@ use crate::descriptor::OwnedFd;
 use crate::device::soft::transport::shm::challenge::Challenge;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat.3";
+pub(crate) const MAGIC: [u8; 8] = *b"libdat.4";
 
 /// The first message of both ends.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]

@@ -286,7 +286,7 @@ impl MemoryFile {
         }
         // A region whose key this does not find yet waits for this move: see `wait_for_moves`.
         fence(Ordering::SeqCst);
-        key_table::for_each_entry(|(_, entry)| {
+        key_table::for_each_entry(|entry| {
             if entry.key() != 0 && entry.is_region() {
                 let contents = entry.contents();
                 // The kernel may be copying to such a page for a peer, and would finish in the
