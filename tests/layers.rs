@@ -32,7 +32,11 @@ const ORDER: &[&[&str]] = &[
         "device::soft::iwarp",
         "device::soft::params",
     ],
-    &["device::soft::event_order", "device::soft::socket"],
+    &[
+        "device::soft::bad_keys",
+        "device::soft::event_order",
+        "device::soft::socket",
+    ],
     &["device::soft::upcalls"],
     &["device::soft::engine"],
     &["device::soft::mem"],

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::bad_keys::BadKeys;
 use super::engine::Engine;
 use super::params::Params;
 use crate::device::{DeviceAttr, DeviceError};
@@ -43,6 +44,8 @@ pub struct Soft {
     pub(super) attr: DeviceAttr,
     /// Numbers of the objects that exist.
     pub(super) counts: Counts,
+    /// The peers that have used keys which are not valid.
+    pub(super) bad_keys: Arc<BadKeys>,
     /// What serves the sockets and timers.
     pub(super) engine: Engine,
 }

@@ -11,6 +11,7 @@
 // The objects are public for integration tests and benches; what they are made of is not.
 #![allow(private_bounds, private_interfaces)]
 
+mod bad_keys;
 pub(crate) mod cm;
 pub(crate) mod cq;
 mod device;
@@ -185,6 +186,7 @@ impl Device for Soft {
             spin: params.spin.unwrap_or_else(default_spin),
             params,
             counts: Counts::default(),
+            bad_keys: Arc::default(),
             engine,
         }))
     }

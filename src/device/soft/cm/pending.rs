@@ -16,6 +16,7 @@ use super::{Transport, watch_handshake};
 use crate::device::connection_log::{self, Identity, LogEntry, Outcome, Step};
 use crate::device::log_limit::LogLimit;
 use crate::device::qualifier::{self, QualHeader, needs_header};
+use crate::device::soft::bad_keys::BadKeys;
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, Frame, Kind, Parsed};
@@ -37,6 +38,8 @@ pub(super) struct PendingRequest {
     acceptor: Weak<Acceptor>,
     /// The port.
     port: u16,
+    /// The peers that have used keys which are not valid.
+    bad_keys: Arc<BadKeys>,
     /// The connection; `None` once its request has been delivered or it was dropped.
     state: Mutex<Option<State>>,
 }
@@ -54,8 +57,10 @@ struct State {
     request: Vec<u8>,
     /// Counts the connection among those without a whole request.
     slot: Slot,
-    /// Drops the connection after [`REQUEST_TIMEOUT`].
-    _timer: Timer,
+    /// The whole request, while it waits because of the address of the peer.
+    delayed: Option<ReceivedRequest>,
+    /// Drops the connection after [`REQUEST_TIMEOUT`], or delivers the delayed request.
+    timer: Timer,
 }
 
 impl State {
@@ -100,6 +105,7 @@ impl PendingRequest {
         let pending = Arc::new(PendingRequest {
             acceptor: Arc::downgrade(acceptor),
             port: acceptor.port,
+            bad_keys: device.bad_keys.clone(),
             state: Mutex::new(None),
         });
         let mut state = pending.state.lock();
@@ -119,7 +125,8 @@ impl PendingRequest {
             segment: None,
             request: Vec::new(),
             slot: Slot::new(&pending, acceptor),
-            _timer: timer,
+            delayed: None,
+            timer,
         });
         drop(state);
         Some(pending)
@@ -191,6 +198,20 @@ impl PendingRequest {
             Ok(None) if state.request.is_empty() => {}
             Ok(None) => state.slot.begun(state.transport()),
             Ok(Some(request)) => {
+                let delay = match (&state.segment, state.addrs) {
+                    (None, Some((_, remote))) => self.bad_keys.delay(remote.ip()),
+                    _ => Duration::ZERO,
+                };
+                if !delay.is_zero() && state.watch.set(EventFlags::empty()).is_ok() {
+                    state.delayed = Some(request);
+                    let weak = Arc::downgrade(self);
+                    state.timer = state.watch.timer(delay, move |up| {
+                        if let Some(pending) = weak.upgrade() {
+                            pending.deliver_delayed(up);
+                        }
+                    });
+                    return;
+                }
                 let state = guard.take();
                 drop(guard);
                 if let Some(state) = state {
@@ -231,6 +252,16 @@ impl PendingRequest {
             }
             Err(Incomplete::Refused(why)) => Err(why),
             Err(Incomplete::AwaitingPeer | Incomplete::Verifying) => watched.map(|()| false),
+        }
+    }
+
+    /// Delivers a request that has waited long enough.
+    fn deliver_delayed(&self, up: &mut Upcalls) {
+        let state = self.state.lock().take();
+        if let Some(mut state) = state
+            && let Some(request) = state.delayed.take()
+        {
+            self.deliver(state, request, up);
         }
     }
 

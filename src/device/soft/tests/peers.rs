@@ -135,6 +135,40 @@ fn a_flood_of_silence() {
     assert_eq!(received, Some(true));
 }
 
+/// Each wrong key costs a connection, and soon a delay before the next one; peers at other addresses
+/// have none.
+#[test]
+fn who_guesses_keys_is_slowed_down() {
+    const GUESSER: [u8; 4] = [127, 0, 0, 2];
+    let device = device();
+    let (server, qual) = Server::any(&device);
+    let b = End::new(&device, attr());
+    let mut delayed = Duration::ZERO;
+    for guess in 1..=24 {
+        let mut raw = Raw::connect_from(GUESSER, qual);
+        let begin = Instant::now();
+        raw.frame(&LOCAL.request(2, b"guess"));
+        device.accept(server.next(), &b.qp, b"").unwrap();
+        delayed = begin.elapsed();
+        assert_eq!(
+            raw.receive_frame(Kind::Reply, |reply| reply.reject),
+            Some(false)
+        );
+        raw.send(&rtr());
+        assert_eq!(b.event(), established(b""));
+        raw.fpdu(&tagged(OP_WRITE, guess, b.buffer as u64, 1), b"x");
+        assert_eq!(b.event(), CmEvent::Broken);
+        b.qp.reset();
+    }
+    assert!(delayed >= Duration::from_millis(600), "{delayed:?}");
+    let mut guesser = Raw::connect_from(GUESSER, qual);
+    guesser.frame(&LOCAL.request(2, b"guesser"));
+    let mut other = Raw::connect_from([127, 0, 0, 3], qual);
+    other.frame(&LOCAL.request(2, b"other"));
+    assert_eq!(server.next().private_data(), b"other");
+    assert_eq!(server.next().private_data(), b"guesser");
+}
+
 #[test]
 fn a_wide_qualifier_that_is_not_ours() {
     let device = device();

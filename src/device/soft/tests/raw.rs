@@ -37,6 +37,20 @@ impl Raw {
         Raw::new(TcpStream::connect(("127.0.0.1", port)).unwrap())
     }
 
+    /// Connects from another address of this host.
+    pub fn connect_from(source: [u8; 4], qual: u64) -> Raw {
+        let port = u16::try_from(qual).unwrap();
+        let (family, kind) = (
+            rustix::net::AddressFamily::INET,
+            rustix::net::SocketType::STREAM,
+        );
+        let socket = rustix::net::socket(family, kind, None).unwrap();
+        let address = |ip: [u8; 4], port| std::net::SocketAddrV4::new(ip.into(), port);
+        rustix::net::bind(&socket, &address(source, 0)).unwrap();
+        rustix::net::connect(&socket, &address([127, 0, 0, 1], port)).unwrap();
+        Raw::new(socket.into())
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
     }

@@ -81,12 +81,11 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
             me.addrs = Some((local, remote));
         }
         me.ord = u32::from(agreed.ord);
-        let params = &qp.device.params;
         let events = (setup.private_data, setup.order);
         if let Some(grant) = setup.grant {
             me.path = Path::SharedMemory;
             let target = Arc::new(PollTarget::new(qp.place(), grant.segment().clone()));
-            let mut conn = ShmConn::new(watch, grant, target, params.linger);
+            let mut conn = ShmConn::new(watch, grant, target, qp.device.params.linger);
             conn.start(setup.initiator, me, events, up);
             *locked.link = Link::Shm(Box::new(conn));
             let watch = |conn: &mut ShmConn, me: &mut _, up: &mut _| {
@@ -98,7 +97,7 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
             socket::limit_set_up(&watch, None);
             let target = Arc::new(TcpSource::new(qp.place()));
             let first = me.sq.tail();
-            let mut conn = TcpConn::new(watch, target, &agreed, setup.initiator, first, params);
+            let mut conn = TcpConn::new(watch, target, &agreed, setup.initiator, first, &qp.device);
             conn.start(me, events, up);
             *locked.link = Link::Tcp(Box::new(conn));
             let advance =

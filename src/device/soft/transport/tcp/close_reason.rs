@@ -74,6 +74,23 @@ impl fmt::Display for CloseReason {
     }
 }
 
+impl CloseReason {
+    /// Whether the peer has used a key that is not valid, or not on this connection.
+    pub fn is_bad_key(&self) -> bool {
+        matches!(
+            self,
+            CloseReason::Protocol(
+                WireError::RDMAP_INVALID_STAG
+                    | WireError::RDMAP_STAG_NOT_ASSOCIATED
+                    | WireError::RDMAP_CANNOT_INVALIDATE
+                    | WireError::DDP_TAGGED_INVALID_STAG
+                    | WireError::DDP_TAGGED_STAG_NOT_ASSOCIATED,
+                _
+            )
+        )
+    }
+}
+
 impl Cause for CloseReason {}
 
 impl lifecycle::CloseReason for CloseReason {

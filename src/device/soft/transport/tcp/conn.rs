@@ -1,6 +1,7 @@
 //! A connection over TCP that carries data: iWARP between the send and receive queues of a
 //! queue pair and a socket.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use super::rx::Rx;
 use super::tx::Tx;
 use crate::device::WcStatus;
 use crate::device::attempt::Phase;
+use crate::device::soft::bad_keys::BadKeys;
+use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source, Watch};
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::iwarp::fpdu::{self, Control, Header, Tagged};
@@ -24,9 +27,9 @@ use crate::device::soft::iwarp::wire::{
     FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
     OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
 };
-use crate::device::soft::params::Params;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
+use crate::device::soft::socket;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
@@ -57,6 +60,8 @@ pub(crate) struct TcpConn {
     pub(super) rx: Rx,
     lifecycle: Lifecycle,
     liveness: Liveness,
+    /// The address of the peer, and where wrong keys of the peer are counted.
+    bad_keys: Option<(IpAddr, Arc<BadKeys>)>,
 }
 
 impl TcpConn {
@@ -67,8 +72,11 @@ impl TcpConn {
         agreed: &Agreed,
         initiator: bool,
         first: u64,
-        params: &Params,
+        device: &Soft,
     ) -> TcpConn {
+        let params = &device.params;
+        let remote = socket::remote(&watch);
+        let bad_keys = remote.map(|remote| (remote.ip(), device.bad_keys.clone()));
         TcpConn {
             watch,
             crc: agreed.crc,
@@ -81,6 +89,7 @@ impl TcpConn {
             rx: Rx::new(),
             lifecycle: Lifecycle::new(target.clone(), params.linger),
             liveness: Liveness::new(params.timeout),
+            bad_keys,
             target,
         }
     }
@@ -411,6 +420,11 @@ impl Connection for TcpConn {
     }
 
     fn close(mut self, reason: CloseReason) {
+        if reason.is_bad_key()
+            && let Some((address, bad_keys)) = &self.bad_keys
+        {
+            bad_keys.report(*address);
+        }
         let (error, offending) = match &reason {
             CloseReason::Late | CloseReason::Request(..) => (WireError::RDMAP_CATASTROPHIC, None),
             CloseReason::Protocol(error, offending) => (*error, *offending),
