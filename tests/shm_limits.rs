@@ -262,3 +262,34 @@ fn a_log_that_takes_nothing() {
     }
     std::fs::remove_file(path).unwrap();
 }
+
+/// While a peer registers regions, and its table of keys grows several times, its keys stay valid in
+/// each moment.
+#[test]
+fn keys_stay_valid_while_the_table_grows() {
+    for _ in 0..2 {
+        let mut server = Server::start("127.0.0.1", |command| {
+            command.env(KEYS, "20000");
+        });
+        let device = Soft::open("127.0.0.1").unwrap();
+        let end = server.connect(&device);
+        let remote = server.remote;
+        let grown = std::sync::atomic::AtomicBool::new(false);
+        let mut reads = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                server.numbers("last ");
+                grown.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            while !grown.load(std::sync::atomic::Ordering::Relaxed) {
+                end.post(SendOp::RdmaRead { remote, len: 5 }, 5);
+                assert_eq!(end.completion().status, WcStatus::Success);
+                reads += 1;
+            }
+        });
+        assert!(reads > 100, "{reads}");
+        server.end();
+        end.event();
+        end.qp.destroy();
+    }
+}
