@@ -70,6 +70,12 @@ struct TableEntry {
     resume: i32,
 }
 
+// The linker exports the two symbols otherwise.
+std::arch::global_asm!(
+    ".hidden __start_libdat_guarded",
+    ".hidden __stop_libdat_guarded"
+);
+
 unsafe extern "C" {
     /// The first entry of the table.
     #[link_name = "__start_libdat_guarded"]
