@@ -282,13 +282,17 @@ static void evd_wait__interrupted_by_a_signal(void)
 	down();
 }
 
-/* A debugger or the shell stops the program and lets it go on. */
+/* A debugger or the shell stops the program and lets it go on. Handlers that the library may have
+ * of its own, for faults in registered memory, make no difference. */
 static void evd_wait__goes_on_after_a_stop(void)
 {
 	struct waiter w;
 	pid_t parent = getpid(), child;
+	DAT_PZ_HANDLE pz;
 
 	up();
+	OK(dat_pz_create(ia, &pz));
+	make_mem_in(ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
 	start(&w, DAT_TIMEOUT_INFINITE, 1);
 	await_waiter(evd);
 	pause_us(20000);

@@ -194,11 +194,22 @@ impl Behind {
     }
 }
 
+/// The generation of ours that is the function of an action.
+fn generation(action: &sigaction) -> Option<usize> {
+    let is_function = |entry: &Handler| *entry as usize == action.sa_sigaction;
+    ENTRIES.iter().position(is_function)
+}
+
 /// Whether the function of an action is one of ours.
 fn is_ours(action: &sigaction) -> bool {
-    ENTRIES
-        .iter()
-        .any(|entry| *entry as usize == action.sa_sigaction)
+    generation(action).is_some()
+}
+
+/// What is behind ours, if that is the function of an action: handler and flags.
+pub(super) fn behind_ours(signal: c_int, action: &sigaction) -> Option<(usize, c_int)> {
+    let chain = CHAINS.iter().find(|chain| chain.signal == signal)?;
+    let behind = chain.behind.get(generation(action)?)?;
+    Some(behind.get())
 }
 
 /// What the kernel calls. Only what is allowed in a signal handler is called from here.

@@ -42,6 +42,20 @@ pub(crate) fn install_handlers() {
     handler::install();
 }
 
+/// The handler and the flags of an action of a signal, or those of the program that are behind our
+/// handler.
+pub(crate) fn action_of_program(
+    signal: libc::c_int,
+    action: &libc::sigaction,
+) -> (usize, libc::c_int) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(behind) = handler::behind_ours(signal, action) {
+        return behind;
+    }
+    let _ = signal;
+    (action.sa_sigaction, action.sa_flags)
+}
+
 /// The result of a function of `arch`.
 #[inline(always)]
 fn result(fault: usize, from: *const u8, to: *mut u8, len: usize) -> Result<(), CopyFault> {

@@ -16,6 +16,7 @@
 mod arena;
 mod biased;
 #[cfg_attr(loom, path = "memory_model.rs")]
+#[cfg_attr(miri, path = "memory_miri.rs")]
 mod memory;
 pub mod pin;
 mod shared;

@@ -22,6 +22,7 @@ use super::{Engine, Inner};
 use crate::cancel::Cancelled;
 use crate::descriptor::OwnedFd;
 use crate::device::Wake;
+use crate::guarded;
 
 /// Number of other consumers that may come to block while one leads before the leader gives up
 /// the slot: then one of the others is likelier to wait for what arrives.
@@ -162,7 +163,8 @@ fn ends_calls(forever: bool) -> bool {
             }
             action
         };
-        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-        handled && !(forever && action.sa_flags & libc::SA_RESTART != 0)
+        let (handler, flags) = guarded::action_of_program(number, &action);
+        let handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&handler);
+        handled && !(forever && flags & libc::SA_RESTART != 0)
     })
 }
