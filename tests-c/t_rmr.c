@@ -6,6 +6,7 @@
 #ifdef DAT2
 #include <dat2/udat_redirection.h>
 #endif
+#include <stdlib.h>
 #include <string.h>
 
 static DAT_RMR_HANDLE rmr;
@@ -22,6 +23,14 @@ static void rmr_up(void)
 	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
 	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
 	OK(dat_rmr_create(p.b.pz, &rmr));
+}
+
+/* For tests that begin anew. */
+static void rmr_down(void)
+{
+	down();
+	free(ma.at);
+	free(mb.at);
 }
 
 static DAT_RETURN bind_mem(const struct mem *mem, size_t at, size_t size,
@@ -183,13 +192,13 @@ static void rmr_bind__and_no_more(void)
 {
 	rmr_up();
 	refused(bound(100, 50, BOTH), 99, 10);
-	down();
+	rmr_down();
 	rmr_up();
 	refused(bound(100, 50, BOTH), 100, 51);
-	down();
+	rmr_down();
 	rmr_up();
 	refused(bound(100, 50, WRITE), 100, 50);
-	down();
+	rmr_down();
 }
 
 static void rmr_bind__a_new_key_each_time(void)
