@@ -50,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan miri asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -65,6 +65,7 @@ help:
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
+	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
@@ -89,6 +90,9 @@ vm-check: libs ctest-bin
 
 tsan:
 	scripts/tsan.sh
+
+miri:
+	scripts/miri.sh
 
 deps:
 	scripts/deps.sh build

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # miri.sh [TEST-NAME]...: runs unit tests under Miri, which finds undefined behaviour; without a name
-# those of handles and sections, and of the parsers of the wire and of dat.conf. Needs a nightly compiler with
-# the component miri. With cfg(dat_tsan) readers use fences, for Miri does not know of membarrier.
+# those of handles and sections, and of the parsers of the wire and of dat.conf. Needs a nightly
+# compiler with the component miri. With cfg(dat_tsan) readers use fences, for Miri does not know of
+# membarrier.
 set -eu
 . "${0%/*}/need.sh" cargo dirname mkdir
 

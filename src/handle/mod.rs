@@ -35,7 +35,7 @@ const TAG_MASK: usize = 63;
 ///
 /// # Safety
 /// No two types have the same [`Object::TAG`], the type is aligned to 64 bytes, and references
-/// to it that reach [`share`] or [`remove`] point into an `Arc`.
+/// to it that reach [`share`] or [`remove`] are to objects that [`insert`] has taken.
 pub unsafe trait Object: Send + Sync + 'static {
     /// Identifies the type: 1 to 63.
     const TAG: usize;
@@ -52,6 +52,8 @@ fn tagged<T: Object>(object: *const T) -> *mut c_void {
 /// `None` when the address space for handles, or memory, is exhausted.
 pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_void> {
     let raw = Arc::into_raw(object);
+    // For `pointer_to`.
+    let _ = raw.expose_provenance();
     let handle = arena::insert(table.cast_mut(), tagged(raw));
     if handle.is_none() {
         // SAFETY: from `into_raw` above; the arena has not taken the reference.
@@ -81,13 +83,20 @@ pub fn get_or<T: Object, E>(handle: *mut c_void, _guard: &Guard, error: E) -> Re
     }
 }
 
+/// The pointer to an object that [`insert`] has taken from its `Arc`, by which the counters of the
+/// `Arc` may be accessed; by a reference to the object they may not.
+fn pointer_to<T: Object>(object: &T) -> *const T {
+    std::ptr::with_exposed_provenance(std::ptr::from_ref(object).addr())
+}
+
 /// A reference that outlives the section, for calls that block or store the object.
 pub fn share<T: Object>(object: &T) -> Arc<T> {
+    let raw = pointer_to(object);
     // SAFETY: by the contract of the trait the object is in an `Arc`, which is alive while it is
     // borrowed.
     unsafe {
-        Arc::increment_strong_count(object);
-        Arc::from_raw(object)
+        Arc::increment_strong_count(raw);
+        Arc::from_raw(raw)
     }
 }
 
@@ -114,7 +123,7 @@ pub fn remove<T: Object>(handle: *mut c_void, object: &T) -> bool {
             drop(unsafe { Arc::from_raw(self.0) });
         }
     }
-    let raw = Raw(std::ptr::from_ref(object));
+    let raw = Raw(pointer_to(object));
     pin::retire(move || raw.release());
     true
 }
