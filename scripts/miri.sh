@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # miri.sh [TEST-NAME]...: runs unit tests under Miri, which finds undefined behaviour; without a name
-# those of handles and sections, and of the parsers of the wire and of dat.conf. Needs a nightly
+# those of handles and sections, of Terminate messages and of the lines of dat.conf. Needs a nightly
 # compiler with the component miri. With cfg(dat_tsan) readers use fences, for Miri does not know of
 # membarrier.
 set -eu
 . "${0%/*}/need.sh" cargo dirname mkdir
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- handle::arena handle::tests handle::pin iwarp::tests::mpa iwarp::tests::terminate registry::parse
+# Without the tests that repeat until threads meet, which the loom models stand for.
+[ $# -gt 0 ] || set -- handle::tests handle::pin iwarp::tests::terminate registry::parse \
+	--skip freed_while_in_use --skip readers_never_see_freed_memory --skip one_of_two_frees_wins \
+	--skip random_values
 export MIRIFLAGS="${MIRIFLAGS:-} -Zmiri-permissive-provenance -Zmiri-disable-isolation"
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg dat_tsan"
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/miri"
