@@ -9,6 +9,7 @@
  * thousand times. SOAK_SECONDS is how long instead; make soak does that.
  */
 #include "left.h"
+#include "random.h"
 #include "traffic.h"
 
 #include <inttypes.h>
@@ -119,13 +120,6 @@ static struct {
 	unsigned long long longest;
 } sum;
 
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-	const char *text = getenv(name);
-
-	return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 /* Starts the victim and connects with it. */
 static struct peer meet(struct traffic *t, bool accepts)
 {
@@ -219,10 +213,10 @@ static void live_through(unsigned round)
 
 static void kill__either_side_amid_transfers(void)
 {
-	unsigned rounds = (unsigned)number_of("KILL_ROUNDS", ROUNDS), round = 0;
-	uint64_t soak = number_of("SOAK_SECONDS", 0);
+	unsigned rounds = (unsigned)setting("KILL_ROUNDS", ROUNDS), round = 0;
+	uint64_t soak = setting("SOAK_SECONDS", 0);
 	unsigned long long begun = now_us();
-	uint64_t seed = number_of("KILL_SEED", now_us() ^ (uint64_t)getpid() << 32);
+	uint64_t seed = setting("KILL_SEED", now_us() ^ (uint64_t)getpid() << 32);
 	struct having before;
 
 	printf("# KILL_SEED=%" PRIu64 "\n", seed);

@@ -9,6 +9,7 @@
  * which threads run is not ours.
  */
 #include "common.h"
+#include "random.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -19,18 +20,6 @@
 enum { THREADS = 8 };
 
 static struct rig a, b;
-
-/* --- random choices ----------------------------------------------------------------------- */
-
-static _Thread_local uint32_t seed;
-
-static uint32_t below(uint32_t n)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 17;
-	seed ^= seed << 5;
-	return seed % n;
-}
 
 /* How many of so many operations: a memory checker, for which tests get more time, is slow. */
 static int rounds(int plain)
@@ -78,7 +67,7 @@ static void *begin(void *arg)
 {
 	struct worker *worker = arg;
 
-	seed = worker->seed;
+	seed_with(worker->seed);
 	worker->work(worker->seed - 1);
 	return NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "traffic.h"
+#include "random.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,36 +19,12 @@ struct rig rig;
 DAT_EVD_HANDLE dto_evd;
 static struct memory *memory;
 
-/* --- random numbers ------------------------------------------------------------------------- */
-
-static uint64_t state;
-
-uint64_t any(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
-
-uint64_t below(uint64_t limit)
-{
-	return (any() >> 16) % limit;
-}
-
 /* 8 bytes to a mebibyte; small ones as often as large ones. */
 static size_t any_size(void)
 {
 	size_t end = (size_t)16 << below(17);
 
 	return end / 2 + below(end / 2 + 1);
-}
-
-void seed_with(uint64_t seed)
-{
-	state = seed * 0x9e3779b97f4a7c15u | 1;
-	for (int i = 0; i < 8; i++)
-		any();
 }
 
 /* --- requests and receives ------------------------------------------------------------------ */

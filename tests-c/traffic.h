@@ -57,11 +57,6 @@ extern struct rig rig;
 /* Of all requests and receives. */
 extern DAT_EVD_HANDLE dto_evd;
 
-/* Random numbers: the same ones for the same seed. */
-void seed_with(uint64_t seed);
-uint64_t any(void);
-uint64_t below(uint64_t limit);
-
 /* Makes the rig and the memory of this process. */
 void begin_traffic(void);
 /* Registers the first bytes of that memory. */
