@@ -2,15 +2,15 @@
 //! and others are served meanwhile. The test program starts itself again as the server, which may
 //! have few descriptors.
 
+#[path = "common/itself.rs"]
+mod itself;
 #[path = "common/skip.rs"]
 mod skip;
 #[path = "common/soft.rs"]
 mod soft;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use itself::Itself;
 use soft::{PATIENCE, Quiet, Requests, queue_pair};
 
 /// The parameters of the device of the server.
@@ -94,53 +95,22 @@ fn server() {
 }
 
 struct Server {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    process: Itself,
     qual: u64,
 }
 
 impl Server {
     fn start(params: &str) -> Server {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "server", "--nocapture", "--test-threads=1"])
-            .env(SERVER, params)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Server {
-            child,
-            input,
-            output,
-            qual: 0,
-        };
-        server.qual = server.number("qual ");
-        server
-    }
-
-    fn number(&mut self, beginning: &str) -> u64 {
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "it ended");
-            if let Some(rest) = line.strip_prefix(beginning) {
-                return rest.trim().parse().unwrap();
-            }
-        }
+        let mut command = itself::command("server");
+        command.env(SERVER, params);
+        let mut process = Itself::start(command).unwrap();
+        let qual = process.numbers("qual ")[0];
+        Server { process, qual }
     }
 
     fn ask(&mut self, what: &str) -> u64 {
-        writeln!(self.input, "{what}").unwrap();
-        self.number("answer ")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.send(what);
+        self.process.numbers("answer ")[0]
     }
 }
 

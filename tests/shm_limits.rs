@@ -2,6 +2,8 @@
 //! be: connections are made all the same, and nobody is killed. The test program starts itself again as the
 //! server, and as the one who is limited.
 
+#[path = "common/itself.rs"]
+mod itself;
 #[path = "common/poll.rs"]
 mod poll;
 #[path = "common/processes.rs"]
@@ -90,7 +92,7 @@ fn connects() {
     let device = Soft::open("127.0.0.1").unwrap();
     let end = server.connect(&device);
     println!("\nshares {}", shared_memories() > 0);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }
@@ -151,7 +153,7 @@ fn a_responder_with_small_files() {
         let before = shared_memories();
         let end = server.connect(&device);
         assert_eq!(shared_memories() > before, shares, "{bytes}");
-        server.end();
+        server.process.end();
         end.event();
         end.qp.destroy();
     }
@@ -199,7 +201,7 @@ fn registers() {
         5,
     );
     assert_eq!(end.completion().status, WcStatus::Success);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }
@@ -219,7 +221,7 @@ fn keys_that_came_later() {
         command.env(KEYS, "5000");
     });
     let end = server.connect(&device);
-    let rkey = server.numbers("last ")[0] as u32;
+    let rkey = server.process.numbers::<u32>("last ")[0];
     let remote = Remote {
         rkey,
         ..server.remote
@@ -231,7 +233,7 @@ fn keys_that_came_later() {
     let remote = Remote { rkey, ..remote };
     end.post(SendOp::RdmaRead { remote, len: 5 }, 5);
     assert_eq!(end.completion().status, WcStatus::RemoteAccess);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }
@@ -278,7 +280,7 @@ fn keys_stay_valid_while_the_table_grows() {
         let mut reads = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                server.numbers("last ");
+                server.process.numbers::<u32>("last ");
                 grown.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             while !grown.load(std::sync::atomic::Ordering::Relaxed) {
@@ -288,7 +290,7 @@ fn keys_stay_valid_while_the_table_grows() {
             }
         });
         assert!(reads > 100, "{reads}");
-        server.end();
+        server.process.end();
         end.event();
         end.qp.destroy();
     }

@@ -1,6 +1,8 @@
 //! Which path two processes of one host take, and what the other notices when one dies. The
 //! test program starts itself again as the server.
 
+#[path = "common/itself.rs"]
+mod itself;
 #[path = "common/poll.rs"]
 mod poll;
 #[path = "common/processes.rs"]
@@ -32,7 +34,7 @@ fn shares(params: &str, server: &str, prepare: impl FnOnce(&mut Command)) -> boo
     let before = shared_memories();
     let end = server.connect(&device);
     let shares = shared_memories() > before;
-    server.end();
+    server.process.end();
     assert!(matches!(
         end.event(),
         CmEvent::Disconnected | CmEvent::Broken
@@ -86,12 +88,12 @@ fn nothing_happens_while_nothing_happens() {
         let device = Soft::open(&params).unwrap();
         let server = Server::start(&params, |_| ());
         let end = server.connect(&device);
-        let process = server.child.id();
+        let process = server.process.child.id();
         std::thread::sleep(Duration::from_millis(200));
         let before = switches(process);
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(switches(process) - before, 0, "{path}");
-        server.end();
+        server.process.end();
         end.qp.destroy();
     }
 }
@@ -164,14 +166,14 @@ fn idle_connections_sleep() {
     let server = Server::start(params, |_| ());
     let end = server.connect(&device);
     std::thread::sleep(Duration::from_millis(100));
-    let before = sleeps(server.child.id());
+    let before = sleeps(server.process.child.id());
     std::thread::sleep(Duration::from_millis(300));
-    assert!(sleeps(server.child.id()) - before <= 3);
+    assert!(sleeps(server.process.child.id()) - before <= 3);
     // It wakes up for what comes then.
     let remote = server.remote;
     end.post(SendOp::RdmaWrite(remote), 5);
     assert_eq!(end.completion().status, WcStatus::Success);
-    server.end();
+    server.process.end();
 }
 
 /// Killed, not ended: the other side learns of it, also when it is idle.
@@ -184,8 +186,7 @@ fn a_peer_that_is_killed() {
         let mut server = Server::start(&params, |_| ());
         let end = server.connect(&device);
         end.recv(100);
-        server.child.kill().unwrap();
-        server.child.wait().unwrap();
+        server.process.kill();
         assert!(matches!(
             end.event(),
             CmEvent::Disconnected | CmEvent::Broken
@@ -215,7 +216,7 @@ fn a_name_that_is_taken() {
     let before = shared_memories();
     let end = server.connect(&device);
     assert_eq!(shared_memories(), before);
-    server.end();
+    server.process.end();
     end.event();
     drop(other);
 }

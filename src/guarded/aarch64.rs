@@ -4,17 +4,9 @@
 //! but the program counter, the stack pointer, the link register and `x0` is relied on after a
 //! fault.
 
-use std::arch::{asm, naked_asm};
+use std::arch::naked_asm;
 
-/// The table entry for the instructions from label 2 to label 3, which go on at label 4.
-macro_rules! table_entry {
-    () => {
-        ".pushsection libdat_guarded, \"aR\", %progbits
-        .balign 4
-        .word 2b - ., 3b - ., 4b - .
-        .popsection"
-    };
-}
+use super::table::{guarded_asm, table_entry};
 
 /// See [`super::copy_words`].
 ///
@@ -22,30 +14,25 @@ macro_rules! table_entry {
 /// As [`super::copy_words`].
 #[inline(always)]
 pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
-    let fault;
     let (last_from, last_to) = (from.wrapping_add(len - 8), to.wrapping_add(len - 8));
     // SAFETY: the caller's promise; a fault has an entry in the table.
     unsafe {
-        asm!(
-            "2:",
-            "ldr {first}, [{from}]",
-            "ldr {last}, [{last_from}]",
-            "str {first}, [{to}]",
-            "str {last}, [{last_to}]",
-            "3:",
-            "4:",
-            table_entry!(),
+        guarded_asm!(
+            "x0",
+            [
+                "ldr {first}, [{from}]",
+                "ldr {last}, [{last_from}]",
+                "str {first}, [{to}]",
+                "str {last}, [{last_to}]",
+            ],
             from = in(reg) from,
             to = in(reg) to,
             last_from = in(reg) last_from,
             last_to = in(reg) last_to,
             first = out(reg) _,
             last = out(reg) _,
-            inout("x0") 0usize => fault,
-            options(nostack, preserves_flags),
-        );
+        )
     }
-    fault
 }
 
 /// See [`super::copy_aligned_word`].
@@ -54,24 +41,19 @@ pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
 /// As [`super::copy_aligned_word`].
 #[inline(always)]
 pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
-    let fault;
     // SAFETY: the caller's promise; a fault has an entry in the table.
     unsafe {
-        asm!(
-            "2:",
-            "ldr {word}, [{from}]",
-            "stlr {word}, [{to}]",
-            "3:",
-            "4:",
-            table_entry!(),
+        guarded_asm!(
+            "x0",
+            [
+                "ldr {word}, [{from}]",
+                "stlr {word}, [{to}]",
+            ],
             from = in(reg) from,
             to = in(reg) to,
             word = out(reg) _,
-            inout("x0") 0usize => fault,
-            options(nostack, preserves_flags),
-        );
+        )
     }
-    fault
 }
 
 macro_rules! store {
@@ -82,22 +64,15 @@ macro_rules! store {
         /// As [`super::store`].
         #[inline]
         pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            let fault;
             // SAFETY: the caller's promise; a fault has an entry in the table.
             unsafe {
-                asm!(
-                    "2:",
-                    $instruction,
-                    "3:",
-                    "4:",
-                    table_entry!(),
+                guarded_asm!(
+                    "x0",
+                    [$instruction],
                     to = in(reg) to,
                     value = in(reg) value,
-                    inout("x0") 0usize => fault,
-                    options(nostack, preserves_flags),
-                );
+                )
             }
-            fault
         }
     };
 }

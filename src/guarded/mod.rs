@@ -20,11 +20,13 @@
 mod arch;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod handler;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod table;
 #[cfg(test)]
 mod tests;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use self::arch::table_entry;
+pub(crate) use self::table::table_entry;
 
 /// The memory of a copy that cannot be accessed. The copy was made in part, or not at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,9 @@
 //! but the program counter, the stack pointer and `rax` is relied on after a fault, since valgrind
 //! keeps no other register up to date.
 
-use std::arch::{asm, is_x86_feature_detected, naked_asm};
+use std::arch::{is_x86_feature_detected, naked_asm};
+
+use super::table::{guarded_asm, table_entry};
 
 /// From this length on `rep movsb` is the fastest copy, on processors that have a fast one: it
 /// fetches no lines that it overwrites wholly.
@@ -13,45 +15,29 @@ const REP_MIN: usize = 4096;
 /// The longest copy of [`copy_short`].
 const SHORT: usize = 128;
 
-/// The table entry for the instructions from label 2 to label 3, which go on at label 4.
-macro_rules! table_entry {
-    () => {
-        ".pushsection libdat_guarded, \"aR\", @progbits
-        .balign 4
-        .long 2b - ., 3b - ., 4b - .
-        .popsection"
-    };
-}
-pub(crate) use table_entry;
-
 /// See [`super::copy_words`].
 ///
 /// # Safety
 /// As [`super::copy_words`].
 #[inline(always)]
 pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
-    let fault;
     // SAFETY: the caller's promise; a fault has an entry in the table.
     unsafe {
-        asm!(
-            "2:",
-            "mov {first}, qword ptr [{from}]",
-            "mov {last}, qword ptr [{from} + {len} - 8]",
-            "mov qword ptr [{to}], {first}",
-            "mov qword ptr [{to} + {len} - 8], {last}",
-            "3:",
-            "4:",
-            table_entry!(),
+        guarded_asm!(
+            "rax",
+            [
+                "mov {first}, qword ptr [{from}]",
+                "mov {last}, qword ptr [{from} + {len} - 8]",
+                "mov qword ptr [{to}], {first}",
+                "mov qword ptr [{to} + {len} - 8], {last}",
+            ],
             from = in(reg) from,
             to = in(reg) to,
             len = in(reg) len,
             first = out(reg) _,
             last = out(reg) _,
-            inout("rax") 0usize => fault,
-            options(nostack, preserves_flags),
-        );
+        )
     }
-    fault
 }
 
 /// See [`super::copy_aligned_word`].
@@ -60,25 +46,20 @@ pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
 /// As [`super::copy_aligned_word`].
 #[inline(always)]
 pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
-    let fault;
     // SAFETY: the caller's promise; a fault has an entry in the table. A store is never visible
     // before an earlier one.
     unsafe {
-        asm!(
-            "2:",
-            "mov {word}, qword ptr [{from}]",
-            "mov qword ptr [{to}], {word}",
-            "3:",
-            "4:",
-            table_entry!(),
+        guarded_asm!(
+            "rax",
+            [
+                "mov {word}, qword ptr [{from}]",
+                "mov qword ptr [{to}], {word}",
+            ],
             from = in(reg) from,
             to = in(reg) to,
             word = out(reg) _,
-            inout("rax") 0usize => fault,
-            options(nostack, preserves_flags),
-        );
+        )
     }
-    fault
 }
 
 macro_rules! store {
@@ -89,23 +70,16 @@ macro_rules! store {
         /// As [`super::store`].
         #[inline]
         pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            let fault;
             // SAFETY: the caller's promise; a fault has an entry in the table. A store is never
             // visible before an earlier one.
             unsafe {
-                asm!(
-                    "2:",
-                    $instruction,
-                    "3:",
-                    "4:",
-                    table_entry!(),
+                guarded_asm!(
+                    "rax",
+                    [$instruction],
                     to = in(reg) to,
                     value = in($class) value,
-                    inout("rax") 0usize => fault,
-                    options(nostack, preserves_flags),
-                );
+                )
             }
-            fault
         }
     };
 }

@@ -2,9 +2,8 @@
 //! starts itself again as the server: each that uses this has a test `server` that calls
 //! [`serve`].
 
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use dat_core::testing::device::soft::{Cq, Mr, Pd, Qp, Soft};
 use dat_core::testing::device::*;
 
+use crate::itself::{self, Itself};
 use crate::poll::completion;
 use crate::soft::{PATIENCE, Quiet, Requests, queue_pair};
 
@@ -137,9 +137,7 @@ pub fn serve() {
 
 /// A server that was started, with its qualifier and the memory that it lets others reach.
 pub struct Server {
-    pub child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    pub process: Itself,
     pub qual: u64,
     pub remote: Remote,
 }
@@ -147,42 +145,18 @@ pub struct Server {
 impl Server {
     /// `prepare` is for its command.
     pub fn start(params: &str, prepare: impl FnOnce(&mut Command)) -> Server {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "server", "--nocapture", "--test-threads=1"])
-            .env(ROLE, params)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        let mut command = itself::command("server");
+        command.env(ROLE, params);
         prepare(&mut command);
-        let mut child = command.spawn().unwrap();
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Server {
-            child,
-            input,
-            output,
-            qual: 0,
-            remote: Remote { addr: 0, rkey: 0 },
-        };
-        let numbers = server.numbers("qual ");
-        server.qual = numbers[0];
-        server.remote = Remote {
-            addr: numbers[1],
-            rkey: numbers[2] as u32,
-        };
-        server
-    }
-
-    /// The numbers in a line that begins like that.
-    pub fn numbers(&mut self, beginning: &str) -> Vec<u64> {
-        loop {
-            let mut line = String::new();
-            let n = self.output.read_line(&mut line).unwrap();
-            assert!(n > 0, "the server does not say {beginning}");
-            if let Some(rest) = line.strip_prefix(beginning) {
-                let words = rest.split_whitespace();
-                return words.map(|n| n.parse().unwrap()).collect();
-            }
+        let mut process = Itself::start(command).unwrap();
+        let numbers = process.numbers::<u64>("qual ");
+        Server {
+            process,
+            qual: numbers[0],
+            remote: Remote {
+                addr: numbers[1],
+                rkey: numbers[2] as u32,
+            },
         }
     }
 
@@ -208,19 +182,5 @@ impl Server {
         assert_eq!(end.completion().status, WcStatus::Success);
         assert_eq!(&end.buffer[..5], b"there");
         end
-    }
-
-    /// Ends in order.
-    pub fn end(mut self) {
-        drop(self.input.take());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    /// One that was not ended is not needed any more.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -8,6 +8,8 @@ mod crowd;
 mod ends;
 mod family;
 mod held;
+#[path = "../common/itself.rs"]
+mod itself;
 mod places;
 #[path = "../common/poll.rs"]
 mod poll;

@@ -1,13 +1,13 @@
 //! Two processes. The test program starts itself again as the target.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dat_core::testing::device::*;
 
 use super::ends::*;
+use super::itself::{self, Itself};
 use super::places::random;
 use super::{PRIVATE, alone, is_possible};
 
@@ -32,7 +32,7 @@ fn target() {
     let mut mr = Some(end.register(memory.addr() + AT as u64, LEN));
     let rkey = mr.as_ref().unwrap().rkey();
     assert!(is_shared(memory.addr() + (1 << 19)));
-    println!("{} {rkey}", memory.addr() + AT as u64);
+    println!("memory {} {rkey}", memory.addr() + AT as u64);
     for line in std::io::stdin().lines() {
         match line.unwrap().as_str() {
             "sum" => println!("{}", sum(&memory.get(0, memory.len()))),
@@ -55,55 +55,29 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 struct Target {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    process: Itself,
     remote: Remote,
 }
 
 impl Target {
     fn start() -> (Target, End) {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "two::target", "--nocapture", "--test-threads=1"])
-            .env(ROLE, "")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut target = Target {
-            input: child.stdin.take().unwrap(),
-            output: BufReader::new(child.stdout.take().unwrap()),
-            child,
-            remote: Remote { addr: 0, rkey: 0 },
-        };
-        let qual = loop {
-            if let Some(qual) = target.hear().strip_prefix("qual ") {
-                break qual.parse().unwrap();
-            }
-        };
+        let mut command = itself::command("two::target");
+        command.env(ROLE, "");
+        let mut process = Itself::start(command).unwrap();
+        let qual = process.numbers("qual ")[0];
         let end = End::new(&device());
         end.connect(qual);
-        let line = target.hear();
-        let (addr, rkey) = line.split_once(' ').unwrap();
-        target.remote = Remote {
-            addr: addr.parse().unwrap(),
-            rkey: rkey.parse().unwrap(),
+        let numbers = process.numbers::<u64>("memory ");
+        let remote = Remote {
+            addr: numbers[0],
+            rkey: numbers[1] as u32,
         };
-        (target, end)
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        assert!(
-            self.output.read_line(&mut line).unwrap() > 0,
-            "it is silent"
-        );
-        line.trim_end().to_string()
+        (Target { process, remote }, end)
     }
 
     fn ask(&mut self, what: &str) -> String {
-        writeln!(self.input, "{what}").unwrap();
-        self.hear()
+        self.process.send(what);
+        self.process.line()
     }
 }
 
@@ -146,8 +120,7 @@ fn a_passive_target() {
     model[AT + LEN - 8..AT + LEN].fill(2);
     assert_eq!(end.write(&[1], target.remote), WcStatus::RemoteAccess);
     assert_eq!(target.ask("sum"), sum(&model).to_string());
-    drop(target.input);
-    assert!(target.child.wait().unwrap().success());
+    target.process.end();
 }
 
 /// The rights of the windows of 4 GiB in which this process has memory of others.
@@ -186,8 +159,7 @@ fn a_key_that_is_gone() {
             }
             assert_eq!(target.ask("shut"), format!("{:?}", [2; 8]));
         });
-        drop(target.input);
-        assert!(target.child.wait().unwrap().success());
+        target.process.end();
     }
 }
 
@@ -203,8 +175,7 @@ fn a_target_that_is_killed() {
         let remote = target.remote;
         let killer = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(round));
-            target.child.kill().unwrap();
-            target.child.wait().unwrap();
+            target.process.kill();
         });
         let bytes = vec![8; LEN];
         while end.write(&bytes, remote) == WcStatus::Success {}

@@ -3,6 +3,8 @@
 //! itself again as the server, and as the stranger, which speaks the protocol by hand.
 
 mod by_hand;
+#[path = "../common/itself.rs"]
+mod itself;
 #[path = "../common/poll.rs"]
 mod poll;
 #[path = "../common/processes.rs"]
@@ -12,11 +14,9 @@ mod skip;
 #[path = "../common/soft.rs"]
 mod soft;
 
-use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use by_hand::{FILES, Version, answer, ask, ask_from_tar_pit, ask_with, name, relay};
+use itself::Itself;
 use processes::{End, Server, serve, shared_memories};
 use soft::PATIENCE;
 
@@ -89,20 +90,14 @@ fn stranger() {
     );
 }
 
-struct Stranger {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
+struct Stranger(Itself);
 
 impl Stranger {
     /// Starts one that the kernel keeps out: in a user namespace of its own. `None` if there
     /// can be no such thing.
     fn start(role: &str) -> Option<Stranger> {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "stranger", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .stdout(Stdio::piped());
+        let mut command = itself::command("stranger");
+        command.env(ROLE, role);
         // The kernel does not let one in another namespace delay others like that, but it lets it
         // have file systems, which can.
         let apart = !role.starts_with("delays");
@@ -115,42 +110,21 @@ impl Stranger {
                 }
             })
         };
-        let mut child = match command.spawn() {
-            Ok(child) => child,
+        let mut stranger = match Itself::start(command) {
+            Ok(process) => Stranger(process),
             Err(error) => {
                 skip::skip(&format!("no user namespaces: {error}"));
                 return None;
             }
         };
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut stranger = Stranger { child, output };
-        stranger.line("ready");
+        stranger.0.line_of("ready");
         Some(stranger)
     }
 
-    /// The rest of a line that begins like that.
-    fn line(&mut self, beginning: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "it died");
-            if let Some(rest) = line.strip_prefix(beginning) {
-                return rest.trim().to_string();
-            }
-        }
-    }
-
-    /// Number of descriptors, and the error of a look at our memory.
+    /// Number of descriptors, and the error number of reading our memory.
     fn got(&mut self) -> (usize, i32) {
-        let line = self.line("got");
-        let (count, error) = line.split_once(' ').unwrap();
-        (count.parse().unwrap(), error.parse().unwrap())
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let numbers = self.0.numbers::<i32>("got");
+        (numbers[0] as usize, numbers[1])
     }
 }
 
@@ -205,7 +179,7 @@ fn connects_over_tcp(server: Server) {
     let device = Soft::open("127.0.0.1").unwrap();
     let end = server.connect(&device);
     assert_eq!(shared_memories(), before);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }
@@ -296,7 +270,7 @@ fn one_that_asks() {
     // Others are served.
     let device = Soft::open("127.0.0.1 path=shm").unwrap();
     let end = server.connect(&device);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }
@@ -316,7 +290,7 @@ fn one_that_takes_its_time() {
     let device = Soft::open("127.0.0.1 path=shm").unwrap();
     let end = server.connect(&device);
     drop(stranger);
-    server.end();
+    server.process.end();
     end.event();
     end.qp.destroy();
 }

@@ -8,9 +8,9 @@
 //! A peer that was stopped in a section, by a signal or a debugger, may continue its copy at any time
 //! later. What it reaches through the memory file ([`mapped`](mod@super::mapped)) is *abandoned* then:
 //! those addresses are not moved into the file again before the section has ended or the process has
-//! exited, so that the copy ends in pages of the file which nothing uses. A copy by the kernel is not interrupted by a stop.
-//! A peer that lies about its sections gains nothing: the kernel would let it write to our memory at
-//! any other time as well.
+//! exited, so that the copy ends in pages of the file which nothing uses. A copy by the kernel is not
+//! interrupted by a stop. A peer that lies about its sections gains nothing: the kernel would let it
+//! write to our memory at any other time as well.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,16 +42,16 @@ struct Accessor {
 impl Accessor {
     /// Whether a later revocation may have to wait for the peer.
     fn is_needed(&self) -> bool {
-        !self.ended || (self.section().is_some() && !self.segment.peer().has_exited())
+        !self.ended || (running(&self.segment).is_some() && !self.segment.peer().has_exited())
     }
+}
 
-    /// The section that the peer is in. `None` if it is in none, and if it was given up.
-    fn section(&self) -> Option<FoundSection> {
-        if self.segment.peer_stuck.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.segment.theirs().copy_guard.running()
+/// The section that a peer is in. `None` if it is in none, and if the peer was given up.
+fn running(segment: &SharedSegment) -> Option<FoundSection> {
+    if segment.peer_stuck.load(Ordering::Relaxed) {
+        return None;
     }
+    segment.theirs().copy_guard.running()
 }
 
 static ACCESSORS: PerProcess<Mutex<Vec<Accessor>>> = PerProcess::new(Mutex::default);
@@ -96,7 +96,7 @@ pub(super) fn add_peer(segment: &Arc<SharedSegment>) {
 /// of this peer, which is the last one. If the section lasts longer, revocations of its key wait for
 /// it.
 pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
-    if let Some(section) = segment.theirs().copy_guard.running() {
+    if let Some(section) = running(segment) {
         wait(vec![(segment.clone(), section)], SHORT_TIMEOUT);
     }
     update(|all| {
@@ -124,7 +124,7 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
         .lock()
         .iter()
         .filter_map(|accessor| {
-            let section = accessor.section().filter(uses_key)?;
+            let section = running(&accessor.segment).filter(uses_key)?;
             Some((accessor.segment.clone(), section))
         })
         .collect();

@@ -62,13 +62,12 @@ impl Liveness {
     pub fn written(&mut self, writes: u64, watch: &Watch, target: &Arc<dyn TcpTarget>) {
         if self.writes != writes {
             self.writes = writes;
-            if self.check.is_none() {
-                self.sent(watch, target);
-            }
+            self.sent(watch, target);
         }
     }
 
     /// Something was sent that the peer has to acknowledge.
+    #[inline]
     pub fn sent(&mut self, watch: &Watch, target: &Arc<dyn TcpTarget>) {
         if self.check.is_none() {
             self.segments_in = None;

@@ -20,6 +20,7 @@ use super::close_reason::{CloseReason, wire_fault};
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
 /// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
 const SEGMENT: u32 = 63 * 1024;
+
 /// A read of the peer that waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Response {
@@ -103,9 +104,7 @@ pub(super) fn transfer(
                 stag: to.rkey,
                 to: to.addr.wrapping_add(u64::from(offset)),
             };
-            let mut bytes = [0; TAGGED_HDR];
-            let _ = header.encode(len as usize, &mut bytes);
-            batch.frame(&bytes, payload, len, crc)?;
+            tagged(batch, header, payload, len, crc)?;
             0
         }
         SendOp::RdmaRead { remote, len } => {
@@ -133,6 +132,23 @@ pub(super) fn transfer(
         at.begun = Some((offset + len, msn));
         Ok(Finishes::Nothing)
     }
+}
+
+/// A tagged FPDU with `len` bytes of `payload`.
+///
+/// # Errors
+/// The payload cannot be read.
+fn tagged(
+    batch: &mut SendBatch,
+    header: Tagged,
+    payload: Cursor<'_>,
+    len: u32,
+    crc: bool,
+) -> Result<(), CopyFault> {
+    let mut bytes = [0; TAGGED_HDR];
+    // A segment is shorter than the longest that a header can describe.
+    let _ = header.encode(len as usize, &mut bytes);
+    batch.frame(&bytes, payload, len, crc)
 }
 
 /// The steering tag under which the response to a read of ours arrives: any number does, as long
@@ -179,10 +195,7 @@ pub(super) fn answer(
         stag: read.sink_stag,
         to: read.sink_to.wrapping_add(u64::from(offset)),
     };
-    let mut bytes = [0; TAGGED_HDR];
-    let _ = header.encode(len as usize, &mut bytes);
-    batch
-        .frame(&bytes, Cursor::new(&[source]), len, crc)
+    tagged(batch, header, Cursor::new(&[source]), len, crc)
         .map_err(|_| failed(key_table::Fault::Access))?;
     at.response_first = false;
     if last {

@@ -1,0 +1,33 @@
+//! How guarded instructions are written down: assembly with its entry in the table of the handler.
+
+/// The table entry for the instructions from label 2 to label 3, which go on at label 4 after a
+/// fault.
+macro_rules! table_entry {
+    () => {
+        ".pushsection libdat_guarded, \"aR\", %progbits
+        .balign 4
+        .long 2b - ., 3b - ., 4b - .
+        .popsection"
+    };
+}
+pub(crate) use table_entry;
+
+/// `asm!` of guarded instructions, followed by its operands: 0, or what the handler puts into the
+/// named register after a fault: the address. The instructions use no stack and keep the flags.
+macro_rules! guarded_asm {
+    ($fault:tt, [$($instruction:expr),+ $(,)?], $($operands:tt)*) => {{
+        let fault: usize;
+        ::std::arch::asm!(
+            "2:",
+            $($instruction,)+
+            "3:",
+            "4:",
+            $crate::guarded::table::table_entry!(),
+            $($operands)*
+            inout($fault) 0usize => fault,
+            options(nostack, preserves_flags),
+        );
+        fault
+    }};
+}
+pub(crate) use guarded_asm;
