@@ -20,3 +20,9 @@ pub mod handle {
 pub mod log_sink {
     pub use crate::log_sink::*;
 }
+
+/// See [`crate::sync`].
+#[cfg(loom)]
+pub mod sync {
+    pub use crate::sync::barrier;
+}

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::pin::{self, Thread};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard, relax};
+use crate::sync::{Mutex, MutexGuard, barrier, relax};
 
 /// How many times in a row a thread takes the lock before it owns it the first time: enough to
 /// make up for the cost of a revocation.
@@ -92,13 +92,14 @@ impl<T> Biased<T> {
     pub fn lock_as(&self, me: Thread) -> Held<'_, T> {
         // An owner that holds the lock already waits for itself below, as with any lock.
         if self.owner.load(Ordering::Relaxed) == me.id() && !self.busy.load(Ordering::Relaxed) {
+            barrier::begin();
             self.busy.store(true, Ordering::Relaxed);
             // A thread that revokes the ownership either sees the mark, or is seen by the check.
             pin::light_barrier();
             if self.owner.load(Ordering::Relaxed) == me.id() {
                 return self.held(None);
             }
-            self.busy.store(false, Ordering::Release);
+            self.release_owned();
         }
         self.lock_shared(me)
     }
@@ -143,7 +144,7 @@ impl<T> Held<'_, T> {
     #[inline(always)]
     fn release(&mut self) {
         match self.bias.take() {
-            None => self.lock.busy.store(false, Ordering::Release),
+            None => self.lock.release_owned(),
             Some(bias) => self.lock.release_shared(bias),
         }
     }
@@ -166,6 +167,13 @@ impl<T> Held<'_, T> {
 }
 
 impl<T> Biased<T> {
+    #[inline(always)]
+    fn release_owned(&self) {
+        barrier::point();
+        self.busy.store(false, Ordering::Release);
+        barrier::end();
+    }
+
     #[inline(never)]
     fn release_shared(&self, mut bias: MutexGuard<'_, Bias>) {
         let may = bias.sole_owner == 0 || bias.sole_owner == bias.last;

@@ -18,7 +18,7 @@ use std::sync::atomic::compiler_fence;
 
 use crate::cancel::Disabled;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use crate::sync::{Mutex, local_static, relax, shared_static};
+use crate::sync::{Mutex, barrier, local_static, relax, shared_static};
 
 /// The record of one thread. Records are never freed, as another thread may read one at any time.
 /// The record of a thread that has ended is reused by the next new thread.
@@ -153,12 +153,13 @@ pub fn thread() -> Thread {
 /// one. Sufficient unless [`fences_needed`].
 #[inline]
 pub(super) fn light_barrier() {
-    if cfg!(loom) {
+    if cfg!(loom) && READERS.fence.load(Ordering::Relaxed) {
         fence(Ordering::SeqCst);
     } else {
         // The processor may still order a store after later loads; the barrier that the kernel runs
         // for the other thread prevents that.
         compiler_fence(Ordering::SeqCst);
+        barrier::point();
     }
 }
 
@@ -181,6 +182,7 @@ pub fn pin() -> Guard {
     let depth = record.depth.get();
     record.depth.set(depth + 1);
     if depth == 0 {
+        barrier::begin();
         // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
         // that sees this section sees the end of the one before it. Both cost nothing on x86.
         record
@@ -215,7 +217,9 @@ impl Drop for Guard {
         let depth = self.record.depth.get() - 1;
         self.record.depth.set(depth);
         if depth == 0 {
+            barrier::point();
             self.record.active.store(0, Ordering::Release);
+            barrier::end();
             if self.record.busy_at_end.get() {
                 at_end(self.record);
             }
@@ -232,6 +236,9 @@ fn new_record() -> &'static Record {
         READERS
             .fence
             .store(!register_membarrier(), Ordering::SeqCst);
+        // A thread that still finds the fence needed in `heavy_barrier` runs no barrier: sections of
+        // this thread see what that thread has stored before.
+        fence(Ordering::SeqCst);
     }
     let free = records.iter().find(|r| {
         r.taken
@@ -262,16 +269,23 @@ fn new_record() -> &'static Record {
 }
 
 fn register_membarrier() -> bool {
-    // ThreadSanitizer and loom do not model membarrier, and would report accesses that it orders.
-    if cfg!(any(dat_tsan, loom)) {
-        return false;
-    }
-    membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
+    // ThreadSanitizer does not model membarrier, and would report accesses that it orders.
+    !cfg!(dat_tsan) && membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
 }
 
+#[cfg(not(loom))]
 fn membarrier(command: libc::c_int) -> bool {
     // SAFETY: the call accesses no memory of the process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(loom)]
+fn membarrier(command: libc::c_int) -> bool {
+    let modelled = barrier::MODELLED.load(std::sync::atomic::Ordering::Relaxed);
+    if modelled && command == libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED {
+        barrier::run();
+    }
+    modelled
 }
 
 /// After this every section, and every thread that runs [`light_barrier`], either is seen by the

@@ -1,18 +1,14 @@
-//! Models of what two processes share, under loom: every interleaving of the two ends, within a
+//! Models of the rings that two processes share, under loom: every interleaving of the two ends, within a
 //! bound of preemptions, and every value that the memory model lets a load see. They run the
 //! code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
 use std::sync::Arc;
 
-use dat_core::testing::device::Access;
-use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
 use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
-use dat_core::testing::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys};
 use dat_core::testing::device::soft::transport::shm::ring::{
     CellFlags, Consumer, Kind, MAX_INLINE, Producer, Ring,
 };
-use loom::cell::UnsafeCell;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
@@ -162,118 +158,5 @@ fn an_end_that_wakes_up_by_itself() {
         shared.consumer.disarm();
         consume(&shared, &[(Kind::Inline, 1), (Kind::Inline, 2)]);
         other.join().unwrap();
-    });
-}
-
-const KEY: u32 = 0x0000_0001;
-const PD: u32 = 7;
-const ADDR: u64 = 4096;
-
-/// A target with one key, and the copy guard of the initiator.
-struct Target {
-    entries: Vec<KeyEntry>,
-    /// The registered memory.
-    memory: UnsafeCell<u32>,
-    copy_guard: CopyGuard,
-}
-
-// SAFETY: that it is used as if it were is what the models check.
-unsafe impl Sync for Target {}
-// SAFETY: as above.
-unsafe impl Send for Target {}
-
-fn contents(pd: u32) -> Contents {
-    Contents {
-        pd,
-        addr: ADDR,
-        len: 100,
-        access: Access::REMOTE_READ | Access::REMOTE_WRITE,
-        serial: 1,
-        region: (0, 0),
-        mapped: MappedRange::default(),
-    }
-}
-
-impl Target {
-    fn new() -> Arc<Target> {
-        let entry = KeyEntry::default();
-        entry.fill(&contents(PD));
-        entry.set_key(KEY);
-        Arc::new(Target {
-            entries: vec![entry],
-            memory: UnsafeCell::new(0),
-            copy_guard: CopyGuard::new(),
-        })
-    }
-
-    /// A copy of the initiator. True if the key permitted it.
-    fn copy(&self, count: &mut u32, pd: u32) -> bool {
-        let section = self.copy_guard.begin(count, KEY);
-        let table = RemoteKeys {
-            entries: &self.entries,
-        };
-        let open = table.check(&section, pd, ADDR, 8, Access::REMOTE_WRITE);
-        if open.is_ok() {
-            // SAFETY: loom checks that no other thread accesses the memory.
-            self.memory.with_mut(|m| unsafe { *m += 1 });
-        }
-        open.is_ok()
-    }
-
-    /// The owner waits for the copy section that may use the revoked key.
-    fn wait(&self) {
-        if let Some(section) = self.copy_guard.running()
-            && section.key() == Some(KEY)
-        {
-            while self.copy_guard.is_running(section) {
-                thread::yield_now();
-            }
-        }
-    }
-}
-
-/// Once a key is revoked, only the owner accesses the memory.
-#[test]
-fn no_copy_runs_after_a_key_is_revoked() {
-    model(|| {
-        let target = Target::new();
-        let initiator = {
-            let target = target.clone();
-            thread::spawn(move || {
-                let mut count = 0;
-                while target.copy(&mut count, PD) && count < 4 {}
-            })
-        };
-        target.entries[0].set_key(0);
-        target.wait();
-        // SAFETY: loom checks that no other thread accesses the memory.
-        target.memory.with_mut(|m| unsafe { *m = 0xdead });
-        initiator.join().unwrap();
-    });
-}
-
-/// An entry is used again: an initiator reads one of its two contents, not a mixture.
-#[test]
-fn an_entry_that_is_used_again() {
-    model(|| {
-        let target = Target::new();
-        let initiator = {
-            let target = target.clone();
-            thread::spawn(move || {
-                let mut count = 0;
-                (0..2).for_each(|_| _ = target.copy(&mut count, PD));
-            })
-        };
-        let entry = &target.entries[0];
-        entry.set_key(0);
-        target.wait();
-        // SAFETY: loom checks that no other thread accesses the memory.
-        target.memory.with_mut(|m| unsafe { *m = 0xdead });
-        // The same key for another domain, which the initiator may not use.
-        entry.fill(&contents(PD + 1));
-        entry.set_key(KEY);
-        // SAFETY: as above, for good.
-        target.memory.with_mut(|m| unsafe { *m = 0xbeef });
-        initiator.join().unwrap();
     });
 }

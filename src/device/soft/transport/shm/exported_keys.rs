@@ -17,7 +17,6 @@
 //! waits for peers, which may be stopped.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
@@ -25,6 +24,7 @@ use rustix::io::Errno;
 
 use super::copy_waits::{self, REGION_TIMEOUT, SHORT_TIMEOUT};
 use super::memfd::GrowingMemory;
+use super::remote_keys;
 use crate::device::Access;
 use crate::device::soft::mem::key_entry::KeyEntry;
 use crate::device::soft::mem::key_table;
@@ -57,21 +57,7 @@ impl ExportedKeys {
             return Ok(());
         }
         self.memory.grow(slots * size_of::<KeyEntry>())?;
-        let moves = |slot: usize| {
-            let entry = &self.entries()[slot];
-            let (key, new) = (entry.key(), entry.key() as usize & (slots - 1));
-            (key != 0 && new != slot).then_some((entry, key, new))
-        };
-        for (entry, key, new) in (0..before).filter_map(moves) {
-            let copy = &self.entries()[new];
-            copy.fill(&entry.contents());
-            copy.set_key(key);
-        }
-        for (entry, ..) in (0..before).filter_map(moves) {
-            entry.set_key(0);
-        }
-        // Whoever reads what a later key has in such a slot also finds that the key has changed.
-        fence(Ordering::Release);
+        remote_keys::spread(&self.entries()[..slots], before);
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ pub(crate) mod exported_keys;
 mod exporter;
 pub(crate) mod grant;
 pub(crate) mod handshake;
-pub(crate) mod mapped;
+pub mod mapped;
 pub(crate) mod memfd;
 pub(crate) mod peer;
 pub(super) mod peer_map;

@@ -92,6 +92,29 @@ impl Drop for CopySection<'_> {
     }
 }
 
+/// Moves the keys of the first `before` entries, which were the whole table, to their slots in a
+/// larger one. Both numbers are powers of two.
+///
+/// An entry is in its new slot before it leaves the old one. An initiator may be reading it in either,
+/// and is not waited for.
+pub fn spread(entries: &[KeyEntry], before: usize) {
+    let moves = |slot: usize| {
+        let entry = &entries[slot];
+        let (key, new) = (entry.key(), entry.key() as usize & (entries.len() - 1));
+        (key != 0 && new != slot).then_some((entry, key, new))
+    };
+    for (entry, key, new) in (0..before).filter_map(moves) {
+        let copy = &entries[new];
+        copy.fill(&entry.contents());
+        copy.set_key(key);
+    }
+    for (entry, ..) in (0..before).filter_map(moves) {
+        entry.set_key(0);
+    }
+    // Whoever reads what a later key has in such a slot also finds that the key has changed.
+    fence(Ordering::Release);
+}
+
 /// The keys that another process has published.
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {

@@ -45,6 +45,7 @@
 
 pub(crate) mod fork;
 pub(crate) mod moves;
+pub mod order;
 pub(super) mod proc_maps;
 pub(super) mod range_set;
 pub(crate) mod registry;

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use crate::descriptor::OwnedFd;
@@ -17,10 +16,10 @@ use rustix::process::{Resource, getrlimit};
 use super::FILE_LEN;
 use super::fork::{self, Copies};
 use super::moves::{self, STEP, size};
+use super::order;
 use super::proc_maps::{ProcMaps, Vma};
 use super::range_set::RangeSet;
 use super::userfault::UserFaults;
-use crate::device::Access;
 use crate::device::soft::mem::key_entry::MappedRange;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::{copy_waits, memfd};
@@ -116,10 +115,11 @@ pub(crate) fn register<R>(
 /// To be called after a region was registered without [`register`], before its key is used: waits
 /// for moves that began before the region was registered.
 pub(crate) fn wait_for_moves() {
-    fence(Ordering::SeqCst);
-    if let Some(memory) = current() {
-        drop(memory.state.lock());
-    }
+    order::after_publishing(|| {
+        if let Some(memory) = current() {
+            drop(memory.state.lock());
+        }
+    });
 }
 
 /// To be called after a region was deregistered: pages that are in no other region which peers may
@@ -275,31 +275,10 @@ impl MemoryFile {
     /// Moves the pages of the range that are in the file, but in no region that peers may access,
     /// back to private memory.
     fn move_out_unregistered(&self, state: &mut FileState, range: &Range<u64>) {
-        let mut free = RangeSet::default();
-        state
-            .in_file
-            .intersection(range)
-            .into_iter()
-            .for_each(|part| free.insert(part));
-        if free.all().is_empty() {
-            return;
-        }
-        // A region whose key this does not find yet waits for this move: see `wait_for_moves`.
-        fence(Ordering::SeqCst);
-        key_table::for_each_entry(|entry| {
-            if entry.key() != 0 && entry.is_region() {
-                let contents = entry.contents();
-                // The kernel may be copying to such a page for a peer, and would finish in the
-                // page of the file.
-                if contents
-                    .access
-                    .intersects(Access::REMOTE_READ | Access::REMOTE_WRITE)
-                {
-                    free.remove(&touched_pages(contents.addr, contents.len));
-                }
-            }
+        let in_file = state.in_file.intersection(range);
+        let free = order::unregistered(in_file, touched_pages, |entry| {
+            key_table::for_each_entry(entry);
         });
-        let free = free.all();
         if free.is_empty() {
             return;
         }

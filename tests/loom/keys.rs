@@ -1,0 +1,223 @@
+//! Models of the keys that a process publishes for others of its host, under loom: every interleaving
+//! of a few threads, within a bound of preemptions, and every value that the memory model lets a load
+//! see. They run the code that ships; see `scripts/loom.sh`.
+#![cfg(loom)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dat_core::testing::device::Access;
+use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
+use dat_core::testing::device::soft::transport::shm::mapped::order::{
+    after_publishing, unregistered,
+};
+use dat_core::testing::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys, spread};
+use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread;
+
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
+    builder.check(f);
+}
+
+const KEY: u32 = 0x0000_0001;
+const PD: u32 = 7;
+const ADDR: u64 = 4096;
+
+/// A target with one key, and the copy guard of the initiator.
+struct Target {
+    entries: Vec<KeyEntry>,
+    /// The registered memory.
+    memory: UnsafeCell<u32>,
+    copy_guard: CopyGuard,
+}
+
+// SAFETY: that it is used as if it were is what the models check.
+unsafe impl Sync for Target {}
+// SAFETY: as above.
+unsafe impl Send for Target {}
+
+fn contents(pd: u32) -> Contents {
+    Contents {
+        pd,
+        addr: ADDR,
+        len: 100,
+        access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+        serial: 1,
+        region: (0, 0),
+        mapped: MappedRange::default(),
+    }
+}
+
+impl Target {
+    fn new() -> Arc<Target> {
+        let entry = KeyEntry::default();
+        entry.fill(&contents(PD));
+        entry.set_key(KEY);
+        Arc::new(Target {
+            entries: vec![entry],
+            memory: UnsafeCell::new(0),
+            copy_guard: CopyGuard::new(),
+        })
+    }
+
+    /// A copy of the initiator. True if the key permitted it.
+    fn copy(&self, count: &mut u32, pd: u32) -> bool {
+        let section = self.copy_guard.begin(count, KEY);
+        let table = RemoteKeys {
+            entries: &self.entries,
+        };
+        let open = table.check(&section, pd, ADDR, 8, Access::REMOTE_WRITE);
+        if open.is_ok() {
+            // SAFETY: loom checks that no other thread accesses the memory.
+            self.memory.with_mut(|m| unsafe { *m += 1 });
+        }
+        open.is_ok()
+    }
+
+    /// The owner waits for the copy section that may use the revoked key.
+    fn wait(&self) {
+        if let Some(section) = self.copy_guard.running()
+            && section.key() == Some(KEY)
+        {
+            while self.copy_guard.is_running(section) {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Once a key is revoked, only the owner accesses the memory.
+#[test]
+fn no_copy_runs_after_a_key_is_revoked() {
+    model(|| {
+        let target = Target::new();
+        let initiator = {
+            let target = target.clone();
+            thread::spawn(move || {
+                let mut count = 0;
+                while target.copy(&mut count, PD) && count < 4 {}
+            })
+        };
+        target.entries[0].set_key(0);
+        target.wait();
+        // SAFETY: loom checks that no other thread accesses the memory.
+        target.memory.with_mut(|m| unsafe { *m = 0xdead });
+        initiator.join().unwrap();
+    });
+}
+
+/// An entry is used again: an initiator reads one of its two contents, not a mixture.
+#[test]
+fn an_entry_that_is_used_again() {
+    model(|| {
+        let target = Target::new();
+        let initiator = {
+            let target = target.clone();
+            thread::spawn(move || {
+                let mut count = 0;
+                (0..2).for_each(|_| _ = target.copy(&mut count, PD));
+            })
+        };
+        let entry = &target.entries[0];
+        entry.set_key(0);
+        target.wait();
+        // SAFETY: loom checks that no other thread accesses the memory.
+        target.memory.with_mut(|m| unsafe { *m = 0xdead });
+        // The same key for another domain, which the initiator may not use.
+        entry.fill(&contents(PD + 1));
+        entry.set_key(KEY);
+        // SAFETY: as above, for good.
+        target.memory.with_mut(|m| unsafe { *m = 0xbeef });
+        initiator.join().unwrap();
+    });
+}
+
+/// What the entry of a key holds in the models of tables.
+fn of_key(key: u32) -> Contents {
+    let start = u64::from(key) << 12;
+    Contents {
+        mapped: MappedRange {
+            start,
+            end: start + 100,
+        },
+        ..contents(PD)
+    }
+}
+
+/// The table grows while an initiator checks a key that moves, and another key gets the slot that
+/// the first one has left: the initiator finds the key, and what belongs to it.
+#[test]
+fn a_table_that_grows() {
+    const MOVES: u32 = 2;
+    const NEXT: u32 = 4;
+    model(|| {
+        let entries: Arc<[KeyEntry]> = (0..4).map(|_| KeyEntry::default()).collect();
+        entries[0].fill(&of_key(MOVES));
+        entries[0].set_key(MOVES);
+        let initiator = {
+            let entries = entries.clone();
+            thread::spawn(move || {
+                let (guard, mut count) = (CopyGuard::new(), 0);
+                let section = guard.begin(&mut count, MOVES);
+                let check = |size: usize| {
+                    let entries = &entries[..size];
+                    RemoteKeys { entries }.check(&section, PD, ADDR, 8, Access::REMOTE_WRITE)
+                };
+                // An initiator that does not find a key asks for the size of the table.
+                let found = check(2).or_else(|_| check(4));
+                assert_eq!(found.ok(), Some(of_key(MOVES).mapped));
+            })
+        };
+        spread(&entries, 2);
+        entries[0].fill(&of_key(NEXT));
+        entries[0].set_key(NEXT);
+        initiator.join().unwrap();
+    });
+}
+
+/// The memory file is made, and pages move out of it, while a region with them is registered by another
+/// IA: the pages stay, or the registration waits for the move.
+#[test]
+fn a_registration_during_a_move() {
+    fn page(_: u64, _: u64) -> Range<u64> {
+        ADDR..ADDR + 4096
+    }
+    model(|| {
+        let entry = Arc::new(KeyEntry::default());
+        // The pages, which the move and a copy for a peer access.
+        let pages = Arc::new((Mutex::new(()), Pages(UnsafeCell::new(0))));
+        let made = Arc::new(AtomicBool::new(false));
+        let mover = {
+            let (entry, pages, made) = (entry.clone(), pages.clone(), made.clone());
+            thread::spawn(move || {
+                made.store(true, Ordering::Release);
+                let _moves = pages.0.lock().unwrap();
+                for _ in unregistered([page(0, 0)], page, |each| each(&entry)) {
+                    // SAFETY: loom checks that no other thread accesses the pages.
+                    pages.1.0.with_mut(|pages| unsafe { *pages += 1 });
+                }
+            })
+        };
+        entry.fill(&contents(PD));
+        entry.set_key(KEY);
+        after_publishing(|| {
+            if made.load(Ordering::Acquire) {
+                drop(pages.0.lock().unwrap());
+            }
+        });
+        // SAFETY: as above.
+        pages.1.0.with_mut(|pages| unsafe { *pages += 1 });
+        mover.join().unwrap();
+    });
+}
+
+struct Pages(UnsafeCell<u32>);
+
+// SAFETY: that it is used as if it were is what the model checks.
+unsafe impl Sync for Pages {}
+// SAFETY: as above.
+unsafe impl Send for Pages {}
