@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 /// How long a stranger goes on if nobody ends the connection.
-const PERSISTENCE: Duration = Duration::from_secs(3);
+const PERSISTENCE: Duration = Duration::from_secs(20);
 
 /// A version of the protocol, as a stranger speaks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -148,7 +148,7 @@ impl SocketOrigin {
 pub(super) fn send_rejection(watch: Watch, frame: &Frame<'_>, private_data: &[u8]) {
     let mut bytes = [0; FRAME_MAX];
     if let Ok(bytes) = frame.rejection(private_data).encode(&mut bytes) {
-        linger(watch, bytes.to_vec(), End::Graceful);
+        linger(watch, bytes.to_vec(), End::Rejected);
     }
 }
 

@@ -11,6 +11,7 @@ mod failures;
 mod many;
 mod peers;
 mod raw;
+mod rejected;
 mod shared;
 mod shm_copies;
 mod shm_peer;

@@ -6,9 +6,13 @@
 //! The peer of a connection that a consumer has ended at once is notified at once. What was sent
 //! goes before that; but a peer that reads nothing, since it has no receives, gets a reset, and so
 //! does one to which the stream was ended before.
+//!
+//! Whoever can connect can be rejected, and leave the socket open. So of the connections that were
+//! never established only the last ones are waited for.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::lock::Mutex;
@@ -17,6 +21,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::upcalls::Upcalls;
+use crate::process::PerProcess;
 
 /// How long all that may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const STALL: Duration = Duration::from_millis(500);
 /// How soon that is checked again.
 const PACE: Duration = Duration::from_millis(10);
+
+/// How many rejected connections of the process may be open.
+const MAX_REJECTED: usize = if cfg!(test) { 20 } else { 64 };
 
 /// Buffers that are thrown away at the very end.
 const DRAIN: usize = 256;
@@ -33,6 +41,8 @@ const DRAIN: usize = 256;
 pub(crate) enum End {
     /// The peer reads what was sent in its own time.
     Graceful,
+    /// The same, for a connection that was never established.
+    Rejected,
     /// A message in the stream notifies the peer that the consumer has ended the connection.
     Aborted,
     /// The same when the stream was ended before: a reset notifies the peer.
@@ -59,6 +69,31 @@ struct Progress {
 
 struct Linger(Mutex<Option<State>>);
 
+/// The sockets of rejected connections, the oldest first.
+static REJECTED: PerProcess<Mutex<VecDeque<Weak<Linger>>>> = PerProcess::new(Mutex::default);
+
+impl Linger {
+    fn close(&self) {
+        let state = self.0.lock().take();
+        drop(state);
+    }
+}
+
+/// Adds a socket to [`REJECTED`], and closes the oldest one if they are too many.
+fn add_rejected(new: &Arc<Linger>) {
+    let oldest = {
+        let mut all = REJECTED.lock();
+        all.retain(|linger| linger.strong_count() > 0);
+        all.push_back(Arc::downgrade(new));
+        all.len()
+            .checked_sub(MAX_REJECTED + 1)
+            .map(|_| all.pop_front())
+    };
+    if let Some(oldest) = oldest.flatten().and_then(|oldest| oldest.upgrade()) {
+        oldest.close();
+    }
+}
+
 /// Sends `rest`, ends the stream, and closes the socket when the peer has too.
 pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
     let linger = Arc::new(Linger(Mutex::new(None)));
@@ -66,7 +101,7 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
     let weak = Arc::downgrade(&linger);
     let timer = watch.timer(PATIENCE, move |_| {
         if let Some(linger) = weak.upgrade() {
-            linger.0.lock().take();
+            linger.close();
         }
     });
     let mut state = State {
@@ -81,6 +116,9 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
     // At once, because the device may be closed next.
     if state.send() && !state.is_to_be_reset(&linger) {
         *linger.0.lock() = Some(state);
+        if end == End::Rejected {
+            add_rejected(&linger);
+        }
     }
 }
 
@@ -112,7 +150,7 @@ impl State {
             None => (usize::MAX, Instant::now()),
         };
         let reset = match self.end {
-            End::Graceful => return false,
+            End::Graceful | End::Rejected => return false,
             End::Aborted if coalesced == 0 => return false,
             End::Reset if coalesced == 0 => true,
             End::Aborted | End::Reset => coalesced >= before && since.elapsed() >= STALL,
@@ -126,11 +164,11 @@ impl State {
             let Some(linger) = weak.upgrade() else {
                 return;
             };
-            let mut slot = linger.0.lock();
-            if slot.as_mut().is_some_and(|s| s.is_to_be_reset(&linger)) {
-                let done = slot.take();
-                drop(slot);
-                drop(done);
+            let mut state = linger.0.lock();
+            let reset = state.as_mut().is_some_and(|s| s.is_to_be_reset(&linger));
+            drop(state);
+            if reset {
+                linger.close();
             }
         });
         self.progress = Some(Progress {
@@ -192,10 +230,9 @@ impl Source for Linger {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => this.send(),
             Err(_) => false,
         };
+        drop(state);
         if !goes_on {
-            let done = state.take();
-            drop(state);
-            drop(done);
+            self.close();
         }
     }
 }
