@@ -50,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom tsan miri asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order tsan miri asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -63,6 +63,7 @@ help:
 	@echo 'make kill       kill -9 of either end of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make soak       the same for ten minutes on each path (SOAK_SECONDS=n, RUNS=...)'
 	@echo 'make loom       check the interleavings of the lock-free parts'
+	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
@@ -78,6 +79,9 @@ help:
 
 loom:
 	scripts/loom.sh
+
+order:
+	scripts/order.sh $(TESTS)
 
 asan:
 	scripts/asan.sh

@@ -14,7 +14,7 @@
 //! * [`error`] has the errors, [`strerror`] their names;
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
-//! Every layer may import the leaves: `environment`, `errno`, `guarded`, [`log_sink`],
+//! Every layer may import the leaves: `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
 //! `signals`, `sync`.
 
 // The documentation is for developers of the crate, and is built with its private items.
@@ -23,6 +23,7 @@
 pub mod abi;
 mod cancel;
 mod dapl;
+mod delay;
 mod descriptor;
 mod device;
 pub mod entry;

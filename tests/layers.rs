@@ -12,6 +12,7 @@ const ORDER: &[&[&str]] = &[
     &["lock", "cancel", "environment", "errno"],
     &["signals"],
     &["sync"],
+    &["delay"],
     &["process"],
     &["descriptor", "guarded"],
     &["log_sink"],

@@ -5,7 +5,8 @@
 # a machine each, and prints one TAP stream. OUT is where `make libs ctest-bin` has put
 # libraries and C suite, build/release by default. At the end stands a table of the cases by group
 # and device. ONLY='dtest*' chooses tests by their names,
-# ABIS=dat2 the version of the API that the C suite runs on.
+# ABIS=dat2 the version of the API that the C suite runs on. DAT_DELAY=verbs.flushed delays a point of
+# the libraries that scripts/order.sh has built, with OUT=build/delay.
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -84,7 +85,8 @@ for group in "${groups[@]}"; do
 		esac
 	done < <("$here/run.sh" --device "$device" --timeout "$limit" \
 		--env "LIBDAT=$out/lib" --env "PROGS=$out/vm" --env "CTEST=$out" \
-		--env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" "$here/cases.sh" "$name")
+		--env "ONLY=${ONLY:-*}" --env "ABIS=${ABIS:-dat dat2}" \
+		--env "DAT_DELAY=${DAT_DELAY-}" "$here/cases.sh" "$name")
 	if [ -z "$finished" ]; then
 		number=$((number + 1))
 		bad=$((bad + 1))

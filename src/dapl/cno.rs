@@ -15,6 +15,7 @@ use super::types::Handle;
 use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
 use crate::cancel::{self, Cancelled, Waiting};
+use crate::delay;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin;
@@ -135,6 +136,7 @@ impl<D: Device> Cno<D> {
         }
         let agent = state.agent;
         drop(state);
+        delay::point("cno.agent");
         agent.call(evd);
     }
 

@@ -11,6 +11,7 @@ use super::ep::Ep;
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use crate::abi::common::*;
+use crate::delay;
 use crate::device::{ConnectionRequest, Device};
 use crate::error::{Error, Result, Subtype};
 
@@ -100,7 +101,9 @@ impl<D: Device> Cr<D> {
                 return Err(error);
             }
         };
+        delay::point("cr.accept");
         let accepted = ia.device.accept(request, &accepting.qp, data);
+        delay::point("cr.accepted");
         unpublish(self);
         match accepted {
             Ok(()) => {
@@ -118,6 +121,7 @@ impl<D: Device> Cr<D> {
     fn reject(&self, data: &[u8]) -> Result<()> {
         let request = self.claim()?;
         unpublish(self);
+        delay::point("cr.reject");
         self.base.ia.device.reject(request, data);
         self.release_ep();
         Ok(())

@@ -18,6 +18,7 @@ use super::boundary::{boundary, check_mask, non_null, write_opt};
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
+use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
@@ -299,6 +300,7 @@ impl<D: Device> Ia<D> {
         }
         for child in children.into_iter().flat_map(BTreeMap::into_values) {
             if let Some(child) = child.upgrade() {
+                delay::point("ia.close");
                 child.destroy();
             }
         }

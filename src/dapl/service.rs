@@ -10,6 +10,7 @@ use super::evd::{Evd, EvdUse, Stream};
 use super::ia::Ia;
 use super::types::{Event, Handle, Opaque};
 use crate::abi::common::DAT_EVD_HANDLE;
+use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 use crate::handle;
@@ -96,6 +97,7 @@ pub(super) fn report<D: Device>(
     let Ok(cr) = Cr::create(ia, request, ep) else {
         return;
     };
+    delay::point("service.report");
     let event = Event::Request {
         sp,
         local_address: Opaque(ia.address().cast()),

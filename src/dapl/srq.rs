@@ -14,6 +14,7 @@ use super::pz::{Pz, PzUse};
 use super::types::Handle;
 use super::work_request::{Segments, post_error};
 use crate::abi::common::*;
+use crate::delay;
 use crate::device::{
     CompletionQueue, CqHandler, Device, DeviceError, PostError, RecvWr, SharedReceiveQueue,
     SrqHandler, WrFlags,
@@ -348,6 +349,7 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
         };
         // Counted first, as the buffer may complete before the post returns.
         srq.outstanding.fetch_add(1, Ordering::Relaxed);
+        delay::point("srq.post");
         srq.post(&wr).map_err(|e| {
             srq.outstanding.fetch_sub(1, Ordering::Relaxed);
             post_error(e, false)

@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::lock::MutexGuard;
 
 use crate::cancel::{self, Cancelled};
+use crate::delay;
 use crate::device::Device;
 pub use crate::device::Wake;
 use crate::handle::Held;
@@ -52,6 +53,7 @@ impl WaitQueue {
     ) -> Wake {
         let sequence = self.sequence.load(Ordering::Relaxed);
         lock.unlocked(|| {
+            delay::point("wait.block");
             if let Some(wake) = device.block(&self.sequence, sequence, deadline) {
                 return wake;
             }

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use crate::delay;
 use crate::lock::Mutex;
 
 use super::connection_log::LogEntry;
@@ -65,6 +66,7 @@ impl EventQueue {
     /// Calls the handler for what is queued, unless another thread is doing so. The caller holds
     /// no lock.
     pub fn deliver(&self) {
+        delay::point("qp.deliver");
         let mut state = self.state.lock();
         if state.delivering {
             return;
@@ -72,6 +74,7 @@ impl EventQueue {
         state.delivering = true;
         while let Some(event) = state.queue.pop_front() {
             drop(state);
+            delay::point("upcall.qp");
             self.deliver_one(event);
             state = self.state.lock();
         }

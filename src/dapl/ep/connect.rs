@@ -14,6 +14,7 @@ use crate::dapl::address::CAddress;
 use crate::dapl::boundary::device_error;
 use crate::dapl::ia::Ia;
 use crate::dapl::types::{Event, Opaque};
+use crate::delay;
 use crate::device::{CmEvent, Device, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 
@@ -94,8 +95,10 @@ impl<D: Device> Ep<D> {
         inner.attempt = Attempt::Starting;
         self.set_state(&inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
+        delay::point("ep.connect");
         let device = &self.base.ia.device;
         let Err(error) = device.connect(&qp, remote, conn_qual, timeout, private_data) else {
+            delay::point("ep.started");
             self.started(&qp);
             return Ok(());
         };
@@ -210,6 +213,7 @@ impl<D: Device> Ep<D> {
                 (number, DAT_EP_STATE_DISCONNECTED, Box::default())
             }
         };
+        delay::point("ep.event");
         let qp = self.qp();
         let addrs = qp.as_ref().and_then(|qp| qp.addrs());
         let mut inner = self.inner.lock();
@@ -244,6 +248,7 @@ impl<D: Device> Ep<D> {
         };
         self.set_state(&inner, state);
         drop(inner);
+        delay::point("ep.state");
         if let Some(evd) = evd {
             let event = Event::Connection {
                 number,
@@ -297,6 +302,7 @@ impl<D: Device> Ep<D> {
         let graceful = graceful && state == DAT_EP_STATE_CONNECTED;
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
         drop(inner);
+        delay::point("ep.disconnect");
         qp.disconnect(graceful);
         Ok(())
     }
@@ -315,6 +321,7 @@ impl<D: Device> Ep<D> {
         if let Some(uses) = &inner.uses {
             uses.purge(self.handle(), 0);
         }
+        delay::point("ep.reset");
         qp.reset();
         inner.private_data = None;
         inner.remote_address = None;

@@ -30,6 +30,7 @@ use super::object::{Base, dat_object, publish, unpublish};
 use super::rules::Rules;
 use super::work_request::OpFlags;
 use crate::abi::common::*;
+use crate::delay;
 use crate::device::{CmEvent, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Shared};
@@ -349,7 +350,9 @@ impl<D: Device> Ep<D> {
         // First: a thread that finds them there finds the queue pair too.
         let uses = self.inner.lock().uses.take();
         self.config.set(None);
+        delay::point("ep.free");
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);
+        delay::point("ep.purge");
         if let Some(uses) = &uses {
             uses.purge(self.handle(), lost);
         }

@@ -11,6 +11,7 @@ use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{non_null, section};
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
+use crate::delay;
 use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard};
@@ -70,6 +71,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             flags,
         };
         let reads = !matches!(op, SendOp::RdmaRead { .. });
+        delay::point("ep.post");
         qp.post_send_in(&wr, guard)
             .map_err(|e| post_error(e, reads))
     }

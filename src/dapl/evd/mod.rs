@@ -28,6 +28,7 @@ use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::types::{Event, Handle};
 use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
+use crate::delay;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
@@ -284,6 +285,7 @@ impl<D: Device> Evd<D> {
         let queued = !closed && self.enqueue(&mut state, event);
         drop(state);
         then();
+        delay::point("evd.queued");
         if queued {
             self.notify(self.state.lock());
         } else if !closed {
@@ -351,6 +353,7 @@ impl<D: Device> Evd<D> {
         }
         if let Some(cno) = state.cno.clone() {
             drop(state);
+            delay::point("evd.trigger");
             cno.trigger(self.handle());
         }
     }
@@ -368,6 +371,7 @@ impl<D: Device> Evd<D> {
 
     /// Reports that an event was lost: to the asynchronous EVD, or in the log if that is full.
     fn report_overflow(&self) {
+        delay::point("evd.overflow");
         if self.base.ia.async_evd() == Some(self.handle()) {
             // Logged once, as every further error is lost too.
             if !std::mem::replace(&mut self.state.lock().overflowed, true) {
@@ -421,6 +425,7 @@ impl<D: Device> Evd<D> {
         }
         state.closed = true;
         drop(state);
+        delay::point("evd.free");
         self.release_cno();
         unpublish(self);
         Ok(())

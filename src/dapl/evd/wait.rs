@@ -8,6 +8,7 @@ use crate::abi::common::*;
 use crate::cancel::{Cancelled, Waiting};
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
+use crate::delay;
 use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
@@ -94,6 +95,7 @@ impl<D: Device> Evd<D> {
                 result
             }
         };
+        delay::point("evd.waited");
         let mut state = self.state.lock();
         state.waiter = false;
         self.arm(&state);
@@ -156,6 +158,7 @@ impl<D: Device> Evd<D> {
         threshold: usize,
         deadline: Option<Instant>,
     ) -> std::result::Result<Result<Event>, Cancelled> {
+        delay::point("evd.sleep");
         let device = &*self.base.ia.device;
         let mut state = self.state.lock();
         loop {

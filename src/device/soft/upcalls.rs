@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::event_order::SetupGuard;
+use crate::delay;
 use crate::device::connection_log::LogEntry;
 use crate::device::events::{EventQueue, QpEvent};
 use crate::device::{CmEvent, QueuePair};
@@ -151,11 +152,23 @@ impl Calls {
     #[inline(never)]
     fn run(self) {
         // Completions come before the event that ends their connection, so their queues do.
-        self.overflow.iter().for_each(|cq| cq.overflow());
-        self.notify.iter().for_each(|cq| cq.notify());
-        self.limits.iter().for_each(|srq| srq.limit());
+        self.overflow.iter().for_each(|cq| {
+            delay::point("upcall.overflow");
+            cq.overflow();
+        });
+        self.notify.iter().for_each(|cq| {
+            delay::point("upcall.cq");
+            cq.notify();
+        });
+        self.limits.iter().for_each(|srq| {
+            delay::point("upcall.srq");
+            srq.limit();
+        });
         self.events.iter().for_each(|events| events.deliver());
-        self.requests.into_iter().for_each(|deliver| deliver());
+        self.requests.into_iter().for_each(|deliver| {
+            delay::point("upcall.request");
+            deliver();
+        });
         if let Some(gatherer) = self.send {
             let mut up = Upcalls::default();
             gatherer.send_coalesced(false, &mut up);

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::delay;
 use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -180,6 +181,7 @@ impl Service {
             if let Some(Target::Cq(cq)) = self.adapter.target(context)
                 && let Some(cq) = cq.upgrade()
             {
+                delay::point("verbs.cq_event");
                 cq.on_event();
             }
         }
@@ -199,6 +201,7 @@ impl Service {
                 (lib.ibv_ack_async_event)(event);
                 (event.event_type, context)
             };
+            delay::point("verbs.device_event");
             let target = self.adapter.target(context);
             self.device_event(kind, target);
         }
@@ -260,6 +263,7 @@ impl Service {
             let data = unsafe { CmEventData::read(&self.adapter, &*event) };
             // SAFETY: as above, and nothing of it is used after this.
             unsafe { (lib.rdma_ack_cm_event)(event) };
+            delay::point("verbs.cm_event");
             if data.kind.event == sys::CM_DEVICE_REMOVAL {
                 self.log_removal();
             }

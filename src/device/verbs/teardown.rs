@@ -13,6 +13,7 @@ use super::hw::Hw;
 use super::id::CmId;
 use super::qp::Qp;
 use super::service::Job;
+use crate::delay;
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{Cause, IN_ORDER, Step};
 use crate::device::events::QpEvent;
@@ -68,6 +69,7 @@ impl Qp {
         let mut failure = None;
         if let Some(hw) = self.hw() {
             hw.stop();
+            delay::point("verbs.stopped");
             if !connecting && let Some(id) = &id {
                 self.send_disconnect(id);
             }
@@ -90,6 +92,7 @@ impl Qp {
             }
         }
         drop(id);
+        delay::point("verbs.flushed");
         let mut state = self.state.lock();
         if state.attempt.phase == Phase::Ending {
             state.attempt.phase = Phase::Ended;

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::delay;
 use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
 use rustix::io::Errno;
@@ -40,6 +41,7 @@ impl RequestUpcall<ConnRequest> for Listening {
     /// Hands a request to the consumer, or drops it if the listener is closed.
     fn deliver(&self, request: ConnRequest) {
         if self.open.load(Ordering::Acquire) {
+            delay::point("listener.deliver");
             self.handler.request(request);
         }
     }

@@ -35,6 +35,7 @@ use super::socket;
 use super::transport::shm::{AccessGrant, ShmRefusal};
 use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
+use crate::delay;
 use crate::device::connection_log::{self, Cause, Identity, LogEntry, NoAnswer, Step};
 use crate::device::netif::{self, is_own_address};
 use crate::device::qualifier::{self, QualHeader};
@@ -243,6 +244,7 @@ fn accept_socket(
     let failure = match origin.frame.answer(&local, &private_data) {
         Ok((reply, agreed)) if socket::is_open(&origin.watch) && origin.reply(&reply) => {
             log_accepted(request, qp);
+            delay::point("cm.replied");
             let setup = SetUp {
                 watch: origin.watch,
                 agreed,

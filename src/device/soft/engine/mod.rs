@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::cancel::Disabled;
+use crate::delay;
 use crate::descriptor::OwnedFd;
 use crate::lock::{Condvar, Mutex, MutexGuard};
 use rustix::event::epoll;
@@ -309,6 +310,7 @@ impl Inner {
     /// Takes the engine lock and serves the events.
     fn serve(self: &Arc<Self>, batch: &EpollBatch) {
         self.unserved_batches.fetch_add(1, Ordering::SeqCst);
+        delay::point("engine.serve");
         let mut scratch = self.lock();
         self.unserved_batches.fetch_sub(1, Ordering::SeqCst);
         let up = self.serve_locked(batch, &mut scratch);
@@ -378,6 +380,7 @@ impl Inner {
     fn finish(&self, mut scratch: MutexGuard<'_, Scratch>, up: Upcalls) {
         let timer_expired = std::mem::take(&mut scratch.timer_expired);
         drop(scratch);
+        delay::point("engine.finish");
         up.run();
         if timer_expired {
             let _disabled = Disabled::begin();

@@ -26,6 +26,7 @@ use super::device::Soft;
 use super::mem::region::Mr;
 use super::mem::window::Mw;
 use super::upcalls::Upcalls;
+use crate::delay;
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{self, GIVEN_UP};
 use crate::device::events::EventQueue;
@@ -143,6 +144,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             if let Some(mut locked) = state.locked() {
                 let result = locked.post_send(wr, &mut up);
                 drop(state);
+                delay::point("qp.posted");
                 up.run();
                 return result;
             }
@@ -157,6 +159,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             if let Some(mut locked) = state.locked() {
                 let result = locked.post_recv(wr, &mut up);
                 drop(state);
+                delay::point("qp.posted");
                 up.run();
                 return result;
             }
@@ -179,6 +182,7 @@ impl<L: Transport> QueuePair for Qp<L> {
                 locked.is_lingering().then_some(locked.me.attempt.number()),
             )
         });
+        delay::point("qp.disconnected");
         link.abort();
         if let (Some(attempt), Some(qp)) = (lingers, self.me.upgrade()) {
             qp.limit_linger(attempt);
