@@ -74,13 +74,14 @@ impl<D: Device> Cr<D> {
     /// destroyed.
     fn release_ep(&self) {
         let Some(ep) = &self.ep else { return };
-        let back = ep.change_state(
-            &self.base.ia,
-            DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
-            DAT_EP_STATE_UNCONNECTED,
-        );
-        if back.is_err() {
+        if ep.is_tentative() {
             ep.destroy();
+        } else {
+            let _ = ep.change_state(
+                &self.base.ia,
+                DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
+                DAT_EP_STATE_UNCONNECTED,
+            );
         }
     }
 
@@ -139,11 +140,14 @@ impl<D: Device> Cr<D> {
         Ok(())
     }
 
-    /// The EVD had no room for the event of the request: the peer is refused.
-    pub(super) fn withdraw(&self) {
+    /// The event of the request was not queued: the peer is refused. `reserved` if the request has
+    /// not taken the endpoint of its RSP.
+    pub(super) fn withdraw(&self, reserved: bool) {
         drop(self.request.lock().take());
         unpublish(self);
-        self.release_ep();
+        if !reserved || self.ep.as_ref().is_some_and(|ep| ep.is_tentative()) {
+            self.release_ep();
+        }
     }
 }
 

@@ -8,10 +8,10 @@ use crate::lock::Mutex;
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null};
 use super::ep::{Ep, Parts};
-use super::evd::Evd;
+use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
-use super::service::{Listening, Qual, Upcall, listen, report};
+use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
@@ -49,7 +49,15 @@ impl<D: Device> ListenHandler<D> for Psp<D> {
             }
             _ => None,
         };
-        report(ia, &self.evd, self.handle(), self.conn_qual, request, ep);
+        let (evd, sp) = (&self.evd, self.handle());
+        let Some(arrival) = Arrival::new(ia, evd, sp, self.conn_qual, request, ep) else {
+            return;
+        };
+        let queued = match &*self.listening.lock() {
+            Some(_) => arrival.queue(),
+            None => Queued::Closed,
+        };
+        arrival.report(queued);
     }
 }
 

@@ -7,10 +7,10 @@ use crate::lock::Mutex;
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null};
 use super::ep::{Ep, Parts};
-use super::evd::Evd;
+use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
-use super::service::{Listening, Qual, Upcall, listen, report};
+use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
@@ -45,7 +45,7 @@ impl<D: Device> Child for Rsp<D> {
 impl<D: Device> ListenHandler<D> for Rsp<D> {
     fn request(&self, request: D::ConnRequest) {
         let ia = &self.base.ia;
-        let ep = {
+        let reserved = {
             let mut state = self.state.lock();
             if state.request_arrived || state.listening.is_none() {
                 return;
@@ -53,30 +53,37 @@ impl<D: Device> ListenHandler<D> for Rsp<D> {
             state.request_arrived = true;
             state.ep.clone()
         };
-        let ep = match ep {
-            Some(ep) => ep
-                .change_state(
-                    ia,
+        let ep = match &reserved {
+            Some(ep) => ep.clone(),
+            None => {
+                let state = DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING;
+                let Ok(ep) = Ep::create(ia, Parts::NONE, None, state) else {
+                    return;
+                };
+                ep
+            }
+        };
+        let (evd, sp) = (&self.evd, self.handle());
+        let Some(arrival) = Arrival::new(ia, evd, sp, self.conn_qual, request, Some(ep)) else {
+            return;
+        };
+        // Under the lock: the RSP is freed before the request has the endpoint, or when the event is
+        // there.
+        let state = self.state.lock();
+        let taken = state.listening.is_some()
+            && reserved.is_none_or(|ep| {
+                let (from, to) = (
                     DAT_EP_STATE_RESERVED,
                     DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
-                )
-                .map(|()| ep),
-            None => Ep::create(
-                ia,
-                Parts::NONE,
-                None,
-                DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING,
-            ),
+                );
+                ep.change_state(ia, from, to).is_ok()
+            });
+        let queued = match taken {
+            true => arrival.queue(),
+            false => Queued::Closed,
         };
-        let Ok(ep) = ep else { return };
-        report(
-            ia,
-            &self.evd,
-            self.handle(),
-            self.conn_qual,
-            request,
-            Some(ep),
-        );
+        drop(state);
+        arrival.report(queued);
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use super::boundary::device_error;
 use super::cr::Cr;
 use super::ep::Ep;
-use super::evd::{Evd, EvdUse, Stream};
+use super::evd::{Evd, EvdUse, Queued, Stream};
 use super::ia::Ia;
 use super::types::{Event, Handle, Opaque};
-use crate::abi::common::DAT_EVD_HANDLE;
+use crate::abi::common::{DAT_EVD_HANDLE, DAT_IA_ADDRESS_PTR};
 use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
@@ -84,28 +84,59 @@ pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     Ok((listening, qual, evd))
 }
 
-/// Makes the CR of a request and reports it; `ep` is the endpoint of the request. If there is
-/// no room for it, the request is refused.
-pub(super) fn report<D: Device>(
-    ia: &Arc<Ia<D>>,
-    evd: &Evd<D>,
+/// A request that has arrived at a service point.
+pub(super) struct Arrival<'a, D: Device> {
+    /// The EVD of the service point.
+    evd: &'a Evd<D>,
+    /// The request.
+    cr: Arc<Cr<D>>,
+    /// The service point.
     sp: Handle,
+    /// The qualifier that the service point listens on.
     conn_qual: u64,
-    request: D::ConnRequest,
-    ep: Option<Arc<Ep<D>>>,
-) {
-    let Ok(cr) = Cr::create(ia, request, ep) else {
-        return;
-    };
-    delay::point("service.report");
-    let event = Event::Request {
-        sp,
-        local_address: Opaque(ia.address().cast()),
-        conn_qual,
-        cr: cr.handle(),
-    };
-    // A full queue is a full backlog.
-    if !evd.push(event) {
-        cr.withdraw();
+    /// The address of the IA.
+    local_address: DAT_IA_ADDRESS_PTR,
+}
+
+impl<'a, D: Device> Arrival<'a, D> {
+    /// Makes the CR of a request; `ep` is the endpoint of the request. `None` if that cannot be
+    /// made, which refuses the request.
+    pub(super) fn new(
+        ia: &Arc<Ia<D>>,
+        evd: &'a Evd<D>,
+        sp: Handle,
+        conn_qual: u64,
+        request: D::ConnRequest,
+        ep: Option<Arc<Ep<D>>>,
+    ) -> Option<Self> {
+        let cr = Cr::create(ia, request, ep).ok()?;
+        delay::point("service.report");
+        Some(Arrival {
+            evd,
+            cr,
+            sp,
+            conn_qual,
+            local_address: ia.address(),
+        })
+    }
+
+    /// Queues the event. The caller holds the lock of the service point, which is not freed: so no
+    /// event of a freed service point is queued.
+    pub(super) fn queue(&self) -> Queued {
+        self.evd.queue(Event::Request {
+            sp: self.sp,
+            local_address: Opaque(self.local_address.cast()),
+            conn_qual: self.conn_qual,
+            cr: self.cr.handle(),
+        })
+    }
+
+    /// Notifies the consumer of the event, or refuses the request if there is none. A full queue is
+    /// a full backlog. The caller holds no lock.
+    pub(super) fn report(self, queued: Queued) {
+        self.evd.report(queued);
+        if queued != Queued::Yes {
+            self.cr.withdraw(queued == Queued::Closed);
+        }
     }
 }

@@ -247,23 +247,25 @@ impl<D: Device> Ep<D> {
             inner.private_data.insert(data).as_mut_ptr()
         };
         self.set_state(&inner, state);
-        drop(inner);
         delay::point("ep.state");
-        if let Some(evd) = evd {
-            let event = Event::Connection {
-                number,
-                ep: self.base.handle(),
-                private_data: Opaque(pointer.cast()),
-                private_data_size: size,
-            };
-            // The event and the state come before the first completion of the connection. Receiving
-            // starts before the waiter is woken: the consumer may run in this thread, from its
-            // CNO's agent, and wait there for a completion.
-            evd.push_then(event, || {
-                if let (DAT_EP_STATE_CONNECTED, Some(qp)) = (state, qp) {
-                    qp.start_receiving();
-                }
-            });
+        let event = Event::Connection {
+            number,
+            ep: self.base.handle(),
+            private_data: Opaque(pointer.cast()),
+            private_data_size: size,
+        };
+        // Under the lock: who finds the new state, and resets or frees the endpoint, removes the
+        // event as well.
+        let queued = evd.map(|evd| (evd.queue(event), evd));
+        drop(inner);
+        // The event and the state come before the first completion of the connection. Receiving
+        // starts before the waiter is woken: the consumer may run in this thread, from its CNO's
+        // agent, and wait there for a completion.
+        if let (DAT_EP_STATE_CONNECTED, Some(qp)) = (state, qp) {
+            qp.start_receiving();
+        }
+        if let Some((queued, evd)) = queued {
+            evd.report(queued);
         }
         if drained {
             // The endpoint takes no more buffers of its SRQ. Programs wait for this before they free

@@ -270,6 +270,11 @@ impl<D: Device> Ep<D> {
         self.state() == DAT_EP_STATE_CONNECTED
     }
 
+    /// Whether the provider has made the endpoint for a request that is not answered.
+    pub(super) fn is_tentative(&self) -> bool {
+        self.state() == DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING
+    }
+
     /// `dat_ep_set_watermark`: only buffers of an SRQ are shared with others, so only those
     /// have watermarks.
     fn set_watermarks(&self, watermarks: Watermarks) -> Result<()> {

@@ -79,6 +79,18 @@ struct State<D: Device> {
     closed: bool,
 }
 
+/// What became of an event of the provider.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Queued {
+    /// It is queued.
+    Yes,
+    /// It is lost, since the queue is full.
+    Full,
+    /// The EVD is freed.
+    Closed,
+}
+
 impl<D: Device> State<D> {
     /// Why no event could be taken.
     fn nothing(&self) -> Error {
@@ -110,7 +122,8 @@ impl<D: Device> AsyncEvd for Evd<D> {
     }
 
     fn report(&self, event: Event) {
-        self.push(event);
+        let queued = self.queue(event);
+        Evd::report(self, queued);
     }
 
     fn detach(&self) {
@@ -260,36 +273,27 @@ impl<D: Device> Evd<D> {
         let _ = self.retire_srq_buffer.set(retire);
     }
 
-    /// Queues an event of the provider and notifies the waiter or the CNO. A full queue loses
-    /// the event and reports `DAT_ASYNC_ERROR_EVD_OVERFLOW`; `false` then.
-    pub fn push(&self, event: Event) -> bool {
+    /// Queues an event of the provider. The caller may hold the lock of the object that the event is
+    /// about: a dequeue finds the event, but no thread is woken for it before [`Evd::report`].
+    pub fn queue(&self, event: Event) -> Queued {
         let mut state = self.state.lock();
         if state.closed {
-            return false;
-        }
-        let queued = self.enqueue(&mut state, event);
-        if queued {
-            self.notify(state);
+            Queued::Closed
+        } else if self.enqueue(&mut state, event) {
+            Queued::Yes
         } else {
-            drop(state);
-            self.report_overflow();
+            Queued::Full
         }
-        queued
     }
 
-    /// [`Evd::push`] that calls `then` between the two: a dequeue finds the event already, but
-    /// no thread is woken for it yet. `then` is called without a lock, and in any case.
-    pub fn push_then(&self, event: Event, then: impl FnOnce()) {
-        let mut state = self.state.lock();
-        let closed = state.closed;
-        let queued = !closed && self.enqueue(&mut state, event);
-        drop(state);
-        then();
+    /// Notifies the waiter or the CNO of an event that was queued; reports one that was lost as
+    /// `DAT_ASYNC_ERROR_EVD_OVERFLOW`. The caller holds no lock.
+    pub fn report(&self, queued: Queued) {
         delay::point("evd.queued");
-        if queued {
-            self.notify(self.state.lock());
-        } else if !closed {
-            self.report_overflow();
+        match queued {
+            Queued::Yes => self.notify(self.state.lock()),
+            Queued::Full => self.report_overflow(),
+            Queued::Closed => {}
         }
     }
 
