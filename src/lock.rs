@@ -172,6 +172,12 @@ impl Condvar {
         self.0.fetch_add(1, Ordering::Relaxed);
         wake(&self.0, 1);
     }
+
+    /// Ends the waits of all threads.
+    pub fn notify_all(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        wake(&self.0, i32::MAX as u32);
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! Consumer notification objects: `dat_cno_create`, `dat_cno_modify_agent`, `dat_cno_query`,
 //! `dat_cno_wait`, `dat_cno_free`.
 
+mod agent;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::lock::Mutex;
 
+use self::agent::{Agent, AgentCall, Calls};
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, non_null, short_boundary, timeout};
 use super::ia::{Child, Ia, lookup_ia};
@@ -15,10 +18,8 @@ use super::types::Handle;
 use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
 use crate::cancel::{self, Cancelled, Waiting};
-use crate::delay;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::pin;
 
 /// A consumer notification object: threads wait in it for any of several EVDs.
 #[repr(align(64))]
@@ -26,6 +27,8 @@ pub struct Cno<D: Device> {
     base: Base<D>,
     state: Mutex<State>,
     wait_queue: WaitQueue,
+    /// The calls of the proxy agent that are under way.
+    calls: Arc<Calls>,
 }
 
 struct State {
@@ -42,23 +45,6 @@ struct State {
     closed: bool,
 }
 
-/// The proxy agent: a function of the consumer's and its argument.
-#[derive(Clone, Copy)]
-struct Agent(DAT_OS_WAIT_PROXY_AGENT);
-
-// SAFETY: the argument is the consumer's; it is passed on and never followed here.
-unsafe impl Send for Agent {}
-
-impl Agent {
-    /// Calls the agent, as soon as this thread is outside of any section of [`pin`].
-    fn call(self, evd: Handle) {
-        if let Some(function) = self.0.proxy_agent_func {
-            // SAFETY: the consumer gave the function for exactly this.
-            pin::outside(move || unsafe { function(self.0.instance_data, evd.0) });
-        }
-    }
-}
-
 dat_object!(Cno, Cno, HandleCno);
 
 impl<D: Device> Child for Cno<D> {
@@ -70,9 +56,10 @@ impl<D: Device> Child for Cno<D> {
         }
         state.triggered.clear();
         self.wait_queue.notify_all(&*self.base.ia.device);
-        let agent = state.agent;
+        let call = self.calls.begin(state.agent, Handle::NULL);
         drop(state);
-        agent.call(Handle::NULL);
+        call.make();
+        self.calls.await_others();
         unpublish(self);
     }
 }
@@ -89,6 +76,7 @@ impl<D: Device> Cno<D> {
                 closed: false,
             }),
             wait_queue: WaitQueue::default(),
+            calls: Arc::default(),
         }))
     }
 
@@ -119,25 +107,25 @@ impl<D: Device> Cno<D> {
             state.triggered.push_back(Handle::NULL);
         }
         self.wait_queue.notify_all(&*self.base.ia.device);
-        let agent = state.agent;
+        let call = self.calls.begin(state.agent, Handle::NULL);
         drop(state);
-        agent.call(Handle::NULL);
+        call.make();
     }
 
-    /// An event arrived on an EVD: one waiter is released, or the next one will be; the agent
-    /// is called in any case.
-    pub(super) fn trigger(&self, evd: Handle) {
+    /// An event arrived on an EVD, whose lock the caller holds: one waiter is released, or the next
+    /// one will be. The caller makes the call of the agent without that lock.
+    pub(super) fn trigger(&self, evd: Handle) -> AgentCall {
         let mut state = self.state.lock();
+        if state.closed {
+            return AgentCall::NONE;
+        }
         if !state.triggered.contains(&evd) {
             state.triggered.push_back(evd);
         }
         if state.waiters > 0 {
             self.wait_queue.notify_one(&*self.base.ia.device);
         }
-        let agent = state.agent;
-        drop(state);
-        delay::point("cno.agent");
-        agent.call(evd);
+        self.calls.begin(state.agent, evd)
     }
 
     /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD is detached.
@@ -196,6 +184,7 @@ impl<D: Device> Cno<D> {
         }
         state.closed = true;
         drop(state);
+        self.calls.await_others();
         unpublish(self);
         Ok(())
     }
@@ -231,6 +220,7 @@ pub unsafe extern "C" fn cno_modify_agent<A: Abi, D: Device>(
     boundary::<A>(|| {
         let cno: Arc<Cno<D>> = lookup(cno_handle)?;
         cno.state.lock().agent = Agent(agent);
+        cno.calls.await_others();
         Ok(())
     })
 }

@@ -355,10 +355,12 @@ impl<D: Device> Evd<D> {
         if state.waiter || !state.enabled {
             return;
         }
-        if let Some(cno) = state.cno.clone() {
-            drop(state);
+        if let Some(cno) = &state.cno {
             delay::point("evd.trigger");
-            cno.trigger(self.handle());
+            // Under the lock, so that no EVD that was freed, or has another CNO since, triggers.
+            let call = cno.trigger(self.handle());
+            drop(state);
+            call.make();
         }
     }
 
