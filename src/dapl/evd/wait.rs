@@ -99,6 +99,8 @@ impl<D: Device> Evd<D> {
         let mut state = self.state.lock();
         state.waiter = false;
         self.arm(&state);
+        // Completions that arrived before the arming trigger no CNO, so they are counted.
+        self.drain(&mut state, &pin());
         Ok((result?, state.queue.len()))
     }
 
