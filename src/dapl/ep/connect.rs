@@ -325,6 +325,10 @@ impl<D: Device> Ep<D> {
         }
         delay::point("ep.reset");
         qp.reset();
+        // What other threads have posted in between was flushed, and may be in the queue of the EVD.
+        if let Some(uses) = &inner.uses {
+            uses.purge(self.handle(), 0);
+        }
         inner.private_data = None;
         inner.remote_address = None;
         inner.target = None;
