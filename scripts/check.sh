@@ -65,7 +65,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom build self-test ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm'
+every='fmt c-format clippy doc rust fuzz bench-driver loom order build self-test ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -81,6 +81,7 @@ suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo tes
 suite fuzz scripts/fuzz.sh
 suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
 suite loom scripts/loom.sh
+suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 suite self-test scripts/self-test.sh build/release
 if [ -n "${LONG-}" ]; then
