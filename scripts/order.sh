@@ -10,7 +10,7 @@
 # programs run at once. BOUNDED=1 runs each program at each point on one of the paths, in turn.
 set -u
 
-. "${0%/*}/need.sh" awk dirname grep make mkdir mktemp realpath rm sed sort timeout xargs
+. "${0%/*}/need.sh" awk cat dirname grep make mkdir mktemp rm sed sort timeout xargs
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
 programs=("$@")
