@@ -226,6 +226,38 @@ static void order__free_or_wait(void)
 	down();
 }
 
+/* A waiter that is cancelled has the event, or leaves it to those who wait for the CNO. */
+static void order__cancelled_or_event(void)
+{
+	DAT_EVD_HANDLE evd;
+
+	up();
+	evd = make_fed();
+	for (int i = 0; i < 4 * ROUNDS; i++) {
+		DAT_EVD_HANDLE hint;
+		struct waiter w;
+		void *result;
+
+		start(&w, evd);
+		if (i % 4)
+			await_waiter(evd);
+		if (i % 2)
+			OK(post(evd));
+		REQUIRE(pthread_cancel(w.thread) == 0);
+		if (i % 2 == 0)
+			OK(post(evd));
+		REQUIRE(pthread_join(w.thread, &result) == 0);
+		if (result == PTHREAD_CANCELED) {
+			OK(dat_cno_wait(cno, WOKEN, &hint));
+			CHECK(hint == evd);
+			take(evd);
+		}
+		while (dat_cno_wait(cno, 0, &hint) == DAT_SUCCESS)
+			;
+	}
+	down();
+}
+
 /* dat_evd_set_unwaitable releases the waiter, or the waiter has the event. */
 static void order__unwaitable_or_event(void)
 {
@@ -471,6 +503,7 @@ static const struct tap_test tests[] = {
 	T(order, completion_counted_or_triggered),
 	T(order, event_counted_or_triggered),
 	T(order, free_or_wait),
+	T(order, cancelled_or_event),
 	T(order, unwaitable_or_event),
 	T(order, no_hint_of_a_freed_evd),
 	T(order, late_hint_has_its_event),

@@ -101,7 +101,12 @@ impl<D: Device> Evd<D> {
         self.arm(&state);
         // Completions that arrived before the arming trigger no CNO, so they are counted.
         self.drain(&mut state, &pin());
-        Ok((result?, state.queue.len()))
+        let count = state.queue.len();
+        if result.is_err() && count > 0 {
+            // A cancelled thread takes none of them, and no count is returned.
+            self.trigger(state);
+        }
+        Ok((result?, count))
     }
 
     fn check_wait(&self, state: &State<D>, threshold: DAT_COUNT) -> Result<usize> {
