@@ -4,7 +4,10 @@
 //! `DAT_NOT_IMPLEMENTED`. Subtypes are named and numbered as in DAT 2.0; DAT 1.2 numbers them
 //! differently from 26 on ([`Version::subtype`]). Sources: `dat_error.h` of both versions.
 
+use std::collections::TryReserveError;
 use std::fmt;
+
+use crate::reserve::NoMemory;
 
 /// Class bit of an error return (`DAT_CLASS_ERROR`).
 pub const CLASS_ERROR: u32 = 0x8000_0000;
@@ -261,6 +264,20 @@ impl Error {
 impl From<Kind> for Error {
     fn from(kind: Kind) -> Self {
         Error::new(kind, Subtype::None)
+    }
+}
+
+/// No memory: `DAT_INSUFFICIENT_RESOURCES` of memory.
+impl From<NoMemory> for Error {
+    fn from(_: NoMemory) -> Self {
+        Error::resource(Subtype::ResourceMemory)
+    }
+}
+
+/// As [`NoMemory`].
+impl From<TryReserveError> for Error {
+    fn from(_: TryReserveError) -> Self {
+        NoMemory.into()
     }
 }
 

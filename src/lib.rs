@@ -15,7 +15,7 @@
 //! * [`abi`] has the C types, constants and return codes of both versions.
 //!
 //! Every layer may import the leaves: `delay`, `environment`, `errno`, `guarded`, [`log_sink`],
-//! `signals`, `sync`.
+//! `reserve`, `signals`, `sync`.
 
 // The documentation is for developers of the crate, and is built with its private items.
 #![allow(rustdoc::private_intra_doc_links)]
@@ -36,6 +36,7 @@ mod lock;
 mod log_sink;
 mod process;
 pub mod registry;
+mod reserve;
 pub mod settings;
 pub mod setup;
 mod signals;

@@ -129,7 +129,7 @@ impl Host {
     fn registry(&self, dir: &Dir, lines: &str) -> Box<Registry> {
         let file = dir.file("dat.conf", lines);
         let entries = config::entries(&SETUP, Some(file.as_os_str()), &[""]);
-        let registry = Box::new(Registry::new(SETUP, entries));
+        let registry = Box::new(Registry::new(SETUP, entries.unwrap()).unwrap());
         REGISTRY.store(ptr::from_ref(&*registry).cast_mut(), Ordering::Release);
         registry
     }
@@ -246,7 +246,7 @@ fn is_child() -> bool {
 
 /// What a child does: it counts the entries of the registry and tries to open an IA twice.
 fn child() {
-    registry::setup(SETUP);
+    registry::setup(&SETUP);
     let mut count = -1;
     // SAFETY: a local; NULL is allowed.
     let listed = unsafe { registry::list_providers(0, &mut count, ptr::null_mut()) };

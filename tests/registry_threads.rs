@@ -37,7 +37,8 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         version: Version::V2,
         builtins: &BUILTINS,
     };
-    Registry::new(setup, config::entries(&setup, None, &["/no/such/dat.conf"]))
+    let entries = config::entries(&setup, None, &["/no/such/dat.conf"]);
+    Registry::new(setup, entries.unwrap()).unwrap()
 });
 
 /// A provider table; constant once made.

@@ -108,7 +108,7 @@ unsafe extern "C" fn extension_op(
     op: DAT_EXTENDED_OP,
     arguments: *mut VaList,
 ) -> DAT_RETURN {
-    registry::setup(crate::SETUP);
+    registry::setup(&crate::SETUP);
     guard(Version::V2, || {
         // SAFETY: only the shim has the list; the rest as the caller of
         // `dat_extension_op` promises.

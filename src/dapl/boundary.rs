@@ -11,13 +11,28 @@ use crate::device::DeviceError;
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{Guard, pin};
+use crate::reserve;
 
 /// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, `errno`
 /// keeps its value, and a cancellation of the thread stays pending.
 #[inline]
 pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let _disabled = cancel::Disabled::begin();
+    // Without memory for it the call goes on: what frees something is not to fail.
+    reserve::fill();
     short_boundary::<A>(f)
+}
+
+/// [`boundary`] for a call that makes something new: an object, a connection, a larger queue.
+///
+/// # Errors
+/// `DAT_INSUFFICIENT_RESOURCES` when there is no memory, before anything has changed.
+#[inline]
+pub fn creation<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
+    boundary::<A>(|| {
+        reserve::check()?;
+        f()
+    })
 }
 
 /// [`boundary`] for a call that costs too little to have cancellation disabled, and has no point of

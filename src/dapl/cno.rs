@@ -11,7 +11,7 @@ use crate::lock::Mutex;
 
 use self::agent::{Agent, AgentCall, Calls};
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, non_null, short_boundary, timeout};
+use super::boundary::{answer_query, boundary, creation, non_null, short_boundary, timeout};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
@@ -83,12 +83,16 @@ impl<D: Device> Cno<D> {
     /// An EVD of the same IA begins to refer to the CNO.
     ///
     /// # Errors
-    /// `DAT_INVALID_HANDLE` when the CNO is being freed or belongs to another IA.
+    /// `DAT_INVALID_HANDLE` when the CNO is being freed or belongs to another IA,
+    /// `DAT_INSUFFICIENT_RESOURCES` when there is no memory.
     pub(super) fn attach(&self, ia: &Arc<Ia<D>>) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed || !Arc::ptr_eq(&self.base.ia, ia) {
             return Err(Error::handle(Subtype::HandleCno));
         }
+        // Each EVD may be in the queue once, so that an event finds room.
+        let (evds, waiters) = (state.evds + 1, state.waiters);
+        state.triggered.try_reserve(evds + waiters)?;
         state.evds += 1;
         Ok(())
     }
@@ -199,7 +203,7 @@ pub unsafe extern "C" fn cno_create<A: Abi, D: Device>(
     agent: DAT_OS_WAIT_PROXY_AGENT,
     cno_handle: *mut DAT_CNO_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(cno_handle, Subtype::Arg3)?;
         let handle = Cno::create(&ia, agent)?;

@@ -6,7 +6,7 @@ use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::address::CAddress;
-use super::boundary::{answer_query, boundary, device_error, private_data};
+use super::boundary::{answer_query, boundary, creation, device_error, private_data};
 use super::ep::Ep;
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn cr_accept<A: Abi, D: Device>(
     size: DAT_COUNT,
     data: DAT_PVOID,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let cr: Arc<Cr<D>> = lookup(cr_handle)?;
         let max = cr.base.ia.device.attr().max_private_data;
         // SAFETY: the caller's promise.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn cr_handoff<A: Abi, D: Device>(
     cr_handle: DAT_CR_HANDLE,
     handoff: DAT_CONN_QUAL,
 ) -> DAT_RETURN {
-    boundary::<A>(|| lookup::<D, Cr<D>>(cr_handle)?.handoff(handoff))
+    creation::<A>(|| lookup::<D, Cr<D>>(cr_handle)?.handoff(handoff))
 }
 
 /// `dat_cr_reject` of DAT 1.2.

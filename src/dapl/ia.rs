@@ -5,7 +5,7 @@
 //! consumer creates in it. The IA is below its objects and does not know which kinds there are:
 //! it reaches them through [`Child`], [`AsyncEvd`] and the device's [`ListenHandler`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -63,9 +63,9 @@ pub struct Ia<D: Device> {
     provider_attr: Attributes,
     state: Mutex<State>,
     /// Handles of the LMRs by their context, for `dat_rmr_bind` of DAT 1.2.
-    lmrs: Mutex<HashMap<u32, Handle>>,
+    lmrs: Mutex<BTreeMap<u32, Handle>>,
     /// Service points by the qualifier they listen on, for `dat_cr_handoff`.
-    service_points: Mutex<HashMap<u64, ServicePoint<D>>>,
+    service_points: Mutex<BTreeMap<u64, ServicePoint<D>>>,
 }
 
 /// A service point: its handle, and where it takes requests.

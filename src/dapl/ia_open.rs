@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::abi::Abi;
-use super::boundary::{boundary, non_null};
+use super::boundary::{creation, non_null};
 use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::lookup_opt;
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
     async_evd_handle: *mut DAT_EVD_HANDLE,
     ia_handle: *mut DAT_IA_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         non_null(name, Subtype::Arg1)?;
         non_null(async_evd_handle, Subtype::Arg3)?;
         non_null(ia_handle, Subtype::Arg4)?;

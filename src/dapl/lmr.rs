@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null, write_opt};
+use super::boundary::{answer_query, boundary, creation, device_error, non_null, write_opt};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
     registered_length: *mut DAT_VLEN,
     registered_address: *mut DAT_VADDR,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         check_va_type(va_type, Subtype::Arg7)?;
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;

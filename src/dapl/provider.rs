@@ -1,6 +1,7 @@
 //! The IA names that our provider serves: the parameters that an IA is opened with, and the
 //! function table that its handles lead to.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 
 use crate::device::Device;
@@ -16,27 +17,20 @@ pub struct Instance {
     pub table: *const c_void,
 }
 
-struct Named {
-    /// [`Device::NAME`] of the device that the table is for.
-    device: &'static str,
-    name: CString,
-    instance: Instance,
-}
-
 // SAFETY: a function table is constant data that every thread may read.
-unsafe impl Send for Named {}
+unsafe impl Send for Instance {}
 
 /// Every IA name that our provider was ever initialised for. Entries are never removed: a table is
-/// small, names are few, and a name that is initialised again gets the same table.
-static INSTANCES: PerProcess<Mutex<Vec<Named>>> = PerProcess::new(Mutex::default);
+/// small, names are few, and a name that is initialised again gets the same table. A name is that of
+/// the device that the table is for ([`Device::NAME`]) and that of the IA.
+static INSTANCES: PerProcess<Mutex<BTreeMap<Named, Instance>>> = PerProcess::new(Mutex::default);
+
+type Named = (&'static str, CString);
 
 /// The parameters and the table of an IA name, if it was [entered](enter) for this device.
 pub fn instance<D: Device>(name: &CStr) -> Option<Instance> {
     let instances = INSTANCES.lock();
-    let named = instances
-        .iter()
-        .find(|n| n.device == D::NAME && n.name.as_c_str() == name)?;
-    Some(named.instance.clone())
+    instances.get(&(D::NAME, name.to_owned())).cloned()
 }
 
 /// Enters an IA name with its parameters, and gives its function table. `make` makes that for
@@ -47,20 +41,13 @@ pub fn enter<D: Device>(
     make: impl FnOnce(*const c_char) -> *const c_void,
 ) -> Option<*const c_void> {
     let mut instances = INSTANCES.lock();
-    let known = instances
-        .iter_mut()
-        .find(|n| n.device == D::NAME && n.name.as_c_str() == name);
-    if let Some(named) = known {
-        named.instance.params = params;
-        return Some(named.instance.table);
+    let name = (D::NAME, name.to_owned());
+    if let Some(instance) = instances.get_mut(&name) {
+        instance.params = params;
+        return Some(instance.table);
     }
-    let name = name.to_owned();
     // The name moves, its characters on the heap do not.
-    let table = make(name.as_ptr());
-    instances.push(Named {
-        device: D::NAME,
-        name,
-        instance: Instance { params, table },
-    });
+    let table = make(name.1.as_ptr());
+    instances.insert(name, Instance { params, table });
     Some(table)
 }

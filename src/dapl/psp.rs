@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, non_null};
+use super::boundary::{answer_query, boundary, creation, non_null};
 use super::ep::{Ep, Parts};
 use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, lookup_ia};
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn psp_create<A: Abi, D: Device>(
     psp_flags: DAT_PSP_FLAGS,
     psp_handle: *mut DAT_PSP_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(psp_handle, Subtype::Arg5)?;
         let psp = Psp::create(&ia, Qual::This(conn_qual), evd_handle, psp_flags)?;
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn psp_create_any<A: Abi, D: Device>(
     psp_flags: DAT_PSP_FLAGS,
     psp_handle: *mut DAT_PSP_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(conn_qual, Subtype::Arg2)?;
         non_null(psp_handle, Subtype::Arg5)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null};
+use super::boundary::{answer_query, boundary, creation, device_error, non_null};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn pz_create<A: Abi, D: Device>(
     ia_handle: DAT_IA_HANDLE,
     pz_handle: *mut DAT_PZ_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(pz_handle, Subtype::Arg2)?;
         let handle = Pz::create(&ia)?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null, short_boundary, write_opt};
+use super::boundary::{
+    answer_query, boundary, creation, device_error, non_null, short_boundary, write_opt,
+};
 use super::ep::Ep;
 use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, check_va_type};
@@ -189,7 +191,7 @@ pub unsafe extern "C" fn rmr_create<A: Abi, D: Device>(
     pz_handle: DAT_PZ_HANDLE,
     rmr_handle: *mut DAT_RMR_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
         non_null(rmr_handle, Subtype::Arg2)?;
         let rmr = Rmr::create(&pz)?;

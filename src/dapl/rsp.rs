@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, non_null};
+use super::boundary::{answer_query, boundary, creation, non_null};
 use super::ep::{Ep, Parts};
 use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, lookup_ia};
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn rsp_create<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     rsp_handle: *mut DAT_RSP_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         let ep: Option<Arc<Ep<D>>> = lookup_opt(ep_handle, Subtype::HandleEp)?;
         non_null(rsp_handle, Subtype::Arg5)?;

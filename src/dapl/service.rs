@@ -14,6 +14,7 @@ use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 use crate::handle;
+use crate::reserve;
 
 /// The handler of a listener: passes requests to its service point.
 pub(super) struct Upcall<T>(OnceLock<Weak<T>>);
@@ -32,8 +33,11 @@ impl<T> Upcall<T> {
 impl<D: Device, T: ListenHandler<D>> ListenHandler<D> for Upcall<T> {
     fn request(&self, request: D::ConnRequest) {
         // A request that arrives before the service point has its handle, or after it is freed,
-        // is dropped, which refuses it as if there were no listener.
-        if let Some(point) = self.0.get().and_then(Weak::upgrade) {
+        // is dropped, which refuses it as if there were no listener. So is one for which there is no
+        // memory.
+        if reserve::fill()
+            && let Some(point) = self.0.get().and_then(Weak::upgrade)
+        {
             point.request(request);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use crate::lock::{Mutex, MutexGuard};
 
 use super::abi::Abi;
-use super::boundary::{answer_query, boundary, device_error, non_null, short_boundary};
+use super::boundary::{answer_query, boundary, creation, device_error, non_null, short_boundary};
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn srq_create<A: Abi, D: Device>(
     srq_attr: *mut DAT_SRQ_ATTR,
     srq_handle: *mut DAT_SRQ_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
         non_null(srq_attr, Subtype::Arg3)?;
@@ -396,7 +396,7 @@ pub unsafe extern "C" fn srq_resize<A: Abi, D: Device>(
     srq_handle: DAT_SRQ_HANDLE,
     srq_max_recv_dto: DAT_COUNT,
 ) -> DAT_RETURN {
-    boundary::<A>(|| lookup::<D, Srq<D>>(srq_handle)?.resize(srq_max_recv_dto))
+    creation::<A>(|| lookup::<D, Srq<D>>(srq_handle)?.resize(srq_max_recv_dto))
 }
 
 /// `dat_srq_set_lw`.

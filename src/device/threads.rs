@@ -1,7 +1,13 @@
 //! Threads of this library, and the signals of the program.
+//!
+//! They are made by `pthread_create(3)`: a thread of the standard library allocates its handle
+//! without the reserve of memory ([`crate::reserve`]), and ends the process if it cannot.
 
+use std::ffi::{CStr, c_void};
 use std::io;
-use std::thread::{Builder, JoinHandle};
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 
 use crate::signals::SignalsBlocked;
 
@@ -16,24 +22,146 @@ const FAULTS: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Size of a thread's stack, in bytes. Without one the standard library takes it from the
-/// environment (`RUST_MIN_STACK`), which is not for the user of a set-uid program to choose, nor
-/// meant for this library.
+/// Size of a thread's stack, in bytes. The default depends on a limit that the user of a set-uid
+/// program may choose.
 const STACK: usize = 2 << 20;
+
+/// A thread. It goes on by itself when this is dropped.
+pub(crate) struct Thread(libc::pthread_t);
+
+impl Thread {
+    /// Whether this thread is the one that calls.
+    pub fn is_current(&self) -> bool {
+        // SAFETY: no preconditions; neither thread has been joined.
+        unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
+    }
+
+    /// Waits for its end.
+    pub fn join(self) {
+        let thread = ManuallyDrop::new(self);
+        // SAFETY: neither joined nor detached before.
+        unsafe { libc::pthread_join(thread.0, null_mut()) };
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // SAFETY: neither joined nor detached before.
+        unsafe { libc::pthread_detach(self.0) };
+    }
+}
+
+/// The attributes of a thread, while there is one to be made.
+struct Attributes(libc::pthread_attr_t);
+
+impl Attributes {
+    fn new() -> io::Result<Attributes> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: a place for attributes.
+        check(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: initialised.
+        let mut attributes = Attributes(unsafe { attributes.assume_init() });
+        // SAFETY: as above.
+        check(unsafe { libc::pthread_attr_setstacksize(&mut attributes.0, STACK) })?;
+        Ok(attributes)
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: initialised.
+        unsafe { libc::pthread_attr_destroy(&mut self.0) };
+    }
+}
+
+fn check(error: libc::c_int) -> io::Result<()> {
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// What a thread begins with.
+struct Begin<F> {
+    /// Its name, of at most 15 bytes.
+    name: &'static CStr,
+    /// What it runs.
+    body: F,
+}
+
+extern "C" fn begin<F: FnOnce()>(begin: *mut c_void) -> *mut c_void {
+    // SAFETY: from `start`, which has given up the box.
+    let Begin { name, body } = *unsafe { Box::from_raw(begin.cast::<Begin<F>>()) };
+    // SAFETY: a C string. A failure leaves the name of the thread that has made this one.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // A panic, which its hook has reported, ends the thread alone.
+    let _ = catch_unwind(AssertUnwindSafe(body));
+    null_mut()
+}
 
 /// Starts a thread, which never takes a signal that is for the program: those are for the threads of
 /// the program, one of which may be waiting for the signal.
 ///
 /// # Errors
 /// Of the kernel.
-pub(crate) fn start<R: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> R + Send + 'static,
-) -> io::Result<JoinHandle<R>> {
+pub(crate) fn start<F: FnOnce() + Send + 'static>(
+    name: &'static CStr,
+    body: F,
+) -> io::Result<Thread> {
+    let attributes = Attributes::new()?;
+    let argument = Box::into_raw(Box::new(Begin { name, body }));
     // The thread begins with the mask of the one that starts it.
     let _blocked = SignalsBlocked::all_but(&FAULTS);
-    Builder::new()
-        .name(name.into())
-        .stack_size(STACK)
-        .spawn(body)
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: a place for the identifier, attributes that are initialised, and a function that takes
+    // the argument, which may go to another thread.
+    let started = unsafe {
+        libc::pthread_create(
+            thread.as_mut_ptr(),
+            &attributes.0,
+            begin::<F>,
+            argument.cast(),
+        )
+    };
+    if let Err(error) = check(started) {
+        // SAFETY: from `into_raw`; there is no thread that has the argument.
+        drop(unsafe { Box::from_raw(argument) });
+        return Err(error);
+    }
+    // SAFETY: the thread has been made.
+    Ok(Thread(unsafe { thread.assume_init() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_has_its_name_and_no_signals() {
+        let (results, got) = channel();
+        let thread = start(c"dat-name", move || {
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+            let mut mask = MaybeUninit::uninit();
+            // SAFETY: filled before it is used.
+            let mask = unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
+                mask.assume_init()
+            };
+            // SAFETY: a set of signals.
+            let blocked = |signal| unsafe { libc::sigismember(&mask, signal) } == 1;
+            let _ = results.send((name, blocked(libc::SIGINT), blocked(libc::SIGSEGV)));
+        });
+        let thread = thread.unwrap();
+        assert!(!thread.is_current());
+        assert_eq!(got.recv().unwrap(), ("dat-name\n".into(), true, false));
+        thread.join();
+    }
+
+    #[test]
+    fn a_panic_ends_the_thread_alone() {
+        start(c"dat-panic", || panic!("expected by this test"))
+            .unwrap()
+            .join();
+    }
 }

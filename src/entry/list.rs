@@ -16,7 +16,7 @@ macro_rules! registry_level {
                 dapl_minor: DAT_UINT32,
                 thread_safety: DAT_BOOLEAN,
             ) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 // SAFETY: the caller's promise.
                 unsafe {
                     $crate::registry::open(
@@ -33,7 +33,7 @@ macro_rules! registry_level {
 
             /// Closes an IA.
             dat_ia_close(ia_handle: DAT_IA_HANDLE, ia_flags: DAT_CLOSE_FLAGS) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 // SAFETY: the caller's promise.
                 unsafe { $crate::registry::close(ia_handle, ia_flags) }
             }
@@ -43,7 +43,7 @@ macro_rules! registry_level {
                 provider: *const DAT_PROVIDER,
                 provider_info: *const DAT_PROVIDER_INFO,
             ) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 // SAFETY: the caller's promise; `DAT_PROVIDER` is the table of this version.
                 unsafe { $crate::registry::add_provider(provider.cast(), provider_info) }
                     .map(|()| DAT_SUCCESS)
@@ -55,7 +55,7 @@ macro_rules! registry_level {
                 entries_returned: *mut DAT_COUNT,
                 dat_provider_list: *mut *mut DAT_PROVIDER_INFO,
             ) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 // SAFETY: the caller's promise.
                 unsafe {
                     $crate::registry::list_providers(
@@ -72,7 +72,7 @@ macro_rules! registry_level {
                 provider: *const DAT_PROVIDER,
                 provider_info: *const DAT_PROVIDER_INFO,
             ) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 // SAFETY: the caller's promise.
                 unsafe { $crate::registry::remove_provider(provider.cast(), provider_info) }
                     .map(|()| DAT_SUCCESS)
@@ -98,7 +98,7 @@ macro_rules! registry_level {
 
             /// Translates the index of an IA to its provider's handle and back, for providers.
             dats_get_ia_handle(handle: DAT_IA_HANDLE, ia_handle_p: *mut DAT_IA_HANDLE) {
-                $crate::registry::setup($setup);
+                $crate::registry::setup(&$setup);
                 let other = $crate::registry::get_ia_handle(handle)?;
                 // SAFETY: the caller's promise.
                 match unsafe { ia_handle_p.as_mut() } {

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
-use crate::{cancel, handle, registry};
+use crate::{cancel, handle, registry, reserve};
 
 /// The target of a call.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +145,8 @@ pub fn find<T>(version: Version, call: impl FnOnce() -> Result<T>) -> std::resul
 pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
     let _disabled = cancel::Disabled::begin();
     let errno = KeptErrno::begin();
+    // Without memory for it the call goes on, and sees for itself if it needs some.
+    reserve::fill();
     let code = find(version, call).unwrap_or_else(|code| code);
     errno.end();
     code

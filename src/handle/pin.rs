@@ -37,6 +37,8 @@ struct Record {
     /// Calls that [`outside`] has deferred to the end of the section. They are not a thread-local,
     /// because that would be destroyed before the last destructors of the thread run.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// The record that was made before this one.
+    older: Option<&'static Record>,
 }
 
 // SAFETY: only the thread that owns the record accesses the cells; a record changes its owner
@@ -51,9 +53,9 @@ shared_static! {
         garbage: AtomicBool::new(false),
     };
     /// All records ever made.
-    static RECORDS: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
+    static RECORDS: Mutex<Records> = Mutex::new(Records(None));
     /// Retired objects that wait for sections to end.
-    static GARBAGE: Mutex<Vec<Retired>> = Mutex::new(Vec::new());
+    static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage(None));
 }
 
 /// The state that the beginning of a section reads.
@@ -71,12 +73,53 @@ struct Readers {
 /// section waits for.
 const COLLECT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 100 };
 
+/// Records, by the newest. They and the retired objects are linked, and in no array: there may be any
+/// number of them, and no call can fail because an array does not grow.
+struct Records(Option<&'static Record>);
+
+impl Records {
+    fn iter(&self) -> impl Iterator<Item = &'static Record> {
+        std::iter::successors(self.0, |record| record.older)
+    }
+}
+
+/// Retired objects, by the newest.
+struct Garbage(Option<Box<Retired>>);
+
+impl Garbage {
+    fn push(&mut self, mut retired: Box<Retired>) {
+        retired.older = self.0.take();
+        self.0 = Some(retired);
+    }
+
+    fn pop(&mut self) -> Option<Box<Retired>> {
+        let mut newest = self.0.take()?;
+        self.0 = newest.older.take();
+        Some(newest)
+    }
+
+    /// The same objects, the oldest in place of the newest.
+    fn reversed(mut self) -> Garbage {
+        let mut reversed = Garbage(None);
+        while let Some(retired) = self.pop() {
+            reversed.push(retired);
+        }
+        reversed
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Retired> {
+        std::iter::successors(self.0.as_deref(), |retired| retired.older.as_deref())
+    }
+}
+
 /// An object that is unreachable and not freed yet.
 struct Retired {
     /// The epoch in which it was retired: sections that began later cannot access it.
     epoch: u64,
     /// Frees it.
     free: Box<dyn FnOnce() + Send>,
+    /// The one that was retired before.
+    older: Option<Box<Retired>>,
 }
 
 local_static! {
@@ -105,8 +148,8 @@ static FORGET_THREADS: fn() = || {
     READERS.garbage.store(false, Ordering::Relaxed);
     // SAFETY: this is the only thread, and it is in no function of this module.
     unsafe {
-        crate::lock::reset(&RECORDS, Vec::new());
-        crate::lock::reset(&GARBAGE, Vec::new());
+        crate::lock::reset(&RECORDS, Records(None));
+        crate::lock::reset(&GARBAGE, Garbage(None));
     }
 };
 
@@ -232,7 +275,7 @@ fn new_record() -> &'static Record {
     #[cfg(not(loom))]
     crate::process::in_child(&FORGET_THREADS);
     let mut records = RECORDS.lock();
-    if records.is_empty() {
+    if records.0.is_none() {
         READERS
             .fence
             .store(!register_membarrier(), Ordering::SeqCst);
@@ -246,7 +289,7 @@ fn new_record() -> &'static Record {
             .is_ok()
     });
     let record = match free {
-        Some(record) => *record,
+        Some(record) => record,
         None => {
             let record: &'static Record = Box::leak(Box::new(Record {
                 active: AtomicU64::new(0),
@@ -255,8 +298,9 @@ fn new_record() -> &'static Record {
                 busy_at_end: Cell::new(false),
                 collect_at_end: Cell::new(false),
                 deferred: RefCell::new(Vec::new()),
+                older: records.0,
             }));
-            records.push(record);
+            records.0 = Some(record);
             record
         }
     };
@@ -336,10 +380,12 @@ pub fn synchronize() {
 /// of them end soon, otherwise in the next thread that retires an object or [sweeps](sweep).
 pub fn retire(free: impl FnOnce() + Send + 'static) {
     let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
-    GARBAGE.lock().push(Retired {
+    let retired = Box::new(Retired {
         epoch,
         free: Box::new(free),
+        older: None,
     });
+    GARBAGE.lock().push(retired);
     match own_section() {
         Some(record) => {
             record.collect_at_end.set(true);
@@ -418,24 +464,26 @@ fn sweep_garbage() {
 /// Frees the objects retired in epochs before `oldest`. `true` if none retired before `limit`
 /// remains.
 fn free_before(oldest: u64, limit: u64) -> bool {
-    let mut free = Vec::new();
+    let mut free = Garbage(None);
     let mut done = true;
     let mut garbage = GARBAGE.lock();
-    garbage.retain_mut(|retired| {
+    let mut all = std::mem::replace(&mut *garbage, Garbage(None)).reversed();
+    while let Some(retired) = all.pop() {
         if retired.epoch >= oldest {
             done &= retired.epoch >= limit;
-            return true;
+            garbage.push(retired);
+        } else {
+            free.push(retired);
         }
-        free.push(std::mem::replace(&mut retired.free, Box::new(|| ())));
-        false
-    });
+    }
     READERS
         .garbage
-        .store(!garbage.is_empty(), Ordering::Relaxed);
+        .store(garbage.0.is_some(), Ordering::Relaxed);
     drop(garbage);
     // Without the lock, as this may retire more objects.
-    for f in free {
-        f();
+    let mut free = free.reversed();
+    while let Some(retired) = free.pop() {
+        (retired.free)();
     }
     done
 }

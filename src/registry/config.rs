@@ -20,8 +20,9 @@ use std::sync::Arc;
 use super::key::Key;
 use super::parse::{self, Line};
 use super::{Builtin, Setup, load};
-use crate::error::Version;
+use crate::error::{Result, Version};
 use crate::log_sink::STATIC_REGISTRY;
+use crate::reserve::{self, NoMemory};
 
 /// The environment variable that names the only configuration file.
 pub const OVERRIDE: &str = "DAT_OVERRIDE";
@@ -142,21 +143,26 @@ impl Entry {
 ///
 /// `override_file` is the value of `DAT_OVERRIDE`, if it is set; `default_files` are tried in
 /// order if it is not.
+///
+/// # Errors
+///
+/// `DAT_INSUFFICIENT_RESOURCES`: then no part of a file counts.
 pub fn entries<P: AsRef<Path>>(
     setup: &Setup,
     override_file: Option<&OsStr>,
     default_files: &[P],
-) -> Vec<Entry> {
+) -> Result<Vec<Entry>> {
     if let Some(file) = override_file {
         let path = Path::new(file);
         return match read(path) {
             Ok(text) => file_entries(path, &text),
+            Err(error) if is_no_memory(&error) => Err(NoMemory.into()),
             Err(error) => {
                 log::error!(
                     "{}: {error} (the file that {OVERRIDE} names)",
                     path.display()
                 );
-                Vec::new()
+                Ok(Vec::new())
             }
         };
     }
@@ -164,27 +170,31 @@ pub fn entries<P: AsRef<Path>>(
         let path = path.as_ref();
         match read(path) {
             Ok(text) => {
-                let mut entries = file_entries(path, &text);
-                append_soft(setup, &mut entries);
-                return entries;
+                let mut entries = file_entries(path, &text)?;
+                append_soft(setup, &mut entries)?;
+                return Ok(entries);
             }
+            Err(error) if is_no_memory(&error) => return Err(NoMemory.into()),
             Err(error) if is_absent(&error) => {}
             Err(error) => log::error!("{}: {error}", path.display()),
         }
     }
-    setup
-        .builtins
-        .iter()
-        .flat_map(|b| discovered(setup, b))
-        .collect()
+    let builtins = setup.builtins.iter();
+    Ok(builtins.flat_map(|b| discovered(setup, b)).collect())
 }
 
 /// The entries of the text of a file.
-fn file_entries(path: &Path, text: &[u8]) -> Vec<Entry> {
+///
+/// # Errors
+///
+/// `DAT_INSUFFICIENT_RESOURCES`.
+fn file_entries(path: &Path, text: &[u8]) -> Result<Vec<Entry>> {
     let file: Arc<str> = path.to_string_lossy().into();
     let mut entries = Vec::new();
     let mut faults = 0;
     for (number, line) in parse::parse(text) {
+        // There may be any number of lines.
+        reserve::check()?;
         match line {
             Ok(line) if line.installed() => {
                 let entry = Entry::from_line(line, &file, number);
@@ -192,6 +202,7 @@ fn file_entries(path: &Path, text: &[u8]) -> Vec<Entry> {
                     target: STATIC_REGISTRY,
                     "{file}:{number}: {} is {}", entry.key, entry.target
                 );
+                entries.try_reserve(1)?;
                 entries.push(entry);
             }
             Ok(_) => log::debug!(
@@ -212,29 +223,33 @@ fn file_entries(path: &Path, text: &[u8]) -> Vec<Entry> {
             faults - FAULTS_MAX
         );
     }
-    entries
+    Ok(entries)
 }
 
 /// Appends the IAs of the soft provider, unless an entry that this version can open is for that
 /// provider or has the name of the IA.
-fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) {
+///
+/// # Errors
+///
+/// `DAT_INSUFFICIENT_RESOURCES`.
+fn append_soft(setup: &Setup, entries: &mut Vec<Entry>) -> Result<()> {
     let Some(soft) = setup.builtins.iter().find(|builtin| builtin.name == SOFT) else {
-        return;
+        return Ok(());
     };
     let (major, minor) = api_version(setup.version);
-    let ours: Vec<&Entry> = entries
-        .iter()
-        .filter(|entry| (entry.key.major, entry.key.minor) == (major, minor))
-        .collect();
-    if ours
-        .iter()
-        .any(|entry| entry.target == Target::Builtin(SOFT.into()))
-    {
-        return;
+    let ours = |entry: &&Entry| (entry.key.major, entry.key.minor) == (major, minor);
+    let is_soft = |entry: &Entry| matches!(&entry.target, Target::Builtin(name) if name == SOFT);
+    if entries.iter().filter(ours).any(is_soft) {
+        return Ok(());
     }
     let mut more: Vec<Entry> = discovered(setup, soft);
-    more.retain(|new| ours.iter().all(|entry| entry.key.name != new.key.name));
+    more.retain(|new| {
+        let mut ours = entries.iter().filter(ours);
+        ours.all(|entry| entry.key.name != new.key.name)
+    });
+    entries.try_reserve(more.len())?;
     entries.append(&mut more);
+    Ok(())
 }
 
 /// The IAs that a built-in provider offers on this machine, as entries.
@@ -305,6 +320,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         text.truncate(end);
     }
     Ok(text)
+}
+
+fn is_no_memory(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::OutOfMemory
 }
 
 fn is_absent(error: &io::Error) -> bool {

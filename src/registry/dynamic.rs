@@ -1,7 +1,7 @@
 //! The dynamic registry: the providers that are registered now, by their own init functions or by
 //! the program, with the number of IAs open on each.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::lock::Mutex;
 
@@ -25,7 +25,7 @@ struct Registration {
 /// of the static registry is held.
 #[derive(Default)]
 pub struct Dynamic {
-    registrations: Mutex<HashMap<Key, Registration>>,
+    registrations: Mutex<BTreeMap<Key, Registration>>,
 }
 
 impl Dynamic {

@@ -196,7 +196,7 @@ pub fn registry_of(setup: Setup, entries: &[(&str, &str, &str)]) -> Box<Registry
             "{name} u2.0 {safety} default {library} v.1.0 lo \"\""
         ))
     });
-    let registry = Box::new(Registry::new(setup, entries.collect()));
+    let registry = Box::new(Registry::new(setup, entries.collect()).unwrap());
     SCRIPT.with(|script| script.registry.set(&*registry));
     registry
 }

@@ -5,7 +5,7 @@
 //! index instead, the lowest free one from 1 on, as from OpenFabrics' libraries. The entry points
 //! translate the index back ([`Opens::pointer`]).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,18 +47,16 @@ pub struct Opens {
 
 #[derive(Default)]
 struct Tables {
-    /// IAs of loaded providers: index `n` is at `n - 1`.
-    indexed: Vec<Option<Open>>,
+    /// IAs of loaded providers, by index.
+    indexed: BTreeMap<usize, Open>,
     /// IAs of built-in providers, by handle.
-    ours: HashMap<usize, Open>,
+    ours: BTreeMap<usize, Open>,
 }
 
 impl Tables {
     fn get(&mut self, handle: usize) -> Option<&mut Open> {
-        if let Some(slot) = self.indexed.get_mut(handle.wrapping_sub(1)) {
-            return slot.as_mut();
-        }
-        self.ours.get_mut(&handle)
+        let indexed = self.indexed.get_mut(&handle);
+        indexed.or_else(|| self.ours.get_mut(&handle))
     }
 }
 
@@ -96,13 +94,11 @@ impl Opens {
             return ia;
         }
         self.foreign.fetch_add(1, Ordering::Relaxed);
-        let free = tables.indexed.iter().position(Option::is_none);
-        let slot = free.unwrap_or_else(|| {
-            tables.indexed.push(None);
-            tables.indexed.len() - 1
-        });
-        tables.indexed[slot] = Some(open);
-        ptr::without_provenance_mut(slot + 1)
+        let mut used = tables.indexed.keys().copied();
+        let free = (1..).find(|index| used.next() != Some(*index));
+        let index = free.unwrap_or(usize::MAX);
+        tables.indexed.insert(index, open);
+        ptr::without_provenance_mut(index)
     }
 
     /// Begins to close an IA; gives the provider's handle and the uses. While a close is in progress
@@ -125,8 +121,7 @@ impl Opens {
             return;
         }
         if tables.ours.remove(&handle.addr()).is_none()
-            && let Some(slot) = tables.indexed.get_mut(handle.addr().wrapping_sub(1))
-            && slot.take().is_some()
+            && tables.indexed.remove(&handle.addr()).is_some()
         {
             self.foreign.fetch_sub(1, Ordering::Relaxed);
         }
@@ -135,10 +130,7 @@ impl Opens {
     /// The provider's own handle for the index of an IA.
     pub fn pointer(&self, handle: *mut c_void) -> Option<*mut c_void> {
         let tables = self.tables.lock();
-        let open = tables
-            .indexed
-            .get(handle.addr().wrapping_sub(1))?
-            .as_ref()?;
+        let open = tables.indexed.get(&handle.addr())?;
         Some(ptr::with_exposed_provenance_mut(open.pointer))
     }
 
@@ -152,11 +144,9 @@ impl Opens {
         if tables.ours.contains_key(&handle.addr()) {
             return Some(handle);
         }
-        let slot = tables.indexed.iter().position(|slot| {
-            let open = slot.as_ref();
-            open.is_some_and(|open| open.pointer == handle.addr())
-        })?;
-        Some(ptr::without_provenance_mut(slot + 1))
+        let mut indexed = tables.indexed.iter();
+        let (index, _) = indexed.find(|(_, open)| open.pointer == handle.addr())?;
+        Some(ptr::without_provenance_mut(*index))
     }
 
     /// Whether an IA of a loaded provider is open: only then can a handle be a bare pointer.

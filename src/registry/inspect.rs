@@ -5,7 +5,7 @@ use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
 use super::statics::VERBS;
 use super::{Setup, builtin};
-use crate::environment;
+use crate::{environment, error};
 
 /// An entry of the static registry, explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,13 +22,15 @@ pub struct Report {
 /// The entries of the registry that a program started now in this environment would have.
 /// Provider libraries are loaded to check their functions, so the symbols that they import have to
 /// be in the global scope.
-pub fn reports(setup: &Setup) -> Vec<Report> {
+///
+/// # Errors
+/// `DAT_INSUFFICIENT_RESOURCES`.
+pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
     let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
-    config::entries(setup, file.as_deref(), defaults)
-        .into_iter()
-        .map(|entry| report(setup, entry))
-        .collect()
+    let entries = config::entries(setup, file.as_deref(), defaults)?;
+    let reports = entries.into_iter().map(|entry| report(setup, entry));
+    Ok(reports.collect())
 }
 
 /// Explains one entry.

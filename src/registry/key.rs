@@ -7,7 +7,7 @@ use crate::abi::common::{DAT_FALSE, DAT_NAME_MAX_LENGTH, DAT_PROVIDER_INFO, DAT_
 
 /// The key of both registries. All four parts are compared exactly, as in every existing library,
 /// although the man pages describe other rules for the minor version.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// Name of the interface adapter, at most 255 bytes.
     pub name: CString,

@@ -46,6 +46,7 @@ use crate::abi::common::{
 };
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::log_sink::{CONSUMER_API, PROVIDER_API};
+use crate::reserve;
 use config::Entry;
 use dynamic::Dynamic;
 use ia::{Opens, Reference};
@@ -109,15 +110,19 @@ pub struct Registry {
 
 impl Registry {
     /// A registry of these entries.
-    pub fn new(setup: Setup, entries: Vec<Entry>) -> Registry {
-        Registry {
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn new(setup: Setup, entries: Vec<Entry>) -> Result<Registry> {
+        Ok(Registry {
             version: setup.version,
-            statics: Static::new(setup, entries),
+            statics: Static::new(setup, entries)?,
             dynamic: Dynamic::default(),
             opens: Opens::default(),
             extensions: AtomicBool::new(false),
             extension_references: Mutex::default(),
-        }
+        })
     }
 
     /// Takes all locks, which nothing changes then; or none, if another thread holds one.
@@ -164,6 +169,7 @@ impl Registry {
     ///
     /// # Errors
     ///
+    /// `DAT_INSUFFICIENT_RESOURCES` when there is no memory;
     /// `DAT_INVALID_PARAMETER` (1) for a name that is NULL or longer than 255 bytes;
     /// `DAT_INVALID_HANDLE` (IA) for a NULL `ia`; `DAT_PROVIDER_NOT_FOUND`; `DAT_INVALID_STATE`
     /// from inside a provider's init or fini function.
@@ -191,6 +197,7 @@ impl Registry {
         if self.version == Version::V1 && name.to_bytes().starts_with(RO_AWARE) {
             name = &name[RO_AWARE.len()..];
         }
+        reserve::check()?;
         let reference = self.acquire(&Key {
             name: name.to_owned(),
             major,
@@ -303,6 +310,7 @@ impl Registry {
         let table = Table::new(table).ok_or(Error::arg(Subtype::Arg1))?;
         // SAFETY: the caller's promise.
         let key = unsafe { key_of(info) }?;
+        reserve::check()?;
         log::debug!(target: PROVIDER_API, "add {key}");
         self.dynamic.add(key, table)
     }
@@ -355,17 +363,17 @@ impl Registry {
         if count.is_null() {
             return Err(Error::arg(Subtype::Arg2));
         }
-        let keys = self.statics.keys();
         if max == 0 {
             // SAFETY: see above.
-            unsafe { count.write(number(keys.len())) };
+            unsafe { count.write(number(self.statics.keys().count())) };
             return Err(Error::arg(Subtype::Arg1));
         }
         if list.is_null() {
             return Err(Error::arg(Subtype::Arg3));
         }
-        let room = usize::try_from(max).unwrap_or(0).min(keys.len());
-        for (index, key) in keys.iter().take(room).enumerate() {
+        let room = usize::try_from(max).unwrap_or(0);
+        let mut written = 0;
+        for (index, key) in self.statics.keys().take(room).enumerate() {
             // SAFETY: `index` is below `max`, the length of the array.
             let slot = unsafe { list.add(index).read() };
             if slot.is_null() {
@@ -375,9 +383,10 @@ impl Registry {
             }
             // SAFETY: not NULL, so valid for a write, as the caller promises.
             unsafe { slot.write(key.to_info()) };
+            written = index + 1;
         }
         // SAFETY: see above.
-        unsafe { count.write(number(room)) };
+        unsafe { count.write(number(written)) };
         Ok(())
     }
 
@@ -389,6 +398,8 @@ impl Registry {
     ///
     /// `DAT_PROVIDER_NOT_FOUND`; `DAT_NOT_IMPLEMENTED` if the provider has no such function.
     pub fn extension_open(&self, name: &CStr) -> Result<NonNull<c_void>> {
+        reserve::check()?;
+        self.extension_references.lock().try_reserve(1)?;
         let reference = self.acquire(&extension_key(name))?;
         let symbol = self.statics.symbol(&reference.key, c"dapl_extensions");
         let Some(symbol) = symbol else {

@@ -12,7 +12,8 @@
 //!
 //! All that the original libraries accept is accepted here with the same meaning. In addition,
 //! lines may end in CR LF. A quote that is not closed is a fault of its line (the originals corrupt
-//! their heap), and so is an API version without a dot (they read past the end of the text).
+//! their heap), and so is an API version without a dot (they read past the end of the text). So is a
+//! line of more than 8191 bytes, for which there may be no memory.
 
 use std::ffi::CString;
 use std::fmt;
@@ -21,6 +22,8 @@ use std::fmt;
 const FIELDS: usize = 8;
 /// The longest name, in bytes: `DAT_NAME_MAX_LENGTH` less the terminating NUL.
 const NAME_MAX: usize = 255;
+/// The longest line, in bytes. What is made of it fits into the reserve of memory.
+const LINE_MAX: usize = 8191;
 
 /// An entry of `dat.conf`, as written. The provider version and the platform parameters are
 /// checked or skipped, and not kept, as nothing depends on them.
@@ -54,6 +57,8 @@ impl Line {
 /// The fault of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
+    /// The line is longer than 8191 bytes.
+    Length,
     /// A quoted field without a closing quote.
     Quote,
     /// A NUL byte, which no C string can hold.
@@ -77,6 +82,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Fault::Length => write!(f, "the line is longer than {LINE_MAX} bytes"),
             Fault::Quote => f.write_str("a quote is not closed"),
             Fault::Nul => f.write_str("a NUL byte in the line"),
             Fault::Missing(found) => write!(f, "only {found} of the {FIELDS} fields of an entry"),
@@ -104,6 +110,9 @@ pub fn parse(text: &[u8]) -> impl Iterator<Item = (usize, Result<Line, Fault>)> 
 
 /// One line, without its newline. `None` if there is no entry in it.
 fn parse_line(line: &[u8]) -> Result<Option<Line>, Fault> {
+    if line.len() > LINE_MAX {
+        return Err(Fault::Length);
+    }
     let mut rest = line.strip_suffix(b"\r").unwrap_or(line);
     let mut fields: [Vec<u8>; FIELDS] = Default::default();
     let mut count = 0;

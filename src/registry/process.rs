@@ -13,7 +13,7 @@ use crate::abi::common::{
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::lock::{self, Mutex};
 use crate::process::{self, Across, AcrossEntry};
-use crate::{environment, log_sink};
+use crate::{environment, log_sink, reserve};
 
 /// What [`setup`] was given; null before that.
 static SETUP: AtomicPtr<Setup> = AtomicPtr::new(null_mut());
@@ -66,14 +66,11 @@ impl Across for AcrossForks {
 
 /// Sets the version and the providers of the library; later calls have no effect. The cost is
 /// negligible, so that every registry-level entry point can begin with it.
-pub fn setup(setup: Setup) {
+pub fn setup(setup: &'static Setup) {
     if SETUP.load(Ordering::Acquire).is_null() {
-        let new = Box::into_raw(Box::new(setup));
+        let new = std::ptr::from_ref(setup).cast_mut();
         let (to, from) = (Ordering::AcqRel, Ordering::Acquire);
-        if SETUP.compare_exchange(null_mut(), new, to, from).is_err() {
-            // SAFETY: from `into_raw`, and nothing else has the pointer.
-            drop(unsafe { Box::from_raw(new) });
-        }
+        let _ = SETUP.compare_exchange(null_mut(), new, to, from);
     }
 }
 
@@ -85,7 +82,7 @@ fn made() -> Option<&'static Registry> {
 
 /// The registry, which is set up here if this is the first call.
 fn registry() -> Result<&'static Registry> {
-    // SAFETY: null, or never freed.
+    // SAFETY: null, or from the static reference of `setup`.
     let setup = unsafe { SETUP.load(Ordering::Acquire).as_ref() };
     let setup = setup.ok_or(Error::from(Kind::InvalidState))?;
     if INHERITED.swap(false, Ordering::Relaxed)
@@ -93,24 +90,25 @@ fn registry() -> Result<&'static Registry> {
     {
         registry.forget_builtins();
     }
-    Ok(made().unwrap_or_else(|| make(setup)))
+    made().map_or_else(|| make(setup), Ok)
 }
 
 #[cold]
-fn make(setup: &Setup) -> &'static Registry {
+fn make(setup: &Setup) -> Result<&'static Registry> {
+    reserve::check()?;
     process::across(&ACROSS_FORKS);
     let _making = MAKING.lock();
     if let Some(registry) = made() {
-        return registry;
+        return Ok(registry);
     }
     log_sink::install();
     log_sink::report_panics();
     let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
-    let registry = Registry::new(*setup, config::entries(setup, file.as_deref(), defaults));
+    let registry = Registry::new(*setup, config::entries(setup, file.as_deref(), defaults)?)?;
     let registry: &_ = Box::leak(Box::new(registry));
     REGISTRY.store(std::ptr::from_ref(registry).cast_mut(), Ordering::Release);
-    registry
+    Ok(registry)
 }
 
 /// [`Registry::open`].

@@ -2,7 +2,7 @@
 //! for them.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,7 @@ use super::table::Table;
 use super::{Builtin, Setup};
 use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
+use crate::reserve;
 
 /// The built-in provider that replaces OpenFabrics' libraries.
 pub(super) const VERBS: &str = "verbs";
@@ -24,6 +25,8 @@ pub(super) const VERBS: &str = "verbs";
 /// An entry of the configuration.
 struct Listed {
     entry: Entry,
+    /// No entry before it has its key.
+    is_first: bool,
     /// Its failure to load has been logged.
     reported: AtomicBool,
 }
@@ -62,21 +65,34 @@ enum Unusable {
 pub struct Static {
     setup: Setup,
     entries: Vec<Listed>,
-    loaded: ReentrantMutex<RefCell<HashMap<Key, Loaded>>>,
+    loaded: ReentrantMutex<RefCell<BTreeMap<Key, Loaded>>>,
 }
 
 impl Static {
     /// A registry of these entries, nothing loaded.
-    pub fn new(setup: Setup, entries: Vec<Entry>) -> Static {
-        let listed = |entry| Listed {
+    ///
+    /// # Errors
+    ///
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn new(setup: Setup, entries: Vec<Entry>) -> Result<Static> {
+        let mut seen = HashSet::new();
+        seen.try_reserve(entries.len())?;
+        let mut first = Vec::new();
+        first.try_reserve_exact(entries.len())?;
+        first.extend(entries.iter().map(|entry| seen.insert(&entry.key)));
+        let mut listed = Vec::new();
+        listed.try_reserve_exact(entries.len())?;
+        let pairs = entries.into_iter().zip(first);
+        listed.extend(pairs.map(|(entry, is_first)| Listed {
             entry,
+            is_first,
             reported: AtomicBool::new(false),
-        };
-        Static {
+        }));
+        Ok(Static {
             setup,
-            entries: entries.into_iter().map(listed).collect(),
+            entries: listed,
             loaded: ReentrantMutex::default(),
-        }
+        })
     }
 
     /// Takes the lock, unless another thread holds it.
@@ -110,10 +126,9 @@ impl Static {
     }
 
     /// Every key once, in the order of the entries.
-    pub fn keys(&self) -> Vec<&Key> {
-        let mut seen = HashSet::new();
-        let keys = self.entries.iter().map(|listed| &listed.entry.key);
-        keys.filter(|key| seen.insert(*key)).collect()
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let first = self.entries.iter().filter(|listed| listed.is_first);
+        first.map(|listed| &listed.entry.key)
     }
 
     /// Counts one more use of the provider of a key; the first loads and initialises it. Of
@@ -122,7 +137,7 @@ impl Static {
     /// # Errors
     ///
     /// `DAT_PROVIDER_NOT_FOUND` if no entry has the key or none is usable;
-    /// `DAT_INVALID_STATE` from inside a provider's init or fini function.
+    /// `DAT_INSUFFICIENT_RESOURCES` when there is no memory; `DAT_INVALID_STATE` from inside a provider's init or fini function.
     pub fn open(&self, key: &Key, dynamic: &Dynamic) -> Result<()> {
         let guard = self.loaded.lock();
         let mut loaded = guard.try_borrow_mut().map_err(|_| reentered())?;
@@ -131,7 +146,11 @@ impl Static {
             log::debug!(target: STATIC_REGISTRY, "open {key}, now {}", loaded.count);
             return Ok(());
         }
-        let provider = self.load(key, dynamic).ok_or(NOT_REGISTERED)?;
+        let Some(provider) = self.load(key, dynamic) else {
+            // Without memory a provider registers nothing.
+            reserve::check()?;
+            return Err(NOT_REGISTERED);
+        };
         loaded.insert(key.clone(), provider);
         Ok(())
     }
@@ -179,7 +198,7 @@ impl Static {
             };
             match failure {
                 Unusable::Error(why) => {
-                    if !listed.reported.swap(true, Ordering::Relaxed) {
+                    if reserve::fill() && !listed.reported.swap(true, Ordering::Relaxed) {
                         log::error!("{}: {}: {why}", entry.origin, entry.target);
                     }
                 }

@@ -116,7 +116,7 @@ fn list(setup: &Setup) -> io::Result<bool> {
     let version = api_version(setup.version);
     // Provider libraries find the DAT library in the global scope, so it goes first.
     let library = Library::open(setup.version);
-    let mut reports = inspect::reports(setup);
+    let mut reports = inspect::reports(setup).map_err(io::Error::other)?;
     reports.retain(|report| (report.entry.key.major, report.entry.key.minor) == version);
     let (title, rows) = match library {
         Ok(library) => (library.path(), opened(&library, &reports, version)),

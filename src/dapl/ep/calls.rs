@@ -7,7 +7,7 @@ use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::address::read_address;
 use crate::dapl::boundary::{
-    answer_query, boundary, check_mask, non_null, private_data, timeout, write_opt,
+    answer_query, boundary, check_mask, creation, non_null, private_data, timeout, write_opt,
 };
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn ep_create<A: Abi, D: Device>(
     ep_attributes: *const A::EpAttr,
     ep_handle: *mut DAT_EP_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         let parts = Parts {
             pz: lookup_opt(pz_handle, Subtype::HandlePz)?,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn ep_create_with_srq<A: Abi, D: Device>(
     ep_attributes: *const A::EpAttr,
     ep_handle: *mut DAT_EP_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Option<Arc<Pz<D>>> = lookup_opt(pz_handle, Subtype::HandlePz)?;
         let srq: Arc<Srq<D>> = lookup(srq_handle)?;
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ep_modify<A: Abi, D: Device>(
     mask: DAT_EP_PARAM_MASK,
     ep_param: *const A::EpParam,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
         check_mask(mask, A::EP_FIELDS, Subtype::Arg2)?;
         non_null(ep_param, Subtype::Arg3)?;
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
     quality_of_service: DAT_QOS,
     connect_flags: DAT_CONNECT_FLAGS,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
         non_null(remote_ia_address, Subtype::Arg2)?;
         if wait == 0 {
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn ep_dup_connect<A: Abi, D: Device>(
     data: DAT_PVOID,
     quality_of_service: DAT_QOS,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let dup: Arc<Ep<D>> = lookup(ep_dup_handle)?;
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
         if wait == 0 {

@@ -8,7 +8,7 @@ use crate::abi::common::*;
 use crate::cancel;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{
-    answer_query, boundary, device_error, non_null, short_boundary, timeout,
+    answer_query, boundary, creation, device_error, non_null, short_boundary, timeout,
 };
 use crate::dapl::cno::Cno;
 use crate::dapl::ia::lookup_ia;
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn evd_create<A: Abi, D: Device>(
     evd_flags: DAT_EVD_FLAGS,
     evd_handle: *mut DAT_EVD_HANDLE,
 ) -> DAT_RETURN {
-    boundary::<A>(|| {
+    creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         let cno: Option<Arc<Cno<D>>> = lookup_opt(cno_handle, Subtype::HandleCno)?;
         non_null(evd_handle, Subtype::Arg5)?;
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn evd_resize<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     evd_min_qlen: DAT_COUNT,
 ) -> DAT_RETURN {
-    boundary::<A>(|| lookup::<D, Evd<D>>(evd_handle)?.resize(evd_min_qlen))
+    creation::<A>(|| lookup::<D, Evd<D>>(evd_handle)?.resize(evd_min_qlen))
 }
 
 /// `dat_evd_wait`.
@@ -320,14 +320,17 @@ impl<D: Device> Evd<D> {
         if state.queue.len() > qlen as usize {
             return Err(Kind::InvalidState.into());
         }
+        let queued = state.queue.len();
+        state.queue.try_reserve_exact(qlen as usize - queued)?;
         if let Some(cq) = &self.cq {
             cq.resize(qlen).map_err(|e| match e {
                 DeviceError::Limit => Kind::InvalidState.into(),
                 e => device_error(e, Subtype::ResourceTevd),
             })?;
         }
-        let held = self.cq.as_ref().map_or(qlen, |cq| cq.capacity());
-        state.qlen = held as usize;
+        // The device may have made room for more than that.
+        let held = self.cq.as_ref().map_or(qlen, |cq| cq.capacity()) as usize;
+        state.qlen = held.min(state.queue.capacity());
         Ok(())
     }
 

@@ -184,16 +184,18 @@ impl<D: Device> Evd<D> {
         } else {
             None
         };
+        let held = cq.as_ref().map_or(qlen, |cq| cq.capacity()) as usize;
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(held)?;
         if let Some(cno) = &cno {
             cno.attach(ia)?;
         }
-        let held = cq.as_ref().map_or(qlen, |cq| cq.capacity()) as usize;
         let evd = Arc::new(Evd {
             base: Base::new(ia.clone()),
             flags,
             cq,
             state: Biased::new(State {
-                queue: VecDeque::new(),
+                queue,
                 qlen: held,
                 enabled: true,
                 waitable: true,
@@ -316,6 +318,10 @@ impl<D: Device> Evd<D> {
     /// Moves completions from the device's queue to the queue of events.
     fn drain(&self, state: &mut State<D>, guard: &Guard) {
         if let Some(cq) = &self.cq {
+            if state.queue.is_empty() {
+                // From its beginning again, in memory that is in the cache.
+                state.queue.clear();
+            }
             while state.queue.len() < state.qlen {
                 let mut place = MaybeUninit::uninit();
                 let Some(completion) = cq.poll_in(&mut place, guard) else {

@@ -13,6 +13,7 @@ use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
+use crate::reserve;
 
 impl<D: Device> Evd<D> {
     /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
@@ -54,6 +55,8 @@ impl<D: Device> Evd<D> {
         threshold: DAT_COUNT,
     ) -> std::result::Result<(Result<Event>, usize), Cancelled> {
         let _waiting = Waiting::begin()?;
+        // Programs that only post and wait make no other call that completes the reserve.
+        reserve::fill();
         let mut state = self.state.lock();
         let threshold = match self.check_wait(&state, threshold) {
             Ok(threshold) => threshold,

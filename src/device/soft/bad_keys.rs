@@ -8,7 +8,7 @@
 //! There is no such thing for processes of this host that share memory: they are of the same user
 //! and may read this process anyway.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl Record {
 
 /// The addresses that have used keys which are not valid.
 #[derive(Default)]
-pub(super) struct BadKeys(Mutex<HashMap<IpAddr, Record>>);
+pub(super) struct BadKeys(Mutex<BTreeMap<IpAddr, Record>>);
 
 /// The address that stands for all that a peer may easily have: the network of an IPv6 address.
 fn origin(address: IpAddr) -> IpAddr {

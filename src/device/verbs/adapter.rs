@@ -1,7 +1,7 @@
 //! What one IA has open of a device: its context, the channels of its events, and the objects that
 //! events are for.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -46,7 +46,7 @@ pub(super) enum Target {
 struct Targets {
     /// The last number that was given out.
     last: u64,
-    map: HashMap<u64, Target>,
+    map: BTreeMap<u64, Target>,
 }
 
 /// Connection requests that may wait for TCP at the same time. A program that tries a host that does

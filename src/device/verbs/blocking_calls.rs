@@ -47,7 +47,7 @@ impl BlockingCalls {
         state.threads += 1;
         drop(state);
         let calls = self.clone();
-        if let Err(error) = threads::start("dat-verbs-calls", move || calls.make_all()) {
+        if let Err(error) = threads::start(c"dat-verbs-calls", move || calls.make_all()) {
             log::warn!("no thread for a call that blocks: {error}");
             self.make_all();
         }

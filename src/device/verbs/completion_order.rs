@@ -1,7 +1,7 @@
 //! Puts the completions of requests into the order in which they were posted, for a device that does
 //! not: the kernel's siw completes RDMA reads after sends and writes that were posted later.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::ring::WrRing;
 use crate::device::{Completion, WcStatus};
@@ -11,7 +11,7 @@ pub(super) type Entry = (Completion, bool);
 
 /// Completions that arrived before those of earlier requests, by slot.
 #[derive(Default)]
-pub(super) struct CompletionOrder(HashMap<u32, Entry>);
+pub(super) struct CompletionOrder(BTreeMap<u32, Entry>);
 
 impl CompletionOrder {
     /// A request has completed: calls `out` for each completion whose earlier requests have all
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn completions_wait_for_earlier_requests() {
-        let (ring, mut order) = (WrRing::new(4), CompletionOrder::default());
+        let (ring, mut order) = (WrRing::new(4).unwrap(), CompletionOrder::default());
         let none = WrFlags::empty();
         let slots: Vec<u32> = (0..4).map(|i| post(&ring, i, none, true)).collect();
         assert_eq!(complete(&mut order, &ring, slots[1], 1), []);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn requests_without_a_completion_are_skipped() {
-        let (ring, mut order) = (WrRing::new(4), CompletionOrder::default());
+        let (ring, mut order) = (WrRing::new(4).unwrap(), CompletionOrder::default());
         post(&ring, 0, WrFlags::UNSIGNALED, false);
         let read = post(&ring, 1, WrFlags::UNSIGNALED, true);
         post(&ring, 2, WrFlags::UNSIGNALED, false);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn failures_of_unsignaled_requests_complete() {
-        let (ring, mut order) = (WrRing::new(2), CompletionOrder::default());
+        let (ring, mut order) = (WrRing::new(2).unwrap(), CompletionOrder::default());
         let slot = post(&ring, 7, WrFlags::UNSIGNALED, false);
         let mut out = Vec::new();
         let entry = entry(7, WcStatus::Flushed);

@@ -3,7 +3,7 @@
 //! Between connections there is a new one, to which receives can be posted already. The consumer's
 //! queue pair ([`super::qp`]) stays the same.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -63,7 +63,7 @@ pub(super) struct Hw {
     /// Status of the first request that failed.
     failed: OnceLock<WcStatus>,
     /// Binds that are outstanding, by slot.
-    binds: Mutex<HashMap<u32, Bind>>,
+    binds: Mutex<BTreeMap<u32, Bind>>,
     /// Windows that were bound on this queue pair and are closed with it.
     windows: Mutex<Vec<Weak<Mw>>>,
     pd: Arc<Pd>,
@@ -117,7 +117,11 @@ impl Hw {
             // The consumer is to learn what became of shared buffers.
             (None, Some(_)) => return Err(DeviceError::Unsupported),
         };
+        let no_memory = |_| DeviceError::Resources;
         let mut hw = Hw {
+            // First, as nothing has to be undone if there is no memory.
+            send: WrRing::new(attr.max_send_wr).map_err(no_memory)?,
+            recv: WrRing::new(max_recv_wr).map_err(no_memory)?,
             device: device.clone(),
             ops: adapter.ops,
             raw: AtomicPtr::default(),
@@ -126,8 +130,6 @@ impl Hw {
             number: adapter.queues.reserve().ok_or(DeviceError::Resources)?,
             token: adapter.register(Target::Qp(qp.clone())).keep(),
             context: attr.context,
-            send: WrRing::new(attr.max_send_wr),
-            recv: WrRing::new(max_recv_wr),
             send_cq,
             recv_cq,
             srq: parts.srq.clone(),
@@ -362,7 +364,7 @@ impl Hw {
             self.flush(&self.send, &self.send_cq);
             self.flush(&self.recv, &self.recv_cq);
         }
-        for (_, bind) in self.binds.lock().drain() {
+        for (_, bind) in std::mem::take(&mut *self.binds.lock()) {
             bind.finish(false);
         }
     }

@@ -1,6 +1,6 @@
 //! Protection domains and memory regions.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::io;
 use std::ptr::with_exposed_provenance_mut;
@@ -120,7 +120,7 @@ impl Region {
 /// All regions of an IA by local key.
 #[derive(Default)]
 pub(super) struct Regions {
-    map: Mutex<HashMap<u32, Region>>,
+    map: Mutex<BTreeMap<u32, Region>>,
     /// Counts regions that were deregistered.
     changes: AtomicU64,
 }

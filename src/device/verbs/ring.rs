@@ -6,6 +6,7 @@
 //! lock by the thread that polls the completion. Queues complete in order, so a completion also
 //! retires the earlier requests that have none.
 
+use std::collections::TryReserveError;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::wr_table::MAX_SLOTS;
@@ -137,15 +138,21 @@ pub(super) struct WrRing {
 
 impl WrRing {
     /// A ring for `limit` outstanding requests.
-    pub fn new(limit: u32) -> WrRing {
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(limit: u32) -> Result<WrRing, TryReserveError> {
         let limit = limit.min(MAX_SLOTS / 2);
         let size = limit.max(1).next_power_of_two();
-        WrRing {
-            slots: (0..size).map(|_| Slot::default()).collect(),
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(size as usize)?;
+        slots.resize_with(size as usize, Slot::default);
+        Ok(WrRing {
+            slots: slots.into_boxed_slice(),
             limit,
             tail: AtomicU32::new(0),
             head: AtomicU32::new(0),
-        }
+        })
     }
 
     #[inline]
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_completion_retires_all_earlier_requests() {
-        let ring = WrRing::new(3);
+        let ring = WrRing::new(3).unwrap();
         for round in 0..10 {
             let slots: Vec<_> = (0..3)
                 .map(|i| ring.push(posted(round * 10 + i)).unwrap())
@@ -267,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_request_that_was_not_posted_does_not_count() {
-        let ring = WrRing::new(1);
+        let ring = WrRing::new(1).unwrap();
         ring.push(posted(1)).unwrap();
         ring.pop();
         assert_eq!(ring.len(), 0);

@@ -88,7 +88,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
             last: 0,
             removal_logged: Cell::new(false),
         };
-        let result = threads::start("dat-verbs", move || service.run());
+        let result = threads::start(c"dat-verbs", move || service.run());
         if let Err(error) = &result {
             log::error!("no thread for an RDMA device: {error}");
         }

@@ -68,6 +68,16 @@ impl Numbered for PostedBuffers {
 }
 
 impl Buffers {
+    /// Makes room for that many buffers.
+    fn make_room(&mut self, max_wr: u32) -> Result<(), DeviceError> {
+        let no_memory = |_| DeviceError::Resources;
+        let max_wr = max_wr as usize;
+        let ids = max_wr.saturating_sub(self.wr_ids.len());
+        let free = max_wr.saturating_sub(self.free.len());
+        self.wr_ids.try_reserve_exact(ids).map_err(no_memory)?;
+        self.free.try_reserve_exact(free).map_err(no_memory)
+    }
+
     /// Takes a free slot; `None` if the queue is full.
     fn take(&mut self, wr_id: u64) -> Option<u32> {
         if self.used >= self.limit {
@@ -105,6 +115,13 @@ impl Srq {
         if max_wr > attr.max_srq_wr || max_sge > device.max_srq_sge {
             return Err(DeviceError::Limit);
         }
+        let mut buffers = Buffers {
+            wr_ids: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+            limit: max_wr,
+        };
+        buffers.make_room(max_wr)?;
         let adapter = &device.adapter;
         let number = adapter.srqs.reserve().ok_or(DeviceError::Resources)?;
         let srq = Arc::new_cyclic(|me: &Weak<Srq>| {
@@ -128,12 +145,7 @@ impl Srq {
                 room: AtomicU32::new(init.attr.max_wr),
                 posted: Arc::new(PostedBuffers {
                     number,
-                    buffers: Biased::new(Buffers {
-                        wr_ids: Vec::with_capacity(max_wr as usize),
-                        free: Vec::with_capacity(max_wr as usize),
-                        used: 0,
-                        limit: max_wr,
-                    }),
+                    buffers: Biased::new(buffers),
                     users: Shared::empty(),
                     changing: Mutex::default(),
                 }),
@@ -233,6 +245,7 @@ impl SharedReceiveQueue for Srq {
         if max_wr > self.device.attr.max_srq_wr {
             return Err(DeviceError::Limit);
         }
+        self.posted.buffers.lock().make_room(max_wr)?;
         // What is larger than asked for needs no change, and not every device can make one.
         if max_wr > room {
             let mut attr = sys::SrqAttr {

@@ -69,16 +69,22 @@ impl<T: Numbered> WrTable<T> {
         }
     }
 
-    /// A number that no object has; `None` if there is none.
+    /// A number that no object has; `None` if there is none, or no memory.
     pub fn reserve(&self) -> Option<u64> {
         let mut free = self.free.lock();
-        let index = free.list.pop().or_else(|| {
-            let fresh = free.next;
-            (fresh < 1 << INDEX_BITS).then(|| {
+        let index = match free.list.pop() {
+            Some(index) => index,
+            None => {
+                let fresh = free.next;
+                // For all of them, so that a number can always be released.
+                let reserved = free.list.try_reserve(fresh as usize + 1);
+                if fresh >= 1 << INDEX_BITS || reserved.is_err() {
+                    return None;
+                }
                 free.next += 1;
                 fresh
-            })
-        })?;
+            }
+        };
         free.generation = (free.generation + 1) & ((1 << GENERATION_BITS) - 1);
         let number = u64::from(index) << GENERATION_BITS | free.generation;
         Some(number << SLOT_BITS)

@@ -37,7 +37,7 @@ const HARDWARE: &str = "ib0 u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 
 
 /// Names and origins of the entries from default files.
 fn defaults(version: Version, files: &[PathBuf]) -> Vec<String> {
-    show(entries(&setup(version), None, files))
+    show(entries(&setup(version), None, files).unwrap())
 }
 
 fn show(entries: Vec<Entry>) -> Vec<String> {
@@ -112,10 +112,10 @@ fn the_override_is_strict() {
     let dir = Dir::new();
     let setup = setup(Version::V2);
     let good = dir.file("good", HARDWARE);
-    let found = entries(&setup, Some(good.as_os_str()), std::slice::from_ref(&good));
+    let found = entries(&setup, Some(good.as_os_str()), std::slice::from_ref(&good)).unwrap();
     assert_eq!(show(found), ["`ib0' u2.0 nonthreadsafe libdaplofa.so.2 1"]);
     for bad in [dir.0.join("none"), dir.0.clone(), PathBuf::new()] {
-        let found = entries(&setup, Some(bad.as_os_str()), std::slice::from_ref(&good));
+        let found = entries(&setup, Some(bad.as_os_str()), std::slice::from_ref(&good)).unwrap();
         assert_eq!(found, []);
     }
 }
@@ -153,7 +153,7 @@ fn only_regular_files_are_read() {
         let error = read_in_time(path).unwrap_err();
         assert_eq!(error.to_string(), what, "{path:?}");
         let setup = setup(Version::V2);
-        assert_eq!(entries(&setup, Some(path.as_os_str()), &[""]), []);
+        assert_eq!(entries(&setup, Some(path.as_os_str()), &[""]), Ok(vec![]));
         // A default file is skipped like an absent one, but reported.
         let good = dir.file("good", HARDWARE);
         assert_eq!(defaults(Version::V2, &[path.clone(), good]).len(), 2);
@@ -165,7 +165,7 @@ fn only_regular_files_are_read() {
 fn the_null_device_is_an_empty_file() {
     let null = Path::new("/dev/null");
     assert_eq!(read(null).unwrap(), b"");
-    let found = entries(&setup(Version::V2), Some(null.as_os_str()), &[""]);
+    let found = entries(&setup(Version::V2), Some(null.as_os_str()), &[""]).unwrap();
     assert_eq!(found, []);
     let found = defaults(Version::V2, &[null.to_owned()]);
     assert_eq!(found, [BUILTIN_2_0]);
@@ -187,7 +187,7 @@ fn only_user_level_defaults_are_installed() {
     let other = HARDWARE.replace(" default", " nondefault");
     let text = format!("{kernel}{other}not an entry\n{HARDWARE}");
     let file = dir.file("a", text);
-    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
     assert_eq!(show(found), ["`ib0' u2.0 nonthreadsafe libdaplofa.so.2 4"]);
 }
 
@@ -196,7 +196,7 @@ fn a_huge_file_is_cut_at_a_line() {
     let dir = Dir::new();
     let count = FILE_MAX as usize / HARDWARE.len() + 10;
     let file = dir.file("a", HARDWARE.repeat(count));
-    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
     assert_eq!(found.len(), FILE_MAX as usize / HARDWARE.len());
 }
 
@@ -204,6 +204,6 @@ fn a_huge_file_is_cut_at_a_line() {
 fn a_file_of_faults_gives_nothing() {
     let dir = Dir::new();
     let file = dir.file("a", "\"\n".repeat(3 * FAULTS_MAX));
-    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]);
+    let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
     assert_eq!(found, []);
 }

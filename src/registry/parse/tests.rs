@@ -101,6 +101,14 @@ fn name_length() {
 }
 
 #[test]
+fn line_length() {
+    let line = |len: usize| format!("a {REST} #{}", "x".repeat(len - REST.len() - 4));
+    assert_eq!(line(8191).len(), 8191);
+    assert_eq!(bytes(&one(line(8191)).name), b"a");
+    assert_eq!(fault(line(8192)), Fault::Length);
+}
+
+#[test]
 fn api_versions() {
     let with = |api| format!("a {api} threadsafe default l v.1.0 \"\" \"\"");
     for (api, user, major, minor) in [

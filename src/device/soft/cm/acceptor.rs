@@ -1,6 +1,6 @@
 //! The listening sockets of a port, and the connections that are accepted on them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,10 +19,11 @@ use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::Upcalls;
+use crate::reserve;
 
 /// Connections that are accepted in one round.
 const MAX_ACCEPTS: usize = 64;
-/// How long a socket accepts no connections after the system has run out of descriptors.
+/// How long a socket accepts no connections after the system has run out of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A port that a device listens on, for one qualifier or more.
@@ -32,7 +33,7 @@ pub(crate) struct Acceptor {
     /// The device that listens.
     device: Weak<Soft>,
     /// The listeners, by qualifier.
-    pub listeners: Mutex<HashMap<u64, Arc<Listening>>>,
+    pub listeners: Mutex<BTreeMap<u64, Arc<Listening>>>,
     /// The sockets.
     state: Mutex<State>,
 }
@@ -133,6 +134,10 @@ impl Acceptor {
             let Some(listening) = state.socket(transport) else {
                 return;
             };
+            if !reserve::fill() {
+                self.pause(listening, transport, ACCEPT_PAUSE);
+                return;
+            }
             match socket::accept(&listening.watch) {
                 Ok(fd) => {
                     let scarce = incomplete::are_descriptors_scarce(fd.as_raw_fd());
@@ -184,7 +189,7 @@ impl Acceptor {
     }
 
     /// Leaves connections in the queue of the kernel for a while: there are no descriptors for
-    /// them.
+    /// them, or no memory.
     fn pause(
         self: &Arc<Self>,
         listening: &mut ListeningSocket,

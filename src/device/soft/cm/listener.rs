@@ -3,7 +3,7 @@
 //! A qualifier up to 65535 is a TCP port. A wider one is spread over a fixed sequence of ports
 //! (see [`qualifier`](crate::device::qualifier)), and the listener takes the first that is free.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,7 @@ fn bound_address(device: &Soft) -> Option<IpAddr> {
 
 /// All listeners of the process, by qualifier. Queue pairs of the process connect to them through
 /// loopback.
-static LISTENERS: PerProcess<Mutex<HashMap<u64, Vec<Arc<Listening>>>>> =
+static LISTENERS: PerProcess<Mutex<BTreeMap<u64, Vec<Arc<Listening>>>>> =
     PerProcess::new(Mutex::default);
 
 /// The listener of this process for a qualifier at one of its addresses.
@@ -81,7 +81,7 @@ pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
 }
 
 /// Acceptors by the address of their device and their port.
-type Ports = HashMap<(usize, u16), Arc<Acceptor>>;
+type Ports = BTreeMap<(usize, u16), Arc<Acceptor>>;
 
 /// The ports that are listened on.
 static PORTS: PerProcess<Mutex<Ports>> = PerProcess::new(Mutex::default);

@@ -27,7 +27,6 @@ mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::cancel::Disabled;
@@ -50,8 +49,10 @@ pub(crate) use self::timers::{Timer, ZERO_TIME};
 pub(crate) use self::watch::Watch;
 use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
-use crate::device::{DeviceError, PollOutcome, threads};
+use crate::device::threads::{self, Thread};
+use crate::device::{DeviceError, PollOutcome};
 use crate::handle::Guard;
+use crate::reserve;
 
 pub(crate) use rustix::event::epoll::EventFlags;
 
@@ -127,20 +128,21 @@ pub(super) struct Engine {
     /// What the engine shares with its thread, sockets and timers.
     inner: Arc<Inner>,
     /// The thread, once it was started.
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
 }
 
 impl Engine {
     /// An engine whose thread is not started. `take_bitmap` makes the ready bitmap of the
     /// connections, when there are many.
     pub fn new(take_bitmap: TakeBitmap) -> std::io::Result<Engine> {
+        let scratch = Scratch::new().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let inner = Inner {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?.into(),
             leader: LeaderSlot::new(Eventfd::new()?),
             contenders: AtomicU32::new(0),
             sources: Mutex::default(),
             timers: Timers::new()?,
-            scratch: Mutex::default(),
+            scratch: Mutex::new(scratch),
             unserved_batches: AtomicU32::new(0),
             tcp_conns: AtomicUsize::new(0),
             poll_set: PollSet::new(take_bitmap),
@@ -174,7 +176,7 @@ impl Engine {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let inner = self.inner.clone();
-            let handle = threads::start("dat-soft", move || thread::main(&inner));
+            let handle = threads::start(c"dat-soft", move || thread::main(&inner));
             *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
@@ -239,7 +241,7 @@ impl Engine {
         let inner = &self.inner;
         if let Some(backlog) = backlog {
             let mut scratch = inner.lock();
-            scratch.backlog.push(backlog);
+            scratch.defer(backlog, up);
             inner.deliver(&mut scratch, up);
             inner.finish(scratch, Upcalls::default());
         }
@@ -279,8 +281,8 @@ impl Drop for Engine {
         self.inner.leader.waker().wake();
         if let Some(thread) = self.thread.get_mut().take() {
             // An upcall may have dropped the device: the thread then ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
+            if !thread.is_current() {
+                thread.join();
             }
         }
         // Sources and timers that were not dropped may refer back to the engine.
@@ -333,6 +335,8 @@ impl Inner {
         // The sources may have any point of cancellation.
         let _disabled = (batch.len() > 0).then(Disabled::begin);
         scratch.timer_expired |= batch.contains(TIMER);
+        // Sources that make something check for themselves whether there is memory.
+        reserve::fill();
         for event in batch.iter() {
             let source = self.sources.lock().get(event.data.u64());
             if let Some(source) = source {
@@ -357,12 +361,19 @@ impl Inner {
                     if scratch.backlog.is_empty() {
                         break;
                     }
+                    if turns.try_reserve(scratch.backlog.len()).is_err() {
+                        // The others have their turn after these.
+                        break;
+                    }
                     turns.append(&mut scratch.backlog);
                 }
                 if self.unserved_batches.load(Ordering::SeqCst) > 0 {
                     // Another thread is about to read messages that may have to be delivered
                     // first. That thread delivers these as well.
-                    scratch.backlog = turns;
+                    let others = std::mem::replace(&mut scratch.backlog, turns);
+                    for connection in others {
+                        scratch.defer(connection, up);
+                    }
                     return;
                 }
                 turns.sort_by_key(|connection| connection.last_served().get());
@@ -370,7 +381,7 @@ impl Inner {
             for connection in turns {
                 scratch.clock.note(connection.last_served());
                 if connection.deliver(round == ROUNDS, up) {
-                    scratch.backlog.push(connection);
+                    scratch.defer(connection, up);
                 }
             }
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use zerocopy::{AllocError, FromZeros};
+
 use super::rounds::ServiceClock;
 use super::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
@@ -18,10 +20,9 @@ const MAX_VAIN_READS: u32 = 2;
 const MIN_STREAK: u32 = 4;
 
 /// What the thread that serves the sockets needs.
-#[derive(Default)]
 pub(crate) struct Scratch {
-    /// The buffer that sockets are read into; empty before its first use.
-    rx: Vec<u8>,
+    /// The buffer that sockets are read into.
+    rx: Box<[u8]>,
     /// Whether the source that was called last has received bytes.
     pub received: bool,
     /// Whether connections are served in [rounds](super::rounds), because there are several. Set
@@ -43,12 +44,38 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    /// Without connections.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new() -> Result<Scratch, AllocError> {
+        Ok(Scratch {
+            rx: FromZeros::new_box_zeroed_with_elems(RX_BUFFER_LEN)?,
+            received: false,
+            in_rounds: false,
+            backlog: Vec::new(),
+            timer_expired: false,
+            clock: ServiceClock::default(),
+            only: None,
+            streak: 0,
+            vain_reads: 0,
+        })
+    }
+
     /// The buffer that sockets are read into.
     pub fn rx(&mut self) -> &mut [u8] {
-        if self.rx.is_empty() {
-            self.rx = vec![0; RX_BUFFER_LEN];
-        }
         &mut self.rx
+    }
+
+    /// Adds a connection to the backlog. Without memory for that the connection delivers all its
+    /// messages at once.
+    pub fn defer(&mut self, connection: Arc<dyn Backlog>, up: &mut Upcalls) {
+        match self.backlog.try_reserve(1) {
+            Ok(()) => self.backlog.push(connection),
+            Err(_) => {
+                connection.deliver(true, up);
+            }
+        }
     }
 
     /// Notes that a socket was ready, `alone` if it was the only one of its batch.

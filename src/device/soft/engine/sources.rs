@@ -1,5 +1,6 @@
 //! The sources of an engine by the tokens that its epoll instance knows them by.
 
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use super::Source;
@@ -24,17 +25,26 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Adds a source and returns its token.
-    pub fn add(&mut self, source: Arc<dyn Source>) -> u64 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
-                generation: 0,
-                source: None,
-            });
-            self.places.len() as u32 - 1
-        });
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn add(&mut self, source: Arc<dyn Source>) -> Result<u64, TryReserveError> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.places.try_reserve(1)?;
+                // For all places, so that a source can always be removed.
+                self.free.try_reserve(self.places.len() + 1)?;
+                self.places.push(Place {
+                    generation: 0,
+                    source: None,
+                });
+                self.places.len() as u32 - 1
+            }
+        };
         let place = &mut self.places[index as usize];
         place.source = Some(source);
-        u64::from(place.generation) << 32 | u64::from(index)
+        Ok(u64::from(place.generation) << 32 | u64::from(index))
     }
 
     /// The place that a token names, unless its source was removed. The tokens of an engine that

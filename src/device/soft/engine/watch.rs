@@ -39,6 +39,7 @@ impl Watch {
         source: Arc<dyn Source>,
     ) -> Result<Watch, DeviceError> {
         let token = inner.sources.lock().add(source);
+        let token = token.map_err(|_| DeviceError::Resources)?;
         let mut watch = Watch {
             inner: inner.clone(),
             fd,

@@ -5,7 +5,7 @@
 //! becomes too full is replaced by one of twice the slots: keys that have different slots in the one
 //! have different slots in the other.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -106,18 +106,16 @@ impl CurrentDirectory {
 }
 
 impl OwnedDirectory {
-    /// A directory of empty slots. Their number is a power of two.
-    pub fn new(slots: u32) -> OwnedDirectory {
+    /// A directory of empty slots, whose number is a power of two; `None` if there is no memory.
+    pub fn new(slots: u32) -> Option<OwnedDirectory> {
         debug_assert!(slots.is_power_of_two());
         let layout = Self::layout(slots);
         // SAFETY: the layout has a size. Zeros are a header and null pointers.
         let header = unsafe { alloc_zeroed(layout) }.cast::<Header>();
-        let Some(header) = NonNull::new(header) else {
-            handle_alloc_error(layout)
-        };
+        let header = NonNull::new(header)?;
         // SAFETY: just allocated.
         unsafe { (*header.as_ptr()).mask = slots - 1 };
-        OwnedDirectory(header)
+        Some(OwnedDirectory(header))
     }
 
     fn layout(slots: u32) -> Layout {

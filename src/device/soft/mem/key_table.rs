@@ -107,6 +107,8 @@ impl Region {
 struct Free {
     /// Entries without a key.
     entries: Vec<&'static KeyEntry>,
+    /// Number of entries that there are, with a key or without.
+    made: usize,
     /// The keys, valid or not yet or no longer, by their slots; 0 in a free slot.
     taken: Vec<u32>,
     /// Number of keys in `taken`.
@@ -145,6 +147,7 @@ impl Free {
     const fn new() -> Free {
         Free {
             entries: Vec::new(),
+            made: 0,
             taken: Vec::new(),
             count: 0,
             last_serial: 0,
@@ -170,16 +173,18 @@ impl Free {
         }
     }
 
-    /// Takes an entry without a key.
-    fn take_entry(&mut self) -> &'static KeyEntry {
-        if let Some(entry) = self.entries.pop() {
-            return entry;
+    /// Takes an entry without a key; `None` if there is no memory for one.
+    fn take_entry(&mut self) -> Option<&'static KeyEntry> {
+        if self.entries.is_empty() {
+            let mut chunk: Vec<KeyEntry> = Vec::new();
+            chunk.try_reserve_exact(CHUNK).ok()?;
+            // For all entries, so that a key can always be given up.
+            self.entries.try_reserve(self.made + CHUNK).ok()?;
+            chunk.resize_with(CHUNK, KeyEntry::default);
+            self.made += CHUNK;
+            self.entries.extend(&*chunk.leak());
         }
-        let chunk: Box<[KeyEntry]> = (0..CHUNK).map(|_| KeyEntry::default()).collect();
-        let chunk: &'static [KeyEntry] = Box::leak(chunk);
-        let (first, rest) = chunk.split_first().expect("a chunk is not empty");
-        self.entries.extend(rest);
-        first
+        self.entries.pop()
     }
 }
 
@@ -218,9 +223,9 @@ impl Table {
     fn reserve(&self, opening: &Opening) -> Option<Region> {
         let mut free = self.lock_free();
         let old = self.make_room(&mut free)?;
-        let key = free.draw_key();
-        if let Some(key) = key {
-            let entry = free.take_entry();
+        let drawn = free.draw_key();
+        let entry = drawn.and_then(|_| free.take_entry());
+        if let (Some(key), Some(entry)) = (drawn, entry) {
             free.last_serial += 1;
             let serial = free.last_serial;
             entry.fill(&Contents {
@@ -256,14 +261,17 @@ impl Table {
             return Some(None);
         }
         let more = (slots * 2).max(MIN_SLOTS);
+        let mut taken = Vec::new();
+        taken.try_reserve_exact(more as usize).ok()?;
+        taken.resize(more as usize, 0);
+        let mut directory = OwnedDirectory::new(more)?;
         // Before the call, so that a copy which is made for peers meanwhile has as many slots.
         self.slots.store(more, Ordering::Relaxed);
         if !exporter().make_room(more) {
             self.slots.store(slots, Ordering::Relaxed);
             return None;
         }
-        let mut directory = OwnedDirectory::new(more);
-        let keys = std::mem::replace(&mut free.taken, vec![0; more as usize]);
+        let keys = std::mem::replace(&mut free.taken, taken);
         for key in keys.into_iter().filter(|key| *key != 0) {
             // The lock of `free` keeps the directory that this reads.
             if let Some(entry) = self.directory.find(key) {

@@ -121,6 +121,7 @@ impl<L: Transport> LockedQp<'_, L> {
             me.complete(&request, WcStatus::Flushed, up);
             return Ok(key);
         }
+        me.binds.try_reserve(1).map_err(|_| PostError::QueueFull)?;
         me.sq.push(request, &[])?;
         me.binds.push_back(bind);
         let peer = self.peer.as_deref_mut();

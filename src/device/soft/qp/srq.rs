@@ -108,6 +108,8 @@ impl Srq {
         let buffer = state.ring.front().filter(|_| state.ring.len() > promised);
         let Some((receive, sges)) = buffer else {
             if *turn == Turn::Out {
+                let reserved = state.waiting.try_reserve(1);
+                reserved.map_err(|_| PostError::QueueFull)?;
                 *turn = Turn::Waits;
                 state.waiting.push_back(qp.clone());
             }

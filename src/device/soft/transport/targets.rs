@@ -214,8 +214,8 @@ impl Source for TcpSource {
             conn.ready(events, me, scratch, guard, up)?;
             conn.advance(me, guard, up)
         });
-        if backlog {
-            scratch.backlog.extend(self.enqueue());
+        if backlog && let Some(connection) = self.enqueue() {
+            scratch.defer(connection, up);
         }
     }
 

@@ -101,6 +101,8 @@ impl Cq {
         if entries > max {
             return Err(DeviceError::Limit);
         }
+        let mut queue = Queue::default();
+        queue.make_room(device, entries)?;
         let adapter = &device.adapter;
         let cq = Arc::new_cyclic(|me: &Weak<Cq>| {
             let token = adapter.register(Target::Cq(me.clone()));
@@ -113,7 +115,7 @@ impl Cq {
                 token: token.keep(),
                 handler,
                 held: AtomicBool::new(false),
-                queue: Mutex::default(),
+                queue: Mutex::new(queue),
                 armed: AtomicBool::new(false),
                 requested: AtomicU8::new(notify::NONE),
                 filtered: AtomicBool::new(false),
@@ -277,6 +279,7 @@ impl CompletionQueue for Cq {
         if entries > max || self.queue.lock().entries.len() > entries as usize {
             return Err(DeviceError::Limit);
         }
+        self.queue.lock().make_room(&self.device, entries)?;
         // SAFETY: the queue is valid.
         let room = unsafe { (*self.raw()).cqe };
         // A queue that is larger than asked for needs no change, and not every device can resize one.
@@ -289,6 +292,15 @@ impl CompletionQueue for Cq {
             0 => Ok(()),
             _ => self.exchange(entries),
         }
+    }
+}
+
+impl Queue {
+    /// Makes room for what the device's queue can hold. No page of it is used before it is needed.
+    fn make_room(&mut self, device: &Verbs, entries: u32) -> Result<(), DeviceError> {
+        let wanted = (room_for(device, entries) as usize).saturating_sub(self.entries.len());
+        let reserved = self.entries.try_reserve_exact(wanted);
+        reserved.map_err(|_| DeviceError::Resources)
     }
 }
 

@@ -332,6 +332,10 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
         drop(held);
         return flush_recv(qp, wr);
     };
+    if let Some(preposted) = &mut rq.preposted {
+        let reserved = preposted.try_reserve(1);
+        reserved.map_err(|_| PostError::QueueFull)?;
+    }
     recv(hw, wr)?;
     if let Some(preposted) = &mut rq.preposted {
         preposted.push(PrepostedRecv {

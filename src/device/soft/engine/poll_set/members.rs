@@ -44,14 +44,17 @@ impl PollSet {
         }
     }
 
-    /// All connections, with their places.
-    pub(super) fn all(&self) -> Vec<(usize, Entry)> {
-        let guard = pin();
-        let entries = self.chunks(&guard).flat_map(|(word, chunk)| {
-            let entries = chunk.into_iter().flatten().enumerate();
-            entries.filter_map(move |(bit, entry)| Some((word * CHUNK + bit, entry.clone()?)))
-        });
-        entries.collect()
+    /// Calls `f` with every connection and its place, in no section.
+    pub(super) fn for_each(&self, mut f: impl FnMut(usize, &Entry)) {
+        for (word, chunk) in self.chunks.iter().enumerate() {
+            let chunk = chunk.get_shared();
+            let entries = chunk.iter().flat_map(|chunk| chunk.iter().enumerate());
+            for (bit, entry) in entries {
+                if let Some(entry) = entry {
+                    f(word * CHUNK + bit, entry);
+                }
+            }
+        }
     }
 
     /// The chunks with their words; `None` for one without a connection.
@@ -86,7 +89,11 @@ impl PollSet {
         let words = last.map_or(0, |(word, _)| word + 1);
         drop(guard);
         self.chunks_used.store(words, Ordering::SeqCst);
-        let few = (len <= FEW).then(|| Arc::new(self.all().into_iter().map(|(_, e)| e).collect()));
+        let few = (len <= FEW).then(|| {
+            let mut few = Vec::with_capacity(len);
+            self.for_each(|_, entry| few.push(entry.clone()));
+            Arc::new(few)
+        });
         self.few.set(few);
         self.len.store(len, Ordering::SeqCst);
     }

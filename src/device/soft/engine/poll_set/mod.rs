@@ -99,6 +99,9 @@ pub(crate) struct PollSet {
     bitmap: OnceLock<Option<ReadyBitmap>>,
     /// Makes the bitmap.
     take_bitmap: TakeBitmap,
+    /// Room for the turns of as many connections as there can be, once there is a bitmap. Taken by
+    /// the thread that serves them, which holds `serving`.
+    turns: Mutex<Vec<turns::Turn>>,
     /// Whether the set was last made polled, rather than unpolled.
     polled: AtomicBool,
     /// Number of polls, modulo 2^32. Concurrent polls may count as one.
@@ -133,6 +136,7 @@ impl PollSet {
             uses_bitmap: AtomicBool::new(false),
             bitmap: OnceLock::new(),
             take_bitmap,
+            turns: Mutex::default(),
             polled: AtomicBool::new(false),
             poll_count: AtomicU32::new(0),
             check_due: AtomicBool::new(false),
@@ -144,7 +148,13 @@ impl PollSet {
 
     #[inline(never)]
     fn bitmap(&self) -> Option<&ReadyBitmap> {
-        self.bitmap.get_or_init(self.take_bitmap).as_ref()
+        let make = || {
+            let mut turns = Vec::new();
+            turns.try_reserve_exact(CAPACITY).ok()?;
+            *self.turns.lock() = turns;
+            (self.take_bitmap)()
+        };
+        self.bitmap.get_or_init(make).as_ref()
     }
 
     /// The bitmap if peers set its bits.
@@ -266,9 +276,7 @@ impl PollSet {
                 false => bitmap.owner_state.sleep(),
             }
         }
-        for (place, entry) in self.all() {
-            entry.set_notify_mode(self.notify_mode(place), up);
-        }
+        self.for_each(|place, entry| entry.set_notify_mode(self.notify_mode(place), up));
     }
 
     /// Makes the set polled. True if the caller has to arrange for [`PollSet::check_polls`].

@@ -1,6 +1,5 @@
 //! Serving the connections that have an arrival, in [rounds](crate::device::soft::engine::rounds).
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::{CHUNK, Entry, FEW, PollResult, PollSet, WORDS};
@@ -10,12 +9,7 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
 /// When a connection was served last, and its place.
-type Turn = (u64, usize);
-
-thread_local! {
-    /// The memory for the turns of many connections, used again by each call of a thread.
-    static TURNS: Cell<Vec<Turn>> = const { Cell::new(Vec::new()) };
-}
+pub(super) type Turn = (u64, usize);
 
 impl PollSet {
     /// Serves those of a few connections that have an arrival.
@@ -60,7 +54,7 @@ impl PollSet {
                 ready[word] |= u64::from(arrived) << bit;
             }
         }
-        let mut turns = TURNS.try_with(Cell::take).unwrap_or_default();
+        let mut turns = std::mem::take(&mut *self.turns.lock());
         if turns.len() < words * CHUNK {
             turns.resize(words * CHUNK, (0, 0));
         }
@@ -86,7 +80,7 @@ impl PollSet {
             deliver,
             up,
         );
-        let _ = TURNS.try_with(|cell| cell.set(turns));
+        *self.turns.lock() = turns;
     }
 
     /// Serves connections until none has an arrival.

@@ -6,7 +6,7 @@
 //! ([`challenge`](super::challenge)). This also detects a process identifier that means another
 //! process in our PID namespace.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
@@ -121,7 +121,7 @@ pub(crate) struct Peer {
 
 /// Peers by process identifier and [`ChallengeRecord::process`], which tells a process from others
 /// that have the same identifier at another time.
-type Peers = HashMap<(i32, u64), Weak<Peer>>;
+type Peers = BTreeMap<(i32, u64), Weak<Peer>>;
 
 /// The processes with which there are connections.
 static PEERS: PerProcess<Mutex<Peers>> = PerProcess::new(Mutex::default);

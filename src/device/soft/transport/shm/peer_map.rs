@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
+use zerocopy::FromZeros;
 
 use super::cma::Direction;
 use super::mapped::{self, FILE_LEN};
@@ -41,12 +42,10 @@ impl PeerMap {
     /// Uses the file that a peer has sent.
     pub fn open(fd: OwnedFd) -> Result<PeerMap, Errno> {
         memfd::check(&fd, FILE_LEN)?;
-        let extents = Box::<[AtomicUsize]>::new_zeroed_slice((FILE_LEN / EXTENT) as usize);
-        Ok(PeerMap {
-            fd,
-            // SAFETY: zeros are valid. Only the pages that are written use memory.
-            extents: unsafe { extents.assume_init() },
-        })
+        // Only the pages that are written use memory.
+        let extents = <[AtomicUsize]>::new_box_zeroed_with_elems((FILE_LEN / EXTENT) as usize);
+        let extents = extents.map_err(|_| Errno::NOMEM)?;
+        Ok(PeerMap { fd, extents })
     }
 
     /// Our address of the byte at `addr` of the peer, for a copy in that direction, and the number

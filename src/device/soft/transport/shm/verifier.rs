@@ -102,9 +102,10 @@ fn run(job: &Job) {
 fn queue(job: Job) -> Result<(), Errno> {
     let mut verifiers = VERIFIERS.lock();
     verifiers.jobs.retain(|job| job.strong_count() > 0);
+    verifiers.jobs.try_reserve(1).map_err(|_| Errno::NOMEM)?;
     verifiers.jobs.push_back(job);
     if verifiers.threads < MAX_THREADS {
-        match threads::start("dat-verify", run_jobs) {
+        match threads::start(c"dat-verify", run_jobs) {
             Ok(_) => verifiers.threads += 1,
             // The threads that run will take the job.
             Err(_) if verifiers.threads > 0 => {}

@@ -3,6 +3,7 @@
 //! between the checksum and the kernel's copy, which is the program's right (a peer that reads a
 //! counter, say) and must not be a damaged stream to the peer.
 
+use std::collections::TryReserveError;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
@@ -16,6 +17,27 @@ use crate::guarded::{self, CopyFault};
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 const COPY_MAX: u32 = 1024;
+
+/// Why an FPDU could not be added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FrameError {
+    /// Its payload cannot be read.
+    Unreadable,
+    /// There is no memory for it.
+    NoMemory,
+}
+
+impl From<CopyFault> for FrameError {
+    fn from(_: CopyFault) -> FrameError {
+        FrameError::Unreadable
+    }
+}
+
+impl From<TryReserveError> for FrameError {
+    fn from(_: TryReserveError) -> FrameError {
+        FrameError::NoMemory
+    }
+}
 
 enum Part {
     /// A range of [`SendBatch::bytes`].
@@ -55,31 +77,38 @@ impl SendBatch {
     /// Adds an FPDU whose payload was checked to be registered in this read-side section.
     ///
     /// # Errors
-    /// The payload cannot be read. Then the batch is as before.
+    /// Then the batch is as before.
     pub fn frame(
         &mut self,
         header: &[u8],
         mut payload: Cursor<'_>,
         len: u32,
         crc: bool,
-    ) -> Result<(), CopyFault> {
+    ) -> Result<(), FrameError> {
         let (start, parts) = (self.bytes.len(), self.parts.len());
+        let own = if crc || len <= COPY_MAX { len } else { 0 };
+        self.bytes
+            .try_reserve(header.len() + own as usize + FPDU_TRAILER_MAX)?;
+        // Of our own: the header of a payload that is not copied, and the trailer.
+        self.parts.try_reserve(2)?;
         self.bytes.extend_from_slice(header);
         let mut left = u64::from(len);
         let mut running = crc.then(Crc::new);
         let mut body = start;
-        let mut added = Ok(());
+        let mut added: Result<(), FrameError> = Ok(());
         if let Some(crc) = &mut running {
             crc.update(header);
             while added.is_ok()
                 && let Some((at, n)) = payload.take(left)
             {
                 left -= n;
-                added = self.grow(n, |to, n| {
-                    // SAFETY: from registered memory, which it is for as long as the read-side
-                    // section lasts, into room of ours.
-                    unsafe { crc.copy(at, to, n) }
-                });
+                added = self
+                    .grow(n, |to, n| {
+                        // SAFETY: from registered memory, which it is for as long as the read-side
+                        // section lasts, into room of ours.
+                        unsafe { crc.copy(at, to, n) }
+                    })
+                    .map_err(FrameError::from);
             }
         } else if len > COPY_MAX {
             self.own(start);
@@ -88,10 +117,7 @@ impl SendBatch {
             {
                 left -= n;
                 let len = n as usize;
-                self.parts.push(Part::Consumer { at, len });
-                // What the kernel cannot read later leaves half an FPDU in the stream, after which
-                // the peer cannot be notified of the reason.
-                added = guarded::is_readable(at, len);
+                added = self.name(at, len);
             }
             body = self.bytes.len();
         } else {
@@ -99,7 +125,7 @@ impl SendBatch {
                 && let Some((at, n)) = payload.take(left)
             {
                 left -= n;
-                added = self.copy(at, n);
+                added = self.copy(at, n).map_err(FrameError::from);
             }
         }
         if added.is_err() {
@@ -119,6 +145,16 @@ impl SendBatch {
         Ok(())
     }
 
+    /// Names memory of the consumer.
+    fn name(&mut self, at: *const u8, len: usize) -> Result<(), FrameError> {
+        // And that for the trailer.
+        self.parts.try_reserve(2)?;
+        self.parts.push(Part::Consumer { at, len });
+        // What the kernel cannot read later leaves half an FPDU in the stream, after which the peer
+        // cannot be notified of the reason.
+        Ok(guarded::is_readable(at, len)?)
+    }
+
     /// Makes registered memory our own, as it is now.
     fn copy(&mut self, at: *const u8, n: u64) -> Result<(), CopyFault> {
         self.grow(n, |to, n| {
@@ -128,14 +164,14 @@ impl SendBatch {
         })
     }
 
-    /// Adds bytes of our own, all of which `fill` writes.
+    /// Adds bytes of our own, all of which `fill` writes. There is room for them.
     fn grow(
         &mut self,
         n: u64,
         fill: impl FnOnce(*mut u8, usize) -> Result<(), CopyFault>,
     ) -> Result<(), CopyFault> {
         let (len, n) = (self.bytes.len(), n as usize);
-        self.bytes.reserve(n);
+        assert!(self.bytes.capacity() - len >= n);
         // SAFETY: there is room, and all of it is initialized when it counts.
         unsafe {
             fill(self.bytes.as_mut_ptr().add(len), n)?;
@@ -161,9 +197,15 @@ impl SendBatch {
     }
 
     /// One call to the kernel: how many bytes it took.
+    ///
+    /// # Errors
+    /// `ENOMEM` also if there is no memory for the list of the parts.
     pub fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
         let mut iov = std::mem::take(&mut self.iov);
         iov.clear();
+        if iov.try_reserve(self.parts.len()).is_err() {
+            return Err(Errno::NOMEM);
+        }
         iov.extend(self.parts.iter().map(|part| {
             let (at, iov_len) = self.part(part);
             let iov_base = at.cast_mut().cast();
@@ -189,15 +231,15 @@ impl SendBatch {
     /// Copies a range of the batch.
     ///
     /// # Errors
-    /// Memory of the consumer cannot be read any longer.
-    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) -> Result<(), CopyFault> {
+    /// Memory of the consumer cannot be read any longer, or there is no memory for the copy.
+    pub fn copy_range(&self, from: usize, to: usize, out: &mut Vec<u8>) -> Result<(), FrameError> {
         let mut at = 0;
         for part in &self.parts {
             let (start, len) = self.part(part);
             let (lo, hi) = (from.max(at), to.min(at + len));
             if lo < hi {
                 let (n, done) = (hi - lo, out.len());
-                out.reserve(n);
+                out.try_reserve(n)?;
                 // SAFETY: inside the part, which is our own memory or registered, into room that
                 // was just made; all of it is initialized when it counts.
                 unsafe {
@@ -261,7 +303,7 @@ mod tests {
                     batch.frame(&[0x5a; 14], Cursor::new(sges), len as u32, crc)
                 };
                 frame(&good, len).unwrap();
-                assert_eq!(frame(&bad, len + 20), Err(CopyFault::Source));
+                assert_eq!(frame(&bad, len + 20), Err(FrameError::Unreadable));
                 frame(&good, len).unwrap();
                 let mut sent = Vec::new();
                 batch.copy_range(0, batch.len(), &mut sent).unwrap();

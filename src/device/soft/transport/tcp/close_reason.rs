@@ -31,6 +31,8 @@ pub(crate) enum CloseReason {
     /// The peer violated the protocol, or asked for what it may not have; with the header of the
     /// offending message.
     Protocol(WireError, Option<[u8; READ_REQUEST_HDR]>),
+    /// There is no memory for what has arrived, or is to be sent.
+    NoMemory,
     /// A request of ours failed.
     Request(u64, WcStatus),
     /// The peer has sent a Terminate message.
@@ -62,6 +64,7 @@ impl fmt::Display for CloseReason {
                     "protocol violation: {error}; its header is {header:02x?}"
                 )
             }
+            CloseReason::NoMemory => f.write_str("this process has no memory for it"),
             CloseReason::Request(_, status) => write!(f, "a request of this end failed: {status}"),
             CloseReason::Terminated(terminate) => {
                 write!(f, "the peer says: {}", terminate.error)?;

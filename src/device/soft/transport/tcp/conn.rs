@@ -426,7 +426,9 @@ impl Connection for TcpConn {
             bad_keys.report(*address);
         }
         let (error, offending) = match &reason {
-            CloseReason::Late | CloseReason::Request(..) => (WireError::RDMAP_CATASTROPHIC, None),
+            CloseReason::Late | CloseReason::NoMemory | CloseReason::Request(..) => {
+                (WireError::RDMAP_CATASTROPHIC, None)
+            }
             CloseReason::Protocol(error, offending) => (*error, *offending),
             CloseReason::Closed
             | CloseReason::Lost

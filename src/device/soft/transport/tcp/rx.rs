@@ -37,7 +37,7 @@ struct Stashed {
     last: bool,
     solicited: bool,
     invalidate: Option<u32>,
-    payload: Box<[u8]>,
+    payload: Vec<u8>,
 }
 
 /// The receiving half of a connection.
@@ -165,7 +165,7 @@ impl TcpConn {
             };
             arrived = true;
             if in_rounds && n <= IN_TURN {
-                self.rx.carry.extend_from_slice(&buffer[kept..kept + n]);
+                append(&mut self.rx.carry, &buffer[kept..kept + n])?;
                 self.rx.backlog = true;
                 more = ends;
                 break;
@@ -190,7 +190,7 @@ impl TcpConn {
             }
         }
         if loaded {
-            self.keep(&buffer[..kept]);
+            self.keep(&buffer[..kept])?;
         }
         if self.rx.backlog {
             self.rx.unread |= more;
@@ -202,13 +202,13 @@ impl TcpConn {
     }
 
     /// Keeps bytes for later, in as much memory as they need.
-    fn keep(&mut self, rest: &[u8]) {
+    fn keep(&mut self, rest: &[u8]) -> Result<(), CloseReason> {
         if rest.is_empty() {
             self.rx.carry = Vec::new();
-        } else {
-            self.rx.carry.clear();
-            self.rx.carry.extend_from_slice(rest);
+            return Ok(());
         }
+        self.rx.carry.clear();
+        append(&mut self.rx.carry, rest)
     }
 
     /// Uses whole FPDUs, `all` of them or those up to the end of a message. Returns how many bytes
@@ -313,7 +313,7 @@ impl TcpConn {
                         return Ok(Taken::Whole);
                     }
                 } else {
-                    self.stash(part, payload);
+                    self.stash(part, payload)?;
                 }
             }
             Segment::ReadRequest { msn } => {
@@ -337,15 +337,20 @@ impl TcpConn {
         Ok(Taken::Yes)
     }
 
-    fn stash(&mut self, part: Placement, payload: &[u8]) {
+    fn stash(&mut self, part: Placement, payload: &[u8]) -> Result<(), CloseReason> {
+        let mut copy = Vec::new();
+        append(&mut copy, payload)?;
+        let reserved = self.rx.stash.try_reserve(1);
+        reserved.map_err(|_| CloseReason::NoMemory)?;
         self.rx.stash_bytes += payload.len() + STASH_ENTRY;
         self.rx.stash.push_back(Stashed {
             offset: part.offset,
             last: part.last,
             solicited: part.solicited,
             invalidate: part.invalidate,
-            payload: payload.into(),
+            payload: copy,
         });
+        Ok(())
     }
 
     /// A receive was posted: uses what waits for it.
@@ -420,6 +425,14 @@ impl TcpConn {
         }
         events
     }
+}
+
+/// Appends bytes, in as much memory as they need.
+fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), CloseReason> {
+    let reserved = to.try_reserve_exact(bytes.len());
+    reserved.map_err(|_| CloseReason::NoMemory)?;
+    to.extend_from_slice(bytes);
+    Ok(())
 }
 
 /// Whether the next message has a receive.

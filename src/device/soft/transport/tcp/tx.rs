@@ -20,9 +20,11 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::device::{SendOp, WcStatus, WrFlags};
 use crate::handle::Guard;
 
-use super::batch::SendBatch;
+use super::batch::{FrameError, SendBatch};
 use super::close_reason::CloseReason;
-use super::tx_frame::{Finishes, Position, Response, Transfer, answer, transfer};
+use super::tx_frame::{
+    Finishes, Position, Response, SEGMENT, SHORT_SEGMENT, Transfer, answer, transfer,
+};
 
 /// What one call to the kernel is given at most.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -99,9 +101,12 @@ impl Tx {
         }
     }
 
-    /// Puts bytes of our own in front of everything.
+    /// Puts bytes of our own in front of everything, unless there is no memory for them: then the
+    /// peer misses the reason for the end of the connection.
     pub fn put(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(bytes);
+        if self.pending.try_reserve(bytes.len()).is_ok() {
+            self.pending.extend_from_slice(bytes);
+        }
     }
 
     /// A read request outside of the send queue: the number it is to carry.
@@ -218,6 +223,7 @@ impl Tx {
     ) -> Result<(), CloseReason> {
         let Round { batch, frames } = round;
         let mut at = self.at;
+        let mut most = SEGMENT;
         while batch.len() < BATCH_BYTES
             && frames.len() < BATCH_FRAMES
             && batch.parts() < BATCH_PARTS
@@ -225,23 +231,43 @@ impl Tx {
             let response = self.responses.get(at.answered);
             let request = self.next_request(&at, me)?;
             let number = at.request;
-            let (request, finishes) = match (response, request) {
-                (Some(response), _) if at.answering.is_some() => {
-                    (None, answer(batch, &mut at, response, me, crc, guard)?)
-                }
-                (Some(response), None) => (None, answer(batch, &mut at, response, me, crc, guard)?),
-                (Some(response), _) if at.begun.is_none() && at.response_first => {
-                    (None, answer(batch, &mut at, response, me, crc, guard)?)
+            let before = at;
+            if frames.try_reserve(1).is_err() {
+                return if frames.is_empty() {
+                    Err(CloseReason::NoMemory)
+                } else {
+                    Ok(())
+                };
+            }
+            let answers = at.answering.is_some() || at.begun.is_none() && at.response_first;
+            let built = match (response, request) {
+                (Some(response), request) if answers || request.is_none() => {
+                    let finishes = answer(batch, &mut at, response, me, (most, crc), guard);
+                    finishes.map(|finishes| (None, finishes))
                 }
                 (_, Some((request, op, sges))) => {
                     let failed = || CloseReason::Request(number, WcStatus::LocalProtection);
                     if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         return Err(failed());
                     }
-                    let finishes = transfer(batch, &mut at, (request, op, sges), crc);
-                    (Some(number), finishes.map_err(|_| failed())?)
+                    let finishes = transfer(batch, &mut at, (request, op, sges), most, crc);
+                    finishes
+                        .map(|finishes| (Some(number), finishes))
+                        .map_err(|error| match error {
+                            FrameError::Unreadable => failed(),
+                            FrameError::NoMemory => CloseReason::NoMemory,
+                        })
                 }
-                (None, None) => return Ok(()),
+                (_, None) => return Ok(()),
+            };
+            let (request, finishes) = match built {
+                // What there is is sent first.
+                Err(CloseReason::NoMemory) if !frames.is_empty() => return Ok(()),
+                Err(CloseReason::NoMemory) if most > SHORT_SEGMENT => {
+                    (at, most) = (before, SHORT_SEGMENT);
+                    continue;
+                }
+                built => built?,
             };
             frames.push(Frame {
                 end: batch.len(),

@@ -11,15 +11,16 @@ use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Request;
 use crate::device::{Access, SendOp, Sge, WrFlags};
-use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
-use super::batch::SendBatch;
+use super::batch::{FrameError, SendBatch};
 use super::close_reason::{CloseReason, wire_fault};
 
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
 /// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
-const SEGMENT: u32 = 63 * 1024;
+pub(super) const SEGMENT: u32 = 63 * 1024;
+/// Payload of a segment when there is no memory for a full one: a part of the reserve.
+pub(super) const SHORT_SEGMENT: u32 = 1024;
 
 /// A read of the peer that waits for its answer.
 #[derive(Clone, Copy, Debug)]
@@ -58,19 +59,20 @@ pub(super) enum Finishes {
     Response,
 }
 
-/// The next FPDU of a request.
+/// The next FPDU of a request, with at most `most` bytes of payload.
 ///
 /// # Errors
-/// Its memory cannot be read.
+/// Its memory cannot be read, or there is none for the FPDU.
 pub(super) fn transfer(
     batch: &mut SendBatch,
     at: &mut Position,
     (request, op, sges): Transfer<'_>,
+    most: u32,
     crc: bool,
-) -> Result<Finishes, CopyFault> {
+) -> Result<Finishes, FrameError> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
-    let len = (request.len - offset).min(SEGMENT);
+    let len = (request.len - offset).min(most);
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
@@ -137,14 +139,14 @@ pub(super) fn transfer(
 /// A tagged FPDU with `len` bytes of `payload`.
 ///
 /// # Errors
-/// The payload cannot be read.
+/// The payload cannot be read, or there is no memory for the FPDU.
 fn tagged(
     batch: &mut SendBatch,
     header: Tagged,
     payload: Cursor<'_>,
     len: u32,
     crc: bool,
-) -> Result<(), CopyFault> {
+) -> Result<(), FrameError> {
     let mut bytes = [0; TAGGED_HDR];
     // A segment is shorter than the longest that a header can describe.
     let _ = header.encode(len as usize, &mut bytes);
@@ -157,18 +159,18 @@ pub(crate) fn sink(number: u64) -> u32 {
     number as u32 | 1 << 31
 }
 
-/// The next FPDU of a response.
+/// The next FPDU of a response, with at most `most` bytes of payload.
 pub(super) fn answer(
     batch: &mut SendBatch,
     at: &mut Position,
     response: &Response,
     me: &QpState,
-    crc: bool,
+    (most, crc): (u32, bool),
     guard: &Guard,
 ) -> Result<Finishes, CloseReason> {
     let read = &response.request;
     let offset = at.answering.unwrap_or(0);
-    let len = (read.size - offset).min(SEGMENT);
+    let len = (read.size - offset).min(most);
     let last = offset + len == read.size;
     let source = Sge {
         addr: read.source_to.wrapping_add(u64::from(offset)),
@@ -195,8 +197,10 @@ pub(super) fn answer(
         stag: read.sink_stag,
         to: read.sink_to.wrapping_add(u64::from(offset)),
     };
-    tagged(batch, header, Cursor::new(&[source]), len, crc)
-        .map_err(|_| failed(key_table::Fault::Access))?;
+    tagged(batch, header, Cursor::new(&[source]), len, crc).map_err(|error| match error {
+        FrameError::Unreadable => failed(key_table::Fault::Access),
+        FrameError::NoMemory => CloseReason::NoMemory,
+    })?;
     at.response_first = false;
     if last {
         at.answering = None;

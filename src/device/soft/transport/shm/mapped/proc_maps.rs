@@ -87,21 +87,24 @@ impl ProcMaps {
         let mut text = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut text)?;
-        Ok(ProcMaps::parse(&text))
+        ProcMaps::parse(&text)
     }
 
     /// Reads the mappings with their flags from `/proc/self/smaps`.
     pub fn read_smaps() -> std::io::Result<ProcMaps> {
-        std::fs::read("/proc/self/smaps").map(|text| ProcMaps::parse(&text))
+        ProcMaps::parse(&std::fs::read("/proc/self/smaps")?)
     }
 
-    fn parse(text: &[u8]) -> ProcMaps {
+    /// # Errors
+    /// `OutOfMemory`: a process may have any number of mappings.
+    fn parse(text: &[u8]) -> std::io::Result<ProcMaps> {
         let mut maps = ProcMaps {
             all: Vec::new(),
             has_async_io: false,
         };
         let mut protected = false;
-        for line in String::from_utf8_lossy(text).lines() {
+        for line in text.split(|byte| *byte == b'\n') {
+            let line = &*String::from_utf8_lossy(line);
             if let Some(flags) = line.strip_prefix("VmFlags:") {
                 if let Some(last) = maps.all.last_mut() {
                     let plain = |flag: &str| PLAIN_FLAGS.contains(&flag);
@@ -112,10 +115,11 @@ impl ProcMaps {
             } else if let Some((vma, name)) = Vma::parse(line) {
                 protected = false;
                 maps.has_async_io |= name == "/[aio]" || name.contains("[io_uring]");
+                maps.all.try_reserve(1)?;
                 maps.all.push(vma);
             }
         }
-        maps
+        Ok(maps)
     }
 }
 
@@ -141,14 +145,15 @@ VmFlags: rd wr mr mw me gd ac
 
     #[test]
     fn plain_mappings() {
-        let maps = ProcMaps::parse(TEXT);
+        let maps = ProcMaps::parse(TEXT).unwrap();
         let plain: Vec<bool> = maps.all.iter().map(Vma::is_plain).collect();
         assert_eq!(plain, [true, false, false, false, false]);
         let file = &maps.all[3];
         assert!(file.is_shared() && !maps.has_async_io);
         assert_eq!(file.file, (0, 0x1f, 129464));
         assert_eq!(file.file_range(), 0x7f99_0000_0000..0x7f9a_0000_0000);
-        assert!(ProcMaps::parse(b"7f00-7f10 rw-s 00000000 00:0f 3 /[aio] (deleted)").has_async_io);
+        let queue = ProcMaps::parse(b"7f00-7f10 rw-s 00000000 00:0f 3 /[aio] (deleted)");
+        assert!(queue.unwrap().has_async_io);
     }
 
     #[test]
