@@ -50,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order tsan miri asan fuzz vm-check ctest ctest-bin kill dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -62,6 +62,7 @@ help:
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
 	@echo 'make kill       kill -9 of either end of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make soak       the same for ten minutes on each path (SOAK_SECONDS=n, RUNS=...)'
+	@echo 'make oom        let each allocation of memory fail in turn (RUNS="dat2:soft ...")'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
@@ -140,6 +141,10 @@ $(eval $(call c_rules,dat,dat,))
 $(eval $(call c_rules,dat2,dat2,-DDAT2))
 .SECONDARY:
 
+# The program whose allocations fail has its own malloc.
+$(OUT)/dat/t_memory: $(OUT)/obj/dat/failing_malloc.o
+$(OUT)/dat2/t_memory: $(OUT)/obj/dat2/failing_malloc.o
+
 $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
 
@@ -153,6 +158,15 @@ kill: ctest-bin
 	KILL_ROUNDS=$(or $(KILL_ROUNDS),1000) TAP_TIMEOUT=1200 LIMIT=1300 \
 		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-shared dat2:soft-tcp)' \
 		scripts/ctest.sh $(OUT) t_kill
+
+# Each allocation of a program fails in turn, then every third and every seventh of all other
+# programs.
+oom: ctest-bin $(OUT)/failing_malloc.so
+	scripts/oom.sh $(OUT) $(TESTS)
+
+$(OUT)/failing_malloc.so: tests-c/failing_malloc.c tests-c/failing_malloc.h
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
 # The same for a time; each path in turn.
 soak: ctest-bin
