@@ -67,6 +67,7 @@ help:
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
+	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
@@ -98,6 +99,9 @@ tsan:
 
 miri:
 	scripts/miri.sh
+
+deny:
+	scripts/deny.sh
 
 deps:
 	scripts/deps.sh build
