@@ -50,7 +50,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -65,6 +65,7 @@ help:
 	@echo 'make oom        let each allocation of memory fail in turn (RUNS="dat2:soft ...")'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
+	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n)'
 	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
@@ -84,6 +85,9 @@ loom:
 
 order:
 	scripts/order.sh $(TESTS)
+
+sim:
+	scripts/sim.sh
 
 asan:
 	scripts/asan.sh

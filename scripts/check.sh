@@ -65,7 +65,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom order build self-test ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm'
+every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -82,6 +82,8 @@ suite fuzz scripts/fuzz.sh
 suite bench-driver env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s scripts/bench
 suite loom scripts/loom.sh
 suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
+# A million runs are two minutes or three; with LONG=1 ten times as many.
+suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 10000000 || echo 1000000)" scripts/sim.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
 suite self-test scripts/self-test.sh build/release
 if [ -n "${LONG-}" ]; then

@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::kernel::close;
 use crate::process;
 
 /// How many descriptors the child of a process finds; the rest of them stays open in the child.
@@ -26,13 +27,6 @@ static CLOSE_ALL: fn() = close_all;
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
-}
-
-/// Closes a descriptor of the library that nothing uses any more. Not by `close(2)` of the C library:
-/// see the module.
-fn close(fd: RawFd) {
-    // SAFETY: of the library, and not used any more. If there is no such descriptor nothing happens.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
 /// In a forked child: closes the copies of the descriptors of its parent.
@@ -61,6 +55,14 @@ impl OwnedFd {
 
 impl From<std::os::fd::OwnedFd> for OwnedFd {
     fn from(fd: std::os::fd::OwnedFd) -> OwnedFd {
+        // SAFETY: open, and owned by nothing else now.
+        unsafe { OwnedFd::from_raw_fd(fd.into_raw_fd()) }
+    }
+}
+
+#[cfg(dat_sim)]
+impl From<crate::kernel::NewFd> for OwnedFd {
+    fn from(fd: crate::kernel::NewFd) -> OwnedFd {
         // SAFETY: open, and owned by nothing else now.
         unsafe { OwnedFd::from_raw_fd(fd.into_raw_fd()) }
     }

@@ -32,6 +32,7 @@ mod errno;
 pub mod error;
 mod guarded;
 mod handle;
+mod kernel;
 mod lock;
 mod log_sink;
 mod process;

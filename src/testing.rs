@@ -16,6 +16,12 @@ pub mod handle {
     pub use crate::handle::*;
 }
 
+/// See [`crate::kernel`].
+#[cfg(dat_sim)]
+pub mod kernel {
+    pub use crate::kernel::simulated::*;
+}
+
 /// See [`crate::log_sink`].
 pub mod log_sink {
     pub use crate::log_sink::*;

@@ -9,7 +9,14 @@ use std::path::Path;
 /// each other. A module belongs to the longest path that it begins with, and imports nothing of a
 /// line below its own.
 const ORDER: &[&[&str]] = &[
-    &["lock", "cancel", "environment", "errno", "reserve"],
+    &[
+        "lock",
+        "cancel",
+        "environment",
+        "errno",
+        "kernel",
+        "reserve",
+    ],
     &["signals"],
     &["sync"],
     &["delay"],

@@ -5,8 +5,9 @@ mod agent;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel::Instant;
 use crate::lock::Mutex;
 
 use self::agent::{Agent, AgentCall, Calls};

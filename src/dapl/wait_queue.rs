@@ -3,10 +3,9 @@
 //! The usual condition variables hide signals from the caller; the API has to report them
 //! (`DAT_INTERRUPTED_CALL`).
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
-
+use crate::kernel::Instant;
 use crate::lock::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cancel::{self, Cancelled};
 use crate::delay;

@@ -1,7 +1,8 @@
 //! Limits how often something that peers can cause at will is logged.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel::Instant;
 use crate::lock::Mutex;
 use crate::process::PerProcess;
 

@@ -30,7 +30,9 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::kernel::Instant;
 
 pub use types::*;
 

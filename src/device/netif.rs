@@ -1,6 +1,8 @@
 //! The network interfaces of this host and their addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+#[cfg(not(dat_sim))]
+use std::net::{Ipv6Addr, SocketAddrV6};
 
 use super::DeviceError;
 
@@ -17,6 +19,7 @@ pub(crate) struct Interface {
 }
 
 /// Every address of every interface, in the order of the system.
+#[cfg(not(dat_sim))]
 pub(crate) fn interfaces() -> Vec<Interface> {
     let mut list = std::ptr::null_mut();
     let mut found = Vec::new();
@@ -46,10 +49,24 @@ pub(crate) fn interfaces() -> Vec<Interface> {
     found
 }
 
+/// The addresses of the simulated host.
+#[cfg(dat_sim)]
+pub(crate) fn interfaces() -> Vec<Interface> {
+    let addresses = crate::kernel::addresses().into_iter();
+    let interface = |address| Interface {
+        name: "sim".into(),
+        address,
+        up: true,
+        loopback: false,
+    };
+    addresses.map(interface).collect()
+}
+
 /// An IPv4 or IPv6 address with port 0; `None` for other families.
 ///
 /// # Safety
 /// `sa` is null or a socket address as long as its family has it.
+#[cfg(not(dat_sim))]
 unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
     // SAFETY: null or at least the family can be read.
     match i32::from(unsafe { sa.as_ref() }?.sa_family) {

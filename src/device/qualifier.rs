@@ -12,8 +12,9 @@
 
 use std::net::IpAddr;
 
+use crate::kernel;
+use crate::kernel::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::DeviceError;
 use crate::descriptor::OwnedFd;
@@ -112,14 +113,14 @@ pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd
     let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
         return Ok(None);
     };
-    let socket = rustix::net::socket_with(
+    let socket = kernel::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )
     .map_err(|_| DeviceError::Resources)?;
-    match rustix::net::bind(&socket, &name) {
+    match kernel::net::bind(&socket, &name) {
         Ok(()) => Ok(Some(socket.into())),
         Err(Errno::ADDRINUSE) => Err(DeviceError::QualInUse),
         Err(_) => Ok(None),

@@ -1,7 +1,7 @@
 //! `dat_evd_wait`: one thread at a time waits for a number of events, then takes the first.
 
 use std::mem::MaybeUninit;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Evd, State};
 use crate::abi::common::*;
@@ -13,6 +13,7 @@ use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::Guard;
 use crate::handle::pin::pin;
+use crate::kernel::Instant;
 use crate::reserve;
 
 impl<D: Device> Evd<D> {

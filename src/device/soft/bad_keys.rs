@@ -10,8 +10,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel::Instant;
 use crate::lock::Mutex;
 
 use crate::device::log_limit::LogLimit;

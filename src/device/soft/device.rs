@@ -49,3 +49,16 @@ pub struct Soft {
     /// What serves the sockets and timers.
     pub(super) engine: Engine,
 }
+
+#[cfg(dat_sim)]
+impl Soft {
+    /// What is left in the engine.
+    pub fn remains(&self) -> super::engine::Remains {
+        self.engine.remains()
+    }
+
+    /// What the thread of the engine does when it is woken, once.
+    pub fn serve_once(&self) {
+        self.engine.serve_once();
+    }
+}

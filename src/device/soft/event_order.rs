@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel::Instant;
 use crate::lock::Mutex;
 
 /// How long the report of an end is put off at most: a peer may be slow, or have died, between

@@ -32,7 +32,9 @@ mod tests;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::kernel::Instant;
 
 pub use self::cm::listener::{ConnRequest, Listener};
 pub use self::device::Soft;

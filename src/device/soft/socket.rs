@@ -1,11 +1,12 @@
 //! Sockets: how they are made, the options of TCP connections, and their addresses.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use crate::kernel;
+use crate::kernel::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::descriptor::OwnedFd;
 use crate::device::soft::params::Params;
@@ -20,13 +21,13 @@ pub(crate) fn tcp(ipv6: bool) -> Result<OwnedFd, Errno> {
     } else {
         AddressFamily::INET
     };
-    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))
+    kernel::net::socket_with(family, SocketType::STREAM, FLAGS, Some(ipproto::TCP))
         .map(OwnedFd::from)
 }
 
 /// Accepts the next connection of a listening socket; the new socket does not block.
 pub(super) fn accept(listening: impl AsFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listening, FLAGS).map(OwnedFd::from)
+    kernel::net::accept_with(listening, FLAGS).map(OwnedFd::from)
 }
 
 /// Whether an error means that there is no descriptor, or no memory, for another socket.
@@ -34,6 +35,15 @@ pub(super) fn is_out_of_resources(error: Errno) -> bool {
     matches!(
         error,
         Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
+    )
+}
+
+/// Whether an error of a write means that the socket takes the bytes later: it has no room, or the
+/// system no memory, at the moment.
+pub(super) fn is_passing(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM
     )
 }
 
@@ -56,7 +66,8 @@ pub(super) fn tune(fd: impl AsFd, params: &Params) {
     let _ = sockopt::set_tcp_keepcnt(fd, keepalive.probes);
     // The default is two minutes, for which a closed window would hide that the peer is gone.
     let rto_max = (params.timeout / 4).clamp(RTO_MAX.0, RTO_MAX.1);
-    set_int(fd, TCP_RTO_MAX_MS, rto_max.as_millis() as libc::c_int);
+    let rto_max = rto_max.as_millis() as libc::c_int;
+    kernel::set_int(fd, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, rto_max);
     if let Some(name) = &params.congestion
         && let Err(error) = sockopt::set_tcp_congestion(fd, name)
     {
@@ -66,20 +77,6 @@ pub(super) fn tune(fd: impl AsFd, params: &Params) {
 
 /// The shortest and the longest value that the kernel takes for [`TCP_RTO_MAX_MS`].
 const RTO_MAX: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(120));
-
-/// Sets an option of TCP. A kernel without the option changes nothing.
-fn set_int(fd: impl AsFd, option: libc::c_int, value: libc::c_int) {
-    // SAFETY: the value is an int, which lives during the call.
-    unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            option,
-            (&raw const value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        );
-    }
-}
 
 /// When the kernel probes an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,22 +153,10 @@ const CLOSING: u8 = 11;
 
 /// See [`SegmentCounters`]. `None` if the kernel does not count these.
 pub(super) fn segment_counters(fd: impl AsFd) -> Option<SegmentCounters> {
-    // SAFETY: all zero is valid for a structure of integers.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes up to `len` bytes to the structure, which is that long.
-    let result = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut len,
-        )
-    };
+    let (info, len) = kernel::tcp_info(fd).ok()?;
     let needed = std::mem::offset_of!(libc::tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
     let ending = matches!(info.tcpi_state, FIN_WAIT1 | CLOSING | LAST_ACK);
-    (result == 0 && len as usize >= needed).then_some(SegmentCounters {
+    (len >= needed).then_some(SegmentCounters {
         unacknowledged: info.tcpi_unacked,
         unsent: info.tcpi_notsent_bytes,
         probes: info.tcpi_probes,
@@ -187,19 +172,10 @@ pub(super) fn segment_counters(fd: impl AsFd) -> Option<SegmentCounters> {
 /// that were chosen now would be taken from all others, and stay so for a minute after the end of
 /// the connection.
 pub(super) fn bind_address(fd: &OwnedFd, mut address: SocketAddr) -> Result<(), Errno> {
-    let on: libc::c_int = 1;
-    // SAFETY: the option is an int, which lives during the call. A system without it takes a port.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
-        );
-    }
+    // A system without the option takes a port.
+    kernel::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
     address.set_port(0);
-    rustix::net::bind(fd, &address)
+    kernel::net::bind(fd, &address)
 }
 
 /// Appends to `buffer` what has arrived, up to `missing` bytes; gives the number of bytes
@@ -210,24 +186,31 @@ pub(super) fn bind_address(fd: &OwnedFd, mut address: SocketAddr) -> Result<(), 
 pub(super) fn receive(fd: impl AsFd, buffer: &mut Vec<u8>, missing: usize) -> Result<usize, Errno> {
     let len = buffer.len();
     buffer.resize(len + missing, 0);
-    let received = rustix::net::recv(fd, &mut buffer[len..], RecvFlags::DONTWAIT);
+    let received = kernel::net::recv(fd, &mut buffer[len..], RecvFlags::DONTWAIT);
     let received = received.map(|(_, n)| n);
     buffer.truncate(len + received.unwrap_or(0));
     received
 }
 
+/// Whether a read of the socket returns something at once: bytes, the end of the stream or an error.
+pub(super) fn is_readable(fd: impl AsFd) -> bool {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    let read = kernel::net::recv(fd, &mut [0u8; 1], flags);
+    !matches!(read, Err(Errno::AGAIN | Errno::INTR))
+}
+
 /// Whether the peer of a socket that has nothing to receive still holds its end open.
 pub(super) fn is_open(fd: impl AsFd) -> bool {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    match rustix::net::recv(fd, &mut [0u8; 1], flags) {
+    match kernel::net::recv(fd, &mut [0u8; 1], flags) {
         Ok((_, n)) => n > 0,
-        Err(error) => error == Errno::AGAIN,
+        Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
     }
 }
 
 /// The local address of a socket.
 pub(crate) fn local(fd: impl AsFd) -> Option<SocketAddr> {
-    rustix::net::getsockname(fd)
+    kernel::net::getsockname(fd)
         .ok()?
         .try_into()
         .ok()
@@ -236,7 +219,7 @@ pub(crate) fn local(fd: impl AsFd) -> Option<SocketAddr> {
 
 /// The address of the peer.
 pub(crate) fn remote(fd: impl AsFd) -> Option<SocketAddr> {
-    rustix::net::getpeername(fd)
+    kernel::net::getpeername(fd)
         .ok()
         .flatten()?
         .try_into()

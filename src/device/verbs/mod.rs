@@ -45,7 +45,9 @@ mod wr_table;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::kernel::Instant;
 
 pub use cq::Cq;
 pub use listen::{ConnRequest, Listener};

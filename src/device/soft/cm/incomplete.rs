@@ -9,9 +9,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
+use crate::kernel::Instant;
+use crate::kernel::process::{Resource, getrlimit};
 
 use super::Transport;
 use super::acceptor::Acceptor;

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::delay;
 use crate::descriptor::OwnedFd;
+use crate::kernel;
+use crate::kernel::net::sockopt;
 use crate::lock::Mutex;
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
 use super::acceptor::Acceptor;
 pub use super::request::ConnRequest;
@@ -226,7 +227,7 @@ fn open_port(device: &Arc<Soft>, number: u16, backlog: u32) -> Result<Arc<Accept
             result => result?,
         }
     };
-    let bound = rustix::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
+    let bound = kernel::net::getsockname(&socket).map_err(|_| DeviceError::Resources)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
     let port = bound.port();
     // Before a peer can connect over TCP, so that all processes of this host take the same path.
@@ -238,7 +239,7 @@ fn open_port(device: &Arc<Soft>, number: u16, backlog: u32) -> Result<Arc<Accept
     // Connections are accepted at once, and their requests wait for the consumer. A short queue
     // in the kernel would only delay peers that connect at the same time.
     let backlog = backlog.clamp(1024, 65536) as i32;
-    rustix::net::listen(&socket, backlog).map_err(bind_error)?;
+    kernel::net::listen(&socket, backlog).map_err(bind_error)?;
     Acceptor::new(device, socket, shm_socket, port)
 }
 
@@ -249,7 +250,7 @@ fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {
     if unspecified {
         sockopt::set_ipv6_v6only(&socket, false).map_err(bind_error)?;
     }
-    rustix::net::bind(&socket, &address).map_err(bind_error)?;
+    kernel::net::bind(&socket, &address).map_err(bind_error)?;
     Ok(socket)
 }
 

@@ -242,7 +242,12 @@ fn accept_socket(
         .clone()
         .map(|segment| AccessGrant::new(segment, pd));
     let failure = match origin.frame.answer(&local, &private_data) {
-        Ok((reply, agreed)) if socket::is_open(&origin.watch) && origin.reply(&reply) => {
+        Ok((reply, agreed))
+            if socket::is_open(&origin.watch)
+                && let Some(unsent) = origin.reply(&reply)
+                // Nothing but doorbells follows on a local socket, which has room for the reply.
+                && (unsent.is_empty() || grant.is_none()) =>
+        {
             log_accepted(request, qp);
             delay::point("cm.replied");
             let setup = SetUp {
@@ -250,6 +255,7 @@ fn accept_socket(
                 agreed,
                 grant,
                 initiator: false,
+                unsent,
                 private_data: Box::default(),
                 order,
             };

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use rustix::net::SendFlags;
+use crate::kernel;
+use crate::kernel::net::SendFlags;
 
 use super::MAX_PRIVATE;
 use super::error::ConnectError;
@@ -11,6 +12,7 @@ use crate::device::connection_log::{self, Cause, Identity, LogEntry, Path, Step}
 use crate::device::qualifier::{self, QualHeader};
 use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Frame};
+use crate::device::soft::socket;
 use crate::device::soft::transport::Qp;
 use crate::device::soft::transport::shm::SharedSegment;
 use crate::device::soft::transport::tcp::linger::{End, linger};
@@ -126,15 +128,18 @@ impl Drop for ConnRequest {
 }
 
 impl SocketOrigin {
-    /// Sends a reply; `false` if the socket does not take it. A socket that has sent nothing yet
-    /// takes it whole.
-    pub fn reply(&self, frame: &Frame<'_>) -> bool {
+    /// Sends a reply; gives what the socket has not taken of it, which is to be sent later. `None`
+    /// if the socket takes nothing any more.
+    pub fn reply(&self, frame: &Frame<'_>) -> Option<Vec<u8>> {
         let mut bytes = [0; FRAME_MAX];
-        let Ok(bytes) = frame.encode(&mut bytes) else {
-            return false;
-        };
+        let bytes = frame.encode(&mut bytes).ok()?;
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::send(&self.watch, bytes, flags) == Ok(bytes.len())
+        let sent = match kernel::net::send(&self.watch, bytes, flags) {
+            Ok(n) => n,
+            Err(error) if socket::is_passing(error) => 0,
+            Err(_) => return None,
+        };
+        Some(bytes[sent..].to_vec())
     }
 
     /// Sends a rejection by the consumer that listens for the qualifier, and ends the connection.

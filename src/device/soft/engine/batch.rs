@@ -2,12 +2,15 @@
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
+#[cfg(not(dat_sim))]
 use std::os::fd::AsRawFd;
 
-use rustix::event::{Timespec, epoll};
+use crate::kernel::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::cancel::{self, Cancelled};
+#[cfg(not(dat_sim))]
+use crate::cancel;
+use crate::cancel::Cancelled;
 use crate::descriptor::OwnedFd;
 
 /// Events that one system call takes at most.
@@ -38,8 +41,19 @@ impl EpollBatch {
         Ok(())
     }
 
+    /// [`EpollBatch::fill`] without a wait.
+    #[cfg(dat_sim)]
+    pub fn fill_cancellable(
+        &mut self,
+        epoll: &OwnedFd,
+        _timeout: c_int,
+    ) -> Result<Result<(), Errno>, Cancelled> {
+        Ok(self.fill(epoll, Some(&super::ZERO_TIME)))
+    }
+
     /// [`EpollBatch::fill`] for a thread that may be cancelled; `timeout` in milliseconds, -1 for none.
     /// Even then the batch has the events that were taken.
+    #[cfg(not(dat_sim))]
     pub fn fill_cancellable(
         &mut self,
         epoll: &OwnedFd,

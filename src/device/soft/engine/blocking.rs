@@ -9,9 +9,11 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use crate::kernel;
+use crate::kernel::Instant;
+use crate::kernel::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use super::batch::EpollBatch;
@@ -49,11 +51,11 @@ impl AsFd for Eventfd {
 impl WakeLeader for Eventfd {
     fn wake(&self) {
         // The write fails only when the counter is full: then the leader is woken already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = kernel::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        let _ = kernel::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 

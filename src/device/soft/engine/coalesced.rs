@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel::Instant;
 use crate::lock::Mutex;
 
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
@@ -59,6 +60,12 @@ impl CoalescedSends {
             state.next_check = Some(now + FLUSH_INTERVAL);
         }
         starts
+    }
+
+    /// Number of connections.
+    #[cfg(dat_sim)]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
     }
 
     /// Sends all coalesced requests.

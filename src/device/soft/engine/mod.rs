@@ -32,8 +32,8 @@ use std::time::Duration;
 use crate::cancel::Disabled;
 use crate::delay;
 use crate::descriptor::OwnedFd;
+use crate::kernel::event::epoll;
 use crate::lock::{Condvar, Mutex, MutexGuard};
-use rustix::event::epoll;
 
 use self::batch::EpollBatch;
 use self::blocking::Eventfd;
@@ -49,12 +49,11 @@ pub(crate) use self::timers::{Timer, ZERO_TIME};
 pub(crate) use self::watch::Watch;
 use super::event_order::EventOrder;
 use super::upcalls::Upcalls;
-use crate::device::threads::{self, Thread};
 use crate::device::{DeviceError, PollOutcome};
 use crate::handle::Guard;
 use crate::reserve;
 
-pub(crate) use rustix::event::epoll::EventFlags;
+pub(crate) use crate::kernel::event::epoll::EventFlags;
 
 /// The token of the event that wakes the leader.
 const LEADER_WAKE: u64 = u64::MAX;
@@ -123,12 +122,28 @@ pub(crate) struct Inner {
     event_order: Arc<EventOrder>,
 }
 
+/// Numbers of what an engine has.
+#[cfg(dat_sim)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Remains {
+    /// Timers that are set.
+    pub timers: usize,
+    /// Watched sockets.
+    pub sources: usize,
+    /// Connections with messages that were read and not delivered.
+    pub backlog: usize,
+    /// Connections over TCP.
+    pub tcp_conns: usize,
+    /// Connections with coalesced sends.
+    pub coalesced: usize,
+}
+
 /// The engine of a device.
 pub(super) struct Engine {
     /// What the engine shares with its thread, sockets and timers.
     inner: Arc<Inner>,
     /// The thread, once it was started.
-    thread: Mutex<Option<Thread>>,
+    thread: Mutex<Option<thread::Running>>,
 }
 
 impl Engine {
@@ -175,11 +190,29 @@ impl Engine {
     pub fn start(&self) -> Result<(), DeviceError> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            let inner = self.inner.clone();
-            let handle = threads::start(c"dat-soft", move || thread::main(&inner));
-            *thread = Some(handle.map_err(|_| DeviceError::Resources)?);
+            let started = thread::Running::start(&self.inner);
+            *thread = Some(started.map_err(|_| DeviceError::Resources)?);
         }
         Ok(())
+    }
+
+    /// What is left in the engine.
+    #[cfg(dat_sim)]
+    pub fn remains(&self) -> Remains {
+        let inner = &self.inner;
+        Remains {
+            timers: inner.timers.len(),
+            sources: inner.sources.lock().len(),
+            backlog: inner.scratch.lock().backlog.len(),
+            tcp_conns: inner.tcp_conns.load(Ordering::Relaxed),
+            coalesced: inner.coalesced.len(),
+        }
+    }
+
+    /// What the thread does when it is woken, once.
+    #[cfg(dat_sim)]
+    pub fn serve_once(&self) {
+        self.inner.serve_once();
     }
 
     /// A reference that shows whether anything of the engine is left.
@@ -280,10 +313,7 @@ impl Drop for Engine {
         // No leader is left that would clear the event.
         self.inner.leader.waker().wake();
         if let Some(thread) = self.thread.get_mut().take() {
-            // An upcall may have dropped the device: the thread then ends by itself.
-            if !thread.is_current() {
-                thread.join();
-            }
+            thread.join();
         }
         // Sources and timers that were not dropped may refer back to the engine.
         let sources = std::mem::take(&mut *self.inner.sources.lock());

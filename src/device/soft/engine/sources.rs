@@ -54,6 +54,12 @@ impl Sources {
         (u64::from(place.generation) == token >> 32).then_some(place)
     }
 
+    /// Number of sources.
+    #[cfg(dat_sim)]
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     /// The source that a token names.
     pub fn get(&mut self, token: u64) -> Option<Arc<dyn Source>> {
         self.place(token)?.source.clone()

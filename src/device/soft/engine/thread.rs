@@ -2,21 +2,73 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::batch::EpollBatch;
 use super::{Inner, LEADER_WAKE};
+#[cfg(not(dat_sim))]
+use crate::device::threads::{self, Thread};
+use crate::kernel::Instant;
 
 /// How long the thread leaves the sockets to consumers before it checks whether they still poll.
 pub(super) const POLL_CHECK: Duration = Duration::from_millis(1);
 
-/// What the thread runs.
-pub(super) fn main(inner: &Arc<Inner>) {
-    request_short_slices();
-    inner.run();
+/// The thread, which runs.
+#[cfg(not(dat_sim))]
+pub(super) struct Running(Thread);
+
+#[cfg(not(dat_sim))]
+impl Running {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn start(inner: &Arc<Inner>) -> std::io::Result<Running> {
+        let inner = inner.clone();
+        let body = move || {
+            request_short_slices();
+            inner.run();
+        };
+        threads::start(c"dat-soft", body).map(Running)
+    }
+
+    /// Waits for the end of the thread.
+    pub fn join(self) {
+        // An upcall may have dropped the device: the thread then ends by itself.
+        if !self.0.is_current() {
+            self.0.join();
+        }
+    }
+}
+
+/// What stands for the thread in a simulation: its steps are [`Inner::serve_once`].
+#[cfg(dat_sim)]
+pub(super) struct Running;
+
+#[cfg(dat_sim)]
+impl Running {
+    /// Asks the simulated kernel whether there can be a thread.
+    pub fn start(_inner: &Arc<Inner>) -> std::io::Result<Running> {
+        crate::kernel::start_thread("dat-soft", Box::new(|| ()))?;
+        Ok(Running)
+    }
+
+    /// There is nothing to wait for.
+    pub fn join(self) {}
 }
 
 impl Inner {
+    /// One round of [`Inner::run`], with what a pause does at its end.
+    #[cfg(dat_sim)]
+    pub(super) fn serve_once(self: &Arc<Self>) {
+        let mut batch = EpollBatch::new();
+        if batch.fill(&self.epoll, Some(&super::ZERO_TIME)).is_ok() {
+            self.serve(&batch);
+        }
+        self.coalesced.flush_old();
+    }
+
+    #[cfg_attr(dat_sim, expect(dead_code, reason = "the simulation has no threads"))]
     fn run(self: &Arc<Self>) {
         let mut last_polls = self.polls.load(Ordering::Relaxed);
         let mut batch = EpollBatch::new();
@@ -73,6 +125,7 @@ impl Inner {
 /// Programs poll memory for RDMA writes with all the cores they have. The thread of the engine,
 /// which puts the writes there, would wait for the time slice of such a program to end. Kernels
 /// before 6.12 ignore the request.
+#[cfg(not(dat_sim))]
 fn request_short_slices() {
     /// `struct sched_attr` of sched_setattr(2), in its first version.
     #[repr(C)]

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::descriptor::OwnedFd;
-use crate::lock::Mutex;
-use rustix::event::Timespec;
-use rustix::time::{
+use crate::kernel::Instant;
+use crate::kernel::event::Timespec;
+use crate::kernel::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
+use crate::lock::Mutex;
 
 use super::Inner;
 use crate::device::soft::upcalls::Upcalls;
@@ -90,6 +91,12 @@ impl Timers {
     /// Removes a task; `None` if it has run or runs.
     fn take(&self, key: Key) -> Option<Task> {
         self.queue.lock().tasks.remove(&key)
+    }
+
+    /// Number of tasks.
+    #[cfg(dat_sim)]
+    pub fn len(&self) -> usize {
+        self.queue.lock().tasks.len()
     }
 
     /// Drops all tasks, which may refer back to the engine.

@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::epoll;
+use crate::kernel::Instant;
+use crate::kernel::event::epoll;
 
 use super::poll_set::PollSet;
 use super::timers::Timer;

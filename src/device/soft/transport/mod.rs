@@ -62,6 +62,8 @@ pub(crate) struct SetUp {
     pub grant: Option<AccessGrant>,
     /// Whether this end has asked for the connection.
     pub initiator: bool,
+    /// What the socket has not taken yet of the reply, over TCP.
+    pub unsent: Vec<u8>,
     /// The private data for the consumer, empty at the end that has accepted.
     pub private_data: Box<[u8]>,
     /// Keeps ends of other connections from being delivered before this beginning.
@@ -98,6 +100,7 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
             let target = Arc::new(TcpSource::new(qp.place()));
             let first = me.sq.tail();
             let mut conn = TcpConn::new(watch, target, &agreed, setup.initiator, first, &qp.device);
+            conn.tx.put(&setup.unsent);
             conn.start(me, events, up);
             *locked.link = Link::Tcp(Box::new(conn));
             let advance =

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::kernel;
+use crate::kernel::net::SendFlags;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 use super::{Connector, Progress, Stage, State, shm, unwatched};
 use crate::device::CmEvent;
@@ -45,9 +46,9 @@ impl Connector {
         sent: usize,
     ) -> Progress {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = match rustix::net::send(&watch, &frame[sent..], flags) {
+        let sent = match kernel::net::send(&watch, &frame[sent..], flags) {
             Ok(n) => sent + n,
-            Err(Errno::AGAIN | Errno::INTR) => sent,
+            Err(error) if socket::is_passing(error) => sent,
             Err(_) if state.handshake.is_active() => {
                 return self.shm_failed(state, Some(shm::PEER_GONE));
             }

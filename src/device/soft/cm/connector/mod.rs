@@ -6,12 +6,14 @@ mod shm;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::descriptor::OwnedFd;
+use crate::kernel;
+use crate::kernel::Instant;
+use crate::kernel::net::sockopt;
 use crate::lock::{Mutex, MutexGuard};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
 use self::shm::ShmHandshake;
 use super::Transport;
@@ -259,6 +261,7 @@ impl Connector {
                     agreed,
                     grant,
                     initiator: true,
+                    unsent: Vec::new(),
                     private_data,
                 };
                 transport::connect(&qp, self.attempt, setup, up);
@@ -403,7 +406,7 @@ impl Connector {
         if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
             socket::bind_address(&fd, own)?;
         }
-        match rustix::net::connect(&fd, &target) {
+        match kernel::net::connect(&fd, &target) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
             Err(error) => Err(error),
         }

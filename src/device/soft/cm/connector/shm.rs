@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Connector, Progress, Stage, State};
 use crate::device::soft::cm::error::ShmUnavailable;
@@ -13,6 +13,7 @@ use crate::device::soft::transport::shm::{
     self, ActiveHandshake, EndAddresses, Incomplete, ShmRefusal,
 };
 use crate::device::soft::upcalls::Upcalls;
+use crate::kernel::Instant;
 
 /// How long the handshakes of an attempt may take in all. A process that holds the name of a port
 /// and sends nothing delays the attempt over TCP by no more than that.

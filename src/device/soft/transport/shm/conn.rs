@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::kernel;
+use crate::kernel::net::{RecvFlags, SendFlags, sockopt};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::close_reason::CloseReason;
 use super::doorbell::WakeOn;
@@ -198,7 +199,7 @@ impl ShmConn {
     #[cold]
     fn wake_peer(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::send(&self.watch, &[1], flags);
+        let _ = kernel::net::send(&self.watch, &[1], flags);
     }
 
     /// Notifies the peer in its notify mode: sets its ready bit, or wakes it if it sleeps and waits
@@ -360,7 +361,7 @@ impl ShmConn {
         self.unread = 0;
         let mut bytes = [0u8; 256];
         loop {
-            match rustix::net::recv(&self.watch, &mut bytes, RecvFlags::DONTWAIT) {
+            match kernel::net::recv(&self.watch, &mut bytes, RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Ok((_, n)) if n > 0 => {

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::descriptor::OwnedFd;
+use crate::kernel;
+use crate::kernel::event::{PollFd, PollFlags, poll};
+use crate::kernel::process::{Pid, PidfdFlags};
 use crate::lock::Mutex;
 use crate::process::PerProcess;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
 
 use super::challenge::{ChallengeRecord, RECORD_LEN};
 use super::cma::{CopyError, Direction, RemoteProcess};
@@ -79,7 +80,7 @@ fn open_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
         // SAFETY: a new descriptor, which is ours.
         Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         Err(Errno::NOPROTOOPT) => {
-            rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(OwnedFd::from)
+            kernel::process::pidfd_open(pid, PidfdFlags::empty()).map(OwnedFd::from)
         }
         Err(error) => Err(error),
     }
@@ -318,7 +319,7 @@ impl Peer {
     /// Whether the process identifier still means this process. The kernel does not reuse an
     /// identifier before it has used all others, so a check every few milliseconds is enough.
     fn is_alive(&self) -> bool {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let now = kernel::time::clock_gettime(kernel::time::ClockId::MonotonicCoarse);
         let now = now
             .tv_sec
             .wrapping_mul(1_000_000_000)

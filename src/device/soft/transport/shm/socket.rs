@@ -4,8 +4,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
+use crate::kernel;
+use crate::kernel::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
@@ -19,15 +20,15 @@ fn abstract_name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, E
 
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    kernel::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map(OwnedFd::from)
 }
 
 /// A local socket that accepts connections for a port, on one address or on all.
 pub(crate) fn listen(address: Option<IpAddr>, port: u16) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
-    rustix::net::bind(&socket, &abstract_name(address, port)?)?;
-    rustix::net::listen(&socket, 1024)?;
+    kernel::net::bind(&socket, &abstract_name(address, port)?)?;
+    kernel::net::listen(&socket, 1024)?;
     Ok(socket)
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal>
         let socket = socket().map_err(ShmRefusal::of("a local socket cannot be created"))?;
         let name = abstract_name(address, target.port())
             .map_err(ShmRefusal::of("invalid name of a local socket"))?;
-        match rustix::net::connect(&socket, &name) {
+        match kernel::net::connect(&socket, &name) {
             Ok(()) if is_same_user(&socket) => return Ok(Some(socket)),
             Ok(()) => {
                 refused = Some(ShmRefusal::new(
@@ -62,6 +63,6 @@ pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal>
 
 /// Whether the process at the other end of a local socket is one of the same user.
 pub(crate) fn is_same_user(socket: impl AsFd) -> bool {
-    let own = rustix::process::geteuid().as_raw();
+    let own = kernel::process::geteuid().as_raw();
     Credentials::of(socket).is_ok_and(|peer| peer.uid == own)
 }

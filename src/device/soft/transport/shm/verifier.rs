@@ -13,6 +13,7 @@ use crate::lock::Mutex;
 use rustix::io::Errno;
 
 use super::peer::{MemoryProof, VerifiedPeer};
+#[cfg(not(dat_sim))]
 use crate::device::threads;
 use crate::process::PerProcess;
 
@@ -105,7 +106,7 @@ fn queue(job: Job) -> Result<(), Errno> {
     verifiers.jobs.try_reserve(1).map_err(|_| Errno::NOMEM)?;
     verifiers.jobs.push_back(job);
     if verifiers.threads < MAX_THREADS {
-        match threads::start(c"dat-verify", run_jobs) {
+        match start_thread() {
             Ok(_) => verifiers.threads += 1,
             // The threads that run will take the job.
             Err(_) if verifiers.threads > 0 => {}
@@ -116,6 +117,17 @@ fn queue(job: Job) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Starts a thread that runs jobs.
+fn start_thread() -> std::io::Result<()> {
+    #[cfg(dat_sim)]
+    return Ok(crate::kernel::start_thread(
+        "dat-verify",
+        Box::new(run_jobs),
+    )?);
+    #[cfg(not(dat_sim))]
+    threads::start(c"dat-verify", run_jobs).map(drop)
 }
 
 /// Runs jobs until there are none.

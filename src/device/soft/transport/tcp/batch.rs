@@ -4,7 +4,6 @@
 //! counter, say) and must not be a damaged stream to the peer.
 
 use std::collections::TryReserveError;
-use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
@@ -14,6 +13,7 @@ use crate::device::soft::iwarp::fpdu;
 use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::guarded::{self, CopyFault};
+use crate::kernel;
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 const COPY_MAX: u32 = 1024;
@@ -216,16 +216,10 @@ impl SendBatch {
         message.msg_iov = iov.as_mut_ptr();
         message.msg_iovlen = iov.len() as _;
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        let fd = watch.as_fd().as_raw_fd();
-        // The function of the C library is a point at which a thread is cancelled.
-        // SAFETY: the message names memory that is alive for the call: our own, or registered,
-        // and the kernel only reads it.
-        let n = unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, flags) };
+        // SAFETY: the message names memory that is alive for the call: our own, or registered.
+        let sent = unsafe { kernel::send_message(watch, &message, flags) };
         self.iov = iov;
-        usize::try_from(n).map_err(|_| {
-            let error = std::io::Error::last_os_error();
-            Errno::from_io_error(&error).unwrap_or(Errno::IO)
-        })
+        sent
     }
 
     /// Copies a range of the batch.

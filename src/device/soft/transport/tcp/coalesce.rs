@@ -16,9 +16,10 @@
 //!   ([`coalesced`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
 //!   requests are sent at once, twice as many each time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::device::soft::engine::coalesced::FLUSH_INTERVAL;
+use crate::kernel::Instant;
 
 /// Requests of a burst that are sent at once.
 const FIRST: u32 = 2;

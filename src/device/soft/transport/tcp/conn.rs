@@ -3,9 +3,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::net::sockopt;
+use crate::kernel;
+use crate::kernel::Instant;
+use crate::kernel::net::sockopt;
 
 use super::close_reason::CloseReason;
 use super::coalesce::{CoalescePolicy, Verdict};
@@ -53,7 +55,7 @@ pub(crate) struct TcpConn {
     pub(super) ird: u16,
     /// The ready-to-receive message with which the initiator begins.
     pub(super) rtr: Option<Rtr>,
-    pub(super) tx: Tx,
+    pub(crate) tx: Tx,
     coalesce: CoalescePolicy,
     /// Whether the engine has the connection in its list of those with coalesced requests.
     listed: bool,
@@ -269,11 +271,12 @@ impl TcpConn {
         let all_sent = !self.tx.has_pending();
         if self.lifecycle.closes(me, &self.watch, all_sent) {
             self.tx.closed = true;
-            let _ = rustix::net::shutdown(&self.watch, rustix::net::Shutdown::Write);
+            let _ = kernel::net::shutdown(&self.watch, kernel::net::Shutdown::Write);
             self.liveness.sent(&self.watch, &self.target);
         }
         if self.rx.ended {
-            if self.rx.is_torn() || self.tx.lost {
+            // A peer that our consumer has left need not end what it has begun to send.
+            if self.rx.is_torn() && !self.lifecycle.is_closed() || self.tx.lost.is_some() {
                 return Err(CloseReason::Lost);
             }
             if self.rx.is_waiting() && !self.lifecycle.is_closed() {
@@ -282,6 +285,14 @@ impl TcpConn {
             } else if self.lifecycle.peer_end_is_due(&self.watch) {
                 return Err(CloseReason::Closed);
             }
+        }
+        if let Some(error) = self.tx.lost
+            && !self.rx.ended
+            && !self.rx.backlog
+            && !socket::is_readable(&self.watch)
+        {
+            // No event of the socket would follow.
+            return Err(CloseReason::Socket(error));
         }
         let events = self.interest();
         let watched = if std::mem::take(&mut self.rx.more) {

@@ -11,15 +11,17 @@
 //! never established only the last ones are waited for.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::kernel;
+use crate::kernel::Instant;
+use crate::kernel::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 use crate::lock::Mutex;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
+use crate::device::soft::socket;
 use crate::device::soft::upcalls::Upcalls;
 use crate::process::PerProcess;
 
@@ -122,23 +124,10 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
     }
 }
 
-/// Bytes that the kernel has and the peer's has not.
-fn unacknowledged(socket: impl AsFd) -> usize {
-    let mut bytes: libc::c_int = 0;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open, and the call writes an integer.
-    let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
-    if result == 0 {
-        bytes.max(0) as usize
-    } else {
-        0
-    }
-}
-
 impl State {
     /// Bytes that have not reached the peer.
     fn coalesced(&self) -> usize {
-        self.rest.len() - self.sent + unacknowledged(&self.watch)
+        self.rest.len() - self.sent + kernel::unacknowledged_bytes(&self.watch).unwrap_or(0)
     }
 
     /// Whether an aborted connection cannot wait any longer: the socket is reset by its close
@@ -187,9 +176,9 @@ impl State {
     fn send(&mut self) -> bool {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while self.sent < self.rest.len() {
-            match rustix::net::send(&self.watch, &self.rest[self.sent..], flags) {
+            match kernel::net::send(&self.watch, &self.rest[self.sent..], flags) {
                 Ok(n) => self.sent += n,
-                Err(Errno::AGAIN | Errno::INTR) => {
+                Err(error) if socket::is_passing(error) => {
                     return self.watch.set(EventFlags::IN | EventFlags::OUT).is_ok();
                 }
                 Err(_) => return false,
@@ -197,7 +186,7 @@ impl State {
         }
         if !self.ended {
             self.ended = true;
-            if rustix::net::shutdown(&self.watch, Shutdown::Write).is_err() {
+            if kernel::net::shutdown(&self.watch, Shutdown::Write).is_err() {
                 return false;
             }
         }
@@ -210,7 +199,7 @@ impl Drop for State {
     fn drop(&mut self) {
         let mut buffer = [0; 4096];
         for _ in 0..DRAIN {
-            match rustix::net::recv(&self.watch, &mut buffer, RecvFlags::DONTWAIT) {
+            match kernel::net::recv(&self.watch, &mut buffer, RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => {}
                 _ => return,
             }
@@ -224,7 +213,7 @@ impl Source for Linger {
         let Some(this) = &mut *state else {
             return;
         };
-        let read = rustix::net::recv(&this.watch, scratch.rx(), RecvFlags::DONTWAIT);
+        let read = kernel::net::recv(&this.watch, scratch.rx(), RecvFlags::DONTWAIT);
         let goes_on = match read {
             Ok((_, 0)) => false,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => this.send(),

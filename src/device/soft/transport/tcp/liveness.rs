@@ -14,11 +14,12 @@
 //! Time counts in checks: what passes while this process is stopped is no silence of the peer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::conn::TcpTarget;
 use crate::device::soft::engine::{Timer, Watch};
 use crate::device::soft::socket::{self, SegmentCounters};
+use crate::kernel::Instant;
 
 /// Number of checks in the time of the timeout.
 const CHECKS: u32 = 10;

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use crate::kernel;
+use crate::kernel::net::RecvFlags;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::close_reason::CloseReason;
 use super::conn::TcpConn;
@@ -148,7 +149,7 @@ impl TcpConn {
             }
             let space = &mut buffer[kept..kept + READ];
             let full = space.len();
-            let n = match rustix::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
+            let n = match kernel::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
                     self.rx.ended = true;
                     self.rx.writes_at_end = self.tx.writes;

@@ -7,8 +7,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
+use crate::kernel;
+use crate::kernel::net::SendFlags;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::rdmap::TxSequence;
@@ -16,6 +17,7 @@ use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::{QpState, local_access};
 use crate::device::soft::qp::work_queue::Op;
+use crate::device::soft::socket;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{SendOp, WcStatus, WrFlags};
 use crate::handle::Guard;
@@ -47,8 +49,8 @@ pub(crate) struct Tx {
     pub open: bool,
     /// Nothing more is to be sent, or can be.
     pub closed: bool,
-    /// Whether the connection was reset and the socket has returned that error already.
-    pub lost: bool,
+    /// The error, other than that the stream has ended, for which the socket takes nothing any more.
+    pub lost: Option<Errno>,
     /// The socket is full.
     pub blocked: bool,
     /// Writes to the socket so far.
@@ -95,7 +97,7 @@ impl Tx {
             sent: 0,
             open,
             closed: false,
-            lost: false,
+            lost: None,
             blocked: false,
             writes: 0,
         }
@@ -184,7 +186,7 @@ impl Tx {
         while self.has_pending() {
             let rest = &self.pending[self.sent..];
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(watch, rest, flags) {
+            match kernel::net::send(watch, rest, flags) {
                 Ok(n) => {
                     self.sent += n;
                     self.writes += 1;
@@ -203,12 +205,11 @@ impl Tx {
     /// The socket takes nothing. What is wrong with it shows when it is read, where there may
     /// be the peer's reasons; only that it was a reset shows just once.
     fn refused(&mut self, error: Errno) {
-        match error {
-            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR => self.blocked = true,
-            error => {
-                self.closed = true;
-                self.lost = error != Errno::PIPE;
-            }
+        if socket::is_passing(error) {
+            self.blocked = true;
+        } else {
+            self.closed = true;
+            self.lost = (error != Errno::PIPE).then_some(error);
         }
     }
 

@@ -1,15 +1,10 @@
 //! The messages of the handshake, and how they and their files are sent over a local socket.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 
+use crate::kernel;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{EndAddresses, Incomplete, ShmRefusal};
@@ -46,9 +41,6 @@ pub(super) struct FilesMessage {
     /// The number in the receiver's challenge; 0 from the responder, which has sent it before.
     pub answer: u64,
 }
-
-/// The most files of a message.
-const MAX_FILES: usize = 5;
 
 /// A message of the peer has an unknown format.
 pub(super) const VERSION_MISMATCH: ShmRefusal =
@@ -92,58 +84,43 @@ pub(super) fn send<T: IntoBytes + Immutable>(
     message: &T,
     files: &[Option<&OwnedFd>],
 ) -> Result<(), ShmRefusal> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(VERSION_MISMATCH);
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let iov = [IoSlice::new(message.as_bytes())];
-    match rustix::net::sendmsg(socket, &iov, &mut control, flags) {
+    let files: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
+    match kernel::send_with_files(socket, message.as_bytes(), &files) {
         Ok(n) if n == size_of::<T>() => Ok(()),
         Ok(_) => Err(ShmRefusal::new(NOT_SENT)),
         Err(error) => Err(ShmRefusal::of(NOT_SENT)(error)),
     }
 }
 
-/// Receives a message, and its files in `control`, which closes those that are not taken out.
+/// Receives a message, and its files if it has some; the kernel closes any that were sent with
+/// another one.
 fn receive_with<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
     magic: impl FnOnce(&T) -> [u8; 8],
-    control: &mut RecvAncillaryBuffer<'_>,
-) -> Result<T, Incomplete> {
+    has_files: bool,
+) -> Result<(T, Vec<OwnedFd>), Incomplete> {
     let mut message = T::new_zeroed();
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut iov = [IoSliceMut::new(message.as_mut_bytes())];
-    match rustix::net::recvmsg(socket, &mut iov, control, flags) {
+    match kernel::receive_with_files(socket, message.as_mut_bytes(), has_files) {
         Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
         Err(error) => Err(ShmRefusal::of(CLOSED)(error).into()),
-        Ok(received) if received.bytes == 0 => Err(ShmRefusal::new(CLOSED).into()),
-        Ok(received) if received.bytes == size_of::<T>() && magic(&message) == MAGIC => Ok(message),
+        Ok((0, _)) => Err(ShmRefusal::new(CLOSED).into()),
+        Ok((n, files)) if n == size_of::<T>() && magic(&message) == MAGIC => {
+            Ok((message, files.into_iter().map(OwnedFd::from).collect()))
+        }
         Ok(_) => Err(VERSION_MISMATCH.into()),
     }
 }
 
-/// Receives a message without files: the kernel closes any that were sent.
+/// Receives a message without files.
 pub(super) fn receive<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
     magic: impl FnOnce(&T) -> [u8; 8],
 ) -> Result<T, Incomplete> {
-    receive_with(socket, magic, &mut RecvAncillaryBuffer::default())
+    receive_with(socket, magic, false).map(|(message, _)| message)
 }
 
 /// Receives the files of the peer, and its answer to our challenge.
 pub(super) fn receive_files(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Incomplete> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let files: FilesMessage =
-        receive_with(socket, |files: &FilesMessage| files.magic, &mut control)?;
-    let mut fds = Vec::new();
-    for item in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = item {
-            fds.extend(rights.map(OwnedFd::from));
-        }
-    }
-    Ok((files.answer, fds))
+    let (message, files) = receive_with(socket, |files: &FilesMessage| files.magic, true)?;
+    Ok((message.answer, files))
 }

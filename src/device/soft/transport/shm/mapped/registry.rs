@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use crate::descriptor::OwnedFd;
+use crate::kernel::process::{Resource, getrlimit};
 use crate::lock::Mutex;
 use crate::process::PerProcess;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::FILE_LEN;
 use super::fork::{self, Copies};

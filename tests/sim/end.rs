@@ -1,0 +1,614 @@
+//! One end of a connection of the program, and what it may see: each request completes once and in
+//! order, each byte is the one that was sent, and the events follow each other as documented.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use dat_core::testing::device::soft::{Cq, Mr, Mw, Pd, Qp, Soft};
+use dat_core::testing::device::*;
+
+use super::memory::Memory;
+use super::plan::{EndPlan, Kind, Op, Receive};
+
+/// Collects the events of a queue pair.
+#[derive(Default)]
+pub struct Handler(Mutex<VecDeque<CmEvent>>);
+
+impl QpHandler for Handler {
+    fn connection(&self, event: CmEvent) {
+        self.0.lock().unwrap().push_back(event);
+    }
+
+    fn soft_watermark(&self) {}
+}
+
+/// Is not interested in notifications: the program polls.
+struct Quiet;
+
+impl CqHandler for Quiet {
+    fn notify(&self) {}
+
+    fn overflow(&self) {
+        panic!("a completion queue that is large enough has overflowed");
+    }
+}
+
+/// What may happen to an end.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    /// Any failure: an error was injected into the connection, or something has happened to it.
+    pub failure: bool,
+    /// Whether an end has disconnected, and then whether only gracefully.
+    pub ended: Option<bool>,
+}
+
+/// The key and the address of a window.
+pub struct Window {
+    pub key: u32,
+    /// Whether the bind has completed.
+    pub bound: bool,
+}
+
+/// See the module.
+pub struct End {
+    pub process: usize,
+    pub qp: Option<Arc<Qp>>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    mr: Option<Mr>,
+    mw: Option<Arc<Mw>>,
+    _pd: Arc<Pd>,
+    handler: Arc<Handler>,
+    pub memory: Memory,
+    pub ops: Vec<Op>,
+    pub receives: Vec<Receive>,
+    pub early: usize,
+    pub window: Option<Window>,
+    /// Number of requests and receives that were posted, or given up.
+    pub next_op: usize,
+    pub next_receive: usize,
+    /// Requests that were posted and have not completed.
+    posted: VecDeque<usize>,
+    /// Receives that were posted and have not completed.
+    waiting: VecDeque<usize>,
+    /// Whether each request has succeeded, as far as is known.
+    pub succeeded: Vec<bool>,
+    /// Number of receives that have succeeded.
+    pub received: usize,
+    /// The private data with which the connection was established.
+    pub established: Option<Box<[u8]>>,
+    /// The event that has ended the connection or the attempt.
+    pub over: Option<CmEvent>,
+    /// How the program has disconnected this end; with the number of requests posted before.
+    pub left: Option<(bool, usize)>,
+    /// Number of steps of the program since the connection was established.
+    pub steps: u64,
+    /// Whether an attempt was begun that has to end with an event.
+    pub begun: bool,
+    /// Whether the other end has disconnected.
+    pub peer_left: bool,
+    /// Number of requests of the other end whose effect was checked.
+    checked: usize,
+    /// Whether a request with a bad key was posted.
+    pub bad_posted: bool,
+    /// For each request that is a read, the key of the contents.
+    pub read_keys: Vec<u64>,
+}
+
+impl End {
+    /// An end that is not connected.
+    pub fn new(device: &Arc<Soft>, process: usize, plan: EndPlan) -> End {
+        let EndPlan {
+            mut memory,
+            ops,
+            receives,
+            early,
+            ..
+        } = plan;
+        memory.fill();
+        let pd = Arc::new(device.alloc_pd().unwrap());
+        let send_cq = device.create_cq(256, Arc::new(Quiet)).unwrap();
+        let recv_cq = device.create_cq(256, Arc::new(Quiet)).unwrap();
+        let handler = Arc::new(Handler::default());
+        let parts = QpParts {
+            pd: &*pd,
+            send_cq: Some(&send_cq),
+            recv_cq: Some(&recv_cq),
+            srq: None,
+        };
+        let attr = QpAttr {
+            context: 1,
+            max_send_wr: plan.queue,
+            max_recv_wr: plan.queue,
+            max_send_sge: 3,
+            max_recv_sge: 3,
+            max_rd_in: plan.rd_in,
+            max_rd_out: plan.rd_out,
+            recv_solicited_only: false,
+        };
+        let qp = device.create_qp(&parts, &attr, handler.clone()).unwrap();
+        let (at, len) = memory.region();
+        let mr = device.reg_mr(&pd, at, len, Access::all()).unwrap();
+        let mw = plan.has_window.then(|| device.alloc_mw(&pd).unwrap());
+        End {
+            process,
+            qp: Some(qp),
+            send_cq,
+            recv_cq,
+            mr: Some(mr),
+            mw,
+            _pd: pd,
+            handler,
+            memory,
+            succeeded: vec![false; ops.len()],
+            ops,
+            receives,
+            early,
+            window: None,
+            next_op: 0,
+            next_receive: 0,
+            posted: VecDeque::new(),
+            waiting: VecDeque::new(),
+            received: 0,
+            established: None,
+            over: None,
+            left: None,
+            steps: 0,
+            begun: false,
+            peer_left: false,
+            checked: 0,
+            bad_posted: false,
+            read_keys: Vec::new(),
+        }
+    }
+
+    /// Notes what is read from `peer`.
+    pub fn find_read_keys(&mut self, peer: &End) {
+        let key = |op: &Op| match op.kind {
+            Kind::Read { peer_slot, .. } => peer.memory.slots[peer_slot].source,
+            _ => None,
+        };
+        self.read_keys = self
+            .ops
+            .iter()
+            .map(|op| key(op).unwrap_or_default())
+            .collect();
+    }
+
+    /// The queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        self.qp.as_ref().expect("the run goes on")
+    }
+
+    /// The key of the region.
+    pub fn key(&self) -> u32 {
+        self.mr.as_ref().expect("the run goes on").lkey()
+    }
+
+    /// Whether the end is connected and may be used.
+    pub fn is_up(&self) -> bool {
+        self.established.is_some() && self.over.is_none()
+    }
+
+    /// Whether all that this end was to do is done.
+    pub fn is_done(&self) -> bool {
+        self.next_op == self.ops.len()
+            && self.posted.is_empty()
+            && self.received == self.receives.len()
+    }
+
+    fn segments(&self, slot: usize, len: usize, parts: usize) -> Vec<Sge> {
+        let (mut at, lkey) = (self.memory.address(slot), self.key());
+        let mut left = len;
+        let mut all = Vec::new();
+        for part in 0..parts {
+            let n = match part + 1 == parts {
+                true => left,
+                false => left / (parts - part).min(2),
+            };
+            let len = n as u32;
+            all.push(Sge {
+                addr: at,
+                len,
+                lkey,
+            });
+            at += n as u64;
+            left -= n;
+        }
+        all
+    }
+
+    /// Posts the next receive, if there is one and it has room.
+    pub fn post_receive(&mut self) -> Result<bool, String> {
+        let Some(receive) = self.receives.get(self.next_receive) else {
+            return Ok(false);
+        };
+        let number = self.next_receive;
+        let len = self.memory.slots[receive.slot].len;
+        let sges = self.segments(receive.slot, len, receive.parts);
+        let wr = RecvWr {
+            wr_id: number as u64,
+            sges: &sges,
+            flags: WrFlags::empty(),
+        };
+        match self.qp().post_recv(&wr) {
+            Ok(()) => {
+                self.next_receive += 1;
+                self.waiting.push_back(number);
+                Ok(true)
+            }
+            Err(PostError::QueueFull) => Ok(false),
+            Err(error) => Err(format!("a receive was refused: {error:?}")),
+        }
+    }
+
+    /// Posts the next request, if there is one and it has room. `peer` is the other end.
+    pub fn post_request(&mut self, peer: &End) -> Result<bool, String> {
+        let Some(op) = self.ops.get(self.next_op).copied() else {
+            return Ok(false);
+        };
+        let number = self.next_op;
+        let remote = |slot: usize| {
+            let key = match (&peer.window, op.window) {
+                (Some(window), true) => window.key,
+                _ => peer.key(),
+            };
+            Remote {
+                addr: peer.memory.address(slot),
+                rkey: if op.bad_key { key ^ 0x100 } else { key },
+            }
+        };
+        let reaches = matches!(op.kind, Kind::Write { .. } | Kind::Read { .. });
+        let bound = peer.window.as_ref().is_some_and(|window| window.bound);
+        if reaches && op.window && !bound && peer.is_up() {
+            return Ok(false);
+        }
+        let (send, slot) = match op.kind {
+            Kind::Bind => return self.post_bind(number),
+            Kind::Send { from, .. } => (SendOp::Send, from),
+            Kind::Write { from, peer_slot } => (SendOp::RdmaWrite(remote(peer_slot)), from),
+            Kind::Read { to, peer_slot } => {
+                let len = op.len as u32;
+                let remote = remote(peer_slot);
+                (SendOp::RdmaRead { remote, len }, to)
+            }
+        };
+        let sges = self.segments(slot, op.len, op.parts);
+        let wr = SendWr {
+            wr_id: number as u64,
+            op: send,
+            sges: &sges,
+            flags: op.flags,
+        };
+        self.posted(number, self.qp().post_send(&wr))
+    }
+
+    fn post_bind(&mut self, number: usize) -> Result<bool, String> {
+        let Some(mw) = &self.mw else {
+            return Err("a bind without a window".into());
+        };
+        let (addr, len) = self.memory.region();
+        let wr = BindWr {
+            wr_id: number as u64,
+            context: 77,
+            window: mw,
+            region: self.mr.as_ref(),
+            addr,
+            len,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            flags: WrFlags::empty(),
+        };
+        let key = Soft::post_bind(self.qp(), &wr);
+        if let Ok(key) = key {
+            self.window = Some(Window { key, bound: false });
+        }
+        self.posted(number, key.map(|_| ()))
+    }
+
+    fn posted(&mut self, number: usize, result: Result<(), PostError>) -> Result<bool, String> {
+        match result {
+            Ok(()) => {
+                self.next_op += 1;
+                self.bad_posted |= self.ops[number].bad_key;
+                self.posted.push_back(number);
+                Ok(true)
+            }
+            Err(PostError::QueueFull) => Ok(false),
+            Err(error) => Err(format!("request {number} was refused: {error:?}")),
+        }
+    }
+
+    /// Takes what the library has reported since, and checks that it may.
+    pub fn collect(&mut self, peer: &End, allowed: Allowed) -> Result<bool, String> {
+        let mut any = false;
+        loop {
+            let event = self.handler.0.lock().unwrap().pop_front();
+            // Completions are there before the event that ends their connection.
+            let ends = matches!(&event, Some(e) if !matches!(e, CmEvent::Established { .. }));
+            while let Some(completion) = self.send_cq.poll() {
+                self.completed(completion, allowed)?;
+                any = true;
+            }
+            while let Some(completion) = self.recv_cq.poll() {
+                self.receive_completed(completion, peer, allowed)?;
+                any = true;
+            }
+            // Those without a completion that are not outstanding have succeeded.
+            if !self.posted.is_empty() && self.qp().send_outstanding() == 0 {
+                self.silent_successes(None)?;
+            }
+            let Some(event) = event else {
+                return Ok(any);
+            };
+            any = true;
+            self.event(event, allowed)?;
+            if ends {
+                self.check_flushed()?;
+            }
+        }
+    }
+
+    /// Everything has completed.
+    fn check_flushed(&mut self) -> Result<(), String> {
+        let qp = self.qp();
+        let outstanding = (qp.send_outstanding(), qp.recv_outstanding());
+        if outstanding != (0, 0) {
+            return Err(format!(
+                "{outstanding:?} requests are outstanding after the end"
+            ));
+        }
+        if let Some(number) = self.posted.front() {
+            return Err(format!("request {number} was lost"));
+        }
+        if let Some(number) = self.waiting.front() {
+            return Err(format!("receive {number} was lost"));
+        }
+        Ok(())
+    }
+
+    /// Requests before `number` that ask for no completion have succeeded.
+    fn silent_successes(&mut self, number: Option<usize>) -> Result<(), String> {
+        while let Some(first) = self.posted.front().copied() {
+            let silent = self.ops[first].flags.contains(WrFlags::UNSIGNALED);
+            if !silent || Some(first) == number {
+                return Ok(());
+            }
+            self.posted.pop_front();
+            self.success(first)?;
+        }
+        Ok(())
+    }
+
+    fn completed(&mut self, completion: Completion, allowed: Allowed) -> Result<(), String> {
+        let number = completion.wr_id as usize;
+        self.silent_successes(Some(number))?;
+        if self.posted.front() != Some(&number) {
+            return Err(format!(
+                "request {number} completes ({:?}) before {:?}, or again",
+                completion.status,
+                self.posted.front()
+            ));
+        }
+        self.posted.pop_front();
+        let op = self.ops[number];
+        let expected = match op.kind {
+            Kind::Send { .. } => WcOp::Send,
+            Kind::Write { .. } => WcOp::RdmaWrite,
+            Kind::Read { .. } => WcOp::RdmaRead,
+            Kind::Bind => WcOp::Bind { context: 77 },
+        };
+        if completion.op != expected || completion.context != 1 {
+            return Err(format!("request {number} completes as {completion:?}"));
+        }
+        let bad = self.bad_posted;
+        match completion.status {
+            WcStatus::Success if op.flags.contains(WrFlags::UNSIGNALED) => {
+                Err(format!("request {number} completes unasked"))
+            }
+            WcStatus::Success => {
+                if completion.byte_len as usize != op.len {
+                    return Err(format!("request {number}: {} bytes", completion.byte_len));
+                }
+                self.success(number)
+            }
+            status if allowed.failure => {
+                let _ = status;
+                Ok(())
+            }
+            WcStatus::Flushed => match (allowed.ended, self.left) {
+                // The own graceful end is after all that was posted before.
+                (Some(true), Some((true, posted))) if number < posted && !self.peer_left => {
+                    Err(format!("request {number} is flushed by a graceful end"))
+                }
+                (Some(_), _) => Ok(()),
+                _ => Err(format!("request {number} is flushed without an end")),
+            },
+            status if bad => {
+                let _ = status;
+                Ok(())
+            }
+            status => Err(format!("request {number} fails: {status:?}")),
+        }
+    }
+
+    fn success(&mut self, number: usize) -> Result<(), String> {
+        self.succeeded[number] = true;
+        let op = self.ops[number];
+        if op.bad_key && matches!(op.kind, Kind::Read { .. }) {
+            return Err(format!("request {number} succeeds with a bad key"));
+        }
+        match op.kind {
+            Kind::Bind => {
+                if let Some(window) = &mut self.window {
+                    window.bound = true;
+                }
+            }
+            Kind::Read { to, .. } => {
+                let key = self.read_keys[number];
+                let placed = self.memory.placed(to, key, op.len)?;
+                if placed != op.len {
+                    return Err(format!(
+                        "request {number} succeeds: {placed} bytes of {} were read",
+                        op.len
+                    ));
+                }
+            }
+            Kind::Send { .. } | Kind::Write { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn receive_completed(
+        &mut self,
+        completion: Completion,
+        peer: &End,
+        allowed: Allowed,
+    ) -> Result<(), String> {
+        let number = completion.wr_id as usize;
+        let front = self.waiting.pop_front();
+        if front != Some(number) {
+            return Err(format!(
+                "receive {number} completes in the place of {front:?}"
+            ));
+        }
+        let receive = self.receives[number];
+        match completion.status {
+            WcStatus::Success => {
+                if completion.op != WcOp::Recv || completion.byte_len as usize != receive.len {
+                    return Err(format!(
+                        "receive {number} of {} bytes completes as {completion:?}",
+                        receive.len
+                    ));
+                }
+                let placed = self
+                    .memory
+                    .placed(receive.slot, receive.message, receive.len)?;
+                if placed != receive.len {
+                    return Err(format!(
+                        "receive {number} succeeds: {placed} bytes of {}",
+                        receive.len
+                    ));
+                }
+                if self.received != number {
+                    return Err(format!(
+                        "receive {number} succeeds after one that has failed"
+                    ));
+                }
+                self.received += 1;
+                self.check_writes(peer, number)
+            }
+            WcStatus::Flushed if allowed.failure || allowed.ended.is_some() => Ok(()),
+            _ if allowed.failure => Ok(()),
+            status => Err(format!("receive {number} ends: {status:?}")),
+        }
+    }
+
+    /// What the peer has written before the message `number` is there.
+    fn check_writes(&mut self, peer: &End, number: usize) -> Result<(), String> {
+        while let Some(op) = peer.ops.get(self.checked) {
+            self.checked += 1;
+            match op.kind {
+                Kind::Send { number: n, .. } if n == number => return Ok(()),
+                Kind::Write { from, peer_slot } => {
+                    let key = peer.memory.slots[from].source.unwrap_or_default();
+                    let placed = self.memory.placed(peer_slot, key, op.len)?;
+                    if placed != op.len {
+                        return Err(format!(
+                            "receive {number} completes before a write: {placed} of {}",
+                            op.len
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Err(format!("receive {number} completes, which nobody has sent"))
+    }
+
+    fn event(&mut self, event: CmEvent, allowed: Allowed) -> Result<(), String> {
+        if !self.begun {
+            return Err(format!("{event:?} without an attempt"));
+        }
+        if let Some(over) = &self.over {
+            return Err(format!("{event:?} after {over:?}"));
+        }
+        match event {
+            CmEvent::Established { private_data } => {
+                if self.established.is_some() {
+                    return Err("established twice".into());
+                }
+                self.established = Some(private_data);
+                return Ok(());
+            }
+            CmEvent::Disconnected | CmEvent::Broken => {
+                if self.established.is_none() && self.left.is_none() {
+                    return Err(format!("{event:?} of no connection"));
+                }
+            }
+            CmEvent::PeerRejected { .. }
+            | CmEvent::NonPeerRejected
+            | CmEvent::Unreachable
+            | CmEvent::TimedOut
+            | CmEvent::AcceptError => {
+                if self.established.is_some() {
+                    return Err(format!("{event:?} after the connection was established"));
+                }
+            }
+        }
+        let fair = match (&event, allowed.ended) {
+            (CmEvent::Disconnected, Some(_)) | (CmEvent::Broken, Some(false)) => true,
+            (CmEvent::Disconnected | CmEvent::Broken, _) => allowed.failure,
+            _ => true,
+        };
+        if !fair {
+            return Err(format!("{event:?}, and nothing has happened"));
+        }
+        self.over = Some(event);
+        Ok(())
+    }
+
+    /// What is in the memory at the end of a run.
+    pub fn check_memory(&self, peer: &End) -> Result<(), String> {
+        self.memory.check()?;
+        for (number, receive) in self.receives.iter().enumerate() {
+            let placed = self
+                .memory
+                .placed(receive.slot, receive.message, receive.len)?;
+            if number < self.received && placed != receive.len {
+                return Err(format!("the message of receive {number} is damaged"));
+            }
+        }
+        for (number, op) in peer.ops.iter().enumerate() {
+            if let Kind::Write { from, peer_slot } = op.kind {
+                let key = peer.memory.slots[from].source.unwrap_or_default();
+                let placed = self.memory.placed(peer_slot, key, op.len)?;
+                if placed > 0 && op.bad_key {
+                    return Err("a write with a bad key has an effect".into());
+                }
+                let later = peer.next_op;
+                if placed > 0 && number >= later {
+                    return Err("a write has an effect that was never posted".into());
+                }
+            }
+        }
+        for (number, op) in self.ops.iter().enumerate() {
+            if let Kind::Read { to, .. } = op.kind {
+                let key = self.read_keys[number];
+                let placed = self.memory.placed(to, key, op.len)?;
+                if self.succeeded[number] && placed != op.len {
+                    return Err("what was read is damaged".into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the use of the library.
+    pub fn release(&mut self) {
+        if let Some(qp) = self.qp.take() {
+            qp.destroy();
+        }
+        self.mr = None;
+        self.mw = None;
+    }
+}

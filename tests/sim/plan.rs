@@ -1,0 +1,312 @@
+//! What the program of a run does.
+
+use std::time::Duration;
+
+use dat_core::testing::device::WrFlags;
+
+use super::memory::Memory;
+use super::rng::Rng;
+use super::world::{MILLI, Nanos, Weather};
+
+/// What a request does. Slots are of the memory of the end that posts, unless the name is of the
+/// peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A message for the receive with that number.
+    Send { from: usize, number: usize },
+    /// Writes to a slot of the peer.
+    Write { from: usize, peer_slot: usize },
+    /// Reads a slot of the peer.
+    Read { to: usize, peer_slot: usize },
+    /// Binds the window of this end.
+    Bind,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    pub kind: Kind,
+    pub len: usize,
+    pub flags: WrFlags,
+    /// Number of segments.
+    pub parts: usize,
+    /// Whether the peer's memory is reached through the peer's window.
+    pub window: bool,
+    /// Whether the key is one that is not valid.
+    pub bad_key: bool,
+}
+
+/// A receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Receive {
+    pub slot: usize,
+    pub parts: usize,
+    /// The key and the length of the message that the receive is for.
+    pub message: u64,
+    pub len: usize,
+}
+
+/// What one end does.
+#[derive(Default)]
+pub struct EndPlan {
+    pub memory: Memory,
+    pub ops: Vec<Op>,
+    pub receives: Vec<Receive>,
+    /// Number of receives that are posted before the connection.
+    pub early: usize,
+    pub queue: u32,
+    pub rd_in: u32,
+    pub rd_out: u32,
+    pub has_window: bool,
+}
+
+/// What becomes of the request of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    Accept,
+    Reject,
+    Drop,
+    /// None within the time of the connecting end.
+    Late,
+    /// There is no listener.
+    NoListener,
+}
+
+/// When and how the program ends a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ending {
+    /// The end that disconnects.
+    pub end: usize,
+    pub graceful: bool,
+    /// Number of steps of that end before; `None` for when all is done on both ends.
+    pub after: Option<u64>,
+    /// Whether the other end disconnects as well when it is done.
+    pub both: bool,
+}
+
+/// What happens to a connection, at a step of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disaster {
+    /// Both ends are reset.
+    Reset,
+    /// Nothing arrives any more.
+    Silence,
+    /// A process is killed.
+    Kill(usize),
+}
+
+/// What happens on a connection.
+pub struct ConnectionPlan {
+    /// The process that connects.
+    pub active: usize,
+    pub answer: Answer,
+    pub ends: [EndPlan; 2],
+    pub ending: Ending,
+    /// When the listener listens.
+    pub listens_at: Nanos,
+    /// When the active end connects.
+    pub connects_at: Nanos,
+    /// How long the attempt may take.
+    pub timeout: Option<Duration>,
+    /// Length of the private data of the request and of the answer.
+    pub private_data: [usize; 2],
+    pub disaster: Option<(u64, Disaster)>,
+    /// A qualifier that is no port.
+    pub wide: bool,
+}
+
+/// The plan of a run.
+pub struct Plan {
+    pub weather: Weather,
+    pub params: [String; 2],
+    pub connections: Vec<ConnectionPlan>,
+    /// Whether calls that open the device may fail.
+    pub open_fails: bool,
+}
+
+/// The length of a message.
+fn length(rng: &mut Rng, most: u64) -> usize {
+    let n = rng.below(100);
+    let len = match n {
+        0..10 => 0,
+        10..70 => rng.range(1, 64),
+        70..88 => rng.range(65, 700),
+        88..96 => rng.range(700, 4000),
+        96..99 => rng.range(4000, 20_000),
+        _ => rng.range(20_000, 300_000),
+    };
+    len.min(most) as usize
+}
+
+fn weather(rng: &mut Rng) -> Weather {
+    let slow = rng.pick(&[MILLI / 50, MILLI / 50, MILLI, 8 * MILLI]);
+    Weather {
+        delay: (1000, slow),
+        send_buffer: rng.pick(&[300, 2000, 16_000, 100_000, 1 << 20]),
+        receive_buffer: rng.pick(&[200, 3000, 20_000, 1 << 20]),
+        short_writes: rng.pick(&[0, 0, 2, 5, 20]),
+        short_reads: rng.pick(&[0, 0, 2, 5, 20]),
+        segment: rng.pick(&[1 << 20, 1448, 1448, 100]),
+        spurious: rng.pick(&[0, 0, 20]),
+        descriptors: rng.pick(&[1024, 1 << 20]),
+    }
+}
+
+fn ops(rng: &mut Rng, ends: &mut [EndPlan; 2], from: usize, faulty: bool, most: u64) {
+    let count = match rng.below(20) {
+        0..14 => rng.below(4),
+        14..19 => rng.below(8),
+        _ => rng.below(40),
+    };
+    let (own, peer) = {
+        let [a, b] = ends;
+        if from == 0 { (a, b) } else { (b, a) }
+    };
+    if own.has_window {
+        own.ops.push(Op {
+            kind: Kind::Bind,
+            len: 0,
+            flags: WrFlags::empty(),
+            parts: 0,
+            window: false,
+            bad_key: false,
+        });
+    }
+    for _ in 0..count {
+        let len = length(rng, most);
+        let key = rng.next();
+        let kind = match rng.below(10) {
+            0..6 => {
+                let number = peer.receives.len();
+                let room = len + rng.pick(&[0, 0, 5]);
+                peer.receives.push(Receive {
+                    slot: peer.memory.add(room, None),
+                    parts: rng.range(1, 3) as usize,
+                    message: key,
+                    len,
+                });
+                let from = own.memory.add(len, Some(key));
+                Kind::Send { from, number }
+            }
+            6..8 => Kind::Write {
+                from: own.memory.add(len, Some(key)),
+                peer_slot: peer.memory.add(len, None),
+            },
+            _ if peer.rd_in == 0 || own.rd_out == 0 => continue,
+            _ => Kind::Read {
+                to: own.memory.add(len, None),
+                peer_slot: peer.memory.add(len, Some(key)),
+            },
+        };
+        let mut flags = WrFlags::empty();
+        flags.set(WrFlags::UNSIGNALED, rng.percent(15));
+        flags.set(WrFlags::FENCE, rng.percent(10));
+        flags.set(WrFlags::SOLICITED, rng.percent(10));
+        own.ops.push(Op {
+            kind,
+            len,
+            flags,
+            parts: rng.range(1, 3) as usize,
+            window: peer.has_window && rng.percent(50),
+            bad_key: faulty && len > 0 && rng.percent(15),
+        });
+    }
+}
+
+impl ConnectionPlan {
+    fn random(rng: &mut Rng, most: u64) -> ConnectionPlan {
+        let mut ends: [EndPlan; 2] = Default::default();
+        for end in &mut ends {
+            end.queue = rng.pick(&[2, 4, 16, 64]);
+            end.rd_in = rng.pick(&[0, 1, 2, 4]);
+            end.rd_out = rng.pick(&[0, 1, 2, 4]);
+            end.has_window = rng.percent(15);
+        }
+        let answer = match rng.below(100) {
+            0..88 => Answer::Accept,
+            88..92 => Answer::Reject,
+            92..95 => Answer::Drop,
+            95..97 => Answer::Late,
+            _ => Answer::NoListener,
+        };
+        let faulty = rng.percent(4);
+        if answer == Answer::Accept {
+            ops(rng, &mut ends, 0, faulty, most);
+            ops(rng, &mut ends, 1, faulty, most);
+        }
+        for end in &mut ends {
+            let most = end.receives.len() as u64;
+            end.early = match rng.below(3) {
+                0 => 0,
+                1 => most as usize,
+                _ => rng.below(most + 1) as usize,
+            };
+        }
+        let disaster = rng.percent(20).then(|| {
+            let what = match rng.below(3) {
+                0 => Disaster::Reset,
+                1 => Disaster::Silence,
+                _ => Disaster::Kill(rng.below(2) as usize),
+            };
+            let bound = rng.pick(&[20, 60, 200]);
+            (rng.below(bound), what)
+        });
+        ConnectionPlan {
+            active: rng.below(2) as usize,
+            answer,
+            ends,
+            ending: Ending {
+                end: rng.below(2) as usize,
+                graceful: rng.percent(60),
+                after: rng.percent(40).then(|| rng.below(30)),
+                both: rng.percent(20),
+            },
+            listens_at: if rng.percent(10) && answer != Answer::Late {
+                rng.below(60 * MILLI)
+            } else {
+                0
+            },
+            connects_at: rng.pick(&[0, 0, MILLI]),
+            timeout: match answer {
+                Answer::Late => Some(Duration::from_millis(rng.range(1, 900))),
+                _ if rng.percent(50) => Some(Duration::from_secs(40)),
+                _ => None,
+            },
+            private_data: [rng.pick(&[0, 3, 64, 492]), rng.pick(&[0, 5, 64, 492])],
+            disaster,
+            wide: rng.percent(8),
+        }
+    }
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn random(rng: &mut Rng) -> Plan {
+        let count = match rng.below(10) {
+            0..6 => 1,
+            6..9 => 2,
+            _ => 4,
+        };
+        let params = [0, 1].map(|host| {
+            let crc = rng.pick(&["on", "on", "off"]);
+            let (linger, timeout) = (rng.pick(&[3, 300, 300]), rng.pick(&[2, 9, 60]));
+            format!(
+                "10.0.0.{} path=tcp crc={crc} linger={linger} timeout={timeout}",
+                host + 1
+            )
+        });
+        let weather = weather(rng);
+        // A long message through a small window takes too many steps.
+        let narrow =
+            weather.receive_buffer <= 3000 || weather.send_buffer <= 2000 || weather.segment < 1000;
+        let most = if narrow { 3000 } else { 300_000 };
+        Plan {
+            weather,
+            params,
+            connections: (0..count)
+                .map(|_| ConnectionPlan::random(rng, most))
+                .collect(),
+            open_fails: rng.one_in(100),
+        }
+    }
+}
