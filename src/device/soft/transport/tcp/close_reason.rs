@@ -35,6 +35,9 @@ pub(crate) enum CloseReason {
     NoMemory,
     /// A request of ours failed.
     Request(u64, WcStatus),
+    /// The peer has answered the read of ours with that number wrongly; with what is wrong and the
+    /// header of the response.
+    Response(u64, WireError, Option<[u8; READ_REQUEST_HDR]>),
     /// The peer has sent a Terminate message.
     Terminated(Terminate),
 }
@@ -66,6 +69,9 @@ impl fmt::Display for CloseReason {
             }
             CloseReason::NoMemory => f.write_str("this process has no memory for it"),
             CloseReason::Request(_, status) => write!(f, "a request of this end failed: {status}"),
+            CloseReason::Response(_, error, _) => {
+                write!(f, "the response of the peer to a read is invalid: {error}")
+            }
             CloseReason::Terminated(terminate) => {
                 write!(f, "the peer says: {}", terminate.error)?;
                 match &terminate.header {

@@ -260,6 +260,8 @@ impl TcpConn {
     ) -> Result<Option<Arc<dyn Backlog>>, CloseReason> {
         self.rx.more = true;
         self.rx.backlog = self.rx.has_kept();
+        // A first message that is more than the announcement that this end may send.
+        self.drain(me, guard, up)?;
         self.advance(me, guard, up)?;
         let backlog = self.rx.backlog.then(|| self.target.clone().enqueue());
         Ok(backlog.flatten())
@@ -425,6 +427,7 @@ impl Connection for TcpConn {
     fn failed_request(&self, _me: &QpState, reason: &CloseReason) -> Option<(u64, WcStatus)> {
         match reason {
             CloseReason::Request(number, status) => Some((*number, *status)),
+            CloseReason::Response(number, ..) => Some((*number, WcStatus::BadResponse)),
             CloseReason::Terminated(terminate) => self.blame(terminate),
             _ => None,
         }
@@ -440,7 +443,8 @@ impl Connection for TcpConn {
             CloseReason::Late | CloseReason::NoMemory | CloseReason::Request(..) => {
                 (WireError::RDMAP_CATASTROPHIC, None)
             }
-            CloseReason::Protocol(error, offending) => (*error, *offending),
+            CloseReason::Protocol(error, offending)
+            | CloseReason::Response(_, error, offending) => (*error, *offending),
             CloseReason::Closed
             | CloseReason::Lost
             | CloseReason::Socket(_)

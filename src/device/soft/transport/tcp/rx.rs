@@ -15,7 +15,7 @@ use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
-use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, WireError};
+use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, UNTAGGED_HDR, WireError};
 use crate::device::soft::qp::deliver::Placement;
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
@@ -34,10 +34,9 @@ const STASH_ENTRY: usize = 64;
 
 /// A segment of a message for which there is no receive yet.
 struct Stashed {
-    offset: u32,
-    last: bool,
-    solicited: bool,
-    invalidate: Option<u32>,
+    part: Placement,
+    /// The header of the segment, for a Terminate.
+    header: [u8; UNTAGGED_HDR],
     payload: Vec<u8>,
 }
 
@@ -236,7 +235,7 @@ impl TcpConn {
             let taken = match &fpdu.header {
                 Some(header) => Segment::classify(header, fpdu.payload.len())
                     .map_err(|error| CloseReason::Protocol(error, None))
-                    .and_then(|segment| self.take(&segment, fpdu.payload, me, guard, up)),
+                    .and_then(|segment| self.take(&segment, rest, fpdu.payload, me, guard, up)),
                 // Only as the ready-to-receive message.
                 None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
                 None => Err(CloseReason::Protocol(WireError::MPA_FRAMING, None)),
@@ -248,12 +247,12 @@ impl TcpConn {
                     self.rx.paused = true;
                     return Ok((used, false));
                 }
+                // With the header that the error is about.
                 Err(CloseReason::Protocol(error, None)) => {
-                    // With the header that it is about.
-                    let mut offending = [0; READ_REQUEST_HDR];
-                    let n = rest.len().min(READ_REQUEST_HDR);
-                    offending[..n].copy_from_slice(&rest[..n]);
-                    return Err(CloseReason::Protocol(error, Some(offending)));
+                    return Err(CloseReason::Protocol(error, Some(header_of(rest))));
+                }
+                Err(CloseReason::Response(number, error, None)) => {
+                    return Err(CloseReason::Response(number, error, Some(header_of(rest))));
                 }
                 Err(down) => return Err(down),
             };
@@ -271,9 +270,11 @@ impl TcpConn {
         }
     }
 
+    /// Uses a segment, which begins an FPDU.
     fn take(
         &mut self,
         segment: &Segment,
+        fpdu: &[u8],
         payload: &[u8],
         me: &mut QpState,
         guard: &Guard,
@@ -314,7 +315,7 @@ impl TcpConn {
                         return Ok(Taken::Whole);
                     }
                 } else {
-                    self.stash(part, payload)?;
+                    self.stash(part, fpdu, payload)?;
                 }
             }
             Segment::ReadRequest { msn } => {
@@ -338,17 +339,18 @@ impl TcpConn {
         Ok(Taken::Yes)
     }
 
-    fn stash(&mut self, part: Placement, payload: &[u8]) -> Result<(), CloseReason> {
+    fn stash(&mut self, part: Placement, fpdu: &[u8], payload: &[u8]) -> Result<(), CloseReason> {
+        let mut header = [0; UNTAGGED_HDR];
+        let n = fpdu.len().min(UNTAGGED_HDR);
+        header[..n].copy_from_slice(&fpdu[..n]);
         let mut copy = Vec::new();
         append(&mut copy, payload)?;
         let reserved = self.rx.stash.try_reserve(1);
         reserved.map_err(|_| CloseReason::NoMemory)?;
         self.rx.stash_bytes += payload.len() + STASH_ENTRY;
         self.rx.stash.push_back(Stashed {
-            offset: part.offset,
-            last: part.last,
-            solicited: part.solicited,
-            invalidate: part.invalidate,
+            part,
+            header,
             payload: copy,
         });
         Ok(())
@@ -366,13 +368,12 @@ impl TcpConn {
                 break;
             };
             self.rx.stash_bytes -= stashed.payload.len() + STASH_ENTRY;
-            let part = Placement {
-                offset: stashed.offset,
-                last: stashed.last,
-                solicited: stashed.solicited,
-                invalidate: stashed.invalidate,
-            };
-            deliver(part, &stashed.payload, me, guard, up)?;
+            deliver(stashed.part, &stashed.payload, me, guard, up).map_err(|why| match why {
+                CloseReason::Protocol(error, None) => {
+                    CloseReason::Protocol(error, Some(header_of(&stashed.header)))
+                }
+                why => why,
+            })?;
         }
         if self.rx.paused && self.rx.stash_bytes < STASH {
             self.rx.paused = false;
@@ -434,6 +435,14 @@ fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), CloseReason> {
     reserved.map_err(|_| CloseReason::NoMemory)?;
     to.extend_from_slice(bytes);
     Ok(())
+}
+
+/// The beginning of an FPDU, which has its header.
+fn header_of(fpdu: &[u8]) -> [u8; READ_REQUEST_HDR] {
+    let mut header = [0; READ_REQUEST_HDR];
+    let n = fpdu.len().min(READ_REQUEST_HDR);
+    header[..n].copy_from_slice(&fpdu[..n]);
+    header
 }
 
 /// Whether the next message has a receive.

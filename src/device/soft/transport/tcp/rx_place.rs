@@ -34,13 +34,19 @@ impl TcpConn {
         let (number, _) = *self.tx.reads.front().ok_or_else(invalid)?;
         let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
         let end = u64::from(self.rx.answered) + payload.len() as u64;
-        // The offset of an answer of no bytes means nothing.
-        let fits = (payload.is_empty() || stag == sink(number))
-            && (payload.is_empty() || to == u64::from(self.rx.answered))
-            && end <= u64::from(request.len)
-            && last == (end == u64::from(request.len));
-        if !fits {
-            return Err(CloseReason::Request(number, WcStatus::BadResponse));
+        let len = u64::from(request.len);
+        // STag and offset of a response of no bytes mean nothing.
+        let wrong = if !payload.is_empty() && stag != sink(number) {
+            Some(WireError::DDP_TAGGED_INVALID_STAG)
+        } else if !payload.is_empty() && to != u64::from(self.rx.answered) || end > len {
+            Some(WireError::DDP_TAGGED_BOUNDS)
+        } else if last != (end == len) {
+            Some(WireError::RDMAP_STREAM)
+        } else {
+            None
+        };
+        if let Some(error) = wrong {
+            return Err(CloseReason::Response(number, error, None));
         }
         if key_table::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard).is_err() {
             return Err(CloseReason::Request(number, WcStatus::LocalProtection));
