@@ -15,6 +15,7 @@ mod rejected;
 mod shared;
 mod shm_copies;
 mod shm_peer;
+mod shm_words;
 mod windows;
 
 use std::net::SocketAddr;

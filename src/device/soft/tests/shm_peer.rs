@@ -18,7 +18,7 @@ pub(super) struct ShmPeer {
 }
 
 /// Repeats what would block.
-fn patiently<T>(mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+pub(super) fn patiently<T>(mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let end = Instant::now() + PATIENCE;
     loop {
         match f() {
@@ -42,7 +42,7 @@ fn call(qual: u64) -> OwnedFd {
 }
 
 impl ShmPeer {
-    fn connect(qual: u64) -> ShmPeer {
+    pub(super) fn connect(qual: u64) -> ShmPeer {
         let socket = call(qual);
         let ends = EndAddresses {
             source: target(qual).ip(),
@@ -58,7 +58,7 @@ impl ShmPeer {
         ShmPeer { socket, segment }
     }
 
-    fn send(&self, bytes: &[u8]) {
+    pub(super) fn send(&self, bytes: &[u8]) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // The other end may be closed.
         let _ = rustix::net::send(&self.socket, bytes, flags);
@@ -80,7 +80,7 @@ impl ShmPeer {
 }
 
 /// A peer made by hand that `b` has accepted.
-fn initiate(b: &End) -> ShmPeer {
+pub(super) fn initiate(b: &End) -> ShmPeer {
     let device = &b.device;
     let (server, qual) = Server::any(device);
     let peer = ShmPeer::connect(qual);

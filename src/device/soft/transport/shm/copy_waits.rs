@@ -75,6 +75,25 @@ impl Abandoned {
 
 static ABANDONED: PerProcess<Mutex<Vec<Abandoned>>> = PerProcess::new(Mutex::default);
 
+/// How many connections of a process are remembered that have ended in a section. An honest process
+/// has one for each of its threads that were stopped in one at the same time; one that lies shall not
+/// make us keep the memory of each connection that it makes.
+const MOST_ENDED: usize = 128;
+
+/// Forgets the oldest connections of the process that have ended in a section, beyond the limit.
+fn forget_oldest(all: &mut Vec<Accessor>, segment: &Arc<SharedSegment>) {
+    let same = |accessor: &Accessor| {
+        accessor.ended && accessor.segment.peer().pid() == segment.peer().pid()
+    };
+    let count = all.iter().filter(|accessor| same(accessor)).count();
+    let mut excess = count.saturating_sub(MOST_ENDED);
+    all.retain(|accessor| {
+        let forgotten = excess > 0 && same(accessor);
+        excess -= usize::from(forgotten);
+        !forgotten
+    });
+}
+
 /// Changes [`ACCESSORS`], and removes those that are not needed any more.
 fn update(change: impl FnOnce(&mut Vec<Accessor>)) {
     let mut all = ACCESSORS.lock();
@@ -104,6 +123,9 @@ pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
         let same = |accessor: &&mut Accessor| Arc::ptr_eq(&accessor.segment, segment);
         if let Some(accessor) = all.iter_mut().find(same) {
             accessor.ended = true;
+            if accessor.section().is_some() {
+                forget_oldest(all, segment);
+            }
         }
     });
 }
@@ -140,11 +162,14 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
         // The peer's later accesses are refused, and no revocation waits for it again.
         segment.ours().set_phase(EndPhase::Broken);
         segment.peer_stuck.store(true, Ordering::Relaxed);
-        ABANDONED.lock().push(Abandoned {
-            segment,
-            section,
-            range: entry.mapped_range(),
-        });
+        let range = entry.mapped_range();
+        if range.start < range.end {
+            ABANDONED.lock().push(Abandoned {
+                segment,
+                section,
+                range,
+            });
+        }
     }
 }
 

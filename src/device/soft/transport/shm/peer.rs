@@ -304,6 +304,11 @@ impl Peer {
         &self.bitmaps
     }
 
+    /// The process identifier.
+    pub fn pid(&self) -> Pid {
+        self.process.0
+    }
+
     /// Whether the process has exited, with all its threads.
     pub fn has_exited(&self) -> bool {
         if self.exited.load(Ordering::Relaxed) {

@@ -171,12 +171,16 @@ impl NewSegment {
 
 #[cfg(test)]
 impl SharedSegment {
+    /// The words of the segment.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: atomics, over the same memory.
+        unsafe { self.memory.as_slice() }
+    }
+
     /// Overwrites the segment: with noise, or with noise in which some words are valid.
     pub fn corrupt(&self, seed: u64) {
-        // SAFETY: atomics, over the same memory.
-        let words = unsafe { self.memory.as_slice::<AtomicU64>() };
         let mut state = seed;
-        for (i, word) in words.iter().enumerate() {
+        for (i, word) in self.words().iter().enumerate() {
             state = state
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
@@ -243,4 +247,19 @@ impl SharedSegment {
         // SAFETY: as above.
         unsafe { self.rx_ring.as_ref() }
     }
+}
+
+/// Where the words of an end are, for tests that write them as a peer can.
+#[cfg(test)]
+pub(crate) mod layout {
+    use std::mem::offset_of;
+
+    use super::EndState;
+
+    /// Bytes of the state of an end. The segment begins with both.
+    pub const END: usize = size_of::<EndState>();
+    /// Offset of the doorbell in the state of an end.
+    pub const DOORBELL: usize = offset_of!(EndState, doorbell);
+    /// Offset of the copy guard in the state of an end.
+    pub const COPY_GUARD: usize = offset_of!(EndState, copy_guard);
 }
