@@ -66,7 +66,7 @@ help:
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n)'
-	@echo 'make fuzz       random inputs for the parsers (RUNS=n)'
+	@echo 'make fuzz       search for inputs and peers that do harm, for hours (FUZZ_SECONDS=n for each target, FUZZ_JOBS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
@@ -93,7 +93,7 @@ asan:
 	scripts/asan.sh
 
 fuzz:
-	RUNS='$(or $(RUNS),200000)' scripts/fuzz.sh
+	FUZZ_SECONDS='$(or $(FUZZ_SECONDS),3600)' scripts/fuzz.sh
 
 vm-check: libs ctest-bin
 	vm/check.sh

@@ -1,7 +1,7 @@
 //! An iWARP peer made by hand over TCP: it builds each frame from its fields, so that any of them
 //! can be wrong.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -62,7 +62,13 @@ pub fn receive_frame(socket: &mut TcpStream, kind: Kind, bytes: &mut Vec<u8>) ->
             Parsed::NeedMore(n) => {
                 let before = bytes.len();
                 bytes.resize(before + n, 0);
-                let read = socket.read(&mut bytes[before..]).unwrap_or(0);
+                let read = loop {
+                    match socket.read(&mut bytes[before..]) {
+                        // A read with a time limit is not restarted after a signal.
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        read => break read.unwrap_or(0),
+                    }
+                };
                 bytes.truncate(before + read);
                 if read == 0 {
                     return None;
@@ -82,7 +88,7 @@ pub fn read_to_end(socket: &mut TcpStream) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     match socket.read_to_end(&mut all) {
         Ok(_) => (all, false),
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => (all, true),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => (all, true),
         Err(error) => panic!("the stream does not end: {error}"),
     }
 }

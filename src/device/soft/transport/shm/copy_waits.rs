@@ -123,7 +123,7 @@ pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
         let same = |accessor: &&mut Accessor| Arc::ptr_eq(&accessor.segment, segment);
         if let Some(accessor) = all.iter_mut().find(same) {
             accessor.ended = true;
-            if accessor.section().is_some() {
+            if running(segment).is_some() {
                 forget_oldest(all, segment);
             }
         }

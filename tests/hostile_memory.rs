@@ -1,0 +1,313 @@
+//! Peers that send for ever what is legal, or nearly so, and useful to no program: the memory of the
+//! process grows by no more than a bound, and other connections work. The tests count what the
+//! whole process has allocated, so they have a program of their own and run one after the other.
+
+#[path = "connection_properties/mod.rs"]
+#[allow(dead_code, reason = "each program uses some of its functions")]
+mod connection_properties;
+#[path = "common/iwarp.rs"]
+#[allow(dead_code, reason = "each program uses some of its functions")]
+mod iwarp;
+#[path = "common/poll.rs"]
+mod poll;
+#[path = "common/soft.rs"]
+mod soft;
+#[path = "hostile/victim.rs"]
+#[allow(dead_code, reason = "each program uses some of its functions")]
+mod victim;
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
+use dat_core::testing::device::soft::iwarp::wire::*;
+use dat_core::testing::device::*;
+
+use iwarp::{OFFER, dial, mpa_bytes, read, send, tagged, tagged_as, untagged};
+use soft::PATIENCE;
+use victim::{Host, Region, Victim};
+
+/// Bytes that the process has allocated.
+fn allocated() -> usize {
+    // SAFETY: only reads numbers, under the locks of the allocator.
+    let info = unsafe { libc::mallinfo2() };
+    info.uordblks + info.hblkhd
+}
+
+/// The most bytes that were allocated at a time since that was reset: at each call of [`sample`].
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn sample() {
+    PEAK.fetch_max(allocated(), Ordering::Relaxed);
+}
+
+/// Held by the test that runs.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// By how much the memory may grow for one connection: what waits for receives (256 KiB and as much
+/// again while its queue grows), the buffers in which a thread reads and sends, and an FPDU.
+const BOUND: usize = 1 << 20;
+/// How much a peer sends, unless the library stops reading.
+const FLOOD: usize = 8 << 20;
+/// How long the library takes nothing until the peer gives up.
+const STALL: Duration = Duration::from_millis(200);
+
+/// Sends a piece again and again, without reading anything. False if the library has ended the
+/// connection.
+fn flood(host: &Host, peer: &mut TcpStream, mut piece: impl FnMut(&mut Vec<u8>)) -> bool {
+    peer.set_nonblocking(true).unwrap();
+    let mut chunk = Vec::with_capacity(1 << 17);
+    let (mut sent, mut begin) = (0, 0);
+    let mut last = Instant::now();
+    loop {
+        if begin == chunk.len() {
+            chunk.clear();
+            begin = 0;
+            piece(&mut chunk);
+        }
+        match peer.write(&chunk[begin..]) {
+            Ok(n) => {
+                (sent, begin) = (sent + n, begin + n);
+                last = Instant::now();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return false,
+        }
+        host.device.progress();
+        sample();
+        if sent >= FLOOD || last.elapsed() > STALL {
+            return true;
+        }
+    }
+}
+
+/// Runs a flood, and checks the memory and the honest connection.
+fn bounded(host: &Host, name: &str, run: impl FnOnce()) {
+    let before = allocated();
+    PEAK.store(before, Ordering::Relaxed);
+    run();
+    sample();
+    let grown = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    println!("{name}: {} KiB", grown / 1024);
+    assert!(grown <= BOUND, "{name}: {grown} bytes");
+    host.check_honest();
+}
+
+fn part(msn: u32, last: bool) -> Untagged {
+    Untagged {
+        control: Control::new(OP_SEND, last),
+        ..send(msn)
+    }
+}
+
+fn receive(host: &Host, victim: &Victim) {
+    let wr = RecvWr {
+        wr_id: 1,
+        sges: &[host.arena.sge(Region::Local, 0, 64)],
+        flags: WrFlags::empty(),
+    };
+    victim.qp.post_recv(&wr).unwrap();
+}
+
+/// A flood on an established connection that stays.
+fn goes_on(host: &Host, name: &str, receives: bool, piece: impl FnMut(&mut Vec<u8>)) {
+    let (mut peer, victim) = host.connected(&OFFER);
+    if receives {
+        receive(host, &victim);
+    }
+    bounded(host, name, || {
+        assert!(
+            flood(host, &mut peer, piece),
+            "{name}: the connection has ended"
+        );
+    });
+    assert!(victim.events.try_recv().is_err(), "{name}");
+}
+
+/// A flood that ends the connection.
+fn ends(host: &Host, name: &str, piece: impl FnMut(&mut Vec<u8>)) {
+    let (mut peer, victim) = host.connected(&OFFER);
+    bounded(host, name, || {
+        flood(host, &mut peer, piece);
+    });
+    let event = victim.events.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(event, CmEvent::Broken, "{name}");
+}
+
+#[test]
+fn floods() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let host = Host::new("127.0.0.1 path=tcp");
+    let many = |piece: Vec<u8>| {
+        move |chunk: &mut Vec<u8>| {
+            while chunk.len() < 1 << 16 {
+                chunk.extend_from_slice(&piece);
+            }
+        }
+    };
+    let counted = |payload: usize| {
+        let mut msn = 0u32;
+        move |chunk: &mut Vec<u8>| {
+            while chunk.len() < 1 << 16 {
+                msn += 1;
+                chunk.extend(untagged(send(msn), &vec![7; payload]));
+            }
+        }
+    };
+    goes_on(
+        &host,
+        "empty writes",
+        false,
+        many(tagged(OP_WRITE, 1, u64::MAX, b"")),
+    );
+    goes_on(
+        &host,
+        "empty segments of a send",
+        true,
+        many(untagged(part(1, false), b"")),
+    );
+    goes_on(
+        &host,
+        "the same without a receive",
+        false,
+        many(untagged(part(1, false), b"")),
+    );
+    goes_on(&host, "empty sends without a receive", false, counted(0));
+    goes_on(
+        &host,
+        "sends of a byte without a receive",
+        false,
+        counted(1),
+    );
+    goes_on(
+        &host,
+        "long sends without a receive",
+        false,
+        counted(60_000),
+    );
+
+    // Reads whose answers are not taken. A peer that waits for none exceeds the depth soon.
+    for size in [0, 8, 256] {
+        let mut msn = 0;
+        let (stag, to) = (
+            host.arena.key(Region::Readable),
+            host.arena.at(Region::Readable),
+        );
+        ends(&host, "read requests", |chunk| {
+            for _ in 0..1000 {
+                msn += 1;
+                chunk.extend(read(msn, stag, to, size));
+            }
+        });
+    }
+    // After the end, and the Terminate is not read.
+    ends(&host, "data after a violation", {
+        let mut first = true;
+        move |chunk| {
+            if std::mem::take(&mut first) {
+                chunk.extend(tagged(OP_WRITE, 1, 1, b"x"));
+            }
+            chunk.resize(1 << 16, 7);
+        }
+    });
+    ends(&host, "zeros", |chunk| chunk.resize(1 << 16, 0));
+
+    // An FPDU of the longest length that never ends.
+    let (mut peer, _victim) = host.connected(&OFFER);
+    bounded(&host, "half an FPDU", || {
+        let header = Tagged {
+            control: Control::new(OP_WRITE, true),
+            stag: host.arena.key(Region::All),
+            to: host.arena.at(Region::All),
+        };
+        let whole = tagged_as(header, &vec![7; ULPDU_MAX - 14]);
+        peer.write_all(&whole[..whole.len() - 1]).unwrap();
+        let end = Instant::now() + STALL;
+        while Instant::now() < end {
+            host.device.progress();
+            sample();
+        }
+    });
+
+    // Responses without bytes to a read that stays open.
+    let (mut peer, victim) = host.connected(&OFFER);
+    let wr = SendWr {
+        wr_id: 2,
+        op: SendOp::RdmaRead {
+            remote: Remote { addr: 1, rkey: 1 },
+            len: 8,
+        },
+        sges: &[host.arena.sge(Region::Local, 0, 8)],
+        flags: WrFlags::empty(),
+    };
+    victim.qp.post_send(&wr).unwrap();
+    let mut request = [0; READ_REQUEST_HDR + 4];
+    std::io::Read::read_exact(&mut peer, &mut request).unwrap();
+    bounded(&host, "empty responses", || {
+        let control = Control::new(OP_READ_RESPONSE, false);
+        let empty = Tagged {
+            control,
+            stag: 0,
+            to: 0,
+        };
+        assert!(flood(&host, &mut peer, many(tagged_as(empty, b""))));
+    });
+}
+
+/// Before a connection is established.
+#[test]
+fn floods_of_requests() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let host = Host::new("127.0.0.1 path=tcp");
+    let request = mpa_bytes(&OFFER.request(2, &[7; 500]));
+    // Many requests that are whole but for a byte. Each has a state, and 520 bytes at most.
+    let mut peers = Vec::with_capacity(64);
+    bounded(&host, "64 requests that do not end", || {
+        for _ in 0..64 {
+            let mut peer = dial(host.port);
+            peer.write_all(&request[..request.len() - 1]).unwrap();
+            peers.push(peer);
+            host.device.progress();
+        }
+    });
+    drop(peers);
+    // Data behind a request that the program does not answer: it stays in the kernel.
+    let mut peer = dial(host.port);
+    peer.write_all(&request).unwrap();
+    let waiting = host.requests.recv_timeout(PATIENCE).unwrap();
+    bounded(&host, "data behind a request", || {
+        assert!(flood(&host, &mut peer, |chunk| chunk.resize(1 << 16, 7)));
+    });
+    host.device.reject(waiting, b"");
+    // A request with a length that is too long, and private data for ever.
+    let mut peer = dial(host.port);
+    let mut long = request;
+    long[18..20].copy_from_slice(&[0xff, 0xff]);
+    peer.write_all(&long).unwrap();
+    bounded(&host, "private data without end", || {
+        assert!(!flood(&host, &mut peer, |chunk| chunk.resize(1 << 16, 7)));
+    });
+}
+
+/// A peer on this host that connects, states that it copies, and leaves, again and again.
+#[test]
+fn copies_without_end() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let host = Host::new("127.0.0.1 path=shm");
+    let segments = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines()
+            .filter(|line| line.contains("memfd:peer"))
+            .count()
+    };
+    for _ in 0..300 {
+        connection_properties::shm::endless_copy(&host);
+    }
+    host.check_honest();
+    let mapped = segments();
+    // The keys, states and bits of a peer, and a segment for each connection that is remembered.
+    assert!(mapped <= 4 * 130, "{mapped} files of peers are mapped");
+}
