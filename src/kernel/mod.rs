@@ -3,7 +3,7 @@
 //!
 //! Built as usual, this module is nothing but names: the functions of `rustix` and of the C library,
 //! and [`std::time::Instant`]. Built with `--cfg dat_sim`, the same names are functions that ask the
-//! [`simulated::Kernel`] of the thread: a clock, sockets and an epoll instance that one thread of a
+//! `simulated::Kernel` of the thread: a clock, sockets and an epoll instance that one thread of a
 //! test moves step by step (`tests/sim`). No library is built so.
 
 #[cfg(not(dat_sim))]
