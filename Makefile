@@ -149,9 +149,9 @@ $(eval $(call c_rules,dat,dat,))
 $(eval $(call c_rules,dat2,dat2,-DDAT2))
 .SECONDARY:
 
-# The program whose allocations fail has its own malloc.
-$(OUT)/dat/t_memory: $(OUT)/obj/dat/failing_malloc.o
-$(OUT)/dat2/t_memory: $(OUT)/obj/dat2/failing_malloc.o
+# The programs whose allocations fail have their own malloc.
+$(OUT)/dat/t_memory $(OUT)/dat/t_memory_many: $(OUT)/obj/dat/failing_malloc.o
+$(OUT)/dat2/t_memory $(OUT)/dat2/t_memory_many: $(OUT)/obj/dat2/failing_malloc.o
 
 $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
