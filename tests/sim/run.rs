@@ -21,7 +21,7 @@ use super::rng::Rng;
 use super::world::{HOSTS, MILLI, Nanos, SECOND, Sim, World};
 
 /// Steps of a run at most.
-const MAX_STEPS: u64 = 60_000;
+const MAX_STEPS: u64 = 500_000;
 /// How long a connection may take of which nothing is to be waited for.
 const MAX_TIME: Nanos = 100 * SECOND;
 /// The same if something has happened to the connection: the longest limits are those of the kernel.
