@@ -26,6 +26,7 @@ use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
+use crate::sync::relax;
 
 /// A connection as the engine knows it.
 pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
@@ -34,6 +35,9 @@ pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
 const BYTE_ROOM: usize = 4096;
 /// The most bytes of the doorbell that are left unread.
 const MOST_UNREAD: u32 = 64;
+/// How often a byte for the doorbell is sent again that the system has no memory for: for some tenths
+/// of a second.
+const WAKE_ROUNDS: u32 = 5000;
 
 /// What a message waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +203,13 @@ impl ShmConn {
     #[cold]
     fn wake_peer(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = kernel::net::send(&self.watch, &[1], flags);
+        for round in 0..WAKE_ROUNDS {
+            match kernel::net::send(&self.watch, &[1], flags) {
+                // The system has no memory for the byte at the moment, and the peer would sleep on.
+                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => relax(round),
+                _ => return,
+            }
+        }
     }
 
     /// Notifies the peer in its notify mode: sets its ready bit, or wakes it if it sleeps and waits
