@@ -287,15 +287,32 @@ DAT_CR_HANDLE await_request(const struct rig *rig)
 	return event.event_data.cr_arrival_event_data.cr_handle;
 }
 
+void connect_by(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b,
+		DAT_CONN_QUAL qualifier)
+{
+	OK(try_connect(ep_a, b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(b), ep_b, 0, NULL));
+	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+DAT_EVENT_NUMBER await_end(const struct rig *rig)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	OK(dat_evd_wait(rig->connect_evd, SOON, 1, &event, &more));
+	if (event.event_number == DAT_CONNECTION_EVENT_ESTABLISHED)
+		OK(dat_evd_wait(rig->connect_evd, SOON, 1, &event, &more));
+	return event.event_number;
+}
+
 void connect_eps(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b)
 {
 	DAT_CONN_QUAL qualifier;
 	DAT_PSP_HANDLE psp = listen_any(b, &qualifier);
 
-	OK(try_connect(ep_a, b, qualifier, SOON));
-	OK(dat_cr_accept(await_request(b), ep_b, 0, NULL));
-	EXPECT(a->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	EXPECT(b->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	connect_by(a, ep_a, b, ep_b, qualifier);
 	OK(dat_psp_free(psp));
 }
 

@@ -113,6 +113,12 @@ DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qua
 /* The connection request that arrives. */
 DAT_CR_HANDLE await_request(const struct rig *rig);
 
+/* Connects two endpoints of two rigs by this qualifier, which `b` listens on. */
+void connect_by(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b,
+		DAT_CONN_QUAL qualifier);
+/* The last event of an attempt to connect: of its failure, or of the end of the connection. */
+DAT_EVENT_NUMBER await_end(const struct rig *rig);
+
 /* Two connected endpoints: a connected, b listened. Each on an IA instance of its own. */
 struct pair {
 	struct rig a, b;
@@ -121,7 +127,7 @@ struct pair {
 
 /* Attributes for both ends; NULL for those of ep_attr(). */
 void pair_up(struct pair *pair, const DAT_EP_ATTR *attr);
-/* Connects two endpoints of two rigs. */
+/* Connects two endpoints of two rigs by a qualifier of their own. */
 void connect_eps(const struct rig *a, DAT_EP_HANDLE ep_a, const struct rig *b, DAT_EP_HANDLE ep_b);
 void pair_down(struct pair *pair);
 

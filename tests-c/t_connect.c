@@ -1,74 +1,55 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_ep_connect(3DAT), dat_ep_dup_connect(3DAT). */
-#include "common.h"
+#include "two_ends.h"
 
 #include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
 
-static struct rig a, b;
-static DAT_EP_HANDLE ep_a, ep_b;
-static DAT_CONN_QUAL qualifier;
-
-static void up(void)
-{
-	rig_up(&a);
-	rig_up(&b);
-	ep_a = make_ep(&a, NULL);
-	ep_b = make_ep(&b, NULL);
-	listen_any(&b, &qualifier);
-}
-
-static void down(void)
-{
-	rig_down(&a);
-	rig_down(&b);
-}
-
 /* --- dat_ep_connect ------------------------------------------------------------------------- */
 
 static void ep_connect__timeout_zero(void)
 {
-	up();
+	ends_up();
 	CHECK_RET(try_connect(ep_a, &b, qualifier, 0), DAT_INVALID_PARAMETER);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__address_null(void)
 {
-	up();
+	ends_up();
 	CHECK_EITHER(dat_ep_connect(ep_a, NULL, qualifier, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
 				    DAT_CONNECT_DEFAULT_FLAG),
 		     DAT_INVALID_PARAMETER, DAT_INVALID_ADDRESS);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__address_family_unknown(void)
 {
 	struct sockaddr strange = { .sa_family = 213 };
 
-	up();
+	ends_up();
 	CHECK_EITHER(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0, NULL,
 				    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
 		     DAT_INVALID_ADDRESS, DAT_INVALID_PARAMETER);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__address_of_no_host(void)
 {
 	struct sockaddr_in many = { .sin_family = AF_INET };
 
-	up();
+	ends_up();
 	many.sin_addr.s_addr = htonl(0xe0000001);
 	CHECK_RET(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&many, qualifier, SOON, 0, NULL,
 				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
 		  DAT_INVALID_ADDRESS);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	EXPECT_NOTHING(a.connect_evd);
-	down();
+	ends_down();
 }
 
 static void ep_connect__host_unreachable(void)
@@ -77,7 +58,7 @@ static void ep_connect__host_unreachable(void)
 	struct sockaddr_in far = { .sin_family = AF_INET };
 	DAT_CONNECTION_EVENT_DATA event;
 
-	up();
+	ends_up();
 	own = (const struct sockaddr_in *)(const void *)a.attr.ia_address_ptr;
 	if (own->sin_family != AF_INET || ntohl(own->sin_addr.s_addr) >> 24 != 127)
 		tap_unsupported(
@@ -92,12 +73,12 @@ static void ep_connect__host_unreachable(void)
 	CHECK(event.ep_handle == ep_a);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
 	EXPECT_DTO(a.recv_evd, 4, DAT_DTO_ERR_FLUSHED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__model_not_offered(void)
 {
-	up();
+	ends_up();
 	if (!(a.provider.dat_qos_supported & DAT_QOS_PREMIUM))
 		CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
 					 DAT_QOS_PREMIUM, DAT_CONNECT_DEFAULT_FLAG),
@@ -107,14 +88,14 @@ static void ep_connect__model_not_offered(void)
 					 DAT_QOS_BEST_EFFORT, DAT_CONNECT_MULTIPATH_FLAG),
 			  DAT_MODEL_NOT_SUPPORTED);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__port_in_the_address_is_ignored(void)
 {
 	struct sockaddr_storage address;
 
-	up();
+	ends_up();
 	memset(&address, 0, sizeof address);
 	if (b.attr.ia_address_ptr->sa_family == AF_INET6) {
 		memcpy(&address, b.attr.ia_address_ptr, sizeof(struct sockaddr_in6));
@@ -129,14 +110,14 @@ static void ep_connect__port_in_the_address_is_ignored(void)
 	memset(&address, 0xff, sizeof address);
 	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__private_data_arguments(void)
 {
 	char data[8] = { 0 };
 
-	up();
+	ends_up();
 	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 8, NULL,
 				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
 		  DAT_INVALID_PARAMETER);
@@ -144,12 +125,12 @@ static void ep_connect__private_data_arguments(void)
 				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
 		  DAT_INVALID_PARAMETER);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__flags_unknown(void)
 {
-	up();
+	ends_up();
 	CHECK_EITHER(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
 				    DAT_QOS_BEST_EFFORT, (DAT_CONNECT_FLAGS)0x4000),
 		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
@@ -157,7 +138,7 @@ static void ep_connect__flags_unknown(void)
 				    (DAT_QOS)0x4000, DAT_CONNECT_DEFAULT_FLAG),
 		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__without_a_connect_evd(void)
@@ -165,17 +146,17 @@ static void ep_connect__without_a_connect_evd(void)
 	DAT_EP_ATTR attr;
 	DAT_EP_HANDLE ep;
 
-	up();
+	ends_up();
 	attr = ep_attr(&a);
 	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, DAT_HANDLE_NULL, &attr, &ep));
 	CHECK_EITHER(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE, DAT_INVALID_STATE);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__in_another_state(void)
 {
-	up();
+	ends_up();
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
 	CHECK_RET(try_connect(ep_a, &b, qualifier, SOON), DAT_INVALID_STATE);
@@ -187,18 +168,18 @@ static void ep_connect__in_another_state(void)
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	CHECK_RET(try_connect(ep_a, &b, qualifier, SOON), DAT_INVALID_STATE);
-	down();
+	ends_down();
 }
 
 static void ep_connect__nobody_listens(void)
 {
 	DAT_CONNECTION_EVENT_DATA event;
-	DAT_PSP_HANDLE psp;
+	DAT_PSP_HANDLE passive;
 	DAT_CONN_QUAL unused;
 
-	up();
-	psp = listen_any(&b, &unused);
-	OK(dat_psp_free(psp));
+	ends_up();
+	passive = listen_any(&b, &unused);
+	OK(dat_psp_free(passive));
 	OK(recv_nothing(ep_a, 4));
 	OK(try_connect(ep_a, &b, unused, SOON));
 	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED)
@@ -206,7 +187,7 @@ static void ep_connect__nobody_listens(void)
 	CHECK(event.ep_handle == ep_a);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
 	EXPECT_DTO(a.recv_evd, 4, DAT_DTO_ERR_FLUSHED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__times_out(void)
@@ -214,7 +195,7 @@ static void ep_connect__times_out(void)
 	unsigned long long begin, took;
 
 	/* The request is never answered. */
-	up();
+	ends_up();
 	begin = now_us();
 	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
 	await_request(&b);
@@ -223,7 +204,7 @@ static void ep_connect__times_out(void)
 	CHECK(took >= SHORTLY);
 	CHECK(took < SHORTLY + AT_ONCE);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
-	down();
+	ends_down();
 }
 
 /* A TCP port of this host that answers no further connection, as if a firewall were there. */
@@ -265,7 +246,7 @@ static void ep_connect__to_a_silent_port(void)
 	struct silent silent;
 	unsigned long long begin;
 
-	up();
+	ends_up();
 	silent = make_silent((const struct sockaddr *)a.attr.ia_address_ptr);
 	evd = make_evd(a.ia, COUNT, DAT_EVD_CONNECTION_FLAG);
 	attr = ep_attr(&a);
@@ -290,7 +271,7 @@ static void ep_connect__to_a_silent_port(void)
 	EXPECT(evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 	OK(dat_ep_free(ep[FREED]));
 	CHECK_EQ(ep_state(ep[LEFT]), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
-	down();
+	ends_down();
 	CHECK(now_us() - begin < SHORTLY + AT_ONCE);
 	close(silent.last);
 	close(silent.listener);
@@ -301,7 +282,7 @@ static void ep_connect__many_at_once(void)
 	enum { COUNT = 12 };
 	DAT_EP_HANDLE active[COUNT];
 
-	up();
+	ends_up();
 	for (int i = 0; i < COUNT; i++) {
 		active[i] = make_ep(&a, NULL);
 		OK(try_connect(active[i], &b, qualifier, SOON));
@@ -314,14 +295,14 @@ static void ep_connect__many_at_once(void)
 	}
 	for (int i = 0; i < COUNT; i++)
 		CHECK_EQ(ep_state(active[i]), DAT_EP_STATE_CONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_connect__within_one_ia(void)
 {
 	DAT_EP_HANDLE other;
 
-	up();
+	ends_up();
 	other = make_ep(&b, NULL);
 	OK(try_connect(other, &b, qualifier, SOON));
 	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
@@ -331,7 +312,7 @@ static void ep_connect__within_one_ia(void)
 	OK(send_nothing(other, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(b.request_evd, 2, DAT_DTO_SUCCESS);
 	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
-	down();
+	ends_down();
 }
 
 static void ep_connect__private_data_stays_until_reset(void)
@@ -339,7 +320,7 @@ static void ep_connect__private_data_stays_until_reset(void)
 	DAT_CONNECTION_EVENT_DATA event;
 	char data[48];
 
-	up();
+	ends_up();
 	fill(data, sizeof data, 3);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	OK(dat_cr_accept(await_request(&b), ep_b, sizeof data, data));
@@ -351,7 +332,7 @@ static void ep_connect__private_data_stays_until_reset(void)
 	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
 	CHECK(filled(event.private_data, sizeof data, 3));
 	OK(dat_ep_reset(ep_a));
-	down();
+	ends_down();
 }
 
 /* --- dat_ep_dup_connect --------------------------------------------------------------------- */
@@ -361,7 +342,7 @@ static void ep_dup_connect__to_the_same_peer(void)
 	DAT_EP_HANDLE dup_a, dup_b;
 	DAT_CR_ARRIVAL_EVENT_DATA request;
 
-	up();
+	ends_up();
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -376,14 +357,14 @@ static void ep_dup_connect__to_the_same_peer(void)
 	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 	CHECK_EQ(ep_state(dup_a), DAT_EP_STATE_CONNECTED);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_dup_connect__refused(void)
 {
 	DAT_EP_HANDLE other;
 
-	up();
+	ends_up();
 	other = make_ep(&a, NULL);
 	CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
 		  DAT_INVALID_STATE);
@@ -397,7 +378,7 @@ static void ep_dup_connect__refused(void)
 	CHECK_RET(dat_ep_dup_connect(other, DAT_HANDLE_NULL, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
 		  DAT_INVALID_HANDLE);
 	CHECK_EQ(ep_state(other), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_dup_connect__arguments(void)
@@ -405,7 +386,7 @@ static void ep_dup_connect__arguments(void)
 	DAT_EP_HANDLE other;
 	char data[8] = { 0 };
 
-	up();
+	ends_up();
 	other = make_ep(&a, NULL);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
@@ -418,7 +399,7 @@ static void ep_dup_connect__arguments(void)
 		CHECK_RET(dat_ep_dup_connect(other, ep_a, SOON, 0, NULL, DAT_QOS_PREMIUM),
 			  DAT_MODEL_NOT_SUPPORTED);
 	CHECK_EQ(ep_state(other), DAT_EP_STATE_UNCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_dup_connect__private_data_and_rejection(void)
@@ -428,7 +409,7 @@ static void ep_dup_connect__private_data_and_rejection(void)
 	DAT_CR_PARAM param;
 	char data[48];
 
-	up();
+	ends_up();
 	other = make_ep(&a, NULL);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
@@ -444,7 +425,7 @@ static void ep_dup_connect__private_data_and_rejection(void)
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
 	CHECK_EQ(ep_state(other), DAT_EP_STATE_DISCONNECTED);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
-	down();
+	ends_down();
 }
 
 static const struct tap_test tests[] = {

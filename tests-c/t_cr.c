@@ -1,28 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Connection requests: dat_cr_query(3DAT), dat_cr_accept(3DAT), dat_cr_reject(3DAT). */
-#include "common.h"
+#include "two_ends.h"
 
 #include <string.h>
-
-static struct rig a, b;
-static DAT_EP_HANDLE ep_a, ep_b;
-static DAT_CONN_QUAL qualifier;
-static DAT_PSP_HANDLE psp;
-
-static void up(void)
-{
-	rig_up(&a);
-	rig_up(&b);
-	ep_a = make_ep(&a, NULL);
-	ep_b = make_ep(&b, NULL);
-	psp = listen_any(&b, &qualifier);
-}
-
-static void down(void)
-{
-	rig_down(&a);
-	rig_down(&b);
-}
 
 static DAT_CR_HANDLE request(void)
 {
@@ -41,7 +21,7 @@ static void cr_event__contents(void)
 	DAT_CR_ARRIVAL_EVENT_DATA data;
 	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_EP;
 
-	up();
+	ends_up();
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	data = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
 	CHECK(data.sp_handle.psp_handle == psp);
@@ -50,7 +30,7 @@ static void cr_event__contents(void)
 	CHECK_EQ(data.local_ia_address_ptr->sa_family, b.attr.ia_address_ptr->sa_family);
 	OK(dat_get_handle_type(data.cr_handle, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CR);
-	down();
+	ends_down();
 }
 
 static void cr_query__private_data_and_address(void)
@@ -59,7 +39,7 @@ static void cr_query__private_data_and_address(void)
 	DAT_CR_PARAM param;
 	char data[48];
 
-	up();
+	ends_up();
 	fill(data, sizeof data, 5);
 	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, sizeof data, data,
 			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
@@ -77,19 +57,19 @@ static void cr_query__private_data_and_address(void)
 	CHECK(param.local_ep_handle == DAT_HANDLE_NULL);
 	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_cr_query(cr, (DAT_CR_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
-	down();
+	ends_down();
 }
 
 static void cr_query__no_private_data(void)
 {
 	DAT_CR_PARAM param;
 
-	up();
+	ends_up();
 	memset(&param, 0xff, sizeof param);
 	OK(dat_cr_query(request(), DAT_CR_FIELD_ALL, &param));
 	CHECK(param.private_data_size >= 0);
 	CHECK(param.private_data_size <= a.provider.max_private_data_size);
-	down();
+	ends_down();
 }
 
 static void cr_query__largest_private_data(void)
@@ -98,7 +78,7 @@ static void cr_query__largest_private_data(void)
 	char data[4096];
 	DAT_COUNT most;
 
-	up();
+	ends_up();
 	most = a.provider.max_private_data_size;
 	REQUIRE(most >= 48);
 	REQUIRE(most < (DAT_COUNT)sizeof data);
@@ -111,7 +91,7 @@ static void cr_query__largest_private_data(void)
 	OK(dat_cr_query(await_request(&b), DAT_CR_FIELD_ALL, &param));
 	REQUIRE(param.private_data_size >= most);
 	CHECK(filled(param.private_data, (size_t)most, 11));
-	down();
+	ends_down();
 }
 
 static void cr_accept__private_data(void)
@@ -122,7 +102,7 @@ static void cr_accept__private_data(void)
 	char data[4096];
 	DAT_COUNT most;
 
-	up();
+	ends_up();
 	most = b.provider.max_private_data_size;
 	REQUIRE(most < (DAT_COUNT)sizeof data);
 	cr = request();
@@ -148,7 +128,7 @@ static void cr_accept__private_data(void)
 	CHECK(event.ep_handle == ep_b);
 	CHECK_EQ(event.private_data_size, 0);
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
-	down();
+	ends_down();
 }
 
 static void cr_accept__destroys_the_request(void)
@@ -156,14 +136,14 @@ static void cr_accept__destroys_the_request(void)
 	DAT_CR_HANDLE cr;
 	DAT_CR_PARAM param;
 
-	up();
+	ends_up();
 	cr = request();
 	OK(dat_cr_accept(cr, ep_b, 0, NULL));
 	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_INVALID_HANDLE);
 	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
 	established();
-	down();
+	ends_down();
 }
 
 static void cr_accept__private_data_of_the_request_passed_on(void)
@@ -173,7 +153,7 @@ static void cr_accept__private_data_of_the_request_passed_on(void)
 	DAT_CONNECTION_EVENT_DATA event;
 	char data[48];
 
-	up();
+	ends_up();
 	fill(data, sizeof data, 8);
 	OK(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, sizeof data, data,
 			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
@@ -184,21 +164,21 @@ static void cr_accept__private_data_of_the_request_passed_on(void)
 			.event_data.connect_event_data;
 	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
 	CHECK(filled(event.private_data, sizeof data, 8));
-	down();
+	ends_down();
 }
 
 static void cr_accept__endpoint_needed(void)
 {
 	DAT_CR_HANDLE cr;
 
-	up();
+	ends_up();
 	cr = request();
 	CHECK_CODE(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_EP);
 	CHECK_RET(dat_cr_accept(cr, b.pz, 0, NULL), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_SUCCESS);
 	established();
-	down();
+	ends_down();
 }
 
 static void cr_accept__endpoint_in_another_state(void)
@@ -206,7 +186,7 @@ static void cr_accept__endpoint_in_another_state(void)
 	DAT_CR_HANDLE cr;
 	DAT_EP_HANDLE other_a, other_b;
 
-	up();
+	ends_up();
 	other_a = make_ep(&a, NULL);
 	other_b = make_ep(&b, NULL);
 	connect_eps(&a, other_a, &b, other_b);
@@ -216,7 +196,7 @@ static void cr_accept__endpoint_in_another_state(void)
 	CHECK_EQ(ep_state(other_b), DAT_EP_STATE_CONNECTED);
 	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_SUCCESS);
 	established();
-	down();
+	ends_down();
 }
 
 static void cr_accept__client_gave_up(void)
@@ -224,7 +204,7 @@ static void cr_accept__client_gave_up(void)
 	DAT_CR_HANDLE cr;
 	DAT_RETURN ret;
 
-	up();
+	ends_up();
 	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
 	cr = await_request(&b);
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
@@ -236,7 +216,7 @@ static void cr_accept__client_gave_up(void)
 		CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_DISCONNECTED);
 	}
 	EXPECT_NOTHING(a.connect_evd);
-	down();
+	ends_down();
 }
 
 static void cr_accept__flushes_receives_of_a_lost_connection(void)
@@ -244,7 +224,7 @@ static void cr_accept__flushes_receives_of_a_lost_connection(void)
 	DAT_LMR_TRIPLET none = { 0 };
 	DAT_CR_HANDLE cr;
 
-	up();
+	ends_up();
 	OK(dat_ep_post_recv(ep_b, 0, &none, cookie(77), DAT_COMPLETION_DEFAULT_FLAG));
 	OK(try_connect(ep_a, &b, qualifier, SHORTLY));
 	cr = await_request(&b);
@@ -255,7 +235,7 @@ static void cr_accept__flushes_receives_of_a_lost_connection(void)
 	} else {
 		EXPECT_NOTHING(b.recv_evd);
 	}
-	down();
+	ends_down();
 }
 
 static void cr_reject__seen_by_the_peer(void)
@@ -263,7 +243,7 @@ static void cr_reject__seen_by_the_peer(void)
 	DAT_CR_HANDLE cr;
 	DAT_CONNECTION_EVENT_DATA event;
 
-	up();
+	ends_up();
 	cr = request();
 	CHECK_RET(dx_cr_reject(cr), DAT_SUCCESS);
 	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
@@ -275,7 +255,7 @@ static void cr_reject__seen_by_the_peer(void)
 	OK(dat_ep_reset(ep_a));
 	OK(dat_cr_accept(request(), ep_b, 0, NULL));
 	established();
-	down();
+	ends_down();
 }
 
 #ifdef DAT2
@@ -285,7 +265,7 @@ static void cr_reject__private_data(void)
 	DAT_CONNECTION_EVENT_DATA event;
 	char data[48];
 
-	up();
+	ends_up();
 	fill(data, sizeof data, 9);
 	cr = request();
 	CHECK_RET(dat_cr_reject(cr, b.provider.max_private_data_size + 1, data),
@@ -295,7 +275,7 @@ static void cr_reject__private_data(void)
 			.event_data.connect_event_data;
 	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);
 	CHECK(filled(event.private_data, sizeof data, 9));
-	down();
+	ends_down();
 }
 #endif
 
@@ -306,7 +286,7 @@ static void cr_order__requests_can_wait(void)
 	DAT_CR_HANDLE cr[COUNT];
 
 	/* All requests arrive before the first is answered; answered last to first. */
-	up();
+	ends_up();
 	for (int i = 0; i < COUNT; i++) {
 		char number = (char)i;
 
@@ -333,7 +313,7 @@ static void cr_order__requests_can_wait(void)
 				.event_data.connect_event_data;
 		CHECK(event.ep_handle == passive[i]);
 	}
-	down();
+	ends_down();
 }
 
 static const struct tap_test tests[] = {

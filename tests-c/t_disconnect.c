@@ -1,39 +1,20 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_ep_disconnect(3DAT), and the flushes that the end of a connection brings. */
-#include "common.h"
-
-static struct rig a, b;
-static DAT_EP_HANDLE ep_a, ep_b;
-static DAT_CONN_QUAL qualifier;
-
-static void up(void)
-{
-	rig_up(&a);
-	rig_up(&b);
-	ep_a = make_ep(&a, NULL);
-	ep_b = make_ep(&b, NULL);
-	listen_any(&b, &qualifier);
-}
-
-static void down(void)
-{
-	rig_down(&a);
-	rig_down(&b);
-}
+#include "two_ends.h"
 
 static void up_connected(void)
 {
-	up();
+	ends_up();
 	connect_eps(&a, ep_a, &b, ep_b);
 }
 
 static void ep_disconnect__unconnected(void)
 {
-	up();
+	ends_up();
 	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_STATE);
 	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE);
 	EXPECT_NOTHING(a.connect_evd);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__flags_unknown(void)
@@ -41,7 +22,7 @@ static void ep_disconnect__flags_unknown(void)
 	up_connected();
 	CHECK_RET(dat_ep_disconnect(ep_a, (DAT_CLOSE_FLAGS)4), DAT_INVALID_PARAMETER);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
-	down();
+	ends_down();
 }
 
 static void end_both(DAT_CLOSE_FLAGS flags)
@@ -68,14 +49,14 @@ static void ep_disconnect__abrupt(void)
 {
 	up_connected();
 	end_both(DAT_CLOSE_ABRUPT_FLAG);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__graceful(void)
 {
 	up_connected();
 	end_both(DAT_CLOSE_GRACEFUL_FLAG);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__both_sides_at_once(void)
@@ -87,14 +68,14 @@ static void ep_disconnect__both_sides_at_once(void)
 	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT_NOTHING(a.connect_evd);
 	EXPECT_NOTHING(b.connect_evd);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__gives_up_establishment(void)
 {
 	DAT_CR_HANDLE cr;
 
-	up();
+	ends_up();
 	OK(recv_nothing(ep_a, 1));
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	cr = await_request(&b);
@@ -105,7 +86,7 @@ static void ep_disconnect__gives_up_establishment(void)
 	if (dat_cr_accept(cr, ep_b, 0, NULL) == DAT_SUCCESS)
 		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
 	EXPECT_NOTHING(a.connect_evd);
-	down();
+	ends_down();
 }
 
 /* A device may keep what it has of the attempt until the peer answers. */
@@ -114,7 +95,7 @@ static void ep_disconnect__waits_for_nobody(void)
 	unsigned long long begin;
 	DAT_EP_HANDLE other_a, other_b;
 
-	up();
+	ends_up();
 	other_a = make_ep(&a, NULL);
 	other_b = make_ep(&b, NULL);
 	OK(recv_nothing(ep_a, 1));
@@ -129,7 +110,7 @@ static void ep_disconnect__waits_for_nobody(void)
 	OK(dat_ep_reset(ep_a));
 	connect_eps(&a, ep_a, &b, ep_b);
 	CHECK(now_us() - begin < AT_ONCE);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__graceful_finishes_requests(void)
@@ -137,7 +118,7 @@ static void ep_disconnect__graceful_finishes_requests(void)
 	enum { COUNT = 10 };
 	struct mem from, to;
 
-	up();
+	ends_up();
 	from = make_mem(&a, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
 	to = make_mem(&b, COUNT * 65536, DAT_MEM_PRIV_ALL_FLAG);
 	connect_eps(&a, ep_a, &b, ep_b);
@@ -157,7 +138,7 @@ static void ep_disconnect__graceful_finishes_requests(void)
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	CHECK(filled(to.at, to.size, 3));
-	down();
+	ends_down();
 }
 
 /* Messages that are under way when the sender ends the connection: none has a receive. */
@@ -187,14 +168,14 @@ static void ep_disconnect__graceful_waits_for_the_receiver(void)
 	}
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__abrupt_waits_for_nobody(void)
 {
 	up_with_messages_under_way();
 	end_both(DAT_CLOSE_ABRUPT_FLAG);
-	down();
+	ends_down();
 }
 
 /* The abrupt one ends at once what the graceful one waits for. */
@@ -205,7 +186,7 @@ static void ep_disconnect__abrupt_after_graceful_with_messages(void)
 	EXPECT_NOTHING(a.connect_evd);
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__flushes_in_order(void)
@@ -228,7 +209,7 @@ static void ep_disconnect__flushes_in_order(void)
 	}
 	EXPECT_NOTHING(a.recv_evd);
 	EXPECT_NOTHING(b.recv_evd);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__posts_are_flushed_at_once(void)
@@ -254,7 +235,7 @@ static void ep_disconnect__posts_are_flushed_at_once(void)
 	EXPECT_DTO(a.request_evd, 4, DAT_DTO_ERR_FLUSHED);
 	OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(5), &remote, DAT_COMPLETION_DEFAULT_FLAG));
 	EXPECT_DTO(a.request_evd, 5, DAT_DTO_ERR_FLUSHED);
-	down();
+	ends_down();
 }
 
 static void ep_disconnect__nothing_of_the_past_after_reset(void)
@@ -272,7 +253,7 @@ static void ep_disconnect__nothing_of_the_past_after_reset(void)
 	OK(dat_ep_reset(ep_b));
 	connect_eps(&a, ep_a, &b, ep_b);
 	EXPECT_NOTHING(a.recv_evd);
-	down();
+	ends_down();
 }
 
 static const struct tap_test tests[] = {

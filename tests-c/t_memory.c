@@ -13,6 +13,7 @@
 #include "failing_malloc.h"
 #include "left.h"
 #include "no_memory.h"
+#include "random.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -453,21 +454,15 @@ static int run_process(struct result *result, const struct failing *failing)
 	return status;
 }
 
-static unsigned long step(void)
-{
-	const char *text = getenv("MEMORY_STEP");
-	long value = text ? strtol(text, NULL, 10) : 0;
-
-	return value > 0 ? (unsigned long)value : STEP;
-}
-
 static void each_in_turn(struct failing failing)
 {
 	struct result *result = mmap(NULL, sizeof *result, PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned long step = (unsigned long)setting("MEMORY_STEP", STEP);
 	unsigned long died = 0, wrong = 0, runs = 0;
 
 	need_our_malloc();
+	REQUIRE(step > 0);
 	/* Each process has a limit of its own. */
 	alarm(0);
 	REQUIRE(result != MAP_FAILED);
@@ -475,7 +470,7 @@ static void each_in_turn(struct failing failing)
 	memset(&usual, 0, sizeof usual);
 	REQUIRE(run_process(result, &failing) == 0 && result->ended);
 	usual = result->left;
-	for (failing.first = 1;; failing.first += step()) {
+	for (failing.first = 1;; failing.first += step) {
 		int status = run_process(result, &failing);
 
 		runs++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The order of completions and of what they permit: the next request, the free of memory, the use of
- * a window, the watermarks of a shared receive queue. As t_order.c, also run with delays by make
- * order. */
+ * a window, the watermarks of a shared receive queue. */
+#include "order.h"
 #include "transfer.h"
 
 #include <pthread.h>
@@ -9,14 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* ROUNDS is how often each order is tried, DEPTH how many requests an endpoint holds. */
-enum { ROUNDS = 12, DEPTH = 4 };
-
-static void needs_threads(void)
-{
-	if (!p.a.provider.is_thread_safe)
-		tap_unsupported("the provider is not thread safe");
-}
+/* How many requests an endpoint holds. */
+enum { DEPTH = 4 };
 
 /* Attributes of an endpoint that holds DEPTH of each. */
 static DAT_EP_ATTR shallow(void)
@@ -60,7 +54,7 @@ static void full_of_receives(void)
 	DAT_EP_ATTR attr = shallow();
 
 	up_with(&attr);
-	needs_threads();
+	need_threads(&p.a);
 	for (DAT_UINT64 i = 0; i < DEPTH; i++)
 		OK(recv_nothing(p.ep_b, i));
 }
@@ -147,15 +141,7 @@ static void order__a_window_is_open_with_its_completion(void)
 {
 	DAT_RMR_HANDLE rmr;
 
-	rig_up(&p.a);
-	rig_up(&p.b);
-	p.b.request_evd = make_evd(p.b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_ep(&p.b, NULL);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
-	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
-	OK(dat_rmr_create(p.b.pz, &rmr));
+	rmr = up_to_bind();
 	for (unsigned i = 0; i < 2 * ROUNDS; i++) {
 		DAT_LMR_TRIPLET range = dx_local(mb.local, mb.at, SIZE);
 		DAT_LMR_TRIPLET local = dx_local(ma.local, ma.at, 4096);
@@ -201,7 +187,7 @@ static void order__an_overflow_loses_only_what_has_no_room(void)
 
 	rig_up(&p.a);
 	rig_up(&p.b);
-	needs_threads();
+	need_threads(&p.a);
 	p.b.recv_evd = make_evd(p.b.ia, LENGTH, DAT_EVD_DTO_FLAG);
 	OK(dat_evd_query(p.b.recv_evd, DAT_EVD_FIELD_ALL, &param));
 	length = param.evd_qlen;
@@ -243,7 +229,7 @@ static void srq_up(void)
 	attr.srq_soft_hw = DAT_WATERMARK_INFINITE;
 	rig_up(&p.a);
 	rig_up(&p.b);
-	needs_threads();
+	need_threads(&p.a);
 	if (p.b.attr.max_srqs == 0)
 		tap_unsupported("there are no SRQs");
 	OK(dat_srq_create(p.b.ia, p.b.pz, &queue, &srq));

@@ -1,39 +1,23 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The order of events and of what takes them: waits, CNOs and their agents, frees. As t_order.c,
- * also run with delays by make order. */
-#include "common.h"
+/* The order of events and of what takes them: waits, CNOs and their agents, frees. */
+#include "order.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
-/* ROUNDS is how often each order is tried. */
-enum { ROUNDS = 12 };
-
 /* Microseconds that cno_wait may take for an event that has arrived, with all delays. */
 enum { WOKEN = 5 * 1000 * 1000 };
 
-static struct rig a, b;
-static DAT_EP_HANDLE ep_a, ep_b;
 static DAT_CNO_HANDLE cno;
-static DAT_CONN_QUAL qualifier;
 
 static void up(void)
 {
-	rig_up(&a);
-	rig_up(&b);
-	if (!a.provider.is_thread_safe)
-		tap_unsupported("the provider is not thread safe");
+	order_up();
+	/* Each connection has another one. */
+	OK(dat_ep_free(ep_b));
 	OK(dat_cno_create(b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-	ep_a = make_ep(&a, NULL);
-	listen_any(&b, &qualifier);
-}
-
-static void down(void)
-{
-	rig_down(&a);
-	rig_down(&b);
 }
 
 /* An EVD for completions on side b, which triggers the CNO. */
@@ -46,7 +30,7 @@ static DAT_EVD_HANDLE make_fed(void)
 }
 
 /* A connection whose side b receives on this EVD. */
-static void join(DAT_EVD_HANDLE recv_evd)
+static void join_on(DAT_EVD_HANDLE recv_evd)
 {
 	b.recv_evd = recv_evd;
 	ep_b = make_ep(&b, NULL);
@@ -63,14 +47,6 @@ static void part(void)
 	OK(dat_ep_reset(ep_a));
 	while (dat_evd_dequeue(a.request_evd, &event) == DAT_SUCCESS)
 		;
-}
-
-static DAT_EVENT take(DAT_EVD_HANDLE evd)
-{
-	DAT_EVENT event;
-
-	OK(dat_evd_dequeue(evd, &event));
-	return event;
 }
 
 static DAT_RETURN post(DAT_EVD_HANDLE evd)
@@ -160,10 +136,10 @@ static void order__completion_counted_or_triggered(void)
 
 	up();
 	evd = make_fed();
-	join(evd);
+	join_on(evd);
 	cause = cause_message;
 	counted_or_triggered(evd);
-	down();
+	ends_down();
 }
 
 static void order__event_counted_or_triggered(void)
@@ -171,7 +147,7 @@ static void order__event_counted_or_triggered(void)
 	up();
 	cause = cause_software_event;
 	counted_or_triggered(make_fed());
-	down();
+	ends_down();
 }
 
 struct waiter {
@@ -223,7 +199,7 @@ static void order__free_or_wait(void)
 		CHECK_EQ(join_waiter(&w), DAT_SUCCESS);
 		OK(dat_evd_free(evd));
 	}
-	down();
+	ends_down();
 }
 
 /* A waiter that is cancelled has the event, or leaves it to those who wait for the CNO. */
@@ -255,7 +231,7 @@ static void order__cancelled_or_event(void)
 		while (dat_cno_wait(cno, 0, &hint) == DAT_SUCCESS)
 			;
 	}
-	down();
+	ends_down();
 }
 
 /* dat_evd_set_unwaitable releases the waiter, or the waiter has the event. */
@@ -286,7 +262,7 @@ static void order__unwaitable_or_event(void)
 		}
 		OK(dat_evd_clear_unwaitable(evd));
 	}
-	down();
+	ends_down();
 }
 
 /* --- frees, and notifications that are under way ----------------------------------------------- */
@@ -322,7 +298,7 @@ static void order__no_hint_of_a_freed_evd(void)
 		DAT_EVD_HANDLE evd = make_fed(), hint;
 		pthread_t peer;
 
-		join(evd);
+		join_on(evd);
 		one_of_two_arrives(evd, &peer);
 		OK(dat_ep_free(ep_b));
 		OK(dat_evd_free(evd));
@@ -333,7 +309,7 @@ static void order__no_hint_of_a_freed_evd(void)
 		OK(dat_ep_free(ep_a));
 		ep_a = make_ep(&a, NULL);
 	}
-	down();
+	ends_down();
 }
 
 /* When the CNO of an EVD has changed, a late notification of the old one has its event. */
@@ -373,7 +349,7 @@ static void order__late_hint_has_its_event(void)
 		OK(dat_evd_enable(evd));
 		OK(dat_evd_modify_cno(evd, cno));
 	}
-	down();
+	ends_down();
 }
 
 /* --- the agent of a CNO ------------------------------------------------------------------------ */
@@ -417,7 +393,7 @@ static void order__no_call_after_cno_free(void)
 
 		OK(dat_cno_create(b.ia, agent_of(&agent), &cno));
 		evd = make_fed();
-		join(evd);
+		join_on(evd);
 		one_of_two_arrives(evd, &peer);
 		OK(dat_ep_free(ep_b));
 		OK(dat_evd_free(evd));
@@ -428,7 +404,7 @@ static void order__no_call_after_cno_free(void)
 		OK(dat_ep_free(ep_a));
 		ep_a = make_ep(&a, NULL);
 	}
-	down();
+	ends_down();
 }
 
 static void order__no_call_after_modify_agent(void)
@@ -442,7 +418,7 @@ static void order__no_call_after_modify_agent(void)
 		pthread_t peer;
 
 		OK(dat_cno_modify_agent(cno, agent_of(&agent)));
-		join(evd);
+		join_on(evd);
 		one_of_two_arrives(evd, &peer);
 		while (atomic_load(&agent.calls) == 0)
 			sched_yield();
@@ -451,7 +427,7 @@ static void order__no_call_after_modify_agent(void)
 		REQUIRE(pthread_join(peer, NULL) == 0);
 		part();
 	}
-	down();
+	ends_down();
 }
 
 /* --- the end of everything --------------------------------------------------------------------- */
@@ -477,7 +453,7 @@ static void order__abrupt_close_of_all(void)
 
 		up();
 		OK(dat_cno_create(b.ia, agent_of(&agent), &cno));
-		join(make_fed());
+		join_on(make_fed());
 		OK(recv_nothing(ep_b, 1));
 		OK(recv_nothing(ep_b, 2));
 		start(&on_evd, b.connect_evd);

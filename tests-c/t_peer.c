@@ -336,16 +336,12 @@ static void peer__client_killed_before_the_accept(void)
 	cr = await_request(&rig);
 	kill_peer(&peer);
 	if (dat_cr_accept(cr, ep, 0, NULL) == DAT_SUCCESS) {
-		DAT_EVENT event;
-		DAT_COUNT more;
-
 		/* A reply may still be sent into the void; then the end shows. */
-		OK(dat_evd_wait(rig.connect_evd, SOON, 1, &event, &more));
-		if (event.event_number == DAT_CONNECTION_EVENT_ESTABLISHED)
-			OK(dat_evd_wait(rig.connect_evd, SOON, 1, &event, &more));
-		CHECK(event.event_number == DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR ||
-		      event.event_number == DAT_CONNECTION_EVENT_DISCONNECTED ||
-		      event.event_number == DAT_CONNECTION_EVENT_BROKEN);
+		DAT_EVENT_NUMBER end = await_end(&rig);
+
+		CHECK(end == DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR ||
+		      end == DAT_CONNECTION_EVENT_DISCONNECTED ||
+		      end == DAT_CONNECTION_EVENT_BROKEN);
 		CHECK_EQ(ep_state(ep), DAT_EP_STATE_DISCONNECTED);
 	} else {
 		CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);

@@ -11,18 +11,9 @@
 
 static DAT_RMR_HANDLE rmr;
 
-/* A connection whose side b may bind, and an RMR. */
 static void rmr_up(void)
 {
-	rig_up(&p.a);
-	rig_up(&p.b);
-	p.b.request_evd = make_evd(p.b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_ep(&p.b, NULL);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
-	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
-	OK(dat_rmr_create(p.b.pz, &rmr));
+	rmr = up_to_bind();
 }
 
 /* For tests that begin anew. */

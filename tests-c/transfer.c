@@ -28,6 +28,22 @@ void up(void)
 	up_with(NULL);
 }
 
+DAT_RMR_HANDLE up_to_bind(void)
+{
+	DAT_RMR_HANDLE rmr;
+
+	rig_up(&p.a);
+	rig_up(&p.b);
+	p.b.request_evd = make_evd(p.b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_ep(&p.b, NULL);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	ma = make_mem(&p.a, SIZE, DAT_MEM_PRIV_ALL_FLAG);
+	mb = make_mem(&p.b, SIZE, DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+	OK(dat_rmr_create(p.b.pz, &rmr));
+	return rmr;
+}
+
 void down(void)
 {
 	pair_down(&p);

@@ -17,6 +17,8 @@ void up_with(const DAT_EP_ATTR *attr);
 void up(void);
 /* Both IAs and their memory, without endpoints. */
 void rigs_up(void);
+/* A connection whose side b may bind, with memory that peers reach by windows only. Gives a window. */
+DAT_RMR_HANDLE up_to_bind(void);
 void down(void);
 /* The attributes of ep_attr() before there is a rig. */
 DAT_EP_ATTR usual_attr(void);

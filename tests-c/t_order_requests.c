@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The order of what both ends see of a request for a connection: one end gives up while the other
+ * answers, or the service point is freed. */
+#include "order.h"
+
+#include <pthread.h>
+
+static void *disconnect_a(void *arg)
+{
+	pause_us(*(int *)arg * 100);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	return NULL;
+}
+
+/* The active end gives up while the passive one answers. */
+static void given_up(void (*answer)(DAT_CR_HANDLE))
+{
+	order_up();
+	for (int i = 0; i < ROUNDS; i++) {
+		DAT_CR_HANDLE cr;
+		DAT_EVENT_NUMBER end;
+		pthread_t active;
+
+		OK(try_connect(ep_a, &b, qualifier, SOON));
+		cr = await_request(&b);
+		REQUIRE(pthread_create(&active, NULL, disconnect_a, &i) == 0);
+		answer(cr);
+		end = await_end(&a);
+		CHECK(end == DAT_CONNECTION_EVENT_DISCONNECTED ||
+		      end == DAT_CONNECTION_EVENT_PEER_REJECTED);
+		CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_DISCONNECTED);
+		REQUIRE(pthread_join(active, NULL) == 0);
+		nothing(a.connect_evd);
+		OK(dat_ep_reset(ep_a));
+	}
+	silent(&a);
+	silent(&b);
+	nothing(b.cr_evd);
+	join();
+	ends_down();
+}
+
+static void accept_it(DAT_CR_HANDLE cr)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	if (dat_cr_accept(cr, ep_b, 0, NULL) != DAT_SUCCESS)
+		return;
+	OK(dat_evd_wait(b.connect_evd, SOON, 1, &event, &more));
+	if (event.event_number == DAT_CONNECTION_EVENT_ESTABLISHED) {
+		OK(dat_evd_wait(b.connect_evd, SOON, 1, &event, &more));
+		CHECK(event.event_number == DAT_CONNECTION_EVENT_DISCONNECTED ||
+		      event.event_number == DAT_CONNECTION_EVENT_BROKEN);
+	} else {
+		CHECK_EQ(event.event_number, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
+	}
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_DISCONNECTED);
+	OK(dat_ep_reset(ep_b));
+}
+
+static void reject_it(DAT_CR_HANDLE cr)
+{
+	OK(dx_cr_reject(cr));
+}
+
+static void order__accepted_and_given_up(void)
+{
+	given_up(accept_it);
+}
+
+static void order__rejected_and_given_up(void)
+{
+	given_up(reject_it);
+}
+
+static void *connect_a(void *arg)
+{
+	(void)arg;
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	return NULL;
+}
+
+/* A request is there when its service point has been freed, or never comes; the peer hears of
+ * either. */
+static void order__no_request_after_psp_free(void)
+{
+	order_up();
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		DAT_EVENT_NUMBER expected = DAT_CONNECTION_EVENT_NON_PEER_REJECTED;
+		pthread_t active;
+		DAT_EVENT event;
+
+		REQUIRE(pthread_create(&active, NULL, connect_a, NULL) == 0);
+		pause_us(i * 100);
+		OK(dat_psp_free(psp));
+		if (dat_evd_dequeue(b.cr_evd, &event) == DAT_SUCCESS) {
+			OK(dx_cr_reject(event.event_data.cr_arrival_event_data.cr_handle));
+			expected = DAT_CONNECTION_EVENT_PEER_REJECTED;
+		}
+		EXPECT(a.connect_evd, expected);
+		REQUIRE(pthread_join(active, NULL) == 0);
+		nothing(b.cr_evd);
+		OK(dat_ep_reset(ep_a));
+		psp = listen_any(&b, &qualifier);
+	}
+	join();
+	ends_down();
+}
+
+/* The same of a reserved service point: the request has the endpoint, or the program. */
+static void order__no_request_after_rsp_free(void)
+{
+	DAT_RSP_HANDLE rsp;
+
+	order_up();
+	OK(dat_psp_free(psp));
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		DAT_EVENT_NUMBER expected = DAT_CONNECTION_EVENT_NON_PEER_REJECTED;
+		pthread_t active;
+		DAT_EVENT event;
+
+		OK(dat_rsp_create(b.ia, qualifier, ep_b, b.cr_evd, &rsp));
+		REQUIRE(pthread_create(&active, NULL, connect_a, NULL) == 0);
+		pause_us(i * 100);
+		OK(dat_rsp_free(rsp));
+		if (dat_evd_dequeue(b.cr_evd, &event) == DAT_SUCCESS) {
+			CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+			OK(dx_cr_reject(event.event_data.cr_arrival_event_data.cr_handle));
+			expected = DAT_CONNECTION_EVENT_PEER_REJECTED;
+		}
+		CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
+		EXPECT(a.connect_evd, expected);
+		REQUIRE(pthread_join(active, NULL) == 0);
+		nothing(b.cr_evd);
+		OK(dat_ep_reset(ep_a));
+	}
+	ends_down();
+}
+
+static const struct tap_test tests[] = {
+	T(order, accepted_and_given_up),
+	T(order, rejected_and_given_up),
+	T(order, no_request_after_psp_free),
+	T(order, no_request_after_rsp_free),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
