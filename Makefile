@@ -45,12 +45,13 @@ C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -We
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
 C_SHARED := tap common moved transfer two_ends traffic left order random random_objects random_calls
 C_DEMO := dat_demo demo
+C_MODEL := model_agent
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -66,6 +67,7 @@ help:
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n)'
+	@echo 'make model      random calls beside a reference model of the rules (MODEL_STEPS=n, MODEL_SEED=n, MODEL_RUNS="dat2:soft ...")'
 	@echo 'make fuzz       search for inputs and peers that do harm, for hours (FUZZ_SECONDS=n for each target, FUZZ_JOBS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
@@ -88,6 +90,9 @@ order:
 
 sim:
 	scripts/sim.sh
+
+model: libs $(C_MODEL:%=$(OUT)/dat/%) $(C_MODEL:%=$(OUT)/dat2/%)
+	scripts/model.sh $(OUT)
 
 asan:
 	scripts/asan.sh
