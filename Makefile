@@ -51,7 +51,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -68,6 +68,7 @@ help:
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
 	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n)'
 	@echo 'make model      random calls beside a reference model of the rules (MODEL_STEPS=n, MODEL_SEED=n, MODEL_RUNS="dat2:soft ...")'
+	@echo 'make mutants    change the library in one place after another: do the tests notice? (needs cargo-mutants)'
 	@echo 'make fuzz       search for inputs and peers that do harm, for hours (FUZZ_SECONDS=n for each target, FUZZ_JOBS=n)'
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
@@ -93,6 +94,11 @@ sim:
 
 model: libs $(C_MODEL:%=$(OUT)/dat/%) $(C_MODEL:%=$(OUT)/dat2/%)
 	scripts/model.sh $(OUT)
+
+# In the dev build, whose compilation is short.
+mutants:
+	@$(MAKE) --no-print-directory PROFILE=dev ctest-bin $(C_MODEL:%=build/dev/dat/%) $(C_MODEL:%=build/dev/dat2/%)
+	scripts/mutants.sh build/dev
 
 asan:
 	scripts/asan.sh

@@ -7,7 +7,8 @@
 //!
 //! `dat-model OUT`, with the libraries and the agents in `OUT` (`build/release`). `MODEL_STEPS` says
 //! how many steps all walks have together, `MODEL_SEED` with which number they begin, `MODEL_RUNS`
-//! on which versions and adapters: `dat:soft dat2:soft-tcp`.
+//! on which versions and adapters: `dat:soft dat2:soft-tcp`, `MODEL_SHRINK` how often a walk may be
+//! made shorter.
 
 mod agent;
 mod library;
@@ -121,7 +122,7 @@ fn check(out: &Path, run: &Run, steps: usize, seed: usize) -> bool {
             failure_persistence: None,
             max_shrink_time: 600_000,
             verbose: 0,
-            max_shrink_iters: 4000,
+            max_shrink_iters: setting("MODEL_SHRINK", 4000) as u32,
             ..Config::default()
         };
         // Each batch of walks has numbers of its own, which depend on nothing else.

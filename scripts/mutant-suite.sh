@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# mutant-suite.sh: the tests that scripts/mutants.sh runs on each mutant, those first that are likely
+# to notice it soon. Ends with the first that fails: exit status 1. MUTANTS_OUT has the programs,
+# MUTANTS_MODEL is the program of tests/model.
+set -u
+
+cd "$(dirname "$0")/.."
+out=${MUTANTS_OUT:?}
+model=${MUTANTS_MODEL:?}
+limit=60
+
+cargo build --locked --quiet --package libdat --package libdat2 || exit 1
+libraries=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+mkdir -p "$libraries/lib"
+ln -sf ../libdat.so "$libraries/lib/libdat.so.1"
+ln -sf ../libdat2.so "$libraries/lib/libdat2.so.2"
+export LD_LIBRARY_PATH=$libraries/lib DAT_OVERRIDE=$PWD/tests-c/dat.conf TAP_TIMEOUT=40
+
+# run COMMAND...: ends this script if the command fails
+run() {
+	local log
+	if ! log=$(timeout -k 5 "$limit" "$@" 2>&1); then
+		echo "caught by: $*"
+		grep -m 5 -E '^not ok|^#' <<<"$log"
+		exit 1
+	fi
+}
+
+export MODEL_STEPS=6000 MODEL_SHRINK=0 MODEL_RUNS="dat2:soft dat2:soft-shm dat:soft"
+limit=120 run "$model" "$out"
+for run in dat2:soft dat:soft-tcp dat2:soft-shm; do
+	for program in "$out/${run%%:*}"/t_*; do
+		case ${program##*/} in
+		# They take long, and need a machine of their own.
+		t_memory*|t_kill|t_abuse*|t_random*) continue ;;
+		esac
+		run "$program" "${run#*:}"
+	done
+done
+limit=300 run cargo test --locked --quiet --package dat-core --lib --test registry --test abi
