@@ -139,6 +139,61 @@ static void sharing__solicited(void)
 	/* Receives and requests of one endpoint on one EVD. */
 	evd = dto_evd(&rig);
 	CHECK_RET(create(&rig, evd, SOLICITED, evd, DEFAULT), DAT_INVALID_PARAMETER);
+	/* Nor with further flags, nor with requests of a like name. */
+	evd = dto_evd(&rig);
+	OK(create(&rig, evd, SOLICITED, rig.request_evd, DEFAULT));
+	CHECK_RET(create(&rig, evd, SOLICITED | THRESHOLD, rig.request_evd, DEFAULT),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, SOLICITED), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+/* The completions of an EVD have the same flags. */
+static void sharing__threshold(void)
+{
+	struct rig rig;
+	DAT_EVD_HANDLE evd;
+
+	rig_up(&rig);
+	evd = dto_evd(&rig);
+	OK(create(&rig, evd, THRESHOLD, rig.request_evd, DEFAULT));
+	CHECK_RET(create(&rig, evd, DEFAULT, rig.request_evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, DEFAULT), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, UNSIGNALLED), DAT_INVALID_PARAMETER);
+	CHECK_RET(create(&rig, evd, THRESHOLD, evd, THRESHOLD), DAT_SUCCESS);
+	/* What requests may be without the attribute is no difference. */
+	CHECK_RET(create(&rig, rig.recv_evd, DEFAULT, evd, THRESHOLD | SUPPRESS | FENCE),
+		  DAT_SUCCESS);
+	/* Nor the other way round. */
+	evd = dto_evd(&rig);
+	OK(create(&rig, rig.recv_evd, DEFAULT, evd, DEFAULT));
+	CHECK_RET(create(&rig, evd, THRESHOLD, rig.request_evd, DEFAULT), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
+}
+
+/* Requests for connections, in an EVD with completions. */
+static void sharing__with_requests(void)
+{
+	const DAT_COMPLETION_FLAGS good[] = { DEFAULT, THRESHOLD };
+	const DAT_COMPLETION_FLAGS bad[] = { UNSIGNALLED, SOLICITED };
+	DAT_CONN_QUAL qualifier;
+	DAT_PSP_HANDLE psp;
+	struct rig rig;
+
+	rig_up(&rig);
+	REQUIRE(rig.provider.evd_stream_merging_supported[1][2]);
+	for (int i = 0; i < 2; i++) {
+		DAT_EVD_HANDLE evd = make_evd(rig.ia, 16, DAT_EVD_DTO_FLAG | DAT_EVD_CR_FLAG);
+
+		OK(create(&rig, evd, bad[i], rig.request_evd, DEFAULT));
+		CHECK_RET(dat_psp_create_any(rig.ia, &qualifier, evd, DAT_PSP_CONSUMER_FLAG, &psp),
+			  DAT_INVALID_PARAMETER);
+		evd = make_evd(rig.ia, 16, DAT_EVD_DTO_FLAG | DAT_EVD_CR_FLAG);
+		OK(dat_psp_create_any(rig.ia, &qualifier, evd, DAT_PSP_CONSUMER_FLAG, &psp));
+		CHECK_RET(create(&rig, evd, bad[i], rig.request_evd, DEFAULT),
+			  DAT_INVALID_PARAMETER);
+		CHECK_RET(create(&rig, evd, good[i], rig.request_evd, DEFAULT), DAT_SUCCESS);
+	}
 	rig_down(&rig);
 }
 
@@ -159,6 +214,7 @@ static void sharing__with_other_streams(void)
 		  DAT_INVALID_PARAMETER);
 	attr.request_completion_flags = THRESHOLD;
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, evd, evd, &attr, &ep), DAT_SUCCESS);
+	evd = make_evd(rig.ia, 16, DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG);
 	attr.request_completion_flags = DEFAULT;
 	CHECK_RET(dat_ep_create(rig.ia, rig.pz, evd, evd, evd, &attr, &ep), DAT_SUCCESS);
 	rig_down(&rig);
@@ -318,6 +374,8 @@ static const struct tap_test tests[] = {
 	T(attribute, threshold_governs_the_waiter),
 	T(sharing, unsignalled),
 	T(sharing, solicited),
+	T(sharing, threshold),
+	T(sharing, with_requests),
 	T(sharing, with_other_streams),
 	T(operation, send_flags),
 	T(operation, rdma_flags),

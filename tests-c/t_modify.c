@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_ep_modify(3DAT). Which states allow what is in t_state. */
+#include "flags.h"
 #include "transfer.h"
 
 #include <string.h>
@@ -151,6 +152,166 @@ static void ep_modify__zone_under_a_receive(void)
 	down();
 }
 
+/* --- the result of the whole call counts ------------------------------------------------------ */
+
+static const DAT_EP_PARAM_MASK BOTH_FLAGS =
+	DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS | DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS;
+static const DAT_EP_PARAM_MASK BOTH_EVDS =
+	DAT_EP_FIELD_RECV_EVD_HANDLE | DAT_EP_FIELD_REQUEST_EVD_HANDLE;
+
+/* An endpoint with these flags for receives and requests. */
+static DAT_EP_HANDLE ep_on(const struct rig *rig, DAT_EVD_HANDLE recv_evd,
+			   DAT_COMPLETION_FLAGS recv_flags, DAT_EVD_HANDLE request_evd,
+			   DAT_COMPLETION_FLAGS request_flags)
+{
+	DAT_EP_ATTR attr = ep_attr(rig);
+	DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
+
+	attr.recv_completion_flags = recv_flags;
+	attr.request_completion_flags = request_flags;
+	OK(dat_ep_create(rig->ia, rig->pz, recv_evd, request_evd, rig->connect_evd, &attr, &ep));
+	return ep;
+}
+
+/* The flags of both directions, changed in one call. */
+static DAT_RETURN set_flags(DAT_EP_HANDLE ep, DAT_COMPLETION_FLAGS recv_flags,
+			    DAT_COMPLETION_FLAGS request_flags)
+{
+	DAT_EP_PARAM param = { 0 };
+
+	param.ep_attr.recv_completion_flags = recv_flags;
+	param.ep_attr.request_completion_flags = request_flags;
+	return dat_ep_modify(ep, BOTH_FLAGS, &param);
+}
+
+static void check_flags(DAT_EP_HANDLE ep, DAT_COMPLETION_FLAGS recv_flags,
+			DAT_COMPLETION_FLAGS request_flags)
+{
+	DAT_EP_PARAM param = { 0 };
+
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK_EQ(param.ep_attr.recv_completion_flags, recv_flags);
+	CHECK_EQ(param.ep_attr.request_completion_flags, request_flags);
+}
+
+static void ep_modify__both_flags_of_one_evd(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param = { 0 };
+
+	rig_up(&rig);
+	ep = ep_on(&rig, rig.recv_evd, DEFAULT, rig.recv_evd, DEFAULT);
+	CHECK_RET(set_flags(ep, UNSIGNALLED, UNSIGNALLED), DAT_SUCCESS);
+	check_flags(ep, UNSIGNALLED, UNSIGNALLED);
+	CHECK_RET(set_flags(ep, THRESHOLD, THRESHOLD), DAT_SUCCESS);
+	/* One of the two would differ from the other. */
+	param.ep_attr.request_completion_flags = UNSIGNALLED;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS, &param),
+		  DAT_INVALID_PARAMETER);
+	check_flags(ep, THRESHOLD, THRESHOLD);
+	CHECK_RET(set_flags(ep, DEFAULT, DEFAULT), DAT_SUCCESS);
+	/* The EVD has nothing left of the changes. */
+	OK(dat_ep_free(ep_on(&rig, rig.recv_evd, DEFAULT, rig.recv_evd, DEFAULT)));
+	OK(dat_ep_free(ep));
+	CHECK_RET(dat_evd_free(rig.recv_evd), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+static void ep_modify__evds_swapped(void)
+{
+	DAT_EP_PARAM param = { 0 };
+	DAT_EVD_HANDLE recv_evd, request_evd;
+
+	rigs_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = ep_on(&p.b, p.b.recv_evd, UNSIGNALLED, p.b.request_evd, DEFAULT);
+	recv_evd = param.recv_evd_handle = p.b.request_evd;
+	request_evd = param.request_evd_handle = p.b.recv_evd;
+	CHECK_RET(dat_ep_modify(p.ep_b, BOTH_EVDS, &param), DAT_SUCCESS);
+	OK(b_receives(0, 8, 1));
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(a_sends(0, 8, 2, DEFAULT));
+	EXPECT_DTO(recv_evd, 1, DAT_DTO_SUCCESS);
+	OK(recv_nothing(p.ep_a, 3));
+	OK(send_nothing(p.ep_b, 4, DEFAULT));
+	EXPECT_DTO(request_evd, 4, DAT_DTO_SUCCESS);
+	down();
+}
+
+static void ep_modify__same_evd_with_other_flags(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param = { 0 };
+	DAT_EVD_HANDLE evd;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	param.recv_evd_handle = rig.recv_evd;
+	param.request_evd_handle = rig.request_evd;
+	param.ep_attr.recv_completion_flags = SOLICITED;
+	param.ep_attr.request_completion_flags = UNSIGNALLED;
+	CHECK_RET(dat_ep_modify(ep, BOTH_EVDS | BOTH_FLAGS, &param), DAT_SUCCESS);
+	check_flags(ep, SOLICITED, UNSIGNALLED);
+	/* Both to one EVD, with the flags for that. */
+	evd = make_evd(rig.ia, 16, DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG);
+	param.recv_evd_handle = param.request_evd_handle = param.connect_evd_handle = evd;
+	CHECK_RET(dat_ep_modify(ep, BOTH_EVDS, &param), DAT_INVALID_PARAMETER);
+	param.ep_attr.recv_completion_flags = param.ep_attr.request_completion_flags = THRESHOLD;
+	CHECK_RET(dat_ep_modify(ep, BOTH_EVDS | BOTH_FLAGS | DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+				&param),
+		  DAT_SUCCESS);
+	/* Connection events leave the EVD, and the flags change to what they did not allow. */
+	param.connect_evd_handle = rig.connect_evd;
+	param.ep_attr.recv_completion_flags = param.ep_attr.request_completion_flags = UNSIGNALLED;
+	CHECK_RET(dat_ep_modify(ep, BOTH_FLAGS, &param), DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_modify(ep, BOTH_FLAGS | DAT_EP_FIELD_CONNECT_EVD_HANDLE, &param),
+		  DAT_SUCCESS);
+	OK(dat_ep_free(ep));
+	CHECK_RET(dat_evd_free(evd), DAT_SUCCESS);
+	CHECK_RET(dat_evd_free(rig.connect_evd), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* Refused for one EVD: the other has what it had. */
+static void ep_modify__all_or_nothing(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep, other;
+	DAT_EP_ATTR attr;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	other = ep_on(&rig, DAT_HANDLE_NULL, DEFAULT, rig.request_evd, DEFAULT);
+	CHECK_RET(set_flags(ep, UNSIGNALLED, UNSIGNALLED), DAT_INVALID_PARAMETER);
+	check_flags(ep, DEFAULT, DEFAULT);
+	attr = ep_attr(&rig);
+	attr.recv_completion_flags = UNSIGNALLED;
+	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, DAT_HANDLE_NULL, rig.connect_evd,
+				&attr, &other),
+		  DAT_INVALID_PARAMETER);
+	OK(dat_ep_free(ep_on(&rig, rig.recv_evd, DEFAULT, rig.request_evd, DEFAULT)));
+	rig_down(&rig);
+}
+
+/* A mask without a field changes nothing, which every state allows. */
+static void ep_modify__of_nothing(void)
+{
+	DAT_EP_PARAM param;
+
+	up();
+	memset(&param, 0xff, sizeof param);
+	CHECK_RET(dat_ep_modify(p.ep_a, 0, &param), DAT_SUCCESS);
+	OK(b_receives(0, 8, 1));
+	OK(a_sends(0, 8, 2, DEFAULT));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_RET(dat_ep_modify(p.ep_b, 0, &param), DAT_SUCCESS);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(ep_modify, evds_and_zone),
 	T(ep_modify, attributes),
@@ -158,6 +319,11 @@ static const struct tap_test tests[] = {
 	T(ep_modify, values),
 	T(ep_modify, recv_flags_before_the_first_receive),
 	T(ep_modify, zone_under_a_receive),
+	T(ep_modify, both_flags_of_one_evd),
+	T(ep_modify, evds_swapped),
+	T(ep_modify, same_evd_with_other_flags),
+	T(ep_modify, all_or_nothing),
+	T(ep_modify, of_nothing),
 	TAP_END,
 };
 

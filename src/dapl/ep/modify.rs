@@ -8,11 +8,11 @@ use super::{Config, Ep, Watermarks, apply_watermarks};
 use crate::abi::{common::*, v2};
 use crate::dapl::boundary::device_error;
 use crate::dapl::ep_attr::{EpAttr, EpChange};
-use crate::dapl::evd::{Evd, EvdUse, Exchange, Stream};
+use crate::dapl::evd::{Evd, EvdUse, Feed, Stream, StreamChange};
 use crate::dapl::ia::Ia;
 use crate::dapl::object::lookup_opt;
 use crate::dapl::pz::{Pz, PzUse};
-use crate::device::{Device, QpParts, QueuePair};
+use crate::device::{Device, QueuePair};
 use crate::error::{Error, Result, Subtype};
 
 /// Fields that the provider or the IA decides, never the consumer.
@@ -30,34 +30,26 @@ const SPECIFIC: u64 = DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR
     | DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR
     | DAT_EP_FIELD_EP_ATTR_PROVIDER_SPECIFIC_ATTR;
 
-/// New parts of an endpoint, whose use has begun; the outer `None` is for a part that stays.
+/// What an endpoint uses after a change.
 struct NewParts<D: Device> {
+    /// The protection zone, whose use has begun; the outer `None` is for one that stays.
     pz: Option<Option<PzUse<D>>>,
-    recv_evd: Option<Option<EvdUse<D>>>,
-    request_evd: Option<Option<EvdUse<D>>>,
-    connect_evd: Option<Option<EvdUse<D>>>,
-}
-
-/// The part after the change.
-fn new_or_old<'a, T>(new: &'a Option<Option<T>>, old: &'a Option<T>) -> Option<&'a T> {
-    match new {
-        Some(new) => new.as_ref(),
-        None => old.as_ref(),
-    }
+    recv: Feed<D>,
+    request: Feed<D>,
+    connect: Feed<D>,
 }
 
 impl<D: Device> NewParts<D> {
-    fn enter(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr, has_srq: bool) -> Result<Self> {
-        let evd = |field, handle, stream: Stream| -> Result<Option<Option<EvdUse<D>>>> {
-            if !change.has(field) {
-                return Ok(None);
-            }
-            let evd: Option<Arc<Evd<D>>> = lookup_opt(handle, stream.invalid())?;
-            let has_srq = has_srq && matches!(stream, Stream::Recv(_));
-            parts::attach_recv(ia, evd, stream, has_srq).map(Some)
+    /// Finds the parts; no stream has changed yet.
+    fn find(change: &EpChange, ia: &Arc<Ia<D>>, attr: &EpAttr, old: &Uses<D>) -> Result<Self> {
+        let feed = |field, handle, old: &Option<EvdUse<D>>, stream: Stream| -> Result<Feed<D>> {
+            let evd: Option<Arc<Evd<D>>> = if change.has(field) {
+                lookup_opt(handle, stream.invalid())?
+            } else {
+                old.as_ref().map(|u| u.evd().clone())
+            };
+            Ok(evd.map(|evd| (evd, stream)))
         };
-        let recv = Stream::Recv(attr.recv_completion_flags);
-        let request = Stream::Send(attr.request_completion_flags);
         let pz = if change.has(v2::DAT_EP_FIELD_PZ_HANDLE) {
             let pz: Option<Arc<Pz<D>>> = lookup_opt(change.pz, Subtype::HandlePz)?;
             Some(pz.map(|pz| pz.enter(ia)).transpose()?)
@@ -66,46 +58,36 @@ impl<D: Device> NewParts<D> {
         };
         Ok(NewParts {
             pz,
-            recv_evd: evd(v2::DAT_EP_FIELD_RECV_EVD_HANDLE, change.recv_evd, recv)?,
-            request_evd: evd(
+            recv: feed(
+                v2::DAT_EP_FIELD_RECV_EVD_HANDLE,
+                change.recv_evd,
+                &old.recv_evd,
+                Stream::Recv(attr.recv_completion_flags),
+            )?,
+            request: feed(
                 v2::DAT_EP_FIELD_REQUEST_EVD_HANDLE,
                 change.request_evd,
-                request,
+                &old.request_evd,
+                Stream::Send(attr.request_completion_flags),
             )?,
-            connect_evd: evd(
+            connect: feed(
                 v2::DAT_EP_FIELD_CONNECT_EVD_HANDLE,
                 change.connect_evd,
+                &old.connect_evd,
                 Stream::Connection,
             )?,
         })
     }
+}
 
-    /// The parts of the queue pair after the change.
-    fn parts<'a>(&'a self, old: &'a Uses<D>) -> Option<QpParts<'a, D>> {
-        parts::parts(
-            new_or_old(&self.pz, &old.pz),
-            new_or_old(&self.recv_evd, &old.recv_evd),
-            new_or_old(&self.request_evd, &old.request_evd),
-            old.srq.as_ref(),
-        )
-    }
-
-    /// Puts the parts in place of the old ones.
-    fn commit(self, uses: &mut Uses<D>) {
-        fn replace<T>(new: Option<Option<T>>, old: &mut Option<T>) {
-            if let Some(new) = new {
-                *old = new;
-            }
-        }
-        replace(self.pz, &mut uses.pz);
-        replace(self.recv_evd, &mut uses.recv_evd);
-        replace(self.request_evd, &mut uses.request_evd);
-        replace(self.connect_evd, &mut uses.connect_evd);
-    }
+/// The EVD that a stream feeds.
+fn evd_of<D: Device>(feed: &Feed<D>) -> Option<Arc<Evd<D>>> {
+    feed.as_ref().map(|(evd, _)| evd.clone())
 }
 
 impl<D: Device> Ep<D> {
-    /// Changes what `change` names, all of it or nothing.
+    /// Changes what `change` names, all of it or nothing. The endpoint after the whole change is what
+    /// the rules hold for.
     ///
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for a field that cannot be changed or a value that is not
@@ -118,6 +100,9 @@ impl<D: Device> Ep<D> {
         let invalid = Error::handle(Subtype::HandleEp);
         let mut inner = self.inner.lock();
         let config = self.config.get_shared().ok_or(invalid)?;
+        if change.mask == 0 {
+            return Ok(());
+        }
         self.check_modify_state(change, &config)?;
         if change.has(SPECIFIC) {
             return Err(Error::arg(Subtype::Arg3));
@@ -137,19 +122,29 @@ impl<D: Device> Ep<D> {
             inner.watermarks
         };
         let old = inner.uses.as_mut().ok_or(invalid)?;
-        let new = NewParts::enter(change, ia, &attr, config.has_srq)?;
-        if let (Some(srq), Some(None)) = (&old.srq, &new.recv_evd) {
+        let new = NewParts::find(change, ia, &attr, old)?;
+        if let (Some(srq), None) = (&old.srq, &new.recv) {
             srq.prepare_unreported()?;
         }
-        let kept = |new: &Option<_>, evd: &'_ Option<EvdUse<D>>, stream| {
-            let evd = if new.is_none() { evd.as_ref() } else { None };
-            Exchange::begin(evd, stream)
+        let (recv_evd, request_evd) = (evd_of(&new.recv), evd_of(&new.request));
+        let streams = StreamChange::begin(
+            ia,
+            vec![
+                (&mut old.recv_evd, new.recv),
+                (&mut old.request_evd, new.request),
+                (&mut old.connect_evd, new.connect),
+            ],
+        )?;
+        let pz = match &new.pz {
+            Some(new) => new.as_ref(),
+            None => old.pz.as_ref(),
         };
-        let recv = Stream::Recv(attr.recv_completion_flags);
-        let recv = kept(&new.recv_evd, &old.recv_evd, recv)?;
-        let request = Stream::Send(attr.request_completion_flags);
-        let request = kept(&new.request_evd, &old.request_evd, request)?;
-        let qp = match (&config.qp, new.parts(old)) {
+        let srq = old.srq.as_ref();
+        if let (Some(evd), Some(_)) = (&recv_evd, srq) {
+            evd.retire_srq_buffers_with(Ep::<D>::retire_srq_buffer);
+        }
+        let parts = parts::parts(pz, recv_evd.as_deref(), request_evd.as_deref(), srq);
+        let qp = match (&config.qp, parts) {
             (Some(qp), Some(parts)) => {
                 ia.device
                     .modify_qp(qp, &parts, &self.qp_attr(&attr))
@@ -167,13 +162,10 @@ impl<D: Device> Ep<D> {
         if let (Some(old), None) = (&config.qp, &qp) {
             old.destroy();
         }
-        if let Some(exchange) = recv {
-            exchange.commit(&mut old.recv_evd);
+        streams.commit();
+        if let Some(pz) = new.pz {
+            old.pz = pz;
         }
-        if let Some(exchange) = request {
-            exchange.commit(&mut old.request_evd);
-        }
-        new.commit(old);
         inner.watermarks = watermarks;
         let has_srq = config.has_srq;
         self.config
@@ -197,7 +189,7 @@ impl<D: Device> Ep<D> {
             .is_some_and(|qp| qp.recv_outstanding() > 0);
         let flags = change.has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)
             && change.attr.recv_completion_flags != config.attr.recv_completion_flags;
-        if change.mask != 0 && (!allowed || (posted && flags)) {
+        if !allowed || (posted && flags) {
             return Err(state_error(state));
         }
         Ok(())

@@ -43,9 +43,14 @@ impl<D: Device> Parts<D> {
         if let Some(srq) = srq.as_ref().filter(|_| self.recv_evd.is_none()) {
             srq.prepare_unreported()?;
         }
+        let recv_evd = attach(ia, self.recv_evd, recv)?;
+        if let (Some(recv_evd), Some(_)) = (&recv_evd, &srq) {
+            let retire = Ep::<D>::retire_srq_buffer;
+            recv_evd.evd().retire_srq_buffers_with(retire);
+        }
         Ok(Uses {
             pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
-            recv_evd: attach_recv(ia, self.recv_evd, recv, srq.is_some())?,
+            recv_evd,
             request_evd: attach(ia, self.request_evd, request)?,
             connect_evd: attach(ia, self.connect_evd, Stream::Connection)?,
             srq,
@@ -54,27 +59,12 @@ impl<D: Device> Parts<D> {
 }
 
 /// Begins the stream into an EVD, if there is one.
-pub(super) fn attach<D: Device>(
+fn attach<D: Device>(
     ia: &Arc<Ia<D>>,
     evd: Option<Arc<Evd<D>>>,
     stream: Stream,
 ) -> Result<Option<EvdUse<D>>> {
     evd.map(|evd| EvdUse::begin(ia, evd, stream)).transpose()
-}
-
-/// [`attach`] for receives, whose buffers may come from an SRQ.
-pub(super) fn attach_recv<D: Device>(
-    ia: &Arc<Ia<D>>,
-    evd: Option<Arc<Evd<D>>>,
-    stream: Stream,
-    has_srq: bool,
-) -> Result<Option<EvdUse<D>>> {
-    let attached = attach(ia, evd, stream)?;
-    if let Some(evd) = attached.as_ref().filter(|_| has_srq) {
-        evd.evd()
-            .retire_srq_buffers_with(Ep::<D>::retire_srq_buffer);
-    }
-    Ok(attached)
 }
 
 /// The objects that an endpoint uses.
@@ -89,8 +79,11 @@ pub(super) struct Uses<D: Device> {
 impl<D: Device> Uses<D> {
     /// The parts of the queue pair; `None` without a protection zone.
     pub fn parts(&self) -> Option<QpParts<'_, D>> {
-        let (pz, srq) = (self.pz.as_ref(), self.srq.as_ref());
-        parts(pz, self.recv_evd.as_ref(), self.request_evd.as_ref(), srq)
+        fn evd<D: Device>(u: &Option<EvdUse<D>>) -> Option<&Evd<D>> {
+            u.as_ref().map(|u| &**u.evd())
+        }
+        let (recv, request) = (evd(&self.recv_evd), evd(&self.request_evd));
+        parts(self.pz.as_ref(), recv, request, self.srq.as_ref())
     }
 
     /// Removes the events of the endpoint from its EVDs. Its SRQ counts the buffers of the removed
@@ -109,15 +102,15 @@ impl<D: Device> Uses<D> {
 /// no completions, except those of an SRQ, which counts its buffers.
 pub(super) fn parts<'a, D: Device>(
     pz: Option<&'a PzUse<D>>,
-    recv_evd: Option<&'a EvdUse<D>>,
-    request_evd: Option<&'a EvdUse<D>>,
+    recv_evd: Option<&'a Evd<D>>,
+    request_evd: Option<&'a Evd<D>>,
     srq: Option<&'a SrqUse<D>>,
 ) -> Option<QpParts<'a, D>> {
     Some(QpParts {
         pd: &pz?.pd,
-        send_cq: request_evd.and_then(|u| u.evd().cq()),
+        send_cq: request_evd.and_then(Evd::cq),
         recv_cq: match recv_evd {
-            Some(u) => u.evd().cq(),
+            Some(evd) => evd.cq(),
             None => srq.and_then(SrqUse::unreported),
         },
         srq: srq.map(SrqUse::device),

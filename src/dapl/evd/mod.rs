@@ -13,7 +13,7 @@ mod wait;
 
 pub use calls::*;
 pub use stream::Stream;
-pub(super) use stream::{EvdUse, Exchange};
+pub(super) use stream::{EvdUse, Feed, StreamChange};
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -25,6 +25,7 @@ use super::boundary::device_error;
 use super::cno::Cno;
 use super::ia::{AsyncEvd, Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
+use super::rules::Rules;
 use super::types::{Event, Handle};
 use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
@@ -246,28 +247,36 @@ impl<D: Device> Evd<D> {
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed, and those
-    /// of [`StreamCounts::add`].
+    /// of [`StreamCounts::replace`].
     pub fn attach(&self, stream: Stream) -> Result<()> {
-        let (flag, invalid) = stream.needs();
-        let mut state = self.state.lock();
-        if state.closed || self.flags & flag == 0 {
-            return Err(Error::handle(invalid));
-        }
-        state.streams.add(stream, self.base.ia.rules)
+        self.replace(&[], &[stream])
     }
 
     /// A stream no longer feeds the EVD.
     pub fn detach(&self, stream: Stream) {
-        self.state.lock().streams.remove(stream);
+        self.restore(&[stream], &[]);
     }
 
-    /// A stream of completions gets other completion flags.
+    /// Other streams feed the EVD in place of some of those that do.
     ///
     /// # Errors
-    /// Those of [`StreamCounts::add`]; nothing has changed then.
-    pub fn exchange(&self, from: Stream, to: Stream) -> Result<()> {
+    /// As [`Evd::attach`], for the streams that begin; nothing has changed then.
+    fn replace(&self, from: &[Stream], to: &[Stream]) -> Result<()> {
         let mut state = self.state.lock();
-        state.streams.exchange(from, to, self.base.ia.rules)
+        for stream in to {
+            let (flag, invalid) = stream.needs();
+            if state.closed || self.flags & flag == 0 {
+                return Err(Error::handle(invalid));
+            }
+        }
+        state.streams.replace(from, to, self.base.ia.rules)
+    }
+
+    /// The same for streams that fed the EVD before, which no rule forbids.
+    fn restore(&self, from: &[Stream], to: &[Stream]) {
+        let mut state = self.state.lock();
+        let restored = state.streams.replace(from, to, Rules::Programs);
+        debug_assert!(restored.is_ok(), "these rules allow all streams");
     }
 
     /// Sets how buffers of SRQs are counted as retired when their completions leave the EVD.

@@ -39,22 +39,14 @@ impl Stream {
     pub(in crate::dapl) fn invalid(self) -> Subtype {
         self.needs().1
     }
-
-    /// The completion flags of an endpoint's completions; `None` for other streams.
-    pub(super) fn flags(self) -> Option<DAT_COMPLETION_FLAGS> {
-        match self {
-            // What a sender solicits notifies the peer: see `REQUEST_ATTR_FLAGS`.
-            Stream::Send(flags) => Some(flags & !DAT_COMPLETION_SOLICITED_WAIT_FLAG),
-            Stream::Recv(flags) => Some(flags),
-            _ => None,
-        }
-    }
 }
 
 /// A stream into an EVD. Dropping it ends the stream.
 pub(in crate::dapl) struct EvdUse<D: Device> {
     evd: Arc<Evd<D>>,
     stream: Stream,
+    /// Whether the EVD still counts the stream.
+    counted: bool,
 }
 
 impl<D: Device> EvdUse<D> {
@@ -63,14 +55,13 @@ impl<D: Device> EvdUse<D> {
     /// # Errors
     /// `DAT_INVALID_HANDLE` for an EVD of another IA, and those of [`Evd::attach`].
     pub fn begin(ia: &Arc<Ia<D>>, evd: Arc<Evd<D>>, stream: Stream) -> Result<Self> {
-        // Completions come from a queue of the device instance. Connection events are ours: no
-        // man page binds their EVD to the same open of the IA, and programs with several share
-        // one.
-        if stream != Stream::Connection && !evd.is_of(ia) {
-            return Err(Error::handle(stream.invalid()));
-        }
+        check_ia(ia, &evd, stream)?;
         evd.attach(stream)?;
-        Ok(EvdUse { evd, stream })
+        Ok(EvdUse {
+            evd,
+            stream,
+            counted: true,
+        })
     }
 
     /// The EVD.
@@ -81,51 +72,101 @@ impl<D: Device> EvdUse<D> {
 
 impl<D: Device> Drop for EvdUse<D> {
     fn drop(&mut self) {
-        self.evd.detach(self.stream);
-    }
-}
-
-/// Other completion flags for a stream into an EVD. Dropping it before [`Exchange::commit`]
-/// restores the flags of before.
-pub(in crate::dapl) struct Exchange<D: Device> {
-    evd: Arc<Evd<D>>,
-    from: Stream,
-    to: Stream,
-    done: bool,
-}
-
-impl<D: Device> Exchange<D> {
-    /// Begins the exchange, if there is an EVD and its stream is another.
-    ///
-    /// # Errors
-    /// As [`Evd::exchange`].
-    pub fn begin(evd: Option<&EvdUse<D>>, to: Stream) -> Result<Option<Self>> {
-        let Some(evd) = evd.filter(|u| u.stream != to) else {
-            return Ok(None);
-        };
-        evd.evd.exchange(evd.stream, to)?;
-        Ok(Some(Exchange {
-            evd: evd.evd.clone(),
-            from: evd.stream,
-            to,
-            done: false,
-        }))
-    }
-
-    /// Makes the exchange permanent in `evd`, the use that it was begun with.
-    pub fn commit(mut self, evd: &mut Option<EvdUse<D>>) {
-        self.done = true;
-        if let Some(evd) = evd {
-            evd.stream = self.to;
+        if self.counted {
+            self.evd.detach(self.stream);
         }
     }
 }
 
-impl<D: Device> Drop for Exchange<D> {
+/// Refuses an EVD that is of another IA than the stream. Completions come from a queue of the device
+/// instance. Connection events are ours: no man page binds their EVD to the same open of the IA, and
+/// programs with several share one.
+fn check_ia<D: Device>(ia: &Arc<Ia<D>>, evd: &Evd<D>, stream: Stream) -> Result<()> {
+    if stream != Stream::Connection && !evd.is_of(ia) {
+        return Err(Error::handle(stream.invalid()));
+    }
+    Ok(())
+}
+
+/// A stream and the EVD that it feeds; `None` if it feeds none.
+pub(in crate::dapl) type Feed<D> = Option<(Arc<Evd<D>>, Stream)>;
+
+/// An EVD that streams have left, and others feed in their place.
+struct ChangedEvd<D: Device> {
+    evd: Arc<Evd<D>>,
+    left: Vec<Stream>,
+    began: Vec<Stream>,
+}
+
+/// A change of streams of an endpoint into other EVDs, with other completion flags, or both. What
+/// counts is whether the streams may share their EVDs after the change. Dropping it before
+/// [`StreamChange::commit`] restores the streams of before.
+pub(in crate::dapl) struct StreamChange<'a, D: Device> {
+    /// The uses before the change, and the streams after it.
+    feeds: Vec<(&'a mut Option<EvdUse<D>>, Feed<D>)>,
+    /// The EVDs that have the change.
+    changed: Vec<ChangedEvd<D>>,
+}
+
+impl<'a, D: Device> StreamChange<'a, D> {
+    /// Begins the change of the streams of an object of this IA.
+    ///
+    /// # Errors
+    /// As [`EvdUse::begin`], for the streams after the change; nothing has changed then.
+    pub fn begin(
+        ia: &Arc<Ia<D>>,
+        feeds: Vec<(&'a mut Option<EvdUse<D>>, Feed<D>)>,
+    ) -> Result<Self> {
+        let mut evds: Vec<Arc<Evd<D>>> = Vec::new();
+        for (before, after) in &feeds {
+            if let Some((evd, stream)) = after {
+                check_ia(ia, evd, *stream)?;
+            }
+            let before = before.as_ref().map(|u| &u.evd);
+            for evd in before.into_iter().chain(after.as_ref().map(|(evd, _)| evd)) {
+                if !evds.iter().any(|known| Arc::ptr_eq(known, evd)) {
+                    evds.push(evd.clone());
+                }
+            }
+        }
+        let mut change = StreamChange {
+            feeds,
+            changed: Vec::new(),
+        };
+        for evd in evds {
+            let (mut left, mut began) = (Vec::new(), Vec::new());
+            for (before, after) in &change.feeds {
+                let before = before.as_ref().filter(|u| Arc::ptr_eq(&u.evd, &evd));
+                let after = after.as_ref().filter(|(other, _)| Arc::ptr_eq(other, &evd));
+                left.extend(before.map(|u| u.stream));
+                began.extend(after.map(|(_, stream)| *stream));
+            }
+            evd.replace(&left, &began)?;
+            change.changed.push(ChangedEvd { evd, left, began });
+        }
+        Ok(change)
+    }
+
+    /// Makes the change permanent.
+    pub fn commit(mut self) {
+        self.changed.clear();
+        for (place, after) in self.feeds.drain(..) {
+            if let Some(before) = place {
+                before.counted = false;
+            }
+            *place = after.map(|(evd, stream)| EvdUse {
+                evd,
+                stream,
+                counted: true,
+            });
+        }
+    }
+}
+
+impl<D: Device> Drop for StreamChange<'_, D> {
     fn drop(&mut self) {
-        if !self.done {
-            // The flags of before agreed with the other streams.
-            let _ = self.evd.exchange(self.to, self.from);
+        for ChangedEvd { evd, left, began } in self.changed.drain(..) {
+            evd.restore(&began, &left);
         }
     }
 }

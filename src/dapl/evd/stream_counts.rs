@@ -1,117 +1,120 @@
-//! Which streams feed an EVD, and whether several of them may feed the same one.
+//! Which streams feed an EVD, and whether they may feed the same one.
 //!
-//! To the letter of `dat_ep_create`(3DAT) they may not if the consumer controls the notification
-//! of one of them and not of all in the same way. Programs mix them nevertheless, and nothing
-//! prevents it, because each completion states whether it notifies.
+//! To the letter of `dat_ep_create`(3DAT) the completions of an EVD have the same flags, and flags by
+//! which the consumer or the peer controls notification exclude other streams. Programs mix them
+//! nevertheless, and nothing prevents it, because each completion states whether it notifies.
 
 use super::stream::Stream;
 use crate::abi::common::*;
 use crate::dapl::rules::Rules;
 use crate::error::{Kind, Result};
 
+/// The flags that decide how completions are notified, in the order of the bits of a [`FlagSet`].
+const NOTIFICATION: [DAT_COMPLETION_FLAGS; 3] = [
+    DAT_COMPLETION_UNSIGNALLED_FLAG,
+    DAT_COMPLETION_SOLICITED_WAIT_FLAG,
+    DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+];
+
+/// A set of the flags of [`NOTIFICATION`], as an index.
+type FlagSet = usize;
+
+/// The consumer controls which of its own operations notify.
+const UNSIGNALLED: FlagSet = 1;
+/// The peer controls which receives notify.
+const SOLICITED: FlagSet = 2;
+/// The threshold of a wait decides.
+const THRESHOLD: FlagSet = 4;
+
+/// The notification flags among these.
+fn flag_set(flags: DAT_COMPLETION_FLAGS) -> FlagSet {
+    let bits = NOTIFICATION.iter().enumerate();
+    bits.filter(|(_, flag)| flags & **flag != 0)
+        .map(|(bit, _)| 1 << bit)
+        .sum()
+}
+
 /// The streams of an EVD, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct StreamCounts {
-    /// All streams.
-    all: usize,
-    /// Streams of completions.
-    completions: usize,
-    /// Streams of completions with `DAT_COMPLETION_UNSIGNALLED_FLAG`, by which the consumer
-    /// controls notification.
-    unsignalled: usize,
-    /// Streams of completions with `DAT_COMPLETION_SOLICITED_WAIT_FLAG`, by which the peer does.
-    solicited: usize,
-    /// Streams of completions made for waits with thresholds.
-    threshold: usize,
+    /// Streams of receive completions, by their flags.
+    recv: [usize; 1 << NOTIFICATION.len()],
+    /// Streams of request completions, by their flags.
+    send: [usize; 1 << NOTIFICATION.len()],
+    /// Streams of asynchronous errors.
+    asynchronous: usize,
+    /// Streams of other events.
+    other: usize,
 }
 
 impl StreamCounts {
     /// Whether no stream feeds the EVD.
     pub fn is_empty(&self) -> bool {
-        self.all == 0
+        *self == StreamCounts::default()
     }
 
     /// Whether the consumer controls the notification of a stream.
     pub fn are_controlled(&self) -> bool {
-        self.control() != 0
-    }
-
-    /// The union of the flags by which the consumer controls the notification of the streams.
-    fn control(&self) -> DAT_COMPLETION_FLAGS {
-        let flag = |count, flag| if count > 0 { flag } else { 0 };
-        flag(self.unsignalled, DAT_COMPLETION_UNSIGNALLED_FLAG)
-            | flag(self.solicited, DAT_COMPLETION_SOLICITED_WAIT_FLAG)
+        self.has(UNSIGNALLED) || self.has(SOLICITED)
     }
 
     /// `DAT_EVD_STATE_CONFIG_*`. The values overlap: programs compare under the mask of all
     /// three. If several apply it is the one under which the fewest events wake a waiter.
     pub fn config(&self) -> DAT_EVD_STATE {
-        if self.threshold > 0 {
+        if self.has(THRESHOLD) {
             DAT_EVD_STATE_CONFIG_THRESHOLD
-        } else if self.unsignalled > 0 {
+        } else if self.has(UNSIGNALLED) {
             DAT_EVD_STATE_CONFIG_NOTIFY
-        } else if self.solicited > 0 {
+        } else if self.has(SOLICITED) {
             DAT_EVD_STATE_CONFIG_SOLICITED
         } else {
             0
         }
     }
 
-    /// Counts a stream.
+    /// Replaces streams by others, all of them at once.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` if the rules of the man pages hold, and the notification control of
-    /// the streams would differ; nothing has changed then.
-    pub fn add(&mut self, stream: Stream, rules: Rules) -> Result<()> {
-        if rules.are_pages() && !self.agree(stream) {
+    /// `DAT_INVALID_PARAMETER` if the rules of the man pages hold, and forbid that the streams share
+    /// an EVD; nothing has changed then.
+    pub fn replace(&mut self, from: &[Stream], to: &[Stream], rules: Rules) -> Result<()> {
+        let mut after = *self;
+        from.iter().for_each(|s| *after.count(*s) -= 1);
+        to.iter().for_each(|s| *after.count(*s) += 1);
+        if rules.are_pages() && !after.may_share() {
             return Err(Kind::InvalidParameter.into());
         }
-        self.count(stream, |count| *count += 1);
+        *self = after;
         Ok(())
     }
 
-    /// Removes a stream from the counts.
-    pub fn remove(&mut self, stream: Stream) {
-        self.count(stream, |count| *count -= 1);
+    /// Whether the streams may share an EVD to the letter of `dat_ep_create`(3DAT).
+    fn may_share(&self) -> bool {
+        let mut found = (0..self.recv.len()).filter(|set| self.recv[*set] + self.send[*set] > 0);
+        let flags = found.next().unwrap_or(0);
+        let same = found.next().is_none();
+        let requests = self.send.iter().any(|count| *count > 0);
+        let others = self.asynchronous + self.other > 0;
+        same && !(flags & SOLICITED != 0 && requests)
+            && !(flags & (UNSIGNALLED | SOLICITED) != 0 && others)
     }
 
-    /// Replaces a stream by another.
-    ///
-    /// # Errors
-    /// As [`StreamCounts::add`].
-    pub fn exchange(&mut self, from: Stream, to: Stream, rules: Rules) -> Result<()> {
-        let mut others = *self;
-        others.remove(from);
-        others.add(to, rules)?;
-        *self = others;
-        Ok(())
+    /// Whether a stream of completions has these flags.
+    fn has(&self, flags: FlagSet) -> bool {
+        let mut counts = self.recv.iter().zip(&self.send).enumerate();
+        counts.any(|(set, (recv, send))| set & flags != 0 && recv + send > 0)
     }
 
-    /// Whether the stream may be added to the letter of `dat_ep_create`(3DAT).
-    fn agree(&self, stream: Stream) -> bool {
-        const CONTROL: DAT_COMPLETION_FLAGS =
-            DAT_COMPLETION_UNSIGNALLED_FLAG | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-        match stream.flags().map(|flags| flags & CONTROL) {
-            Some(control) => {
-                let same = self.completions == 0 || control == self.control();
-                same && (control == 0 || self.all == self.completions)
+    /// The count of the streams of this kind.
+    fn count(&mut self, stream: Stream) -> &mut usize {
+        match stream {
+            Stream::Recv(flags) => &mut self.recv[flag_set(flags)],
+            // What a sender solicits notifies the peer: see `REQUEST_ATTR_FLAGS`.
+            Stream::Send(flags) => {
+                &mut self.send[flag_set(flags & !DAT_COMPLETION_SOLICITED_WAIT_FLAG)]
             }
-            None => !self.are_controlled(),
-        }
-    }
-
-    fn count(&mut self, stream: Stream, mut change: impl FnMut(&mut usize)) {
-        change(&mut self.all);
-        let Some(flags) = stream.flags() else { return };
-        change(&mut self.completions);
-        for (count, flag) in [
-            (&mut self.unsignalled, DAT_COMPLETION_UNSIGNALLED_FLAG),
-            (&mut self.solicited, DAT_COMPLETION_SOLICITED_WAIT_FLAG),
-            (&mut self.threshold, DAT_COMPLETION_EVD_THRESHOLD_FLAG),
-        ] {
-            if flags & flag != 0 {
-                change(count);
-            }
+            Stream::Async => &mut self.asynchronous,
+            Stream::Request | Stream::Connection => &mut self.other,
         }
     }
 }
@@ -124,16 +127,22 @@ mod tests {
     const UNSIGNALLED: DAT_COMPLETION_FLAGS = DAT_COMPLETION_UNSIGNALLED_FLAG;
     const SOLICITED: DAT_COMPLETION_FLAGS = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
     const THRESHOLD: DAT_COMPLETION_FLAGS = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+    const FENCE: DAT_COMPLETION_FLAGS = DAT_COMPLETION_BARRIER_FENCE_FLAG;
 
-    /// Whether all these streams may feed one EVD.
+    /// Whether these streams may feed one EVD, one after the other and all at once.
     fn may(streams: &[Stream], rules: Rules) -> bool {
         let mut counts = StreamCounts::default();
-        let all = streams.iter().all(|s| counts.add(*s, rules).is_ok());
-        if all {
-            streams.iter().for_each(|s| counts.remove(*s));
-            assert_eq!(counts, StreamCounts::default());
+        let one_by_one = streams
+            .iter()
+            .all(|s| counts.replace(&[], &[*s], rules).is_ok());
+        let mut at_once = StreamCounts::default();
+        assert_eq!(at_once.replace(&[], streams, rules).is_ok(), one_by_one);
+        if one_by_one {
+            assert_eq!(counts, at_once);
+            counts.replace(streams, &[], rules).unwrap();
+            assert!(counts.is_empty());
         }
-        all
+        one_by_one
     }
 
     #[test]
@@ -143,9 +152,14 @@ mod tests {
             [Stream::Recv(DEFAULT), Stream::Send(UNSIGNALLED)],
             [Stream::Send(UNSIGNALLED), Stream::Recv(SOLICITED)],
             [Stream::Recv(SOLICITED), Stream::Send(DEFAULT)],
+            [Stream::Recv(SOLICITED), Stream::Send(SOLICITED)],
+            [Stream::Recv(SOLICITED), Stream::Recv(SOLICITED | THRESHOLD)],
+            [Stream::Recv(THRESHOLD), Stream::Recv(DEFAULT)],
+            [Stream::Recv(DEFAULT), Stream::Send(THRESHOLD)],
             [Stream::Recv(SOLICITED), Stream::Connection],
             [Stream::Connection, Stream::Send(UNSIGNALLED)],
             [Stream::Request, Stream::Recv(UNSIGNALLED)],
+            [Stream::Recv(UNSIGNALLED | THRESHOLD), Stream::Async],
         ] {
             assert!(!may(&streams, Rules::Pages), "{streams:?}");
             assert!(may(&streams, Rules::Programs), "{streams:?}");
@@ -158,6 +172,7 @@ mod tests {
             [Stream::Send(UNSIGNALLED), Stream::Recv(UNSIGNALLED)],
             [Stream::Recv(SOLICITED), Stream::Recv(SOLICITED)],
             [Stream::Send(THRESHOLD), Stream::Connection],
+            [Stream::Send(THRESHOLD | FENCE), Stream::Recv(THRESHOLD)],
             [Stream::Send(SOLICITED), Stream::Recv(DEFAULT)],
             [Stream::Async, Stream::Request],
         ] {
@@ -167,17 +182,25 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_changes_all_or_nothing() {
+    fn a_replacement_changes_all_or_nothing() {
+        let (recv, send) = (Stream::Recv(DEFAULT), Stream::Send(DEFAULT));
         let mut streams = StreamCounts::default();
-        streams.add(Stream::Recv(DEFAULT), Rules::Pages).unwrap();
-        streams.add(Stream::Send(DEFAULT), Rules::Pages).unwrap();
+        streams.replace(&[], &[recv, send], Rules::Pages).unwrap();
         let before = streams;
-        let (from, to) = (Stream::Send(DEFAULT), Stream::Send(UNSIGNALLED));
-        assert!(streams.exchange(from, to, Rules::Pages).is_err());
+        let unsignalled = [Stream::Recv(UNSIGNALLED), Stream::Send(UNSIGNALLED)];
+        let one = streams.replace(&[send], &unsignalled[1..], Rules::Pages);
+        assert!(one.is_err());
         assert_eq!(streams, before);
         assert_eq!(streams.config(), 0);
-        streams.exchange(from, to, Rules::Programs).unwrap();
+        let mut programs = before;
+        programs
+            .replace(&[send], &unsignalled[1..], Rules::Programs)
+            .unwrap();
+        assert_eq!(programs.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
+        assert!(programs.are_controlled());
+        streams
+            .replace(&[recv, send], &unsignalled, Rules::Pages)
+            .unwrap();
         assert_eq!(streams.config(), DAT_EVD_STATE_CONFIG_NOTIFY);
-        assert!(streams.are_controlled());
     }
 }
