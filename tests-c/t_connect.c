@@ -8,10 +8,12 @@
 
 /* --- dat_ep_connect ------------------------------------------------------------------------- */
 
-static void ep_connect__timeout_zero(void)
+static void ep_connect__zeros(void)
 {
 	ends_up();
 	CHECK_RET(try_connect(ep_a, &b, qualifier, 0), DAT_INVALID_PARAMETER);
+	/* Qualifier 0 names nothing. */
+	CHECK_CODE(try_connect(ep_a, &b, 0, SOON), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	ends_down();
 }
@@ -429,7 +431,7 @@ static void ep_dup_connect__private_data_and_rejection(void)
 }
 
 static const struct tap_test tests[] = {
-	T(ep_connect, timeout_zero),
+	T(ep_connect, zeros),
 	T(ep_connect, address_null),
 	T(ep_connect, address_family_unknown),
 	T(ep_connect, address_of_no_host),

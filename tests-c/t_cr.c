@@ -316,6 +316,62 @@ static void cr_order__requests_can_wait(void)
 	ends_down();
 }
 
+/* --- the EVD of requests goes ----------------------------------------------------------------- */
+
+/* A request that nobody has read by the time that its EVD is freed is refused, whichever kind of
+ * service point it arrived at; one that was read can still be answered. */
+static void evd_free__refuses_unread_requests(void)
+{
+	DAT_CONN_QUAL to_rsp, to_provider;
+	DAT_PSP_HANDLE provider;
+	DAT_RSP_HANDLE rsp;
+	DAT_CR_HANDLE cr;
+	DAT_EVENT event;
+	DAT_COUNT more = 0;
+	int refused = 0;
+
+	ends_up();
+	OK(dat_psp_free(listen_any(&b, &to_rsp)));
+	OK(dat_rsp_create(b.ia, to_rsp, ep_b, b.cr_evd, &rsp));
+	OK(dat_psp_create_any(b.ia, &to_provider, b.cr_evd, DAT_PSP_PROVIDER_FLAG, &provider));
+	OK(try_connect(ep_a, &b, qualifier, DAT_TIMEOUT_INFINITE));
+	OK(dat_evd_wait(b.cr_evd, SOON, 1, &event, &more));
+	cr = event.event_data.cr_arrival_event_data.cr_handle;
+	OK(try_connect(make_ep(&a, NULL), &b, qualifier, DAT_TIMEOUT_INFINITE));
+	OK(try_connect(make_ep(&a, NULL), &b, to_rsp, DAT_TIMEOUT_INFINITE));
+	OK(try_connect(make_ep(&a, NULL), &b, to_provider, DAT_TIMEOUT_INFINITE));
+	/* They are there, and none is taken. */
+	CHECK_RET(dat_evd_wait(b.cr_evd, NEVER, 4, &event, &more), DAT_TIMEOUT_EXPIRED);
+	await_state(ep_b, DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+	for (int i = 0; i < 400 && more < 3; i++)
+		CHECK_RET(dat_evd_wait(b.cr_evd, NEVER, 4, &event, &more), DAT_TIMEOUT_EXPIRED);
+	REQUIRE(more == 3);
+	OK(dat_psp_free(psp));
+	OK(dat_psp_free(provider));
+	OK(dat_rsp_free(rsp));
+	EXPECT_NOTHING(a.connect_evd);
+	CHECK_RET(dat_evd_free(b.cr_evd), DAT_SUCCESS);
+	/* A transport may have one way to refuse a request. */
+	for (; refused < 3; refused++) {
+		DAT_EVENT_NUMBER number = await_end(&a);
+
+		CHECK(number == DAT_CONNECTION_EVENT_NON_PEER_REJECTED ||
+		      number == DAT_CONNECTION_EVENT_PEER_REJECTED);
+	}
+	/* The endpoint is the consumer's again. */
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	established();
+	/* Nothing is left of the requests, nor the endpoint of the provider. */
+	OK(dat_ep_free(ep_b));
+	OK(dat_evd_free(b.connect_evd));
+	OK(dat_evd_free(b.recv_evd));
+	OK(dat_evd_free(b.request_evd));
+	OK(dat_pz_free(b.pz));
+	CHECK_RET(dat_ia_close(b.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+	rig_down(&a);
+}
+
 static const struct tap_test tests[] = {
 	T(cr_event, contents),
 	T(cr_query, private_data_and_address),
@@ -333,6 +389,7 @@ static const struct tap_test tests[] = {
 	T(cr_reject, private_data),
 #endif
 	T(cr_order, requests_can_wait),
+	T(evd_free, refuses_unread_requests),
 	TAP_END,
 };
 

@@ -102,6 +102,8 @@ static void psp_create__arguments(void)
 	CHECK_CODE(dat_psp_create(DAT_HANDLE_NULL, qualifier, rig.cr_evd, DAT_PSP_CONSUMER_FLAG,
 				  &psp),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+	/* 0 names nothing. */
+	CHECK_CODE(create(&rig, 0, &psp), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	/* None of these took the qualifier. */
 	CHECK_RET(create(&rig, qualifier, &psp), DAT_SUCCESS);
 	rig_down(&rig);

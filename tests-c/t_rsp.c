@@ -144,6 +144,8 @@ static void rsp_create__arguments(void)
 		   DAT_INVALID_HANDLE_EVD_CR);
 	CHECK_RET(dat_rsp_create(b.ia, qualifier, ep_a, b.cr_evd, &rsp), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_rsp_create(b.ia, qualifier, ep_b, b.cr_evd, NULL), DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_rsp_create(b.ia, 0, ep_b, b.cr_evd, &rsp), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG2);
 	listen_any(&b, &used);
 	CHECK_RET(dat_rsp_create(b.ia, used, ep_b, b.cr_evd, &rsp), DAT_CONN_QUAL_IN_USE);
 	/* After all that the endpoint is as it was. */
@@ -414,8 +416,42 @@ static void cr_handoff__arguments(void)
 	cr = await_request(&b);
 	if (nobody != qualifier)
 		CHECK_RET(dat_cr_handoff(cr, nobody), DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_cr_handoff(cr, 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	/* Refused, so the request is still here. */
 	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	established();
+	down();
+}
+
+/* A reserved service point that had its request takes no other. The call is refused, and the request
+ * stays with its consumer. */
+static void cr_handoff__to_a_reserved_point_that_had_its_request(void)
+{
+	DAT_CONN_QUAL qualifier, reserved;
+	DAT_EP_HANDLE second;
+	DAT_CR_HANDLE cr, first;
+	DAT_CR_PARAM param;
+
+	up();
+	listen_any(&b, &qualifier);
+	reserved = free_qualifier();
+	reserve(reserved, ep_b);
+	second = make_ep(&a, NULL);
+	OK(try_connect(second, &b, reserved, SOON));
+	first = await_request(&b);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	cr = await_request(&b);
+	CHECK_CODE(dat_cr_handoff(cr, reserved), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	/* That of the point itself, too. */
+	CHECK_CODE(dat_cr_handoff(first, reserved), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	EXPECT_NOTHING(a.connect_evd);
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+	OK(dat_cr_accept(first, DAT_HANDLE_NULL, 0, NULL));
+	established();
+	/* After its connection as well. */
+	CHECK_CODE(dat_cr_handoff(cr, reserved), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	OK(dat_cr_accept(cr, make_ep(&b, NULL), 0, NULL));
 	established();
 	down();
 }
@@ -435,6 +471,7 @@ static const struct tap_test tests[] = {
 	T(cr_handoff, to_a_reserved_point),
 	T(cr_handoff, from_a_reserved_point),
 	T(cr_handoff, arguments),
+	T(cr_handoff, to_a_reserved_point_that_had_its_request),
 	TAP_END,
 };
 

@@ -31,10 +31,14 @@ pub struct Cr<D: Device> {
 dat_object!(Cr, Cr, HandleCr);
 
 impl<D: Device> Child for Cr<D> {
-    // The peer is refused. The endpoint of the request is destroyed as an object of its own.
+    // The peer is refused, unless another thread is about to answer the request.
     fn destroy(&self) {
-        drop(self.request.lock().take());
         unpublish(self);
+        let request = self.request.lock().take();
+        if let Some(request) = request {
+            drop(request);
+            self.release_ep();
+        }
     }
 }
 
@@ -130,14 +134,26 @@ impl<D: Device> Cr<D> {
 
     fn handoff(&self, conn_qual: u64) -> Result<()> {
         let request = self.claim()?;
-        let Some(point) = self.base.ia.service_point(conn_qual) else {
-            *self.request.lock() = Some(request);
-            return Err(Error::arg(Subtype::Arg2));
+        let taken = match self.base.ia.service_point(conn_qual) {
+            Some(point) => point.take(request),
+            None => Err(request),
         };
-        point.request(request);
+        if let Err(request) = taken {
+            self.put_back(request);
+            return Err(Error::arg(Subtype::Arg2));
+        }
         unpublish(self);
         self.release_ep();
         Ok(())
+    }
+
+    /// The request is not answered after all. If the object was destroyed meanwhile, the peer is
+    /// refused.
+    fn put_back(&self, request: D::ConnRequest) {
+        *self.request.lock() = Some(request);
+        if lookup::<D, Cr<D>>(self.handle().0).is_err() {
+            self.destroy();
+        }
     }
 
     /// The event of the request was not queued: the peer is refused. `reserved` if the request has

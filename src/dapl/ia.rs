@@ -3,7 +3,7 @@
 //!
 //! Each open makes an instance of its own: a device, an asynchronous EVD, and the objects the
 //! consumer creates in it. The IA is below its objects and does not know which kinds there are:
-//! it reaches them through [`Child`], [`AsyncEvd`] and the device's [`ListenHandler`].
+//! it reaches them through [`Child`], [`AsyncEvd`] and [`ServicePoint`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
@@ -19,7 +19,7 @@ use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
 use crate::delay;
-use crate::device::{Device, ListenHandler};
+use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
 
@@ -47,6 +47,13 @@ pub trait AsyncEvd: Child {
     fn detach(&self);
 }
 
+/// A service point, as the IA sees it.
+pub(super) trait ServicePoint<D: Device>: Send + Sync {
+    /// Takes a request that another service point has got; gives it back if this one takes no
+    /// requests.
+    fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest>;
+}
+
 /// An open interface adapter.
 #[repr(align(64))]
 pub struct Ia<D: Device> {
@@ -65,11 +72,11 @@ pub struct Ia<D: Device> {
     /// Handles of the LMRs by their context, for `dat_rmr_bind` of DAT 1.2.
     lmrs: Mutex<BTreeMap<u32, Handle>>,
     /// Service points by the qualifier they listen on, for `dat_cr_handoff`.
-    service_points: Mutex<BTreeMap<u64, ServicePoint<D>>>,
+    service_points: Mutex<BTreeMap<u64, ListedPoint<D>>>,
 }
 
-/// A service point: its handle, and where it takes requests.
-type ServicePoint<D> = (Handle, Weak<dyn ListenHandler<D>>);
+/// A service point, by its handle and its object.
+type ListedPoint<D> = (Handle, Weak<dyn ServicePoint<D>>);
 
 struct State {
     /// Objects of this instance by [`close_order`] and handle. `None` once the IA is being closed.
@@ -211,6 +218,15 @@ impl<D: Device> Ia<D> {
         }
     }
 
+    /// The object of this kind with this handle.
+    pub(super) fn child(&self, kind: HandleType, handle: Handle) -> Option<Arc<dyn Child>> {
+        let state = self.state.lock();
+        let children = state.children.as_ref()?;
+        children
+            .get(&(close_order(kind), handle.0.addr()))?
+            .upgrade()
+    }
+
     /// Enters an LMR under its context.
     pub(super) fn add_lmr(&self, context: u32, lmr: Handle) {
         self.lmrs.lock().insert(context, lmr);
@@ -231,7 +247,7 @@ impl<D: Device> Ia<D> {
         &self,
         conn_qual: u64,
         handle: Handle,
-        point: Weak<dyn ListenHandler<D>>,
+        point: Weak<dyn ServicePoint<D>>,
     ) {
         let mut points = self.service_points.lock();
         points.insert(conn_qual, (handle, point));
@@ -249,7 +265,7 @@ impl<D: Device> Ia<D> {
     }
 
     /// The service point that listens on this qualifier.
-    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Arc<dyn ListenHandler<D>>> {
+    pub(super) fn service_point(&self, conn_qual: u64) -> Option<Arc<dyn ServicePoint<D>>> {
         self.service_points.lock().get(&conn_qual)?.1.upgrade()
     }
 

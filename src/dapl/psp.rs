@@ -9,7 +9,7 @@ use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null};
 use super::ep::{Ep, Parts};
 use super::evd::{Evd, Queued};
-use super::ia::{Child, Ia, lookup_ia};
+use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
@@ -58,6 +58,13 @@ impl<D: Device> ListenHandler<D> for Psp<D> {
             None => Queued::Closed,
         };
         arrival.report(queued);
+    }
+}
+
+impl<D: Device> ServicePoint<D> for Psp<D> {
+    fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest> {
+        self.request(request);
+        Ok(())
     }
 }
 

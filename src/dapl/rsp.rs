@@ -8,7 +8,7 @@ use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null};
 use super::ep::{Ep, Parts};
 use super::evd::{Evd, Queued};
-use super::ia::{Child, Ia, lookup_ia};
+use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
@@ -44,15 +44,31 @@ impl<D: Device> Child for Rsp<D> {
 
 impl<D: Device> ListenHandler<D> for Rsp<D> {
     fn request(&self, request: D::ConnRequest) {
-        let ia = &self.base.ia;
+        // A request that is given back is dropped, which refuses the peer.
+        let _ = self.take(request);
+    }
+}
+
+impl<D: Device> ServicePoint<D> for Rsp<D> {
+    fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest> {
         let reserved = {
             let mut state = self.state.lock();
             if state.request_arrived || state.listening.is_none() {
-                return;
+                return Err(request);
             }
             state.request_arrived = true;
             state.ep.clone()
         };
+        self.arrived(request, reserved);
+        Ok(())
+    }
+}
+
+impl<D: Device> Rsp<D> {
+    /// The one request that the RSP takes has arrived, for the reserved endpoint or one that the
+    /// provider makes.
+    fn arrived(&self, request: D::ConnRequest, reserved: Option<Arc<Ep<D>>>) {
+        let ia = &self.base.ia;
         let ep = match &reserved {
             Some(ep) => ep.clone(),
             None => {
@@ -85,9 +101,7 @@ impl<D: Device> ListenHandler<D> for Rsp<D> {
         drop(state);
         arrival.report(queued);
     }
-}
 
-impl<D: Device> Rsp<D> {
     fn create(
         ia: &Arc<Ia<D>>,
         conn_qual: u64,

@@ -61,14 +61,17 @@ pub(super) struct Listening<D: Device> {
 /// Begins to listen; the EVD's length is the backlog. Gives the qualifier and the EVD too.
 ///
 /// # Errors
-/// `DAT_INVALID_HANDLE` for an EVD that is of another IA or takes no requests, and those of the
-/// device.
+/// `DAT_INVALID_PARAMETER` for qualifier 0, which names nothing, `DAT_INVALID_HANDLE` for an EVD that
+/// is of another IA or takes no requests, and those of the device.
 pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     ia: &Arc<Ia<D>>,
     qual: Qual,
     evd: DAT_EVD_HANDLE,
     upcall: &Arc<Upcall<T>>,
 ) -> Result<(Listening<D>, u64, Arc<Evd<D>>)> {
+    if matches!(qual, Qual::This(0)) {
+        return Err(Error::arg(Subtype::Arg2));
+    }
     let invalid = Error::handle(Stream::Request.invalid());
     let evd: Arc<Evd<D>> = handle::get_shared(evd).ok_or(invalid)?;
     let stream = EvdUse::begin(ia, evd.clone(), Stream::Request)?;

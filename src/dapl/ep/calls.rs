@@ -209,6 +209,9 @@ pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
     creation::<A>(|| {
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
         non_null(remote_ia_address, Subtype::Arg2)?;
+        if remote_conn_qual == 0 {
+            return Err(Error::arg(Subtype::Arg3));
+        }
         if wait == 0 {
             return Err(Error::arg(Subtype::Arg4));
         }

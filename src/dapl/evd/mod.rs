@@ -26,7 +26,7 @@ use super::cno::Cno;
 use super::ia::{AsyncEvd, Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::rules::Rules;
-use super::types::{Event, Handle};
+use super::types::{Event, Handle, HandleType};
 use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
 use crate::delay;
@@ -445,10 +445,24 @@ impl<D: Device> Evd<D> {
             return Err(Error::state(Subtype::StateEvdInUse));
         }
         state.closed = true;
+        let unread = std::mem::take(&mut state.queue);
         drop(state);
         delay::point("evd.free");
         self.release_cno();
         unpublish(self);
+        self.refuse_requests(unread);
         Ok(())
+    }
+
+    /// The events of a freed EVD are lost. A connection request that the consumer has not read can be
+    /// answered by nothing else, so its peer is refused.
+    fn refuse_requests(&self, unread: VecDeque<Event>) {
+        for event in unread {
+            if let Event::Request { cr, .. } = event
+                && let Some(cr) = self.base.ia.child(HandleType::Cr, cr)
+            {
+                cr.destroy();
+            }
+        }
     }
 }
