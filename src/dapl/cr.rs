@@ -7,7 +7,7 @@ use crate::lock::Mutex;
 use super::abi::Abi;
 use super::address::CAddress;
 use super::boundary::{answer_query, boundary, creation, device_error, private_data};
-use super::ep::Ep;
+use super::ep::{Ep, RequestAddrs};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use crate::abi::common::*;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result, Subtype};
 pub struct Cr<D: Device> {
     base: Base<D>,
     remote_address: CAddress,
-    remote_port: u64,
+    addrs: RequestAddrs,
     private_data: Box<[u8]>,
     /// The endpoint of the request: that of an RSP, or one that the provider made.
     ep: Option<Arc<Ep<D>>>,
@@ -53,11 +53,11 @@ impl<D: Device> Cr<D> {
         request: D::ConnRequest,
         ep: Option<Arc<Ep<D>>>,
     ) -> Result<Arc<Self>> {
-        let remote = request.remote_addr();
+        let addrs = RequestAddrs::of(&request);
         let cr = Arc::new(Cr {
             base: Base::new(ia.clone()),
-            remote_address: CAddress::new(remote),
-            remote_port: remote.port().into(),
+            remote_address: CAddress::new(addrs.remote),
+            addrs,
             private_data: request.private_data().into(),
             ep,
             request: Mutex::new(Some(request)),
@@ -98,7 +98,7 @@ impl<D: Device> Cr<D> {
             ],
             None => &[DAT_EP_STATE_UNCONNECTED],
         };
-        let accepting = ep.begin_accept(ia, states)?;
+        let accepting = ep.begin_accept(ia, states, &self.addrs)?;
         let request = match self.claim() {
             Ok(request) => request,
             Err(error) => {
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn cr_query<A: Abi, D: Device>(
         let read = || {
             Ok(DAT_CR_PARAM {
                 remote_ia_address_ptr: cr.remote_address.as_ptr(),
-                remote_port_qual: cr.remote_port,
+                remote_port_qual: cr.addrs.remote.port().into(),
                 private_data_size: cr.private_data.len() as DAT_COUNT,
                 private_data: cr.private_data.as_ptr().cast_mut().cast(),
                 local_ep_handle: cr.ep.as_ref().map_or(DAT_HANDLE_NULL, |ep| ep.handle().0),

@@ -7,7 +7,7 @@ use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null};
-use super::ep::{Ep, Parts};
+use super::ep::{Ep, RequestAddrs};
 use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
@@ -41,8 +41,7 @@ impl<D: Device> ListenHandler<D> for Psp<D> {
         let ia = &self.base.ia;
         let ep = match self.flags {
             DAT_PSP_PROVIDER_FLAG => {
-                let state = DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING;
-                let Ok(ep) = Ep::create(ia, Parts::NONE, None, state) else {
+                let Ok(ep) = Ep::create_tentative(ia, &RequestAddrs::of(&request)) else {
                     return;
                 };
                 Some(ep)

@@ -6,7 +6,7 @@ use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null};
-use super::ep::{Ep, Parts};
+use super::ep::{Ep, RequestAddrs};
 use super::evd::{Evd, Queued};
 use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
@@ -69,11 +69,11 @@ impl<D: Device> Rsp<D> {
     /// provider makes.
     fn arrived(&self, request: D::ConnRequest, reserved: Option<Arc<Ep<D>>>) {
         let ia = &self.base.ia;
+        let addrs = RequestAddrs::of(&request);
         let ep = match &reserved {
             Some(ep) => ep.clone(),
             None => {
-                let state = DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING;
-                let Ok(ep) = Ep::create(ia, Parts::NONE, None, state) else {
+                let Ok(ep) = Ep::create_tentative(ia, &addrs) else {
                     return;
                 };
                 ep
@@ -87,13 +87,7 @@ impl<D: Device> Rsp<D> {
         // there.
         let state = self.state.lock();
         let taken = state.listening.is_some()
-            && reserved.is_none_or(|ep| {
-                let (from, to) = (
-                    DAT_EP_STATE_RESERVED,
-                    DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
-                );
-                ep.change_state(ia, from, to).is_ok()
-            });
+            && reserved.is_none_or(|ep| ep.take_request(ia, &addrs).is_ok());
         let queued = match taken {
             true => arrival.queue(),
             false => Queued::Closed,

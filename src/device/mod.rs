@@ -85,6 +85,8 @@ pub trait ConnectionRequest: Send + Sync {
     fn remote_addr(&self) -> SocketAddr;
     /// Local address at which the request arrived.
     fn local_addr(&self) -> SocketAddr;
+    /// The qualifier that the peer connects to.
+    fn conn_qual(&self) -> u64;
     /// RDMA reads the peer answers at a time, where the transport carries it.
     fn peer_rd_in(&self) -> Option<u32>;
     /// RDMA reads the peer wants to have outstanding, where the transport carries it.

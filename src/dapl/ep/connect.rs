@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::lock::MutexGuard;
-
-use super::{Attempt, Ep, Inner};
+use super::{Addresses, Attempt, Ep, Inner, RequestAddrs};
 use crate::abi::common::*;
 use crate::dapl::address::CAddress;
 use crate::dapl::boundary::device_error;
@@ -56,14 +54,18 @@ impl<D: Device> Accepting<'_, D> {
         let mut inner = self.ep.inner.lock();
         inner.attempt = Attempt::None;
         if self.ep.state() == DAT_EP_STATE_COMPLETION_PENDING {
-            self.ep.set_state(&inner, self.before);
+            self.ep.set_state(&mut inner, self.before);
         }
     }
 }
 
 impl<D: Device> Ep<D> {
-    /// Changes the state; the lock that orders changes is held.
-    fn set_state(&self, _inner: &MutexGuard<'_, Inner<D>>, state: DAT_EP_STATE) {
+    /// Changes the state; the lock that orders changes is held. An endpoint that is not connected, nor
+    /// about to be, has no peer.
+    fn set_state(&self, inner: &mut Inner<D>, state: DAT_EP_STATE) {
+        if state == DAT_EP_STATE_UNCONNECTED {
+            inner.addresses = Addresses::default();
+        }
         self.state.store(state, Ordering::Release);
     }
 
@@ -89,11 +91,14 @@ impl<D: Device> Ep<D> {
         if state != DAT_EP_STATE_UNCONNECTED {
             return Err(state_error(state));
         }
-        inner.remote_address = Some(CAddress::new(remote));
-        inner.target = Some(remote);
-        inner.remote_port = conn_qual;
+        inner.addresses = Addresses {
+            remote: Some(CAddress::new(remote)),
+            remote_port: conn_qual,
+            local_port: None,
+            target: Some(remote),
+        };
         inner.attempt = Attempt::Starting;
-        self.set_state(&inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+        self.set_state(&mut inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
         delay::point("ep.connect");
         let device = &self.base.ia.device;
@@ -108,7 +113,7 @@ impl<D: Device> Ep<D> {
             // Freed by another thread, and the queue pair with it.
             return Err(Error::handle(Subtype::HandleEp));
         }
-        self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        self.set_state(&mut inner, DAT_EP_STATE_UNCONNECTED);
         Err(device_error(error, Subtype::ResourceTep))
     }
 
@@ -125,8 +130,13 @@ impl<D: Device> Ep<D> {
     pub(super) fn dup_target(&self) -> Result<(SocketAddr, u64)> {
         let inner = self.inner.lock();
         let state = self.state();
-        match inner.target {
-            Some(target) if state == DAT_EP_STATE_CONNECTED => Ok((target, inner.remote_port)),
+        let Addresses {
+            target,
+            remote_port,
+            ..
+        } = inner.addresses;
+        match target {
+            Some(target) if state == DAT_EP_STATE_CONNECTED => Ok((target, remote_port)),
             // The passive side of a connection has connected to no address.
             None if state == DAT_EP_STATE_CONNECTED => Err(Kind::InvalidParameter.into()),
             _ => Err(state_error(state)),
@@ -135,15 +145,16 @@ impl<D: Device> Ep<D> {
 
     /// The endpoint begins to wait for the connection of a request that is being accepted.
     /// `states` are those it may be in: unconnected when `dat_cr_accept` names it, pending when it
-    /// is the endpoint of the request.
+    /// is the endpoint of the request. `addrs` are those of the request.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` for another state, `DAT_INVALID_HANDLE` if it is of another IA or
     /// lacks what a connection needs; nothing has changed then.
-    pub(crate) fn begin_accept(
+    pub(in crate::dapl) fn begin_accept(
         &self,
         ia: &Arc<Ia<D>>,
         states: &[DAT_EP_STATE],
+        addrs: &RequestAddrs,
     ) -> Result<Accepting<'_, D>> {
         let invalid = Error::handle(Subtype::HandleEp);
         let mut inner = self.inner.lock();
@@ -157,7 +168,8 @@ impl<D: Device> Ep<D> {
             return Err(state_error(before));
         }
         inner.attempt = Attempt::Starting;
-        self.set_state(&inner, DAT_EP_STATE_COMPLETION_PENDING);
+        inner.addresses.set_requested(addrs);
+        self.set_state(&mut inner, DAT_EP_STATE_COMPLETION_PENDING);
         Ok(Accepting {
             ep: self,
             qp,
@@ -165,7 +177,7 @@ impl<D: Device> Ep<D> {
         })
     }
 
-    /// A service point reserves the endpoint, or a request takes it, or it is given back.
+    /// A service point reserves the endpoint, or the endpoint is given back.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` if it is not in state `from`, `DAT_INVALID_HANDLE` if it is freed or
@@ -176,7 +188,31 @@ impl<D: Device> Ep<D> {
         from: DAT_EP_STATE,
         to: DAT_EP_STATE,
     ) -> Result<()> {
-        let inner = self.inner.lock();
+        self.change(ia, from, |inner| self.set_state(inner, to))
+    }
+
+    /// A request takes the endpoint that a service point has reserved.
+    ///
+    /// # Errors
+    /// As [`Ep::change_state`].
+    pub(in crate::dapl) fn take_request(
+        &self,
+        ia: &Arc<Ia<D>>,
+        addrs: &RequestAddrs,
+    ) -> Result<()> {
+        self.change(ia, DAT_EP_STATE_RESERVED, |inner| {
+            inner.addresses.set_requested(addrs);
+            self.set_state(inner, DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+        })
+    }
+
+    fn change(
+        &self,
+        ia: &Arc<Ia<D>>,
+        from: DAT_EP_STATE,
+        change: impl FnOnce(&mut Inner<D>),
+    ) -> Result<()> {
+        let mut inner = self.inner.lock();
         if inner.uses.is_none() || !Arc::ptr_eq(&self.base.ia, ia) {
             return Err(Error::handle(Subtype::HandleEp));
         }
@@ -184,7 +220,7 @@ impl<D: Device> Ep<D> {
         if state != from {
             return Err(state_error(state));
         }
-        self.set_state(&inner, to);
+        change(&mut inner);
         Ok(())
     }
 
@@ -215,7 +251,6 @@ impl<D: Device> Ep<D> {
         };
         delay::point("ep.event");
         let qp = self.qp();
-        let addrs = qp.as_ref().and_then(|qp| qp.addrs());
         let mut inner = self.inner.lock();
         let before = self.state();
         let pending = matches!(
@@ -234,19 +269,13 @@ impl<D: Device> Ep<D> {
         let Some(uses) = &inner.uses else { return };
         let evd = uses.connect_evd.as_ref().map(|u| u.evd().clone());
         let drained = connected && uses.srq.is_some();
-        if before == DAT_EP_STATE_COMPLETION_PENDING
-            && let Some((_, remote)) = addrs
-        {
-            inner.remote_address = Some(CAddress::new(remote));
-            inner.remote_port = remote.port().into();
-        }
         let size = data.len() as u32;
         let pointer = if data.is_empty() {
             std::ptr::null_mut()
         } else {
             inner.private_data.insert(data).as_mut_ptr()
         };
-        self.set_state(&inner, state);
+        self.set_state(&mut inner, state);
         delay::point("ep.state");
         let event = Event::Connection {
             number,
@@ -287,7 +316,7 @@ impl<D: Device> Ep<D> {
             // A graceful disconnect has no effect here; an abrupt one ends at once.
             DAT_EP_STATE_DISCONNECT_PENDING if graceful => return Ok(()),
             DAT_EP_STATE_CONNECTED => {
-                self.set_state(&inner, DAT_EP_STATE_DISCONNECT_PENDING);
+                self.set_state(&mut inner, DAT_EP_STATE_DISCONNECT_PENDING);
             }
             DAT_EP_STATE_ACTIVE_CONNECTION_PENDING | DAT_EP_STATE_COMPLETION_PENDING
                 if inner.attempt != Attempt::None =>
@@ -330,10 +359,7 @@ impl<D: Device> Ep<D> {
             uses.purge(self.handle(), 0);
         }
         inner.private_data = None;
-        inner.remote_address = None;
-        inner.target = None;
-        inner.remote_port = 0;
-        self.set_state(&inner, DAT_EP_STATE_UNCONNECTED);
+        self.set_state(&mut inner, DAT_EP_STATE_UNCONNECTED);
         Ok(())
     }
 }

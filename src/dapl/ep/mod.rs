@@ -31,7 +31,7 @@ use super::rules::Rules;
 use super::work_request::OpFlags;
 use crate::abi::common::*;
 use crate::delay;
-use crate::device::{CmEvent, Device, QpAttr, QpHandler, QpParts, QueuePair};
+use crate::device::{CmEvent, ConnectionRequest, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Shared};
 
@@ -100,10 +100,50 @@ struct Inner<D: Device> {
     watermarks: Watermarks,
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
-    remote_address: Option<CAddress>,
+    addresses: Addresses,
+}
+
+/// Where the two ends of a connection are, or of the attempt to make one.
+#[derive(Default)]
+struct Addresses {
+    /// The address of the peer; `None` while there is no attempt. The consumer has a pointer to it.
+    remote: Option<CAddress>,
+    /// The qualifier that the endpoint connects to, or the port of the peer that has connected.
+    remote_port: u64,
+    /// The qualifier that the peer has connected to; `None` at the end that connects, whose port the
+    /// device has.
+    local_port: Option<u64>,
     /// The address of the last `dat_ep_connect`, for `dat_ep_dup_connect`.
     target: Option<SocketAddr>,
-    remote_port: u64,
+}
+
+/// Where a connection request is from, and where it has arrived.
+#[derive(Clone, Copy)]
+pub(super) struct RequestAddrs {
+    /// The address of the peer, with its port.
+    pub remote: SocketAddr,
+    /// The qualifier that the peer has connected to.
+    conn_qual: u64,
+}
+
+impl RequestAddrs {
+    /// Those of a request of a device.
+    pub fn of(request: &impl ConnectionRequest) -> RequestAddrs {
+        RequestAddrs {
+            remote: request.remote_addr(),
+            conn_qual: request.conn_qual(),
+        }
+    }
+}
+
+impl Addresses {
+    /// Of the endpoint of a request. What the consumer has a pointer to stays.
+    fn set_requested(&mut self, addrs: &RequestAddrs) {
+        self.remote
+            .get_or_insert_with(|| CAddress::new(addrs.remote));
+        self.remote_port = addrs.remote.port().into();
+        self.local_port = Some(addrs.conn_qual);
+    }
 }
 
 /// A connection that is pending for the consumer, and that the device may not have yet.
@@ -183,9 +223,7 @@ impl<D: Device> Ep<D> {
                 uses: None,
                 watermarks,
                 private_data: None,
-                remote_address: None,
-                target: None,
-                remote_port: 0,
+                addresses: Addresses::default(),
             }),
         });
         // Before the queue pair, which returns the handle in its completions.
@@ -206,6 +244,17 @@ impl<D: Device> Ep<D> {
                 Err(error)
             }
         }
+    }
+
+    /// Makes an endpoint for a request that has arrived, which the consumer is to configure.
+    ///
+    /// # Errors
+    /// Those of [`Ep::create`].
+    pub(super) fn create_tentative(ia: &Arc<Ia<D>>, addrs: &RequestAddrs) -> Result<Arc<Self>> {
+        let state = DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING;
+        let ep = Ep::create(ia, Parts::NONE, None, state)?;
+        ep.inner.lock().addresses.set_requested(addrs);
+        Ok(ep)
     }
 
     fn make_qp(
@@ -309,18 +358,22 @@ impl<D: Device> Ep<D> {
         let uses = inner.uses.as_ref().ok_or(invalid)?;
         let evd =
             |u: &Option<EvdUse<D>>| u.as_ref().map_or(DAT_HANDLE_NULL, |u| u.evd().handle().0);
-        let addrs = config.qp.as_ref().and_then(|qp| qp.addrs());
+        let addresses = &inner.addresses;
+        let device_port = || {
+            let (local, _) = config.qp.as_ref()?.addrs()?;
+            Some(local.port().into())
+        };
         let ia = &self.base.ia;
         Ok(EpParam {
             ia: ia.handle().0,
             state: self.state(),
             local_address: ia.address(),
-            local_port: addrs.map_or(0, |(local, _)| local.port().into()),
-            remote_address: inner
-                .remote_address
+            local_port: addresses.local_port.or_else(device_port).unwrap_or(0),
+            remote_address: addresses
+                .remote
                 .as_ref()
                 .map_or(std::ptr::null_mut(), CAddress::as_ptr),
-            remote_port: inner.remote_port,
+            remote_port: addresses.remote_port,
             pz: uses.pz.as_ref().map_or(DAT_HANDLE_NULL, |pz| pz.handle().0),
             recv_evd: evd(&uses.recv_evd),
             request_evd: evd(&uses.request_evd),

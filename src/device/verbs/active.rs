@@ -121,7 +121,11 @@ fn millis(timeout: Duration) -> c_int {
 /// The address is resolved: starts to resolve the route.
 pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
     let timeout = {
-        let state = qp.state.lock();
+        let mut state = qp.state.lock();
+        // The kernel has chosen the port of this end.
+        if let (Some((local, _)), (Some(chosen), _)) = (&mut state.addrs, id.addrs()) {
+            local.set_port(chosen.port());
+        }
         let active = state.active.as_ref();
         active.map_or(RESOLVE_TIMEOUT, |active| active.timeout)
     };

@@ -93,6 +93,10 @@ impl ConnectionRequest for ConnRequest {
         self.local
     }
 
+    fn conn_qual(&self) -> u64 {
+        self.qual
+    }
+
     fn peer_rd_in(&self) -> Option<u32> {
         Some(self.rd_in.into())
     }

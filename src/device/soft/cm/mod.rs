@@ -16,6 +16,7 @@ pub(crate) mod connector;
 pub(crate) mod error;
 mod incomplete;
 pub(crate) mod listener;
+mod local_port;
 mod pending;
 mod request;
 
@@ -103,9 +104,10 @@ pub(crate) fn connect(
     check_private_data(private_data)?;
     device.engine.start()?;
     let port = u16::try_from(qual).unwrap_or(0);
-    let addrs = (device.params.address, SocketAddr::new(ip, port));
+    let mut addrs = (device.params.address, SocketAddr::new(ip, port));
     let loopback = device.params.path == Path::Auto && is_own_address(ip);
     if let Some(listening) = loopback.then(|| listener::find(ip, qual)).flatten() {
+        addrs.0.set_port(local_port::next());
         let attempt = qp.begin(Some(addrs), qual, connection_log::Path::Loopback)?;
         let timer = limit_attempt(qp, attempt, timeout);
         qp.holds(attempt, timer, None);

@@ -247,7 +247,7 @@ impl PendingRequest {
                 watched?;
                 state.handshake = None;
                 state.segment = Some(segment);
-                state.addrs = Some((ends.target, SocketAddr::new(ends.source, 0)));
+                state.addrs = Some((ends.target, ends.source));
                 Ok(true)
             }
             Err(Incomplete::Refused(why)) => Err(why),

@@ -170,6 +170,10 @@ impl ConnectionRequest for ConnRequest {
         self.local
     }
 
+    fn conn_qual(&self) -> u64 {
+        self.qual
+    }
+
     fn peer_rd_in(&self) -> Option<u32> {
         self.rd_in
     }

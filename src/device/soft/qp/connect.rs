@@ -136,6 +136,17 @@ impl<L: Transport> Qp<L> {
         })
     }
 
+    /// The port of this end, which is known once the attempt has a socket.
+    pub(crate) fn set_local_port(&self, attempt: u64, port: u16) {
+        self.with(|locked| {
+            if locked.me.attempt.is_connecting(attempt)
+                && let Some((local, _)) = &mut locked.me.addrs
+            {
+                local.set_port(port);
+            }
+        });
+    }
+
     /// Takes an attempt back of which neither the consumer nor the peer knows yet.
     pub(crate) fn withdraw(&self, attempt: u64) {
         self.with(|locked| {

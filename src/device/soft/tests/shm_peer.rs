@@ -45,7 +45,7 @@ impl ShmPeer {
     pub(super) fn connect(qual: u64) -> ShmPeer {
         let socket = call(qual);
         let ends = EndAddresses {
-            source: target(qual).ip(),
+            source: target(0),
             target: target(qual),
         };
         let mut offer = ActiveHandshake::send(&socket, &ends, false).unwrap();

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use self::shm::ShmHandshake;
 use super::Transport;
 use super::error::{ConnectError, ShmUnavailable, is_listened_on};
+use super::local_port;
 use crate::device::connection_log::{self, LogEntry};
 use crate::device::netif::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
@@ -87,6 +88,8 @@ struct State {
     handshake: ShmHandshake,
     /// The memory that is shared with a peer on this host, once the handshake is complete.
     segment: Option<Arc<SharedSegment>>,
+    /// The port of this end, once there is a socket.
+    local_port: Option<u16>,
     /// The TCP socket for the first candidate.
     socket: Option<OwnedFd>,
     /// The revision of MPA that requests have: 2, or 1 for a peer that knows no other.
@@ -207,6 +210,7 @@ impl Connector {
                 retry_timer: None,
                 handshake: ShmHandshake::new(timeout),
                 segment: None,
+                local_port: None,
                 socket,
                 revision: 2,
                 sent_line: None,
@@ -237,6 +241,7 @@ impl Connector {
         let port = state.current.port;
         let no_sharing = state.no_sharing.filter(|_| segment.is_none());
         let qp = self.qp.upgrade();
+        let local_port = state.local_port;
         if let (Some(qp), line @ Some(_)) = (&qp, state.sent_line.take()) {
             // Under the lock, so that the log has this line before what the reply leads to.
             up.log(&qp.events, line);
@@ -246,6 +251,9 @@ impl Connector {
         let Some(qp) = qp else {
             return;
         };
+        if let Some(port) = local_port {
+            qp.set_local_port(self.attempt, port);
+        }
         match progress {
             Progress::Wait | Progress::Continue => {}
             Progress::Failed(event, failure) => qp.give_up(self.attempt, event, &failure, up),
@@ -371,8 +379,10 @@ impl Connector {
         let shm = current.transport == Transport::Shm;
         self.uses_shm.store(shm, Ordering::Relaxed);
         if shm {
-            return match self.connect_shm(&mut state.handshake, target) {
+            let port = local_port::next();
+            return match self.connect_shm(&mut state.handshake, target, port) {
                 Ok(Some(watch)) => {
+                    state.local_port = Some(port);
                     state.stage = Stage::ShmHandshake(watch);
                     Progress::Wait
                 }
@@ -384,6 +394,7 @@ impl Connector {
             Ok(fd) => fd,
             Err(error) => return self.tcp_failed(state, error),
         };
+        state.local_port = socket::local(&fd).map(|local| local.port());
         match self.device.engine.watch(fd, EventFlags::OUT, self.clone()) {
             Ok(watch) => state.stage = Stage::Connecting(watch),
             Err(_) => return unwatched(),

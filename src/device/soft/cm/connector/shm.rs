@@ -80,12 +80,13 @@ impl Connector {
         matches!(shm::connect(self.target(port)), Ok(Some(_)))
     }
 
-    /// Begins the handshake with the process that holds the name of a port; `None` if there is
-    /// no such process.
+    /// Begins the handshake with the process that holds the name of a port, for an end with the port
+    /// `local_port`; `None` if there is no such process.
     pub(super) fn connect_shm(
         self: &Arc<Self>,
         handshake: &mut ShmHandshake,
         target: SocketAddr,
+        local_port: u16,
     ) -> Result<Option<Watch>, ShmRefusal> {
         if handshake.is_late() {
             return Err(NO_ANSWER);
@@ -99,6 +100,7 @@ impl Connector {
         } else {
             target.ip()
         };
+        let source = SocketAddr::new(source, local_port);
         let ends = EndAddresses { source, target };
         let active = ActiveHandshake::send(&fd, &ends, params.shares_memory())?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());

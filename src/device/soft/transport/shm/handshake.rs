@@ -47,7 +47,7 @@
 mod message;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -118,7 +118,9 @@ impl From<ShmRefusal> for Incomplete {
 /// The two ends of a connection, as the initiator sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndAddresses {
-    pub source: IpAddr,
+    /// The initiator; port 0 is one that is not known.
+    pub source: SocketAddr,
+    /// Where the initiator connects to.
     pub target: SocketAddr,
 }
 
@@ -265,10 +267,10 @@ impl PassiveHandshake {
     ) -> Result<(Arc<SharedSegment>, EndAddresses), Incomplete> {
         if let Stage::AwaitingHello = self.stage {
             let theirs: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
-            let port = u16::try_from(theirs.port).map_err(|_| VERSION_MISMATCH)?;
+            let port = |port| u16::try_from(port).map_err(|_| VERSION_MISMATCH);
             self.ends = Some(EndAddresses {
-                source: from_wire(theirs.source),
-                target: SocketAddr::new(from_wire(theirs.target), port),
+                source: SocketAddr::new(from_wire(theirs.source), port(theirs.source_port)?),
+                target: SocketAddr::new(from_wire(theirs.target), port(theirs.port)?),
             });
             self.stage = Stage::Verifying(read_challenge(&socket, &theirs, wake)?);
         }

@@ -25,8 +25,8 @@ pub(super) struct HelloMessage {
     pub answer: u64,
     /// The port to which the initiator connects; 0 from the responder.
     pub port: u32,
-    /// Always 0.
-    zero: u32,
+    /// The port of the initiator; 0 from the responder, and from an initiator that has none.
+    pub source_port: u32,
     /// IPv6 or mapped IPv4 address of the initiator; zeros from the responder.
     pub source: [u8; 16],
     /// IPv6 or mapped IPv4 address to which the initiator connects; zeros from the responder.
@@ -72,8 +72,8 @@ pub(super) fn hello(
         challenge_addr: challenge.addr(),
         answer,
         port: ends.map_or(0, |e| e.target.port().into()),
-        zero: 0,
-        source: ends.map_or([0; 16], |e| to_wire(e.source)),
+        source_port: ends.map_or(0, |e| e.source.port().into()),
+        source: ends.map_or([0; 16], |e| to_wire(e.source.ip())),
         target: ends.map_or([0; 16], |e| to_wire(e.target.ip())),
     }
 }

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What dat_ep_query(3DAT) and dat_cr_query(3DAT) say of the two ends of a connection, in each state:
+ * side a connects, side b listens. */
+#include "two_ends.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+static DAT_EP_PARAM query(DAT_EP_HANDLE ep)
+{
+	DAT_EP_PARAM param;
+
+	memset(&param, 0, sizeof param);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	return param;
+}
+
+static DAT_CR_PARAM query_request(DAT_CR_HANDLE cr)
+{
+	DAT_CR_PARAM param;
+
+	memset(&param, 0, sizeof param);
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	return param;
+}
+
+/* An address without its port. */
+static void check_same_host(DAT_IA_ADDRESS_PTR is, DAT_IA_ADDRESS_PTR want)
+{
+	REQUIRE(is != NULL);
+	REQUIRE(is->sa_family == want->sa_family);
+	if (is->sa_family == AF_INET)
+		CHECK_EQ(((struct sockaddr_in *)(void *)is)->sin_addr.s_addr,
+			 ((struct sockaddr_in *)(void *)want)->sin_addr.s_addr);
+	else
+		CHECK(memcmp(&((struct sockaddr_in6 *)(void *)is)->sin6_addr,
+			     &((struct sockaddr_in6 *)(void *)want)->sin6_addr, 16) == 0);
+}
+
+/* The end that connects, once its request is there. Gives its port. */
+static DAT_PORT_QUAL check_active(DAT_EP_STATE state, DAT_CONN_QUAL to)
+{
+	DAT_EP_PARAM param = query(ep_a);
+
+	CHECK_EQ(param.ep_state, state);
+	check_same_host(param.remote_ia_address_ptr, b.attr.ia_address_ptr);
+	CHECK_EQ(param.remote_port_qual, to);
+	CHECK(param.local_port_qual != 0);
+	return param.local_port_qual;
+}
+
+/* The end that has a request from this port, for the qualifier `to`. */
+static void check_passive(DAT_EP_HANDLE ep, DAT_PORT_QUAL from, DAT_CONN_QUAL to)
+{
+	DAT_EP_PARAM param = query(ep);
+
+	check_same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr);
+	CHECK_EQ(param.remote_port_qual, from);
+	CHECK_EQ(param.local_port_qual, to);
+}
+
+static void check_none(DAT_EP_HANDLE ep)
+{
+	DAT_EP_PARAM param = query(ep);
+
+	CHECK_EQ(param.ep_state, DAT_EP_STATE_UNCONNECTED);
+	CHECK(param.remote_ia_address_ptr == NULL);
+	CHECK_EQ(param.remote_port_qual, 0);
+}
+
+/* A request of a, whose port is that in the request. */
+static DAT_CR_HANDLE request(DAT_CONN_QUAL to, DAT_PORT_QUAL *from)
+{
+	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
+
+	OK(try_connect(ep_a, &b, to, SOON));
+	cr = await_request(&b);
+	param = query_request(cr);
+	check_same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr);
+	*from = check_active(DAT_EP_STATE_ACTIVE_CONNECTION_PENDING, to);
+	CHECK_EQ(param.remote_port_qual, *from);
+	return cr;
+}
+
+static void established(void)
+{
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+static DAT_CONN_QUAL free_qualifier(void)
+{
+	DAT_CONN_QUAL found;
+
+	OK(dat_psp_free(listen_any(&b, &found)));
+	return found;
+}
+
+/* --- from the request to the reset ------------------------------------------------------------ */
+
+/* One connection to this qualifier. */
+static void connect_and_reset(DAT_CONN_QUAL to)
+{
+	DAT_PORT_QUAL from;
+	DAT_CR_HANDLE cr;
+
+	check_none(ep_a);
+	check_none(ep_b);
+	cr = request(to, &from);
+	check_none(ep_b);
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	/* COMPLETION_PENDING, or CONNECTED already. */
+	check_passive(ep_b, from, to);
+	established();
+	CHECK_EQ(check_active(DAT_EP_STATE_CONNECTED, to), from);
+	check_passive(ep_b, from, to);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	OK(dat_ep_reset(ep_a));
+	OK(dat_ep_reset(ep_b));
+	check_none(ep_a);
+	check_none(ep_b);
+}
+
+static void address__of_both_ends(void)
+{
+	ends_up();
+	connect_and_reset(qualifier);
+	/* And again, to a qualifier that is no port. */
+	qualifier = (qualifier << 32) + 7;
+	OK(dat_psp_create(b.ia, qualifier, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
+	connect_and_reset(qualifier);
+	ends_down();
+}
+
+/* Peers with one address have different ports. */
+static void address__tells_peers_apart(void)
+{
+	DAT_PORT_QUAL first, second;
+
+	ends_up();
+	request(qualifier, &first);
+	ep_a = make_ep(&a, NULL);
+	request(qualifier, &second);
+	CHECK(first != second);
+	ends_down();
+}
+
+/* --- endpoints of a request ------------------------------------------------------------------- */
+
+static void address__of_a_reserved_endpoint(void)
+{
+	DAT_CONN_QUAL to;
+	DAT_PORT_QUAL from;
+	DAT_RSP_HANDLE rsp;
+	DAT_CR_HANDLE cr;
+	DAT_IA_ADDRESS_PTR seen;
+
+	ends_up();
+	to = free_qualifier();
+	OK(dat_rsp_create(b.ia, to, ep_b, b.cr_evd, &rsp));
+	CHECK(query(ep_b).remote_ia_address_ptr == NULL);
+	cr = request(to, &from);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+	check_passive(ep_b, from, to);
+	seen = query(ep_b).remote_ia_address_ptr;
+	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
+	established();
+	check_passive(ep_b, from, to);
+	/* What the program has a pointer to stays where it is. */
+	CHECK(query(ep_b).remote_ia_address_ptr == seen);
+	OK(dat_rsp_free(rsp));
+	/* Rejected: no peer is left. */
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	to = free_qualifier();
+	OK(dat_rsp_create(b.ia, to, ep_b, b.cr_evd, &rsp));
+	OK(dx_cr_reject(request(to, &from)));
+	check_none(ep_b);
+	ends_down();
+}
+
+static void address__of_an_endpoint_of_the_provider(void)
+{
+	DAT_CONN_QUAL to;
+	DAT_PORT_QUAL from;
+	DAT_EP_HANDLE ep;
+
+	ends_up();
+	OK(dat_psp_create_any(b.ia, &to, b.cr_evd, DAT_PSP_PROVIDER_FLAG, &psp));
+	ep = query_request(request(to, &from)).local_ep_handle;
+	REQUIRE(ep != DAT_HANDLE_NULL);
+	CHECK_EQ(ep_state(ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
+	check_passive(ep, from, to);
+	ends_down();
+}
+
+static const struct tap_test tests[] = {
+	T(address, of_both_ends),
+	T(address, tells_peers_apart),
+	T(address, of_a_reserved_endpoint),
+	T(address, of_an_endpoint_of_the_provider),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
