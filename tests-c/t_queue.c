@@ -121,6 +121,32 @@ static void overflow__of_the_async_evd(void)
 	down();
 }
 
+/* An EVD of this instance that has lost an event: attempts to connect to a qualifier of nobody's, one
+ * more than it has room for. */
+static DAT_EVD_HANDLE overflow_in(DAT_IA_HANDLE ia, const struct rig *to, DAT_CONN_QUAL unused)
+{
+	struct rig rig = *to;
+	DAT_EVD_HANDLE evd = make_evd(ia, 1, DAT_EVD_CONNECTION_FLAG);
+
+	rig.ia = ia;
+	OK(dat_pz_create(ia, &rig.pz));
+	rig.recv_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
+	rig.request_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
+	rig.connect_evd = evd;
+	for (DAT_COUNT left = length_of(evd); left >= 0; left--)
+		OK(try_connect(make_ep(&rig, NULL), to, unused, SOON));
+	return evd;
+}
+
+/* Another instance of this IA. */
+static DAT_IA_HANDLE open_named(const char *name, DAT_EVD_HANDLE *async_evd)
+{
+	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
+
+	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)name, 8, async_evd, &ia));
+	return ia;
+}
+
 static void overflow__of_two_instances_in_one_async_evd(void)
 {
 	DAT_IA_HANDLE second;
@@ -130,23 +156,98 @@ static void overflow__of_two_instances_in_one_async_evd(void)
 
 	rig_up(&rig);
 	async_evd = rig.async_evd;
-	OK(dat_ia_open((DAT_NAME_PTR)(uintptr_t)tap_ia, 8, &async_evd, &second));
+	second = open_named(tap_ia, &async_evd);
 	CHECK(async_evd == rig.async_evd);
 	OK(dat_psp_free(listen_any(&rig, &unused)));
-	for (int i = 0; i < 2; i++) {
-		DAT_IA_HANDLE ia = i == 0 ? rig.ia : second;
-		struct rig other = rig;
-		DAT_EVD_HANDLE evd = make_evd(ia, 1, DAT_EVD_CONNECTION_FLAG);
+	expect_overflow(rig.async_evd, overflow_in(rig.ia, &rig, unused));
+	expect_overflow(rig.async_evd, overflow_in(second, &rig, unused));
+	/* Once, although two instances report there. */
+	EXPECT_NOTHING(rig.async_evd);
+	CHECK_RET(dat_ia_close(second, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	rig_down(&rig);
+}
 
-		other.ia = ia;
-		OK(dat_pz_create(ia, &other.pz));
-		other.recv_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
-		other.request_evd = make_evd(ia, 16, DAT_EVD_DTO_FLAG);
-		other.connect_evd = evd;
-		for (DAT_COUNT left = length_of(evd); left >= 0; left--)
-			OK(try_connect(make_ep(&other, NULL), &rig, unused, SOON));
+/* Every instance of the IA in this process hears of the errors of all of them, in its own EVD; one
+ * that has none has its errors reported in the others'. */
+static void async__reaches_every_instance(void)
+{
+	DAT_IA_HANDLE second, third, last;
+	DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, elsewhere = DAT_EVD_ASYNC_EXISTS, evd;
+	struct rig rig;
+	DAT_CONN_QUAL unused;
+
+	rig_up(&rig);
+	OK(dat_psp_free(listen_any(&rig, &unused)));
+	second = open_named(tap_ia, &async_evd);
+	third = open_named(tap_ia, &async_evd);
+	last = open_named(tap_ia, &elsewhere);
+	CHECK(elsewhere == DAT_EVD_ASYNC_EXISTS);
+	REQUIRE(async_evd != rig.async_evd);
+	for (int i = 0; i < 4; i++) {
+		DAT_IA_HANDLE ias[] = { rig.ia, second, third, last };
+
+		evd = overflow_in(ias[i], &rig, unused);
 		expect_overflow(rig.async_evd, evd);
+		expect_overflow(async_evd, evd);
 	}
+	EXPECT_NOTHING(rig.async_evd);
+	EXPECT_NOTHING(async_evd);
+	/* An EVD is notified until the last of its instances is closed. */
+	CHECK_RET(dat_ia_close(third, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	evd = overflow_in(rig.ia, &rig, unused);
+	expect_overflow(async_evd, evd);
+	expect_overflow(rig.async_evd, evd);
+	CHECK_RET(dat_ia_close(second, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	expect_overflow(rig.async_evd, overflow_in(last, &rig, unused));
+	CHECK_RET(dat_ia_close(last, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	EXPECT_NOTHING(rig.async_evd);
+	rig_down(&rig);
+}
+
+/* An IA of another name is another IA, on whatever device. */
+static void async__is_of_one_ia(void)
+{
+	char name[DAT_NAME_MAX_LENGTH];
+	DAT_IA_HANDLE other;
+	DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL, evd;
+	struct rig rig;
+	DAT_CONN_QUAL unused;
+
+	rig_up(&rig);
+	OK(dat_psp_free(listen_any(&rig, &unused)));
+	snprintf(name, sizeof name, "%s-programs", tap_ia);
+	other = open_named(name, &async_evd);
+	evd = overflow_in(other, &rig, unused);
+	expect_overflow(async_evd, evd);
+	EXPECT_NOTHING(rig.async_evd);
+	expect_overflow(rig.async_evd, overflow_in(rig.ia, &rig, unused));
+	EXPECT_NOTHING(async_evd);
+	CHECK_RET(dat_ia_close(other, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	rig_down(&rig);
+}
+
+/* An EVD of the program's that is both the async EVD of an instance and too small: its own overflow is
+ * reported in no EVD, as for that which dat_ia_open makes. */
+static void async__overflow_of_an_evd_that_was_given(void)
+{
+	DAT_IA_HANDLE second;
+	DAT_EVD_HANDLE given;
+	DAT_EVENT event;
+	DAT_COUNT length;
+	struct rig rig;
+	DAT_CONN_QUAL unused;
+
+	rig_up(&rig);
+	OK(dat_psp_free(listen_any(&rig, &unused)));
+	given = make_evd(rig.ia, 1, DAT_EVD_ASYNC_FLAG);
+	length = length_of(given);
+	second = open_named(tap_ia, &given);
+	for (DAT_COUNT i = 0; i <= length; i++)
+		expect_overflow(rig.async_evd, overflow_in(rig.ia, &rig, unused));
+	EXPECT_NOTHING(rig.async_evd);
+	for (DAT_COUNT i = 0; i < length; i++)
+		OK(dat_evd_dequeue(given, &event));
+	CHECK_RET(dat_evd_dequeue(given, &event), DAT_INVALID_STATE);
 	CHECK_RET(dat_ia_close(second, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 	rig_down(&rig);
 }
@@ -245,6 +346,9 @@ static const struct tap_test tests[] = {
 	T(overflow, backlog_of_requests),
 	T(overflow, of_the_async_evd),
 	T(overflow, of_two_instances_in_one_async_evd),
+	T(async, reaches_every_instance),
+	T(async, is_of_one_ia),
+	T(async, overflow_of_an_evd_that_was_given),
 	T(order, successes_before_the_end_of_the_connection),
 	T(order, concurrent_consumers),
 	TAP_END,

@@ -14,6 +14,7 @@ use crate::lock::Mutex;
 
 use super::abi::Abi;
 use super::address::CAddress;
+use super::async_events::{AsyncEvd, AsyncEvds};
 use super::boundary::{boundary, check_mask, non_null, write_opt};
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
@@ -37,16 +38,6 @@ pub trait Child: Send + Sync {
     fn destroy(&self);
 }
 
-/// The EVD that receives the asynchronous errors of an IA, as the IA sees it.
-pub trait AsyncEvd: Child {
-    /// The handle.
-    fn handle(&self) -> Handle;
-    /// Queues an asynchronous error.
-    fn report(&self, event: Event);
-    /// The IA reports no more errors.
-    fn detach(&self);
-}
-
 /// A service point, as the IA sees it.
 pub(super) trait ServicePoint<D: Device>: Send + Sync {
     /// Takes a request that another service point has got; gives it back if this one takes no
@@ -66,6 +57,8 @@ pub struct Ia<D: Device> {
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
     address: CAddress,
+    /// The async EVDs of all open instances of the IA.
+    async_evds: Arc<AsyncEvds>,
     transport_attr: Attributes,
     provider_attr: Attributes,
     state: Mutex<State>,
@@ -147,7 +140,12 @@ impl<D: Device> Ia<D> {
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` when no handle is to be had.
-    pub(super) fn create(device: Arc<D>, rules: Rules, table: *const c_void) -> Result<Arc<Self>> {
+    pub(super) fn create(
+        device: Arc<D>,
+        rules: Rules,
+        table: *const c_void,
+        async_evds: Arc<AsyncEvds>,
+    ) -> Result<Arc<Self>> {
         let ia = Arc::new(Ia {
             address: CAddress::new(device.address()),
             transport_attr: Attributes::new(&device.attr().transport_attr),
@@ -157,6 +155,7 @@ impl<D: Device> Ia<D> {
             ]),
             device,
             rules,
+            async_evds,
             table,
             handle: AtomicPtr::default(),
             context: AtomicU64::new(0),
@@ -176,6 +175,7 @@ impl<D: Device> Ia<D> {
 
     /// Sets the EVD that receives the asynchronous errors. With `owned` the IA destroys it.
     pub(super) fn set_async_evd(&self, evd: Arc<dyn AsyncEvd>, owned: bool) {
+        self.async_evds.add(&evd);
         let mut state = self.state.lock();
         state.async_evd = Some(evd);
         state.owns_async_evd = owned;
@@ -269,16 +269,13 @@ impl<D: Device> Ia<D> {
         self.service_points.lock().get(&conn_qual)?.1.upgrade()
     }
 
-    /// Reports an asynchronous error on the async EVD of this instance.
+    /// Reports an asynchronous error in the async EVDs of all open instances of the IA.
     pub fn async_event(&self, number: DAT_EVENT_NUMBER, handle: Handle, reason: u32) {
-        let evd = self.state.lock().async_evd.clone();
-        if let Some(evd) = evd {
-            evd.report(Event::Async {
-                number,
-                handle,
-                reason,
-            });
-        }
+        self.async_evds.report(Event::Async {
+            number,
+            handle,
+            reason,
+        });
     }
 
     /// The handle of the EVD that receives the asynchronous errors of this instance.
@@ -309,6 +306,7 @@ impl<D: Device> Ia<D> {
             )
         };
         if let Some(evd) = async_evd {
+            self.async_evds.remove(&*evd);
             evd.detach();
             if owned {
                 evd.destroy();

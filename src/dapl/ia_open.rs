@@ -36,8 +36,8 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
         let instance = provider::instance::<D>(name).ok_or(Error::arg(Subtype::Arg1))?;
         // SAFETY: not NULL.
         let given = unsafe { async_evd_handle.read() };
-        // DAT_EVD_ASYNC_EXISTS and DAT_EVD_OUT_OF_SCOPE stand for an EVD elsewhere on the host.
-        // Each of our instances reports only its own errors, so this one has no async EVD then.
+        // DAT_EVD_ASYNC_EXISTS and DAT_EVD_OUT_OF_SCOPE stand for an EVD elsewhere. This instance has no
+        // async EVD then; those of the other instances receive its errors.
         let elsewhere = given == DAT_EVD_ASYNC_EXISTS || given == DAT_EVD_OUT_OF_SCOPE;
         let given: Option<Arc<Evd<D>>> = if elsewhere {
             None
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
             log::error!("{}: {why}", name.to_string_lossy());
             Error::resource(Subtype::ResourceDevice)
         })?;
-        let ia = Ia::create(device, rules, instance.table)?;
+        let ia = Ia::create(device, rules, instance.table, instance.async_evds)?;
         let attached = match given {
             Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
             None if elsewhere => Ok(None),

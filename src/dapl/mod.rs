@@ -13,7 +13,7 @@
 //! # Layers
 //!
 //! The imports of these modules have no circle. From the bottom up: [`types`], [`ep_attr`] and
-//! [`address`] (values in no ABI's layout), [`abi`] (conversions), [`boundary`] (to C), [`ia`],
+//! [`address`] (values in no ABI's layout), [`abi`] (conversions), [`boundary`] (to C), [`async_events`], [`ia`],
 //! [`object`] (what the other objects share); the objects, each above those that it uses; and
 //! [`table`] with the function tables, above all. Where an object has to reach one above it, as an
 //! IA its objects, it does so through a trait object or a function that it was handed.
@@ -27,6 +27,7 @@
 
 pub mod abi;
 pub mod address;
+pub mod async_events;
 pub mod boundary;
 pub mod cno;
 pub mod cr;

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::sync::Arc;
 
+use super::async_events::AsyncEvds;
 use crate::device::Device;
 use crate::lock::Mutex;
 use crate::process::PerProcess;
@@ -15,9 +17,11 @@ pub struct Instance {
     pub params: String,
     /// The function table; lives as long as the process.
     pub table: *const c_void,
+    /// The async EVDs of the open instances of the IA.
+    pub async_evds: Arc<AsyncEvds>,
 }
 
-// SAFETY: a function table is constant data that every thread may read.
+// SAFETY: a function table is constant data that every thread may read; the rest is Send.
 unsafe impl Send for Instance {}
 
 /// Every IA name that our provider was ever initialised for. Entries are never removed: a table is
@@ -48,6 +52,11 @@ pub fn enter<D: Device>(
     }
     // The name moves, its characters on the heap do not.
     let table = make(name.1.as_ptr());
-    instances.insert(name, Instance { params, table });
+    let instance = Instance {
+        params,
+        table,
+        async_evds: Arc::default(),
+    };
+    instances.insert(name, instance);
     Some(table)
 }

@@ -21,9 +21,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use self::spin::SpinPolicy;
 use self::stream_counts::StreamCounts;
+use super::async_events::AsyncEvd;
 use super::boundary::device_error;
 use super::cno::Cno;
-use super::ia::{AsyncEvd, Child, Ia};
+use super::ia::{Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType};
@@ -129,6 +130,10 @@ impl<D: Device> AsyncEvd for Evd<D> {
 
     fn detach(&self) {
         Evd::detach(self, Stream::Async);
+    }
+
+    fn destroy(&self) {
+        Child::destroy(self);
     }
 }
 
@@ -390,21 +395,24 @@ impl<D: Device> Evd<D> {
         }
     }
 
-    /// Reports that an event was lost: to the asynchronous EVD, or in the log if that is full.
+    /// Reports that an event was lost: in the async EVDs, or in the log if this is one of them.
     fn report_overflow(&self) {
         delay::point("evd.overflow");
-        if self.base.ia.async_evd() == Some(self.handle()) {
+        let mut state = self.state.lock();
+        if state.streams.has_async() {
             // Logged once, as every further error is lost too.
-            if !std::mem::replace(&mut self.state.lock().overflowed, true) {
+            if !std::mem::replace(&mut state.overflowed, true) {
+                drop(state);
                 log::error!("asynchronous EVD overflowed: error reports are lost");
             }
-        } else {
-            self.base.ia.async_event(
-                DAT_ASYNC_ERROR_EVD_OVERFLOW,
-                self.handle(),
-                DAT_EVD_OVERFLOW_ERROR,
-            );
+            return;
         }
+        drop(state);
+        self.base.ia.async_event(
+            DAT_ASYNC_ERROR_EVD_OVERFLOW,
+            self.handle(),
+            DAT_EVD_OVERFLOW_ERROR,
+        );
     }
 
     /// Removes the events of an endpoint. Gives the number of completions of buffers of an SRQ

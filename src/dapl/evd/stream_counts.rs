@@ -53,6 +53,11 @@ impl StreamCounts {
         *self == StreamCounts::default()
     }
 
+    /// Whether the EVD is the async EVD of an instance.
+    pub fn has_async(&self) -> bool {
+        self.asynchronous > 0
+    }
+
     /// Whether the consumer controls the notification of a stream.
     pub fn are_controlled(&self) -> bool {
         self.has(UNSIGNALLED) || self.has(SOLICITED)
