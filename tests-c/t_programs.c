@@ -457,6 +457,26 @@ static void memory__local_write_alone(void)
 	down();
 }
 
+/* Completions of binds in an EVD that was made for those of transfers alone. */
+static void post__binds_with_an_evd_for_transfers(void)
+{
+	DAT_RMR_HANDLE rmr;
+	DAT_RMR_CONTEXT key = 0;
+	DAT_LMR_TRIPLET range;
+
+	up();
+	if (DAT_GET_TYPE(dat_rmr_create(p.b.pz, &rmr)) == DAT_MODEL_NOT_SUPPORTED)
+		tap_unsupported("no memory windows");
+	range = dx_local(mb.local, mb.at, 100);
+	CHECK_RET(dx_rmr_bind(rmr, mb.lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, p.ep_b, cookie(1),
+			      DEFAULT, &key),
+		  DAT_SUCCESS);
+	CHECK_EQ(EXPECT(p.b.request_evd, DAT_RMR_BIND_COMPLETION_EVENT)
+			 .event_data.rmr_completion_event_data.user_cookie.as_64,
+		 1);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(sharing, unsignalled_requests_with_receives),
 	T(sharing, unsignalled_requests_with_receives_wait),
@@ -469,6 +489,7 @@ static const struct tap_test tests[] = {
 	T(post, unsignalled_not_configured),
 	T(post, flags_of_other_operations),
 	T(post, flags_of_a_bind),
+	T(post, binds_with_an_evd_for_transfers),
 	T(attribute, sizes),
 	T(attribute, not_set),
 	T(attribute, modified),

@@ -381,7 +381,11 @@ static void rmr_bind__unsignalled(void)
 	DAT_CNO_HANDLE cno;
 
 	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
-	up_with(&attr);
+	rigs_up();
+	p.b.request_evd = make_evd(p.b.ia, 64, DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_ep(&p.b, &attr);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
 	OK(dat_rmr_create(p.b.pz, &rmr));
 	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
 	OK(dat_evd_modify_cno(p.b.request_evd, cno));

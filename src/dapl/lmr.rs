@@ -9,9 +9,9 @@ use super::boundary::{answer_query, boundary, creation, device_error, non_null, 
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::{LmrParam, access};
+use super::types::{LmrParam, LmrRange, access};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, Device, MemoryRegion, Sge};
+use crate::device::{Access, Device, MemoryRegion};
 use crate::error::{Error, Kind, Result, Subtype, Version};
 
 /// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
@@ -172,11 +172,11 @@ impl<D: Device> Lmr<D> {
         self.access
     }
 
-    /// Whether the segment names this region and lies inside it.
-    pub fn covers(&self, sge: &Sge) -> bool {
-        let offset = sge.addr.wrapping_sub(self.address);
+    /// Whether the range is of this region and lies inside it.
+    pub fn covers(&self, range: &LmrRange) -> bool {
+        let offset = range.addr.wrapping_sub(self.address);
         let room = self.length.checked_sub(offset);
-        sge.lkey == self.lmr_context && room.is_some_and(|room| u64::from(sge.len) <= room)
+        range.lmr_context == self.lmr_context && room.is_some_and(|room| range.len <= room)
     }
 
     fn free(&self) -> Result<()> {
@@ -345,8 +345,12 @@ pub unsafe extern "C" fn lmr_sync<A: Abi, D: Device>(
         for i in 0..count {
             // SAFETY: the caller's promise.
             let triplet = unsafe { local_segments.add(i).read() };
-            let sge = A::sge(&triplet)?;
-            if !ia.device.covers(&sge) {
+            let LmrRange {
+                addr,
+                len,
+                lmr_context,
+            } = A::lmr_range(&triplet);
+            if !ia.device.covers(lmr_context, addr, len) {
                 return Err(Error::arg(Subtype::Arg2));
             }
         }

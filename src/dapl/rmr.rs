@@ -13,10 +13,10 @@ use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, check_va_type};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::{RmrParam, access};
+use super::types::{LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, BindWr, Device, MemoryWindow, Sge};
+use crate::device::{Access, BindWr, Device, MemoryWindow};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, pin};
 
@@ -40,7 +40,7 @@ struct State<D: Device> {
 
 /// The range that the window is bound to.
 struct Binding<D: Device> {
-    range: Sge,
+    range: LmrRange,
     privileges: DAT_MEM_PRIV_FLAGS,
     rmr_context: u32,
     _lmr: LmrUse<D>,
@@ -62,7 +62,7 @@ impl<D: Device> Child for Rmr<D> {
 
 /// The arguments of `dat_rmr_bind` that both versions have.
 struct Bind {
-    range: Sge,
+    range: LmrRange,
     privileges: DAT_MEM_PRIV_FLAGS,
     ep: DAT_EP_HANDLE,
     cookie: u64,
@@ -122,6 +122,9 @@ impl<D: Device> Rmr<D> {
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
         let lmr = lmr.map(LmrUse::begin).transpose()?;
         let (config, qp) = ep.config(&guard)?;
+        if config.refuses_binds {
+            return Err(Error::handle(Subtype::HandleEvdRequest));
+        }
         let wr_flags =
             config
                 .request_flags
@@ -134,7 +137,7 @@ impl<D: Device> Rmr<D> {
                 window: &self.window,
                 region,
                 addr: bind.range.addr,
-                len: bind.range.len.into(),
+                len: bind.range.len,
                 access,
                 flags: wr_flags,
             };
@@ -218,8 +221,8 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg2)?;
         // SAFETY: not NULL.
-        let range = A::sge(unsafe { &*lmr_triplet })?;
-        let lmr = rmr.base.ia.lmr(range.lkey);
+        let range = A::lmr_range(unsafe { &*lmr_triplet });
+        let lmr = rmr.base.ia.lmr(range.lmr_context);
         let lmr = lmr.and_then(|lmr| handle::get_shared(lmr.0));
         let new = rmr.bind(
             lmr,
@@ -260,7 +263,7 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         non_null(lmr_triplet, Subtype::Arg3)?;
         // SAFETY: not NULL.
-        let range = A::sge(unsafe { &*lmr_triplet })?;
+        let range = A::lmr_range(unsafe { &*lmr_triplet });
         // An unbind needs no LMR.
         let lmr = if lmr_handle.is_null() && range.len == 0 {
             None
@@ -305,7 +308,7 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
             Ok(A::rmr_param(&RmrParam {
                 ia: rmr.base.ia.handle().0,
                 pz: rmr.pz,
-                range: binding.map_or(Sge::NONE, |b| b.range),
+                range: binding.map_or(LmrRange::NONE, |b| b.range),
                 privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
                 rmr_context: binding.map_or(0, |b| b.rmr_context),
             }))

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::abi::common::*;
-use crate::device::{Access, Completion, DeviceAttr, Sge, WcStatus};
+use crate::device::{Access, Completion, DeviceAttr, WcStatus};
 use crate::error::{Error, Result, Subtype};
 
 /// A handle as C sees it. It is only a number, which is checked at each use.
@@ -123,11 +123,31 @@ pub struct LmrParam {
     pub(super) registered_address: u64,
 }
 
+/// A range of an LMR, which may be longer than any segment of a transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LmrRange {
+    /// Virtual address.
+    pub addr: u64,
+    /// Length, in bytes.
+    pub len: u64,
+    /// The context of the LMR.
+    pub lmr_context: u32,
+}
+
+impl LmrRange {
+    /// No memory.
+    pub const NONE: LmrRange = LmrRange {
+        addr: 0,
+        len: 0,
+        lmr_context: 0,
+    };
+}
+
 /// Parameters of an RMR (`DAT_RMR_PARAM`).
 pub struct RmrParam {
     pub(super) ia: DAT_IA_HANDLE,
     pub(super) pz: DAT_PZ_HANDLE,
-    pub(super) range: Sge,
+    pub(super) range: LmrRange,
     pub(super) privileges: DAT_MEM_PRIV_FLAGS,
     pub(super) rmr_context: u32,
 }

@@ -25,12 +25,20 @@ macro_rules! common_conversions {
         const RMR_FIELDS: u32 = $c::DAT_RMR_FIELD_ALL;
         const SRQ_OPERATIONAL: DAT_SRQ_STATE = $c::DAT_SRQ_STATE_OPERATIONAL;
 
+        fn lmr_range(triplet: &Self::LmrTriplet) -> LmrRange {
+            LmrRange {
+                addr: triplet.virtual_address,
+                len: triplet.segment_length.into(),
+                lmr_context: triplet.lmr_context,
+            }
+        }
+
         #[inline]
         fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
             Ok(Sge {
                 addr: triplet.virtual_address,
                 len: u32::try_from(triplet.segment_length)
-                    .map_err(|_| Error::from(Kind::LengthError))?,
+                    .map_err(|_| Error::arg(Subtype::Arg3))?,
                 lkey: triplet.lmr_context,
             })
         }

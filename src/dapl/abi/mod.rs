@@ -9,7 +9,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
 use super::ep_attr::{EpAttr, EpChange, EpParam};
-use super::types::{Event, IaAttr, LmrParam, RmrParam};
+use super::types::{Event, IaAttr, LmrParam, LmrRange, RmrParam};
 use crate::abi::common::*;
 use crate::device::{Completion, DeviceAttr, Remote, Sge};
 use crate::error::{Result, Version};
@@ -75,10 +75,12 @@ pub trait Abi: Send + Sync + 'static {
     /// `DAT_CNO_PARAM`.
     type CnoParam: Copy;
 
-    /// A local segment.
+    /// A range of an LMR.
+    fn lmr_range(triplet: &Self::LmrTriplet) -> LmrRange;
+    /// A local segment of a post, which is argument 3.
     ///
     /// # Errors
-    /// `DAT_LENGTH_ERROR` for one that no device could move.
+    /// `DAT_INVALID_PARAMETER` for one that no device could move.
     fn sge(triplet: &Self::LmrTriplet) -> Result<Sge>;
     /// A remote range and its length.
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);

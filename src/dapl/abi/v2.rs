@@ -8,9 +8,9 @@ use super::{Abi, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v2;
 use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
-use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, Opaque, RmrParam, dto_status};
+use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status};
 use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
-use crate::error::{Error, Kind, Result, Version};
+use crate::error::{Error, Result, Subtype, Version};
 
 /// The DAT 2.0 ABI.
 pub struct V2;
@@ -34,8 +34,8 @@ impl Abi for V2 {
             pz_handle: param.pz,
             lmr_triplet: v2::DAT_LMR_TRIPLET {
                 virtual_address: param.range.addr,
-                segment_length: param.range.len,
-                lmr_context: param.range.lkey,
+                segment_length: param.range.len as u32,
+                lmr_context: param.range.lmr_context,
             },
             mem_priv: param.privileges,
             rmr_context: param.rmr_context,

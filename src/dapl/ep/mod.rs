@@ -24,7 +24,7 @@ use self::parts::Uses;
 use super::address::CAddress;
 use super::boundary::device_error;
 use super::ep_attr::{EpAttr, EpParam};
-use super::evd::EvdUse;
+use super::evd::{Evd, EvdUse};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, publish, unpublish};
 use super::rules::Rules;
@@ -57,13 +57,23 @@ pub(super) struct Config<D: Device> {
     recv_flags: OpFlags,
     /// Receives come from an SRQ.
     has_srq: bool,
+    /// The EVD for requests takes no completions of binds, to the letter of the man pages. Existing
+    /// libraries put these there all the same.
+    pub(super) refuses_binds: bool,
     /// The queue pair; `None` while the endpoint has no protection zone.
     qp: Option<Arc<D::Qp>>,
 }
 
 impl<D: Device> Config<D> {
-    fn new(attr: EpAttr, rules: Rules, has_srq: bool, qp: Option<Arc<D::Qp>>) -> Arc<Self> {
+    fn new(
+        attr: EpAttr,
+        rules: Rules,
+        has_srq: bool,
+        request_evd: Option<&Evd<D>>,
+        qp: Option<Arc<D::Qp>>,
+    ) -> Arc<Self> {
         Arc::new(Config {
+            refuses_binds: rules.are_pages() && request_evd.is_some_and(|evd| !evd.takes_binds()),
             request_flags: OpFlags::new(attr.request_completion_flags, rules),
             recv_flags: OpFlags::new(attr.recv_completion_flags, rules),
             attr,
@@ -234,8 +244,9 @@ impl<D: Device> Ep<D> {
         match qp.transpose() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
-                ep.config
-                    .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
+                let request_evd = uses.request_evd.as_ref().map(|u| &**u.evd());
+                let config = Config::new(attr, ia.rules, has_srq, request_evd, qp);
+                ep.config.set(Some(config));
                 ep.inner.lock().uses = Some(uses);
                 Ok(ep)
             }

@@ -167,9 +167,9 @@ impl<D: Device> Ep<D> {
             old.pz = pz;
         }
         inner.watermarks = watermarks;
-        let has_srq = config.has_srq;
-        self.config
-            .set(Some(Config::new(attr, ia.rules, has_srq, qp)));
+        let (has_srq, request_evd) = (config.has_srq, request_evd.as_deref());
+        let config = Config::new(attr, ia.rules, has_srq, request_evd, qp);
+        self.config.set(Some(config));
         Ok(())
     }
 

@@ -238,6 +238,11 @@ impl<D: Device> Evd<D> {
         self.cq.as_ref()
     }
 
+    /// Whether the EVD is made for completions of binds.
+    pub fn takes_binds(&self) -> bool {
+        self.flags & DAT_EVD_RMR_BIND_FLAG != 0
+    }
+
     /// How many events the EVD can hold.
     pub fn qlen(&self) -> usize {
         self.state.lock().qlen

@@ -51,7 +51,7 @@ use self::qp::state::Identity;
 use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
-    PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
+    PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
 };
 use crate::device::events::EventQueue;
 use crate::handle::Guard;
@@ -241,8 +241,8 @@ impl Device for Soft {
         Mr::new(pd.id, addr, len, access, self.params.shares_memory())
     }
 
-    fn covers(&self, sge: &Sge) -> bool {
-        mem::key_table::covers(sge)
+    fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool {
+        mem::key_table::covers(lkey, addr, len)
     }
 
     fn create_cq(

@@ -110,10 +110,10 @@ pub(super) struct Region {
 
 impl Region {
     #[inline]
-    fn covers(&self, sge: &Sge) -> bool {
-        let offset = sge.addr.wrapping_sub(self.start);
+    fn covers(&self, addr: u64, len: u64) -> bool {
+        let offset = addr.wrapping_sub(self.start);
         let room = self.len.checked_sub(offset);
-        room.is_some_and(|room| u64::from(sge.len) <= room)
+        room.is_some_and(|room| len <= room)
     }
 }
 
@@ -145,10 +145,10 @@ impl RegionCache {
 }
 
 impl Regions {
-    /// Whether the segment lies inside the region of its key.
-    pub fn covers(&self, sge: &Sge) -> bool {
-        let region = self.map.lock().get(&sge.lkey).copied();
-        region.is_some_and(|region| region.covers(sge))
+    /// Whether the range lies inside the region of the key.
+    pub fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool {
+        let region = self.map.lock().get(&lkey).copied();
+        region.is_some_and(|region| region.covers(addr, len))
     }
 
     /// Checks the segments of a post as a device of hardware does.
@@ -161,7 +161,7 @@ impl Regions {
             let region = map.get(&sge.lkey).ok_or(PostError::Key)?;
             if region.pd != pd.raw.addr() {
                 Err(PostError::Protection)
-            } else if !region.covers(sge) {
+            } else if !region.covers(sge.addr, sge.len.into()) {
                 Err(PostError::Bounds)
             } else if !region.access.contains(need) {
                 Err(PostError::Access)
@@ -307,15 +307,15 @@ mod tests {
             access: Access::LOCAL_READ,
             pd: 1,
         };
-        let sge = |addr, len| Sge { addr, len, lkey: 7 };
-        assert!(region.covers(&sge(0x1000, 0x100)));
-        assert!(region.covers(&sge(0x1100, 0)));
-        assert!(!region.covers(&sge(0x1001, 0x100)));
-        assert!(!region.covers(&sge(0xfff, 1)));
-        assert!(!region.covers(&sge(u64::MAX, 1)));
+        assert!(region.covers(0x1000, 0x100));
+        assert!(region.covers(0x1100, 0));
+        assert!(!region.covers(0x1001, 0x100));
+        assert!(!region.covers(0xfff, 1));
+        assert!(!region.covers(u64::MAX, 1));
+        assert!(!region.covers(0x1000, 1 << 32));
         let regions = Regions::default();
         regions.map.lock().insert(7, region);
-        assert!(regions.covers(&sge(0x1010, 1)));
-        assert!(!regions.covers(&Sge::NONE));
+        assert!(regions.covers(7, 0x1010, 1));
+        assert!(!regions.covers(0, 0, 0));
     }
 }

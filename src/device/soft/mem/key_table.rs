@@ -381,10 +381,10 @@ pub(crate) fn slots() -> u32 {
 }
 
 /// Whether the range is inside the region of the key, in any protection domain.
-pub(crate) fn covers(sge: &Sge) -> bool {
+pub(crate) fn covers(lkey: u32, addr: u64, len: u64) -> bool {
     let _guard = pin::pin();
-    let entry = TABLE.entry(sge.lkey);
-    entry.is_some_and(|entry| entry.is_region() && entry.contains(sge.addr, sge.len.into()))
+    let entry = TABLE.entry(lkey);
+    entry.is_some_and(|entry| entry.is_region() && entry.contains(addr, len))
 }
 
 /// [`check`] for every segment of a list.
