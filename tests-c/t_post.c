@@ -312,6 +312,90 @@ static void evd__overflow_raises_an_async_event(void)
 	down();
 }
 
+/* --- the sizes that the endpoint was made for --------------------------------------------------- */
+
+/* Side a may send 1000 bytes, and write or read 2000. */
+static void up_with_sizes(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.max_message_size = 1000;
+	attr.max_rdma_size = 2000;
+	rigs_up();
+	p.ep_a = make_ep(&p.a, &attr);
+	p.ep_b = make_ep(&p.b, NULL);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+}
+
+static void post_send__beyond_the_size_of_the_endpoint(void)
+{
+	DAT_LMR_TRIPLET two[2];
+
+	up_with_sizes();
+	OK(b_receives(0, 5000, 1));
+	CHECK_RET(a_sends(0, 1001, 2, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	two[0] = dx_local(ma.local, ma.at, 600);
+	two[1] = dx_local(ma.local, ma.at + 600, 401);
+	CHECK_RET(dat_ep_post_send(p.ep_a, 2, two, cookie(2), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INVALID_PARAMETER);
+	/* Refused, so the connection is as before. */
+	two[1] = dx_local(ma.local, ma.at + 600, 400);
+	CHECK_RET(dat_ep_post_send(p.ep_a, 2, two, cookie(3), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_SUCCESS);
+	CHECK_EQ(EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS).transfered_length, 1000);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.a.request_evd);
+	/* What the endpoint receives may be longer: the peer has a limit of its own. */
+	two[0] = dx_local(ma.local, ma.at, 5000);
+	two[1] = dx_local(mb.local, mb.at, 1001);
+	OK(dat_ep_post_recv(p.ep_a, 1, &two[0], cookie(4), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_post_send(p.ep_b, 1, &two[1], cookie(5), DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_EQ(EXPECT_DTO(p.a.recv_evd, 4, DAT_DTO_SUCCESS).transfered_length, 1001);
+	down();
+}
+
+static void post_rdma__beyond_the_size_of_the_endpoint(void)
+{
+	up_with_sizes();
+	CHECK_RET(a_writes(0, 0, 2001, 1, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_reads(0, 0, 2001, 2, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_writes(0, 0, 2000, 3, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	CHECK_RET(a_reads(0, 0, 2000, 4, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.a.request_evd);
+	/* Also when the request would be flushed. */
+	OK(dat_ep_disconnect(p.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_RET(a_writes(0, 0, 2001, 5, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	down();
+}
+
+/* Other sizes by dat_ep_modify. */
+static void post_send__sizes_that_were_changed(void)
+{
+	DAT_EP_PARAM param = { 0 };
+	DAT_EP_HANDLE ep;
+
+	up_with_sizes();
+	ep = make_ep(&p.a, NULL);
+	param.ep_attr.max_message_size = 10;
+	param.ep_attr.max_rdma_size = 20;
+	OK(dat_ep_modify(ep,
+			 DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE,
+			 &param));
+	p.ep_b = make_ep(&p.b, NULL);
+	connect_eps(&p.a, ep, &p.b, p.ep_b);
+	p.ep_a = ep;
+	OK(b_receives(0, 5000, 1));
+	CHECK_RET(a_sends(0, 11, 2, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	CHECK_RET(a_writes(0, 0, 21, 4, DAT_COMPLETION_DEFAULT_FLAG), DAT_INVALID_PARAMETER);
+	CHECK_RET(a_writes(0, 0, 20, 5, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(completion, suppressed),
 	T(completion, suppressed_for_long),
@@ -327,6 +411,9 @@ static const struct tap_test tests[] = {
 	T(post_rdma_read, queue_full),
 	T(post, as_many_segments_as_the_endpoint_has),
 	T(evd, overflow_raises_an_async_event),
+	T(post_send, beyond_the_size_of_the_endpoint),
+	T(post_rdma, beyond_the_size_of_the_endpoint),
+	T(post_send, sizes_that_were_changed),
 	TAP_END,
 };
 

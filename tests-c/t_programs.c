@@ -457,6 +457,23 @@ static void memory__local_write_alone(void)
 	down();
 }
 
+/* Messages and RDMA beyond the sizes of the endpoint, up to those of the IA. */
+static void post__beyond_the_size_of_the_endpoint(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+
+	attr.max_message_size = 0;
+	attr.max_rdma_size = 0;
+	up_with(&attr);
+	OK(b_receives(0, 5000, 1));
+	CHECK_RET(a_sends(0, 5000, 2, DEFAULT), DAT_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	CHECK_RET(a_writes(0, 0, 5000, 3, DEFAULT), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	down();
+}
+
 /* Completions of binds in an EVD that was made for those of transfers alone. */
 static void post__binds_with_an_evd_for_transfers(void)
 {
@@ -489,6 +506,7 @@ static const struct tap_test tests[] = {
 	T(post, unsignalled_not_configured),
 	T(post, flags_of_other_operations),
 	T(post, flags_of_a_bind),
+	T(post, beyond_the_size_of_the_endpoint),
 	T(post, binds_with_an_evd_for_transfers),
 	T(attribute, sizes),
 	T(attribute, not_set),

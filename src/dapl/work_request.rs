@@ -117,6 +117,7 @@ pub(super) fn post_error(error: PostError, read: bool) -> Error {
         PostError::QueueFull => Kind::InsufficientResources.into(),
         PostError::TooManySegments => Error::arg(Subtype::Arg2),
         PostError::Bounds => Error::arg(Subtype::Arg3),
+        PostError::TooLong => Error::arg(Subtype::Arg3),
         PostError::Length => Kind::LengthError.into(),
         // "LMR invalid or lacks the privilege" is one condition of the man page.
         PostError::Key | PostError::Access => Error::new(Kind::PrivilegesViolation, privilege),

@@ -84,6 +84,17 @@ pub enum SendOp {
     },
 }
 
+impl SendOp {
+    /// Whether the operation reaches memory of the peer, which no receive of the peer names.
+    #[inline(always)]
+    pub fn is_rdma(&self) -> bool {
+        match self {
+            SendOp::Send | SendOp::SendInvalidate { .. } => false,
+            SendOp::RdmaWrite(_) | SendOp::RdmaRead { .. } => true,
+        }
+    }
+}
+
 /// A request for the send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
@@ -201,8 +212,10 @@ pub enum PostError {
     QueueFull,
     /// More segments than the queue pair was made for.
     TooManySegments,
-    /// The segments hold more bytes than a message can have, or fewer than an RDMA read fetches.
+    /// The segments hold fewer bytes than an RDMA read fetches.
     Length,
+    /// The message, or the RDMA operation, has more bytes than the queue pair was made for.
+    TooLong,
     /// A segment's key is that of no memory region.
     Key,
     /// The range of a segment is not inside the region of its key.
@@ -294,12 +307,27 @@ pub struct QpAttr {
     pub max_send_sge: u32,
     /// Segments of a receive.
     pub max_recv_sge: u32,
+    /// Bytes of the longest message that is sent, at most that of the device.
+    pub max_message_size: u32,
+    /// Bytes of the longest RDMA operation, at most that of the device.
+    pub max_rdma_size: u32,
     /// RDMA reads of the peer answered at a time (IRD).
     pub max_rd_in: u32,
     /// RDMA reads outstanding (ORD).
     pub max_rd_out: u32,
     /// Successful receives notify only when their message was solicited.
     pub recv_solicited_only: bool,
+}
+
+impl QpAttr {
+    /// Bytes that an operation may have.
+    #[inline(always)]
+    pub fn max_size(&self, op: &SendOp) -> u32 {
+        match op.is_rdma() {
+            true => self.max_rdma_size,
+            false => self.max_message_size,
+        }
+    }
 }
 
 /// What happened to the connection of a queue pair.

@@ -58,6 +58,8 @@ pub fn queue_pair(
         max_recv_wr: 8,
         max_send_sge,
         max_recv_sge: 1,
+        max_message_size: 1 << 30,
+        max_rdma_size: 1 << 30,
         max_rd_in: 4,
         max_rd_out: 4,
         recv_solicited_only: false,

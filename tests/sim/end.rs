@@ -122,6 +122,8 @@ impl End {
             max_recv_wr: plan.queue,
             max_send_sge: 3,
             max_recv_sge: 3,
+            max_message_size: 1 << 30,
+            max_rdma_size: 1 << 30,
             max_rd_in: plan.rd_in,
             max_rd_out: plan.rd_out,
             recv_solicited_only: false,

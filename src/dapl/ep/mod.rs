@@ -295,6 +295,11 @@ impl<D: Device> Ep<D> {
             .max_request_iov
             .max(attr.max_rdma_read_iov)
             .max(attr.max_rdma_write_iov);
+        // Existing libraries enforce the sizes of the IA alone.
+        let size = |own: u64, of_ia: u32| match self.base.ia.rules {
+            Rules::Pages => u32::try_from(own).unwrap_or(of_ia),
+            Rules::Programs => of_ia,
+        };
         let solicited = attr.recv_completion_flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG;
         QpAttr {
             context: self.handle().0.expose_provenance() as u64,
@@ -302,6 +307,8 @@ impl<D: Device> Ep<D> {
             max_recv_wr: count(attr.max_recv_dtos),
             max_send_sge: segments(request_iov),
             max_recv_sge: segments(attr.max_recv_iov),
+            max_message_size: size(attr.max_message_size, limits.max_message_size),
+            max_rdma_size: size(attr.max_rdma_size, limits.max_rdma_size),
             max_rd_in: count(attr.max_rdma_read_in),
             max_rd_out: count(attr.max_rdma_read_out),
             recv_solicited_only: solicited != 0,

@@ -1,6 +1,7 @@
 //! Queue pairs as the consumer has them: one has many connections, one after the other.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -19,7 +20,8 @@ use crate::device::connection_log::{
 };
 use crate::device::events::{EventQueue, QpEvent};
 use crate::device::{
-    CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendWr, Sge,
+    CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendOp, SendWr,
+    Sge,
 };
 use crate::handle::{Biased, Guard};
 
@@ -98,6 +100,37 @@ pub(super) struct PrepostedRecv {
     pub flags: crate::device::WrFlags,
 }
 
+/// The most bytes that operations of a queue pair may have, as in [`QpAttr`]. Posts read them without
+/// a lock.
+pub(super) struct MaxSizes {
+    message: AtomicU32,
+    rdma: AtomicU32,
+}
+
+impl MaxSizes {
+    fn of(attr: &QpAttr) -> MaxSizes {
+        MaxSizes {
+            message: AtomicU32::new(attr.max_message_size),
+            rdma: AtomicU32::new(attr.max_rdma_size),
+        }
+    }
+
+    fn set(&self, attr: &QpAttr) {
+        self.message.store(attr.max_message_size, Ordering::Relaxed);
+        self.rdma.store(attr.max_rdma_size, Ordering::Relaxed);
+    }
+
+    /// Bytes that an operation may have.
+    #[inline(always)]
+    pub fn of_op(&self, op: &SendOp) -> u32 {
+        let size = match op.is_rdma() {
+            true => &self.rdma,
+            false => &self.message,
+        };
+        size.load(Ordering::Relaxed)
+    }
+}
+
 /// A queue pair.
 pub struct Qp {
     /// The queue pair itself, for threads that do not keep it alive.
@@ -107,6 +140,7 @@ pub struct Qp {
     pub(super) events: EventQueue,
     /// What the queue pair was last made or modified with.
     pub(super) parts: Mutex<(Parts, QpAttr)>,
+    pub(super) max_sizes: MaxSizes,
     pub(super) state: Mutex<State>,
     pub(super) sq: Biased<Sq>,
     pub(super) rq: Biased<Rq>,
@@ -126,6 +160,7 @@ impl Qp {
             device: device.clone(),
             events: EventQueue::new(handler),
             parts: Mutex::new((parts, *attr)),
+            max_sizes: MaxSizes::of(attr),
             state: Mutex::new(State {
                 attempt: Attempt::new(),
                 id: None,
@@ -291,6 +326,7 @@ impl Qp {
         self.install(&hw);
         self.rq.lock().preposted = Some(preposted);
         *self.parts.lock() = (parts, *attr);
+        self.max_sizes.set(attr);
         drop(state);
         if let Some(old) = old {
             old.close();

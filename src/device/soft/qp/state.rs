@@ -181,8 +181,8 @@ impl QpState {
             SendOp::RdmaRead { len, .. } => u64::from(len),
             _ => bytes,
         };
-        if len > u64::from(MAX_MESSAGE) {
-            return Err(PostError::Length);
+        if len > u64::from(self.id.attr.max_size(&wr.op)) {
+            return Err(PostError::TooLong);
         }
         Ok(len as u32)
     }

@@ -110,6 +110,8 @@ fn attr() -> QpAttr {
         max_recv_wr: 16,
         max_send_sge: 4,
         max_recv_sge: 4,
+        max_message_size: 1 << 30,
+        max_rdma_size: 1 << 30,
         max_rd_in: 4,
         max_rd_out: 4,
         recv_solicited_only: false,

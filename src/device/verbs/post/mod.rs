@@ -224,7 +224,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         SendOp::RdmaRead { len, .. } if u64::from(len) < posted => {
             return post_short_read(qp, wr, len, guard);
         }
-        _ if posted > u64::from(device.attr.max_message_size) => return Err(PostError::Length),
+        _ if posted > u64::from(qp.max_sizes.of_op(&wr.op)) => return Err(PostError::TooLong),
         _ => {}
     }
     let (len, sges) = (posted as u32, wr.sges);
