@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What dat_ep_query(3DAT) and dat_cr_query(3DAT) say of the two ends of a connection, in each state:
- * side a connects, side b listens. */
+/* The addresses and ports of the two ends of a connection, from dat_ep_query(3DAT) and
+ * dat_cr_query(3DAT), in each state: a connects, b listens. */
 #include "two_ends.h"
 
 #include <netinet/in.h>
@@ -136,7 +136,7 @@ static void address__of_both_ends(void)
 }
 
 /* Peers with one address have different ports. */
-static void address__tells_peers_apart(void)
+static void address__distinguishes_peers(void)
 {
 	DAT_PORT_QUAL first, second;
 
@@ -199,7 +199,7 @@ static void address__of_an_endpoint_of_the_provider(void)
 
 static const struct tap_test tests[] = {
 	T(address, of_both_ends),
-	T(address, tells_peers_apart),
+	T(address, distinguishes_peers),
 	T(address, of_a_reserved_endpoint),
 	T(address, of_an_endpoint_of_the_provider),
 	TAP_END,

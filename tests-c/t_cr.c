@@ -318,7 +318,7 @@ static void cr_order__requests_can_wait(void)
 
 /* --- the EVD of requests goes ----------------------------------------------------------------- */
 
-/* A request that nobody has read by the time that its EVD is freed is refused, whichever kind of
+/* A request that was not read by the time that its EVD is freed is refused, whichever kind of
  * service point it arrived at; one that was read can still be answered. */
 static void evd_free__refuses_unread_requests(void)
 {

@@ -121,8 +121,8 @@ static void overflow__of_the_async_evd(void)
 	down();
 }
 
-/* An EVD of this instance that has lost an event: attempts to connect to a qualifier of nobody's, one
- * more than it has room for. */
+/* An EVD of this instance that has lost an event: attempts to connect to a qualifier without a
+ * listener, one more than it has room for. */
 static DAT_EVD_HANDLE overflow_in(DAT_IA_HANDLE ia, const struct rig *to, DAT_CONN_QUAL unused)
 {
 	struct rig rig = *to;
@@ -167,8 +167,8 @@ static void overflow__of_two_instances_in_one_async_evd(void)
 	rig_down(&rig);
 }
 
-/* Every instance of the IA in this process hears of the errors of all of them, in its own EVD; one
- * that has none has its errors reported in the others'. */
+/* Every instance of the IA in this process gets the errors of all of them in its own EVD; the errors of
+ * one without an EVD are reported in those of the others. */
 static void async__reaches_every_instance(void)
 {
 	DAT_IA_HANDLE second, third, last;

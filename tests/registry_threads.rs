@@ -2,7 +2,7 @@
 //! and finished in pairs, and no two IAs that are open have one handle.
 
 use std::collections::HashSet;
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use dat_core::abi::common::{
 };
 use dat_core::abi::v2::DAT_PROVIDER;
 use dat_core::error::{Error, Subtype, Version};
-use dat_core::registry::{Builtin, BuiltinIa, Registry, Setup, config};
+use dat_core::registry::{Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, config};
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 300;
@@ -63,7 +63,8 @@ static INITS: AtomicUsize = AtomicUsize::new(0);
 /// IAs open at the provider.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" fn init(info: *const DAT_PROVIDER_INFO, _params: *const c_char) {
+fn init(entry: &BuiltinEntry<'_>) {
+    let info = entry.info;
     assert_eq!(ALIVE.fetch_add(1, Ordering::SeqCst), 0);
     INITS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: the table is a static, the key the registry's.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use dat_core::abi::v2::*;
+use dat_core::registry::BuiltinEntry;
+use dat_core::registry::config::Origin;
 use dat_core::setup::builtin;
 use dat_core::testing::dapl::abi::V2;
 use dat_core::testing::dapl::provider::instance;
@@ -43,8 +45,11 @@ fn table(name: &CStr, params: &CStr) -> &'static DAT_PROVIDER {
     for (to, from) in info.ia_name.iter_mut().zip(name.to_bytes()) {
         *to = *from as c_char;
     }
-    // SAFETY: both point to what the function wants.
-    unsafe { (builtin::<V2, Soft>().init)(&raw const info, params.as_ptr()) };
+    (builtin::<V2, Soft>().init)(&BuiltinEntry {
+        info: &info,
+        params,
+        origin: &Origin::Builtin,
+    });
     let instance = instance::<Soft>(name).expect("made by init");
     // SAFETY: the table of this version, which lives as long as the process.
     unsafe { &*instance.table.cast() }

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
             return Err(Error::arg(Subtype::Arg2));
         }
         let (device, rules) = rules::open::<D>(&instance.params).map_err(|why| {
-            log::error!("{}: {why}", name.to_string_lossy());
+            log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
             Error::resource(Subtype::ResourceDevice)
         })?;
         let ia = Ia::create(device, rules, instance.table, instance.async_evds)?;

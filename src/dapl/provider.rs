@@ -15,6 +15,8 @@ use crate::process::PerProcess;
 pub struct Instance {
     /// The field `ia_params` of the entry of `dat.conf`.
     pub params: String,
+    /// The place of that entry, for messages.
+    pub origin: String,
     /// The function table; lives as long as the process.
     pub table: *const c_void,
     /// The async EVDs of the open instances of the IA.
@@ -37,23 +39,26 @@ pub fn instance<D: Device>(name: &CStr) -> Option<Instance> {
     instances.get(&(D::NAME, name.to_owned())).cloned()
 }
 
-/// Enters an IA name with its parameters, and gives its function table. `make` makes that for
+/// Enters an IA name with the parameters and the place of its entry, and gives its function table. `make` makes that for
 /// a name which is new; the characters of the name that it gets live as long as the process.
 pub fn enter<D: Device>(
     name: &CStr,
     params: String,
+    origin: String,
     make: impl FnOnce(*const c_char) -> *const c_void,
 ) -> Option<*const c_void> {
     let mut instances = INSTANCES.lock();
     let name = (D::NAME, name.to_owned());
     if let Some(instance) = instances.get_mut(&name) {
         instance.params = params;
+        instance.origin = origin;
         return Some(instance.table);
     }
     // The name moves, its characters on the heap do not.
     let table = make(name.1.as_ptr());
     let instance = Instance {
         params,
+        origin,
         table,
         async_evds: Arc::default(),
     };

@@ -87,14 +87,17 @@ unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// The address that a name stands for: the name is an address itself, or that of a network
+/// The address that a name stands for: the name is an address of this host, or that of a network
 /// interface, of whose addresses the best by [`rank`] is taken.
 ///
 /// # Errors
 /// What is wrong with the name, for the log.
 pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
     if let Ok(ip) = name.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, 0));
+        return match is_own_address(ip) || is_local(ip) {
+            true => Ok(SocketAddr::new(ip, 0)),
+            false => Err(format!("{ip} is no address of this machine")),
+        };
     }
     let all = interfaces();
     if !all.iter().any(|i| i.name == name) && !interface_exists(name) {
@@ -129,6 +132,23 @@ pub(crate) fn default_address() -> SocketAddr {
 pub(crate) fn is_own_address(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
+}
+
+/// Whether the system takes an address that no interface lists for one of this host, as it may be
+/// configured to: sockets can be bound to it.
+#[cfg(not(dat_sim))]
+fn is_local(ip: IpAddr) -> bool {
+    let single = match ip {
+        IpAddr::V4(ip) => !ip.is_broadcast() && !ip.is_multicast() && !ip.is_unspecified(),
+        IpAddr::V6(ip) => !ip.is_multicast() && !ip.is_unspecified(),
+    };
+    single && std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// The addresses of the simulated host are all listed.
+#[cfg(dat_sim)]
+fn is_local(_ip: IpAddr) -> bool {
+    false
 }
 
 /// Whether the system has a network interface of this name, with or without an address.

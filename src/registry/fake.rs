@@ -4,13 +4,13 @@
 //! has a registry of its own.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::config::{Entry, Origin, Target};
 use super::key::Key;
-use super::{Builtin, BuiltinIa, Registry, Setup, parse};
+use super::{Builtin, BuiltinEntry, BuiltinIa, Registry, Setup, parse};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_NAME_PTR, DAT_PROVIDER_INFO, DAT_RETURN,
     DAT_SUCCESS,
@@ -111,10 +111,11 @@ pub fn table() -> *const c_void {
     TABLE.with(|table| ptr::from_ref(*table).cast())
 }
 
-unsafe extern "C" fn init(info: *const DAT_PROVIDER_INFO, params: *const c_char) {
-    // SAFETY: the registry passes a key and a C string.
-    let (key, params) = unsafe { (Key::from_info(info).unwrap(), CStr::from_ptr(params)) };
-    note(format!("init {key} {}", params.to_string_lossy()));
+fn init(entry: &BuiltinEntry<'_>) {
+    let info = ptr::from_ref(entry.info);
+    // SAFETY: the registry passes a key.
+    let key = unsafe { Key::from_info(info) }.unwrap();
+    note(format!("init {key} {}", entry.params.to_string_lossy()));
     SCRIPT.with(|script| {
         // SAFETY: the test keeps its registry alive.
         let registry = unsafe { &*script.registry.get() };

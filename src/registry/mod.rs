@@ -47,7 +47,7 @@ use crate::abi::common::{
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::log_sink::{CONSUMER_API, PROVIDER_API};
 use crate::reserve;
-use config::Entry;
+use config::{Entry, Origin};
 use dynamic::Dynamic;
 use ia::{Opens, Reference};
 use key::Key;
@@ -67,13 +67,24 @@ pub struct BuiltinIa {
     pub params: String,
 }
 
+/// What a built-in provider is initialised with.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltinEntry<'a> {
+    /// The key of the entry.
+    pub info: &'a DAT_PROVIDER_INFO,
+    /// The parameters for the provider.
+    pub params: &'a CStr,
+    /// The place of the entry, for messages.
+    pub origin: &'a Origin,
+}
+
 /// A built-in provider, which `builtin:NAME` in the library field of `dat.conf` selects.
 #[derive(Debug)]
 pub struct Builtin {
     /// Its name, without the prefix.
     pub name: &'static str,
-    /// `dat_provider_init`, as a provider library has it. It calls [`add_provider`].
-    pub init: load::Init,
+    /// Does what `dat_provider_init` of a provider library does. It calls [`add_provider`].
+    pub init: fn(&BuiltinEntry<'_>),
     /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
     pub fini: load::Fini,
     /// The address or device that these parameters select, or why there is none.

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::CString;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,9 +11,9 @@ use crate::lock::ReentrantMutex;
 use super::config::{Entry, Target, api_version};
 use super::dynamic::{Dynamic, NOT_REGISTERED};
 use super::key::Key;
-use super::load::{self, Fini, Init, Library, LoadError};
+use super::load::{self, Fini, Library, LoadError};
 use super::table::Table;
-use super::{Builtin, Setup};
+use super::{Builtin, BuiltinEntry, Setup};
 use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 use crate::reserve;
@@ -187,7 +186,7 @@ impl Static {
         self.candidates(key).find_map(|listed| {
             let entry = &listed.entry;
             let failure = match self.code(entry, key) {
-                Ok(code) => match start(code, key, &entry.ia_params, dynamic) {
+                Ok(code) => match start(code, key, entry, dynamic) {
                     Some(loaded) => {
                         log::debug!(target: STATIC_REGISTRY, "load {key} from {}", entry.target);
                         return Some(loaded);
@@ -265,16 +264,25 @@ fn reentered() -> Error {
 
 /// Runs a provider's init function. If the key is not registered after that the provider is finished
 /// again, and the result is `None`.
-fn start(code: Code, key: &Key, ia_params: &CString, dynamic: &Dynamic) -> Option<Loaded> {
-    let (init, fini, library): (Init, Fini, _) = match code {
-        Code::Builtin(builtin) => (builtin.init, builtin.fini, None),
-        Code::Library(library) => (library.init, library.fini, Some(library)),
-    };
+fn start(code: Code, key: &Key, entry: &Entry, dynamic: &Dynamic) -> Option<Loaded> {
     let before = dynamic.get(key);
     let info = key.to_info();
-    // SAFETY: the init function of a provider, which is loaded, with a key and its parameters
-    // that live during the call.
-    unsafe { init(&info, ia_params.as_ptr()) };
+    let (fini, library) = match code {
+        Code::Builtin(builtin) => {
+            (builtin.init)(&BuiltinEntry {
+                info: &info,
+                params: &entry.ia_params,
+                origin: &entry.origin,
+            });
+            (builtin.fini, None)
+        }
+        Code::Library(library) => {
+            // SAFETY: the init function of a provider, which is loaded, with a key and its
+            // parameters that live during the call.
+            unsafe { (library.init)(&info, entry.ia_params.as_ptr()) };
+            (library.fini, Some(library))
+        }
+    };
     let after = dynamic.get(key);
     let loaded = Loaded {
         count: 1,

@@ -4,34 +4,27 @@
 //! The registry treats it like a provider library that it loaded: the init function registers a
 //! table under the name of the IA, the fini function removes that registration.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
 use crate::abi::common::DAT_PROVIDER_INFO;
 use crate::dapl::boundary::boundary;
 use crate::dapl::table::{self, ProviderTable};
 use crate::dapl::{provider, rules};
 use crate::device::Device;
-use crate::registry::{self, Builtin, BuiltinIa};
+use crate::registry::{self, Builtin, BuiltinEntry, BuiltinIa};
 
-/// `dat_provider_init`.
-///
-/// # Safety
-/// `info` points to the key of the entry, `instance_data` to its parameters.
-unsafe extern "C" fn init<A: ProviderTable, D: Device>(
-    info: *const DAT_PROVIDER_INFO,
-    instance_data: *const c_char,
-) {
+/// Does what `dat_provider_init` of a provider library does.
+fn init<A: ProviderTable, D: Device>(entry: &BuiltinEntry<'_>) {
     boundary::<A>(|| {
-        // SAFETY: the caller's promise; the name of a key is terminated.
-        let name = unsafe { CStr::from_ptr((*info).ia_name.as_ptr()) };
-        // SAFETY: the caller's promise.
-        let params = unsafe { CStr::from_ptr(instance_data) };
-        let params = params.to_string_lossy().into_owned();
-        let Some(table) = provider::enter::<D>(name, params, table::leak::<A, D>) else {
+        // SAFETY: the name of a key is terminated.
+        let name = unsafe { CStr::from_ptr(entry.info.ia_name.as_ptr()) };
+        let params = entry.params.to_string_lossy().into_owned();
+        let origin = entry.origin.to_string();
+        let Some(table) = provider::enter::<D>(name, params, origin, table::leak::<A, D>) else {
             return Ok(());
         };
-        // SAFETY: the table lives as long as the process, `info` is the caller's.
-        unsafe { registry::add_provider(table, info) }
+        // SAFETY: the table lives as long as the process, the key during the call.
+        unsafe { registry::add_provider(table, entry.info) }
     });
 }
 

@@ -78,7 +78,7 @@ impl<D: Device> Drop for EvdUse<D> {
     }
 }
 
-/// Refuses an EVD that is of another IA than the stream. Completions come from a queue of the device
+/// Refuses an EVD that is of another IA than the stream. Completions are in a queue of the device
 /// instance. Connection events are ours: no man page binds their EVD to the same open of the IA, and
 /// programs with several share one.
 fn check_ia<D: Device>(ia: &Arc<Ia<D>>, evd: &Evd<D>, stream: Stream) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Ports of ends that connect without a TCP socket.
 //!
-//! Programs tell their peers apart by address and port. The kernel gives a port to the end of a TCP
+//! Programs distinguish their peers by address and port. The kernel gives a port to the end of a TCP
 //! connection alone; over loopback and shared memory the end that connects has a number of its own.
 //! The number is nothing that a peer could connect to.
 
