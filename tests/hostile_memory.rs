@@ -26,9 +26,11 @@ use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
 use dat_core::testing::device::soft::iwarp::wire::*;
 use dat_core::testing::device::*;
 
-use iwarp::{OFFER, dial, mpa_bytes, read, send, tagged, tagged_as, untagged};
+use iwarp::{
+    OFFER, dial, mpa_bytes, read, receive_read_request, send, tagged, tagged_as, untagged,
+};
 use soft::PATIENCE;
-use victim::{Host, Region, Victim};
+use victim::{Host, Region};
 
 /// Bytes that the process has allocated.
 fn allocated() -> usize {
@@ -103,20 +105,11 @@ fn part(msn: u32, last: bool) -> Untagged {
     }
 }
 
-fn receive(host: &Host, victim: &Victim) {
-    let wr = RecvWr {
-        wr_id: 1,
-        sges: &[host.arena.sge(Region::Local, 0, 64)],
-        flags: WrFlags::empty(),
-    };
-    victim.qp.post_recv(&wr).unwrap();
-}
-
 /// A flood on an established connection that stays.
 fn goes_on(host: &Host, name: &str, receives: bool, piece: impl FnMut(&mut Vec<u8>)) {
     let (mut peer, victim) = host.connected(&OFFER);
     if receives {
-        receive(host, &victim);
+        victim.receive(&host.arena, 1, 0, 64);
     }
     bounded(host, name, || {
         assert!(
@@ -234,18 +227,8 @@ fn floods() {
 
     // Responses without bytes to a read that stays open.
     let (mut peer, victim) = host.connected(&OFFER);
-    let wr = SendWr {
-        wr_id: 2,
-        op: SendOp::RdmaRead {
-            remote: Remote { addr: 1, rkey: 1 },
-            len: 8,
-        },
-        sges: &[host.arena.sge(Region::Local, 0, 8)],
-        flags: WrFlags::empty(),
-    };
-    victim.qp.post_send(&wr).unwrap();
-    let mut request = [0; READ_REQUEST_HDR + 4];
-    std::io::Read::read_exact(&mut peer, &mut request).unwrap();
+    victim.read(&host.arena, 2, 0);
+    receive_read_request(&mut peer);
     bounded(&host, "empty responses", || {
         let control = Control::new(OP_READ_RESPONSE, false);
         let empty = Tagged {

@@ -78,6 +78,13 @@ pub fn receive_frame(socket: &mut TcpStream, kind: Kind, bytes: &mut Vec<u8>) ->
     }
 }
 
+/// Receives a Read Request, and returns the steering tag of the sink.
+pub fn receive_read_request(socket: &mut TcpStream) -> u32 {
+    let mut request = [0; READ_REQUEST_HDR + FPDU_CRC];
+    socket.read_exact(&mut request).unwrap();
+    u32::from_be_bytes(request[20..24].try_into().unwrap())
+}
+
 /// Writes, unless the other end is gone.
 pub fn write_all(socket: &mut TcpStream, bytes: &[u8]) {
     let _ = socket.write_all(bytes);

@@ -3,7 +3,6 @@
 //! the same memory; and nothing but the regions changes.
 
 use std::cell::OnceCell;
-use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 
 use dat_core::testing::device::soft::iwarp::fpdu::{self, Control, Decoded, Tagged, Untagged};
@@ -13,7 +12,7 @@ use dat_core::testing::device::*;
 
 use super::input::Input;
 use super::{completions, event, until, write_pieces};
-use crate::iwarp::{OFFER, fpdus, read_to_end, sealed};
+use crate::iwarp::{OFFER, fpdus, read_to_end, receive_read_request, sealed};
 use crate::victim::{Arena, Host, REGION, Region, Victim};
 
 /// Segments of a stream at most.
@@ -319,33 +318,15 @@ fn end_at_reads(stream: &mut Vec<u8>, crc: bool, arena: &Arena) {
 }
 
 fn receive(host: &Host, victim: &Victim, number: usize) {
-    let at = number * RECEIVE;
-    let wr = RecvWr {
-        wr_id: number as u64,
-        sges: &[host.arena.sge(Region::Local, at, RECEIVE)],
-        flags: WrFlags::empty(),
-    };
-    victim.qp.post_recv(&wr).unwrap();
+    victim.receive(&host.arena, number as u64, number * RECEIVE, RECEIVE);
 }
 
 /// Posts reads of 8 bytes to the end of the local region, and returns their steering tags.
 fn post_reads(host: &Host, victim: &Victim, peer: &mut TcpStream, count: usize) -> Vec<u32> {
     for number in 0..count {
-        let remote = Remote { addr: 1, rkey: 1 };
-        let wr = SendWr {
-            wr_id: 100 + number as u64,
-            op: SendOp::RdmaRead { remote, len: 8 },
-            sges: &[host.arena.sge(Region::Local, 200 + 8 * number, 8)],
-            flags: WrFlags::empty(),
-        };
-        victim.qp.post_send(&wr).unwrap();
+        victim.read(&host.arena, 100 + number as u64, 200 + 8 * number);
     }
-    let sink = |_| {
-        let mut request = [0; READ_REQUEST_HDR + FPDU_CRC];
-        peer.read_exact(&mut request).unwrap();
-        u32::from_be_bytes(request[20..24].try_into().unwrap())
-    };
-    (0..count).map(sink).collect()
+    (0..count).map(|_| receive_read_request(peer)).collect()
 }
 
 /// Runs a connection whose stream is cut like that.

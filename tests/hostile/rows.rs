@@ -12,6 +12,23 @@ pub struct Row {
     pub answer: String,
 }
 
+impl Row {
+    /// A row; `answer` is the text of the answer.
+    pub fn new(
+        name: &'static str,
+        section: &'static str,
+        sends: &'static str,
+        answer: &impl std::fmt::Display,
+    ) -> Row {
+        Row {
+            name,
+            section,
+            sends,
+            answer: answer.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Row {

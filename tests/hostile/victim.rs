@@ -159,6 +159,30 @@ pub struct Victim {
     pub events: Receiver<CmEvent>,
 }
 
+impl Victim {
+    /// Posts a receive of some bytes of the local region.
+    pub fn receive(&self, arena: &Arena, wr_id: u64, offset: usize, len: usize) {
+        let wr = RecvWr {
+            wr_id,
+            sges: &[arena.sge(Region::Local, offset, len)],
+            flags: WrFlags::empty(),
+        };
+        self.qp.post_recv(&wr).unwrap();
+    }
+
+    /// Posts a read of 8 bytes into the local region, from memory that only the peer has to know.
+    pub fn read(&self, arena: &Arena, wr_id: u64, offset: usize) {
+        let remote = Remote { addr: 1, rkey: 1 };
+        let wr = SendWr {
+            wr_id,
+            op: SendOp::RdmaRead { remote, len: 8 },
+            sges: &[arena.sge(Region::Local, offset, 8)],
+            flags: WrFlags::empty(),
+        };
+        self.qp.post_send(&wr).unwrap();
+    }
+}
+
 impl Drop for Victim {
     fn drop(&mut self) {
         self.qp.destroy();
