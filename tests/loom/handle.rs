@@ -1,6 +1,7 @@
 //! Models of the handles where readers execute fences.
 #![cfg(loom)]
 
+mod model;
 #[path = "handle/models.rs"]
 mod models;
 

@@ -3,6 +3,8 @@
 //! see. They run the code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
+mod model;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,11 +19,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(f);
-}
+use model::model;
 
 const KEY: u32 = 0x0000_0001;
 const PD: u32 = 7;

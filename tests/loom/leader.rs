@@ -2,6 +2,8 @@
 //! `scripts/loom.sh`.
 #![cfg(loom)]
 
+mod model;
+
 use std::sync::Arc;
 
 use dat_core::testing::device::soft::engine::leader::{LeaderSlot, WakeLeader};
@@ -9,11 +11,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(f);
-}
+use model::model;
 
 /// The kernel: a waker that stays set until it is cleared, and threads that sleep until it is set.
 #[derive(Default)]

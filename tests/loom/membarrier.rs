@@ -2,6 +2,7 @@
 //! the readers' fences.
 #![cfg(loom)]
 
+mod model;
 #[path = "handle/models.rs"]
 mod models;
 

@@ -2,6 +2,8 @@
 //! of owner and peers, within a bound of preemptions. They run the code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
+mod model;
+
 use std::sync::Arc;
 
 use dat_core::testing::device::soft::engine::ready_bitmap::{OwnerState, ReadyBits};
@@ -10,11 +12,7 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(f);
-}
+use model::model;
 
 /// One connection.
 struct Connection {

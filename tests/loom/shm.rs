@@ -3,6 +3,8 @@
 //! code that ships; see `scripts/loom.sh`.
 #![cfg(loom)]
 
+mod model;
+
 use std::sync::Arc;
 
 use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
@@ -12,11 +14,7 @@ use dat_core::testing::device::soft::transport::shm::ring::{
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-fn model(f: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(f);
-}
+use model::model;
 
 /// The ring of one direction, and the doorbells of both ends.
 struct Shared {

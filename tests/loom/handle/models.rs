@@ -86,9 +86,7 @@ fn free_the_rest() {
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     super::prepare();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(3));
-    builder.check(f);
+    super::model::model(f);
 }
 
 #[test]
