@@ -10,6 +10,9 @@ mod connection_properties;
 mod iwarp;
 #[path = "common/poll.rs"]
 mod poll;
+#[path = "common/shm_peer.rs"]
+#[allow(dead_code, reason = "each program uses some of its functions")]
+mod shm_peer;
 #[path = "common/soft.rs"]
 mod soft;
 #[path = "hostile/victim.rs"]

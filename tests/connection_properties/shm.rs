@@ -4,83 +4,35 @@
 //! its files afterwards changes no memory of ours.
 
 use std::cell::{Cell, OnceCell};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use dat_core::testing::device::soft::iwarp::mpa::{self, Kind, Parsed};
-use dat_core::testing::device::soft::transport::shm::ring::Ring;
 use dat_core::testing::device::*;
-use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::input::Input;
 use super::{completions, until};
 use crate::iwarp::{OFFER, mpa_bytes};
+use crate::shm_peer::{
+    self, Record, files_message, loopback, memory, name, number_in, sizes, word_at,
+};
 use crate::soft::PATIENCE;
 use crate::victim::{Arena, Host, Region, Victim};
 
-/// The version of the protocol.
-const MAGIC: [u8; 8] = *b"libdat.4";
-
-/// Bytes of the files of a peer: the segment, the keys, the sleep states, and the bits.
-fn sizes() -> [u64; 4] {
-    // Two states of an end, of three pairs of cache lines each, before the rings.
-    let segment = 2 * 384 + 2 * size_of::<Ring>();
-    [segment.next_multiple_of(4096) as u64, 1 << 14, 4096, 16_384]
-}
-
-/// What a process reads in the memory of the other, which is this one here.
-#[repr(C)]
-struct Record {
-    magic: [u8; 8],
-    number: u64,
-    process: u64,
-    reader: u32,
-    zero: u32,
-}
-
-/// Sends a message with files.
+/// Sends a message with files. The other end may be closed, or full.
 fn send(socket: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    if !files.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    }
-    let iov = [IoSlice::new(bytes)];
-    // The other end may be closed, or full.
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let _ = rustix::net::sendmsg(socket, &iov, &mut control, flags);
+    shm_peer::send(socket, bytes, files, SendFlags::DONTWAIT);
 }
 
 /// What has arrived; `None` if nothing has, and no bytes at the end of the stream.
 fn receive(socket: &UnixStream) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut bytes = vec![0; 4096];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut iov = [IoSliceMut::new(&mut bytes)];
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let arrived = rustix::net::recvmsg(socket, &mut iov, &mut control, flags);
-    let mut files = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            files.extend(rights);
-        }
-    }
-    match arrived {
-        Ok(arrived) => {
-            bytes.truncate(arrived.bytes);
-            Some((bytes, files))
-        }
-        Err(rustix::io::Errno::AGAIN) => None,
-        Err(_) => Some((Vec::new(), files)),
+    match shm_peer::receive(socket, RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN) => None,
+        arrived => Some(arrived.unwrap_or_default()),
     }
 }
 
@@ -95,8 +47,6 @@ fn file(input: &mut Input<'_>, len: u64) -> OwnedFd {
     if odd == 14 {
         return UnixStream::pair().unwrap().0.into();
     }
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create(c"peer", flags).unwrap();
     let len = match odd {
         13 => 0,
         12 => len - 1,
@@ -104,7 +54,7 @@ fn file(input: &mut Input<'_>, len: u64) -> OwnedFd {
         10 => len / 2,
         _ => len,
     };
-    rustix::fs::ftruncate(&file, len).unwrap();
+    let file = memory(len, SealFlags::empty());
     // The beginning is anything: keys, states, rings.
     let contents = input.take(usize::from(contents) % 32);
     if !contents.is_empty() {
@@ -134,35 +84,27 @@ fn files(input: &mut Input<'_>, right: &[u64]) -> Vec<OwnedFd> {
 /// A record to be read, and its address, mostly as they have to be.
 fn record(input: &mut Input<'_>) -> (Box<Record>, u64) {
     static PROCESS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1 << 40);
-    let mut record = Box::new(Record {
-        magic: MAGIC,
-        number: input.field(0x5eed),
-        // Another process each time, so that its files are new.
-        process: PROCESS.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
-        reader: input.field32(std::process::id()),
-        zero: 0,
-    });
+    let number = input.field(0x5eed);
+    // Another process each time, so that its files are new.
+    let process = PROCESS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let reader = input.field32(std::process::id());
+    let mut record = Box::new(Record::new(number, process, reader));
     if input.byte() == 0xff {
         record.magic[7] = input.byte();
     }
-    let at = std::ptr::from_ref(&*record).expose_provenance() as u64;
-    (record, input.field(at))
+    let at = input.field(record.address());
+    (record, at)
 }
 
 fn hello(input: &mut Input<'_>, at: u64, answer: u64, port: u32) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend(at.to_ne_bytes());
-    bytes.extend(input.field(answer).to_ne_bytes());
-    bytes.extend(input.field32(port).to_ne_bytes());
-    bytes.extend(input.field32(0).to_ne_bytes());
-    for _ in 0..2 {
-        let mut address = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
+    let (answer, port, zero) = (input.field(answer), input.field32(port), input.field32(0));
+    let mut addresses = [loopback(); 2];
+    for address in &mut addresses {
         if input.byte() == 0xff {
             address[usize::from(input.byte() % 16)] = input.byte();
         }
-        bytes.extend(address);
     }
-    resize(input, bytes)
+    resize(input, shm_peer::hello(at, answer, port, zero, addresses))
 }
 
 /// A message that is mostly of the right length.
@@ -179,26 +121,9 @@ fn resize(input: &mut Input<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn word_at(bytes: &[u8], at: usize) -> u64 {
-    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
-    word.map_or(0, u64::from_ne_bytes)
-}
-
 /// The number in a challenge of the library, which is in this process; 0 if there is none.
 fn number_at(at: u64) -> u64 {
-    let mut record = [0u8; 32];
-    let local = libc::iovec {
-        iov_base: record.as_mut_ptr().cast(),
-        iov_len: 32,
-    };
-    let remote = libc::iovec {
-        iov_base: at as *mut libc::c_void,
-        iov_len: 32,
-    };
-    let process = std::process::id() as i32;
-    // SAFETY: as much as is asked for may be written.
-    unsafe { libc::process_vm_readv(process, &local, 1, &remote, 1, 0) };
-    word_at(&record, 8)
+    number_in(std::process::id(), at).unwrap_or(0)
 }
 
 /// The next message of the library, or the end of its stream.
@@ -216,9 +141,7 @@ fn ask(
     input: &mut Input<'_>,
     segment: &mut Option<OwnedFd>,
 ) -> Option<(UnixStream, Victim)> {
-    let name = format!("libdat/{}@127.0.0.1", host.port);
-    let name = SocketAddr::from_abstract_name(name).unwrap();
-    let socket = UnixStream::connect_addr(&name).unwrap();
+    let socket = UnixStream::connect_addr(&name(host.port)).unwrap();
     let (_record, at) = record(input);
     let message = hello(input, at, 0, host.port as u32);
     let with = files(input, &[]);
@@ -232,9 +155,7 @@ fn ask(
         return None;
     }
     let answer = input.field(number_at(word_at(&theirs, 8)));
-    let mut message = MAGIC.to_vec();
-    message.extend(answer.to_ne_bytes());
-    let message = resize(input, message);
+    let message = resize(input, files_message(answer));
     let with = files(input, &sizes());
     *segment = with.first().map(|file| file.try_clone().unwrap());
     // The request may follow at once.
@@ -277,8 +198,7 @@ fn answer(
         let port = PORT.get() % 1000 + 1;
         PORT.set(port);
         let port = 2000 + u64::from(std::process::id() % 40) * 1000 + port;
-        let name = SocketAddr::from_abstract_name(format!("libdat/{port}@127.0.0.1")).unwrap();
-        Some((UnixListener::bind_addr(&name).ok()?, port))
+        Some((UnixListener::bind_addr(&name(port)).ok()?, port))
     })?;
     let victim = host.victim();
     let to = host.device.address();
@@ -305,8 +225,7 @@ fn answer(
         return None;
     }
     *segment = files_of_library.into_iter().next();
-    let mut message = MAGIC.to_vec();
-    message.extend(input.field(0).to_ne_bytes());
+    let message = files_message(input.field(0));
     let message = resize(input, message);
     let with = files(input, &sizes()[1..]);
     send(&socket, &message, &with);

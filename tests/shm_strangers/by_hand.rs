@@ -1,161 +1,69 @@
-//! The protocol by hand: a process that wants to share memory with another, and what it gets.
+//! What a process of another user namespace can do that wants to share memory with the library: ask,
+//! answer, pass messages on, and have memory that takes for ever to read.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::shm_peer::{
+    self, Record, files_message, loopback, memory, name, number_in, sealed, sizes, word_at,
 };
 
-/// How long a stranger goes on if nobody ends the connection.
+/// How long a stranger waits for a message.
 const PERSISTENCE: Duration = Duration::from_secs(20);
 
-/// A version of the protocol, as a stranger speaks it.
+/// A version of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Version {
-    /// An old one: the descriptors come with the first message.
+    /// An old one: the first message carries the files.
     Two,
+    /// The one of the library.
     Four,
 }
 
-/// A number for the other side to read, where the fourth version has it.
-#[repr(C)]
-pub struct Word {
-    tag: [u8; 8],
-    number: u64,
-    process: u64,
-    reader: u32,
-    zero: u32,
+fn send(socket: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
+    shm_peer::send(socket, bytes, files, SendFlags::empty());
 }
 
-/// All that has come at once: bytes and descriptors.
-pub type Came = (Vec<u8>, Vec<OwnedFd>);
-
-pub fn name(port: u64) -> SocketAddr {
-    SocketAddr::from_abstract_name(format!("libdat/{port}@127.0.0.1")).unwrap()
-}
-
-pub fn say(socket: &UnixStream, bytes: &[u8], files: &[OwnedFd]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-    if !files.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    }
-    let iov = [IoSlice::new(bytes)];
-    // Whoever it is said to may have gone.
-    let _ = rustix::net::sendmsg(socket, &iov, &mut control, SendFlags::NOSIGNAL);
-}
-
-/// What comes next; nothing at the end of the stream, or if nothing comes.
-pub fn hear(socket: &UnixStream) -> Came {
+/// The next message and its files; nothing at the end of the stream, or if no message arrives.
+fn receive(socket: &UnixStream) -> (Vec<u8>, Vec<OwnedFd>) {
     socket.set_read_timeout(Some(PERSISTENCE)).unwrap();
-    let mut bytes = vec![0; 4096];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut iov = [IoSliceMut::new(&mut bytes)];
-    let came = rustix::net::recvmsg(socket, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC);
-    let mut files = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            files.extend(rights);
-        }
-    }
-    bytes.truncate(came.map_or(0, |came| came.bytes));
-    (bytes, files)
-}
-
-/// A file in memory, as the library makes them.
-pub fn memory(len: u64) -> OwnedFd {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create(c"stranger", flags).unwrap();
-    rustix::fs::ftruncate(&file, len).unwrap();
-    let seals = SealFlags::SHRINK | SealFlags::GROW;
-    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
-    file
-}
-
-pub fn number_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes.get(at..at + N).unwrap_or(&[0; N]).try_into().unwrap()
-}
-
-/// What the kernel answers when we read that process's memory.
-pub fn read(process: i32, at: u64) -> Result<u64, Errno> {
-    let mut word = [0u64; 4];
-    let local = libc::iovec {
-        iov_base: word.as_mut_ptr().cast(),
-        iov_len: 32,
-    };
-    let remote = libc::iovec {
-        iov_base: at as *mut libc::c_void,
-        iov_len: 32,
-    };
-    // SAFETY: as much as is asked for may be written.
-    match unsafe { libc::process_vm_readv(process, &local, 1, &remote, 1, 0) } {
-        32 => Ok(word[1]),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
-    }
+    shm_peer::receive(socket, RecvFlags::empty()).unwrap_or_default()
 }
 
 impl Version {
-    /// The first message of a side, as honest as it can be; `answer` is what it has read.
-    fn hello(self, word: &Word, answer: u64, port: u32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let at = std::ptr::from_ref(word).expose_provenance() as u64;
+    /// The first message of an end, without a fault; `answer` is the number in the record of the
+    /// peer.
+    fn hello(self, record: &Record, answer: u64, port: u32) -> Vec<u8> {
+        let at = record.address();
+        let addresses = [loopback(); 2];
         match self {
             Version::Two => {
-                bytes.extend(b"libdat.2");
+                let mut bytes = b"libdat.2".to_vec();
                 bytes.extend((at + 8).to_ne_bytes());
-                bytes.extend(word.number.to_ne_bytes());
+                bytes.extend(record.number.to_ne_bytes());
                 bytes.extend(7u32.to_ne_bytes());
                 bytes.extend(port.to_ne_bytes());
+                bytes.extend(addresses.concat());
+                bytes
             }
-            Version::Four => {
-                bytes.extend(b"libdat.4");
-                bytes.extend(at.to_ne_bytes());
-                bytes.extend(answer.to_ne_bytes());
-                bytes.extend(port.to_ne_bytes());
-                bytes.extend([0; 4]);
-            }
+            Version::Four => shm_peer::hello(at, answer, port, 0, addresses),
         }
-        for _ in 0..2 {
-            let home = std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped();
-            bytes.extend(home.octets());
-        }
-        bytes
-    }
-
-    /// The second message of the initiator.
-    fn shown(answer: u64) -> Vec<u8> {
-        let mut bytes = b"libdat.4".to_vec();
-        bytes.extend(answer.to_ne_bytes());
-        bytes
     }
 }
 
-/// What the other side reads of us, if it is asked to.
-pub fn word_for(socket: &UnixStream) -> Word {
-    Word {
-        tag: *b"libdat.4",
-        number: 0x5eed,
-        process: 0x1234,
-        // Somebody that cannot be seen from here is nobody.
-        reader: peer(socket) as u32,
-        zero: 0,
-    }
+/// The record for the process at the other end.
+fn record_for(socket: &UnixStream) -> Record {
+    Record::new(0x5eed, 0x1234, peer(socket))
 }
 
-/// The process at the other end, 0 if there is none in this process namespace.
-pub fn peer(socket: &UnixStream) -> i32 {
-    let mut found = [0i32; 3];
+/// The process at the other end; 0 if it has no number in this process namespace.
+fn peer(socket: &UnixStream) -> u32 {
+    let mut found = [0u32; 3];
     let mut len = size_of_val(&found) as u32;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let to = found.as_mut_ptr().cast();
@@ -164,17 +72,27 @@ pub fn peer(socket: &UnixStream) -> i32 {
     found[0]
 }
 
+/// Files of these sizes.
+fn memories(lens: &[u64]) -> Vec<OwnedFd> {
+    lens.iter().map(|len| memory(*len, sealed())).collect()
+}
+
+/// The files of an initiator of the second version.
+fn files_of_two() -> Vec<OwnedFd> {
+    memories(&[sizes()[0], 1 << 27, 20_480])
+}
+
 /// An address whose memory takes for ever to read, as that of a file system in user space may;
 /// `None` where a process cannot have such memory.
 fn tar_pit() -> Option<u64> {
-    // SAFETY: makes a descriptor, which nobody closes.
+    // SAFETY: makes a descriptor, which stays open.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
     let null = std::ptr::null_mut();
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address that the kernel chooses; it stays.
     let at = unsafe { rustix::mm::mmap_anonymous(null, 1 << 16, protection, flags) }.ok()?;
     let mut api = [0xaa_u64, 0, 0];
-    // Start, length, mode (whoever touches what is missing), and what can be done there.
+    // Start, length, mode (faults of missing pages), and what can be done there.
     let mut register = [at.expose_provenance() as u64, 1 << 16, 1, 0];
     // SAFETY: the structures of `UFFDIO_API` and `UFFDIO_REGISTER`.
     let done = unsafe {
@@ -185,17 +103,17 @@ fn tar_pit() -> Option<u64> {
     done.then(|| at.expose_provenance() as u64 + 8)
 }
 
-/// Asks for a port, and has a number where it takes for ever to read it. Gives the sockets, or
-/// nothing where that is not possible.
+/// Asks for a port, with a record where it takes for ever to read it. Returns the sockets, or `None`
+/// where that is not possible.
 pub fn ask_from_tar_pit(port: u64, times: usize) -> Option<Vec<UnixStream>> {
     let at = tar_pit()?;
     let ask = |version: Version| {
         let socket = UnixStream::connect_addr(&name(port)).unwrap();
-        let mut hello = version.hello(&word_for(&socket), 0, port as u32);
+        let mut hello = version.hello(&record_for(&socket), 0, port as u32);
         hello[8..16].copy_from_slice(&at.to_ne_bytes());
         match version {
-            Version::Two => say(&socket, &hello, &[WIRE, 1 << 27, 20_480].map(memory)),
-            Version::Four => say(&socket, &hello, &[]),
+            Version::Two => send(&socket, &hello, &files_of_two()),
+            Version::Four => send(&socket, &hello, &[]),
         }
         socket
     };
@@ -203,75 +121,66 @@ pub fn ask_from_tar_pit(port: u64, times: usize) -> Option<Vec<UnixStream>> {
     Some(both.take(times).map(ask).collect())
 }
 
-/// Bytes of the memory of a connection.
-const WIRE: u64 = 118_784;
-
-/// The files of an initiator of the fourth version: the memory of the connection, its keys, what
-/// it says, and the marks.
-pub const FILES: [u64; 4] = [WIRE, 1 << 14, 4096, 16384];
-
-/// Asks for a port, as a peer that shares memory does. Gives the descriptors that came, and what
-/// the kernel said to a look at the other side's memory.
+/// Asks for a port, as a peer that shares memory does. Returns the files of the library, and the error
+/// with which the kernel has refused to read its memory.
 pub fn ask(port: u64, version: Version) -> (Vec<OwnedFd>, Option<Errno>) {
-    ask_with(port, version, &FILES)
+    ask_with(port, version, &sizes())
 }
 
 /// The same with files of other sizes, where they are those of the fourth version.
 pub fn ask_with(port: u64, version: Version, lens: &[u64]) -> (Vec<OwnedFd>, Option<Errno>) {
     let socket = UnixStream::connect_addr(&name(port)).unwrap();
-    let word = word_for(&socket);
-    let hello = version.hello(&word, 0, port as u32);
+    let record = record_for(&socket);
+    let hello = version.hello(&record, 0, port as u32);
     if version == Version::Two {
-        say(&socket, &hello, &[WIRE, 1 << 27, 20_480].map(memory));
-        return (hear(&socket).1, None);
+        send(&socket, &hello, &files_of_two());
+        return (receive(&socket).1, None);
     }
-    say(&socket, &hello, &[]);
-    let (bytes, mut files) = hear(&socket);
+    send(&socket, &hello, &[]);
+    let (bytes, mut files) = receive(&socket);
     let mut refused = None;
     if !bytes.is_empty() {
         assert_eq!((bytes.len(), files.len()), (64, 0));
-        assert_eq!(number_at(&bytes, 16), word.number.to_ne_bytes());
-        let at = u64::from_ne_bytes(number_at(&bytes, 8));
-        let found = read(peer(&socket), at);
+        assert_eq!(word_at(&bytes, 16), record.number);
+        let found = number_in(peer(&socket), word_at(&bytes, 8));
         refused = found.err();
-        let mine: Vec<OwnedFd> = lens.iter().map(|len| memory(*len)).collect();
-        say(&socket, &Version::shown(found.unwrap_or(1)), &mine);
-        files.extend(hear(&socket).1);
+        send(&socket, &files_message(found.unwrap_or(1)), &memories(lens));
+        files.extend(receive(&socket).1);
     }
     (files, refused)
 }
 
-/// Answers whoever asks, as far as it can, and gives the same as [`ask`].
+/// Answers a library that asks, as far as possible, and returns the same as [`ask`].
 pub fn answer(socket: &UnixStream) -> (Vec<OwnedFd>, Option<Errno>) {
-    let (bytes, mut files) = hear(socket);
-    let at = u64::from_ne_bytes(number_at(&bytes, 8));
+    let (bytes, mut files) = receive(socket);
+    let at = word_at(&bytes, 8);
     let version = if bytes.starts_with(b"libdat.2") {
         Version::Two
     } else {
         Version::Four
     };
-    // The address of the number itself, before; now that of what it is in.
+    // The second version has the address of the number, the fourth that of the record.
     let at = at - if version == Version::Two { 8 } else { 0 };
-    let found = read(peer(socket), at);
-    let word = word_for(socket);
-    say(socket, &version.hello(&word, found.unwrap_or(1), 0), &[]);
-    files.extend(hear(socket).1);
+    let found = number_in(peer(socket), at);
+    let record = record_for(socket);
+    send(socket, &version.hello(&record, found.unwrap_or(1), 0), &[]);
+    files.extend(receive(socket).1);
     (files, found.err())
 }
 
-/// Passes on what two say to each other, and gives the descriptors that came.
+/// Passes the messages of two libraries on to each other, and returns the files that were with them.
 pub fn relay(socket: &UnixStream, other: &UnixStream) -> Vec<OwnedFd> {
     std::thread::scope(|s| {
         let pass = |from: &UnixStream, to: &UnixStream| {
             let mut files = Vec::new();
             loop {
-                let (bytes, new) = hear(from);
+                let (bytes, new) = receive(from);
                 files.extend(new);
                 if bytes.is_empty() {
                     let _ = to.shutdown(std::net::Shutdown::Both);
                     return files;
                 }
-                say(to, &bytes, &[]);
+                send(to, &bytes, &[]);
             }
         };
         let back = s.spawn(move || pass(other, socket));

@@ -1,6 +1,6 @@
 //! Processes that the kernel keeps out of our memory, and that want to share memory with us all
-//! the same: they have the name of a port, or come to the door of one. The test program starts
-//! itself again as the server, and as the stranger, which speaks the protocol by hand.
+//! the same: they have the name of a port, or connect to one. The test program starts itself again
+//! as the server, and as the stranger, which speaks the protocol by hand.
 
 mod by_hand;
 #[path = "../common/itself.rs"]
@@ -9,6 +9,8 @@ mod itself;
 mod poll;
 #[path = "../common/processes.rs"]
 mod processes;
+#[path = "../common/shm_peer.rs"]
+mod shm_peer;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/soft.rs"]
@@ -26,9 +28,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use by_hand::{FILES, Version, answer, ask, ask_from_tar_pit, ask_with, name, relay};
+use by_hand::{Version, answer, ask, ask_from_tar_pit, ask_with, relay};
 use itself::Itself;
 use processes::{End, Server, serve, shared_memories};
+use shm_peer::{name, sizes};
 use soft::PATIENCE;
 
 const ROLE: &str = "LIBDAT_TEST_STRANGER";
@@ -38,8 +41,8 @@ fn server() {
     serve();
 }
 
-/// The stranger. It says when it is ready, and at the end how many descriptors it has got and
-/// what the kernel said.
+/// The stranger. It prints that it is ready, and at the end how many descriptors it has got and
+/// the error of the kernel.
 #[test]
 fn stranger() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -77,7 +80,7 @@ fn stranger() {
             (relay(&accept(), &to), None)
         }
         _ => {
-            // Takes what comes and says nothing, until it is ended.
+            // Accepts and sends nothing, until it is ended.
             let sockets: Vec<UnixStream> = (0..).map(|_| accept()).take(100).collect();
             drop(sockets);
             return;
@@ -196,7 +199,7 @@ fn is_refused(port: u64) {
     end.qp.destroy();
 }
 
-/// A process in another user namespace has the name of the port, and says all that it can say:
+/// A process in another user namespace has the name of the port, and sends all that it can send:
 /// it gets nothing, and the connection is made as if it was not there.
 #[test]
 fn one_that_has_the_name() {
@@ -217,7 +220,7 @@ fn one_that_has_the_name() {
     }
 }
 
-/// One that passes on what we say to a process that we would share memory with.
+/// One that passes our messages on to a process that we would share memory with.
 #[test]
 fn one_in_the_middle() {
     let _alone = alone();
@@ -231,7 +234,7 @@ fn one_in_the_middle() {
     assert_eq!(stranger.got(), (0, 0));
 }
 
-/// One that says nothing keeps a connection waiting for a moment only.
+/// One that sends nothing keeps a connection waiting for a moment only.
 #[test]
 fn one_that_is_silent() {
     let _alone = alone();
@@ -255,7 +258,7 @@ fn one_that_is_silent() {
     }
 }
 
-/// A process in another user namespace comes to our door.
+/// A process in another user namespace connects to our port.
 #[test]
 fn one_that_asks() {
     let _alone = alone();
@@ -275,7 +278,7 @@ fn one_that_asks() {
     end.qp.destroy();
 }
 
-/// One that has us read where it takes for ever delays nobody else.
+/// One that has us read where it takes for ever delays no other.
 #[test]
 fn one_that_takes_its_time() {
     let _alone = alone();
@@ -344,11 +347,11 @@ fn a_peer_with_other_files() {
     let server = Server::start("127.0.0.1 path=shm", |_| ());
     let mut wrong = vec![
         vec![],
-        FILES[..3].to_vec(),
-        [&FILES[..], &[4096; 2]].concat(),
+        sizes()[..3].to_vec(),
+        [&sizes()[..], &[4096; 2]].concat(),
     ];
     for place in [0, 2, 3] {
-        let mut files = FILES.to_vec();
+        let mut files = sizes().to_vec();
         files[place] += 4096;
         wrong.push(files);
     }
