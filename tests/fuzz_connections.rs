@@ -8,6 +8,8 @@ mod connection_properties;
 mod iwarp;
 #[path = "common/poll.rs"]
 mod poll;
+#[path = "common/random.rs"]
+mod random;
 #[path = "common/shm_peer.rs"]
 #[allow(dead_code, reason = "each program uses some of its functions")]
 mod shm_peer;
@@ -20,32 +22,17 @@ mod victim;
 use connection_properties::mpa::mpa_handshake;
 use connection_properties::shm::shm_handshake;
 use connection_properties::stream::tcp_stream;
+use random::Random;
 
-/// xorshift64*: small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 32) % limit
-    }
-
-    /// Fields are right for bytes below 0xf0, and one byte of so many is above.
-    fn bytes(&mut self, limit: u64) -> Vec<u8> {
-        let len = 2 + self.below(limit);
-        let rare = [1000, 100, 20, 4][self.below(4) as usize];
-        let byte = |_| match self.below(rare) {
-            0 => 0xf0 | self.below(16) as u8,
-            _ => self.below(0xf0) as u8,
-        };
-        (0..len).map(byte).collect()
-    }
+/// Bytes of an input. Fields are right for bytes below 0xf0, and one byte of so many is above.
+fn bytes(random: &mut Random, limit: usize) -> Vec<u8> {
+    let len = 2 + random.below(limit);
+    let rare = [1000, 100, 20, 4][random.below(4)];
+    let byte = |_| match random.below(rare) {
+        0 => 0xf0 | random.below(16) as u8,
+        _ => random.below(0xf0) as u8,
+    };
+    (0..len).map(byte).collect()
 }
 
 /// The files of a corpus, and inputs from numbers.
@@ -59,7 +46,7 @@ fn all(name: &str, random: usize, run: fn(&[u8])) {
     assert!(files > 0, "no corpus of {name}");
     let mut numbers = Random(0x636f_6e6e);
     for _ in 0..random {
-        run(&numbers.bytes(300));
+        run(&bytes(&mut numbers, 300));
     }
 }
 

@@ -1,6 +1,8 @@
 //! A short random run over the iWARP parsers, the same in every run. `fuzz/` holds the
 //! targets that search longer.
 
+#[path = "common/random.rs"]
+mod random;
 mod wire_properties;
 
 use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged, seal};
@@ -11,41 +13,28 @@ use dat_core::testing::device::soft::iwarp::wire::{
     UNTAGGED_HDR,
 };
 
-/// xorshift64*: small, and the same everywhere.
-struct Random(u64);
+use random::Random;
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
+/// Any bytes, fewer than a limit.
+fn bytes(random: &mut Random, limit: usize) -> Vec<u8> {
+    let len = random.below(limit);
+    (0..len).map(|_| random.next() as u8).collect()
+}
 
-    fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 32) as usize) % limit
-    }
-
-    fn bytes(&mut self, limit: usize) -> Vec<u8> {
-        let len = self.below(limit);
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-
-    /// Flips bits, cuts, repeats and overwrites, a few times.
-    fn damage(&mut self, data: &mut Vec<u8>) {
-        for _ in 0..self.below(4) {
-            let (at, to) = (self.below(data.len() + 1), self.below(data.len() + 1));
-            match self.below(5) {
-                0 => data.truncate(at),
-                1 => {
-                    let piece = data[at.min(to)..at.max(to)].to_vec();
-                    data.splice(at..at, piece);
-                }
-                2 => data.iter_mut().skip(at).take(2).for_each(|b| *b = 0xff),
-                _ => {
-                    if let Some(byte) = data.get_mut(at) {
-                        *byte ^= 1 << self.below(8);
-                    }
+/// Flips bits, cuts, repeats and overwrites, a few times.
+fn damage(random: &mut Random, data: &mut Vec<u8>) {
+    for _ in 0..random.below(4) {
+        let (at, to) = (random.below(data.len() + 1), random.below(data.len() + 1));
+        match random.below(5) {
+            0 => data.truncate(at),
+            1 => {
+                let piece = data[at.min(to)..at.max(to)].to_vec();
+                data.splice(at..at, piece);
+            }
+            2 => data.iter_mut().skip(at).take(2).for_each(|b| *b = 0xff),
+            _ => {
+                if let Some(byte) = data.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
                 }
             }
         }
@@ -59,7 +48,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
         ord: random.next() as u16,
         rtr: Rtr::from_bits_truncate(random.next() as u8),
     };
-    let data = random.bytes(64);
+    let data = bytes(random, 64);
     let request = local.request(1 + random.below(2) as u8, &data);
     let reply = Frame {
         kind: Kind::Reply,
@@ -76,11 +65,11 @@ fn negotiation() {
     for _ in 0..150_000 {
         let mut data = frame(&mut random);
         wire_properties::mpa_frame(&data);
-        random.damage(&mut data);
+        damage(&mut random, &mut data);
         wire_properties::mpa_frame(&data);
     }
     for _ in 0..100_000 {
-        wire_properties::mpa_frame(&random.bytes(100));
+        wire_properties::mpa_frame(&bytes(&mut random, 100));
     }
 }
 
@@ -90,7 +79,7 @@ fn append(stream: &mut Vec<u8>, crc: bool, header: &[u8], payload: &[u8]) {
     stream.extend_from_slice(seal(crc, header, [payload], &mut [0; FPDU_TRAILER_MAX]));
 }
 
-/// A valid stream, after the byte that tells [`wire_properties::fpdu_stream`] the CRC mode,
+/// A valid stream, after the byte that is the CRC mode of [`wire_properties::fpdu_stream`],
 /// and how many FPDUs it has.
 fn stream(random: &mut Random) -> (Vec<u8>, usize) {
     let crc = random.below(2) == 1;
@@ -101,7 +90,7 @@ fn stream(random: &mut Random) -> (Vec<u8>, usize) {
         match random.below(4) {
             0 => {
                 let (msn, opcode) = (tx.next_send(), send_opcode(count % 2 == 0, count % 3 == 0));
-                let message = random.bytes(400);
+                let message = bytes(random, 400);
                 let cut = random.below(message.len() + 1);
                 for (mo, last) in [(0, false), (cut, true)] {
                     let payload = if last {
@@ -141,7 +130,7 @@ fn stream(random: &mut Random) -> (Vec<u8>, usize) {
                 let opcode = if op == 2 { OP_WRITE } else { OP_READ_RESPONSE };
                 let control = Control::new(opcode, random.below(2) == 0);
                 let (stag, to) = (random.next() as u32, random.next() >> 1);
-                let payload = random.bytes(400);
+                let payload = bytes(random, 400);
                 let mut out = [0; TAGGED_HDR];
                 Tagged { control, stag, to }
                     .encode(payload.len(), &mut out)
@@ -160,10 +149,10 @@ fn segments() {
     for _ in 0..60_000 {
         let (mut data, count) = stream(&mut random);
         assert_eq!(wire_properties::fpdu_stream(&data), count);
-        random.damage(&mut data);
+        damage(&mut random, &mut data);
         wire_properties::fpdu_stream(&data);
     }
     for _ in 0..100_000 {
-        wire_properties::fpdu_stream(&random.bytes(100));
+        wire_properties::fpdu_stream(&bytes(&mut random, 100));
     }
 }

@@ -3,8 +3,6 @@
 //! The usual condition variables hide signals from the caller; the API has to report them
 //! (`DAT_INTERRUPTED_CALL`).
 
-use crate::kernel::Instant;
-use crate::lock::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cancel::{self, Cancelled};
@@ -12,6 +10,8 @@ use crate::delay;
 use crate::device::Device;
 pub use crate::device::Wake;
 use crate::handle::Held;
+use crate::kernel::Instant;
+use crate::lock::MutexGuard;
 
 /// A held lock that can be released for a time.
 pub trait Unlock {
