@@ -93,6 +93,17 @@ void rig_down(struct rig *rig)
 	CHECK_RET(dat_ia_close(rig->ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
+void rig_down_unused(const char *file, int line, struct rig *rig)
+{
+	DAT_EVD_HANDLE evds[] = { rig->recv_evd, rig->request_evd, rig->connect_evd, rig->cr_evd };
+
+	for (size_t i = 0; i < sizeof evds / sizeof *evds; i++)
+		check_ret(file, line, "dat_evd_free", dat_evd_free(evds[i]), DAT_SUCCESS);
+	check_ret(file, line, "dat_pz_free", dat_pz_free(rig->pz), DAT_SUCCESS);
+	check_ret(file, line, "dat_ia_close", dat_ia_close(rig->ia, DAT_CLOSE_GRACEFUL_FLAG),
+		  DAT_SUCCESS);
+}
+
 static DAT_COUNT at_most(DAT_COUNT limit, DAT_COUNT wish)
 {
 	return limit < wish ? limit : wish;

@@ -58,6 +58,10 @@ DAT_IA_HANDLE open_ia(DAT_EVD_HANDLE *async_evd);
 void rig_up(struct rig *rig);
 /* Closes the IA and all that is in it. */
 void rig_down(struct rig *rig);
+/* The same where nothing else may use the objects of the rig, and nothing else may be in the IA: each
+ * object can be freed, and then the IA is closed gracefully. */
+#define RIG_DOWN_UNUSED(rig) rig_down_unused(__FILE__, __LINE__, (rig))
+void rig_down_unused(const char *file, int line, struct rig *rig);
 /* An EVD that the test needs. */
 DAT_EVD_HANDLE make_evd(DAT_IA_HANDLE ia, DAT_COUNT length, DAT_EVD_FLAGS flags);
 /* Attributes that every provider can satisfy: 16 operations of 4 segments each way, 1 MiB. */

@@ -212,6 +212,71 @@ static void ep_disconnect__flushes_in_order(void)
 	ends_down();
 }
 
+enum { PIECE = 1 << 20, DEPTH = 15 };
+
+/* End a posts requests of every kind, with the cookies 0 to DEPTH - 1. The first is a send that finds
+ * no receive, and together they are more than what can be under way. */
+static void post_more_than_can_be_under_way(struct mem *from, struct mem *to)
+{
+	*from = make_mem(&a, PIECE, DAT_MEM_PRIV_ALL_FLAG);
+	*to = make_mem(&b, PIECE, DAT_MEM_PRIV_ALL_FLAG);
+	for (DAT_UINT64 i = 0; i < DEPTH; i++) {
+		DAT_LMR_TRIPLET local = dx_local(from->local, from->at, PIECE);
+		DAT_RMR_TRIPLET remote = dx_remote(to->remote, to->at, PIECE);
+		/* Suppression hides success only. */
+		DAT_COMPLETION_FLAGS flags =
+			i % 4 == 3 ? DAT_COMPLETION_SUPPRESS_FLAG : DAT_COMPLETION_DEFAULT_FLAG;
+
+		if (i % 3 == 0)
+			OK(dat_ep_post_send(ep_a, 1, &local, cookie(i), flags));
+		else if (i % 3 == 1)
+			OK(dat_ep_post_rdma_write(ep_a, 1, &local, cookie(i), &remote, flags));
+		else
+			OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(i), &remote, flags));
+	}
+}
+
+/* The requests complete in the order of posting. The first read waits for the receive of the send:
+ * what is before it may be done, and the others are flushed. */
+static void flushed_in_order(void)
+{
+	bool flushed = false;
+
+	for (DAT_UINT64 i = 0; i < DEPTH; i++) {
+		DAT_DTO_COMPLETION_EVENT_DATA dto;
+
+		dto = EXPECT(a.request_evd, DAT_DTO_COMPLETION_EVENT)
+			      .event_data.dto_completion_event_data;
+		CHECK(dto.ep_handle == ep_a);
+		REQUIRE(dto.user_cookie.as_64 == i);
+		flushed = flushed || i >= 2 || dto.status != DAT_DTO_SUCCESS;
+		CHECK_EQ(dto.status, flushed ? DAT_DTO_ERR_FLUSHED : DAT_DTO_SUCCESS);
+	}
+	EXPECT_NOTHING(a.request_evd);
+}
+
+static void requests_are_flushed(DAT_EP_HANDLE *of_whom)
+{
+	struct mem from, to;
+
+	up_connected();
+	post_more_than_can_be_under_way(&from, &to);
+	OK(dat_ep_disconnect(*of_whom, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	flushed_in_order();
+	ends_down();
+}
+
+static void ep_disconnect__flushes_requests_in_order(void)
+{
+	requests_are_flushed(&ep_a);
+}
+
+static void ep_disconnect__of_the_peer_flushes_requests_in_order(void)
+{
+	requests_are_flushed(&ep_b);
+}
+
 static void ep_disconnect__posts_are_flushed_at_once(void)
 {
 	struct mem mem;
@@ -269,6 +334,8 @@ static const struct tap_test tests[] = {
 	T(ep_disconnect, abrupt_waits_for_nobody),
 	T(ep_disconnect, abrupt_after_graceful_with_messages),
 	T(ep_disconnect, flushes_in_order),
+	T(ep_disconnect, flushes_requests_in_order),
+	T(ep_disconnect, of_the_peer_flushes_requests_in_order),
 	T(ep_disconnect, posts_are_flushed_at_once),
 	T(ep_disconnect, nothing_of_the_past_after_reset),
 	TAP_END,

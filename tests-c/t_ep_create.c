@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_ep_create(3DAT), dat_ep_create_with_srq(3DAT). */
+/* dat_ep_create(3DAT), dat_ep_create_with_srq(3DAT). Wrong arguments are in t_ep_create_wrong. */
 #include "common.h"
 
 #include <string.h>
@@ -89,78 +89,6 @@ static void ep_create__limits_of_the_ia(void)
 	rig_down(&rig);
 }
 
-/* One attribute beyond its limit. */
-#define BEYOND(field, limit)                                                            \
-	do {                                                                            \
-		DAT_EP_ATTR attr_ = ep_attr(&rig);                                      \
-		DAT_EP_HANDLE ep_;                                                      \
-		attr_.field = (limit) + 1;                                              \
-		if (attr_.field > (limit))                                              \
-			CHECK_EITHER(create(&rig, &attr_, &ep_), DAT_INVALID_PARAMETER, \
-				     DAT_INSUFFICIENT_RESOURCES);                       \
-	} while (0)
-
-static void ep_create__beyond_the_limits(void)
-{
-	struct rig rig;
-
-	rig_up(&rig);
-	BEYOND(max_message_size, rig.attr.max_message_size);
-	BEYOND(max_rdma_size, rig.attr.max_rdma_size);
-	BEYOND(max_recv_dtos, rig.attr.max_dto_per_ep);
-	BEYOND(max_request_dtos, rig.attr.max_dto_per_ep);
-	BEYOND(max_recv_iov, rig.attr.max_iov_segments_per_dto);
-	BEYOND(max_request_iov, rig.attr.max_iov_segments_per_dto);
-	BEYOND(max_rdma_read_in, rig.attr.max_rdma_read_per_ep_in);
-	BEYOND(max_rdma_read_out, rig.attr.max_rdma_read_per_ep_out);
-	BEYOND(max_rdma_read_iov, rig.attr.max_iov_segments_per_rdma_read);
-	BEYOND(max_rdma_write_iov, rig.attr.max_iov_segments_per_rdma_write);
-	rig_down(&rig);
-}
-
-static void ep_create__attributes_without_sense(void)
-{
-	struct rig rig;
-	DAT_EP_ATTR attr;
-	DAT_EP_HANDLE ep;
-
-	rig_up(&rig);
-	attr = ep_attr(&rig);
-	attr.max_recv_dtos = -1;
-	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
-	attr = ep_attr(&rig);
-	attr.max_request_iov = -1;
-	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
-	attr = ep_attr(&rig);
-	attr.service_type = (DAT_SERVICE_TYPE)77;
-	CHECK_EITHER(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
-	attr = ep_attr(&rig);
-	attr.recv_completion_flags = (DAT_COMPLETION_FLAGS)0x4000;
-	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
-	attr = ep_attr(&rig);
-	attr.recv_completion_flags = DAT_COMPLETION_SUPPRESS_FLAG;
-	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
-	attr = ep_attr(&rig);
-	attr.request_completion_flags = (DAT_COMPLETION_FLAGS)0x4000;
-	CHECK_RET(create(&rig, &attr, &ep), DAT_INVALID_PARAMETER);
-	rig_down(&rig);
-}
-
-static void ep_create__quality_not_offered(void)
-{
-	struct rig rig;
-	DAT_EP_ATTR attr;
-	DAT_EP_HANDLE ep;
-
-	rig_up(&rig);
-	attr = ep_attr(&rig);
-	attr.qos = DAT_QOS_PREMIUM;
-	CHECK_RET(create(&rig, &attr, &ep), rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ?
-						    DAT_SUCCESS :
-						    DAT_MODEL_NOT_SUPPORTED);
-	rig_down(&rig);
-}
-
 static void ep_create_with_srq__quality_not_offered(void)
 {
 	struct rig rig;
@@ -180,55 +108,6 @@ static void ep_create_with_srq__quality_not_offered(void)
 		  rig.provider.dat_qos_supported & DAT_QOS_PREMIUM ? DAT_SUCCESS :
 								     DAT_MODEL_NOT_SUPPORTED);
 	rig_down(&rig);
-}
-
-static void ep_create__handles(void)
-{
-	struct rig rig;
-	DAT_EP_HANDLE ep = DAT_HANDLE_NULL;
-
-	rig_up(&rig);
-	CHECK_CODE(dat_ep_create(DAT_HANDLE_NULL, rig.pz, rig.recv_evd, rig.request_evd,
-				 rig.connect_evd, NULL, &ep),
-		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
-	CHECK_RET(dat_ep_create(rig.ia, rig.recv_evd, rig.recv_evd, rig.request_evd,
-				rig.connect_evd, NULL, &ep),
-		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.pz, rig.request_evd, rig.connect_evd, NULL,
-				&ep),
-		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.pz, rig.connect_evd, NULL, &ep),
-		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.pz, NULL, &ep),
-		  DAT_INVALID_HANDLE);
-	/* EVDs of the wrong kind. */
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.cr_evd, rig.request_evd, rig.connect_evd, NULL,
-				&ep),
-		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.cr_evd, rig.connect_evd, NULL,
-				&ep),
-		  DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_create(rig.ia, rig.pz, rig.recv_evd, rig.request_evd, rig.cr_evd, NULL,
-				&ep),
-		  DAT_INVALID_HANDLE);
-	CHECK(ep == DAT_HANDLE_NULL);
-	CHECK_RET(create(&rig, NULL, NULL), DAT_INVALID_PARAMETER);
-	rig_down(&rig);
-}
-
-static void ep_create__objects_of_another_ia(void)
-{
-	struct rig rig, other;
-	DAT_EP_HANDLE ep;
-
-	rig_up(&rig);
-	rig_up(&other);
-	CHECK(dat_ep_create(rig.ia, other.pz, rig.recv_evd, rig.request_evd, rig.connect_evd, NULL,
-			    &ep) != DAT_SUCCESS);
-	CHECK(dat_ep_create(rig.ia, rig.pz, other.recv_evd, rig.request_evd, rig.connect_evd, NULL,
-			    &ep) != DAT_SUCCESS);
-	rig_down(&rig);
-	rig_down(&other);
 }
 
 /* An IA can be open several times; one EVD may take the connection events of all. */
@@ -343,12 +222,7 @@ static const struct tap_test tests[] = {
 	T(ep_create, default_attributes),
 	T(ep_create, queried_attributes_make_an_equal_endpoint),
 	T(ep_create, limits_of_the_ia),
-	T(ep_create, beyond_the_limits),
-	T(ep_create, attributes_without_sense),
-	T(ep_create, quality_not_offered),
 	T(ep_create_with_srq, quality_not_offered),
-	T(ep_create, handles),
-	T(ep_create, objects_of_another_ia),
 	T(ep_create, connect_evd_of_another_open),
 	T(ep_create_with_srq, mark_of_zero),
 	T(ep_create_with_srq, receives_as_the_queue_has),

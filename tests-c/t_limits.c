@@ -19,28 +19,37 @@ enum { MOST = 1 << 17 };
 static struct rig rig;
 static DAT_LMR_TRIPLET none;
 
+/* What a test has made. */
+static DAT_HANDLE objects[MOST + 1];
+static DAT_COUNT made;
+
 /* Makes objects until there are no more: that many, less those the rig has already. */
 static void use_up(DAT_RETURN (*make)(DAT_HANDLE *), DAT_RETURN (*unmake)(DAT_HANDLE),
 		   DAT_COUNT limit, DAT_COUNT of_the_rig)
 {
-	DAT_HANDLE object, last = DAT_HANDLE_NULL;
+	DAT_HANDLE object;
 	DAT_RETURN ret = DAT_SUCCESS;
-	DAT_COUNT made = 0;
 
 	if (limit > MOST)
 		tap_unsupported("too many of them to use them up");
 	if (getenv("TAP_TIMEOUT"))
 		tap_skip("too many of them for a memory checker");
-	while (made <= limit && (ret = make(&object)) == DAT_SUCCESS) {
-		last = object;
+	while (made <= limit && (ret = make(&objects[made])) == DAT_SUCCESS)
 		made++;
-	}
 	CHECK_RET(ret, DAT_INSUFFICIENT_RESOURCES);
-	CHECK_EQ(made, limit - of_the_rig);
+	REQUIRE(made == limit - of_the_rig);
 	/* One that goes makes room. */
-	OK(unmake(last));
-	CHECK_RET(make(&object), DAT_SUCCESS);
+	OK(unmake(objects[made - 1]));
+	OK(make(&objects[made - 1]));
 	CHECK_RET(make(&object), DAT_INSUFFICIENT_RESOURCES);
+}
+
+/* Those that were made go, and those that were refused have left nothing. */
+static void give_back(DAT_RETURN (*unmake)(DAT_HANDLE))
+{
+	while (made > 0)
+		OK(unmake(objects[--made]));
+	RIG_DOWN_UNUSED(&rig);
 }
 
 static DAT_RETURN a_pz(DAT_HANDLE *pz)
@@ -52,7 +61,7 @@ static void pz_create__as_many_as_there_are(void)
 {
 	rig_up(&rig);
 	use_up(a_pz, dat_pz_free, rig.attr.max_pzs, 1);
-	rig_down(&rig);
+	give_back(dat_pz_free);
 }
 
 static DAT_RETURN an_evd(DAT_HANDLE *evd)
@@ -65,7 +74,7 @@ static void evd_create__as_many_as_there_are(void)
 	rig_up(&rig);
 	/* Those for completions are what an adapter counts. */
 	use_up(an_evd, dat_evd_free, rig.attr.max_evds, 2);
-	rig_down(&rig);
+	give_back(dat_evd_free);
 }
 
 /* As small as endpoints can be. */
@@ -102,7 +111,8 @@ static void ep_create__as_many_as_there_are(void)
 	CHECK_RET(dat_ep_create_with_srq(rig.ia, rig.pz, rig.recv_evd, rig.request_evd,
 					 rig.connect_evd, srq, &attr, &ep),
 		  DAT_INSUFFICIENT_RESOURCES);
-	rig_down(&rig);
+	OK(dat_srq_free(srq));
+	give_back(dat_ep_free);
 }
 
 static DAT_RETURN an_rmr(DAT_HANDLE *rmr)
@@ -114,7 +124,7 @@ static void rmr_create__as_many_as_there_are(void)
 {
 	rig_up(&rig);
 	use_up(an_rmr, dat_rmr_free, rig.attr.max_rmrs, 0);
-	rig_down(&rig);
+	give_back(dat_rmr_free);
 }
 
 static DAT_RETURN an_srq(DAT_HANDLE *srq)
@@ -128,7 +138,7 @@ static void srq_create__as_many_as_there_are(void)
 {
 	rig_up(&rig);
 	use_up(an_srq, dat_srq_free, rig.attr.max_srqs, 0);
-	rig_down(&rig);
+	give_back(dat_srq_free);
 }
 
 static void lmr_create__longer_than_a_region_may_be(void)
