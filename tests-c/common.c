@@ -272,6 +272,26 @@ DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HAN
 	return dto;
 }
 
+bool writes_end_when_sent(void)
+{
+	return strcmp(tap_ia, "soft-tcp") == 0 || strcmp(tap_ia, "siw") == 0;
+}
+
+void expect_write_refused(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value)
+{
+	DAT_EVENT event = expect(file, line, evd, DAT_DTO_COMPLETION_EVENT);
+	DAT_DTO_COMPLETION_EVENT_DATA dto = event.event_data.dto_completion_event_data;
+
+	if (dto.user_cookie.as_64 != value)
+		tap_fail(file, line, "completion of cookie %llu, not %llu",
+			 (unsigned long long)dto.user_cookie.as_64, (unsigned long long)value);
+	if (dto.status == DAT_DTO_SUCCESS && writes_end_when_sent())
+		return;
+	if (dto.status != DAT_DTO_ERR_REMOTE_ACCESS)
+		tap_fail(file, line, "status %d of a write that the target refuses",
+			 (int)dto.status);
+}
+
 /* --- connections -------------------------------------------------------------------------- */
 
 DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)

@@ -102,6 +102,13 @@ DAT_CONTEXT cookie(DAT_UINT64 value);
 /* The next event is the completion of this cookie with this status. */
 #define EXPECT_DTO(evd, value, status) expect_dto(__FILE__, __LINE__, (evd), (value), (status))
 
+/* The next event is the completion of an RDMA write with this cookie that the target has refused. */
+#define EXPECT_WRITE_REFUSED(evd, value) expect_write_refused(__FILE__, __LINE__, (evd), (value))
+
+/* Over TCP an RDMA write may be done when it has been sent: iWARP has no answer to writes. One that the
+ * target refuses ends the connection, but may have completed with success before. */
+bool writes_end_when_sent(void);
+void expect_write_refused(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value);
 DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number);
 void expect_nothing(const char *file, int line, DAT_EVD_HANDLE evd);
 DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HANDLE evd,

@@ -4,9 +4,22 @@
  * dat_ep_modify in t_modify. */
 #include "common.h"
 
+#include <netinet/in.h>
 #include <string.h>
 
 /* --- dat_ep_query --------------------------------------------------------------------------- */
+
+static bool same_host(const struct sockaddr *one, const struct sockaddr *other)
+{
+	const struct sockaddr_in *v4 = (const void *)one, *other_v4 = (const void *)other;
+	const struct sockaddr_in6 *v6 = (const void *)one, *other_v6 = (const void *)other;
+
+	if (!one || !other || one->sa_family != other->sa_family)
+		return false;
+	if (one->sa_family == AF_INET)
+		return v4->sin_addr.s_addr == other_v4->sin_addr.s_addr;
+	return memcmp(&v6->sin6_addr, &other_v6->sin6_addr, sizeof v6->sin6_addr) == 0;
+}
 
 static void ep_query__all_fields(void)
 {
@@ -42,25 +55,57 @@ static void ep_query__all_fields(void)
 	rig_down(&rig);
 }
 
-static void ep_query__addresses_of_a_connection(void)
+static DAT_EP_PARAM query(DAT_EP_HANDLE ep)
 {
-	struct pair pair;
 	DAT_EP_PARAM param;
 
-	pair_up(&pair, NULL);
-	memset(&param, 0, sizeof param);
-	OK(dat_ep_query(pair.ep_a, DAT_EP_FIELD_ALL, &param));
-	CHECK_EQ(param.ep_state, DAT_EP_STATE_CONNECTED);
-	REQUIRE(param.remote_ia_address_ptr != NULL);
-	REQUIRE(param.local_ia_address_ptr != NULL);
-	CHECK_EQ(param.remote_ia_address_ptr->sa_family, pair.b.attr.ia_address_ptr->sa_family);
-	CHECK_EQ(param.local_ia_address_ptr->sa_family, pair.a.attr.ia_address_ptr->sa_family);
-	memset(&param, 0, sizeof param);
-	OK(dat_ep_query(pair.ep_b, DAT_EP_FIELD_ALL, &param));
-	CHECK_EQ(param.ep_state, DAT_EP_STATE_CONNECTED);
-	REQUIRE(param.remote_ia_address_ptr != NULL);
-	CHECK_EQ(param.remote_ia_address_ptr->sa_family, pair.a.attr.ia_address_ptr->sa_family);
-	pair_down(&pair);
+	memset(&param, 0xff, sizeof param);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	return param;
+}
+
+/* The addresses are those of the two IAs, whatever their ports. */
+static void check_addresses(const DAT_EP_PARAM *param, const struct rig *own,
+			    const struct rig *remote)
+{
+	CHECK(same_host(param->local_ia_address_ptr, own->attr.ia_address_ptr));
+	CHECK(same_host(param->remote_ia_address_ptr, remote->attr.ia_address_ptr));
+}
+
+static void ep_query__addresses_of_a_connection(void)
+{
+	DAT_EP_PARAM of_a, of_b;
+	DAT_CONN_QUAL qualifier;
+	DAT_EP_HANDLE ep_a, ep_b;
+	struct rig a, b;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	(void)listen_any(&b, &qualifier);
+	of_a = query(ep_a);
+	CHECK(same_host(of_a.local_ia_address_ptr, a.attr.ia_address_ptr));
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	of_a = query(ep_a);
+	CHECK_EQ(of_a.ep_state, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+	check_addresses(&of_a, &a, &b);
+	CHECK_EQ(of_a.remote_port_qual, qualifier);
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	of_a = query(ep_a);
+	of_b = query(ep_b);
+	CHECK_EQ(of_a.ep_state, DAT_EP_STATE_CONNECTED);
+	CHECK_EQ(of_b.ep_state, DAT_EP_STATE_CONNECTED);
+	check_addresses(&of_a, &a, &b);
+	check_addresses(&of_b, &b, &a);
+	/* Where no socket is in between, the end that has connected has no port. */
+	CHECK_EQ(of_a.remote_port_qual, qualifier);
+	CHECK_EQ(of_b.local_port_qual, qualifier);
+	CHECK_EQ(of_a.local_port_qual, of_b.remote_port_qual);
+	rig_down(&a);
+	rig_down(&b);
 }
 
 /* --- dat_ep_get_status ---------------------------------------------------------------------- */

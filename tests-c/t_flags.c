@@ -4,6 +4,8 @@
 #include "flags.h"
 #include "transfer.h"
 
+#include <pthread.h>
+
 /* An endpoint with these flags on these EVDs. */
 static DAT_RETURN create(const struct rig *rig, DAT_EVD_HANDLE recv_evd,
 			 DAT_COMPLETION_FLAGS recv_flags, DAT_EVD_HANDLE request_evd,
@@ -348,6 +350,96 @@ static void notify__flushes_where_only_solicited_receives_do(void)
 	down();
 }
 
+/* A CNO that is notified of the completions of requests of end a. */
+static DAT_CNO_HANDLE watch_requests(void)
+{
+	DAT_CNO_HANDLE cno;
+
+	OK(dat_cno_create(p.a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.a.request_evd, cno));
+	return cno;
+}
+
+/* One request of each kind, which succeeds without a completion. */
+static void succeed_suppressed(void)
+{
+	OK(b_receives(0, 8, 100));
+	OK(a_sends(0, 8, 1, SUPPRESS));
+	OK(a_writes(0, 0, 8, 2, SUPPRESS));
+	OK(a_reads(0, 0, 8, 3, SUPPRESS));
+	EXPECT_DTO(p.b.recv_evd, 100, DAT_DTO_SUCCESS);
+}
+
+static void notify__suppressed_success(void)
+{
+	DAT_EVD_HANDLE from;
+	DAT_CNO_HANDLE cno;
+
+	up();
+	cno = watch_requests();
+	succeed_suppressed();
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	OK(a_writes(0, 0, 8, 4, DEFAULT));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	down();
+}
+
+static void *wait_for_two(void *arg)
+{
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+
+	(void)arg;
+	OK(dat_evd_wait(p.a.request_evd, SOON, 2, &event, &more));
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 4);
+	CHECK_EQ(more, 1);
+	return NULL;
+}
+
+/* What is suppressed counts for no threshold. */
+static void notify__suppressed_success_and_a_waiter(void)
+{
+	pthread_t waiter;
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+
+	up();
+	succeed_suppressed();
+	CHECK_RET(dat_evd_wait(p.a.request_evd, NEVER, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 0);
+	REQUIRE(pthread_create(&waiter, NULL, wait_for_two, NULL) == 0);
+	await_waiter(p.a.request_evd);
+	succeed_suppressed();
+	OK(a_writes(0, 0, 8, 4, DEFAULT));
+	succeed_suppressed();
+	pause_us(NEVER);
+	CHECK(pthread_tryjoin_np(waiter, NULL) != 0);
+	OK(a_writes(0, 0, 8, 5, DEFAULT));
+	REQUIRE(pthread_join(waiter, NULL) == 0);
+	EXPECT_DTO(p.a.request_evd, 5, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.a.request_evd);
+	down();
+}
+
+static void notify__suppressed_write_that_is_refused(void)
+{
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	up();
+	cno = watch_requests();
+	OK(a_writes(0, SIZE, 8, 1, SUPPRESS));
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	/* Otherwise it may have succeeded, without a completion. */
+	if (!writes_end_when_sent()) {
+		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+		EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
+	}
+	down();
+}
+
 static void notify__suppressed_error(void)
 {
 	DAT_LMR_TRIPLET iov;
@@ -356,8 +448,7 @@ static void notify__suppressed_error(void)
 	DAT_CNO_HANDLE cno;
 
 	up();
-	OK(dat_cno_create(p.a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-	OK(dat_evd_modify_cno(p.a.request_evd, cno));
+	cno = watch_requests();
 	iov = dx_local(ma.local, ma.at, 8);
 	remote = dx_remote(mb.remote, mb.at + SIZE, 8);
 	OK(dat_ep_post_rdma_read(p.ep_a, 1, &iov, cookie(1), &remote, SUPPRESS));
@@ -383,7 +474,10 @@ static const struct tap_test tests[] = {
 	T(notify, unsignalled_receive),
 	T(notify, errors_where_only_solicited_receives_do),
 	T(notify, flushes_where_only_solicited_receives_do),
+	T(notify, suppressed_success),
+	T(notify, suppressed_success_and_a_waiter),
 	T(notify, suppressed_error),
+	T(notify, suppressed_write_that_is_refused),
 	TAP_END,
 };
 

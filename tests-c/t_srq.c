@@ -76,14 +76,14 @@ static void await_available(DAT_COUNT count)
 }
 
 /* The asynchronous event of this object with this reason. */
-static void expect_async(const struct rig *rig, DAT_HANDLE object, DAT_COUNT reason)
+static void expect_async(const struct rig *rig, DAT_EVENT_NUMBER number, DAT_HANDLE object,
+			 DAT_COUNT reason)
 {
-	DAT_EVENT event;
-	DAT_COUNT more;
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
 
-	REQUIRE_RET(dat_evd_wait(rig->async_evd, SOON, 1, &event, &more), DAT_SUCCESS);
-	CHECK(event.event_data.asynch_error_event_data.dat_handle == object);
-	CHECK_EQ(event.event_data.asynch_error_event_data.reason, reason);
+	error = EXPECT(rig->async_evd, number).event_data.asynch_error_event_data;
+	CHECK(error.dat_handle == object);
+	CHECK_EQ(error.reason, reason);
 }
 
 /* --- dat_srq_create, dat_srq_query, dat_srq_free ----------------------------------------------- */
@@ -304,7 +304,7 @@ static void srq__outlives_a_connection(void)
 	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT_NOTHING(p.b.recv_evd);
 	/* Programs that want the queue back wait for this. */
-	expect_async(&p.b, p.ep_b, DAT_EP_TRANSFER_TO_ERROR);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_EP_TRANSFER_TO_ERROR);
 	check_counts(2, 2);
 	OK(dat_ep_reset(p.ep_a));
 	OK(dat_ep_reset(p.ep_b));
@@ -394,11 +394,13 @@ static void srq_set_lw__tells_once(void)
 	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
-	expect_async(&p.b, srq, DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
+		     DAT_SRQ_LOW_WATERMARK_EVENT);
 	EXPECT_NOTHING(p.b.async_evd);
 	/* At once. */
 	CHECK_RET(dat_srq_set_lw(srq, 2), DAT_SUCCESS);
-	expect_async(&p.b, srq, DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
+		     DAT_SRQ_LOW_WATERMARK_EVENT);
 	CHECK_RET(dat_srq_set_lw(srq, 0), DAT_SUCCESS);
 	EXPECT_NOTHING(p.b.async_evd);
 	down();
@@ -442,7 +444,7 @@ static void ep_set_watermark__soft_and_hard(void)
 	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-	expect_async(&p.b, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
 	EXPECT_NOTHING(p.b.async_evd);
 	CHECK_RET(dat_ep_set_watermark(p.ep_b, DAT_WATERMARK_INFINITE, 0), DAT_SUCCESS);
 	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
