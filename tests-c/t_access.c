@@ -11,14 +11,15 @@
 static const DAT_MEM_PRIV_FLAGS LOCAL_READ = DAT_MEM_PRIV_LOCAL_READ_FLAG;
 static const DAT_MEM_PRIV_FLAGS LOCAL_WRITE = DAT_MEM_PRIV_LOCAL_WRITE_FLAG;
 
-/* A local segment was bad: the call says so (with this type), or the completion does. */
-static void refused(DAT_RETURN ret, DAT_RETURN type, DAT_EVD_HANDLE evd, DAT_UINT64 value)
+/* A local segment was bad: the call refuses it with this code, or the completion has failed. */
+static void refused(DAT_RETURN ret, DAT_RETURN type, DAT_RETURN subtype, DAT_EVD_HANDLE evd,
+		    DAT_UINT64 value)
 {
 	if (ret == DAT_SUCCESS) {
 		EXPECT_DTO(evd, value, DAT_DTO_ERR_LOCAL_PROTECTION);
 		return;
 	}
-	CHECK_RET(ret, type);
+	CHECK_CODE(ret, type, subtype);
 	EXPECT_NOTHING(evd);
 	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
 }
@@ -55,7 +56,7 @@ static void local__outside_the_region(void)
 {
 	up();
 	refused(send_from(dx_local(ma.local, ma.at + SIZE - 7, 8)), DAT_INVALID_PARAMETER,
-		p.a.request_evd, 1);
+		DAT_INVALID_ARG3, p.a.request_evd, 1);
 	down();
 }
 
@@ -63,7 +64,7 @@ static void local__before_the_region(void)
 {
 	up();
 	refused(write_from(dx_local(ma.local, ma.at - 8192, 8)), DAT_INVALID_PARAMETER,
-		p.a.request_evd, 1);
+		DAT_INVALID_ARG3, p.a.request_evd, 1);
 	down();
 }
 
@@ -71,7 +72,7 @@ static void local__range_wraps_around(void)
 {
 	up();
 	refused(send_from(dx_local(ma.local, (void *)(uintptr_t)-8, 16)), DAT_INVALID_PARAMETER,
-		p.a.request_evd, 1);
+		DAT_INVALID_ARG3, p.a.request_evd, 1);
 	down();
 }
 
@@ -85,7 +86,7 @@ static void local__key_unknown(void)
 	if (DAT_GET_TYPE(ret) == DAT_INVALID_PARAMETER)
 		CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
 	else
-		refused(ret, DAT_PRIVILEGES_VIOLATION, p.a.request_evd, 1);
+		refused(ret, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ, p.a.request_evd, 1);
 	down();
 }
 
@@ -101,7 +102,7 @@ static void local__region_freed(void)
 	if (DAT_GET_TYPE(ret) == DAT_INVALID_PARAMETER)
 		CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_CONNECTED);
 	else
-		refused(ret, DAT_PRIVILEGES_VIOLATION, p.a.request_evd, 1);
+		refused(ret, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ, p.a.request_evd, 1);
 	free(mem.at);
 	down();
 }
@@ -114,7 +115,7 @@ static void local__send_needs_local_read(void)
 	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
 	OK(b_receives(100, 8, 2));
 	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
-		p.a.request_evd, 1);
+		DAT_PRIVILEGES_READ, p.a.request_evd, 1);
 	down();
 }
 
@@ -126,7 +127,7 @@ static void local__write_needs_local_read(void)
 	mem = make_mem(&p.a, 4096, LOCAL_WRITE);
 	fill(mem.at, 8, 1);
 	refused(write_from(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
-		p.a.request_evd, 1);
+		DAT_PRIVILEGES_READ, p.a.request_evd, 1);
 	for (int i = 0; i < 8; i++)
 		CHECK_EQ(mb.at[i], 0);
 	down();
@@ -149,7 +150,7 @@ static void local__recv_needs_local_write(void)
 		for (int i = 0; i < 8; i++)
 			CHECK_EQ(mem.at[i], 0);
 	} else {
-		CHECK_RET(ret, DAT_PRIVILEGES_VIOLATION);
+		CHECK_CODE(ret, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_WRITE);
 	}
 	down();
 }
@@ -162,7 +163,7 @@ static void local__read_needs_local_write(void)
 	mem = make_mem(&p.a, 4096, LOCAL_READ);
 	fill(mb.at, 8, 1);
 	refused(read_into(dx_local(mem.local, mem.at, 8)), DAT_PRIVILEGES_VIOLATION,
-		p.a.request_evd, 1);
+		DAT_PRIVILEGES_WRITE, p.a.request_evd, 1);
 	for (int i = 0; i < 8; i++)
 		CHECK_EQ(mem.at[i], 0);
 	down();
@@ -177,12 +178,27 @@ static void local__other_zone(void)
 	OK(dat_pz_create(p.a.ia, &pz));
 	mem = make_mem_in(p.a.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
 	refused(send_from(dx_local(mem.local, mem.at, 8)), DAT_PROTECTION_VIOLATION,
-		p.a.request_evd, 1);
+		DAT_PROTECTION_READ, p.a.request_evd, 1);
 	down();
 }
 
-/* What each post makes of a segment; a receive shows it when a message comes. */
-static void refused_by_every_post(DAT_LMR_TRIPLET (*bad)(void), DAT_RETURN type)
+/* Frees a region, and registers the same memory. */
+static struct mem register_again(const struct rig *rig, const struct mem *before)
+{
+	DAT_REGION_DESCRIPTION region = { .for_va = before->at };
+	struct mem again = *before;
+
+	OK(dat_lmr_free(before->lmr));
+	OK(dx_lmr_create(rig->ia, DAT_MEM_TYPE_VIRTUAL, region, before->size, rig->pz,
+			 DAT_MEM_PRIV_ALL_FLAG, &again.lmr, &again.local, &again.remote, NULL,
+			 NULL));
+	return again;
+}
+
+/* What each post makes of a segment; a receive shows it when a message arrives. The subtypes are those
+ * of operations that read the segment, and of those that write there. */
+static void refused_by_every_post(DAT_LMR_TRIPLET (*bad)(void), DAT_RETURN type, DAT_RETURN reads,
+				  DAT_RETURN writes)
 {
 	typedef DAT_RETURN post(DAT_LMR_TRIPLET);
 	static post *const posts[] = { send_from, recv_into, write_from, read_into };
@@ -200,7 +216,7 @@ static void refused_by_every_post(DAT_LMR_TRIPLET (*bad)(void), DAT_RETURN type)
 			OK(dat_ep_post_send(p.ep_b, 1, &good, cookie(2),
 					    DAT_COMPLETION_DEFAULT_FLAG));
 		}
-		refused(ret, type, evd, 1);
+		refused(ret, type, i % 2 == 0 ? reads : writes, evd, 1);
 		down();
 	}
 }
@@ -229,19 +245,37 @@ static DAT_LMR_TRIPLET of_a_freed_region(void)
 	return segment;
 }
 
+/* The key of a region whose memory is registered again. */
+static DAT_LMR_TRIPLET of_the_region_before(void)
+{
+	struct mem before = make_mem(&p.a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	struct mem again = register_again(&p.a, &before);
+
+	return dx_local(before.local, again.at, 8);
+}
+
+static void local__every_post_checks_the_key_of_before(void)
+{
+	refused_by_every_post(of_the_region_before, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ,
+			      DAT_PRIVILEGES_WRITE);
+}
+
 static void local__every_post_checks_the_range(void)
 {
-	refused_by_every_post(one_byte_too_far, DAT_INVALID_PARAMETER);
+	refused_by_every_post(one_byte_too_far, DAT_INVALID_PARAMETER, DAT_INVALID_ARG3,
+			      DAT_INVALID_ARG3);
 }
 
 static void local__every_post_checks_the_zone(void)
 {
-	refused_by_every_post(of_another_zone, DAT_PROTECTION_VIOLATION);
+	refused_by_every_post(of_another_zone, DAT_PROTECTION_VIOLATION, DAT_PROTECTION_READ,
+			      DAT_PROTECTION_WRITE);
 }
 
 static void local__every_post_checks_the_key(void)
 {
-	refused_by_every_post(of_a_freed_region, DAT_PRIVILEGES_VIOLATION);
+	refused_by_every_post(of_a_freed_region, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ,
+			      DAT_PRIVILEGES_WRITE);
 }
 
 static DAT_LMR_TRIPLET without_any_privilege(void)
@@ -253,7 +287,8 @@ static DAT_LMR_TRIPLET without_any_privilege(void)
 
 static void local__every_post_checks_the_privilege(void)
 {
-	refused_by_every_post(without_any_privilege, DAT_PRIVILEGES_VIOLATION);
+	refused_by_every_post(without_any_privilege, DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ,
+			      DAT_PRIVILEGES_WRITE);
 }
 
 static void local__region_freed_under_a_receive(void)
@@ -287,7 +322,7 @@ static void local__every_segment_is_checked(void)
 	iov[1] = iov[0];
 	iov[2] = one_byte_too_far();
 	refused(dat_ep_post_send(p.ep_a, 3, iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
-		DAT_INVALID_PARAMETER, p.a.request_evd, 1);
+		DAT_INVALID_PARAMETER, DAT_INVALID_ARG3, p.a.request_evd, 1);
 	down();
 }
 
@@ -390,6 +425,31 @@ static void remote__write_to_a_freed_region(void)
 	down();
 }
 
+/* The memory is registered again: its new key opens it, the old one does not. */
+static void remote__key_of_before(void)
+{
+	struct mem before, again;
+	DAT_LMR_TRIPLET iov;
+	DAT_RMR_TRIPLET remote;
+
+	for (int reads = 0; reads < 2; reads++) {
+		up();
+		before = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+		again = register_again(&p.b, &before);
+		iov = dx_local(ma.local, ma.at, 8);
+		remote = dx_remote(again.remote, again.at + 8, 8);
+		OK(dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(2), &remote,
+					  DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+		if (reads)
+			read_denied(before.remote, again.at);
+		else
+			write_denied(before.remote, again.at);
+		untouched(again.at, 8);
+		down();
+	}
+}
+
 static void remote__write_to_another_zone(void)
 {
 	struct mem mem;
@@ -490,6 +550,7 @@ static const struct tap_test tests[] = {
 	T(local, every_post_checks_the_range),
 	T(local, every_post_checks_the_zone),
 	T(local, every_post_checks_the_key),
+	T(local, every_post_checks_the_key_of_before),
 	T(local, every_post_checks_the_privilege),
 	T(local, every_segment_is_checked),
 	T(local, region_freed_under_a_receive),
@@ -498,6 +559,7 @@ static const struct tap_test tests[] = {
 	T(remote, write_with_an_unknown_key),
 	T(remote, write_without_privilege),
 	T(remote, write_to_a_freed_region),
+	T(remote, key_of_before),
 	T(remote, write_to_another_zone),
 	T(remote, read_beyond_the_region),
 	T(remote, read_with_an_unknown_key),

@@ -199,6 +199,64 @@ static void cr_accept__endpoint_in_another_state(void)
 	ends_down();
 }
 
+/* The endpoint cannot be accepted with: the call is refused, the endpoint is as it was, and so is the
+ * request. */
+#define UNSUITABLE(cr, ep, type, subtype) unsuitable(__LINE__, (cr), (ep), (type), (subtype))
+
+static void unsuitable(int line, DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_RETURN type,
+		       DAT_RETURN subtype)
+{
+	DAT_EP_STATE before = ep_state(ep);
+	DAT_CR_PARAM param;
+
+	check_code(__FILE__, line, "dat_cr_accept", dat_cr_accept(cr, ep, 0, NULL), type, subtype);
+	CHECK_EQ(ep_state(ep), before);
+	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_SUCCESS);
+	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+}
+
+static void cr_accept__unsuitable_endpoints(void)
+{
+	DAT_EP_HANDLE elsewhere, deaf, homeless, reserved, pending;
+	DAT_CONN_QUAL other;
+	DAT_RSP_HANDLE rsp;
+	DAT_CR_HANDLE cr;
+
+	ends_up();
+	elsewhere = make_ep(&a, NULL);
+	OK(dat_ep_create(b.ia, b.pz, b.recv_evd, b.request_evd, DAT_HANDLE_NULL, NULL, &deaf));
+	OK(dat_ep_create(b.ia, DAT_HANDLE_NULL, b.recv_evd, b.request_evd, b.connect_evd, NULL,
+			 &homeless));
+	OK(dat_psp_free(listen_any(&b, &other)));
+	reserved = make_ep(&b, NULL);
+	OK(dat_rsp_create(b.ia, other, reserved, b.cr_evd, &rsp));
+	pending = make_ep(&b, NULL);
+	cr = request();
+	UNSUITABLE(cr, elsewhere, DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+	UNSUITABLE(cr, deaf, DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+	UNSUITABLE(cr, homeless, DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+	UNSUITABLE(cr, reserved, DAT_INVALID_STATE, DAT_INVALID_STATE_EP_RESERVED);
+	OK(try_connect(pending, &b, qualifier, SOON));
+	UNSUITABLE(cr, pending, DAT_INVALID_STATE, DAT_INVALID_STATE_EP_ACTCONNPENDING);
+	EXPECT_NOTHING(b.connect_evd);
+	OK(dx_cr_reject(await_request(&b)));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	established();
+	/* Those that were refused are as good as before. */
+	OK(dat_ep_free(elsewhere));
+	OK(dat_ep_free(deaf));
+	OK(dat_ep_free(homeless));
+	OK(dat_rsp_free(rsp));
+	CHECK_EQ(ep_state(reserved), DAT_EP_STATE_UNCONNECTED);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	OK(dat_ep_reset(ep_a));
+	connect_eps(&a, ep_a, &b, reserved);
+	ends_down();
+}
+
 static void cr_accept__client_gave_up(void)
 {
 	DAT_CR_HANDLE cr;
@@ -382,6 +440,7 @@ static const struct tap_test tests[] = {
 	T(cr_accept, private_data_of_the_request_passed_on),
 	T(cr_accept, endpoint_needed),
 	T(cr_accept, endpoint_in_another_state),
+	T(cr_accept, unsuitable_endpoints),
 	T(cr_accept, client_gave_up),
 	T(cr_accept, flushes_receives_of_a_lost_connection),
 	T(cr_reject, seen_by_the_peer),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_evd_wait(3DAT): timeouts, thresholds, waiters. */
+/* dat_evd_wait(3DAT): thresholds, waiters. How long a wait takes is in t_timeouts. */
 #include "common.h"
 
 #include <pthread.h>
@@ -93,21 +93,6 @@ static void evd_wait__timeout_zero(void)
 	down();
 }
 
-static void evd_wait__timeout_is_microseconds(void)
-{
-	DAT_EVENT event;
-	DAT_COUNT more;
-	unsigned long long begin, took;
-
-	up();
-	begin = now_us();
-	CHECK_RET(dat_evd_wait(evd, 30000, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
-	took = now_us() - begin;
-	CHECK(took >= 30000);
-	CHECK(took < 10 * 1000 * 1000);
-	down();
-}
-
 static void evd_wait__woken_by_an_event(void)
 {
 	struct waiter w;
@@ -148,6 +133,37 @@ static void evd_wait__threshold(void)
 	CHECK_EQ((uintptr_t)event.event_data.software_event_data.pointer, 2);
 	CHECK_EQ(more, 2);
 	down();
+}
+
+/* Completions count as other events do. All of them are there with the end of their connection. */
+static void evd_wait__counts_completions(void)
+{
+	enum { COUNT = 6 };
+	DAT_EVENT event;
+	DAT_COUNT more = -1;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	for (DAT_UINT64 i = 0; i < COUNT; i++)
+		OK(recv_nothing(pair.ep_b, i));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	for (DAT_COUNT i = 0; i < COUNT; i++) {
+		CHECK_RET(dat_evd_wait(pair.b.recv_evd, 0, 1, &event, &more), DAT_SUCCESS);
+		CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, i);
+		CHECK_EQ(more, COUNT - 1 - i);
+	}
+	CHECK_RET(dat_evd_wait(pair.b.recv_evd, 0, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 0);
+	/* Flushed at once. */
+	for (DAT_UINT64 i = 0; i < COUNT; i++)
+		OK(recv_nothing(pair.ep_b, i));
+	CHECK_RET(dat_evd_wait(pair.b.recv_evd, NEVER, COUNT + 1, &event, &more),
+		  DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, COUNT);
+	CHECK_RET(dat_evd_wait(pair.b.recv_evd, SOON, COUNT, &event, &more), DAT_SUCCESS);
+	CHECK_EQ(more, COUNT - 1);
+	pair_down(&pair);
 }
 
 static void evd_wait__threshold_out_of_range(void)
@@ -374,9 +390,9 @@ static void evd_wait__each_event_once_and_in_order(void)
 static const struct tap_test tests[] = {
 	T(evd_wait, event_is_there),
 	T(evd_wait, timeout_zero),
-	T(evd_wait, timeout_is_microseconds),
 	T(evd_wait, woken_by_an_event),
 	T(evd_wait, threshold),
+	T(evd_wait, counts_completions),
 	T(evd_wait, threshold_out_of_range),
 	T(evd_wait, threshold_needs_threshold_completions),
 	T(evd_wait, pointers_null),

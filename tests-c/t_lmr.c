@@ -187,7 +187,12 @@ static void lmr_create__privileges_unknown(void)
 	struct mem mem;
 
 	rig_up(&rig);
-	CHECK_RET(reg(&rig, buffer, 4096, (DAT_MEM_PRIV_FLAGS)0x4000, &mem), DAT_INVALID_PARAMETER);
+	/* 0x100 is a privilege of illumos. */
+	for (unsigned bit = 0x4; bit <= 0x40000000; bit <<= 1)
+		if (!(bit & (DAT_MEM_PRIV_ALL_FLAG | 0x100)))
+			CHECK_CODE(reg(&rig, buffer, 4096,
+				       (DAT_MEM_PRIV_FLAGS)(DAT_MEM_PRIV_ALL_FLAG | bit), &mem),
+				   DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);
 	rig_down(&rig);
 }
 

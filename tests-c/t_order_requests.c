@@ -4,6 +4,8 @@
 #include "order.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 static void *disconnect_a(void *arg)
 {
@@ -74,6 +76,63 @@ static void order__rejected_and_given_up(void)
 	given_up(reject_it);
 }
 
+/* Who accepts a request, and with what result. */
+struct acceptor {
+	DAT_CR_HANDLE cr;
+	DAT_EP_HANDLE ep;
+	DAT_RETURN ret;
+};
+
+/* Threads that have begun. */
+static atomic_int begun;
+
+static void *accept_with(void *arg)
+{
+	struct acceptor *acceptor = arg;
+
+	/* Both at once. */
+	atomic_fetch_add(&begun, 1);
+	while (atomic_load(&begun) < 2)
+		sched_yield();
+	acceptor->ret = dat_cr_accept(acceptor->cr, acceptor->ep, 0, NULL);
+	return NULL;
+}
+
+/* Two threads accept the same request with an endpoint each: one of them does, and the endpoint of the
+ * other is as it was. */
+static void order__accepted_twice(void)
+{
+	order_up();
+	for (int i = 0; i < 10 * ROUNDS; i++) {
+		DAT_EP_HANDLE second = make_ep(&b, NULL);
+		struct acceptor one, other;
+		bool first;
+		pthread_t thread;
+
+		OK(try_connect(ep_a, &b, qualifier, SOON));
+		one = (struct acceptor){ .cr = await_request(&b), .ep = ep_b };
+		other = (struct acceptor){ .cr = one.cr, .ep = second };
+		atomic_store(&begun, 0);
+		REQUIRE(pthread_create(&thread, NULL, accept_with, &other) == 0);
+		accept_with(&one);
+		REQUIRE(pthread_join(thread, NULL) == 0);
+		first = one.ret == DAT_SUCCESS;
+		CHECK_CODE(first ? other.ret : one.ret, DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR);
+		CHECK_RET(first ? one.ret : other.ret, DAT_SUCCESS);
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+		CHECK_EQ(ep_state(first ? ep_b : second), DAT_EP_STATE_CONNECTED);
+		CHECK_EQ(ep_state(first ? second : ep_b), DAT_EP_STATE_UNCONNECTED);
+		OK(dat_ep_free(first ? ep_b : second));
+		if (first)
+			ep_b = second;
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_ep_reset(ep_a));
+		nothing(b.connect_evd);
+	}
+	ends_down();
+}
+
 static void *connect_a(void *arg)
 {
 	(void)arg;
@@ -141,6 +200,7 @@ static void order__no_request_after_rsp_free(void)
 static const struct tap_test tests[] = {
 	T(order, accepted_and_given_up),
 	T(order, rejected_and_given_up),
+	T(order, accepted_twice),
 	T(order, no_request_after_psp_free),
 	T(order, no_request_after_rsp_free),
 	TAP_END,

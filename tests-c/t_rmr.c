@@ -308,6 +308,50 @@ static void rmr_bind__arguments(void)
 	down();
 }
 
+#ifdef DAT2
+#define RANGE_ARG DAT_INVALID_ARG3
+#else
+#define RANGE_ARG DAT_INVALID_ARG2
+#endif
+
+/* A range has to be inside of its region, and to name it. */
+static void rmr_bind__range_of_the_region(void)
+{
+	static const struct {
+		long at;
+		size_t size;
+	} outside[] = { { -1, 10 },  { SIZE - 9, 10 }, { 0, SIZE + 1 },	   { -1, SIZE + 1 },
+			{ SIZE, 1 }, { -4096, 10 },    { SIZE + 4096, 10 } };
+	struct mem freed;
+	DAT_RMR_CONTEXT key;
+	DAT_LMR_TRIPLET range;
+
+	rmr_up();
+	for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+		CHECK_CODE(bind_mem(&mb, (size_t)outside[i].at, outside[i].size, BOTH, 1,
+				    DAT_COMPLETION_DEFAULT_FLAG, &key),
+			   DAT_INVALID_PARAMETER, RANGE_ARG);
+	freed = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	OK(dat_lmr_free(freed.lmr));
+	range = dx_local(freed.local, mb.at, 10);
+	CHECK_CODE(dx_rmr_bind(rmr, mb.lmr, &range, BOTH, p.ep_b, cookie(1),
+			       DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_INVALID_PARAMETER, RANGE_ARG);
+#ifdef DAT2
+	range = dx_local(freed.local, freed.at, 10);
+	CHECK_CODE(dx_rmr_bind(rmr, freed.lmr, &range, BOTH, p.ep_b, cookie(1),
+			       DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_LMR);
+#endif
+	EXPECT_NOTHING(p.b.request_evd);
+	/* All of it, its first byte and its last. */
+	bound(0, SIZE, BOTH);
+	bound(0, 1, BOTH);
+	bound(SIZE - 1, 1, BOTH);
+	free(freed.at);
+	down();
+}
+
 static void rmr_bind__states(void)
 {
 	DAT_RMR_CONTEXT key, late;
@@ -340,12 +384,14 @@ static void rmr_bind__needs_the_local_privilege(void)
 	rmr_up();
 	none = make_mem(&p.b, 4096, DAT_MEM_PRIV_NONE_FLAG);
 	read = make_mem(&p.b, 4096, DAT_MEM_PRIV_LOCAL_READ_FLAG);
-	CHECK_RET(bind_mem(&none, 0, 10, READ, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
-		  DAT_PRIVILEGES_VIOLATION);
-	CHECK_RET(bind_mem(&none, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
-		  DAT_PRIVILEGES_VIOLATION);
-	CHECK_RET(bind_mem(&read, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
-		  DAT_PRIVILEGES_VIOLATION);
+	CHECK_CODE(bind_mem(&none, 0, 10, READ, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_RDMA_READ);
+	CHECK_CODE(bind_mem(&none, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_RDMA_WRITE);
+	CHECK_CODE(bind_mem(&read, 0, 10, WRITE, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_RDMA_WRITE);
+	CHECK_CODE(bind_mem(&read, 0, 10, BOTH, 1, DAT_COMPLETION_DEFAULT_FLAG, &key),
+		   DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_RDMA_WRITE);
 	CHECK_RET(bind_mem(&read, 0, 10, READ, 2, DAT_COMPLETION_DEFAULT_FLAG, &key), DAT_SUCCESS);
 	expect_bind(2, DAT_RMR_BIND_SUCCESS);
 	down();
@@ -450,6 +496,7 @@ static const struct tap_test tests[] = {
 	T(rmr_bind, later_requests_wait),
 	T(rmr_bind, suppressed),
 	T(rmr_bind, arguments),
+	T(rmr_bind, range_of_the_region),
 	T(rmr_bind, states),
 	T(rmr_bind, needs_the_local_privilege),
 	T(rmr_bind, queue_full),

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Time-outs: the unit is the microsecond in every call that has one, and the time is that of the whole
+ * call, however often the thread wakes meanwhile. */
+#include "two_ends.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Microseconds to wait, and what a wait may take on a machine that is busy in one of so many tries. */
+enum { TIME = 200 * 1000, BUSY = 5 * TIME, TRIES = 5 };
+
+static DAT_EVD_HANDLE evd;
+static DAT_CNO_HANDLE cno;
+
+/* What `wait` does ends after TIME: never before, and soon afterwards in one of the tries. */
+static void takes_its_time(void (*wait)(void))
+{
+	unsigned long long least = ~0ull;
+
+	for (int i = 0; i < TRIES && least >= BUSY; i++) {
+		unsigned long long begin = now_us(), took;
+
+		wait();
+		took = now_us() - begin;
+		CHECK(took >= TIME);
+		least = took < least ? took : least;
+	}
+	CHECK(least < BUSY);
+}
+
+static void wait_for_event(void)
+{
+	DAT_COUNT more = -1;
+	DAT_EVENT event;
+
+	CHECK_RET(dat_evd_wait(evd, TIME, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK_EQ(more, 0);
+}
+
+static void evd_wait__unit(void)
+{
+	ends_up();
+	evd = a.recv_evd;
+	takes_its_time(wait_for_event);
+	evd = make_evd(a.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+	takes_its_time(wait_for_event);
+	ends_down();
+}
+
+static void wait_for_trigger(void)
+{
+	DAT_EVD_HANDLE from;
+
+	CHECK_RET(dat_cno_wait(cno, TIME, &from), DAT_QUEUE_EMPTY);
+}
+
+static void cno_wait__unit(void)
+{
+	ends_up();
+	OK(dat_cno_create(a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(a.recv_evd, cno));
+	takes_its_time(wait_for_trigger);
+	ends_down();
+}
+
+/* An attempt whose request is not answered. */
+static void attempt(DAT_RETURN (*try)(DAT_EP_HANDLE))
+{
+	DAT_EP_HANDLE ep = make_ep(&a, NULL);
+
+	OK(try(ep));
+	await_request(&b);
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_TIMED_OUT);
+	OK(dat_ep_free(ep));
+}
+
+static DAT_RETURN connects(DAT_EP_HANDLE ep)
+{
+	return try_connect(ep, &b, qualifier, TIME);
+}
+
+static DAT_RETURN connects_as_the_other(DAT_EP_HANDLE ep)
+{
+	return dat_ep_dup_connect(ep, ep_a, TIME, 0, NULL, DAT_QOS_BEST_EFFORT);
+}
+
+static void attempt_to_connect(void)
+{
+	attempt(connects);
+}
+
+static void attempt_to_dup_connect(void)
+{
+	attempt(connects_as_the_other);
+}
+
+static void ep_connect__unit(void)
+{
+	ends_up();
+	takes_its_time(attempt_to_connect);
+	ends_down();
+}
+
+static void ep_dup_connect__unit(void)
+{
+	ends_up();
+	connect_by(&a, ep_a, &b, ep_b, qualifier);
+	takes_its_time(attempt_to_dup_connect);
+	ends_down();
+}
+
+/* --- threads that wake too early -------------------------------------------------------------- */
+
+enum { EVENTS = 1000 };
+
+static atomic_bool over;
+
+/* An event every few milliseconds, for so long that a wait which began anew with each of them would
+ * take more than BUSY. */
+static void *trickle(void *arg)
+{
+	unsigned long long end = now_us() + 2 * BUSY;
+	DAT_EVENT event;
+
+	(void)arg;
+	memset(&event, 0, sizeof event);
+	event.event_number = DAT_SOFTWARE_EVENT;
+	for (int i = 0; i < EVENTS - 1 && !atomic_load(&over) && now_us() < end; i++) {
+		OK(dat_evd_post_se(evd, &event));
+		pause_us(5000);
+	}
+	return NULL;
+}
+
+static void wait_for_many(void)
+{
+	DAT_COUNT more = -1;
+	pthread_t thread;
+	DAT_EVENT event;
+
+	evd = make_evd(a.ia, EVENTS, DAT_EVD_SOFTWARE_FLAG);
+	atomic_store(&over, false);
+	REQUIRE(pthread_create(&thread, NULL, trickle, NULL) == 0);
+	CHECK_RET(dat_evd_wait(evd, TIME, EVENTS, &event, &more), DAT_TIMEOUT_EXPIRED);
+	CHECK(more > 0 && more < EVENTS);
+	atomic_store(&over, true);
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	OK(dat_evd_free(evd));
+}
+
+static void evd_wait__events_that_are_too_few(void)
+{
+	ends_up();
+	takes_its_time(wait_for_many);
+	ends_down();
+}
+
+static const struct tap_test tests[] = {
+	T(evd_wait, unit),
+	T(cno_wait, unit),
+	T(ep_connect, unit),
+	T(ep_dup_connect, unit),
+	T(evd_wait, events_that_are_too_few),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
