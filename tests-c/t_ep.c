@@ -196,7 +196,77 @@ static void ep_reset__connects_again(void)
 	pair_down(&pair);
 }
 
+/* Two connections of end b have ended, and their events are not taken: both endpoints have the same EVDs. Some of the
+ * completions have gone from the queue of the device to that of the EVD, which has been resized. */
+static DAT_EP_HANDLE up_with_events(struct pair *pair)
+{
+	DAT_EP_HANDLE other;
+
+	pair_up(pair, NULL);
+	other = make_ep(&pair->b, NULL);
+	for (DAT_UINT64 i = 0; i < 2; i++) {
+		OK(recv_nothing(pair->ep_b, 1 + i));
+		OK(recv_nothing(other, 11 + i));
+	}
+	connect_eps(&pair->a, make_ep(&pair->a, NULL), &pair->b, other);
+	OK(dat_ep_disconnect(pair->ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	OK(dat_ep_disconnect(other, DAT_CLOSE_ABRUPT_FLAG));
+	await_state(pair->ep_b, DAT_EP_STATE_DISCONNECTED);
+	await_state(other, DAT_EP_STATE_DISCONNECTED);
+	OK(send_nothing(pair->ep_b, 3, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(send_nothing(other, 13, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_evd_resize(pair->b.recv_evd, 64));
+	OK(dat_evd_resize(pair->b.request_evd, 64));
+	OK(recv_nothing(pair->ep_b, 4));
+	OK(recv_nothing(other, 14));
+	OK(send_nothing(pair->ep_b, 5, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(send_nothing(other, 15, DAT_COMPLETION_DEFAULT_FLAG));
+	return other;
+}
+
+/* The events of the other endpoint are there, in their order, and no others. */
+static void events_of_the_other(const struct pair *pair, DAT_EP_HANDLE other)
+{
+	static const DAT_UINT64 receives[] = { 11, 12, 14 }, requests[] = { 13, 15 };
+	DAT_CONNECTION_EVENT_DATA event;
+
+	for (int i = 0; i < 3; i++)
+		CHECK(EXPECT_DTO(pair->b.recv_evd, receives[i], DAT_DTO_ERR_FLUSHED).ep_handle ==
+		      other);
+	for (int i = 0; i < 2; i++)
+		CHECK(EXPECT_DTO(pair->b.request_evd, requests[i], DAT_DTO_ERR_FLUSHED).ep_handle ==
+		      other);
+	event = EXPECT(pair->b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED)
+			.event_data.connect_event_data;
+	CHECK(event.ep_handle == other);
+	EXPECT_NOTHING(pair->b.recv_evd);
+	EXPECT_NOTHING(pair->b.request_evd);
+	EXPECT_NOTHING(pair->b.connect_evd);
+}
+
+static void ep_reset__takes_its_events(void)
+{
+	DAT_EP_HANDLE other;
+	struct pair pair;
+
+	other = up_with_events(&pair);
+	OK(dat_ep_reset(pair.ep_b));
+	events_of_the_other(&pair, other);
+	pair_down(&pair);
+}
+
 /* --- dat_ep_free ---------------------------------------------------------------------------- */
+
+static void ep_free__takes_its_events(void)
+{
+	DAT_EP_HANDLE other;
+	struct pair pair;
+
+	other = up_with_events(&pair);
+	OK(dat_ep_free(pair.ep_b));
+	events_of_the_other(&pair, other);
+	pair_down(&pair);
+}
 
 static void ep_free__connected(void)
 {
@@ -311,6 +381,8 @@ static const struct tap_test tests[] = {
 	T(ep_reset, unconnected_keeps_receives),
 	T(ep_reset, connected),
 	T(ep_reset, connects_again),
+	T(ep_reset, takes_its_events),
+	T(ep_free, takes_its_events),
 	T(ep_free, connected),
 	T(ep_free, while_connecting),
 	T(ep_free, waits_for_nobody),

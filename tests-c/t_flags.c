@@ -386,6 +386,32 @@ static void notify__suppressed_success(void)
 	down();
 }
 
+/* A request that fails notifies whatever its flags, and so does one that is flushed. */
+static void notify__unsignalled_errors(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_EVD_HANDLE from;
+	DAT_CNO_HANDLE cno;
+
+	attr.request_completion_flags = UNSIGNALLED;
+	up_with(&attr);
+	cno = watch_requests();
+	OK(a_reads(0, SIZE, 8, 1, UNSIGNALLED));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == p.a.request_evd);
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_REMOTE_ACCESS);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	while (dat_cno_wait(cno, 0, &from) == DAT_SUCCESS)
+		;
+	OK(a_reads(0, 0, 8, 2, UNSIGNALLED));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_ERR_FLUSHED);
+	OK(a_reads(0, 0, 8, 3, (DAT_COMPLETION_FLAGS)(UNSIGNALLED | SUPPRESS)));
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_ERR_FLUSHED);
+	down();
+}
+
 static void *wait_for_two(void *arg)
 {
 	DAT_EVENT event;
@@ -474,6 +500,7 @@ static const struct tap_test tests[] = {
 	T(notify, unsignalled_receive),
 	T(notify, errors_where_only_solicited_receives_do),
 	T(notify, flushes_where_only_solicited_receives_do),
+	T(notify, unsignalled_errors),
 	T(notify, suppressed_success),
 	T(notify, suppressed_success_and_a_waiter),
 	T(notify, suppressed_error),

@@ -13,14 +13,18 @@ enum { TIME = 200 * 1000, BUSY = 5 * TIME, TRIES = 5 };
 static DAT_EVD_HANDLE evd;
 static DAT_CNO_HANDLE cno;
 
+/* When the wait began that is measured. */
+static unsigned long long begin;
+
 /* What `wait` does ends after TIME: never before, and soon afterwards in one of the tries. */
 static void takes_its_time(void (*wait)(void))
 {
 	unsigned long long least = ~0ull;
 
 	for (int i = 0; i < TRIES && least >= BUSY; i++) {
-		unsigned long long begin = now_us(), took;
+		unsigned long long took;
 
+		begin = now_us();
 		wait();
 		took = now_us() - begin;
 		CHECK(took >= TIME);
@@ -142,6 +146,7 @@ static void wait_for_many(void)
 	evd = make_evd(a.ia, EVENTS, DAT_EVD_SOFTWARE_FLAG);
 	atomic_store(&over, false);
 	REQUIRE(pthread_create(&thread, NULL, trickle, NULL) == 0);
+	begin = now_us();
 	CHECK_RET(dat_evd_wait(evd, TIME, EVENTS, &event, &more), DAT_TIMEOUT_EXPIRED);
 	CHECK(more > 0 && more < EVENTS);
 	atomic_store(&over, true);
@@ -156,12 +161,62 @@ static void evd_wait__events_that_are_too_few(void)
 	ends_down();
 }
 
+/* Triggers the CNO again and again, and takes each trigger back at once: mostly before the thread that
+ * wakes for it has taken it. */
+static void *steal(void *arg)
+{
+	unsigned long long end = now_us() + 2 * BUSY;
+	DAT_EVENT event;
+
+	(void)arg;
+	while (!atomic_load(&over) && now_us() < end) {
+		memset(&event, 0, sizeof event);
+		event.event_number = DAT_SOFTWARE_EVENT;
+		OK(dat_evd_post_se(evd, &event));
+		OK(dat_evd_modify_cno(evd, DAT_HANDLE_NULL));
+		OK(dat_evd_dequeue(evd, &event));
+		OK(dat_evd_modify_cno(evd, cno));
+		pause_us(5000);
+	}
+	return NULL;
+}
+
+static void wait_beside_a_thief(void)
+{
+	DAT_EVD_HANDLE from;
+	pthread_t thread;
+	DAT_RETURN ret;
+
+	atomic_store(&over, false);
+	REQUIRE(pthread_create(&thread, NULL, steal, NULL) == 0);
+	do {
+		begin = now_us();
+		ret = dat_cno_wait(cno, TIME, &from);
+	} while (ret == DAT_SUCCESS);
+	CHECK_RET(ret, DAT_QUEUE_EMPTY);
+	atomic_store(&over, true);
+	REQUIRE(pthread_join(thread, NULL) == 0);
+}
+
+static void cno_wait__triggers_that_are_taken_back(void)
+{
+	ends_up();
+	evd = make_evd(a.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+	OK(dat_cno_create(a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(evd, cno));
+	/* The CNO has an EVD always. */
+	OK(dat_evd_modify_cno(a.recv_evd, cno));
+	takes_its_time(wait_beside_a_thief);
+	ends_down();
+}
+
 static const struct tap_test tests[] = {
 	T(evd_wait, unit),
 	T(cno_wait, unit),
 	T(ep_connect, unit),
 	T(ep_dup_connect, unit),
 	T(evd_wait, events_that_are_too_few),
+	T(cno_wait, triggers_that_are_taken_back),
 	TAP_END,
 };
 
