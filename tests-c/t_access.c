@@ -425,29 +425,42 @@ static void remote__write_to_a_freed_region(void)
 	down();
 }
 
-/* The memory is registered again: its new key opens it, the old one does not. */
-static void remote__key_of_before(void)
+/* The memory is registered again: the new key opens it, the old one does not. Returns the old one. */
+static DAT_RMR_CONTEXT key_of_before(struct mem *again)
 {
-	struct mem before, again;
-	DAT_LMR_TRIPLET iov;
+	struct mem before = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, 8);
 	DAT_RMR_TRIPLET remote;
 
-	for (int reads = 0; reads < 2; reads++) {
-		up();
-		before = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
-		again = register_again(&p.b, &before);
-		iov = dx_local(ma.local, ma.at, 8);
-		remote = dx_remote(again.remote, again.at + 8, 8);
-		OK(dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(2), &remote,
-					  DAT_COMPLETION_DEFAULT_FLAG));
-		EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
-		if (reads)
-			read_denied(before.remote, again.at);
-		else
-			write_denied(before.remote, again.at);
-		untouched(again.at, 8);
-		down();
-	}
+	*again = register_again(&p.b, &before);
+	remote = dx_remote(again->remote, again->at + 8, 8);
+	OK(dat_ep_post_rdma_write(p.ep_a, 1, &iov, cookie(2), &remote,
+				  DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	return before.remote;
+}
+
+static void remote__write_with_the_key_of_before(void)
+{
+	struct mem again;
+	DAT_RMR_CONTEXT key;
+
+	up();
+	key = key_of_before(&again);
+	write_denied(key, again.at);
+	untouched(again.at, 8);
+	down();
+}
+
+static void remote__read_with_the_key_of_before(void)
+{
+	struct mem again;
+	DAT_RMR_CONTEXT key;
+
+	up();
+	key = key_of_before(&again);
+	read_denied(key, again.at);
+	down();
 }
 
 static void remote__write_to_another_zone(void)
@@ -559,7 +572,8 @@ static const struct tap_test tests[] = {
 	T(remote, write_with_an_unknown_key),
 	T(remote, write_without_privilege),
 	T(remote, write_to_a_freed_region),
-	T(remote, key_of_before),
+	T(remote, write_with_the_key_of_before),
+	T(remote, read_with_the_key_of_before),
 	T(remote, write_to_another_zone),
 	T(remote, read_beyond_the_region),
 	T(remote, read_with_an_unknown_key),
