@@ -50,6 +50,11 @@ impl Library {
         })
     }
 
+    /// Whether both parties are in one process.
+    pub fn is_one_process(&self) -> bool {
+        self.agents.len() == 1
+    }
+
     /// Makes a call for a party.
     pub fn call(&mut self, call: Call, party: usize, args: &[i64]) -> Result<Answer, String> {
         let (agent, place) = match self.agents.len() {

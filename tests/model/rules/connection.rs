@@ -105,11 +105,7 @@ impl World {
             self.ep_mut(end).state = State::Disconnected;
             self.report_connection(end, event);
             if self.ep(end).created.srq.is_some() {
-                let event = Event {
-                    number: number::EP_BROKEN,
-                    ..Event::default()
-                };
-                self.report(end, Stream::EpErrors(end.slot), event);
+                self.report_error(end.party, Stream::EpErrors(end.slot), number::EP_BROKEN);
             }
         }
     }

@@ -119,10 +119,7 @@ impl Ep {
             Stream::Receives(_) => self.created.recv_evd,
             Stream::Requests(_) => self.created.request_evd,
             Stream::Connection(_) => self.created.connect_evd,
-            Stream::EpErrors(_) => evd::ASYNC,
-            Stream::Software | Stream::SrqErrors(_) | Stream::Errors => {
-                unreachable!("no stream of an endpoint")
-            }
+            _ => unreachable!("no stream of an endpoint's connection"),
         }
     }
 
@@ -193,14 +190,11 @@ impl World {
         self.abandon(name);
         let party = &mut self.parties[name.party];
         party.purge(name.slot);
-        let errors = party.evds[evd::ASYNC].as_mut();
-        errors
-            .expect("it is never freed")
-            .orphan(Stream::EpErrors(name.slot));
         let ep = party.eps[name.slot].take().expect("the endpoint exists");
         for receive in ep.receives {
             party.memory.give_back(receive.buffer);
         }
+        self.orphan(name.party, Stream::EpErrors(name.slot));
     }
 }
 

@@ -54,6 +54,10 @@ pub enum Stream {
     SrqErrors(usize),
     /// Asynchronous errors of objects that are not there any more.
     Errors,
+    /// Errors of an endpoint of the other party, which has the IA open in the same process.
+    OtherEpErrors(usize),
+    /// Low watermarks of an SRQ of the other party, which has the IA open in the same process.
+    OtherSrqErrors(usize),
 }
 
 impl Stream {
@@ -62,6 +66,15 @@ impl Stream {
         match self {
             Stream::Receives(ep) | Stream::Requests(ep) | Stream::Connection(ep) => Some(ep),
             _ => None,
+        }
+    }
+
+    /// The stream in which the other party of the process has these asynchronous errors.
+    pub(super) fn of_the_other_party(self) -> Stream {
+        match self {
+            Stream::EpErrors(ep) => Stream::OtherEpErrors(ep),
+            Stream::SrqErrors(srq) => Stream::OtherSrqErrors(srq),
+            _ => unreachable!("no asynchronous errors of an object"),
         }
     }
 }
@@ -280,6 +293,8 @@ fn fits(stream: Stream, seen: &Observed) -> bool {
         Stream::EpErrors(ep) => seen.number == number::EP_BROKEN && seen.object == ep as i64,
         Stream::SrqErrors(srq) => seen.number == number::LOW_WATERMARK && seen.object == srq as i64,
         Stream::Errors => seen.number >> 12 == 8 && seen.object == -1,
+        Stream::OtherEpErrors(_) => seen.number == number::EP_BROKEN && seen.object == -1,
+        Stream::OtherSrqErrors(_) => seen.number == number::LOW_WATERMARK && seen.object == -1,
     }
 }
 

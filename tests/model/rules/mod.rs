@@ -30,6 +30,8 @@ pub struct World {
     /// The path lets sends complete before the peer has a receive for them, and what was posted
     /// after such a send as well.
     pub early: bool,
+    /// Both parties have the IA open in the same process.
+    pub one_process: bool,
     /// Counts everything that happens, so that its order is known.
     now: u64,
     /// Cookie of the next request, and number of the next attempt to connect.
@@ -60,9 +62,10 @@ pub struct ConnectionRequest {
 }
 
 impl World {
-    pub fn new(early: bool) -> World {
+    pub fn new(early: bool, one_process: bool) -> World {
         World {
             early,
+            one_process,
             parties: [Party::new(), Party::new()],
             now: 0,
             next_number: 1,
@@ -102,6 +105,45 @@ impl World {
         let party = &mut self.parties[name.party];
         let evd = party.evds[evd].as_mut().expect("an EVD in use stays");
         evd.push(stream, event);
+    }
+
+    /// Reports an asynchronous error, in all async EVDs of the process.
+    fn report_error(&mut self, party: usize, stream: Stream, number: i64) {
+        let event = evd::Event {
+            number,
+            order: self.tick(),
+            ..evd::Event::default()
+        };
+        for (evd, stream) in self.async_evds(party, stream) {
+            evd.push(stream, event.clone());
+        }
+    }
+
+    /// The object of these asynchronous errors is freed.
+    pub fn orphan(&mut self, party: usize, stream: Stream) {
+        for (evd, stream) in self.async_evds(party, stream) {
+            evd.orphan(stream);
+        }
+    }
+
+    /// The async EVDs that report the errors of an object of this party, each with their stream.
+    fn async_evds(
+        &mut self,
+        party: usize,
+        stream: Stream,
+    ) -> impl Iterator<Item = (&mut Evd, Stream)> {
+        let one_process = self.one_process;
+        let parties = self.parties.iter_mut().enumerate();
+        parties.filter_map(move |(of, Party { evds, .. })| {
+            let evd = evds[evd::ASYNC].as_mut().expect("it is never freed");
+            if of == party {
+                Some((evd, stream))
+            } else if one_process {
+                Some((evd, stream.of_the_other_party()))
+            } else {
+                None
+            }
+        })
     }
 
     /// The events of a stream of an endpoint that were not dequeued.

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::ep::{EpName, Kind, Receive, Request, State};
-use super::evd::{self, Event, Stream, number, status};
+use super::evd::{Event, Stream, number, status};
 use super::memory;
 
 impl World {
@@ -117,37 +117,23 @@ impl World {
             let receive = self.ep_mut(name).receives.pop_front()?;
             return Some((receive, None));
         };
-        let order = self.tick();
         let party = &mut self.parties[name.party];
         let queue = party.srqs[srq].as_mut().expect("an SRQ in use stays");
         let receive = queue.buffers.pop_front()?;
         queue.taken += 1;
         if queue.falls_below() {
-            self.report_watermark(name.party, srq, order);
+            self.report_error(name.party, Stream::SrqErrors(srq), number::LOW_WATERMARK);
         }
         Some((receive, Some(srq)))
     }
 
-    /// The SRQ holds fewer buffers than its low watermark.
-    fn report_watermark(&mut self, party: usize, srq: usize, order: u64) {
-        let evd = self.parties[party].evds[evd::ASYNC].as_mut();
-        let event = Event {
-            number: number::LOW_WATERMARK,
-            order,
-            ..Event::default()
-        };
-        evd.expect("it is never freed")
-            .push(Stream::SrqErrors(srq), event);
-    }
-
     /// `dat_srq_set_lw` has succeeded.
     pub fn set_low_watermark(&mut self, party: usize, srq: usize, mark: usize) {
-        let order = self.tick();
         let queue = self.parties[party].srqs[srq].as_mut();
         let queue = queue.expect("the SRQ exists");
         queue.low_watermark = Some(mark);
         if queue.falls_below() {
-            self.report_watermark(party, srq, order);
+            self.report_error(party, Stream::SrqErrors(srq), number::LOW_WATERMARK);
         }
     }
 

@@ -41,10 +41,10 @@ impl<'a> Walk<'a> {
         steps: &[Step],
         patience: Duration,
     ) -> Result<usize, String> {
-        let early = library.early;
+        let (early, one_process) = (library.early, library.is_one_process());
         let mut walk = Walk {
             library,
-            world: World::new(early),
+            world: World::new(early, one_process),
             patience,
             made: 0,
         };

@@ -4,7 +4,7 @@ use super::transfers::buffer_length;
 use super::{Same, Walk};
 use crate::agent::{Call, Code};
 use crate::rules::ep::{EpName, Receive, State};
-use crate::rules::evd::{self, Stream};
+use crate::rules::evd::Stream;
 use crate::rules::srq::Srq;
 use crate::rules::{EPS, memory};
 
@@ -44,12 +44,9 @@ impl Walk<'_> {
         };
         self.must(Call::SrqFree, party, &[srq as i64], code)?;
         if !used {
+            self.world.orphan(party, Stream::SrqErrors(srq));
             let party = &mut self.world.parties[party];
             party.srqs[srq] = None;
-            let errors = party.evds[evd::ASYNC].as_mut();
-            errors
-                .expect("it is never freed")
-                .orphan(Stream::SrqErrors(srq));
             for buffer in buffers {
                 party.memory.give_back(buffer);
             }
