@@ -4,9 +4,9 @@
 # mutants.sh OUT: changes the library in one place after another (cargo-mutants), and runs
 # scripts/mutant-suite.sh on each of these mutants, with the programs in OUT, which are built in the
 # profile dev. One that passes shows a rule that no test holds. MUTANTS_FILES are the sources to
-# change (a glob, src/dapl/** by default), MUTANTS_SHARD a part of the mutants ("3/20"). Results are
-# in MUTANTS_OUTPUT (build/mutants); mutants that were caught are not tried again when the same
-# directory is used once more.
+# change (a glob, src/dapl/** by default), MUTANTS_SHARD a part of the mutants ("3/20": every
+# twentieth, so that one part is a sample of all). Results are in MUTANTS_OUTPUT (build/mutants);
+# mutants that were caught are not tried again when the same directory is used once more.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,8 +22,10 @@ export MUTANTS_OUT="$out"
 export MUTANTS_MODEL="$(realpath "$target")/debug/dat-model"
 output=${MUTANTS_OUTPUT:-build/mutants}
 mkdir -p "$output"
+# Debug information is most of the time that a build takes.
+export CARGO_PROFILE_DEV_DEBUG=0
 # Every mutant is built and tested alone: the tests measure times.
 exec cargo mutants --package dat-core --test-package dat-mutants --iterate --shuffle \
-	--file "${MUTANTS_FILES:-src/dapl/**}" ${MUTANTS_SHARD:+--shard "$MUTANTS_SHARD"} \
+	--file "${MUTANTS_FILES:-src/dapl/**}" ${MUTANTS_SHARD:+--sharding round-robin --shard "$MUTANTS_SHARD"} \
 	--output "$output" --timeout "${MUTANTS_TIMEOUT:-600}" --build-timeout 600 --no-times \
 	-- -- --ignored

@@ -5,9 +5,12 @@
 //! The owner marks the lock busy, without a fence, and checks that it still is the owner. Any
 //! other thread revokes the ownership first: it clears the owner, has the kernel run a barrier in
 //! every thread, and waits until the lock is not busy. After that the lock is an ordinary mutex,
-//! until that same thread has again taken it many times in a row; each revocation doubles how
-//! many. No other thread ever becomes the owner: the first may have been stopped between its check
-//! and its critical section, and would then undo the busy mark of its successor.
+//! until a thread has again taken it many times in a row; each revocation soon after doubles how many.
+//!
+//! A thread that was the owner may have been stopped between its check and its critical section,
+//! and sets and clears its busy mark whenever it continues. Each owner therefore has a mark of its
+//! own until it takes the lock as a mutex, because it is at no other place then, or ends. While all
+//! marks are given out no other thread becomes the owner.
 //!
 //! The barrier is that of [`pin`], and so is its cost: microseconds, where a mutex costs two
 //! atomic operations each time. Where there is no such barrier the lock remains a mutex.
@@ -15,9 +18,9 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::pin::{self, Thread};
+use super::pin::{self, SharedThread, Thread};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, barrier, relax};
 
@@ -26,14 +29,21 @@ use crate::sync::{Mutex, MutexGuard, barrier, relax};
 const FIRST_THRESHOLD: u32 = if cfg!(loom) { 1 } else { 256 };
 /// The most that revocations raise that number to.
 const MAX_THRESHOLD: u32 = 1 << 24;
+/// An ownership that lasted as long as this has made up for any revocation.
+const LONG: Duration = Duration::from_millis(10);
+
+/// Threads that can have a busy mark at the same time: two that take turns, and two that have done
+/// what they had to do, such as the one that made the connection.
+const MARKS: usize = 4;
+const _: () = assert!(Thread::ID_STEP.is_multiple_of(MARKS));
 
 /// A biased lock and its value; see the module.
 pub struct Biased<T> {
-    /// [`Thread::id`] of the owner; 0 if there is none. Set by that thread, and cleared by others,
-    /// while they hold `bias`.
+    /// [`Thread::id`] of the owner plus the index of its mark in `busy`; 0 if there is no owner. Set
+    /// by that thread, and cleared by others, while they hold `bias`.
     owner: AtomicUsize,
-    /// The owner holds the lock.
-    busy: AtomicBool,
+    /// By mark: the thread that has the mark holds the lock as its owner.
+    busy: [AtomicBool; MARKS],
     /// The lock of all threads but the owner.
     bias: Mutex<Bias>,
     value: UnsafeCell<T>,
@@ -41,14 +51,45 @@ pub struct Biased<T> {
 
 /// Which threads have taken the lock.
 struct Bias {
-    /// The thread that took it last, as [`Thread::id`].
-    last: usize,
+    /// The thread that took it last.
+    last: Option<SharedThread>,
     /// How many times in a row that thread took it.
     streak: u32,
     /// The streak from which on that thread becomes the owner.
     threshold: u32,
-    /// The only thread that can be the owner, because it was before; 0 if none was.
-    sole_owner: usize,
+    /// When the last owner became the owner.
+    since: Option<Instant>,
+    /// By mark: the thread that has it.
+    marks: [Option<SharedThread>; MARKS],
+}
+
+impl Bias {
+    /// The ownership was revoked.
+    fn revoked(&mut self) {
+        // The runs of a model must not depend on the time.
+        let lasted = self.since.filter(|_| !cfg!(loom)).map(|t| t.elapsed());
+        self.threshold = match lasted {
+            Some(lasted) if lasted >= LONG => FIRST_THRESHOLD,
+            _ => (self.threshold * 2).min(MAX_THRESHOLD),
+        };
+    }
+
+    /// The mark of a thread that becomes the owner, unless all are given out.
+    fn take_mark(&mut self, thread: SharedThread) -> Option<usize> {
+        let is_free = |mark: &Option<SharedThread>| mark.is_none_or(SharedThread::has_ended);
+        let mark = self.marks.iter().position(is_free)?;
+        self.marks[mark] = Some(thread);
+        Some(mark)
+    }
+
+    /// A thread that is not the owner has taken the mutex: its mark is free.
+    fn give_back_mark(&mut self, thread: Thread) {
+        for mark in &mut self.marks {
+            if mark.is_some_and(|has| has.id() == thread.id()) {
+                *mark = None;
+            }
+        }
+    }
 }
 
 // SAFETY: one thread at a time accesses the value.
@@ -59,10 +100,18 @@ unsafe impl<T: Send> Sync for Biased<T> {}
 /// The value, while the lock is held.
 pub struct Held<'a, T> {
     lock: &'a Biased<T>,
-    /// The mutex, unless the lock is held by the owner.
-    bias: Option<MutexGuard<'a, Bias>>,
+    /// `None` while [`Held::unlocked`] has released it.
+    by: Option<By<'a>>,
     /// The thread that took the lock releases it.
     _not_send: PhantomData<*const ()>,
+}
+
+/// How a lock is held.
+enum By<'a> {
+    /// By its owner, whose mark this is.
+    Owner(&'a AtomicBool),
+    /// By any thread, with the mutex.
+    Mutex(MutexGuard<'a, Bias>),
 }
 
 impl<T> Biased<T> {
@@ -70,12 +119,13 @@ impl<T> Biased<T> {
     pub fn new(value: T) -> Self {
         Biased {
             owner: AtomicUsize::new(0),
-            busy: AtomicBool::new(false),
+            busy: std::array::from_fn(|_| AtomicBool::new(false)),
             bias: Mutex::new(Bias {
-                last: 0,
+                last: None,
                 streak: 0,
                 threshold: FIRST_THRESHOLD,
-                sole_owner: 0,
+                since: None,
+                marks: [None; MARKS],
             }),
             value: UnsafeCell::new(value),
         }
@@ -90,25 +140,29 @@ impl<T> Biased<T> {
     /// [`Biased::lock`] for a caller that has the running thread already.
     #[inline(always)]
     pub fn lock_as(&self, me: Thread) -> Held<'_, T> {
-        // An owner that holds the lock already waits for itself below, as with any lock.
-        if self.owner.load(Ordering::Relaxed) == me.id() && !self.busy.load(Ordering::Relaxed) {
+        let owner = self.owner.load(Ordering::Relaxed);
+        // If this thread is the owner, the difference is the index of its mark. An owner that holds
+        // the lock already waits for itself below, as with any lock.
+        if let Some(busy) = self.busy.get(owner.wrapping_sub(me.id()))
+            && !busy.load(Ordering::Relaxed)
+        {
             barrier::begin();
-            self.busy.store(true, Ordering::Relaxed);
+            busy.store(true, Ordering::Relaxed);
             // A thread that revokes the ownership either sees the mark, or is seen by the check.
             pin::light_barrier();
-            if self.owner.load(Ordering::Relaxed) == me.id() {
-                return self.held(None);
+            if self.owner.load(Ordering::Relaxed) == owner {
+                return self.held(By::Owner(busy));
             }
-            self.release_owned();
+            release_owned(busy);
         }
         self.lock_shared(me)
     }
 
     #[inline]
-    fn held<'a>(&'a self, bias: Option<MutexGuard<'a, Bias>>) -> Held<'a, T> {
+    fn held<'a>(&'a self, by: By<'a>) -> Held<'a, T> {
         Held {
             lock: self,
-            bias,
+            by: Some(by),
             _not_send: PhantomData,
         }
     }
@@ -116,7 +170,8 @@ impl<T> Biased<T> {
     #[inline(never)]
     fn lock_shared(&self, me: Thread) -> Held<'_, T> {
         let mut bias = self.bias.lock();
-        if self.owner.load(Ordering::Relaxed) != 0 {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 {
             self.owner.store(0, Ordering::Relaxed);
             pin::heavy_barrier();
             if pin::fences_needed() {
@@ -125,27 +180,29 @@ impl<T> Biased<T> {
                 crate::sync::sleep(Duration::from_millis(1));
             }
             let mut round = 0;
-            while self.busy.load(Ordering::Acquire) {
+            while self.busy[owner % MARKS].load(Ordering::Acquire) {
                 relax(round);
                 round = round.saturating_add(1);
             }
-            bias.threshold = (bias.threshold * 2).min(MAX_THRESHOLD);
+            bias.revoked();
         }
-        if bias.last != me.id() {
-            bias.last = me.id();
+        if bias.last.is_none_or(|last| last.id() != me.id()) {
+            bias.last = Some(me.shared());
             bias.streak = 0;
+            bias.give_back_mark(me);
         }
         bias.streak = bias.streak.saturating_add(1);
-        self.held(Some(bias))
+        self.held(By::Mutex(bias))
     }
 }
 
 impl<T> Held<'_, T> {
     #[inline(always)]
     fn release(&mut self) {
-        match self.bias.take() {
-            None => self.lock.release_owned(),
-            Some(bias) => self.lock.release_shared(bias),
+        match self.by.take() {
+            Some(By::Owner(busy)) => release_owned(busy),
+            Some(By::Mutex(bias)) => self.lock.release_shared(bias),
+            None => {}
         }
     }
 
@@ -155,9 +212,8 @@ impl<T> Held<'_, T> {
         impl<T> Drop for Again<'_, '_, T> {
             fn drop(&mut self) {
                 let mut new = self.0.lock.lock();
-                self.0.bias = new.bias.take();
                 // The old guard continues with the lock of the new one.
-                std::mem::forget(new);
+                self.0.by = new.by.take();
             }
         }
         self.release();
@@ -166,21 +222,24 @@ impl<T> Held<'_, T> {
     }
 }
 
-impl<T> Biased<T> {
-    #[inline(always)]
-    fn release_owned(&self) {
-        barrier::point();
-        self.busy.store(false, Ordering::Release);
-        barrier::end();
-    }
+#[inline(always)]
+fn release_owned(busy: &AtomicBool) {
+    barrier::point();
+    busy.store(false, Ordering::Release);
+    barrier::end();
+}
 
+impl<T> Biased<T> {
     #[inline(never)]
     fn release_shared(&self, mut bias: MutexGuard<'_, Bias>) {
-        let may = bias.sole_owner == 0 || bias.sole_owner == bias.last;
-        if bias.streak >= bias.threshold && may && !pin::fences_needed() {
-            bias.sole_owner = bias.last;
+        if bias.streak >= bias.threshold
+            && !pin::fences_needed()
+            && let Some(thread) = bias.last
+            && let Some(mark) = bias.take_mark(thread)
+        {
+            bias.since = Some(Instant::now());
             // Valid from the next time on; this time the mutex is held.
-            self.owner.store(bias.last, Ordering::Relaxed);
+            self.owner.store(thread.id() + mark, Ordering::Relaxed);
         }
     }
 }
@@ -216,7 +275,12 @@ mod tests {
     const OFTEN: u32 = FIRST_THRESHOLD + 1;
 
     fn owned(lock: &Biased<u64>) -> bool {
-        lock.owner.load(Ordering::Relaxed) == pin::thread().id()
+        let owner = lock.owner.load(Ordering::Relaxed);
+        owner != 0 && owner - owner % MARKS == pin::thread().id()
+    }
+
+    fn is_owners(held: &Held<'_, u64>) -> bool {
+        matches!(held.by, Some(By::Owner(_)))
     }
 
     /// Without the barrier of the kernel it is a mutex, and there is nothing else to see.
@@ -236,6 +300,7 @@ mod tests {
         (0..OFTEN).for_each(|_| *lock.lock() += 1);
         assert!(owned(&lock));
         (0..OFTEN).for_each(|_| *lock.lock() += 1);
+        lock.bias.lock().since = None;
         std::thread::scope(|s| s.spawn(|| *lock.lock() += 1).join().unwrap());
         assert!(!owned(&lock));
         // It takes longer from now on.
@@ -243,7 +308,71 @@ mod tests {
         assert!(!owned(&lock));
         (0..OFTEN).for_each(|_| *lock.lock() += 1);
         assert!(owned(&lock));
-        assert_eq!(*lock.lock(), u64::from(4 * OFTEN) + 1);
+        // And no longer than the first time after a long ownership.
+        lock.bias.lock().since = Instant::now().checked_sub(LONG);
+        std::thread::scope(|s| s.spawn(|| *lock.lock() += 1).join().unwrap());
+        (0..OFTEN).for_each(|_| *lock.lock() += 1);
+        assert!(owned(&lock));
+        assert_eq!(*lock.lock(), u64::from(5 * OFTEN) + 2);
+    }
+
+    #[test]
+    fn it_becomes_that_of_the_thread_that_uses_it_now() {
+        if is_a_mutex() {
+            return;
+        }
+        let lock = Biased::new(0u64);
+        (0..OFTEN).for_each(|_| drop(lock.lock()));
+        // More threads than there are marks, each after the one before has ended.
+        for round in 1..=2 * MARKS as u32 {
+            let often = (FIRST_THRESHOLD << round) + 1;
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    (0..often).for_each(|_| drop(lock.lock()));
+                    assert!(owned(&lock), "round {round}");
+                });
+            });
+        }
+    }
+
+    #[test]
+    fn a_mark_is_given_back_with_the_mutex() {
+        if is_a_mutex() {
+            return;
+        }
+        let lock = Biased::new(0u64);
+        std::thread::scope(|s| {
+            // Threads that take the lock as often as they are asked to, and answer whether it is
+            // their own then.
+            let threads: Vec<_> = (0..=MARKS)
+                .map(|_| {
+                    let (ask, asked) = std::sync::mpsc::channel::<u32>();
+                    let (answer, answered) = std::sync::mpsc::channel();
+                    let lock = &lock;
+                    s.spawn(move || {
+                        for times in asked {
+                            (0..times).for_each(|_| drop(lock.lock()));
+                            answer.send(owned(lock)).unwrap();
+                        }
+                    });
+                    (ask, answered)
+                })
+                .collect();
+            let owns_after = |thread: usize, times: u32| {
+                threads[thread].0.send(times).unwrap();
+                threads[thread].1.recv().unwrap()
+            };
+            let often = |revocations: usize| (FIRST_THRESHOLD << revocations) + 1;
+            for thread in 0..MARKS {
+                assert!(owns_after(thread, often(thread)));
+            }
+            assert!(
+                !owns_after(MARKS, 2 * often(MARKS)),
+                "there is no mark left"
+            );
+            assert!(!owns_after(0, 1));
+            assert!(owns_after(MARKS, often(MARKS)));
+        });
     }
 
     #[test]
@@ -255,7 +384,7 @@ mod tests {
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         std::thread::scope(|s| {
             let mut held = lock.lock();
-            assert!(held.bias.is_none());
+            assert!(is_owners(&held));
             let other = s.spawn(|| *lock.lock());
             std::thread::sleep(Duration::from_millis(20));
             *held = 7;
@@ -273,7 +402,7 @@ mod tests {
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         for first_as_owner in [true, false] {
             let mut held = lock.lock();
-            assert_eq!(held.bias.is_none(), first_as_owner);
+            assert_eq!(is_owners(&held), first_as_owner);
             held.unlocked(|| std::thread::scope(|s| drop(s.spawn(|| *lock.lock() += 1))));
             *held += 1;
         }

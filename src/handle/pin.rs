@@ -10,6 +10,7 @@
 //! Every call of the API looks up a handle, few free an object: that is why the cost is on the
 //! free.
 
+mod garbage;
 mod own;
 
 use std::cell::{Cell, RefCell};
@@ -19,6 +20,7 @@ use std::sync::atomic::compiler_fence;
 use crate::cancel::Disabled;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, barrier, local_static, relax, shared_static};
+use garbage::{Garbage, Retired};
 
 /// The record of one thread. Records are never freed, as another thread may read one at any time.
 /// The record of a thread that has ended is reused by the next new thread.
@@ -55,7 +57,7 @@ shared_static! {
     /// All records ever made.
     static RECORDS: Mutex<Records> = Mutex::new(Records(None));
     /// Retired objects that wait for sections to end.
-    static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage(None));
+    static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage::EMPTY);
 }
 
 /// The state that the beginning of a section reads.
@@ -73,53 +75,14 @@ struct Readers {
 /// section waits for.
 const COLLECT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 100 };
 
-/// Records, by the newest. They and the retired objects are linked, and in no array: there may be any
-/// number of them, and no call can fail because an array does not grow.
+/// Records, by the newest. Linked, and in no array: there may be any number of them, and no call can
+/// fail because an array does not grow.
 struct Records(Option<&'static Record>);
 
 impl Records {
     fn iter(&self) -> impl Iterator<Item = &'static Record> {
         std::iter::successors(self.0, |record| record.older)
     }
-}
-
-/// Retired objects, by the newest.
-struct Garbage(Option<Box<Retired>>);
-
-impl Garbage {
-    fn push(&mut self, mut retired: Box<Retired>) {
-        retired.older = self.0.take();
-        self.0 = Some(retired);
-    }
-
-    fn pop(&mut self) -> Option<Box<Retired>> {
-        let mut newest = self.0.take()?;
-        self.0 = newest.older.take();
-        Some(newest)
-    }
-
-    /// The same objects, the oldest in place of the newest.
-    fn reversed(mut self) -> Garbage {
-        let mut reversed = Garbage(None);
-        while let Some(retired) = self.pop() {
-            reversed.push(retired);
-        }
-        reversed
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Retired> {
-        std::iter::successors(self.0.as_deref(), |retired| retired.older.as_deref())
-    }
-}
-
-/// An object that is unreachable and not freed yet.
-struct Retired {
-    /// The epoch in which it was retired: sections that began later cannot access it.
-    epoch: u64,
-    /// Frees it.
-    free: Box<dyn FnOnce() + Send>,
-    /// The one that was retired before.
-    older: Option<Box<Retired>>,
 }
 
 local_static! {
@@ -149,7 +112,7 @@ static FORGET_THREADS: fn() = || {
     // SAFETY: this is the only thread, and it is in no function of this module.
     unsafe {
         crate::lock::reset(&RECORDS, Records(None));
-        crate::lock::reset(&GARBAGE, Garbage(None));
+        crate::lock::reset(&GARBAGE, Garbage::EMPTY);
     }
 };
 
@@ -168,10 +131,37 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// A number that no other running thread has, and that is not 0.
+    /// A number that no other running thread has: not 0, and a multiple of [`Thread::ID_STEP`].
     #[inline]
     pub fn id(self) -> usize {
         std::ptr::from_ref(self.record).addr()
+    }
+
+    /// What the numbers of threads are multiples of.
+    pub const ID_STEP: usize = align_of::<Record>();
+
+    /// The thread, for others that ask about it.
+    #[inline]
+    pub(super) fn shared(self) -> SharedThread {
+        SharedThread(self.record)
+    }
+}
+
+/// A thread that may have ended. One that has, and a later thread with the same [`Thread::id`], are
+/// the same.
+#[derive(Clone, Copy)]
+pub(super) struct SharedThread(&'static Record);
+
+impl SharedThread {
+    /// [`Thread::id`].
+    #[inline]
+    pub fn id(self) -> usize {
+        std::ptr::from_ref(self.0).addr()
+    }
+
+    /// Whether no running thread has this number.
+    pub fn has_ended(self) -> bool {
+        !self.0.taken.load(Ordering::Acquire)
     }
 }
 
@@ -464,10 +454,10 @@ fn sweep_garbage() {
 /// Frees the objects retired in epochs before `oldest`. `true` if none retired before `limit`
 /// remains.
 fn free_before(oldest: u64, limit: u64) -> bool {
-    let mut free = Garbage(None);
+    let mut free = Garbage::EMPTY;
     let mut done = true;
     let mut garbage = GARBAGE.lock();
-    let mut all = std::mem::replace(&mut *garbage, Garbage(None)).reversed();
+    let mut all = std::mem::replace(&mut *garbage, Garbage::EMPTY).reversed();
     while let Some(retired) = all.pop() {
         if retired.epoch >= oldest {
             done &= retired.epoch >= limit;
@@ -478,7 +468,7 @@ fn free_before(oldest: u64, limit: u64) -> bool {
     }
     READERS
         .garbage
-        .store(garbage.0.is_some(), Ordering::Relaxed);
+        .store(!garbage.is_empty(), Ordering::Relaxed);
     drop(garbage);
     // Without the lock, as this may retire more objects.
     let mut free = free.reversed();
