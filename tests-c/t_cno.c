@@ -409,6 +409,37 @@ static void cno_modify_agent__called_for_each_trigger(void)
 	down();
 }
 
+static void *post_once(void *unused)
+{
+	(void)unused;
+	post(evd);
+	return NULL;
+}
+
+/* dat_cno_modify_agent waits for calls of the agent that other threads are in, and for no others. */
+static void cno_modify_agent__after_the_calls_of_other_threads(void)
+{
+	enum { ROUNDS = 8 };
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
+	unsigned long long start = now_us();
+	DAT_EVENT event;
+
+	up();
+	for (int i = 1; i <= ROUNDS; i++) {
+		pthread_t thread;
+
+		OK(dat_cno_modify_agent(cno, with));
+		REQUIRE(pthread_create(&thread, NULL, post_once, NULL) == 0);
+		pthread_join(thread, NULL);
+		await_calls(i);
+		OK(dat_evd_dequeue(evd, &event));
+		OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
+	}
+	/* A call that is believed to go on is awaited for a second. */
+	CHECK(now_us() - start < ROUNDS / 2 * 1000000ull);
+	down();
+}
+
 static void cno_create__with_an_agent(void)
 {
 	DAT_OS_WAIT_PROXY_AGENT with = { &instance, agent };
@@ -490,6 +521,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, ia_closed),
 	T(cno_wait, and_agent_both),
 	T(cno_modify_agent, called_for_each_trigger),
+	T(cno_modify_agent, after_the_calls_of_other_threads),
 	T(cno_agent, told_of_the_end),
 	T(cno_agent, told_once_of_the_close),
 	TAP_END,

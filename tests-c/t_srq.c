@@ -455,6 +455,31 @@ static void ep_set_watermark__soft_and_hard(void)
 	down();
 }
 
+static void ep_modify__soft_high_watermark(void)
+{
+	DAT_EP_PARAM param = { 0 };
+	DAT_RETURN ret;
+
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, NULL);
+	param.ep_attr.srq_soft_hw = 0;
+	ret = dat_ep_modify(p.ep_b, DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW, &param);
+	if (DAT_GET_TYPE(ret) == DAT_MODEL_NOT_SUPPORTED)
+		tap_unsupported("no watermarks");
+	OK(ret);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	for (DAT_UINT64 i = 0; i < 3; i++)
+		OK(post(i));
+	EXPECT_NOTHING(p.b.async_evd);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	down();
+}
+
 static void ep_set_watermark__arguments(void)
 {
 	srq_up();
@@ -510,6 +535,7 @@ static const struct tap_test tests[] = {
 	T(srq_set_lw, arguments),
 	T(srq_set_lw, limits_the_size),
 	T(ep_set_watermark, soft_and_hard),
+	T(ep_modify, soft_high_watermark),
 	T(ep_set_watermark, arguments),
 	T(ep_recv_query, counts),
 	TAP_END,
