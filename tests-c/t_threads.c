@@ -3,6 +3,7 @@
 #include "common.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -113,6 +114,114 @@ static void threads__use_what_another_frees(void)
 	rig_down(&rig);
 }
 
+enum kind { PZ, EVD, CNO, LMR, RMR, EP, PSP, KINDS };
+
+static char memory[64];
+
+static DAT_HANDLE make_object(enum kind kind)
+{
+	DAT_REGION_DESCRIPTION region = { .for_va = memory };
+	DAT_LMR_CONTEXT local;
+	DAT_RMR_CONTEXT remote;
+	DAT_CONN_QUAL qualifier;
+	DAT_VADDR address;
+	DAT_VLEN length;
+	DAT_HANDLE made = DAT_HANDLE_NULL;
+
+	switch (kind) {
+	case PZ:
+		OK(dat_pz_create(rig.ia, &made));
+		break;
+	case EVD:
+		return make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+	case CNO:
+		OK(dat_cno_create(rig.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &made));
+		break;
+	case LMR:
+		OK(dx_lmr_create(rig.ia, DAT_MEM_TYPE_VIRTUAL, region, sizeof memory, rig.pz,
+				 DAT_MEM_PRIV_ALL_FLAG, &made, &local, &remote, &length, &address));
+		break;
+	case RMR:
+		OK(dat_rmr_create(rig.pz, &made));
+		break;
+	case EP:
+		return make_ep(&rig, NULL);
+	case PSP:
+		return listen_any(&rig, &qualifier);
+	case KINDS:
+		break;
+	}
+	return made;
+}
+
+static DAT_RETURN free_object(enum kind kind, DAT_HANDLE handle)
+{
+	switch (kind) {
+	case PZ:
+		return dat_pz_free(handle);
+	case EVD:
+		return dat_evd_free(handle);
+	case CNO:
+		return dat_cno_free(handle);
+	case LMR:
+		return dat_lmr_free(handle);
+	case RMR:
+		return dat_rmr_free(handle);
+	case EP:
+		return dat_ep_free(handle);
+	case PSP:
+		return dat_psp_free(handle);
+	case KINDS:
+		break;
+	}
+	return DAT_INTERNAL_ERROR;
+}
+
+static enum kind freed_kind;
+static DAT_RETURN freed_with;
+static atomic_int turn, turn_over;
+
+static void await_turn(atomic_int *turns, int number)
+{
+	for (int i = 0; atomic_load(turns) != number; i++)
+		if (i > 10000)
+			sched_yield();
+}
+
+static void *free_current(void *unused)
+{
+	(void)unused;
+	for (int i = 1; i <= KINDS * ROUNDS; i++) {
+		await_turn(&turn, i);
+		freed_with = free_object(freed_kind, atomic_load(&current));
+		atomic_store(&turn_over, i);
+	}
+	return NULL;
+}
+
+/* Of two threads that free an object at the same time one does, and the other's handle is not valid. */
+static void threads__free_one_object_at_the_same_time(void)
+{
+	pthread_t thread;
+
+	up();
+	REQUIRE(pthread_create(&thread, NULL, free_current, NULL) == 0);
+	for (int i = 1; i <= KINDS * ROUNDS; i++) {
+		DAT_RETURN ours;
+
+		freed_kind = (enum kind)(i % KINDS);
+		atomic_store(&current, make_object(freed_kind));
+		atomic_store(&turn, i);
+		ours = free_object(freed_kind, atomic_load(&current));
+		await_turn(&turn_over, i);
+		CHECK_EITHER(ours, DAT_SUCCESS, DAT_INVALID_HANDLE);
+		CHECK_EITHER(freed_with, DAT_SUCCESS, DAT_INVALID_HANDLE);
+		CHECK((ours == DAT_SUCCESS) != (freed_with == DAT_SUCCESS));
+	}
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	RIG_DOWN_UNUSED(&rig);
+}
+
 static struct pair pair;
 static DAT_EP_HANDLE active[THREADS], passive[THREADS];
 static DAT_EVD_HANDLE sent[THREADS], received[THREADS];
@@ -182,6 +291,7 @@ static void threads__leave_signals_to_the_program(void)
 static const struct tap_test tests[] = {
 	T(threads, make_and_free_objects),
 	T(threads, use_what_another_frees),
+	T(threads, free_one_object_at_the_same_time),
 	T(threads, each_with_a_connection),
 	T(threads, leave_signals_to_the_program),
 	TAP_END,
