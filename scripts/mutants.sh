@@ -25,7 +25,22 @@ mkdir -p "$output"
 # Debug information is most of the time that a build takes.
 export CARGO_PROFILE_DEV_DEBUG=0
 # Every mutant is built and tested alone: the tests measure times.
-exec cargo mutants --package dat-core --test-package dat-mutants --iterate --shuffle \
+status=0
+cargo mutants --package dat-core --test-package dat-mutants --iterate --shuffle \
 	--file "${MUTANTS_FILES:-src/dapl/**}" ${MUTANTS_SHARD:+--sharding round-robin --shard "$MUTANTS_SHARD"} \
 	--output "$output" --timeout "${MUTANTS_TIMEOUT:-600}" --build-timeout 600 --no-times \
-	-- -- --ignored
+	-- -- --ignored || status=$?
+# 2 and 3: mutants were missed, or took too long.
+case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
+
+results=$output/mutants.out
+unexplained=$(awk -F '\t' '
+	FNR == NR { if (!/^#/) known[$1 ": " $2]; next }
+	{ mutant = $0; sub(/:[0-9]+:[0-9]+:/, ":", mutant); if (!(mutant in known)) print }
+' tests/mutants/explained.tsv "$results/missed.txt")
+count() { cat "$@" | grep -c . || :; }
+caught=$(count "$results/caught.txt" "$results/timeout.txt" "$results/previously_caught.txt")
+missed=$(count "$results/missed.txt")
+echo "$caught caught, $missed missed; without a reason in tests/mutants/explained.tsv:"
+echo "${unexplained:-none}"
+[ -z "$unexplained" ]
