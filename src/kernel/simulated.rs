@@ -390,6 +390,18 @@ pub mod event {
             ask(|kernel| kernel.epoll_create()).map(NewFd)
         }
 
+        /// Has an epoll instance watch a descriptor (`new`), or watch it in another way.
+        fn watch(
+            epoll: impl AsFd,
+            source: impl AsFd,
+            new: bool,
+            data: EventData,
+            events: EventFlags,
+        ) -> Result<(), Errno> {
+            let watched = Some((data.u64(), events.bits()));
+            ask(|kernel| kernel.epoll_control(raw(epoll), raw(source), new, watched))
+        }
+
         /// See [`Kernel::epoll_control`](crate::kernel::Kernel::epoll_control).
         pub fn add(
             epoll: impl AsFd,
@@ -397,8 +409,7 @@ pub mod event {
             data: EventData,
             events: EventFlags,
         ) -> Result<(), Errno> {
-            let watched = Some((data.u64(), events.bits()));
-            ask(|kernel| kernel.epoll_control(raw(epoll), raw(source), true, watched))
+            watch(epoll, source, true, data, events)
         }
 
         /// See [`Kernel::epoll_control`](crate::kernel::Kernel::epoll_control).
@@ -408,8 +419,7 @@ pub mod event {
             data: EventData,
             events: EventFlags,
         ) -> Result<(), Errno> {
-            let watched = Some((data.u64(), events.bits()));
-            ask(|kernel| kernel.epoll_control(raw(epoll), raw(source), false, watched))
+            watch(epoll, source, false, data, events)
         }
 
         /// See [`Kernel::epoll_control`](crate::kernel::Kernel::epoll_control).

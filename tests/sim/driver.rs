@@ -68,15 +68,11 @@ pub fn main() {
         let seed = line.split('#').next()?.trim();
         (!seed.is_empty()).then(|| seed.parse().expect("a seed in tests/sim/seeds"))
     });
-    let known: Vec<u64> = if first == 0 {
-        known.collect()
-    } else {
-        Vec::new()
-    };
-    for seed in known.into_iter().chain(first..first + runs) {
+    // The process that has the first seeds runs these as well.
+    let known = known.filter(|_: &u64| first == 0);
+    for seed in known.chain(first..first + runs) {
         // SAFETY: ends the process, if a run never ends.
         unsafe { libc::alarm(60) };
-        CURRENT.store(seed, std::sync::atomic::Ordering::Relaxed);
         match run_caught(seed, false) {
             Ok(counts) => sum += counts,
             Err(error) => {
@@ -107,9 +103,6 @@ pub fn main() {
     }
     println!("ok - seeds {first} to {}", first + runs - 1);
 }
-
-/// The seed that is being run.
-static CURRENT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 /// Shares the seeds among processes: what the library has once in a process, it has in each.
 fn share(first: u64, runs: u64, jobs: u64) {

@@ -5,35 +5,28 @@
 //! otherwise, and `SIM_FIRST=n` the first of them; `SIM_JOBS=n` is how many processes share the
 //! seeds.
 
-#![cfg_attr(not(dat_sim), allow(dead_code))]
+/// The simulation: the files of this folder, which need a soft device built with `--cfg dat_sim`.
+#[cfg(dat_sim)]
+#[path = "."]
+mod sim {
+    pub mod driver;
+    mod end;
+    mod faults;
+    mod memory;
+    mod net;
+    mod plan;
+    mod rng;
+    mod run;
+    mod world;
+}
 
 #[cfg(dat_sim)]
-mod end;
-#[cfg(dat_sim)]
-mod faults;
-#[cfg(dat_sim)]
-mod memory;
-#[cfg(dat_sim)]
-mod net;
-#[cfg(dat_sim)]
-mod plan;
-#[cfg(dat_sim)]
-mod rng;
-#[cfg(dat_sim)]
-mod run;
-#[cfg(dat_sim)]
-mod world;
+fn main() {
+    sim::driver::main();
+}
 
 #[cfg(not(dat_sim))]
 fn main() {
     eprintln!("dat-sim is built by scripts/sim.sh");
     std::process::exit(2);
 }
-
-#[cfg(dat_sim)]
-fn main() {
-    driver::main();
-}
-
-#[cfg(dat_sim)]
-mod driver;

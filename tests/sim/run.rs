@@ -1,9 +1,12 @@
 //! One run: two devices, connections between them, and what the program does with these, all in
 //! one thread and in an order that the seed decides.
 
+mod checks;
+mod program;
+mod release;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -12,13 +15,13 @@ use dat_core::testing::device::soft::{ConnRequest, Listener, Soft};
 use dat_core::testing::device::*;
 use dat_core::testing::kernel::{Instant, install};
 
-use super::end::{Allowed, End};
+use self::release::expect_closed;
+use super::end::End;
 use super::faults::Faults;
-use super::memory::byte;
-use super::net::FIRST_PORT;
-use super::plan::{Answer, ConnectionPlan, Disaster, Ending, Plan};
+use super::plan::{Answer, ConnectionPlan, Disaster, Plan};
 use super::rng::Rng;
-use super::world::{HOSTS, MILLI, Nanos, SECOND, Sim, World};
+use super::world::kernel::Sim;
+use super::world::{MILLI, Nanos, SECOND, World};
 
 /// Steps of a run at most.
 const MAX_STEPS: u64 = 500_000;
@@ -26,9 +29,6 @@ const MAX_STEPS: u64 = 500_000;
 const MAX_TIME: Nanos = 100 * SECOND;
 /// The same if something has happened to the connection: the longest limits are those of the kernel.
 const MAX_TIME_FAILED: Nanos = 2000 * SECOND;
-
-/// How long the timers of an engine may run that has no connections.
-const LAST_TIMERS: Nanos = 5 * MILLI;
 
 /// What has happened in a run.
 #[derive(Default, Clone, Copy)]
@@ -101,19 +101,6 @@ fn enter(world: &Rc<RefCell<World>>, process: usize, context: Option<usize>) {
     let world = &mut *world.borrow_mut();
     world.process = process;
     world.context = context;
-}
-
-/// Private data of a connection: of the request, or of the answer.
-fn private_data(connection: usize, which: usize, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| byte((connection * 2 + which) as u64, at))
-        .collect()
-}
-
-/// The qualifier of a connection.
-fn qualifier(index: usize, wide: bool) -> u64 {
-    let port = u64::from(FIRST_PORT) + index as u64;
-    if wide { port << 32 } else { port }
 }
 
 /// Runs the seed.
@@ -190,17 +177,6 @@ fn open_and_go(
     run.finish()
 }
 
-/// Nothing of a process is open.
-fn expect_closed(world: &World, process: usize) -> Result<(), String> {
-    match world.descriptors(process) {
-        (0, 0) => Ok(()),
-        (all, _) => Err(format!(
-            "{all} descriptors of process {process} are open at the end:\n{}",
-            world.describe(process)
-        )),
-    }
-}
-
 impl Run {
     fn note(&self, what: std::fmt::Arguments<'_>) {
         if self.trace {
@@ -246,263 +222,6 @@ impl Run {
             struck: false,
             patience: self.rng.below(6),
         });
-    }
-
-    /// What may happen to a connection by now.
-    fn allowed(&self, index: usize) -> Allowed {
-        let connection = &self.connections[index];
-        let ends = &connection.ends;
-        let mut failure = connection.struck || self.world.borrow().tainted[index];
-        failure |= ends.iter().any(|end| end.bad_posted);
-        let left = ends.iter().filter_map(|end| end.left);
-        let ended = left.map(|(graceful, _)| graceful).reduce(|a, b| a && b);
-        Allowed { failure, ended }
-    }
-
-    /// Checks what the library has reported to the ends of one process, or of both.
-    fn collect(&mut self, index: usize, only: Option<usize>) -> Result<(), String> {
-        let allowed = self.allowed(index);
-        for end in 0..2 {
-            let process = self.connections[index].ends[end].process;
-            if only.is_some_and(|only| only != process) || self.is_dead(process) {
-                continue;
-            }
-            self.enter(process, None);
-            let [a, b] = &mut self.connections[index].ends;
-            let (own, peer) = if end == 0 { (a, b) } else { (b, a) };
-            let before = (own.established.is_some(), own.over.is_some());
-            own.collect(peer, allowed)
-                .map_err(|error| format!("connection {index}, end {end}: {error}"))?;
-            if before != (own.established.is_some(), own.over.is_some()) {
-                let over = own.over.clone();
-                self.note(format_args!("connection {index}, end {end}: over {over:?}"));
-                self.check_beginning(index, end)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The attempt has led to what the program has answered.
-    fn check_beginning(&self, index: usize, end: usize) -> Result<(), String> {
-        let allowed = self.allowed(index);
-        let connection = &self.connections[index];
-        let own = &connection.ends[end];
-        let fail = |what: &str| {
-            let got = (&own.established.is_some(), &own.over);
-            Err(format!(
-                "connection {index}, end {end}: {got:?}, expected {what}"
-            ))
-        };
-        let wanted = private_data(index, 1, connection.plan.private_data[1]);
-        if let Some(data) = &own.established {
-            let expected: &[u8] = if end == 0 { &wanted } else { b"" };
-            if **data != *expected {
-                return fail("other private data");
-            }
-        }
-        if let Some(CmEvent::PeerRejected { private_data }) = &own.over
-            && (connection.plan.answer != Answer::Reject || **private_data != *wanted)
-        {
-            return fail("no rejection, or other private data");
-        }
-        if allowed.failure || allowed.ended.is_some() || end == 1 {
-            return Ok(());
-        }
-        match (connection.plan.answer, &own.over) {
-            (Answer::Accept, None)
-            | (Answer::Reject, Some(CmEvent::PeerRejected { .. }))
-            | (Answer::Drop | Answer::NoListener, Some(CmEvent::NonPeerRejected))
-            | (Answer::Late, Some(CmEvent::TimedOut)) => Ok(()),
-            _ => fail(&format!("{:?}", connection.plan.answer)),
-        }
-    }
-
-    /// A step of the program on a connection; false if there was nothing to do.
-    fn program(&mut self, index: usize) -> Result<bool, String> {
-        let any = self.act(index)?;
-        self.collect(index, None)?;
-        Ok(any)
-    }
-
-    fn act(&mut self, index: usize) -> Result<bool, String> {
-        let now = self.now();
-        let connection = &self.connections[index];
-        let (active, passive) = (connection.ends[0].process, connection.ends[1].process);
-        if !connection.listened && now >= connection.plan.listens_at {
-            self.connections[index].listened = true;
-            if connection_listens(&self.connections[index].plan) && !self.is_dead(passive) {
-                self.listen(index, passive)?;
-                return Ok(true);
-            }
-        }
-        let connection = &self.connections[index];
-        if !connection.connected && now >= connection.plan.connects_at {
-            self.connections[index].connected = true;
-            if !self.is_dead(active) {
-                return self.connect(index, active).map(|()| true);
-            }
-        }
-        if !self.is_dead(passive) && self.answer(index, passive)? {
-            return Ok(true);
-        }
-        let first = self.rng.below(2) as usize;
-        for end in [first, 1 - first] {
-            let process = self.connections[index].ends[end].process;
-            if !self.is_dead(process) && self.work(index, end)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn listen(&mut self, index: usize, process: usize) -> Result<(), String> {
-        self.enter(process, Some(index));
-        let connection = &self.connections[index];
-        let qual = qualifier(index, connection.plan.wide);
-        let handler = connection.requests.clone();
-        let listener = self.device(process).listen(qual, 4, handler);
-        self.note(format_args!(
-            "listen {index}: {:?}",
-            listener.as_ref().map(|_| ())
-        ));
-        match listener {
-            Ok(listener) => self.connections[index].listener = Some(listener),
-            Err(_) if self.allowed(index).failure => {}
-            Err(error) => return Err(format!("connection {index} has no listener: {error:?}")),
-        }
-        Ok(())
-    }
-
-    fn connect(&mut self, index: usize, process: usize) -> Result<(), String> {
-        self.enter(process, Some(index));
-        let connection = &self.connections[index];
-        let to = SocketAddr::from((HOSTS[1 - process], 9));
-        let plan = &connection.plan;
-        let data = private_data(index, 0, plan.private_data[0]);
-        let qual = qualifier(index, plan.wide);
-        let end = &connection.ends[0];
-        let connected = self
-            .device(process)
-            .connect(end.qp(), to, qual, plan.timeout, &data);
-        self.note(format_args!("connect {index}: {connected:?}"));
-        match connected {
-            Ok(()) => self.connections[index].ends[0].begun = true,
-            Err(_) if self.allowed(index).failure => {}
-            Err(error) => return Err(format!("connection {index} is refused: {error:?}")),
-        }
-        Ok(())
-    }
-
-    /// The passive program answers a request.
-    fn answer(&mut self, index: usize, process: usize) -> Result<bool, String> {
-        let connection = &mut self.connections[index];
-        if connection.requests.0.lock().unwrap().is_empty() {
-            return Ok(false);
-        }
-        let answer = connection.plan.answer;
-        if answer == Answer::Late && !connection.answered && connection.ends[0].over.is_none() {
-            return Ok(false);
-        }
-        if connection.patience > 0 {
-            connection.patience -= 1;
-            return Ok(true);
-        }
-        let request = connection.requests.0.lock().unwrap().pop_front();
-        let Some(request) = request else {
-            return Ok(false);
-        };
-        let again = std::mem::replace(&mut connection.answered, true);
-        let plan = &connection.plan;
-        let expected = private_data(index, 0, plan.private_data[0]);
-        if request.private_data() != expected {
-            return Err(format!("request {index} has other private data"));
-        }
-        let data = private_data(index, 1, plan.private_data[1]);
-        self.note(format_args!("answer {index}: {answer:?}, again {again}"));
-        self.enter(process, Some(index));
-        if again {
-            if !self.allowed(index).failure {
-                return Err(format!("request {index} arrives twice"));
-            }
-            drop(request);
-            return Ok(true);
-        }
-        match answer {
-            Answer::Accept | Answer::Late => {
-                let qp = self.connections[index].ends[1].qp().clone();
-                self.connections[index].ends[1].begun = true;
-                match self.device(process).accept(request, &qp, &data) {
-                    Ok(()) => {}
-                    Err(_) if self.allowed(index).failure => {}
-                    Err(error) => return Err(format!("accept {index}: {error:?}")),
-                }
-            }
-            Answer::Reject => self.device(process).reject(request, &data),
-            Answer::Drop | Answer::NoListener => drop(request),
-        }
-        Ok(true)
-    }
-
-    /// The program of an end does something.
-    fn work(&mut self, index: usize, which: usize) -> Result<bool, String> {
-        let fail = |error| format!("connection {index}, end {which}: {error}");
-        let process = self.connections[index].ends[which].process;
-        self.enter(process, Some(index));
-        let most = self.rng.pick(&[1, 1, 3, 8]);
-        let all_done = self.connections[index].ends.iter().all(End::is_done);
-        let failure = self.allowed(index).failure;
-        let connection = &mut self.connections[index];
-        let ending = connection.plan.ending;
-        let [a, b] = &mut connection.ends;
-        let (end, peer) = if which == 0 { (a, &*b) } else { (b, &*a) };
-        let mut any = false;
-        if end.over.is_none() {
-            let early = end.next_receive < end.early;
-            if early || end.is_up() {
-                for _ in 0..most {
-                    any |= end.post_receive().map_err(fail)?;
-                }
-            }
-        }
-        if !end.is_up() {
-            return Ok(any);
-        }
-        end.steps += 1;
-        if end.left.is_none() {
-            for _ in 0..most {
-                any |= end.post_request(peer).map_err(fail)?;
-            }
-        }
-        let mine = ending.end == which;
-        let due = match ending.after {
-            Some(steps) => mine && end.steps > steps,
-            None => mine && all_done,
-        };
-        let follows = ending.both && all_done && !mine;
-        // After a failure that the library need not notice the program ends the connection.
-        let gives_up = failure && end.steps > 100;
-        let waits = mine && ending.after.is_some();
-        if end.left.is_none() && (due || follows || gives_up) {
-            self.leave(index, which, ending.graceful && !gives_up);
-            any = true;
-        } else {
-            // So that time does not pass.
-            any |= end.left.is_none() && (waits || failure);
-        }
-        Ok(any)
-    }
-
-    fn leave(&mut self, index: usize, which: usize, graceful: bool) {
-        self.note(format_args!(
-            "disconnect {index}, end {which}, graceful {graceful}"
-        ));
-        let connection = &mut self.connections[index];
-        let end = &mut connection.ends[which];
-        end.left = Some((graceful, end.next_op));
-        let (process, qp) = (end.process, end.qp().clone());
-        connection.ends[1 - which].peer_left = true;
-        self.enter(process, None);
-        qp.disconnect(graceful);
     }
 
     /// Has a device do what there is to do, in one of the ways in which it may be served.
@@ -647,152 +366,4 @@ impl Run {
         }
         Ok(())
     }
-
-    /// All is over: checks what is left.
-    fn finish(mut self) -> Result<Counts, String> {
-        let mut counts = Counts {
-            runs: 1,
-            steps: self.steps,
-            ..Counts::default()
-        };
-        for index in 0..self.connections.len() {
-            let [a, b] = &self.connections[index].ends;
-            for (which, end, peer) in [(0, a, b), (1, b, a)] {
-                end.check_memory(peer)
-                    .map_err(|e| format!("connection {index}, end {which}: {e}"))?;
-                counts.established += u64::from(end.established.is_some());
-                counts.requests += end.next_op as u64;
-                for (number, op) in end.ops.iter().enumerate() {
-                    if end.succeeded[number] {
-                        counts.succeeded += 1;
-                        counts.bytes += op.len as u64;
-                    }
-                }
-            }
-            self.check_complete(index)?;
-            counts.tainted += u64::from(self.allowed(index).failure);
-        }
-        self.release()?;
-        counts.calls = self.world.borrow().calls;
-        Ok(counts)
-    }
-
-    /// A connection to which nothing has happened has done all of its work.
-    fn check_complete(&self, index: usize) -> Result<(), String> {
-        let connection = &self.connections[index];
-        let Ending { after, .. } = connection.plan.ending;
-        if self.allowed(index).failure || connection.plan.answer != Answer::Accept {
-            return Ok(());
-        }
-        let [a, b] = &connection.ends;
-        for (which, end, peer) in [(0, a, b), (1, b, a)] {
-            let fail = |what: String| Err(format!("connection {index}, end {which}: {what}"));
-            if end.established.is_none() {
-                return fail("was never established".into());
-            }
-            if after.is_none() && (!end.is_done() || !end.succeeded.iter().all(|done| *done)) {
-                return fail("has not done all".into());
-            }
-            // What was posted before a graceful end of this end alone has arrived.
-            if let Some((true, posted)) = end.left
-                && peer.left.is_none()
-            {
-                let lost = (0..posted).find(|number| !end.succeeded[*number]);
-                if let Some(number) = lost {
-                    return fail(format!(
-                        "request {number} of a graceful end has not succeeded"
-                    ));
-                }
-                let sends = end.ops[..posted].iter();
-                let sends = sends.filter(|op| matches!(op.kind, super::plan::Kind::Send { .. }));
-                if peer.received < sends.count() {
-                    return fail("a message before a graceful end was not received".into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Destroys everything; nothing may be left.
-    fn release(&mut self) -> Result<(), String> {
-        for index in 0..self.connections.len() {
-            for which in 0..2 {
-                let process = self.connections[index].ends[which].process;
-                self.enter(process, None);
-                self.connections[index].ends[which].release();
-                if which == 1 {
-                    let requests = self.connections[index].requests.clone();
-                    let left = std::mem::take(&mut *requests.0.lock().unwrap());
-                    drop(left);
-                    self.connections[index].listener = None;
-                }
-            }
-        }
-        // Streams that were ended are read to their end by the peer.
-        let limit = self.world.borrow().now + 60 * SECOND;
-        let mut closed_at = None;
-        for round in 0.. {
-            for process in 0..2 {
-                while !self.is_dead(process) && self.world.borrow().processes[process].hot {
-                    self.enter(process, None);
-                    self.device(process).serve_once();
-                }
-            }
-            let idle = (0..2).all(|p| self.is_dead(p) || self.is_idle(p));
-            let closed = (0..2).all(|p| self.is_dead(p) || self.device(p).remains().sources == 0);
-            let mut world = self.world.borrow_mut();
-            // The timers of connections are gone with these; others are short.
-            let since = *closed_at.get_or_insert(world.now);
-            if !closed {
-                closed_at = None;
-            } else if !idle && world.now > since + LAST_TIMERS {
-                break;
-            }
-            if idle || world.now > limit || round > 100_000 || !world.step() {
-                break;
-            }
-        }
-        for process in 0..2 {
-            if self.is_dead(process) {
-                continue;
-            }
-            if !self.is_idle(process) {
-                return Err(format!(
-                    "process {process} still has {:?}:\n{}",
-                    self.device(process).remains(),
-                    self.world.borrow().describe(process)
-                ));
-            }
-        }
-        for connection in std::mem::take(&mut self.connections) {
-            for end in connection.ends {
-                self.enter(end.process, None);
-                drop(end);
-            }
-        }
-        for process in 0..2 {
-            self.enter(process, None);
-            let device = self.devices[process].take().expect("the run ends here");
-            if !self.is_dead(process) && Arc::strong_count(&device) != 1 {
-                let count = Arc::strong_count(&device);
-                return Err(format!("{count} references to device {process} are left"));
-            }
-            drop(device);
-            if !self.is_dead(process) {
-                expect_closed(&self.world.borrow(), process)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a device has nothing left but itself.
-    fn is_idle(&self, process: usize) -> bool {
-        let (_, sockets) = self.world.borrow().descriptors(process);
-        sockets == 0 && self.device(process).remains() == Default::default()
-    }
-}
-
-/// Whether the passive program listens for a connection.
-fn connection_listens(plan: &ConnectionPlan) -> bool {
-    plan.answer != Answer::NoListener
 }

@@ -1,0 +1,261 @@
+//! The system calls of the simulated kernel: what an injected error does to each, and what it does
+//! otherwise.
+
+use std::cell::{RefCell, RefMut};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use dat_core::testing::kernel::{Kernel, Name, SocketOption};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::super::faults::Call;
+use super::super::net::SocketId;
+use super::{Event, HOSTS, Nanos, Object, World, trace};
+
+/// The kernel of the thread that runs the simulation.
+pub struct Sim(pub Rc<RefCell<World>>);
+
+impl Sim {
+    fn world(&self) -> RefMut<'_, World> {
+        self.0.borrow_mut()
+    }
+}
+
+impl World {
+    fn socket_of(&self, fd: RawFd) -> Result<SocketId, Errno> {
+        match self.object(fd) {
+            Some(Object::Socket(id)) => Ok(*id),
+            Some(_) => Err(Errno::NOTSOCK),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// The socket of a descriptor, unless the call fails by an injected error.
+    fn checked(&mut self, call: Call, fd: RawFd) -> Result<SocketId, Errno> {
+        let id = self.socket_of(fd)?;
+        self.fails(call, self.net.sockets[id].connection)?;
+        Ok(id)
+    }
+
+    /// The same for a call that transfers bytes: an injected error may end the connection.
+    fn checked_transfer(&mut self, call: Call, fd: RawFd) -> Result<SocketId, Errno> {
+        let id = self.socket_of(fd)?;
+        let checked = self.checked(call, fd);
+        if let Err(error) = checked {
+            self.fatal(id, error);
+        }
+        checked
+    }
+
+    /// A new descriptor for a socket.
+    fn open_socket(&mut self, id: SocketId) -> RawFd {
+        let fd = self.open(Object::Socket(id));
+        self.net.sockets[id].fd = Some(fd);
+        fd
+    }
+}
+
+impl Kernel for Sim {
+    fn now(&mut self) -> Duration {
+        Duration::from_nanos(self.world().now)
+    }
+
+    fn random(&mut self) -> Result<u64, Errno> {
+        Ok(self.world().rng.next())
+    }
+
+    fn descriptor_limit(&mut self) -> u64 {
+        self.world().weather.descriptors
+    }
+
+    fn addresses(&mut self) -> Vec<SocketAddr> {
+        vec![(HOSTS[self.world().process], 0).into()]
+    }
+
+    fn start_thread(&mut self, _name: &str, _body: Box<dyn FnOnce()>) -> Result<(), Errno> {
+        self.world().fails(Call::Thread, None)
+    }
+
+    fn socket(&mut self, _local: bool) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        world.fails(Call::Socket, None)?;
+        let id = world.new_socket();
+        Ok(world.open_socket(id))
+    }
+
+    fn bind(&mut self, fd: RawFd, name: Name) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Bind, fd)?;
+        world.bind(id, name)
+    }
+
+    fn listen(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Listen, fd)?;
+        world.listen(id)
+    }
+
+    fn accept(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Accept, fd)?;
+        let new = world.accept(id)?;
+        Ok(world.open_socket(new))
+    }
+
+    fn connect(&mut self, fd: RawFd, name: Name) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        let id = world.socket_of(fd)?;
+        world.name_connection(id, &name);
+        let id = world.checked(Call::Connect, fd)?;
+        world.connect(id, name)
+    }
+
+    fn address(&mut self, fd: RawFd, peer: bool) -> Result<SocketAddr, Errno> {
+        let world = &mut *self.world();
+        let call = if peer { Call::PeerName } else { Call::SockName };
+        let id = world.checked(call, fd)?;
+        world.address(id, peer)
+    }
+
+    fn set_option(&mut self, fd: RawFd, option: SocketOption) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        // An end by a reset, and the limits of silence, always take effect.
+        let id = match option {
+            SocketOption::Other => world.checked(Call::SetOption, fd)?,
+            SocketOption::Sharing => world.checked(Call::Share, fd)?,
+            _ => world.socket_of(fd)?,
+        };
+        world.net.sockets[id].set_option(option);
+        Ok(())
+    }
+
+    fn socket_error(&mut self, fd: RawFd) -> Result<Option<Errno>, Errno> {
+        let world = &mut *self.world();
+        let id = world.socket_of(fd)?;
+        Ok(world.net.sockets[id].error.take())
+    }
+
+    fn tcp_info(&mut self, fd: RawFd) -> Result<libc::tcp_info, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::TcpInfo, fd)?;
+        Ok(world.tcp_info(id))
+    }
+
+    fn unacknowledged_bytes(&mut self, fd: RawFd) -> Result<usize, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Unacknowledged, fd)?;
+        Ok(world.net.sockets[id].flight.len())
+    }
+
+    fn send(&mut self, fd: RawFd, parts: &[&[u8]]) -> Result<usize, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked_transfer(Call::Send, fd)?;
+        let sent = world.send(id, parts);
+        trace!(world, "send {fd}: {sent:?}");
+        sent
+    }
+
+    fn recv(&mut self, fd: RawFd, to: &mut [u8], peek: bool) -> Result<usize, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked_transfer(Call::Recv, fd)?;
+        let read = world.recv(id, to, peek);
+        trace!(world, "recv {fd}: {read:?}");
+        read
+    }
+
+    fn send_files(&mut self, _: RawFd, _: &[u8], _: &[RawFd]) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn recv_files(&mut self, _: RawFd, _: &mut [u8]) -> Result<(usize, Vec<RawFd>), Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn shutdown(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Shutdown, fd)?;
+        trace!(world, "shutdown {fd}");
+        world.shutdown(id)
+    }
+
+    fn close(&mut self, fd: RawFd) {
+        let world = &mut *self.world();
+        if world.processes[world.process].dead {
+            return;
+        }
+        trace!(world, "close {fd}");
+        world.close_file(fd);
+    }
+
+    fn epoll_create(&mut self) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        world.fails(Call::EpollCreate, None)?;
+        Ok(world.open(Object::Epoll(Vec::new())))
+    }
+
+    fn epoll_control(
+        &mut self,
+        epoll: RawFd,
+        fd: RawFd,
+        new: bool,
+        watched: Option<(u64, u32)>,
+    ) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        let connection = match world.object(fd) {
+            Some(Object::Socket(id)) => world.net.sockets[*id].connection,
+            _ => None,
+        };
+        match (new, watched) {
+            (true, _) => world.fails(Call::EpollAdd, connection)?,
+            (false, Some(_)) => world.fails(Call::EpollChange, connection)?,
+            // Removal does not fail.
+            (false, None) if world.processes[world.process].dead => return Err(Errno::BADF),
+            (false, None) => {}
+        }
+        let watched = watched.map(|(data, events)| (data, EventFlags::from_bits_retain(events)));
+        world.watch(epoll, fd, new, watched)
+    }
+
+    fn epoll_wait(
+        &mut self,
+        epoll: RawFd,
+        most: usize,
+        event: &mut dyn FnMut(u64, u32),
+    ) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        world.fails(Call::EpollWait, None)?;
+        world.wait(epoll, most, event)
+    }
+
+    fn eventfd(&mut self) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        world.fails(Call::Eventfd, None)?;
+        Ok(world.open(Object::Eventfd(false)))
+    }
+
+    fn eventfd_set(&mut self, fd: RawFd, set: bool) {
+        let world = &mut *self.world();
+        if let Some(Object::Eventfd(state)) = world.object_mut(fd) {
+            *state = set;
+            world.wake(fd);
+        }
+    }
+
+    fn timerfd(&mut self) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        world.fails(Call::Timerfd, None)?;
+        Ok(world.open(Object::Timer(0, false)))
+    }
+
+    fn timerfd_set(&mut self, fd: RawFd, delay: Duration) {
+        let world = &mut *self.world();
+        let at = world.now.saturating_add(delay.as_nanos() as Nanos);
+        if let Some(Object::Timer(when, expired)) = world.object_mut(fd) {
+            (*when, *expired) = (at, false);
+            world.at(at, Event::Timer(fd));
+        }
+    }
+}
