@@ -14,7 +14,7 @@ use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Frame};
 use crate::device::soft::socket;
 use crate::device::soft::transport::Qp;
-use crate::device::soft::transport::shm::SharedSegment;
+use crate::device::soft::transport::shm::{self, SharedSegment};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, ConnectionRequest};
@@ -134,7 +134,13 @@ impl SocketOrigin {
         let mut bytes = [0; FRAME_MAX];
         let bytes = frame.encode(&mut bytes).ok()?;
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = match kernel::net::send(&self.watch, bytes, flags) {
+        let send = || kernel::net::send(&self.watch, bytes, flags);
+        let sent = match &self.segment {
+            // Nothing but doorbells follows on a local socket, so that nothing is left for later.
+            Some(_) => shm::send_now(send),
+            None => send(),
+        };
+        let sent = match sent {
             Ok(n) => n,
             Err(error) if socket::is_passing(error) => 0,
             Err(_) => return None,

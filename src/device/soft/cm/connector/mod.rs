@@ -208,7 +208,7 @@ impl Connector {
                 no_sharing: None,
                 retry_pause: FIRST_PAUSE,
                 retry_timer: None,
-                handshake: ShmHandshake::new(timeout),
+                handshake: ShmHandshake::new(timeout, transports),
                 segment: None,
                 local_port: None,
                 socket,

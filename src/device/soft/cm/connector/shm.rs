@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Connector, Progress, Stage, State};
 use crate::device::soft::cm::error::ShmUnavailable;
-use crate::device::soft::cm::{UNWATCHED, watch_handshake};
+use crate::device::soft::cm::{Transport, UNWATCHED, watch_handshake};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
 use crate::device::soft::transport::shm::{
     self, ActiveHandshake, EndAddresses, Incomplete, ShmRefusal,
@@ -39,11 +39,12 @@ pub(super) struct ShmHandshake {
 }
 
 impl ShmHandshake {
-    /// The handshakes of an attempt with that timeout.
-    pub fn new(timeout: Option<Duration>) -> ShmHandshake {
+    /// The handshakes of an attempt with that timeout and these transports.
+    pub fn new(timeout: Option<Duration>, transports: &[Transport]) -> ShmHandshake {
+        // There shall be time left for TCP.
+        let most = timeout.filter(|_| transports.contains(&Transport::Tcp));
         ShmHandshake {
-            // There shall be time left for TCP.
-            limit: timeout.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
+            limit: most.map_or(SHM_TIMEOUT, |timeout| SHM_TIMEOUT.min(timeout / 2)),
             deadline: None,
             timer: None,
             active: None,

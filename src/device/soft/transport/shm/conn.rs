@@ -15,6 +15,7 @@ use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
 use super::ring::{Consumer, Producer};
 use super::segment::{EndPhase, EndState, NO_CELL};
+use super::socket::send_now;
 use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
 use crate::device::soft::engine::ready_bitmap::BitmapPlace;
@@ -26,7 +27,6 @@ use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
-use crate::sync::relax;
 
 /// A connection as the engine knows it.
 pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
@@ -35,9 +35,6 @@ pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
 const BYTE_ROOM: usize = 4096;
 /// The most bytes of the doorbell that are left unread.
 const MOST_UNREAD: u32 = 64;
-/// How often a byte for the doorbell is sent again that the system has no memory for: for some tenths
-/// of a second.
-const WAKE_ROUNDS: u32 = 5000;
 
 /// What a message waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,13 +200,7 @@ impl ShmConn {
     #[cold]
     fn wake_peer(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        for round in 0..WAKE_ROUNDS {
-            match kernel::net::send(&self.watch, &[1], flags) {
-                // The system has no memory for the byte at the moment, and the peer would sleep on.
-                Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => relax(round),
-                _ => return,
-            }
-        }
+        let _ = send_now(|| kernel::net::send(&self.watch, &[1], flags));
     }
 
     /// Notifies the peer in its notify mode: sets its ready bit, or wakes it if it sleeps and waits

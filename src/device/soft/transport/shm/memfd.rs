@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::descriptor::OwnedFd;
@@ -78,8 +78,9 @@ fn resize(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
 /// not allocated before its first use may be missing then, which ends the process that uses it.
 fn allocate(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
     let (start, len) = (part.start as u64, part.len() as u64);
+    // A signal to this thread ends the call before its work is done.
     signals::suppressing(&[libc::SIGXFSZ], || {
-        rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len)
+        retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len))
     })
 }
 

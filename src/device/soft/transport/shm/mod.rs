@@ -93,4 +93,4 @@ pub(super) use self::segment::NO_CELL;
 pub(crate) use self::segment::SharedSegment;
 #[cfg(test)]
 pub(crate) use self::segment::layout as segment_layout;
-pub(crate) use self::socket::{connect, is_same_user, listen};
+pub(crate) use self::socket::{connect, is_same_user, listen, send_now};

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
 use crate::descriptor::OwnedFd;
+use crate::sync::relax;
 
 /// The socket name of a port on one address, or on all addresses if `None`.
 fn abstract_name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
@@ -22,6 +23,21 @@ fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     kernel::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map(OwnedFd::from)
+}
+
+/// How often a message is sent again that the system has no memory for: for some tenths of a second.
+const SEND_ROUNDS: u32 = 5000;
+
+/// Sends a message over a local socket by `send`, again while the system has no memory for it at the
+/// moment: the messages of a connection through shared memory are short, and the peer waits for each.
+pub(crate) fn send_now(mut send: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    for round in 0..SEND_ROUNDS {
+        match send() {
+            Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => relax(round),
+            result => return result,
+        }
+    }
+    send()
 }
 
 /// A local socket that accepts connections for a port, on one address or on all.

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{EndAddresses, Incomplete, ShmRefusal};
 use crate::descriptor::OwnedFd;
 use crate::device::soft::transport::shm::challenge::Challenge;
+use crate::device::soft::transport::shm::socket::send_now;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
 pub(crate) const MAGIC: [u8; 8] = *b"libdat.4";
@@ -85,7 +86,7 @@ pub(super) fn send<T: IntoBytes + Immutable>(
     files: &[Option<&OwnedFd>],
 ) -> Result<(), ShmRefusal> {
     let files: Vec<_> = files.iter().flatten().map(|file| file.as_fd()).collect();
-    match kernel::send_with_files(socket, message.as_bytes(), &files) {
+    match send_now(|| kernel::send_with_files(&socket, message.as_bytes(), &files)) {
         Ok(n) if n == size_of::<T>() => Ok(()),
         Ok(_) => Err(ShmRefusal::new(NOT_SENT)),
         Err(error) => Err(ShmRefusal::of(NOT_SENT)(error)),
