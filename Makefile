@@ -66,7 +66,7 @@ help:
 	@echo 'make oom        let each allocation of memory fail in turn (RUNS="dat2:soft ...")'
 	@echo 'make loom       check the interleavings of the lock-free parts'
 	@echo 'make order      the C suite with delays at one point after another (POINTS="ep.state ..." TESTS="t_order ...")'
-	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n)'
+	@echo 'make sim        the soft device on a simulated kernel and network (SIM_RUNS=n, SIM_SEED=n, SIM_PATH=tcp|shm)'
 	@echo 'make model      random calls beside a reference model of the rules (MODEL_STEPS=n, MODEL_SEED=n, MODEL_RUNS="dat2:soft ...")'
 	@echo 'make mutants    change the library in one place after another: do the tests notice? (needs cargo-mutants)'
 	@echo 'make fuzz       search for inputs and peers that do harm, for hours (FUZZ_SECONDS=n for each target, FUZZ_JOBS=n)'

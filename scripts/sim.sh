@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # sim.sh: runs the simulation of the soft device (tests/sim), SIM_RUNS seeds (1000000 by default),
-# or SIM_SEED alone with all that happens. In a target directory of its own: the flag changes every
+# or SIM_SEED alone with all that happens; each over TCP and through shared memory, or in one of these
+# ways (SIM_PATH=tcp or shm). In a target directory of its own: the flag changes every
 # crate.
 set -eu
 

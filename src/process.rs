@@ -17,6 +17,8 @@
 //! rules of POSIX, until it executes another program; handles are invalid there too.
 
 use std::ops::Deref;
+#[cfg(dat_sim)]
+use std::ptr::NonNull;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -28,11 +30,19 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// make it at the same time; one of the values is used.
 pub(crate) struct PerProcess<T: 'static> {
     /// The value, which is never freed; null before the first one.
+    #[cfg_attr(
+        dat_sim,
+        expect(dead_code, reason = "each simulated process has its own")
+    )]
     current: AtomicPtr<Made<T>>,
     make: fn() -> T,
 }
 
 /// A value, and [`GENERATION`] of the process that has made the value.
+#[cfg_attr(
+    dat_sim,
+    expect(dead_code, reason = "each simulated process has its own")
+)]
 struct Made<T> {
     generation: u32,
     value: T,
@@ -48,6 +58,7 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 
     /// The value of this process, if it has one.
+    #[cfg(not(dat_sim))]
     #[inline]
     pub fn made(&self) -> Option<&'static T> {
         // SAFETY: null, or a value that is never freed.
@@ -61,6 +72,7 @@ impl<T: Send + Sync> PerProcess<T> {
         self.made().unwrap_or_else(|| self.make())
     }
 
+    #[cfg(not(dat_sim))]
     #[cold]
     fn make(&self) -> &'static T {
         let before = self.current.load(Ordering::Acquire);
@@ -88,12 +100,80 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 }
 
+#[cfg(dat_sim)]
+impl<T: Send + Sync> PerProcess<T> {
+    /// The value of the simulated process, if it has one.
+    pub fn made(&self) -> Option<&'static T> {
+        let value = simulated::value(std::ptr::from_ref(self).addr())?;
+        // SAFETY: made below, by the same static, and there until the process has ended.
+        Some(unsafe { value.cast().as_ref() })
+    }
+
+    fn make(&self) -> &'static T {
+        let value = Box::leak(Box::new((self.make)()));
+        // SAFETY: from the box, and dropped once.
+        let drop = |value: NonNull<()>| unsafe { drop(Box::from_raw(value.cast::<T>().as_ptr())) };
+        let at = std::ptr::from_ref(self).addr();
+        simulated::add(at, NonNull::from(&*value).cast(), drop);
+        value
+    }
+}
+
 impl<T: Send + Sync> Deref for PerProcess<T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         self.get()
+    }
+}
+
+/// What the processes of a simulation have, which are all in one thread.
+#[cfg(dat_sim)]
+pub mod simulated {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::ptr::NonNull;
+
+    use crate::kernel;
+
+    /// A value of a [`PerProcess`](super::PerProcess), and what drops the value.
+    type Value = (NonNull<()>, fn(NonNull<()>));
+
+    thread_local! {
+        /// The values, by the identifier of the process and the address of the static.
+        static VALUES: RefCell<BTreeMap<(u32, usize), Value>> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    /// The value of a static in the process that runs.
+    pub(super) fn value(at: usize) -> Option<NonNull<()>> {
+        let key = (kernel::process_id(), at);
+        VALUES.with(|values| Some(values.borrow().get(&key)?.0))
+    }
+
+    /// Adds the value of a static in the process that runs.
+    pub(super) fn add(at: usize, value: NonNull<()>, drop: fn(NonNull<()>)) {
+        let key = (kernel::process_id(), at);
+        VALUES.with(|values| values.borrow_mut().insert(key, (value, drop)));
+    }
+
+    /// The process that runs has ended: drops its values.
+    ///
+    /// # Safety
+    /// Nothing refers to them any more.
+    pub unsafe fn end_process() {
+        let process = kernel::process_id();
+        loop {
+            let first = |values: &mut BTreeMap<(u32, usize), Value>| {
+                let (key, _) = values.range((process, 0)..=(process, usize::MAX)).next()?;
+                let key = *key;
+                values.remove(&key)
+            };
+            let Some((value, drop)) = VALUES.with(|values| first(&mut values.borrow_mut())) else {
+                return;
+            };
+            drop(value);
+        }
     }
 }
 

@@ -22,6 +22,12 @@ pub mod kernel {
     pub use crate::kernel::simulated::*;
 }
 
+/// See [`crate::process`].
+#[cfg(dat_sim)]
+pub mod process {
+    pub use crate::process::simulated::*;
+}
+
 /// See [`crate::log_sink`].
 pub mod log_sink {
     pub use crate::log_sink::*;

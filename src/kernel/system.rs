@@ -1,16 +1,19 @@
 //! The kernel that the process runs on.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use rustix::process::{Pid, PidfdFlags};
 
-pub use rustix::{event, io, net, process, time};
+pub use rustix::{event, fs, io, mm, net, process, time};
+pub use std::process::id as process_id;
 pub use std::time::Instant;
 
 /// Closes a descriptor that nothing uses any more. Not by `close(2)` of the C library, which is a
@@ -148,6 +151,102 @@ pub fn unacknowledged_bytes(fd: impl AsFd) -> Result<usize, Errno> {
     }
 }
 
+/// The process at the other end of a local socket: its identifier, which is 0 if the process is not
+/// visible in our PID namespace, and its effective user.
+///
+/// # Errors
+/// Of the kernel.
+pub fn peer_credentials(socket: impl AsFd) -> Result<(u32, u32), Errno> {
+    let none = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    // Not by rustix, whose process identifiers are never 0.
+    let found = socket_option(socket, libc::SO_PEERCRED, none)?;
+    Ok((u32::try_from(found.pid).unwrap_or(0), found.uid))
+}
+
+/// Reads an option of a local socket, with `answer` for the kernel to overwrite.
+fn socket_option<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Result<T, Errno> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let (fd, to) = (socket.as_fd().as_raw_fd(), (&raw mut answer).cast());
+    // SAFETY: room for the answer, which consists of numbers.
+    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, to, &mut len) } {
+        0 => Ok(answer),
+        _ => Err(last_error()),
+    }
+}
+
+/// A process descriptor of the process at the other end of a local socket, which has that
+/// identifier.
+///
+/// # Errors
+/// Of the kernel.
+pub fn peer_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
+    /// Since Linux 6.5. It gives the process that made the connection, even if another process has
+    /// the identifier by now.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    match socket_option(socket, SO_PEERPIDFD, -1) {
+        // SAFETY: a new descriptor, which is ours.
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        Err(Errno::NOPROTOOPT) => rustix::process::pidfd_open(pid, PidfdFlags::empty()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Copies between memory of ours and a range of another process, to that process if `write`; returns
+/// the number of bytes.
+///
+/// # Errors
+/// Of the kernel.
+///
+/// # Safety
+/// The local ranges are memory of ours that may be changed, if this is a read.
+#[inline(always)]
+pub unsafe fn process_vm(
+    write: bool,
+    pid: Pid,
+    local: &[libc::iovec],
+    remote: &libc::iovec,
+) -> Result<usize, Errno> {
+    let call = match write {
+        true => libc::process_vm_writev,
+        false => libc::process_vm_readv,
+    };
+    let pid = pid.as_raw_nonzero().get();
+    // SAFETY: the caller's promise; the kernel checks the remote range.
+    let n = unsafe { call(pid, local.as_ptr(), local.len() as _, remote, 1, 0) };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
+/// Whether a TCP socket of this network namespace listens on the port, as far as the system
+/// shows. The listener does not notice the question.
+pub fn is_listened_on(port: u16) -> bool {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| File::open(path).ok())
+        .any(|file| has_listener(BufReader::new(file), port))
+}
+
+/// Searches a table of the system for a listener. The table begins with a heading, and has
+/// listeners before all other sockets.
+fn has_listener(table: impl BufRead, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table
+        .lines()
+        .skip(1)
+        .map_while(Result::ok)
+        .map_while(|line| {
+            let mut fields = line.split_whitespace();
+            let local = fields.nth(1)?;
+            let (_, number) = local.rsplit_once(':')?;
+            let state = fields.nth(1)?;
+            (state == LISTEN).then(|| u16::from_str_radix(number, 16).ok())
+        })
+        .any(|number| number == Some(port))
+}
+
 /// A random number that cannot be predicted.
 ///
 /// # Errors
@@ -158,5 +257,23 @@ pub fn random() -> Result<u64, Errno> {
     match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
         8 => Ok(u64::from_ne_bytes(bytes)),
         _ => Err(Errno::IO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_found() {
+        let table = "  sl  local_address rem_address   st tx_queue\n   \
+             0: 0100007F:1267 00000000:0000 0A 00000000:00000000\n   \
+             1: 0100007F:1268 00000000:0000 0A 00000000:00000000\n   \
+             2: 0100007F:1269 0100007F:1267 01 00000000:00000000\n";
+        let has = |port| has_listener(table.as_bytes(), port);
+        assert!(has(0x1267) && has(0x1268));
+        assert!(!has(0x1269) && !has(1));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_listened_on(listener.local_addr().unwrap().port()));
     }
 }

@@ -65,6 +65,8 @@ pub struct End {
     pub ops: Vec<Op>,
     pub receives: Vec<Receive>,
     pub early: usize,
+    /// Number of steps before receives beyond the early ones are posted.
+    pub lag: u64,
     pub window: Option<Window>,
     /// Number of requests and receives that were posted, or given up.
     pub next_op: usize,
@@ -105,6 +107,7 @@ impl End {
             ops,
             receives,
             early,
+            lag,
             ..
         } = plan;
         memory.fill();
@@ -148,6 +151,7 @@ impl End {
             ops,
             receives,
             early,
+            lag,
             window: None,
             next_op: 0,
             next_receive: 0,

@@ -28,6 +28,35 @@ pub enum Call {
     EpollWait,
     Eventfd,
     Timerfd,
+    /// A message of the handshake, with files or without, over a local socket.
+    SendMessage,
+    /// A request or a reply over a local socket.
+    SendLocal,
+    /// The byte that wakes the peer.
+    Ring,
+    /// A read of a local socket.
+    RecvLocal,
+    /// The files of a message are given to the process that receives it; fewer arrive.
+    ReceiveFiles,
+    /// `SO_PEERCRED`.
+    Credentials,
+    /// `SO_PEERPIDFD`.
+    PeerProcess,
+    /// A check whether a process has exited.
+    HasExited,
+    /// A thread that reads in another process.
+    Verifier,
+    MemoryFile,
+    Allocate,
+    /// `ftruncate`, or seals that are added.
+    ChangeFile,
+    QueryFile,
+    /// A memory file is opened again.
+    Reopen,
+    Duplicate,
+    Map,
+    /// `process_vm_readv` or `process_vm_writev`.
+    Copy,
 }
 
 impl Call {
@@ -35,7 +64,12 @@ impl Call {
     fn passing(self) -> &'static [Errno] {
         match self {
             Call::Send => &[Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::NOMEM],
-            Call::Recv | Call::EpollWait => &[Errno::INTR],
+            Call::Recv | Call::RecvLocal | Call::EpollWait | Call::Allocate => &[Errno::INTR],
+            Call::SendLocal | Call::Ring | Call::SendMessage => {
+                &[Errno::INTR, Errno::NOBUFS, Errno::NOMEM]
+            }
+            Call::HasExited => &[Errno::INTR, Errno::NOMEM],
+            Call::Reopen => &[Errno::NOENT, Errno::ACCESS, Errno::MFILE, Errno::NFILE],
             Call::Accept => &[
                 Errno::INTR,
                 Errno::AGAIN,
@@ -114,7 +148,65 @@ impl Call {
             Call::EpollAdd => &[Errno::NOMEM, Errno::NOSPC],
             Call::EpollChange => &[Errno::NOMEM],
             Call::Eventfd | Call::Timerfd => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM],
-            Call::SetOption | Call::TcpInfo | Call::Unacknowledged | Call::EpollWait => &[],
+            Call::SendMessage => &[
+                Errno::PIPE,
+                Errno::CONNRESET,
+                Errno::TOOMANYREFS,
+                Errno::MFILE,
+                Errno::PERM,
+            ],
+            Call::SendLocal | Call::Ring => &[Errno::PIPE, Errno::CONNRESET, Errno::PERM],
+            Call::RecvLocal => &[Errno::CONNRESET, Errno::NOMEM, Errno::IO],
+            Call::ReceiveFiles => &[Errno::MFILE],
+            Call::Credentials => &[Errno::NOPROTOOPT, Errno::OPNOTSUPP],
+            Call::PeerProcess => &[
+                Errno::MFILE,
+                Errno::NFILE,
+                Errno::SRCH,
+                Errno::NOMEM,
+                Errno::NODATA,
+            ],
+            Call::Verifier => &[Errno::AGAIN, Errno::NOMEM],
+            Call::MemoryFile => &[
+                Errno::MFILE,
+                Errno::NFILE,
+                Errno::NOMEM,
+                Errno::INVAL,
+                Errno::ACCESS,
+            ],
+            Call::Allocate => &[Errno::NOSPC, Errno::NOMEM, Errno::FBIG],
+            Call::ChangeFile => &[Errno::PERM, Errno::FBIG, Errno::NOMEM],
+            Call::QueryFile => &[Errno::PERM, Errno::NOMEM],
+            Call::Duplicate => &[Errno::MFILE],
+            Call::Map => &[Errno::NOMEM, Errno::NODEV, Errno::PERM, Errno::AGAIN],
+            Call::Copy => &[Errno::SRCH, Errno::PERM, Errno::NOMEM, Errno::FAULT],
+            Call::SetOption
+            | Call::TcpInfo
+            | Call::Unacknowledged
+            | Call::EpollWait
+            | Call::HasExited
+            | Call::Reopen => &[],
+        }
+    }
+}
+
+impl Call {
+    /// Whether the call is one of the handshake of two processes of a host, at the end that connects
+    /// (`active`) or at the other one. If it fails they share no memory, and may be connected over
+    /// TCP. What the end that connects does with the files of the other one does not count: that end
+    /// has sent its request before, and may send it again over TCP.
+    pub fn is_of_handshake(self, active: bool) -> bool {
+        match self {
+            Call::SendMessage
+            | Call::Credentials
+            | Call::PeerProcess
+            | Call::Verifier
+            | Call::MemoryFile
+            | Call::Allocate
+            | Call::ChangeFile
+            | Call::Duplicate => true,
+            Call::ReceiveFiles | Call::QueryFile | Call::Map => !active,
+            _ => false,
         }
     }
 }

@@ -21,14 +21,15 @@ pub fn byte(key: u64, at: usize) -> u8 {
 
 /// Number of bytes from the beginning on that are those of the contents.
 fn matching(bytes: &[u8], key: u64) -> usize {
-    for (number, chunk) in bytes.chunks(8).enumerate() {
-        let word = word(key, number);
-        if *chunk != word[..chunk.len()] {
-            let same = chunk.iter().zip(word).take_while(|(a, b)| **a == *b);
-            return number * 8 + same.count();
-        }
+    let (words, rest) = bytes.as_chunks::<8>();
+    let wrong = |number: usize, bytes: &[u8]| {
+        let same = bytes.iter().zip(word(key, number));
+        number * 8 + same.take_while(|(a, b)| **a == *b).count()
+    };
+    match (0..words.len()).find(|number| words[*number] != word(key, *number)) {
+        Some(number) => wrong(number, &words[number]),
+        None => wrong(words.len(), rest),
     }
-    bytes.len()
 }
 
 /// A part of the memory.

@@ -3,6 +3,7 @@
 //! that is closed with bytes unread resets its connection.
 
 mod failures;
+mod local;
 pub mod socket;
 mod stream;
 
@@ -13,6 +14,7 @@ use dat_core::testing::kernel::Name;
 use rustix::io::Errno;
 
 use self::failures::SILENT_CHECK;
+pub use self::local::Local;
 use self::socket::{Phase, Socket};
 use super::world::{Event, HOSTS, Nanos, World};
 
@@ -32,9 +34,34 @@ pub struct Net {
     ports: HashMap<u16, usize>,
 }
 
+/// The port in the name of a local socket.
+fn port_in(name: &[u8]) -> Option<u16> {
+    let name = std::str::from_utf8(name).ok()?.strip_prefix("libdat/")?;
+    name.split_once('@')?.0.parse().ok()
+}
+
 impl World {
-    pub fn new_socket(&mut self) -> SocketId {
-        self.net.sockets.push(Socket::new());
+    /// The socket that listens with a name.
+    fn listener(&self, name: &Name) -> Option<SocketId> {
+        let listens = |s: &Socket| {
+            s.fd.is_some() && s.phase == Phase::Listening && s.name.as_ref() == Some(name)
+        };
+        self.net.sockets.iter().position(listens)
+    }
+
+    /// Whether a TCP socket of any host listens on a port.
+    pub fn is_listened_on(&self, port: u16) -> bool {
+        let listens = |s: &Socket| {
+            let named = matches!(&s.name, Some(Name::Inet(address)) if address.port() == port);
+            s.fd.is_some() && s.phase == Phase::Listening && named
+        };
+        self.net.sockets.iter().any(listens)
+    }
+
+    pub fn new_socket(&mut self, local: Option<Local>) -> SocketId {
+        let mut socket = Socket::new();
+        socket.local = local;
+        self.net.sockets.push(socket);
         self.net.sockets.len() - 1
     }
 
@@ -83,19 +110,25 @@ impl World {
         Ok(())
     }
 
-    /// The connection of the program that a socket is for, by the port that it connects to.
+    /// The connection of the program that a socket is for, by the port that it connects to, or by the
+    /// call of the program if nothing listens on that port yet.
     pub fn name_connection(&mut self, id: SocketId, name: &Name) {
-        if let Name::Inet(address) = name {
-            let index = usize::from(address.port().wrapping_sub(FIRST_PORT));
+        let port = match name {
+            Name::Inet(address) => Some(address.port()),
+            Name::Local(name) => port_in(name),
+        };
+        if let Some(port) = port {
+            let index = usize::from(port.wrapping_sub(FIRST_PORT));
             let index = (index < self.tainted.len()).then_some(index);
-            let named = self.net.ports.get(&address.port()).copied();
-            self.socket(id).connection = index.or(named);
+            let named = self.net.ports.get(&port).copied();
+            self.socket(id).connection = index.or(named).or(self.context);
         }
     }
 
     pub fn connect(&mut self, id: SocketId, name: Name) -> Result<(), Errno> {
-        let Name::Inet(remote) = name else {
-            return Err(Errno::CONNREFUSED);
+        let remote = match name {
+            Name::Inet(remote) => remote,
+            name => return self.connect_local(id, name),
         };
         let port = self.free_port();
         let process = self.process;
@@ -122,16 +155,13 @@ impl World {
             return;
         }
         let connection = socket.connection;
-        let listens = |s: &Socket| {
-            s.fd.is_some() && s.phase == Phase::Listening && s.name == Some(Name::Inet(remote))
-        };
-        let Some(listener) = self.net.sockets.iter().position(listens) else {
+        let Some(listener) = self.listener(&Name::Inet(remote)) else {
             self.give_up(id, Errno::CONNREFUSED);
             return;
         };
         let now = self.now;
         let local = self.net.sockets[id].name.clone();
-        let new = self.new_socket();
+        let new = self.new_socket(None);
         let other = self.socket(new);
         other.phase = Phase::Connected;
         other.connection = connection;

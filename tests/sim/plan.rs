@@ -46,6 +46,15 @@ pub struct Receive {
     pub len: usize,
 }
 
+/// How the two processes reach each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// Over TCP, on two hosts.
+    Tcp,
+    /// Through shared memory, on one host.
+    Shm,
+}
+
 /// What one end does.
 #[derive(Default)]
 pub struct EndPlan {
@@ -58,6 +67,8 @@ pub struct EndPlan {
     pub rd_in: u32,
     pub rd_out: u32,
     pub has_window: bool,
+    /// Number of steps of the end before it posts receives beyond the early ones.
+    pub lag: u64,
 }
 
 /// What becomes of the request of a connection.
@@ -91,8 +102,12 @@ pub enum Disaster {
     Reset,
     /// Nothing arrives any more.
     Silence,
-    /// A process is killed.
+    /// A process is killed between two steps.
     Kill(usize),
+    /// A process is killed in a system call, after so many others.
+    KillInCall(usize, u64),
+    /// A process is stopped for a while.
+    Stop(usize, Nanos),
 }
 
 /// What happens on a connection.
@@ -106,6 +121,8 @@ pub struct ConnectionPlan {
     pub listens_at: Nanos,
     /// When the active end connects.
     pub connects_at: Nanos,
+    /// Until when both ends post no requests and do not disconnect.
+    pub idle_until: Nanos,
     /// How long the attempt may take.
     pub timeout: Option<Duration>,
     /// Length of the private data of the request and of the answer.
@@ -115,11 +132,24 @@ pub struct ConnectionPlan {
     pub wide: bool,
 }
 
+/// Who serves the device of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// The thread of the engine, and a program that polls or blocks now and then.
+    Any,
+    /// The thread of the engine alone, so that only what the kernel reports is noticed.
+    Thread,
+}
+
 /// The plan of a run.
 pub struct Plan {
     pub weather: Weather,
     pub params: [String; 2],
+    /// For each process who serves its device.
+    pub service: [Service; 2],
     pub connections: Vec<ConnectionPlan>,
+    /// Whether no connection is ended before all is done on each of them.
+    pub ends_together: bool,
     /// Whether calls that open the device may fail.
     pub open_fails: bool,
 }
@@ -149,15 +179,23 @@ fn weather(rng: &mut Rng) -> Weather {
         segment: rng.pick(&[1 << 20, 1448, 1448, 100]),
         spurious: rng.pick(&[0, 0, 20]),
         descriptors: rng.pick(&[1024, 1 << 20]),
+        one_host: false,
+        falls_back: false,
+        local_buffer: 212_992,
     }
 }
 
-fn ops(rng: &mut Rng, ends: &mut [EndPlan; 2], from: usize, faulty: bool, most: u64) {
+fn ops(rng: &mut Rng, ends: &mut [EndPlan; 2], from: usize, faulty: bool, size: &Size) {
     let count = match rng.below(20) {
         0..14 => rng.below(4),
         14..19 => rng.below(8),
         _ => rng.below(40),
     };
+    let count = match rng.one_in(size.bulk) {
+        true => rng.below(300),
+        false => count,
+    };
+    let most = size.most;
     let (own, peer) = {
         let [a, b] = ends;
         if from == 0 { (a, b) } else { (b, a) }
@@ -213,8 +251,16 @@ fn ops(rng: &mut Rng, ends: &mut [EndPlan; 2], from: usize, faulty: bool, most: 
     }
 }
 
+/// How much is transferred.
+struct Size {
+    /// The longest message.
+    most: u64,
+    /// One in so many ends has very many requests; 0 for none.
+    bulk: u64,
+}
+
 impl ConnectionPlan {
-    fn random(rng: &mut Rng, most: u64) -> ConnectionPlan {
+    fn random(rng: &mut Rng, size: &Size) -> ConnectionPlan {
         let mut ends: [EndPlan; 2] = Default::default();
         for end in &mut ends {
             end.queue = rng.pick(&[2, 4, 16, 64]);
@@ -231,8 +277,8 @@ impl ConnectionPlan {
         };
         let faulty = rng.percent(4);
         if answer == Answer::Accept {
-            ops(rng, &mut ends, 0, faulty, most);
-            ops(rng, &mut ends, 1, faulty, most);
+            ops(rng, &mut ends, 0, faulty, size);
+            ops(rng, &mut ends, 1, faulty, size);
         }
         for end in &mut ends {
             let most = end.receives.len() as u64;
@@ -267,6 +313,7 @@ impl ConnectionPlan {
                 0
             },
             connects_at: rng.pick(&[0, 0, MILLI]),
+            idle_until: 0,
             timeout: match answer {
                 Answer::Late => Some(Duration::from_millis(rng.range(1, 900))),
                 _ if rng.percent(50) => Some(Duration::from_secs(40)),
@@ -279,33 +326,113 @@ impl ConnectionPlan {
     }
 }
 
+impl ConnectionPlan {
+    /// Whether the connection may fail because of what happens to it.
+    pub fn fails(&self) -> bool {
+        let disaster = self.disaster.map(|(_, what)| what);
+        matches!(disaster, Some(Disaster::Reset | Disaster::Silence))
+    }
+
+    /// Takes what happens on a network for what happens on a host, and has receives posted late.
+    fn share_host(&mut self, rng: &mut Rng) {
+        let process = rng.below(2) as usize;
+        if let Some((_, what)) = &mut self.disaster {
+            match what {
+                Disaster::Reset => {
+                    let bound = rng.pick(&[10, 60, 200, 1000]);
+                    *what = Disaster::KillInCall(process, rng.below(bound));
+                }
+                Disaster::Silence => {
+                    let time = rng.pick(&[MILLI / 2, 3 * MILLI, 30 * MILLI, 100 * MILLI]);
+                    *what = Disaster::Stop(process, time);
+                }
+                _ => {}
+            }
+        }
+        for end in &mut self.ends {
+            end.lag = rng.pick(&[0, 0, 0, 10, 100]);
+        }
+    }
+
+    /// Has the connection wait until the others of a crowd of `count` are established. Something
+    /// happens to one of them at most as often as to a connection that is alone.
+    fn join_crowd(&mut self, rng: &mut Rng, count: u64) {
+        self.listens_at = 0;
+        self.idle_until = 6 * MILLI + rng.below(3 * MILLI);
+        self.disaster = self
+            .disaster
+            .filter(|_| rng.one_in(count))
+            .map(|(at, what)| (at * count, what));
+    }
+}
+
 impl Plan {
     /// The plan of a seed.
-    pub fn random(rng: &mut Rng) -> Plan {
+    pub fn random(rng: &mut Rng, transport: Transport) -> Plan {
+        let one_host = transport == Transport::Shm;
         let count = match rng.below(10) {
             0..6 => 1,
             6..9 => 2,
             _ => 4,
         };
+        let path = match transport {
+            Transport::Tcp => "tcp",
+            Transport::Shm => rng.pick(&["shm", "shm", "auto"]),
+        };
         let params = [0, 1].map(|host| {
             let crc = rng.pick(&["on", "on", "off"]);
             let (linger, timeout) = (rng.pick(&[3, 300, 300]), rng.pick(&[2, 9, 60]));
             format!(
-                "10.0.0.{} path=tcp crc={crc} linger={linger} timeout={timeout}",
+                "10.0.0.{} path={path} crc={crc} linger={linger} timeout={timeout}",
                 host + 1
             )
         });
-        let weather = weather(rng);
+        let mut weather = weather(rng);
         // A long message through a small window takes too many steps.
-        let narrow =
-            weather.receive_buffer <= 3000 || weather.send_buffer <= 2000 || weather.segment < 1000;
+        let narrow = path != "shm"
+            && (weather.receive_buffer <= 3000
+                || weather.send_buffer <= 2000
+                || weather.segment < 1000);
         let most = if narrow { 3000 } else { 300_000 };
+        let (mut count, mut size, mut crowd) = (count, Size { most, bulk: 0 }, false);
+        let mut service = [Service::Any; 2];
+        if one_host {
+            let each = [Service::Any, Service::Any, Service::Thread];
+            service = [0, 1].map(|_| rng.pick(&each));
+            weather.one_host = true;
+            weather.falls_back = path == "auto";
+            weather.local_buffer = rng.pick(&[212_992, 212_992, 4608]);
+            // Longer than the ring for the data of a connection.
+            size.most = most.min(100_000);
+            size.bulk = 20;
+            if rng.one_in(100) {
+                // More than are polled one by one.
+                count = rng.range(24, 44);
+                size = Size { most: 200, bulk: 0 };
+                crowd = true;
+            }
+        }
+        let mut connections: Vec<_> = (0..count)
+            .map(|_| ConnectionPlan::random(rng, &size))
+            .collect();
+        if one_host {
+            let each = connections.iter_mut();
+            each.for_each(|connection| connection.share_host(rng));
+        }
+        let ends_together = crowd && rng.percent(70);
+        if crowd {
+            for connection in &mut connections {
+                connection.join_crowd(rng, count);
+                let after = &mut connection.ending.after;
+                *after = after.filter(|_| !ends_together);
+            }
+        }
         Plan {
             weather,
             params,
-            connections: (0..count)
-                .map(|_| ConnectionPlan::random(rng, most))
-                .collect(),
+            service,
+            connections,
+            ends_together,
             open_fails: rng.one_in(100),
         }
     }

@@ -10,17 +10,20 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dat_core::testing::device::soft::{ConnRequest, Listener, Soft};
 use dat_core::testing::device::*;
+use dat_core::testing::handle::pin::pin;
 use dat_core::testing::kernel::{Instant, install};
 
-use self::release::expect_closed;
+use self::release::{end_process, expect_closed};
 use super::end::End;
 use super::faults::Faults;
-use super::plan::{Answer, ConnectionPlan, Disaster, Plan};
+use super::plan::{Answer, ConnectionPlan, Disaster, Plan, Service, Transport};
 use super::rng::Rng;
 use super::world::kernel::Sim;
+use super::world::processes::Thread;
 use super::world::{MILLI, Nanos, SECOND, World};
 
 /// Steps of a run at most.
@@ -41,6 +44,9 @@ pub struct Counts {
     pub succeeded: u64,
     pub bytes: u64,
     pub tainted: u64,
+    pub segments: u64,
+    /// How long the runs have taken, in real time.
+    pub time: Duration,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -53,6 +59,7 @@ impl std::ops::AddAssign for Counts {
         self.succeeded += other.succeeded;
         self.bytes += other.bytes;
         self.tainted += other.tainted;
+        self.segments += other.segments;
     }
 }
 
@@ -88,9 +95,11 @@ struct Run {
     rng: Rng,
     devices: [Option<Arc<Soft>>; 2],
     connections: Vec<Connection>,
+    /// For each process who serves its device.
+    service: [Service; 2],
+    /// Whether no connection is ended before all is done on each of them.
+    ends_together: bool,
     steps: u64,
-    /// Number of steps in a row in which nothing could be done.
-    idle: u64,
     /// Whether the programs have nothing to do before something happens.
     settled: bool,
     trace: bool,
@@ -101,18 +110,19 @@ fn enter(world: &Rc<RefCell<World>>, process: usize, context: Option<usize>) {
     let world = &mut *world.borrow_mut();
     world.process = process;
     world.context = context;
+    world.touched = context;
 }
 
 /// Runs the seed.
 ///
 /// # Errors
 /// What the library has done that it must not do.
-pub fn run(seed: u64, trace: bool) -> Result<Counts, String> {
+pub fn run(seed: u64, transport: Transport, trace: bool) -> Result<Counts, String> {
     let mut rng = Rng::new(seed);
-    let plan = Plan::random(&mut rng);
+    let plan = Plan::random(&mut rng, transport);
     let faults = Faults::of(&mut rng, plan.connections.len());
-    let count = plan.connections.len();
-    let mut world = World::new(Rng::new(rng.next()), plan.weather.clone(), faults, count);
+    let active = plan.connections.iter().map(|c| c.active).collect();
+    let mut world = World::new(Rng::new(rng.next()), plan.weather.clone(), faults, active);
     world.trace = trace;
     if trace {
         println!("weather: {:?}\nfaults: {:?}", world.weather, world.faults);
@@ -132,7 +142,15 @@ pub fn run(seed: u64, trace: bool) -> Result<Counts, String> {
     }
     let world = Rc::new(RefCell::new(world));
     install(Some(Box::new(Sim(world.clone()))));
-    let result = open_and_go(&world, plan, rng, trace);
+    let mut result = open_and_go(&world, plan, rng, trace);
+    for process in 0..2 {
+        enter(&world, process, None);
+        end_process(&world, process);
+        let dead = world.borrow().processes[process].dead;
+        if let (Ok(_), false) = (&result, dead) {
+            result = expect_closed(&world.borrow(), process).and(result);
+        }
+    }
     install(None);
     result
 }
@@ -151,10 +169,6 @@ fn open_and_go(
             Ok(device) => devices[process] = Some(device),
             Err(_) if world.borrow().tainted[victim] => {
                 drop(devices);
-                for process in 0..2 {
-                    enter(world, process, None);
-                    expect_closed(&world.borrow(), process)?;
-                }
                 return Ok(Counts::default());
             }
             Err(error) => return Err(format!("the device cannot be opened: {error}")),
@@ -165,8 +179,9 @@ fn open_and_go(
         rng,
         devices,
         connections: Vec::new(),
+        service: plan.service,
+        ends_together: plan.ends_together,
         steps: 0,
-        idle: 0,
         settled: false,
         trace,
     };
@@ -197,6 +212,15 @@ impl Run {
         self.world.borrow().processes[process].dead
     }
 
+    /// Whether a process is neither dead nor stopped.
+    fn runs(&self, process: usize) -> bool {
+        self.world.borrow().runs(process)
+    }
+
+    fn is_stopped(&self, process: usize) -> bool {
+        !self.runs(process) && !self.is_dead(process)
+    }
+
     fn now(&self) -> Nanos {
         self.world.borrow().now - SECOND
     }
@@ -208,6 +232,12 @@ impl Run {
             End::new(run.device(process), process, plan)
         };
         let mut ends = [end(self, plan.active, a), end(self, 1 - plan.active, b)];
+        let index = self.connections.len();
+        for end in &mut ends {
+            let (at, len) = end.memory.region();
+            let regions = &mut self.world.borrow_mut().regions;
+            regions.push((at..at + len, index));
+        }
         let [a, b] = &mut ends;
         a.find_read_keys(b);
         b.find_read_keys(a);
@@ -227,10 +257,18 @@ impl Run {
     /// Has a device do what there is to do, in one of the ways in which it may be served.
     fn serve(&mut self, process: usize) -> Result<(), String> {
         self.enter(process, None);
-        let way = self.rng.below(8);
+        let way = match self.service[process] {
+            Service::Any => self.rng.below(8),
+            Service::Thread => 3,
+        };
         let device = self.device(process);
         match way {
-            0..3 => device.progress(),
+            0..3 => {
+                let outcome = device.poll_events(&pin());
+                if outcome == PollOutcome::NeedsProgress {
+                    device.progress();
+                }
+            }
             3..7 => device.serve_once(),
             _ => {
                 let word = AtomicU32::new(0);
@@ -240,6 +278,22 @@ impl Run {
         (0..self.connections.len()).try_for_each(|index| self.collect(index, Some(process)))
     }
 
+    /// Runs a thread that was started, of a process that is not stopped; false if there is none.
+    fn run_thread(&mut self) -> bool {
+        let thread = {
+            let world = &mut *self.world.borrow_mut();
+            let ready = |thread: &Thread| world.runs(thread.process);
+            match world.threads.iter().position(ready) {
+                Some(number) => world.threads.remove(number),
+                None => return false,
+            }
+        };
+        self.settled = false;
+        self.enter(thread.process, None);
+        (thread.body)();
+        true
+    }
+
     /// A disaster of a connection, if its time has come.
     fn strike(&mut self) {
         for index in 0..self.connections.len() {
@@ -247,6 +301,11 @@ impl Run {
                 continue;
             };
             if self.steps < at || self.connections[index].struck {
+                continue;
+            }
+            // Who connects to a process that cannot listen yet gives up after a while.
+            let listened = self.connections.iter().all(|c| c.listened);
+            if matches!(what, Disaster::Stop(..)) && !listened {
                 continue;
             }
             self.note(format_args!("disaster {index}: {what:?}"));
@@ -259,6 +318,11 @@ impl Run {
                     self.world.borrow_mut().kill(process);
                     self.connections.iter_mut().for_each(|c| c.struck = true);
                 }
+                Disaster::KillInCall(process, calls) => {
+                    let process = &mut self.world.borrow_mut().processes[process];
+                    process.calls_left.get_or_insert(calls);
+                }
+                Disaster::Stop(process, time) => self.world.borrow_mut().stop(process, time),
             }
         }
     }
@@ -280,7 +344,7 @@ impl Run {
         }
         let hot = {
             let world = self.world.borrow();
-            [0, 1].map(|p| world.processes[p].hot && !world.processes[p].dead)
+            [0, 1].map(|p| world.processes[p].hot && world.runs(p))
         };
         let busy = hot[0] || hot[1];
         let choice = self.rng.below(100);
@@ -295,9 +359,12 @@ impl Run {
         if choice > 97 {
             // Polls that find nothing.
             let process = self.rng.below(2) as usize;
-            if !self.is_dead(process) {
+            if self.runs(process) && self.service[process] == Service::Any {
                 return self.serve(process);
             }
+        }
+        if choice < 65 && self.run_thread() {
+            return Ok(());
         }
         if choice < 80 && !self.settled {
             let index = self.rng.below(self.connections.len() as u64) as usize;
@@ -325,36 +392,41 @@ impl Run {
             }
             self.settled = true;
         }
-        if !soon {
-            let due = |c: &Connection| {
-                let listens = (!c.listened).then_some(c.plan.listens_at);
-                let connects = (!c.connected).then_some(c.plan.connects_at);
-                listens.into_iter().chain(connects).min()
-            };
-            let due = self.connections.iter().filter_map(due).min();
-            if let Some(due) = due.map(|due| due + SECOND)
-                && next.is_none_or(|next| due <= next)
-            {
-                let world = &mut *self.world.borrow_mut();
-                world.now = world.now.max(due);
-                self.settled = false;
-                return Ok(());
-            }
-        }
-        if self.world.borrow_mut().step() || busy {
-            self.idle = 0;
+        let due = |c: &Connection| {
+            let listens = (!c.listened).then_some(c.plan.listens_at);
+            let connects = (!c.connected).then_some(c.plan.connects_at);
+            [listens, connects, Some(c.plan.idle_until)]
+        };
+        let due = self.connections.iter().flat_map(due).flatten();
+        let due = due.map(|due| due + SECOND).filter(|due| *due > now).min();
+        if let Some(due) = due
+            && next.is_none_or(|next| due <= next)
+        {
+            let world = &mut *self.world.borrow_mut();
+            world.now = world.now.max(due);
+            self.settled = false;
             return Ok(());
         }
-        self.idle += 1;
-        match self.idle > 100 {
-            true => Err("nothing happens any more, and connections are open".into()),
-            false => Ok(()),
+        if self.run_thread() {
+            return Ok(());
+        }
+        let stopped = [0, 1].map(|p| !self.runs(p));
+        let stepped = self.world.borrow_mut().step();
+        // A process that goes on has what there was to do meanwhile.
+        self.settled &= stopped == [0, 1].map(|p| !self.runs(p));
+        match stepped || busy {
+            true => Ok(()),
+            // A poll on the chance of an arrival might find one that nothing has reported.
+            false => Err("nothing happens any more, and connections are open".into()),
         }
     }
 
     fn go(&mut self) -> Result<(), String> {
-        while (0..self.connections.len()).any(|index| !self.is_over(index)) {
+        loop {
             self.strike();
+            if (0..self.connections.len()).all(|index| self.is_over(index)) {
+                return Ok(());
+            }
             self.step()?;
             let failed = (0..self.connections.len()).any(|index| {
                 self.allowed(index).failure || self.connections[index].plan.answer == Answer::Late
@@ -364,6 +436,5 @@ impl Run {
                 return Err(format!("not over after {} s", limit / SECOND));
             }
         }
-        Ok(())
     }
 }

@@ -3,14 +3,20 @@
 
 mod epoll;
 pub mod kernel;
+pub mod memory;
+pub mod processes;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 
 use rustix::io::Errno;
 
 use self::epoll::Watched;
+use self::memory::{Mapping, MemoryFile};
+use self::processes::{Process, Thread};
 use super::faults::{Call, Fault, Faults};
 use super::net::{Net, SocketId};
 use super::rng::Rng;
@@ -36,6 +42,8 @@ pub enum Event {
     Reset(SocketId),
     /// The kernel checks a socket whose peer is silent.
     Silent(SocketId),
+    /// A process that was stopped goes on.
+    Continue(usize),
 }
 
 /// What a descriptor stands for.
@@ -49,6 +57,10 @@ pub enum Object {
     Timer(Nanos, bool),
     /// A socket.
     Socket(SocketId),
+    /// A memory file.
+    Memory(Rc<MemoryFile>),
+    /// A process.
+    Process(usize),
 }
 
 /// An open descriptor.
@@ -58,15 +70,6 @@ struct File {
     owner: usize,
     object: Object,
     watched: Option<Watched>,
-}
-
-/// A process.
-#[derive(Debug, Default)]
-pub struct Process {
-    /// Whether the process was killed: its calls have no effect any more.
-    pub dead: bool,
-    /// Whether the epoll instance of the process may have events.
-    pub hot: bool,
 }
 
 /// How the network behaves in a run.
@@ -88,6 +91,12 @@ pub struct Weather {
     pub spurious: u64,
     /// Number of descriptors that a process may have.
     pub descriptors: u64,
+    /// Whether both processes are on one host.
+    pub one_host: bool,
+    /// Whether they are connected over TCP if they cannot share memory.
+    pub falls_back: bool,
+    /// The size of the send buffer of a local socket, as the kernel counts it.
+    pub local_buffer: usize,
 }
 
 /// See the module.
@@ -101,12 +110,25 @@ pub struct World {
     pub process: usize,
     /// The connection that the program works on, if it is in a call about one.
     pub context: Option<usize>,
+    /// The connection whose socket was used last in the call of the program, or the round of the
+    /// engine.
+    pub touched: Option<usize>,
     pub processes: [Process; 2],
     pub net: Net,
+    /// For each connection the process that connects.
+    active: Vec<usize>,
     /// For each connection whether an error that lasts was injected.
     pub tainted: Vec<bool>,
     /// The descriptors of both processes, by number.
     files: Vec<Option<File>>,
+    /// What the processes have mapped, by address.
+    mappings: BTreeMap<usize, Mapping>,
+    /// The registered memory of each connection.
+    pub regions: Vec<(Range<u64>, usize)>,
+    /// Threads that were started and have not run.
+    pub threads: Vec<Thread>,
+    /// Number of segments that were made for connections.
+    pub segments: u64,
     /// What is to happen, with the time and the number of the event.
     queue: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     /// Number of events so far; those of one time happen in this order.
@@ -130,7 +152,7 @@ macro_rules! trace {
 pub(crate) use trace;
 
 impl World {
-    pub fn new(rng: Rng, weather: Weather, faults: Faults, connections: usize) -> World {
+    pub fn new(rng: Rng, weather: Weather, faults: Faults, active: Vec<usize>) -> World {
         World {
             now: SECOND,
             rng,
@@ -138,10 +160,16 @@ impl World {
             weather,
             process: 0,
             context: None,
+            touched: None,
             processes: Default::default(),
             net: Net::default(),
-            tainted: vec![false; connections],
+            tainted: vec![false; active.len()],
+            active,
             files: Vec::new(),
+            mappings: BTreeMap::new(),
+            regions: Vec::new(),
+            threads: Vec::new(),
+            segments: 0,
             queue: BinaryHeap::new(),
             sequence: 0,
             calls: 0,
@@ -196,6 +224,7 @@ impl World {
             Event::Arrive(socket) => self.segment_arrives(socket),
             Event::Reset(socket) => self.reset_arrives(socket),
             Event::Silent(socket) => self.check_silent(socket),
+            Event::Continue(_) => {}
         }
         true
     }
@@ -265,18 +294,6 @@ impl World {
         .collect()
     }
 
-    /// Kills a process: the kernel closes its descriptors.
-    pub fn kill(&mut self, process: usize) {
-        let before = std::mem::replace(&mut self.process, process);
-        for fd in 0..self.files.len() {
-            if self.files[fd].as_ref().is_some_and(|f| f.owner == process) {
-                self.close_file(fd as RawFd);
-            }
-        }
-        self.processes[process].dead = true;
-        self.process = before;
-    }
-
     fn close_file(&mut self, fd: RawFd) {
         let place = usize::try_from(fd).ok().and_then(|i| self.files.get_mut(i));
         let Some(file) = place.and_then(Option::take) else {
@@ -295,6 +312,7 @@ impl World {
     /// Whether a call fails, by an injected error. A dead process fails in all of them.
     pub fn fails(&mut self, call: Call, connection: Option<usize>) -> Result<(), Errno> {
         self.calls += 1;
+        self.count_call();
         if self.processes[self.process].dead {
             return Err(Errno::BADF);
         }
@@ -307,7 +325,10 @@ impl World {
             }
             Some(Fault::Lasting(error)) => {
                 trace!(self, "!! {call:?} of {connection:?} fails: {error:?}");
-                if let Some(connection) = connection {
+                if let Some(connection) = connection
+                    && !(self.weather.falls_back
+                        && call.is_of_handshake(self.active[connection] == self.process))
+                {
                     self.tainted[connection] = true;
                 }
                 Err(error)

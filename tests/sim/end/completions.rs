@@ -210,7 +210,7 @@ impl End {
                 _ => {}
             }
         }
-        Err(format!("receive {number} completes, which nobody has sent"))
+        Err(format!("receive {number} completes, which was not sent"))
     }
 
     fn event(&mut self, event: CmEvent, allowed: Allowed) -> Result<(), String> {

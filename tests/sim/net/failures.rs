@@ -60,7 +60,10 @@ impl World {
     pub fn reset_connection(&mut self, connection: usize) {
         for id in 0..self.net.sockets.len() {
             let socket = &self.net.sockets[id];
-            if socket.connection == Some(connection) && socket.phase == Phase::Connected {
+            if socket.connection == Some(connection)
+                && socket.phase == Phase::Connected
+                && socket.local.is_none()
+            {
                 self.reset_arrives(id);
             }
         }
@@ -70,7 +73,7 @@ impl World {
     pub fn silence(&mut self, connection: usize) {
         for id in 0..self.net.sockets.len() {
             let socket = self.socket(id);
-            if socket.connection == Some(connection) && !socket.silent {
+            if socket.connection == Some(connection) && !socket.silent && socket.local.is_none() {
                 socket.silent = true;
                 if socket.phase == Phase::Connected {
                     self.after(SILENT_CHECK, Event::Silent(id));
@@ -114,6 +117,12 @@ impl World {
     /// An error was injected into a socket: some end the connection, for both ends.
     pub fn fatal(&mut self, id: SocketId, error: Errno) {
         if self.net.sockets[id].phase != Phase::Connected {
+            return;
+        }
+        if self.net.sockets[id].local.is_some() {
+            if matches!(error, Errno::CONNRESET | Errno::PIPE) {
+                self.break_local(id);
+            }
             return;
         }
         match error {

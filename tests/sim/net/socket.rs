@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::super::world::{MILLI, Nanos, World};
 use super::SocketId;
+use super::local::Local;
 
 /// How far a socket is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,8 @@ pub enum Segment {
 #[derive(Debug)]
 pub struct Socket {
     pub fd: Option<RawFd>,
+    /// What the socket has if it is a local one.
+    pub local: Option<Local>,
     pub phase: Phase,
     /// The connection of the program, once the port is known.
     pub connection: Option<usize>,
@@ -77,6 +80,7 @@ impl Socket {
     pub fn new() -> Socket {
         Socket {
             fd: None,
+            local: None,
             phase: Phase::New,
             connection: None,
             name: None,
@@ -160,6 +164,7 @@ impl World {
                 return state;
             }
             Phase::Connecting => return state,
+            Phase::Connected if socket.local.is_some() => state = self.local_state(id),
             Phase::Connected => {
                 let room = most - socket.flight.len().min(most) >= (most / 3).max(1);
                 state.set(EventFlags::OUT, room || socket.ended);
@@ -175,7 +180,7 @@ impl World {
                 state = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::HUP;
             }
         }
-        state.set(EventFlags::ERR, socket.error.is_some());
+        state.set(EventFlags::ERR, self.socket(id).error.is_some());
         state
     }
 }

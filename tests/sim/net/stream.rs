@@ -10,6 +10,9 @@ use super::socket::{Phase, Segment, Socket};
 
 impl World {
     pub fn send(&mut self, id: SocketId, parts: &[&[u8]]) -> Result<usize, Errno> {
+        if self.net.sockets[id].local.is_some() {
+            return self.send_local(id, parts, Vec::new());
+        }
         let most = self.weather.send_buffer;
         let (now, segment) = (self.now, self.weather.segment);
         let short = self.rng.one_in(self.weather.short_writes);
@@ -96,7 +99,7 @@ impl World {
         to.segments_in += 1;
         match segment {
             Segment::Bytes(n) if to.fd.is_none() && !self.is_waiting(id) => {
-                // Nobody reads: the connection is reset.
+                // There is no reader: the connection is reset.
                 let sender = self.socket(from);
                 sender.flight.drain(..n.min(sender.flight.len()));
                 self.socket(id).phase = Phase::Dead;
@@ -141,6 +144,9 @@ impl World {
     }
 
     pub fn recv(&mut self, id: SocketId, to: &mut [u8], peek: bool) -> Result<usize, Errno> {
+        if self.net.sockets[id].local.is_some() {
+            return self.recv_local(id, to, peek).map(|(n, _)| n);
+        }
         let short = self.rng.one_in(self.weather.short_reads);
         let socket = &self.net.sockets[id];
         if socket.received.is_empty() {
@@ -199,7 +205,9 @@ impl World {
         if socket.phase != Phase::Connected {
             return Err(Errno::NOTCONN);
         }
-        if !socket.ended {
+        if socket.local.is_some() {
+            self.end_local(id);
+        } else if !socket.ended {
             socket.ended = true;
             self.on_its_way(id, Segment::End);
             self.wake_socket(id);
@@ -213,12 +221,19 @@ impl World {
         socket.fd = None;
         let waiting = std::mem::take(&mut socket.waiting);
         for other in waiting {
+            if self.net.sockets[other].local.is_some() {
+                self.close_local(other, true);
+                continue;
+            }
             self.socket(other).phase = Phase::Dead;
             self.reset_peer(other);
         }
         let socket = self.socket(id);
         if socket.phase != Phase::Connected {
             return;
+        }
+        if socket.local.is_some() {
+            return self.close_local(id, false);
         }
         let unread = !socket.received.is_empty();
         if unread || socket.linger == Some(Duration::ZERO) {

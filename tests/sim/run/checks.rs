@@ -13,7 +13,9 @@ impl Run {
     pub(super) fn allowed(&self, index: usize) -> Allowed {
         let connection = &self.connections[index];
         let ends = &connection.ends;
-        let mut failure = connection.struck || self.world.borrow().tainted[index];
+        let world = self.world.borrow();
+        let mut failure = world.tainted[index] || world.processes.iter().any(|p| p.dead);
+        failure |= connection.struck && connection.plan.fails();
         failure |= ends.iter().any(|end| end.bad_posted);
         let left = ends.iter().filter_map(|end| end.left);
         let ended = left.map(|(graceful, _)| graceful).reduce(|a, b| a && b);
@@ -25,7 +27,7 @@ impl Run {
         let allowed = self.allowed(index);
         for end in 0..2 {
             let process = self.connections[index].ends[end].process;
-            if only.is_some_and(|only| only != process) || self.is_dead(process) {
+            if only.is_some_and(|only| only != process) || !self.runs(process) {
                 continue;
             }
             self.enter(process, None);
@@ -104,6 +106,7 @@ impl Run {
         }
         self.release()?;
         counts.calls = self.world.borrow().calls;
+        counts.segments = self.world.borrow().segments;
         Ok(counts)
     }
 

@@ -27,7 +27,12 @@ fn qualifier(index: usize, wide: bool) -> u64 {
 impl Run {
     /// A step of the program on a connection; false if there was nothing to do.
     pub(super) fn program(&mut self, index: usize) -> Result<bool, String> {
-        let any = self.act(index)?;
+        let dead = [0, 1].map(|process| self.is_dead(process));
+        let any = match self.act(index) {
+            // What a process does that is killed in a call is of no interest.
+            Err(_) if dead != [0, 1].map(|process| self.is_dead(process)) => true,
+            result => result?,
+        };
         self.collect(index, None)?;
         Ok(any)
     }
@@ -36,7 +41,7 @@ impl Run {
         let now = self.now();
         let connection = &self.connections[index];
         let (active, passive) = (connection.ends[0].process, connection.ends[1].process);
-        if !connection.listened && now >= connection.plan.listens_at {
+        if !connection.listened && now >= connection.plan.listens_at && !self.is_stopped(passive) {
             self.connections[index].listened = true;
             let listens = self.connections[index].plan.answer != Answer::NoListener;
             if listens && !self.is_dead(passive) {
@@ -45,19 +50,19 @@ impl Run {
             }
         }
         let connection = &self.connections[index];
-        if !connection.connected && now >= connection.plan.connects_at {
+        if !connection.connected && now >= connection.plan.connects_at && !self.is_stopped(active) {
             self.connections[index].connected = true;
             if !self.is_dead(active) {
                 return self.connect(index, active).map(|()| true);
             }
         }
-        if !self.is_dead(passive) && self.answer(index, passive)? {
+        if self.runs(passive) && self.answer(index, passive)? {
             return Ok(true);
         }
         let first = self.rng.below(2) as usize;
         for end in [first, 1 - first] {
             let process = self.connections[index].ends[end].process;
-            if !self.is_dead(process) && self.work(index, end)? {
+            if self.runs(process) && self.work(index, end)? {
                 return Ok(true);
             }
         }
@@ -155,10 +160,15 @@ impl Run {
     /// The program of an end does something.
     fn work(&mut self, index: usize, which: usize) -> Result<bool, String> {
         let fail = |error| format!("connection {index}, end {which}: {error}");
+        let now = self.now();
         let process = self.connections[index].ends[which].process;
         self.enter(process, Some(index));
         let most = self.rng.pick(&[1, 1, 3, 8]);
-        let all_done = self.connections[index].ends.iter().all(End::is_done);
+        let is_done = |index: usize| self.connections[index].ends.iter().all(End::is_done);
+        let all_done = match self.ends_together {
+            true => (0..self.connections.len()).all(|other| is_done(other) || self.is_over(other)),
+            false => is_done(index),
+        };
         let failure = self.allowed(index).failure;
         let connection = &mut self.connections[index];
         let ending = connection.plan.ending;
@@ -167,13 +177,13 @@ impl Run {
         let mut any = false;
         if end.over.is_none() {
             let early = end.next_receive < end.early;
-            if early || end.is_up() {
+            if early || end.is_up() && end.steps >= end.lag {
                 for _ in 0..most {
                     any |= end.post_receive().map_err(fail)?;
                 }
             }
         }
-        if !end.is_up() {
+        if !end.is_up() || now < connection.plan.idle_until {
             return Ok(any);
         }
         end.steps += 1;
@@ -197,6 +207,7 @@ impl Run {
         } else {
             // So that time does not pass.
             any |= end.left.is_none() && (waits || failure);
+            any |= end.steps <= end.lag && end.next_receive < end.receives.len();
         }
         Ok(any)
     }

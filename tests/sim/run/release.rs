@@ -1,12 +1,24 @@
 //! The end of a run: everything is destroyed, and nothing may be left.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
+
+use dat_core::testing::process;
 
 use super::super::world::{MILLI, Nanos, SECOND, World};
 use super::Run;
 
 /// How long the timers of an engine may run that has no connections.
 const LAST_TIMERS: Nanos = 5 * MILLI;
+
+/// A process ends: drops what the library has once in a process.
+pub(super) fn end_process(world: &Rc<RefCell<World>>, process: usize) {
+    // SAFETY: the devices of the process were dropped.
+    unsafe { process::end_process() };
+    // SAFETY: as above.
+    unsafe { world.borrow_mut().unmap_all(process) };
+}
 
 /// Nothing of a process is open.
 pub(super) fn expect_closed(world: &World, process: usize) -> Result<(), String> {
@@ -45,6 +57,7 @@ impl Run {
                     self.device(process).serve_once();
                 }
             }
+            while self.run_thread() {}
             let idle = (0..2).all(|p| self.is_dead(p) || self.is_idle(p));
             let closed = (0..2).all(|p| self.is_dead(p) || self.device(p).remains().sources == 0);
             let mut world = self.world.borrow_mut();
@@ -85,8 +98,9 @@ impl Run {
                 return Err(format!("{count} references to device {process} are left"));
             }
             drop(device);
-            if !self.is_dead(process) {
-                expect_closed(&self.world.borrow(), process)?;
+            let left = self.world.borrow().left_of_connections(process);
+            if !self.is_dead(process) && !left.is_empty() {
+                return Err(format!("process {process} still has:\n{left}"));
             }
         }
         Ok(())

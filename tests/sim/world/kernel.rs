@@ -2,17 +2,21 @@
 //! otherwise.
 
 use std::cell::{RefCell, RefMut};
+use std::ffi::{CStr, c_void};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dat_core::testing::kernel::{Kernel, Name, SocketOption};
+use dat_core::testing::kernel::{FileCall, Kernel, Name, SocketOption};
 use rustix::event::epoll::EventFlags;
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+use rustix::mm::ProtFlags;
 
 use super::super::faults::Call;
-use super::super::net::SocketId;
+use super::super::net::{Local, SocketId};
+use super::processes::Thread;
 use super::{Event, HOSTS, Nanos, Object, World, trace};
 
 /// The kernel of the thread that runs the simulation.
@@ -36,7 +40,9 @@ impl World {
     /// The socket of a descriptor, unless the call fails by an injected error.
     fn checked(&mut self, call: Call, fd: RawFd) -> Result<SocketId, Errno> {
         let id = self.socket_of(fd)?;
-        self.fails(call, self.net.sockets[id].connection)?;
+        let connection = self.net.sockets[id].connection;
+        self.touched = connection.or(self.touched);
+        self.fails(call, connection)?;
         Ok(id)
     }
 
@@ -48,6 +54,23 @@ impl World {
             self.fatal(id, error);
         }
         checked
+    }
+
+    /// The call that a write to a socket is.
+    fn send_call(&self, id: SocketId, parts: &[&[u8]]) -> Call {
+        match self.net.sockets[id].local {
+            None => Call::Send,
+            Some(_) if parts.iter().map(|part| part.len()).sum::<usize>() == 1 => Call::Ring,
+            Some(_) => Call::SendLocal,
+        }
+    }
+
+    /// The call that a read of a socket is.
+    fn recv_call(&self, id: SocketId) -> Call {
+        match self.net.sockets[id].local {
+            None => Call::Recv,
+            Some(_) => Call::RecvLocal,
+        }
     }
 
     /// A new descriptor for a socket.
@@ -71,18 +94,33 @@ impl Kernel for Sim {
         self.world().weather.descriptors
     }
 
+    fn process_id(&mut self) -> u32 {
+        self.world().process_id()
+    }
+
     fn addresses(&mut self) -> Vec<SocketAddr> {
-        vec![(HOSTS[self.world().process], 0).into()]
+        let world = self.world();
+        let all = HOSTS.iter().enumerate();
+        let own = all.filter(|(host, _)| world.weather.one_host || *host == world.process);
+        own.map(|(_, host)| (*host, 0).into()).collect()
     }
 
-    fn start_thread(&mut self, _name: &str, _body: Box<dyn FnOnce()>) -> Result<(), Errno> {
-        self.world().fails(Call::Thread, None)
+    fn start_thread(&mut self, name: &str, body: Box<dyn FnOnce()>) -> Result<(), Errno> {
+        let world = &mut *self.world();
+        if name != "dat-verify" {
+            return world.fails(Call::Thread, None);
+        }
+        world.fails(Call::Verifier, world.touched)?;
+        let process = world.process;
+        world.threads.push(Thread { process, body });
+        Ok(())
     }
 
-    fn socket(&mut self, _local: bool) -> Result<RawFd, Errno> {
+    fn socket(&mut self, local: bool) -> Result<RawFd, Errno> {
         let world = &mut *self.world();
         world.fails(Call::Socket, None)?;
-        let id = world.new_socket();
+        let local = local.then(|| Local::new(world.process));
+        let id = world.new_socket(local);
         Ok(world.open_socket(id))
     }
 
@@ -152,7 +190,8 @@ impl Kernel for Sim {
 
     fn send(&mut self, fd: RawFd, parts: &[&[u8]]) -> Result<usize, Errno> {
         let world = &mut *self.world();
-        let id = world.checked_transfer(Call::Send, fd)?;
+        let call = world.send_call(world.socket_of(fd)?, parts);
+        let id = world.checked_transfer(call, fd)?;
         let sent = world.send(id, parts);
         trace!(world, "send {fd}: {sent:?}");
         sent
@@ -160,18 +199,104 @@ impl Kernel for Sim {
 
     fn recv(&mut self, fd: RawFd, to: &mut [u8], peek: bool) -> Result<usize, Errno> {
         let world = &mut *self.world();
-        let id = world.checked_transfer(Call::Recv, fd)?;
+        let call = world.recv_call(world.socket_of(fd)?);
+        let id = world.checked_transfer(call, fd)?;
         let read = world.recv(id, to, peek);
         trace!(world, "recv {fd}: {read:?}");
         read
     }
 
-    fn send_files(&mut self, _: RawFd, _: &[u8], _: &[RawFd]) -> Result<usize, Errno> {
-        Err(Errno::OPNOTSUPP)
+    fn send_files(&mut self, fd: RawFd, bytes: &[u8], files: &[RawFd]) -> Result<usize, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked_transfer(Call::SendMessage, fd)?;
+        let sent = world.send_files(id, bytes, files);
+        trace!(world, "send {fd} with {} files: {sent:?}", files.len());
+        sent
     }
 
-    fn recv_files(&mut self, _: RawFd, _: &mut [u8]) -> Result<(usize, Vec<RawFd>), Errno> {
-        Err(Errno::OPNOTSUPP)
+    fn recv_files(
+        &mut self,
+        fd: RawFd,
+        to: &mut [u8],
+        has_files: bool,
+    ) -> Result<(usize, Vec<RawFd>), Errno> {
+        let world = &mut *self.world();
+        let id = world.checked_transfer(Call::RecvLocal, fd)?;
+        let read = world.recv_files(id, to, has_files);
+        trace!(world, "recv {fd} with files: {read:?}");
+        read
+    }
+
+    fn send_buffer_size(&mut self, fd: RawFd) -> usize {
+        let world = self.world();
+        match world.socket_of(fd) {
+            Ok(id) if world.net.sockets[id].local.is_some() => world.weather.local_buffer,
+            _ => 200 * 1024,
+        }
+    }
+
+    fn is_listened_on(&mut self, port: u16) -> bool {
+        self.world().is_listened_on(port)
+    }
+
+    fn peer_credentials(&mut self, fd: RawFd) -> Result<(u32, u32), Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::Credentials, fd)?;
+        let peer = world.peer_maker(id)?;
+        Ok((World::id_of(peer), rustix::process::geteuid().as_raw()))
+    }
+
+    fn peer_process(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
+        let world = &mut *self.world();
+        let id = world.checked(Call::PeerProcess, fd)?;
+        let peer = world.peer_maker(id)?;
+        world.open_process(peer)
+    }
+
+    fn has_exited(&mut self, fd: RawFd) -> Result<bool, Errno> {
+        self.world().has_exited(fd)
+    }
+
+    unsafe fn process_vm(
+        &mut self,
+        write: bool,
+        process: u32,
+        local: &[libc::iovec],
+        remote: &libc::iovec,
+    ) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.world().process_vm(write, process, local, remote) }
+    }
+
+    fn duplicate(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
+        self.world().duplicate(fd)
+    }
+
+    fn memory_file(&mut self, name: &CStr, flags: MemfdFlags) -> Result<RawFd, Errno> {
+        self.world().make_memory(name, flags)
+    }
+
+    fn real_file(&mut self, fd: RawFd, call: FileCall) -> Result<RawFd, Errno> {
+        self.world().real_file(fd, call)
+    }
+
+    fn open_for_reading(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
+        self.world().reopen(fd)
+    }
+
+    fn map(
+        &mut self,
+        hint: *mut c_void,
+        len: usize,
+        protection: ProtFlags,
+        file: Option<(RawFd, u64)>,
+    ) -> Result<*mut c_void, Errno> {
+        self.world().map(hint, len, protection, file)
+    }
+
+    unsafe fn unmap(&mut self, at: *mut c_void, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.world().unmap(at, len) };
     }
 
     fn shutdown(&mut self, fd: RawFd) -> Result<(), Errno> {

@@ -1,8 +1,6 @@
 //! Why no connection was made, in words for the user.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 
 use rustix::io::Errno;
 
@@ -126,49 +124,9 @@ impl Cause for ConnectError {
     }
 }
 
-/// Whether a TCP socket of this network namespace listens on the port, as far as the system
-/// shows. The listener does not notice the question.
-pub(super) fn is_listened_on(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|path| File::open(path).ok())
-        .any(|file| has_listener(BufReader::new(file), port))
-}
-
-/// Searches a table of the system for a listener. The table begins with a heading, and has
-/// listeners before all other sockets.
-fn has_listener(table: impl BufRead, port: u16) -> bool {
-    const LISTEN: &str = "0A";
-    table
-        .lines()
-        .skip(1)
-        .map_while(Result::ok)
-        .map_while(|line| {
-            let mut fields = line.split_whitespace();
-            let local = fields.nth(1)?;
-            let (_, number) = local.rsplit_once(':')?;
-            let state = fields.nth(1)?;
-            (state == LISTEN).then(|| u16::from_str_radix(number, 16).ok())
-        })
-        .any(|number| number == Some(port))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn listeners_are_found() {
-        let table = "  sl  local_address rem_address   st tx_queue\n   \
-             0: 0100007F:1267 00000000:0000 0A 00000000:00000000\n   \
-             1: 0100007F:1268 00000000:0000 0A 00000000:00000000\n   \
-             2: 0100007F:1269 0100007F:1267 01 00000000:00000000\n";
-        let has = |port| has_listener(table.as_bytes(), port);
-        assert!(has(0x1267) && has(0x1268));
-        assert!(!has(0x1269) && !has(1));
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(is_listened_on(listener.local_addr().unwrap().port()));
-    }
 
     #[test]
     fn only_a_wrong_configuration_is_always_logged() {

@@ -58,11 +58,13 @@ impl Running {
 }
 
 impl Inner {
-    /// One round of [`Inner::run`], with what a pause does at its end.
+    /// One round of [`Inner::run`], with what a pause does at its end. Without an event the thread
+    /// would wait.
     #[cfg(dat_sim)]
     pub(super) fn serve_once(self: &Arc<Self>) {
         let mut batch = EpollBatch::new();
-        if batch.fill(&self.epoll, Some(&super::ZERO_TIME)).is_ok() {
+        let filled = batch.fill(&self.epoll, Some(&super::ZERO_TIME));
+        if filled.is_ok() && batch.len() > 0 {
             self.serve(&batch);
         }
         self.coalesced.flush_old();

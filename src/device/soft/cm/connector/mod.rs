@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use self::shm::ShmHandshake;
 use super::Transport;
-use super::error::{ConnectError, ShmUnavailable, is_listened_on};
+use super::error::{ConnectError, ShmUnavailable};
 use super::local_port;
 use crate::device::connection_log::{self, LogEntry};
 use crate::device::netif::is_own_address;
@@ -355,7 +355,7 @@ impl Connector {
     /// Whether the port has a listener that will never share memory, after the last candidate
     /// failed for `why`. A process that had no local socket may just not have listened yet.
     fn never_shares(&self, port: u16, why: ShmUnavailable) -> bool {
-        is_listened_on(port) && (why.0.is_some() || !self.has_local_socket(port))
+        kernel::is_listened_on(port) && (why.0.is_some() || !self.has_local_socket(port))
     }
 
     /// The address of the peer with a port.

@@ -17,9 +17,10 @@
 
 use std::ptr::NonNull;
 
+use crate::kernel;
+use crate::kernel::mm::{MapFlags, ProtFlags};
 use crate::lock::Mutex;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::handshake::MAGIC;
@@ -52,7 +53,7 @@ impl ChallengeRecord {
     pub fn parse(bytes: &[u8; RECORD_LEN]) -> Option<ChallengeRecord> {
         let record = ChallengeRecord::read_from_bytes(bytes).ok()?;
         let valid = record.magic == MAGIC && record.number != 0;
-        (valid && record.reader == std::process::id()).then_some(record)
+        (valid && record.reader == kernel::process_id()).then_some(record)
     }
 }
 
@@ -105,7 +106,7 @@ impl ChallengePage {
         let hint = std::ptr::without_provenance_mut((hint & !0xffff) as usize);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at an address that is free.
-        let at = unsafe { rustix::mm::mmap_anonymous(hint, MAPPING_LEN, protection, flags) }?;
+        let at = unsafe { kernel::mm::mmap_anonymous(hint, MAPPING_LEN, protection, flags) }?;
         Ok(ChallengePage {
             records: NonNull::new(at.cast()).ok_or(Errno::INVAL)?,
             process: nonzero()?,

@@ -10,6 +10,7 @@ use rustix::process::Pid;
 
 use crate::device::soft::mem::copy::Cursor;
 use crate::guarded::{self, CopyFault};
+use crate::kernel;
 
 /// So many bytes at the end of a write become visible after all others.
 const TAIL: u64 = 16;
@@ -77,17 +78,9 @@ impl RemoteProcess {
         local: &[libc::iovec],
         remote: &libc::iovec,
     ) -> Result<usize, Errno> {
-        let call = match direction {
-            Direction::Write => libc::process_vm_writev,
-            Direction::Read => libc::process_vm_readv,
-        };
-        let pid = self.0.as_raw_nonzero().get();
-        // SAFETY: the caller's promise; the kernel checks the remote range.
-        let n = unsafe { call(pid, local.as_ptr(), local.len() as _, remote, 1, 0) };
-        usize::try_from(n).map_err(|_| {
-            let error = std::io::Error::last_os_error();
-            Errno::from_io_error(&error).unwrap_or(Errno::IO)
-        })
+        let write = direction == Direction::Write;
+        // SAFETY: the caller's promise.
+        unsafe { kernel::process_vm(write, self.0, local, remote) }
     }
 
     /// Copies `len` bytes; with `is_end` the last bytes of a write become visible last.

@@ -13,11 +13,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::descriptor::OwnedFd;
+use crate::kernel;
+use crate::kernel::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use crate::kernel::mm::{MapFlags, ProtFlags};
 use crate::signals;
 
 /// A mapping of such a file. The drop unmaps it.
@@ -60,9 +61,9 @@ impl Writers {
 fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // The system may be configured to refuse files that could be executed (`vm.memfd_noexec`).
-    match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+    match kernel::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        Err(Errno::INVAL) => kernel::fs::memfd_create(name, flags),
         result => result,
     }
     .map(OwnedFd::from)
@@ -71,7 +72,7 @@ fn create_empty(name: &CStr) -> Result<OwnedFd, Errno> {
 /// Sets the size of a file. The error is `EFBIG` if the size is limited (`RLIMIT_FSIZE`); the
 /// signal that the kernel sends then is suppressed.
 fn resize(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
-    signals::suppressing(&[libc::SIGXFSZ], || rustix::fs::ftruncate(fd, len))
+    signals::suppressing(&[libc::SIGXFSZ], || kernel::fs::ftruncate(fd, len))
 }
 
 /// Allocates the memory of a part of a file, and grows the file if it is smaller. Memory that is
@@ -80,7 +81,7 @@ fn allocate(fd: &OwnedFd, part: Range<usize>) -> Result<(), Errno> {
     let (start, len) = (part.start as u64, part.len() as u64);
     // A signal to this thread ends the call before its work is done.
     signals::suppressing(&[libc::SIGXFSZ], || {
-        retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::empty(), start, len))
+        retry_on_intr(|| kernel::fs::fallocate(fd, FallocateFlags::empty(), start, len))
     })
 }
 
@@ -90,10 +91,10 @@ fn for_readers(fd: OwnedFd) -> OwnedFd {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let same = |other: &OwnedFd| {
-        let files = (rustix::fs::fstat(&fd), rustix::fs::fstat(other));
+        let files = (kernel::fs::fstat(&fd), kernel::fs::fstat(other));
         matches!(files, (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     };
-    match rustix::fs::open(path, flags, Mode::empty()).map(OwnedFd::from) {
+    match kernel::fs::open(path, flags, Mode::empty()).map(OwnedFd::from) {
         Ok(reader) if same(&reader) => reader,
         _ => fd,
     }
@@ -103,17 +104,17 @@ fn for_readers(fd: OwnedFd) -> OwnedFd {
 pub(crate) fn file(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
     let fd = create_empty(name)?;
     resize(&fd, len)?;
-    rustix::fs::fcntl_add_seals(&fd, NO_SHRINK | SealFlags::GROW)?;
+    kernel::fs::fcntl_add_seals(&fd, NO_SHRINK | SealFlags::GROW)?;
     Ok(fd)
 }
 
 /// The size of a file of a peer, if the file is sealed against shrinking.
 pub(crate) fn size(fd: impl AsFd) -> Result<u64, Errno> {
-    let seals = rustix::fs::fcntl_get_seals(&fd)?;
+    let seals = kernel::fs::fcntl_get_seals(&fd)?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Errno::INVAL);
     }
-    u64::try_from(rustix::fs::fstat(&fd)?.st_size).map_err(|_| Errno::INVAL)
+    u64::try_from(kernel::fs::fstat(&fd)?.st_size).map_err(|_| Errno::INVAL)
 }
 
 /// Checks that a file of a peer is sealed against shrinking and has that size.
@@ -135,7 +136,7 @@ impl SharedMemory {
         let fd = create_empty(name)?;
         allocate(&fd, 0..len)?;
         let memory = Self::map(&fd, 0..len, true)?;
-        rustix::fs::fcntl_add_seals(&fd, writers.seals() | SealFlags::GROW)?;
+        kernel::fs::fcntl_add_seals(&fd, writers.seals() | SealFlags::GROW)?;
         let fd = match writers {
             Writers::All => fd,
             Writers::Maker => for_readers(fd),
@@ -155,7 +156,7 @@ impl SharedMemory {
         protection.set(ProtFlags::WRITE, writable);
         // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe {
-            rustix::mm::mmap(
+            kernel::mm::mmap(
                 std::ptr::null_mut(),
                 len,
                 protection,
@@ -218,8 +219,8 @@ impl GrowingMemory {
     pub fn create(name: &CStr, max_len: usize) -> Result<(OwnedFd, GrowingMemory), Errno> {
         let fd = create_empty(name)?;
         let memory = SharedMemory::map(&fd, 0..max_len, true)?;
-        rustix::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
-        let readers = for_readers(rustix::io::fcntl_dupfd_cloexec(&fd, 0)?.into());
+        kernel::fs::fcntl_add_seals(&fd, Writers::Maker.seals())?;
+        let readers = for_readers(kernel::io::fcntl_dupfd_cloexec(&fd, 0)?.into());
         Ok((readers, GrowingMemory { memory, fd, len: 0 }))
     }
 
@@ -289,7 +290,7 @@ impl GrowingMapping {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: our own mapping, and nothing refers to it any more.
-        let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
+        let _ = unsafe { kernel::mm::munmap(self.at.as_ptr().cast(), self.len) };
     }
 }
 

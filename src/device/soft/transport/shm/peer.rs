@@ -7,14 +7,14 @@
 //! process in our PID namespace.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::descriptor::OwnedFd;
 use crate::kernel;
 use crate::kernel::event::{PollFd, PollFlags, poll};
-use crate::kernel::process::{Pid, PidfdFlags};
+use crate::kernel::process::Pid;
 use crate::lock::Mutex;
 use crate::process::PerProcess;
 use rustix::io::Errno;
@@ -42,47 +42,10 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Asks the kernel. Not by rustix, whose process identifiers are never 0.
+    /// Asks the kernel.
     pub fn of(socket: impl AsFd) -> Result<Credentials, Errno> {
-        let none = libc::ucred {
-            pid: 0,
-            uid: 0,
-            gid: 0,
-        };
-        let found = socket_option(socket, libc::SO_PEERCRED, none)?;
-        Ok(Credentials {
-            pid: u32::try_from(found.pid).unwrap_or(0),
-            uid: found.uid,
-        })
-    }
-}
-
-/// Reads an option of a local socket, with `answer` for the kernel to overwrite.
-fn socket_option<T>(socket: impl AsFd, option: libc::c_int, mut answer: T) -> Result<T, Errno> {
-    let mut len = size_of::<T>() as libc::socklen_t;
-    let (fd, to) = (socket.as_fd().as_raw_fd(), (&raw mut answer).cast());
-    // SAFETY: room for the answer, which consists of numbers.
-    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, to, &mut len) } {
-        0 => Ok(answer),
-        _ => {
-            let error = std::io::Error::last_os_error();
-            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        }
-    }
-}
-
-/// A process descriptor of the process at the other end of a socket, which has that identifier.
-fn open_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
-    /// Since Linux 6.5. It gives the process that made the connection, even if another process has
-    /// the identifier by now.
-    const SO_PEERPIDFD: libc::c_int = 77;
-    match socket_option(socket, SO_PEERPIDFD, -1) {
-        // SAFETY: a new descriptor, which is ours.
-        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        Err(Errno::NOPROTOOPT) => {
-            kernel::process::pidfd_open(pid, PidfdFlags::empty()).map(OwnedFd::from)
-        }
-        Err(error) => Err(error),
+        let (pid, uid) = kernel::peer_credentials(socket)?;
+        Ok(Credentials { pid, uid })
     }
 }
 
@@ -144,7 +107,7 @@ impl MemoryProof {
     pub fn new(socket: impl AsFd, addr: u64) -> Result<MemoryProof, Errno> {
         let pid = Credentials::of(&socket)?.pid;
         let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-        let pidfd = open_process(&socket, pid)?;
+        let pidfd = kernel::peer_process(&socket, pid)?.into();
         Ok(MemoryProof { pid, pidfd, addr })
     }
 

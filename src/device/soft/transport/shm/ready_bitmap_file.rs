@@ -2,7 +2,7 @@
 //! has two files: the sleep states of the owners, which peers read, and the bits, which they set.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::descriptor::OwnedFd;
 use crate::lock::Mutex;
@@ -53,28 +53,29 @@ struct OwnBitmaps {
     used: Mutex<u32>,
 }
 
-/// Made when they are first needed, and there for ever, since engines refer to them.
-static OWN: PerProcess<Mutex<Option<&OwnBitmaps>>> = PerProcess::new(Mutex::default);
+/// The bitmaps, made when they are first needed, and there for ever, since engines refer to them.
+/// The lock is held by the thread that makes them.
+static OWN: PerProcess<(Mutex<()>, OnceLock<OwnBitmaps>)> = PerProcess::new(Default::default);
 
 /// The bitmaps of this process, which are made at the first call.
 fn own() -> Result<&'static OwnBitmaps, Errno> {
-    let mut own = OWN.lock();
-    if let Some(own) = *own {
+    let (making, own) = OWN.get();
+    let _making = making.lock();
+    if let Some(own) = own.get() {
         return Ok(own);
     }
     let (states_fd, owner_state) =
         SharedMemory::create(c"libdat-states", STATES_LEN, Writers::Maker)?;
     let (bits_fd, ready_bits) = SharedMemory::create(c"libdat-ready", BITS_LEN, Writers::All)?;
-    let new: &_ = Box::leak(Box::new(OwnBitmaps {
-        mapped: MappedBitmaps {
-            owner_state,
-            ready_bits,
-        },
+    let mapped = MappedBitmaps {
+        owner_state,
+        ready_bits,
+    };
+    Ok(own.get_or_init(|| OwnBitmaps {
+        mapped,
         files: Arc::new([states_fd, bits_fd]),
         used: Mutex::new(0),
-    }));
-    *own = Some(new);
-    Ok(new)
+    }))
 }
 
 /// The files to be sent to a peer.
@@ -107,7 +108,7 @@ pub(crate) fn take() -> Option<ReadyBitmap> {
 
 /// Gives a bitmap back that [`take`] has returned.
 fn release(number: usize) {
-    if let Some(own) = *OWN.lock() {
+    if let Some(own) = OWN.get().1.get() {
         *own.used.lock() &= !(1 << number);
     }
 }
