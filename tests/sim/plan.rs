@@ -343,7 +343,9 @@ impl ConnectionPlan {
                     *what = Disaster::KillInCall(process, rng.below(bound));
                 }
                 Disaster::Silence => {
-                    let time = rng.pick(&[MILLI / 2, 3 * MILLI, 30 * MILLI, 100 * MILLI]);
+                    // A request over TCP that is silent for 50 milliseconds gives way when its
+                    // listener is short of descriptors.
+                    let time = rng.pick(&[MILLI / 2, 3 * MILLI, 30 * MILLI, 40 * MILLI]);
                     *what = Disaster::Stop(process, time);
                 }
                 _ => {}
