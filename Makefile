@@ -43,7 +43,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common moved transfer two_ends traffic left order random random_objects random_calls
+C_SHARED := tap common makers moved transfer two_ends traffic left order random random_objects random_calls
 C_DEMO := dat_demo demo
 C_MODEL := model_agent
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
@@ -161,8 +161,8 @@ $(eval $(call c_rules,dat2,dat2,-DDAT2))
 .SECONDARY:
 
 # The programs whose allocations fail have their own malloc.
-$(OUT)/dat/t_memory $(OUT)/dat/t_memory_many: $(OUT)/obj/dat/failing_malloc.o
-$(OUT)/dat2/t_memory $(OUT)/dat2/t_memory_many: $(OUT)/obj/dat2/failing_malloc.o
+$(OUT)/dat/t_memory $(OUT)/dat/t_memory_calls $(OUT)/dat/t_memory_many: $(OUT)/obj/dat/failing_malloc.o
+$(OUT)/dat2/t_memory $(OUT)/dat2/t_memory_calls $(OUT)/dat2/t_memory_many: $(OUT)/obj/dat2/failing_malloc.o
 
 $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat

@@ -31,7 +31,7 @@ for run in ${RUNS:-dat:soft dat2:soft-shm dat2:soft-shared dat2:soft-tcp}; do
 	programs=("$@")
 	# Left out are those that are about ends of processes and memory themselves, or take long.
 	[ $# -gt 0 ] || mapfile -t programs < <(cd "$out/$abi" && ls t_* |
-		grep -vxE 't_(memory(_many)?|kill|stress|faults|unmapped|moved|limits)')
+		grep -vxE 't_(memory(_calls|_many)?|kill|stress|faults|unmapped|moved|limits)')
 	for program in "${programs[@]}"; do
 		for every in 3 7; do
 			log=$logs/oom-$abi-$device-$program-$every.log
