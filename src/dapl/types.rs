@@ -193,4 +193,24 @@ mod tests {
         assert!(access(0x4, Subtype::Arg6).is_err());
         assert!(access(DAT_MEM_PRIV_ALL_FLAG | 0x100, Subtype::Arg6).is_ok());
     }
+
+    #[test]
+    fn statuses_of_completions() {
+        let numbers = [
+            (WcStatus::Success, 0),
+            (WcStatus::Flushed, 1),
+            (WcStatus::LocalLength, 2),
+            (WcStatus::LocalQpOperation, 3),
+            (WcStatus::LocalProtection, 4),
+            (WcStatus::BadResponse, 5),
+            (WcStatus::RemoteAccess, 6),
+            (WcStatus::RemoteOperation, 7),
+            (WcStatus::RetryExceeded, 8),
+            (WcStatus::ReceiverNotReady, 9),
+            (WcStatus::BindFailed, 11),
+        ];
+        for (status, number) in numbers {
+            assert_eq!(dto_status(status), number, "{status:?}");
+        }
+    }
 }

@@ -66,13 +66,24 @@ mod tests {
 
     #[test]
     fn failures_have_a_status() {
-        assert_eq!(failure(sys::WC_WR_FLUSH_ERR), WcStatus::Flushed);
-        assert_eq!(failure(sys::WC_REM_ACCESS_ERR), WcStatus::RemoteAccess);
-        assert_eq!(
-            failure(sys::WC_RNR_RETRY_EXC_ERR),
-            WcStatus::ReceiverNotReady
-        );
-        assert_eq!(failure(sys::WC_MW_BIND_ERR), WcStatus::BindFailed);
+        let statuses = [
+            (sys::WC_LOC_LEN_ERR, WcStatus::LocalLength),
+            (sys::WC_LOC_PROT_ERR, WcStatus::LocalProtection),
+            (sys::WC_LOC_ACCESS_ERR, WcStatus::LocalProtection),
+            (sys::WC_WR_FLUSH_ERR, WcStatus::Flushed),
+            (sys::WC_MW_BIND_ERR, WcStatus::BindFailed),
+            (sys::WC_BAD_RESP_ERR, WcStatus::BadResponse),
+            (sys::WC_REM_ACCESS_ERR, WcStatus::RemoteAccess),
+            (sys::WC_REM_INV_REQ_ERR, WcStatus::RemoteOperation),
+            (sys::WC_REM_OP_ERR, WcStatus::RemoteOperation),
+            (sys::WC_REM_ABORT_ERR, WcStatus::RemoteOperation),
+            (sys::WC_RETRY_EXC_ERR, WcStatus::RetryExceeded),
+            (sys::WC_RESP_TIMEOUT_ERR, WcStatus::RetryExceeded),
+            (sys::WC_RNR_RETRY_EXC_ERR, WcStatus::ReceiverNotReady),
+        ];
+        for (status, want) in statuses {
+            assert_eq!(failure(status), want, "{status}");
+        }
         // A status that reliable connections do not have.
         assert_eq!(failure(99), WcStatus::LocalQpOperation);
     }
