@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "common.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,22 @@ DAT_CONTEXT cookie(DAT_UINT64 value)
 
 /* --- events ------------------------------------------------------------------------------- */
 
+/* The events of connections that bring no private data. */
+static bool is_without_data(DAT_EVENT_NUMBER number)
+{
+	switch (number) {
+	case DAT_CONNECTION_EVENT_NON_PEER_REJECTED:
+	case DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR:
+	case DAT_CONNECTION_EVENT_DISCONNECTED:
+	case DAT_CONNECTION_EVENT_BROKEN:
+	case DAT_CONNECTION_EVENT_TIMED_OUT:
+	case DAT_CONNECTION_EVENT_UNREACHABLE:
+		return true;
+	default:
+		return false;
+	}
+}
+
 DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
 {
 	DAT_EVENT event;
@@ -242,6 +259,8 @@ DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBE
 	}
 	if (event.evd_handle != evd)
 		tap_fail(file, line, "the event names another EVD");
+	if (is_without_data(number) && event.event_data.connect_event_data.private_data_size != 0)
+		tap_fail(file, line, "the event has private data");
 	return event;
 }
 
@@ -309,6 +328,18 @@ DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qua
 {
 	return dat_ep_connect(ep, to->attr.ia_address_ptr, qualifier, timeout, 0, NULL,
 			      DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG);
+}
+
+bool same_host(const struct sockaddr *one, const struct sockaddr *other)
+{
+	const struct sockaddr_in *v4 = (const void *)one, *other_v4 = (const void *)other;
+	const struct sockaddr_in6 *v6 = (const void *)one, *other_v6 = (const void *)other;
+
+	if (!one || !other || one->sa_family != other->sa_family)
+		return false;
+	if (one->sa_family == AF_INET)
+		return v4->sin_addr.s_addr == other_v4->sin_addr.s_addr;
+	return memcmp(&v6->sin6_addr, &other_v6->sin6_addr, sizeof v6->sin6_addr) == 0;
 }
 
 DAT_CR_HANDLE await_request(const struct rig *rig)

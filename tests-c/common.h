@@ -121,6 +121,8 @@ DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier);
 /* dat_ep_connect to the IA of `to`, without private data. */
 DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qualifier,
 		       DAT_TIMEOUT timeout);
+/* Whether two addresses are the same but for their ports; NULL is none. */
+bool same_host(const struct sockaddr *one, const struct sockaddr *other);
 /* The connection request that arrives. */
 DAT_CR_HANDLE await_request(const struct rig *rig);
 

@@ -3,7 +3,6 @@
  * dat_cr_query(3DAT), in each state: a connects, b listens. */
 #include "two_ends.h"
 
-#include <netinet/in.h>
 #include <string.h>
 
 static DAT_EP_PARAM query(DAT_EP_HANDLE ep)
@@ -24,26 +23,13 @@ static DAT_CR_PARAM query_request(DAT_CR_HANDLE cr)
 	return param;
 }
 
-/* An address without its port. */
-static void check_same_host(DAT_IA_ADDRESS_PTR is, DAT_IA_ADDRESS_PTR want)
-{
-	REQUIRE(is != NULL);
-	REQUIRE(is->sa_family == want->sa_family);
-	if (is->sa_family == AF_INET)
-		CHECK_EQ(((struct sockaddr_in *)(void *)is)->sin_addr.s_addr,
-			 ((struct sockaddr_in *)(void *)want)->sin_addr.s_addr);
-	else
-		CHECK(memcmp(&((struct sockaddr_in6 *)(void *)is)->sin6_addr,
-			     &((struct sockaddr_in6 *)(void *)want)->sin6_addr, 16) == 0);
-}
-
 /* The end that connects, once its request is there. Gives its port. */
 static DAT_PORT_QUAL check_active(DAT_EP_STATE state, DAT_CONN_QUAL to)
 {
 	DAT_EP_PARAM param = query(ep_a);
 
 	CHECK_EQ(param.ep_state, state);
-	check_same_host(param.remote_ia_address_ptr, b.attr.ia_address_ptr);
+	CHECK(same_host(param.remote_ia_address_ptr, b.attr.ia_address_ptr));
 	CHECK_EQ(param.remote_port_qual, to);
 	CHECK(param.local_port_qual != 0);
 	return param.local_port_qual;
@@ -54,7 +40,7 @@ static void check_passive(DAT_EP_HANDLE ep, DAT_PORT_QUAL from, DAT_CONN_QUAL to
 {
 	DAT_EP_PARAM param = query(ep);
 
-	check_same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr);
+	CHECK(same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr));
 	CHECK_EQ(param.remote_port_qual, from);
 	CHECK_EQ(param.local_port_qual, to);
 }
@@ -77,7 +63,7 @@ static DAT_CR_HANDLE request(DAT_CONN_QUAL to, DAT_PORT_QUAL *from)
 	OK(try_connect(ep_a, &b, to, SOON));
 	cr = await_request(&b);
 	param = query_request(cr);
-	check_same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr);
+	CHECK(same_host(param.remote_ia_address_ptr, a.attr.ia_address_ptr));
 	*from = check_active(DAT_EP_STATE_ACTIVE_CONNECTION_PENDING, to);
 	CHECK_EQ(param.remote_port_qual, *from);
 	return cr;

@@ -21,9 +21,9 @@ static void ep_connect__zeros(void)
 static void ep_connect__address_null(void)
 {
 	ends_up();
-	CHECK_EITHER(dat_ep_connect(ep_a, NULL, qualifier, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
-				    DAT_CONNECT_DEFAULT_FLAG),
-		     DAT_INVALID_PARAMETER, DAT_INVALID_ADDRESS);
+	CHECK_CODE(dat_ep_connect(ep_a, NULL, qualifier, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
+				  DAT_CONNECT_DEFAULT_FLAG),
+		   DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	ends_down();
 }
@@ -33,9 +33,9 @@ static void ep_connect__address_family_unknown(void)
 	struct sockaddr strange = { .sa_family = 213 };
 
 	ends_up();
-	CHECK_EITHER(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0, NULL,
-				    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
-		     DAT_INVALID_ADDRESS, DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_ep_connect(ep_a, (DAT_IA_ADDRESS_PTR)&strange, qualifier, SOON, 0, NULL,
+				 DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_INVALID_ADDRESS);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	ends_down();
 }
@@ -133,12 +133,12 @@ static void ep_connect__private_data_arguments(void)
 static void ep_connect__flags_unknown(void)
 {
 	ends_up();
-	CHECK_EITHER(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
-				    DAT_QOS_BEST_EFFORT, (DAT_CONNECT_FLAGS)0x4000),
-		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
-	CHECK_EITHER(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
-				    (DAT_QOS)0x4000, DAT_CONNECT_DEFAULT_FLAG),
-		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+				 DAT_QOS_BEST_EFFORT, (DAT_CONNECT_FLAGS)0x4000),
+		  DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_ep_connect(ep_a, b.attr.ia_address_ptr, qualifier, SOON, 0, NULL,
+				 (DAT_QOS)0x4000, DAT_CONNECT_DEFAULT_FLAG),
+		  DAT_MODEL_NOT_SUPPORTED);
 	CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_UNCONNECTED);
 	ends_down();
 }
@@ -151,7 +151,8 @@ static void ep_connect__without_a_connect_evd(void)
 	ends_up();
 	attr = ep_attr(&a);
 	OK(dat_ep_create(a.ia, a.pz, a.recv_evd, a.request_evd, DAT_HANDLE_NULL, &attr, &ep));
-	CHECK_EITHER(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE, DAT_INVALID_STATE);
+	CHECK_CODE(try_connect(ep, &b, qualifier, SOON), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_EVD_CONN);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);
 	ends_down();
 }

@@ -27,7 +27,7 @@ static void cr_event__contents(void)
 	CHECK(data.sp_handle.psp_handle == psp);
 	CHECK_EQ(data.conn_qual, qualifier);
 	REQUIRE(data.local_ia_address_ptr != NULL);
-	CHECK_EQ(data.local_ia_address_ptr->sa_family, b.attr.ia_address_ptr->sa_family);
+	CHECK(same_host(data.local_ia_address_ptr, b.attr.ia_address_ptr));
 	OK(dat_get_handle_type(data.cr_handle, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CR);
 	ends_down();

@@ -4,22 +4,9 @@
  * dat_ep_modify in t_modify. */
 #include "common.h"
 
-#include <netinet/in.h>
 #include <string.h>
 
 /* --- dat_ep_query --------------------------------------------------------------------------- */
-
-static bool same_host(const struct sockaddr *one, const struct sockaddr *other)
-{
-	const struct sockaddr_in *v4 = (const void *)one, *other_v4 = (const void *)other;
-	const struct sockaddr_in6 *v6 = (const void *)one, *other_v6 = (const void *)other;
-
-	if (!one || !other || one->sa_family != other->sa_family)
-		return false;
-	if (one->sa_family == AF_INET)
-		return v4->sin_addr.s_addr == other_v4->sin_addr.s_addr;
-	return memcmp(&v6->sin6_addr, &other_v6->sin6_addr, sizeof v6->sin6_addr) == 0;
-}
 
 static void ep_query__all_fields(void)
 {

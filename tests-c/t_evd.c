@@ -342,8 +342,8 @@ static void evd_resize__length(void)
 	CHECK_RET(dat_evd_resize(rig.recv_evd, 0), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_resize(rig.recv_evd, -1), DAT_INVALID_PARAMETER);
 	if (rig.attr.max_evd_qlen < INT_MAX)
-		CHECK_EITHER(dat_evd_resize(rig.recv_evd, rig.attr.max_evd_qlen + 1),
-			     DAT_INVALID_PARAMETER, DAT_INSUFFICIENT_RESOURCES);
+		CHECK_RET(dat_evd_resize(rig.recv_evd, rig.attr.max_evd_qlen + 1),
+			  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_resize(rig.recv_evd, length_of(rig.recv_evd)), DAT_SUCCESS);
 	CHECK_RET(dat_evd_resize(rig.async_evd, 100), DAT_SUCCESS);
 	CHECK(length_of(rig.async_evd) >= 100);

@@ -193,8 +193,7 @@ static void evd_wait__threshold_needs_threshold_completions(void)
 	attr = ep_attr(&rig);
 	attr.request_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
 	make_ep(&rig, &attr);
-	CHECK_EITHER(dat_evd_wait(rig.request_evd, 0, 2, &event, &more), DAT_INVALID_STATE,
-		     DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_wait(rig.request_evd, 0, 2, &event, &more), DAT_INVALID_STATE);
 	CHECK_RET(dat_evd_wait(rig.request_evd, 0, 1, &event, &more), DAT_TIMEOUT_EXPIRED);
 	CHECK_RET(dat_evd_wait(rig.recv_evd, 0, 2, &event, &more), DAT_TIMEOUT_EXPIRED);
 	rig_down(&rig);
@@ -225,6 +224,7 @@ static void evd_wait__one_waiter_only(void)
 	await_waiter(evd);
 	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_INVALID_STATE);
 	CHECK_RET(dat_evd_dequeue(evd, &event), DAT_INVALID_STATE);
+	CHECK_CODE(dat_evd_free(evd), DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE);
 	post(1);
 	finish(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);

@@ -115,9 +115,9 @@ static void lmr_create__memory_not_there(void)
 	hole = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	REQUIRE(hole != MAP_FAILED);
 	REQUIRE(munmap(hole + 4096, 4096) == 0);
-	CHECK(reg(&rig, hole + 4096, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
-	CHECK(reg(&rig, hole + 4095, 2, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
-	CHECK(reg(&rig, NULL, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK_RET(reg(&rig, hole + 4096, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
+	CHECK_RET(reg(&rig, hole + 4095, 2, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
+	CHECK_RET(reg(&rig, NULL, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
 	CHECK_RET(reg(&rig, hole, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_SUCCESS);
 	rig_down(&rig);
 }
@@ -128,10 +128,13 @@ static void lmr_create__range_wraps_around(void)
 	struct mem mem;
 
 	rig_up(&rig);
-	CHECK(reg(&rig, buffer, ~(DAT_VLEN)0, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
-	CHECK(reg(&rig, buffer, ~(DAT_VLEN)0 - (uintptr_t)buffer + 1, DAT_MEM_PRIV_ALL_FLAG,
-		  &mem) != DAT_SUCCESS);
-	CHECK(reg(&rig, (void *)(uintptr_t)-16, 64, DAT_MEM_PRIV_ALL_FLAG, &mem) != DAT_SUCCESS);
+	CHECK_RET(reg(&rig, buffer, ~(DAT_VLEN)0, DAT_MEM_PRIV_ALL_FLAG, &mem),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(reg(&rig, buffer, ~(DAT_VLEN)0 - (uintptr_t)buffer + 1, DAT_MEM_PRIV_ALL_FLAG,
+		      &mem),
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(reg(&rig, (void *)(uintptr_t)-16, 64, DAT_MEM_PRIV_ALL_FLAG, &mem),
+		  DAT_INVALID_PARAMETER);
 	rig_down(&rig);
 }
 
@@ -141,9 +144,9 @@ static void lmr_create__type_unknown(void)
 	DAT_LMR_HANDLE lmr;
 
 	rig_up(&rig);
-	CHECK_EITHER(dx_lmr_create(rig.ia, (DAT_MEM_TYPE)0x7777, at(buffer), 4096, rig.pz,
-				   DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
-		     DAT_INVALID_PARAMETER, DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dx_lmr_create(rig.ia, (DAT_MEM_TYPE)0x7777, at(buffer), 4096, rig.pz,
+				DAT_MEM_PRIV_ALL_FLAG, &lmr, NULL, NULL, NULL, NULL),
+		  DAT_INVALID_PARAMETER);
 	rig_down(&rig);
 }
 

@@ -75,7 +75,8 @@ static void ep_modify__refused(void)
 	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param), DAT_INVALID_PARAMETER);
 	param.pz_handle = pair.a.recv_evd;
-	CHECK(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param) != DAT_SUCCESS);
+	CHECK_CODE(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_HANDLE,
+		   DAT_INVALID_HANDLE_PZ);
 	param.ep_attr.max_recv_dtos = 8;
 	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param),
 		  DAT_INVALID_STATE);

@@ -209,16 +209,24 @@ static void post_recv__queue_full(void)
 
 static void post_send__queue_full(void)
 {
+	DAT_BOOLEAN recv_idle = DAT_FALSE, request_idle = DAT_TRUE;
 	DAT_COUNT taken;
 
 	up();
 	taken = a_sends_all_it_can(1);
+	OK(dat_ep_get_status(p.ep_a, NULL, &recv_idle, &request_idle));
+	CHECK_EQ(recv_idle, DAT_TRUE);
+	CHECK_EQ(request_idle, DAT_FALSE);
 	/* What was taken is carried out. */
 	for (DAT_COUNT i = 0; i < taken; i++) {
 		OK(b_receives(0, SIZE, 2));
 		EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
 		EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
 	}
+	OK(dat_ep_get_status(p.ep_a, NULL, NULL, &request_idle));
+	CHECK_EQ(request_idle, DAT_TRUE);
+	OK(dat_ep_get_status(p.ep_b, NULL, &recv_idle, NULL));
+	CHECK_EQ(recv_idle, DAT_TRUE);
 	down();
 }
 

@@ -113,14 +113,18 @@ static void psp_create__provider_flag(void)
 {
 	struct rig rig;
 	DAT_PSP_HANDLE psp;
+	DAT_PSP_PARAM param;
 	DAT_RETURN ret;
 
 	rig_up(&rig);
 	ret = dat_psp_create(rig.ia, free_qualifier(&rig), rig.cr_evd, DAT_PSP_PROVIDER_FLAG, &psp);
-	if (rig.provider.ep_creator == DAT_PSP_CREATES_EP_NEVER)
+	if (rig.provider.ep_creator == DAT_PSP_CREATES_EP_NEVER) {
 		CHECK_RET(ret, DAT_MODEL_NOT_SUPPORTED);
-	else
+	} else {
 		CHECK_RET(ret, DAT_SUCCESS);
+		OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &param));
+		CHECK_EQ(param.psp_flags, DAT_PSP_PROVIDER_FLAG);
+	}
 	rig_down(&rig);
 }
 

@@ -79,6 +79,26 @@ static void list_providers__how_many(void)
 	CHECK_EQ(count, all);
 }
 
+/* The list is that of the configuration: what a provider has added is not in it. */
+static void list_providers__without_what_was_added(void)
+{
+	static DAT_PROVIDER provider;
+	static char name[] = "unlisted-adapter";
+	DAT_PROVIDER_INFO info = { .dapl_version_major = DX_MAJOR, .dapl_version_minor = DX_MINOR };
+	DAT_COUNT before = -1, count = -2;
+
+	make_list();
+	OK(dat_registry_list_providers(LIST, &before, list));
+	strcpy(info.ia_name, name);
+	provider.device_name = name;
+	OK(dat_registry_add_provider(&provider, &info));
+	OK(dat_registry_list_providers(LIST, &count, list));
+	CHECK_EQ(count, before);
+	for (DAT_COUNT i = 0; i < count; i++)
+		CHECK(strcmp(list[i]->ia_name, name) != 0);
+	OK(dat_registry_remove_provider(&provider, &info));
+}
+
 static void list_providers__arguments(void)
 {
 	DAT_COUNT count = -1;
@@ -125,8 +145,8 @@ static void add_provider__and_remove(void)
 	CHECK_RET(dat_ia_open(name, 8, &evd, &ia), DAT_MODEL_NOT_SUPPORTED);
 	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_SUCCESS);
 	CHECK_RET(dat_ia_open(name, 8, &evd, &ia), DAT_PROVIDER_NOT_FOUND);
-	CHECK_EITHER(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_NOT_FOUND,
-		     DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_NOT_FOUND,
+		   DAT_NAME_NOT_REGISTERED);
 }
 
 /* An IA of a provider that can be opened and closed. */
@@ -197,7 +217,8 @@ static void add_provider__arguments(void)
 		   DAT_INVALID_ARG2);
 	CHECK_CODE(dat_registry_remove_provider(NULL, &info), DAT_INVALID_PARAMETER,
 		   DAT_INVALID_ARG1);
-	CHECK_RET(dat_registry_remove_provider(&provider, NULL), DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_registry_remove_provider(&provider, NULL), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG2);
 }
 
 /* --- dat_strerror --------------------------------------------------------------------------- */
@@ -487,6 +508,7 @@ static const struct tap_test tests[] = {
 	T(list_providers, names_the_ia),
 	T(list_providers, truncated),
 	T(list_providers, how_many),
+	T(list_providers, without_what_was_added),
 	T(list_providers, arguments),
 	T(add_provider, and_remove),
 	T(remove_provider, in_use),
