@@ -51,6 +51,121 @@ static void ep_create__default_attributes(void)
 	rig_down(&rig);
 }
 
+/* What is filled in for a program that gives no attributes is within what the IA has, and enough for
+ * every kind of operation. */
+static void ep_create__default_attributes_are_usable(void)
+{
+	struct rig a, b;
+	struct mem from, to;
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_EP_PARAM param;
+	DAT_LMR_TRIPLET iov;
+	DAT_RMR_TRIPLET remote;
+
+	rig_up(&a);
+	rig_up(&b);
+	OK(create(&a, NULL, &ep_a));
+	OK(create(&b, NULL, &ep_b));
+	OK(dat_ep_query(ep_b, DAT_EP_FIELD_ALL, &param));
+	CHECK_EQ(param.ep_attr.recv_completion_flags, DAT_COMPLETION_DEFAULT_FLAG);
+	CHECK_EQ(param.ep_attr.request_completion_flags, DAT_COMPLETION_DEFAULT_FLAG);
+	CHECK_EQ(param.ep_attr.qos, DAT_QOS_BEST_EFFORT);
+	CHECK(param.ep_attr.max_message_size <= b.attr.max_message_size);
+	CHECK(param.ep_attr.max_rdma_size <= b.attr.max_rdma_size);
+	CHECK(param.ep_attr.max_recv_dtos <= b.attr.max_dto_per_ep);
+	CHECK(param.ep_attr.max_request_dtos <= b.attr.max_dto_per_ep);
+	CHECK(param.ep_attr.max_rdma_read_in > 0);
+	CHECK(param.ep_attr.max_rdma_read_in <= b.attr.max_rdma_read_per_ep_in);
+	CHECK(param.ep_attr.max_rdma_read_out > 0);
+	CHECK(param.ep_attr.max_rdma_read_out <= b.attr.max_rdma_read_per_ep_out);
+	CHECK(param.ep_attr.max_rdma_read_iov > 0);
+	CHECK(param.ep_attr.max_rdma_write_iov > 0);
+	connect_eps(&a, ep_a, &b, ep_b);
+	from = make_mem(&a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	to = make_mem(&b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	fill(from.at, 1000, 1);
+	/* As many receives as the attribute says. */
+	OK(dat_evd_resize(b.recv_evd, param.ep_attr.max_recv_dtos));
+	iov = dx_local(to.local, to.at, 1000);
+	for (DAT_COUNT i = 0; i < param.ep_attr.max_recv_dtos; i++)
+		OK(dat_ep_post_recv(ep_b, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK_RET(dat_ep_post_recv(ep_b, 1, &iov, cookie(1), DAT_COMPLETION_DEFAULT_FLAG),
+		  DAT_INSUFFICIENT_RESOURCES);
+	iov = dx_local(from.local, from.at, 1000);
+	OK(dat_ep_post_send(ep_a, 1, &iov, cookie(2), DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	CHECK(filled(to.at, 1000, 1));
+	remote = dx_remote(to.remote, to.at + 2000, 1000);
+	OK(dat_ep_post_rdma_write(ep_a, 1, &iov, cookie(3), &remote, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 3, DAT_DTO_SUCCESS);
+	iov = dx_local(from.local, from.at + 2000, 1000);
+	OK(dat_ep_post_rdma_read(ep_a, 1, &iov, cookie(4), &remote, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 4, DAT_DTO_SUCCESS);
+	CHECK(filled(from.at + 2000, 1000, 1));
+	rig_down(&a);
+	rig_down(&b);
+}
+
+/* An endpoint that has nothing at first is created all the same, and gets the rest when it is known whom
+ * it is for. Until then it can be queried, changed and freed, and is for no connection. */
+static void ep_create__the_rest_is_given_later(void)
+{
+	const DAT_EP_PARAM_MASK rest = DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_RECV_EVD_HANDLE |
+				       DAT_EP_FIELD_REQUEST_EVD_HANDLE |
+				       DAT_EP_FIELD_CONNECT_EVD_HANDLE |
+				       DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS;
+	struct rig a, b;
+	DAT_EP_HANDLE ep_a, ep_b, unused;
+	DAT_CONN_QUAL qualifier;
+	DAT_EP_PARAM param;
+	DAT_CR_HANDLE cr;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	OK(dat_ep_create(b.ia, DAT_HANDLE_NULL, DAT_HANDLE_NULL, DAT_HANDLE_NULL, DAT_HANDLE_NULL,
+			 NULL, &ep_b));
+	OK(dat_ep_create(b.ia, DAT_HANDLE_NULL, DAT_HANDLE_NULL, DAT_HANDLE_NULL, DAT_HANDLE_NULL,
+			 NULL, &unused));
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
+	memset(&param, 0xff, sizeof param);
+	OK(dat_ep_query(ep_b, DAT_EP_FIELD_ALL, &param));
+	CHECK(param.ia_handle == b.ia);
+	CHECK(param.pz_handle == DAT_HANDLE_NULL);
+	CHECK(param.recv_evd_handle == DAT_HANDLE_NULL);
+	CHECK(param.request_evd_handle == DAT_HANDLE_NULL);
+	CHECK(param.connect_evd_handle == DAT_HANDLE_NULL);
+	CHECK(param.srq_handle == DAT_HANDLE_NULL);
+	(void)listen_any(&b, &qualifier);
+	CHECK_RET(try_connect(ep_b, &b, qualifier, SOON), DAT_INVALID_HANDLE);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	cr = await_request(&b);
+	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_INVALID_HANDLE);
+	memset(&param, 0, sizeof param);
+	param.pz_handle = b.pz;
+	param.recv_evd_handle = b.recv_evd;
+	param.request_evd_handle = b.request_evd;
+	param.connect_evd_handle = b.connect_evd;
+	param.ep_attr.max_recv_dtos = 2;
+	OK(dat_ep_modify(ep_b, rest, &param));
+	OK(recv_nothing(ep_b, 1));
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	OK(recv_nothing(ep_a, 3));
+	OK(send_nothing(ep_b, 4, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(b.request_evd, 4, DAT_DTO_SUCCESS);
+	OK(dat_ep_free(unused));
+	OK(dat_ep_free(ep_b));
+	OK(dat_evd_free(b.recv_evd));
+	rig_down(&a);
+	rig_down(&b);
+}
+
 static void ep_create__queried_attributes_make_an_equal_endpoint(void)
 {
 	struct rig rig;
@@ -62,9 +177,23 @@ static void ep_create__queried_attributes_make_an_equal_endpoint(void)
 	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &first_param));
 	OK(create(&rig, &first_param.ep_attr, &second));
 	OK(dat_ep_query(second, DAT_EP_FIELD_ALL, &second_param));
-	CHECK_EQ(second_param.ep_attr.max_recv_dtos, first_param.ep_attr.max_recv_dtos);
-	CHECK_EQ(second_param.ep_attr.max_request_iov, first_param.ep_attr.max_request_iov);
-	CHECK_EQ(second_param.ep_attr.max_message_size, first_param.ep_attr.max_message_size);
+#define SAME(field) CHECK_EQ(second_param.ep_attr.field, first_param.ep_attr.field)
+	SAME(service_type);
+	SAME(max_message_size);
+	SAME(max_rdma_size);
+	SAME(qos);
+	SAME(recv_completion_flags);
+	SAME(request_completion_flags);
+	SAME(max_recv_dtos);
+	SAME(max_request_dtos);
+	SAME(max_recv_iov);
+	SAME(max_request_iov);
+	SAME(max_rdma_read_in);
+	SAME(max_rdma_read_out);
+	SAME(srq_soft_hw);
+	SAME(max_rdma_read_iov);
+	SAME(max_rdma_write_iov);
+#undef SAME
 	rig_down(&rig);
 }
 
@@ -220,6 +349,8 @@ static void ep_create_with_srq__receives_as_the_queue_has(void)
 static const struct tap_test tests[] = {
 	T(ep_create, unconnected),
 	T(ep_create, default_attributes),
+	T(ep_create, default_attributes_are_usable),
+	T(ep_create, the_rest_is_given_later),
 	T(ep_create, queried_attributes_make_an_equal_endpoint),
 	T(ep_create, limits_of_the_ia),
 	T(ep_create_with_srq, quality_not_offered),

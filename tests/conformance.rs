@@ -1,9 +1,9 @@
 //! The conformance matrix: every row of `tests-c/conformance/rows.tsv` has tests, or a reason
 //! why no caller can provoke it, in `tests-c/conformance/coverage.tsv`.
 //!
-//! Rows: id, kind (`return`, `event`, `transition`, `rule`; `program` for what the default of
-//! `rules=` in `dat.conf` accepts against the letter), the function or section, the code
-//! or event, the condition. Coverage: the id, and either the names of tests, separated by
+//! Rows: id, kind (`return`, `event`, `parameter`, `transition`, `rule`; `program` for what the
+//! default of `rules=` in `dat.conf` accepts against the letter), the function or section, the
+//! code, event or parameter, the condition or what the parameter is. Coverage: the id, and either the names of tests, separated by
 //! blanks, or `exclude: REASON`. A test is `PROGRAM/OBJECT.CASE`, as the C suite prints it
 //! (`t_post/post_send.queue_full`), or `FILE::FUNCTION` for a test of cargo.
 //!
@@ -39,7 +39,7 @@ struct Row<'a> {
     kind: &'a str,
     /// Function, or section of the rules.
     subject: &'a str,
-    /// Return code, event or transition; `-` where the id says it all.
+    /// Return code, event, parameter or transition; `-` where the id says it all.
     what: &'a str,
     condition: &'a str,
 }
@@ -219,6 +219,7 @@ fn document(rows: &[Row<'_>], coverage: &BTreeMap<&str, Covered<'_>>) -> String 
     let kinds = [
         ("return", "Return codes", "Code"),
         ("event", "Events", "Event"),
+        ("parameter", "Parameters", "Parameter"),
         ("transition", "Transitions of an endpoint", "From → to"),
         ("rule", "Rules", "Rule"),
         ("program", "Against the letter, for programs", "Code"),
@@ -245,7 +246,8 @@ fn document(rows: &[Row<'_>], coverage: &BTreeMap<&str, Covered<'_>>) -> String 
                     _ => format!("`{subject}`"),
                 };
                 let _ = write!(page, "\n### {heading}\n\n");
-                let _ = writeln!(page, "| {first} | When | Tests |\n|---|---|---|");
+                let second = if kind == "parameter" { "What" } else { "When" };
+                let _ = writeln!(page, "| {first} | {second} | Tests |\n|---|---|---|");
             }
             let what = match row.what {
                 "-" => row.id.split_once('.').map_or(row.id, |(_, name)| name),
