@@ -293,7 +293,7 @@ DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HAN
 
 bool writes_end_when_sent(void)
 {
-	return strcmp(tap_ia, "soft-tcp") == 0 || strcmp(tap_ia, "siw") == 0;
+	return strcmp(tap_ia, "siw") == 0;
 }
 
 void expect_write_refused(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value)
@@ -540,4 +540,14 @@ DAT_RETURN send_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value, DAT_COMPLETION_FLAGS
 	DAT_LMR_TRIPLET none = { 0 };
 
 	return dat_ep_post_send(ep, 0, &none, cookie(value), flags);
+}
+
+bool is_exact(void)
+{
+	return strncmp(tap_ia, "soft", 4) == 0;
+}
+
+bool sends_are_delivered(void)
+{
+	return strcmp(tap_ia, "soft") == 0 || strcmp(tap_ia, "soft-tcp") == 0;
 }

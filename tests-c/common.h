@@ -105,8 +105,8 @@ DAT_CONTEXT cookie(DAT_UINT64 value);
 /* The next event is the completion of an RDMA write with this cookie that the target has refused. */
 #define EXPECT_WRITE_REFUSED(evd, value) expect_write_refused(__FILE__, __LINE__, (evd), (value))
 
-/* Over TCP an RDMA write may be done when it has been sent: iWARP has no answer to writes. One that the
- * target refuses ends the connection, but may have completed with success before. */
+/* On an iWARP device an RDMA write may be done when it has been sent: iWARP has no answer to writes. One
+ * that the target refuses ends the connection, but may have completed with success before. */
 bool writes_end_when_sent(void);
 void expect_write_refused(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value);
 DAT_EVENT expect(const char *file, int line, DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number);
@@ -180,6 +180,13 @@ void await_asleep(const _Atomic pid_t *tid);
 void pause_us(unsigned long us);
 /* Microseconds of the monotonic clock. */
 unsigned long long now_us(void);
+
+/* Whether completions, and the event of a killed peer, mean what dat.conf(5) states of the soft provider,
+ * over each of its paths. */
+bool is_exact(void);
+/* Whether a send of the soft provider completes when the message is in its receive: through shared memory
+ * it completes when the message is in the ring of the peer. */
+bool sends_are_delivered(void);
 
 /* Each posts one operation without a segment. */
 DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value);

@@ -343,15 +343,6 @@ static void local__refusal_leaves_the_connection(void)
 
 /* --- remote ranges -------------------------------------------------------------------------- */
 
-/* The connection ends as broken, at both ends. */
-static void both_broken(void)
-{
-	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_DISCONNECTED);
-	CHECK_EQ(ep_state(p.ep_b), DAT_EP_STATE_DISCONNECTED);
-}
-
 /* An RDMA write that the target does not allow. */
 static void write_denied(DAT_RMR_CONTEXT key, void *at)
 {

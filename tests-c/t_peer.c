@@ -150,13 +150,16 @@ static DAT_RETURN read_from_peer(size_t to, size_t size, DAT_UINT64 value)
 				     DAT_COMPLETION_DEFAULT_FLAG);
 }
 
-/* The end of the connection, as its survivor sees it. */
-static void lost(void)
+/* The end of the connection, as its survivor sees it: with our soft provider this event, whatever the
+ * path. */
+static void lost(DAT_EVENT_NUMBER number)
 {
 	DAT_EVENT event;
 	DAT_COUNT more;
 
 	OK(dat_evd_wait(rig.connect_evd, SOON, 1, &event, &more));
+	if (is_exact())
+		CHECK_EQ(event.event_number, number);
 	CHECK(event.event_number == DAT_CONNECTION_EVENT_DISCONNECTED ||
 	      event.event_number == DAT_CONNECTION_EVENT_BROKEN);
 	CHECK(event.event_data.connect_event_data.ep_handle == ep);
@@ -218,7 +221,7 @@ static void peer__ends(void)
 	OK(recv_nothing(ep, 5));
 	connect_to(&peer);
 	end_peer(&peer);
-	lost();
+	lost(DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT_DTO(rig.recv_evd, 5, DAT_DTO_ERR_FLUSHED);
 	rig_down(&rig);
 }
@@ -227,14 +230,20 @@ static void peer__ends(void)
 static void peer__leaves_messages_behind(void)
 {
 	struct peer peer = start_peer("leave", NULL);
+	bool left;
 
 	prepare();
 	connect_to(&peer);
-	end_peer(&peer);
+	/* Over TCP a send is done when its message has a receive. */
+	left = strcmp(tap_ia, "soft-tcp") != 0 && strcmp(tap_peer_ia, "soft-tcp") != 0;
+	if (left)
+		end_peer(&peer);
 	for (DAT_UINT64 i = 0; i < MESSAGES; i++) {
 		OK(recv_nothing(ep, i));
 		EXPECT_DTO(rig.recv_evd, i, DAT_DTO_SUCCESS);
 	}
+	if (!left)
+		end_peer(&peer);
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	rig_down(&rig);
 }
@@ -248,7 +257,7 @@ static void peer__killed(void)
 		OK(recv_nothing(ep, i));
 	connect_to(&peer);
 	kill_peer(&peer);
-	lost();
+	lost(DAT_CONNECTION_EVENT_BROKEN);
 	for (DAT_UINT64 i = 0; i < 4; i++)
 		EXPECT_DTO(rig.recv_evd, i, DAT_DTO_ERR_FLUSHED);
 	OK(read_from_peer(0, 100, 9));
@@ -261,7 +270,7 @@ static void peer__killed(void)
 	OK(write_to_peer(1000, 1));
 	EXPECT_DTO(rig.request_evd, 1, DAT_DTO_SUCCESS);
 	kill_peer(&peer);
-	lost();
+	lost(DAT_CONNECTION_EVENT_BROKEN);
 	rig_down(&rig);
 }
 
@@ -296,7 +305,7 @@ static void peer__killed_amid_transfers(void)
 			killed = true;
 		}
 	}
-	lost();
+	lost(DAT_CONNECTION_EVENT_BROKEN);
 	EXPECT_NOTHING(rig.request_evd);
 	rig_down(&rig);
 }
@@ -363,7 +372,7 @@ static void peer__client_killed(void)
 	OK(dat_cr_accept(await_request(&rig), ep, 0, NULL));
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 	kill_peer(&peer);
-	lost();
+	lost(DAT_CONNECTION_EVENT_BROKEN);
 	EXPECT_DTO(rig.recv_evd, 3, DAT_DTO_ERR_FLUSHED);
 	rig_down(&rig);
 }

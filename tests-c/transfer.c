@@ -49,6 +49,14 @@ void down(void)
 	pair_down(&p);
 }
 
+void both_broken(void)
+{
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	CHECK_EQ(ep_state(p.ep_a), DAT_EP_STATE_DISCONNECTED);
+	CHECK_EQ(ep_state(p.ep_b), DAT_EP_STATE_DISCONNECTED);
+}
+
 DAT_EP_ATTR usual_attr(void)
 {
 	struct rig rig;

@@ -20,6 +20,8 @@ void rigs_up(void);
 /* A connection whose side b may bind, with memory that peers reach by windows only. Gives a window. */
 DAT_RMR_HANDLE up_to_bind(void);
 void down(void);
+/* The connection ends as broken, at both ends. */
+void both_broken(void);
 /* The attributes of ep_attr() before there is a rig. */
 DAT_EP_ATTR usual_attr(void);
 

@@ -47,6 +47,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
         ird: random.next() as u16,
         ord: random.next() as u16,
         rtr: Rtr::from_bits_truncate(random.next() as u8),
+        acknowledge: random.below(2) == 0,
     };
     let data = bytes(random, 64);
     let request = local.request(1 + random.below(2) as u8, &data);

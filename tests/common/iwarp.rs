@@ -20,6 +20,7 @@ pub const OFFER: Local = Local {
     ird: 4,
     ord: 4,
     rtr: Rtr::WRITE,
+    acknowledge: false,
 };
 
 /// A socket of this process to a port of the loopback address, from an address that no other peer

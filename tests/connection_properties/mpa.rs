@@ -6,13 +6,14 @@ use std::cell::OnceCell;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use dat_core::testing::device::soft::iwarp::fpdu::{self, Decoded};
 use dat_core::testing::device::soft::iwarp::mpa::{self, Failure, Kind, Local, Parsed, Rtr};
 use dat_core::testing::device::soft::iwarp::wire::*;
 use dat_core::testing::device::*;
 
 use super::input::Input;
 use super::{event, until, write_pieces};
-use crate::iwarp::{dial, read_to_end, receive_frame};
+use crate::iwarp::{dial, fpdus, read_to_end, receive_frame};
 use crate::soft::PATIENCE;
 use crate::victim::Host;
 
@@ -22,6 +23,7 @@ const OURS: Local = Local {
     ird: 4,
     ord: 4,
     rtr: Rtr::all(),
+    acknowledge: true,
 };
 
 /// What an input decides.
@@ -85,7 +87,7 @@ fn frame(kind: Kind, input: &mut Input<'_>) -> Vec<u8> {
 struct Outcome {
     /// The private data and read depths of the request, if it was delivered.
     request: Option<(Vec<u8>, Option<u32>, Option<u32>)>,
-    /// All that the library has sent.
+    /// All that the library has sent, but for acknowledgements, which depend on the time.
     sent: Vec<u8>,
     events: Vec<CmEvent>,
 }
@@ -93,6 +95,19 @@ struct Outcome {
 /// The stream of the library up to its end.
 fn rest(peer: &mut TcpStream, sent: &mut Vec<u8>) {
     sent.extend(read_to_end(peer).0);
+}
+
+/// FPDUs without those that are acknowledgements.
+fn without_acknowledgements(stream: &[u8]) -> Vec<u8> {
+    let is_other = |fpdu: &&[u8]| {
+        let Ok(Decoded::Fpdu(fpdu)) = fpdu::decode(fpdu, true) else {
+            panic!("no FPDU: {fpdu:02x?}");
+        };
+        let control = fpdu.header.map(|header| header.control());
+        control.is_none_or(|control| control.opcode() != OP_ACKNOWLEDGE)
+    };
+    let others: Vec<&[u8]> = fpdus(stream, true).into_iter().filter(is_other).collect();
+    others.concat()
 }
 
 /// A peer that asks.
@@ -154,7 +169,12 @@ fn ask(host: &Host, plan: &Plan<'_>, cuts: &[u8]) -> Outcome {
         }
     }
     assert!(answer.is_ok() || outcome.events == [CmEvent::AcceptError]);
-    rest(&mut peer, &mut outcome.sent);
+    let mut stream = Vec::new();
+    rest(&mut peer, &mut stream);
+    if answer.is_ok_and(|(_, agreed)| agreed.acknowledge) {
+        stream = without_acknowledgements(&stream);
+    }
+    outcome.sent.extend(stream);
     outcome
 }
 
@@ -213,6 +233,9 @@ fn answer(host: &Host, plan: &Plan<'_>, cuts: &[u8]) -> Outcome {
     }
     let _ = peer.shutdown(Shutdown::Write);
     rest(&mut peer, &mut outcome.sent);
+    if concluded.is_some_and(|agreed| agreed.is_ok_and(|agreed| agreed.acknowledge)) {
+        outcome.sent = without_acknowledgements(&outcome.sent);
+    }
     outcome
 }
 

@@ -1,6 +1,9 @@
 //! What must hold for any bytes that a peer may send: shared by `tests/fuzz_wire.rs`, which
 //! runs it on random bytes in every test run, and the targets in `fuzz/`, which search.
 
+use dat_core::testing::device::soft::iwarp::acknowledge::{
+    self, ACKNOWLEDGE_FPDU_MAX, Acknowledge, Note,
+};
 use dat_core::testing::device::soft::iwarp::fpdu::{self, Decoded, Fpdu, Header, Peek};
 use dat_core::testing::device::soft::iwarp::mpa::{
     DEPTH_MAX, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr, parse,
@@ -8,7 +11,7 @@ use dat_core::testing::device::soft::iwarp::mpa::{
 use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use dat_core::testing::device::soft::iwarp::terminate::{TERMINATE_FPDU_MAX, Terminate, encode};
 use dat_core::testing::device::soft::iwarp::wire::{
-    FPDU_TRAILER_MAX, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
+    FPDU_CRC, FPDU_TRAILER_MAX, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
 };
 
 /// Any bytes as a request and as a reply.
@@ -18,6 +21,7 @@ pub fn mpa_frame(data: &[u8]) {
         ird: 16,
         ord: 16,
         rtr: Rtr::WRITE | Rtr::READ,
+        acknowledge: true,
     };
     for kind in [Kind::Request, Kind::Reply] {
         match parse(kind, data) {
@@ -73,12 +77,16 @@ fn request_holds(request: &Frame<'_>, local: &Local) {
         ird: theirs.map_or(1, |e| e.ird.min(DEPTH_MAX)),
         ord: theirs.map_or(1, |e| e.ord.min(DEPTH_MAX)),
         rtr: agreed.rtr.unwrap_or_default(),
+        acknowledge: agreed.acknowledge,
     };
     let revision = if theirs.is_some() { 2 } else { 1 };
     let there = peer
         .conclude(revision, &reply)
         .expect("an answer to conclude");
-    assert_eq!((there.crc, there.rtr), (agreed.crc, agreed.rtr));
+    assert_eq!(
+        (there.crc, there.rtr, there.acknowledge),
+        (agreed.crc, agreed.rtr, agreed.acknowledge)
+    );
 }
 
 fn reply_holds(reply: &Frame<'_>, local: &Local) {
@@ -178,7 +186,7 @@ fn fpdu_holds(fpdu: &Fpdu<'_>, bytes: &[u8], crc: bool) {
 }
 
 fn segment_holds(header: &Header, payload: &[u8], rx: &mut RxSequence) -> Result<(), WireError> {
-    let segment = Segment::classify(header, payload.len())?;
+    let segment = Segment::classify_extended(header, payload.len())?;
     rx.accept(&segment, payload.len())?;
     match segment {
         Segment::Write { to, .. } | Segment::ReadResponse { to, .. } => {
@@ -193,6 +201,16 @@ fn segment_holds(header: &Header, payload: &[u8], rx: &mut RxSequence) -> Result
         }
         Segment::Terminate { .. } => {
             Terminate::parse(payload)?;
+        }
+        Segment::Acknowledge { msn } => {
+            let note = Acknowledge::parse_note(payload)?;
+            let count = acknowledge::count_in(header).expect("an acknowledgement has a count");
+            let mut out = [0; ACKNOWLEDGE_FPDU_MAX];
+            let bytes = Acknowledge { count, note }.encode(msn, false, &mut out);
+            assert_eq!(bytes.len(), UNTAGGED_HDR + payload.len() + FPDU_CRC);
+            if note != Some(Note::Ended) {
+                assert_eq!(&bytes[UNTAGGED_HDR..][..payload.len()], payload);
+            }
         }
     }
     Ok(())

@@ -201,6 +201,13 @@ pub fn cases() -> Vec<Case<Verdict>> {
             Write,
         ),
         case(
+            "reply-flags-mirrored",
+            "5044 7.1.1",
+            "the reserved flag of the request for acknowledgements, as Linux siw does: none are agreed",
+            reply(ENHANCED | MPA_ACKNOWLEDGE_OFFER, 2, &words(A | 4, C | 4)),
+            Write,
+        ),
+        case(
             "reply-reserved-flags",
             "5044 7.1.1",
             "all reserved flags, which are ignored",
@@ -272,7 +279,7 @@ impl Rule for Case<Verdict> {
         let mut asked = Vec::new();
         receive_frame(&mut peer, Kind::Request, &mut asked).unwrap();
         let expected = request(
-            ENHANCED,
+            ENHANCED | MPA_ACKNOWLEDGE_OFFER,
             2,
             &[&words(A | 4, C | D | 4)[..], b"hello"].concat(),
         );

@@ -3,6 +3,7 @@
 //! subjects send. Each subject has a file of its own.
 
 mod access;
+mod acknowledgements;
 mod ends;
 mod framing;
 mod headers;
@@ -11,9 +12,10 @@ mod reads;
 mod run;
 
 use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
+use dat_core::testing::device::soft::iwarp::mpa::Local;
 use dat_core::testing::device::soft::iwarp::wire::*;
 
-use crate::iwarp::{send, tagged, tagged_as, untagged};
+use crate::iwarp::{OFFER, send, tagged, tagged_as, untagged};
 use crate::rows::Row;
 use crate::victim::{Arena, Region};
 
@@ -100,6 +102,8 @@ pub struct Case {
     pub answer: Answer,
     /// When the peer sends.
     pub when: When,
+    /// What the peer offers in its request.
+    pub offer: Local,
     /// Makes what the peer sends.
     pub make: Box<dyn Fn(&Open<'_>) -> Sent>,
 }
@@ -116,6 +120,7 @@ fn case(
         row: Row::new(name, section, sends, &answer),
         answer,
         when: When::Open,
+        offer: OFFER,
         make: Box::new(make),
     }
 }
@@ -123,6 +128,12 @@ fn case(
 impl Case {
     fn when(self, when: When) -> Case {
         Case { when, ..self }
+    }
+
+    /// The peer has agreed on acknowledgements.
+    fn acknowledging(mut self) -> Case {
+        self.offer.acknowledge = true;
+        self
     }
 }
 
@@ -135,6 +146,7 @@ pub fn cases() -> Vec<Case> {
         access::cases(),
         reads::cases(),
         ends::cases(),
+        acknowledgements::cases(),
     ]
     .into_iter()
     .flatten()

@@ -70,6 +70,7 @@ impl Engine {
     pub fn block(&self, word: &AtomicU32, value: u32, deadline: Option<Instant>) -> Option<Wake> {
         let inner = &self.inner;
         inner.coalesced.flush();
+        inner.acknowledgements.flush();
         // From now on peers notify the engine.
         inner.poll_set.before_block();
         let Some(leader) = inner.leader.take() else {
@@ -103,6 +104,7 @@ impl Engine {
             if has_changed() {
                 return Some(Wake::Woken);
             }
+            inner.acknowledgements.flush();
             if left.is_some_and(|left| left.is_zero()) {
                 return Some(Wake::TimedOut);
             }

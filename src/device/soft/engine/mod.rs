@@ -11,6 +11,7 @@
 //! thread for each arrival, and none for data that another thread has read. A thread that has
 //! taken such an event has to serve it.
 
+mod acknowledgements;
 mod batch;
 pub(crate) mod blocking;
 pub(crate) mod coalesced;
@@ -35,6 +36,8 @@ use crate::descriptor::OwnedFd;
 use crate::kernel::event::epoll;
 use crate::lock::{Condvar, Mutex, MutexGuard};
 
+use self::acknowledgements::Acknowledgements;
+pub(crate) use self::acknowledgements::Acknowledger;
 use self::batch::EpollBatch;
 use self::blocking::Eventfd;
 use self::coalesced::CoalescedSends;
@@ -106,6 +109,8 @@ pub(crate) struct Inner {
     last_poll_count: Mutex<u32>,
     /// The connections with coalesced sends.
     coalesced: CoalescedSends,
+    /// The connections that may owe an acknowledgement.
+    acknowledgements: Acknowledgements,
     /// Whether a timer is set that flushes coalesced sends.
     flush_timer_set: AtomicBool,
     /// Number of polls that have served sockets, modulo 2^32.
@@ -136,6 +141,8 @@ pub struct Remains {
     pub tcp_conns: usize,
     /// Connections with coalesced sends.
     pub coalesced: usize,
+    /// Connections that may owe an acknowledgement.
+    pub acknowledgements: usize,
 }
 
 /// The engine of a device.
@@ -164,6 +171,7 @@ impl Engine {
             poll_timer_set: AtomicBool::new(false),
             last_poll_count: Mutex::new(0),
             coalesced: CoalescedSends::default(),
+            acknowledgements: Acknowledgements::default(),
             flush_timer_set: AtomicBool::new(false),
             polls: AtomicU32::new(0),
             thread_busy: AtomicBool::new(false),
@@ -206,6 +214,7 @@ impl Engine {
             backlog: inner.scratch.lock().backlog.len(),
             tcp_conns: inner.tcp_conns.load(Ordering::Relaxed),
             coalesced: inner.coalesced.len(),
+            acknowledgements: inner.acknowledgements.len(),
         }
     }
 
@@ -257,13 +266,17 @@ impl Engine {
         if let Some(mut scratch) = inner.try_lock() {
             let mut up = Upcalls::default();
             if scratch.try_only(&mut up) {
+                let idle = !scratch.received;
                 inner.deliver(&mut scratch, &mut up);
-                return inner.finish(scratch, up);
+                inner.finish(scratch, up);
+                inner.acknowledgements.polled(idle);
+                return;
             }
             let mut batch = EpollBatch::new();
             if batch.fill(&inner.epoll, Some(&ZERO_TIME)).is_ok() {
                 let up = inner.serve_locked(&batch, &mut scratch);
                 inner.finish(scratch, up);
+                inner.acknowledgements.polled(batch.len() == 0);
             }
         }
     }

@@ -68,6 +68,7 @@ impl Inner {
             self.serve(&batch);
         }
         self.coalesced.flush_old();
+        self.acknowledgements.flush();
     }
 
     #[cfg_attr(dat_sim, expect(dead_code, reason = "the simulation has no threads"))]
@@ -94,6 +95,7 @@ impl Inner {
                 }
                 self.pause();
             }
+            self.acknowledgements.flush();
         }
         self.thread_busy.store(false, Ordering::Relaxed);
     }

@@ -10,7 +10,7 @@ use crate::kernel::event::epoll;
 
 use super::poll_set::PollSet;
 use super::timers::Timer;
-use super::{EventFlags, Inner, Source};
+use super::{Acknowledger, EventFlags, Inner, Source};
 use crate::descriptor::OwnedFd;
 use crate::device::DeviceError;
 use crate::device::soft::event_order::EventOrder;
@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     added: bool,
     /// Whether the socket is counted as a connection over TCP.
     is_tcp_conn: bool,
+    /// Whether the socket is counted as a connection that owes its peer an acknowledgement.
+    owes_acknowledgement: bool,
 }
 
 impl Watch {
@@ -48,6 +50,7 @@ impl Watch {
             events: EventFlags::empty(),
             added: false,
             is_tcp_conn: false,
+            owes_acknowledgement: false,
         };
         watch.set(events)?;
         Ok(watch)
@@ -122,6 +125,21 @@ impl Watch {
         }
     }
 
+    /// Whether the connection owes its peer an acknowledgement, for which it has to be in the list of
+    /// [`Watch::schedule_acknowledgement`].
+    #[inline]
+    pub fn set_owes_acknowledgement(&mut self, owes: bool) {
+        if self.owes_acknowledgement != owes {
+            self.owes_acknowledgement = owes;
+            self.inner.acknowledgements.count(owes);
+        }
+    }
+
+    /// Has the acknowledgement of a connection sent soon. Not to be called again before that.
+    pub fn schedule_acknowledgement(&self, connection: Arc<dyn Acknowledger>) {
+        self.inner.schedule_acknowledgement(connection);
+    }
+
     /// Counts the socket as a connection over TCP, for which consumers that poll make system
     /// calls.
     pub fn count_as_tcp_conn(&mut self) {
@@ -146,6 +164,7 @@ impl Drop for Watch {
         if self.is_tcp_conn {
             self.inner.tcp_conns.fetch_sub(1, Ordering::Relaxed);
         }
+        self.set_owes_acknowledgement(false);
         let source = self.inner.sources.lock().remove(self.token);
         drop(source);
     }

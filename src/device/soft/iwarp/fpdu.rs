@@ -19,8 +19,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::crc::Crc;
 use super::wire::{
-    DDP_LAST, DDP_TAGGED, DDP_VERSION, FPDU_CRC, FPDU_PREFIX, FPDU_TRAILER_MAX, RDMAP_OPCODE_MASK,
-    RDMAP_VERSION, TAGGED_HDR, TaggedWire, ULPDU_MAX, UNTAGGED_HDR, UntaggedWire, WireError,
+    DDP_LAST, DDP_TAGGED, DDP_VERSION, FPDU_CRC, FPDU_PREFIX, FPDU_TRAILER_MAX, RDMAP_ASK,
+    RDMAP_OPCODE_MASK, RDMAP_VERSION, TAGGED_HDR, TaggedWire, ULPDU_MAX, UNTAGGED_HDR,
+    UntaggedWire, WireError,
 };
 
 /// Smallest ULPDU that a sender may be told to keep to (RFC 5044 section 4.5).
@@ -70,6 +71,19 @@ impl Control {
             ddp: DDP_VERSION | if last { DDP_LAST } else { 0 },
             rdmap: RDMAP_VERSION | opcode & RDMAP_OPCODE_MASK,
         }
+    }
+
+    /// The same, which asks for an acknowledgement.
+    pub const fn asking(self, asks: bool) -> Self {
+        Self {
+            rdmap: self.rdmap | if asks { RDMAP_ASK } else { 0 },
+            ..self
+        }
+    }
+
+    /// Whether an acknowledgement is asked for, if both ends have agreed on acknowledgements.
+    pub const fn asks(self) -> bool {
+        self.rdmap & RDMAP_ASK != 0
     }
 
     /// The opcode, any number of four bits.

@@ -9,11 +9,13 @@
 //!    directly into its destination). [`crc::Crc`] is the running CRC32C.
 //! 3. [`rdmap`] gives a received segment its meaning ([`rdmap::Segment`]) and holds the
 //!    sequence numbers of both directions.
-//! 4. [`terminate`] builds and reads the message that ends a connection in error.
+//! 4. [`acknowledge`] is an extension of our own: which requests the peer has finished.
+//! 5. [`terminate`] builds and reads the message that ends a connection in error.
 //!
 //! [`wire`] holds the structures and numbers of all of them. Errors are [`wire::WireError`]:
 //! the triple that the Terminate message carries.
 
+pub mod acknowledge;
 pub mod crc;
 pub mod fpdu;
 pub mod mpa;

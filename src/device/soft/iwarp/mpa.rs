@@ -17,7 +17,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::wire::{
     ENHANCED_DEPTH, ENHANCED_PEER_TO_PEER, ENHANCED_RTR_FPDU, ENHANCED_RTR_READ,
-    ENHANCED_RTR_WRITE, EnhancedHeader, KEY_REPLY, KEY_REQUEST, MPA_CRC, MPA_ENHANCED, MPA_MARKERS,
+    ENHANCED_RTR_WRITE, EnhancedHeader, KEY_REPLY, KEY_REQUEST, MPA_ACKNOWLEDGE,
+    MPA_ACKNOWLEDGE_ACCEPT, MPA_ACKNOWLEDGE_OFFER, MPA_CRC, MPA_ENHANCED, MPA_MARKERS,
     MPA_MAX_PRIVATE, MPA_REJECT, MpaHeader, WireError,
 };
 
@@ -97,6 +98,8 @@ pub struct Frame<'a> {
     pub crc: bool,
     /// Reply: the connection is refused.
     pub reject: bool,
+    /// Request: the initiator can exchange acknowledgements. Reply: both ends do.
+    pub acknowledge: bool,
     /// Revision 2: read depths and peer-to-peer.
     pub enhanced: Option<Enhanced>,
     /// Consumer private data.
@@ -114,7 +117,8 @@ pub enum Parsed<'a> {
 
 /// Parses the frame at the start of `buf`; never needs more than [`FRAME_MAX`] bytes.
 ///
-/// Reserved bits are ignored, as RFC 5044 asks (siw uses one for a private extension).
+/// Reserved bits are ignored, as RFC 5044 asks (siw uses one for a private extension), but for those
+/// of our own. A reply that repeats the bit of our request is that of an end which does not know it.
 ///
 /// # Errors
 /// [`WireError::MPA_NEGOTIATION`] as soon as it cannot become a valid frame of that kind.
@@ -149,12 +153,18 @@ pub fn parse(kind: Kind, buf: &[u8]) -> Result<Parsed<'_>, WireError> {
     } else {
         (None, private)
     };
+    let acknowledge = match kind {
+        Kind::Request => MPA_ACKNOWLEDGE_OFFER,
+        Kind::Reply => MPA_ACKNOWLEDGE_ACCEPT,
+    };
+    let acknowledge = header.flags & MPA_ACKNOWLEDGE == acknowledge;
     let frame = Frame {
         kind,
         revision: header.revision,
         markers: flag(MPA_MARKERS),
         crc: flag(MPA_CRC),
         reject,
+        acknowledge,
         enhanced,
         private_data,
     };
@@ -203,6 +213,8 @@ pub struct Local {
     /// Ready-to-receive messages that we can send (as initiator; none: not peer-to-peer) or
     /// receive (as responder).
     pub rtr: Rtr,
+    /// Whether acknowledgements can be exchanged.
+    pub acknowledge: bool,
 }
 
 /// What both sides will do.
@@ -216,6 +228,8 @@ pub struct Agreed {
     pub ord: u16,
     /// The ready-to-receive message that the initiator sends first, exactly one.
     pub rtr: Option<Rtr>,
+    /// Whether both ends send acknowledgements ([`super::acknowledge`]).
+    pub acknowledge: bool,
 }
 
 /// Why an initiator cannot use a connection.
@@ -248,6 +262,7 @@ impl Local {
             markers: false,
             crc,
             reject: false,
+            acknowledge: self.acknowledge && revision >= 2,
             enhanced,
             private_data,
         }
@@ -274,6 +289,7 @@ impl Local {
             ird: self.ird,
             ord: self.ord,
             rtr: None,
+            acknowledge: self.acknowledge && revision >= 2 && reply.acknowledge,
         };
         if revision < 2 {
             return Ok(plain);
@@ -309,6 +325,7 @@ impl<'a> Frame<'a> {
             markers,
             crc,
             reject,
+            acknowledge,
             enhanced,
             private_data: _,
         } = *self;
@@ -318,6 +335,7 @@ impl<'a> Frame<'a> {
             markers,
             crc,
             reject,
+            acknowledge,
             enhanced,
             private_data: &[],
         }
@@ -343,6 +361,13 @@ impl<'a> Frame<'a> {
             flags: bit(self.markers, MPA_MARKERS)
                 | bit(self.crc, MPA_CRC)
                 | bit(self.reject, MPA_REJECT)
+                | bit(
+                    self.acknowledge,
+                    match self.kind {
+                        Kind::Request => MPA_ACKNOWLEDGE_OFFER,
+                        Kind::Reply => MPA_ACKNOWLEDGE_ACCEPT,
+                    },
+                )
                 | bit(self.enhanced.is_some(), MPA_ENHANCED),
             revision: self.revision,
             private_len: U16::new(private_len as u16),
@@ -369,11 +394,13 @@ impl<'a> Frame<'a> {
             return Err(WireError::MPA_NEGOTIATION);
         }
         let crc = self.crc || local.crc;
+        let acknowledge = self.enhanced.is_some() && self.acknowledge && local.acknowledge;
         let mut agreed = Agreed {
             crc,
             ird: local.ird,
             ord: local.ord,
             rtr: None,
+            acknowledge,
         };
         let mut enhanced = None;
         if let Some(theirs) = self.enhanced {
@@ -415,6 +442,7 @@ impl<'a> Frame<'a> {
             markers: false,
             crc,
             reject: false,
+            acknowledge,
             enhanced,
             private_data,
         };
@@ -435,6 +463,7 @@ impl<'a> Frame<'a> {
             markers: false,
             crc: self.crc,
             reject: true,
+            acknowledge: false,
             enhanced: self.enhanced.map(|_| zero),
             private_data,
         }

@@ -5,10 +5,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::fpdu::{Control, Header, Tagged, Untagged};
 use super::wire::{
-    DDP_VERSION, DDP_VERSION_MASK, FPDU_PREFIX, OP_READ_REQUEST, OP_READ_RESPONSE, OP_SEND,
-    OP_SEND_INVALIDATE, OP_SEND_SE, OP_SEND_SE_INVALIDATE, OP_TERMINATE, OP_WRITE, QN_READ_REQUEST,
-    QN_SEND, QN_TERMINATE, RDMAP_VERSION, RDMAP_VERSION_MASK, READ_REQUEST_HDR, READ_REQUEST_LEN,
-    ReadRequestWire, UNTAGGED_HDR, WireError,
+    DDP_VERSION, DDP_VERSION_MASK, FPDU_PREFIX, OP_ACKNOWLEDGE, OP_READ_REQUEST, OP_READ_RESPONSE,
+    OP_SEND, OP_SEND_INVALIDATE, OP_SEND_SE, OP_SEND_SE_INVALIDATE, OP_TERMINATE, OP_WRITE,
+    QN_ACKNOWLEDGE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, RDMAP_VERSION, RDMAP_VERSION_MASK,
+    READ_REQUEST_HDR, READ_REQUEST_LEN, ReadRequestWire, UNTAGGED_HDR, WireError,
 };
 
 /// What a received segment is. Its payload is beside it, not in it, so that the same type
@@ -58,6 +58,13 @@ pub enum Segment {
         /// Message sequence number.
         msn: u32,
     },
+    /// Acknowledgement ([`acknowledge`](super::acknowledge)): the payload is for
+    /// [`Acknowledge::parse_note`](super::acknowledge::Acknowledge::parse_note). Only
+    /// [`Segment::classify_extended`] gives it.
+    Acknowledge {
+        /// Message sequence number.
+        msn: u32,
+    },
 }
 
 impl Segment {
@@ -72,6 +79,38 @@ impl Segment {
         match header {
             Header::Tagged(header) => Self::classify_tagged(header, payload_len),
             Header::Untagged(header) => Self::classify_untagged(header, payload_len),
+        }
+    }
+
+    /// Whether it is of a request of the peer.
+    pub const fn is_request(&self) -> bool {
+        matches!(
+            self,
+            Segment::Write { .. } | Segment::Send { .. } | Segment::ReadRequest { .. }
+        )
+    }
+
+    /// [`Segment::classify`] between two ends that have agreed on acknowledgements.
+    ///
+    /// # Errors
+    /// The same, for an acknowledgement too.
+    #[inline]
+    pub fn classify_extended(header: &Header, payload_len: usize) -> Result<Self, WireError> {
+        match header {
+            Header::Untagged(header) if header.control.opcode() == OP_ACKNOWLEDGE => {
+                check_versions(header.control, WireError::DDP_UNTAGGED_VERSION)?;
+                if header.qn != QN_ACKNOWLEDGE {
+                    return Err(WireError::DDP_QN);
+                }
+                if header.mo != 0 {
+                    return Err(WireError::DDP_MO);
+                }
+                if !header.control.last() {
+                    return Err(WireError::DDP_TOO_LONG);
+                }
+                Ok(Segment::Acknowledge { msn: header.msn })
+            }
+            header => Self::classify(header, payload_len),
         }
     }
 
@@ -219,6 +258,7 @@ pub struct RxSequence {
     /// Solicited and invalidate of the Send whose segments are arriving.
     open_send: Option<(bool, Option<u32>)>,
     read_msn: u32,
+    acknowledge_msn: u32,
 }
 
 /// The first sequence number of each queue (RFC 5041 section 5.1).
@@ -232,6 +272,7 @@ impl RxSequence {
             send_mo: 0,
             open_send: None,
             read_msn: FIRST_MSN,
+            acknowledge_msn: FIRST_MSN,
         }
     }
 
@@ -288,6 +329,12 @@ impl RxSequence {
                     return Err(WireError::DDP_MSN);
                 }
             }
+            Segment::Acknowledge { msn } => {
+                if msn != self.acknowledge_msn {
+                    return Err(WireError::DDP_MSN);
+                }
+                self.acknowledge_msn = self.acknowledge_msn.wrapping_add(1);
+            }
         }
         Ok(())
     }
@@ -304,6 +351,7 @@ impl Default for RxSequence {
 pub struct TxSequence {
     send_msn: u32,
     read_msn: u32,
+    acknowledge_msn: u32,
 }
 
 impl TxSequence {
@@ -312,7 +360,15 @@ impl TxSequence {
         Self {
             send_msn: FIRST_MSN,
             read_msn: FIRST_MSN,
+            acknowledge_msn: FIRST_MSN,
         }
+    }
+
+    /// The number of the next acknowledgement.
+    pub const fn next_acknowledgement(&mut self) -> u32 {
+        let msn = self.acknowledge_msn;
+        self.acknowledge_msn = msn.wrapping_add(1);
+        msn
     }
 
     /// The number of the next Send; all its segments carry it.

@@ -22,6 +22,15 @@ pub const MPA_CRC: u8 = 0x40;
 pub const MPA_REJECT: u8 = 0x20;
 /// Private data starts with an [`EnhancedHeader`] (RFC 6581; revision 2 only).
 pub const MPA_ENHANCED: u8 = 0x10;
+/// Request only, a reserved bit of RFC 5044: the initiator can exchange acknowledgements
+/// ([`super::acknowledge`]). Linux siw has an extension of its own in the bit 0x08.
+pub const MPA_ACKNOWLEDGE_OFFER: u8 = 0x04;
+/// Reply only, a reserved bit of RFC 5044: both ends exchange acknowledgements. It is not the bit of
+/// the request, since Linux siw answers with the reserved bits of the request.
+pub const MPA_ACKNOWLEDGE_ACCEPT: u8 = 0x02;
+/// The reserved bits that have to be exactly one of these two: an end that sets them all means
+/// something else.
+pub const MPA_ACKNOWLEDGE: u8 = 0x07;
 
 /// Most private data, in bytes, of a frame; an [`EnhancedHeader`] counts.
 pub const MPA_MAX_PRIVATE: usize = 512;
@@ -86,6 +95,9 @@ pub const DDP_VERSION: u8 = 1;
 pub const RDMAP_VERSION_MASK: u8 = 0xc0;
 /// The version of RFC 5040, in place.
 pub const RDMAP_VERSION: u8 = 1 << 6;
+/// RDMAP control: a reserved bit of RFC 5040, by which the sender of a request asks for an
+/// acknowledgement at once, between ends that have agreed on acknowledgements.
+pub const RDMAP_ASK: u8 = 0x20;
 /// RDMAP control: opcode bits.
 pub const RDMAP_OPCODE_MASK: u8 = 0x0f;
 
@@ -164,6 +176,22 @@ pub const TERM_D: u8 = 0x40;
 /// Terminate: the RDMAP header is present.
 pub const TERM_R: u8 = 0x20;
 
+/// What an acknowledgement says beyond its count, the payload of its untagged segment.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct AcknowledgeWire {
+    /// `NOTE_*`.
+    pub note: U32,
+    /// The number of the request that the note is about, else 0.
+    pub number: U32,
+}
+
+/// Note of an acknowledgement: its sender has ended the connection gracefully, and sends no further
+/// request.
+pub const NOTE_ENDED: u32 = 1;
+/// Note of an acknowledgement: the request with the given number failed. A Terminate follows.
+pub const NOTE_REFUSED: u32 = 2;
+
 /// FPDU prefix and tagged header.
 pub const TAGGED_HDR: usize = size_of::<TaggedWire>();
 /// FPDU prefix and untagged header.
@@ -202,6 +230,8 @@ pub const OP_IMMEDIATE_SE: u8 = 9;
 pub const OP_ATOMIC_REQUEST: u8 = 10;
 /// Atomic Response (RFC 7306), queue 3.
 pub const OP_ATOMIC_RESPONSE: u8 = 11;
+/// Acknowledgement, queue 4: an opcode that no RFC uses, see [`super::acknowledge`].
+pub const OP_ACKNOWLEDGE: u8 = 15;
 
 /// Queue of Sends.
 pub const QN_SEND: u32 = 0;
@@ -209,6 +239,8 @@ pub const QN_SEND: u32 = 0;
 pub const QN_READ_REQUEST: u32 = 1;
 /// Queue of the Terminate message.
 pub const QN_TERMINATE: u32 = 2;
+/// Queue of acknowledgements, a number that no RFC uses.
+pub const QN_ACKNOWLEDGE: u32 = 4;
 /// Number of queues of RFC 5040.
 pub const QUEUES: usize = 3;
 

@@ -114,6 +114,11 @@ impl<T: Copy> WorkQueue<T> {
         (self.tail - self.head) as usize
     }
 
+    /// Entries that fit.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }

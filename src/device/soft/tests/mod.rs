@@ -1,5 +1,6 @@
 //! Tests of the device through its trait: every rule over every path.
 
+mod acknowledge;
 mod blocking;
 mod bursts;
 mod chaos;
@@ -71,6 +72,11 @@ impl Net {
 
     fn is_loopback(&self) -> bool {
         self.loopback
+    }
+
+    /// Whether a Send completes when its receive does, and not when it is in a ring.
+    fn is_send_delivered(&self) -> bool {
+        self.loopback || self.active.params.path == super::params::Path::Tcp
     }
 
     /// Two ends, made with default attributes and connected.

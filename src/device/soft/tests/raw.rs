@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::device::soft::iwarp::acknowledge;
 use crate::device::soft::iwarp::fpdu::{self, Control, Decoded, Tagged, Untagged};
 use crate::device::soft::iwarp::mpa::{self, Agreed, FRAME_MAX, Frame, Kind, Local, Parsed, Rtr};
 use crate::device::soft::iwarp::rdmap::Segment;
@@ -15,6 +16,7 @@ pub const LOCAL: Local = Local {
     ird: 4,
     ord: 4,
     rtr: Rtr::WRITE,
+    acknowledge: false,
 };
 
 /// A peer made by hand.
@@ -106,6 +108,22 @@ impl Raw {
             if !self.more() {
                 return None;
             }
+        }
+    }
+
+    /// The next segment of an end with acknowledgements, its payload, and its count.
+    pub fn extended(&mut self) -> (Segment, Vec<u8>, u32) {
+        loop {
+            if let Decoded::Fpdu(fpdu) = fpdu::decode(&self.bytes, true).unwrap() {
+                let header = fpdu.header.unwrap();
+                let payload = fpdu.payload.to_vec();
+                let segment = Segment::classify_extended(&header, payload.len()).unwrap();
+                let count = acknowledge::count_in(&header).expect("no count");
+                let used = fpdu.consumed;
+                self.bytes.drain(..used);
+                return (segment, payload, count);
+            }
+            assert!(self.more());
         }
     }
 

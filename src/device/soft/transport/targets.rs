@@ -12,7 +12,7 @@ use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
 use super::{LockedQp, QpPlace};
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
 use crate::device::soft::engine::rounds::LastServed;
-use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source};
+use crate::device::soft::engine::{Acknowledger, Backlog, EventFlags, Scratch, Source};
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
@@ -245,6 +245,14 @@ impl Coalescer for TcpSource {
     fn send_coalesced(&self, late: bool, up: &mut Upcalls) {
         self.service(up, |conn, me, guard, up| {
             conn.left_coalesced_list(late, me, guard, up)
+        });
+    }
+}
+
+impl Acknowledger for TcpSource {
+    fn acknowledge(&self, up: &mut Upcalls) {
+        self.service(up, |conn, me, guard, up| {
+            conn.left_acknowledgement_list(me, guard, up)
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Golden bytes, written by hand from the RFCs; rules, exhaustively where the space is small;
 //! round trips with random values.
 
+mod acknowledge;
 mod fpdu;
 mod mpa;
 mod rdmap;

@@ -15,12 +15,14 @@ const PLAIN: Local = Local {
     ird: 4,
     ord: 8,
     rtr: Rtr::empty(),
+    acknowledge: false,
 };
 const PEER: Local = Local {
     crc: true,
     ird: 32,
     ord: 16,
     rtr: Rtr::WRITE.union(Rtr::READ),
+    acknowledge: false,
 };
 
 fn bytes(frame: &Frame<'_>) -> Vec<u8> {
@@ -84,7 +86,8 @@ fn golden_replies() {
             crc: true,
             ird: 4,
             ord: 8,
-            rtr: Some(Rtr::WRITE)
+            rtr: Some(Rtr::WRITE),
+            acknowledge: false
         }
     );
     let concluded = PEER.conclude(2, &parsed(Kind::Reply, &expected));
@@ -94,7 +97,8 @@ fn golden_replies() {
             crc: true,
             ird: 32,
             ord: 4,
-            rtr: Some(Rtr::WRITE)
+            rtr: Some(Rtr::WRITE),
+            acknowledge: false
         })
     );
 
@@ -130,6 +134,45 @@ fn crc_if_either_side_asks() {
     };
     let crc = Local { crc: true, ..PLAIN };
     assert!(crc.conclude(1, &reply).expect("accepted").crc);
+}
+
+/// Both ends have to know acknowledgements. An end that answers with the bits of the request, as
+/// Linux siw does, does not.
+#[test]
+fn acknowledgements() {
+    let able = |acknowledge| Local {
+        acknowledge,
+        ..PEER
+    };
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let request = able(ours).request(2, &[]);
+        let asked = bytes(&request);
+        assert_eq!(asked[16], if ours { 0x54 } else { 0x50 });
+        let (reply, there) = request.answer(&able(theirs), &[]).expect("accepted");
+        let answered = bytes(&reply);
+        assert_eq!(answered[16], if ours && theirs { 0x52 } else { 0x50 });
+        let reply = parsed(Kind::Reply, &answered);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert_eq!(here.acknowledge, ours && theirs);
+        assert_eq!(there.acknowledge, ours && theirs);
+
+        let mut mirrored = answered;
+        mirrored[16] = asked[16];
+        let reply = parsed(Kind::Reply, &mirrored);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert!(!here.acknowledge);
+        mirrored[16] |= 0x0f;
+        let reply = parsed(Kind::Reply, &mirrored);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert!(!here.acknowledge);
+    }
+    assert!(!able(true).request(1, &[]).acknowledge);
+    let without = Frame {
+        enhanced: None,
+        ..able(true).request(2, &[])
+    };
+    let (_, agreed) = without.answer(&able(true), &[]).expect("accepted");
+    assert!(!agreed.acknowledge);
 }
 
 #[test]
@@ -324,7 +367,7 @@ proptest! {
     #[test]
     fn frames_round_trip_and_arrive_in_pieces(
         request: bool, crc: bool, markers: bool, reject: bool, with: bool, p2p: bool,
-        depths: [u16; 2], rtr in 0u8..8,
+        depths: [u16; 2], rtr in 0u8..8, acknowledge: bool,
         data in prop::collection::vec(any::<u8>(), 0..=PRIVATE_MAX),
         behind in prop::collection::vec(any::<u8>(), 0..4),
     ) {
@@ -334,7 +377,8 @@ proptest! {
         let enhanced = with.then(|| enhanced(ird, ord, p2p, Rtr::from_bits_truncate(rtr)));
         let revision = if with { 2 } else { 1 };
         let private_data = &data[..];
-        let frame = Frame { kind, revision, markers, crc, reject, enhanced, private_data };
+        let frame =
+            Frame { kind, revision, markers, crc, reject, acknowledge, enhanced, private_data };
         let mut stream = bytes(&frame);
         let total = stream.len();
         stream.extend(behind);

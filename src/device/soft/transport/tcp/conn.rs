@@ -5,39 +5,35 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::kernel;
 use crate::kernel::Instant;
 use crate::kernel::net::sockopt;
 
+use super::acknowledge::Acks;
 use super::close_reason::CloseReason;
 use super::coalesce::{CoalescePolicy, Verdict};
-use super::linger::{self, End};
 use super::liveness::Liveness;
 use super::rx::Rx;
 use super::tx::Tx;
-use crate::device::WcStatus;
 use crate::device::attempt::Phase;
 use crate::device::soft::bad_keys::BadKeys;
 use crate::device::soft::device::Soft;
-use crate::device::soft::engine::{Backlog, EventFlags, Scratch, Source, Watch};
+use crate::device::soft::engine::{Acknowledger, Backlog, EventFlags, Scratch, Source, Watch};
 use crate::device::soft::event_order::SetupGuard;
-use crate::device::soft::iwarp::fpdu::{self, Control, Header, Tagged};
+use crate::device::soft::iwarp::fpdu::{self, Control, Tagged};
 use crate::device::soft::iwarp::mpa::{Agreed, Rtr};
 use crate::device::soft::iwarp::rdmap::ReadRequest;
-use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX, Terminate};
 use crate::device::soft::iwarp::wire::{
-    FPDU_PREFIX, FPDU_TRAILER_MAX, LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE,
-    OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR, WireError,
+    FPDU_PREFIX, FPDU_TRAILER_MAX, OP_WRITE, READ_REQUEST_HDR, TAGGED_HDR,
 };
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::socket;
-use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
+use crate::device::soft::transport::lifecycle::{Lifecycle, Timed};
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
 
 /// A connection as the engine knows it.
-pub(crate) trait TcpTarget: Source + Coalescer + Timed {
+pub(crate) trait TcpTarget: Source + Coalescer + Acknowledger + Timed {
     /// The connection has a backlog: gives what the engine is to put in its list of those, if it
     /// is not in there.
     fn enqueue(self: Arc<Self>) -> Option<Arc<dyn Backlog>>;
@@ -48,22 +44,27 @@ pub(crate) trait TcpTarget: Source + Coalescer + Timed {
 /// See the module.
 pub(crate) struct TcpConn {
     pub(super) watch: Watch,
-    target: Arc<dyn TcpTarget>,
+    pub(super) target: Arc<dyn TcpTarget>,
     /// Whether FPDUs carry a CRC.
     pub(super) crc: bool,
     /// RDMA reads of the peer that may wait for their responses.
     pub(super) ird: u16,
     /// The ready-to-receive message with which the initiator begins.
     pub(super) rtr: Option<Rtr>,
+    /// Whether the next request of the peer is that message.
+    pub(super) awaits_ready: bool,
     pub(crate) tx: Tx,
     coalesce: CoalescePolicy,
     /// Whether the engine has the connection in its list of those with coalesced requests.
     listed: bool,
     pub(super) rx: Rx,
-    lifecycle: Lifecycle,
-    liveness: Liveness,
+    pub(super) acks: Acks,
+    /// Whether the engine has the connection in its list of those that may owe an acknowledgement.
+    pub(super) acknowledgement_listed: bool,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) liveness: Liveness,
     /// The address of the peer, and where wrong keys of the peer are counted.
-    bad_keys: Option<(IpAddr, Arc<BadKeys>)>,
+    pub(super) bad_keys: Option<(IpAddr, Arc<BadKeys>)>,
 }
 
 impl TcpConn {
@@ -84,11 +85,14 @@ impl TcpConn {
             crc: agreed.crc,
             ird: agreed.ird,
             rtr: agreed.rtr,
+            awaits_ready: !initiator && matches!(agreed.rtr, Some(Rtr::WRITE | Rtr::READ)),
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
             tx: Tx::new(first, initiator),
             coalesce: CoalescePolicy::default(),
             listed: false,
             rx: Rx::new(),
+            acks: Acks::new(agreed.acknowledge, first),
+            acknowledgement_listed: false,
             lifecycle: Lifecycle::new(target.clone(), params.linger),
             liveness: Liveness::new(params.timeout),
             bad_keys,
@@ -174,7 +178,18 @@ impl TcpConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        self.tx.transmit(me, &mut self.watch, self.crc, guard, up)?;
+        if self.acks.agreed {
+            self.count_finished();
+        }
+        if self.tx.is_idle(me) && !self.acks.is_due() {
+            self.tx.blocked = false;
+        } else {
+            self.tx
+                .transmit(me, &mut self.watch, &mut self.acks, self.crc, guard, up)?;
+        }
+        if self.acks.agreed {
+            self.settle_acknowledgements(me, up);
+        }
         self.liveness
             .written(self.tx.writes, &self.watch, &self.target);
         if self.coalesce.waits() {
@@ -272,16 +287,24 @@ impl TcpConn {
     fn settle(&mut self, me: &mut QpState) -> Result<(), CloseReason> {
         let all_sent = !self.tx.has_pending();
         if self.lifecycle.closes(me, &self.watch, all_sent) {
-            self.tx.closed = true;
-            let _ = kernel::net::shutdown(&self.watch, kernel::net::Shutdown::Write);
-            self.liveness.sent(&self.watch, &self.target);
+            self.end_requests()?;
         }
-        if self.rx.ended {
+        if self.acks.agreed && self.lifecycle.is_closed() && self.rx.is_waiting() {
+            // Our consumer does not wait for what has no receive, and the peer shall not wait for an
+            // acknowledgement of that.
+            self.end_stream();
+        }
+        if self.rx.ended || self.has_peer_finished() {
             // A peer that our consumer has left need not end what it has begun to send.
-            if self.rx.is_torn() && !self.lifecycle.is_closed() || self.tx.lost.is_some() {
+            let torn = self.rx.ended && self.rx.is_torn() && !self.lifecycle.is_closed();
+            if torn || self.tx.lost.is_some() {
                 return Err(CloseReason::Lost);
             }
-            if self.rx.is_waiting() && !self.lifecycle.is_closed() {
+            if self.is_peer_killed() {
+                if self.lifecycle.peer_end_is_due(&self.watch) {
+                    return Err(CloseReason::Lost);
+                }
+            } else if self.rx.is_waiting() && !self.lifecycle.is_closed() {
                 // Messages wait for receives, and our consumer has not ended the connection too.
                 self.lifecycle.limit_linger(&self.watch);
             } else if self.lifecycle.peer_end_is_due(&self.watch) {
@@ -303,6 +326,26 @@ impl TcpConn {
             self.watch.set(events)
         };
         watched.map_err(|_| CloseReason::Lost)
+    }
+
+    /// What the socket is to be watched for.
+    fn interest(&self) -> EventFlags {
+        let mut events = if self.rx.ended && self.rx.is_waiting() {
+            // The kernel notifies of a reset in any case.
+            EventFlags::ET
+        } else if self.rx.ended {
+            EventFlags::empty()
+        } else if self.rx.paused {
+            EventFlags::RDHUP
+        } else {
+            EventFlags::IN | EventFlags::RDHUP
+        };
+        if self.tx.blocked && !self.tx.closed {
+            events |= EventFlags::OUT;
+        } else if !self.rx.paused && !self.rx.ended {
+            events |= EventFlags::ET;
+        }
+        events
     }
 
     /// A check of the peer is due.
@@ -382,116 +425,5 @@ impl TcpConn {
         }
         // There is always room for another one, unless the socket is full.
         !me.sq.is_full()
-    }
-
-    /// Which of our requests a Terminate of the peer is about.
-    fn blame(&self, terminate: &Terminate) -> Option<(u64, WcStatus)> {
-        let error = terminate.error;
-        let protection = matches!(error.layer, LAYER_RDMAP | LAYER_DDP) && error.etype == 1;
-        let status = if protection {
-            WcStatus::RemoteAccess
-        } else {
-            WcStatus::RemoteOperation
-        };
-        let reads = &self.tx.reads;
-        let number = match &terminate.header {
-            Some(Header::Untagged(header)) if header.control.opcode() == OP_READ_REQUEST => {
-                let named = reads.iter().find(|(_, msn)| *msn == header.msn);
-                named.or(reads.front()).map(|(number, _)| *number)
-            }
-            Some(header) if header.control().opcode() == OP_READ_RESPONSE => None,
-            Some(_) => self.tx.current(),
-            None if protection && error.layer == LAYER_RDMAP => {
-                reads.front().map(|(number, _)| *number)
-            }
-            None => None,
-        };
-        number.map(|number| (number, status))
-    }
-}
-
-impl Connection for TcpConn {
-    type Reason = CloseReason;
-
-    fn lifecycle(&self) -> &Lifecycle {
-        &self.lifecycle
-    }
-
-    fn overdue(what: Overdue) -> CloseReason {
-        match what {
-            Overdue::FirstMessage => CloseReason::Silent,
-            Overdue::Receives => CloseReason::Late,
-        }
-    }
-
-    fn failed_request(&self, _me: &QpState, reason: &CloseReason) -> Option<(u64, WcStatus)> {
-        match reason {
-            CloseReason::Request(number, status) => Some((*number, *status)),
-            CloseReason::Response(number, ..) => Some((*number, WcStatus::BadResponse)),
-            CloseReason::Terminated(terminate) => self.blame(terminate),
-            _ => None,
-        }
-    }
-
-    fn close(mut self, reason: CloseReason) {
-        if reason.is_bad_key()
-            && let Some((address, bad_keys)) = &self.bad_keys
-        {
-            bad_keys.report(*address);
-        }
-        let (error, offending) = match &reason {
-            CloseReason::Late | CloseReason::NoMemory | CloseReason::Request(..) => {
-                (WireError::RDMAP_CATASTROPHIC, None)
-            }
-            CloseReason::Protocol(error, offending)
-            | CloseReason::Response(_, error, offending) => (*error, *offending),
-            CloseReason::Closed
-            | CloseReason::Lost
-            | CloseReason::Socket(_)
-            | CloseReason::Silent
-            | CloseReason::Unresponsive(_)
-            | CloseReason::Terminated(_) => return,
-        };
-        if !self.tx.closed {
-            self.terminate(error, offending.as_ref().map_or(&[][..], |o| o));
-        }
-        let how = match reason {
-            CloseReason::Late => End::Aborted,
-            _ => End::Graceful,
-        };
-        self.end(how);
-    }
-}
-
-impl TcpConn {
-    /// The consumer has ended the connection at once.
-    pub fn abort(mut self) {
-        if self.tx.open && !self.tx.closed {
-            self.terminate(WireError::RDMAP_ABORTED, &[]);
-        }
-        let how = if self.lifecycle.is_closed() {
-            End::Reset
-        } else {
-            End::Aborted
-        };
-        self.end(how);
-    }
-
-    /// Queues a Terminate message (RFC 5040 section 4.8); `offending` is the header that it is
-    /// about.
-    fn terminate(&mut self, error: WireError, offending: &[u8]) {
-        let mut bytes = [0; TERMINATE_FPDU_MAX];
-        let bytes = terminate::encode(error, offending, self.crc, &mut bytes);
-        self.tx.put(bytes);
-    }
-
-    /// Ends the stream, after what is begun has gone out whole.
-    fn end(mut self, how: End) {
-        let rest = if self.tx.closed {
-            Vec::new()
-        } else {
-            self.tx.take_pending()
-        };
-        linger::linger(self.watch, rest, how);
     }
 }

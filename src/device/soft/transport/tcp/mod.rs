@@ -1,20 +1,25 @@
 //! A connection over TCP: iWARP between the work queues of a queue pair and a socket.
 //!
-//! [`conn`] is the connection, [`tx`] and [`rx`] its two directions, [`tx_frame`] and [`rx_place`]
-//! what they do with one FPDU. Small sends may wait a little
-//! to go out together ([`coalesce`], [`batch`]); [`liveness`] notices a host that is gone;
+//! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. [`tx_next`] is the order of the
+//! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU. Small sends may wait
+//! a little to go out together ([`coalesce`], [`batch`]). Between two ends of ours requests complete
+//! when the peer has acknowledged them ([`acknowledge`]). [`liveness`] notices a host that is gone;
 //! [`linger`] sends what is left after the connection has ended.
 
+mod acknowledge;
 pub(crate) mod batch;
 pub(super) mod close_reason;
 pub(super) mod coalesce;
 pub(super) mod conn;
+mod ending;
 pub(crate) mod linger;
 pub(crate) mod liveness;
 pub(crate) mod rx;
 mod rx_place;
+mod stash;
 pub(crate) mod tx;
 pub(super) mod tx_frame;
+mod tx_next;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{TcpConn, TcpTarget};

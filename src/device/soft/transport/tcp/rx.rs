@@ -1,7 +1,5 @@
 //! Receiving: FPDUs are read from the socket and their payload is placed.
 
-use std::collections::VecDeque;
-
 use crate::kernel;
 use crate::kernel::net::RecvFlags;
 use rustix::io::Errno;
@@ -9,15 +7,17 @@ use rustix::io::Errno;
 use super::close_reason::CloseReason;
 use super::conn::TcpConn;
 use super::rx_place::{deliver, write};
+use super::stash::{Purpose, Stash, header_of, is_supplied};
 use super::tx_frame::Response;
-use crate::device::soft::engine::{EventFlags, RX_BUFFER_LEN, Scratch};
-use crate::device::soft::iwarp::fpdu::{self, Decoded};
+use crate::device::soft::engine::{RX_BUFFER_LEN, Scratch};
+use crate::device::soft::iwarp::acknowledge::{self, Acknowledge, Note};
+use crate::device::soft::iwarp::fpdu::{self, Decoded, Header};
 use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
 use crate::device::soft::iwarp::terminate::Terminate;
-use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, UNTAGGED_HDR, WireError};
+use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::qp::deliver::Placement;
-use crate::device::soft::qp::state::{QpState, Supply};
+use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
@@ -28,18 +28,6 @@ const TURNS: usize = 4;
 /// What is read at a time and takes its turn with the messages of other connections. Longer ones
 /// go to their receives as they are read, one at a time.
 const IN_TURN: usize = 16 * 1024;
-/// What may wait for receives, in bytes; each segment counts something by itself.
-const STASH: usize = 256 * 1024;
-const STASH_ENTRY: usize = 64;
-
-/// A segment of a message for which there is no receive yet.
-struct Stashed {
-    part: Placement,
-    /// The header of the segment, for a Terminate.
-    header: [u8; UNTAGGED_HDR],
-    payload: Vec<u8>,
-}
-
 /// The receiving half of a connection.
 pub(crate) struct Rx {
     sequence: RxSequence,
@@ -49,14 +37,16 @@ pub(crate) struct Rx {
     used: usize,
     /// There may be whole messages among the others, which are delivered in turn.
     pub backlog: bool,
-    stash: VecDeque<Stashed>,
-    stash_bytes: usize,
+    /// What waits for receives.
+    pub(super) stash: Stash,
     /// The stash is full: nothing is read until there are receives.
     pub paused: bool,
     /// Something has been received.
     pub begun: bool,
     /// Whether the peer has ended its stream.
     pub ended: bool,
+    /// Whether the peer's consumer has ended the connection at once.
+    pub aborted: bool,
     /// Writes to the socket before that: see [`Tx::writes`](crate::device::soft::transport::tcp::tx::Tx::writes).
     pub writes_at_end: u64,
     /// Whether the peer has ended its stream and what the socket still holds is read, however much
@@ -88,11 +78,11 @@ impl Rx {
             carry: Vec::new(),
             used: 0,
             backlog: false,
-            stash: VecDeque::new(),
-            stash_bytes: 0,
+            stash: Stash::default(),
             paused: false,
             begun: false,
             ended: false,
+            aborted: false,
             writes_at_end: 0,
             hung_up: false,
             more: false,
@@ -105,8 +95,8 @@ impl Rx {
     /// The peer's consumer has ended the connection at once: nothing waits for receives.
     pub fn abort(&mut self) {
         self.ended = true;
+        self.aborted = true;
         self.stash.clear();
-        self.stash_bytes = 0;
     }
 
     /// Something was read and is not used.
@@ -117,6 +107,12 @@ impl Rx {
     /// An FPDU was torn off.
     pub fn is_torn(&self) -> bool {
         !self.paused && !self.carry.is_empty()
+    }
+
+    /// The number of the oldest message that waits for a receive, among the requests of the peer.
+    #[inline]
+    pub fn oldest_waiting(&self) -> Option<u32> {
+        self.stash.oldest()
     }
 
     /// Messages wait for receives.
@@ -233,13 +229,16 @@ impl TcpConn {
                 Err(error) => return Err(CloseReason::Protocol(error, None)),
             };
             let taken = match &fpdu.header {
-                Some(header) => Segment::classify(header, fpdu.payload.len())
-                    .map_err(|error| CloseReason::Protocol(error, None))
+                Some(header) => self
+                    .classify(header, fpdu.payload.len(), me, up)
                     .and_then(|segment| self.take(&segment, rest, fpdu.payload, me, guard, up)),
                 // Only as the ready-to-receive message.
                 None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
                 None => Err(CloseReason::Protocol(WireError::MPA_FRAMING, None)),
             };
+            if taken.is_err() {
+                self.answer_earlier_reads(me, guard, up)?;
+            }
             let whole = match taken {
                 Ok(Taken::Yes) => false,
                 Ok(Taken::Whole) => true,
@@ -270,6 +269,27 @@ impl TcpConn {
         }
     }
 
+    /// What a segment is, and what it acknowledges of our requests.
+    #[inline]
+    fn classify(
+        &mut self,
+        header: &Header,
+        len: usize,
+        me: &mut QpState,
+        up: &mut Upcalls,
+    ) -> Result<Segment, CloseReason> {
+        let violation = |error| CloseReason::Protocol(error, None);
+        if !self.acks.agreed {
+            return Segment::classify(header, len).map_err(violation);
+        }
+        let segment = Segment::classify_extended(header, len).map_err(violation)?;
+        if let Some(count) = acknowledge::count_in(header) {
+            self.acks.acknowledge(count, me, up)?;
+        }
+        self.acks.asked |= header.control().asks();
+        Ok(segment)
+    }
+
     /// Uses a segment, which begins an FPDU.
     fn take(
         &mut self,
@@ -280,16 +300,27 @@ impl TcpConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<Taken, CloseReason> {
-        let full = self.rx.stash_bytes >= STASH && !self.rx.hung_up;
-        if matches!(segment, Segment::Send { .. }) && full {
+        let waits = self.waits_in_order(segment);
+        let full = self.rx.stash.is_full() && !self.rx.hung_up;
+        if full && (waits || matches!(segment, Segment::Send { .. })) {
             return Ok(Taken::Pause);
+        }
+        if self.acks.peer_ended && segment.is_request() {
+            return Err(CloseReason::Protocol(WireError::RDMAP_STREAM, None));
         }
         let sequence = &mut self.rx.sequence;
         sequence
             .accept(segment, payload.len())
             .map_err(|error| CloseReason::Protocol(error, None))?;
         match *segment {
-            Segment::Write { stag, to, .. } => write(stag, to, payload, me, guard)?,
+            Segment::Write { stag, to, last } => {
+                let used = if waits {
+                    self.stash(Purpose::Write { stag, to }, fpdu, payload)
+                } else {
+                    write(stag, to, payload, me, guard)
+                };
+                self.request_arrived(last, used)?;
+            }
             Segment::ReadResponse { stag, to, last } => {
                 self.read_response(stag, to, last, payload, me, guard, up)?;
                 if last {
@@ -310,22 +341,40 @@ impl TcpConn {
                     invalidate,
                 };
                 if me.receiving && self.rx.stash.is_empty() && is_supplied(me, up)? {
-                    deliver(part, payload, me, guard, up)?;
+                    let delivered = deliver(part, payload, me, guard, up);
+                    self.request_arrived(last, delivered)?;
                     if last {
                         return Ok(Taken::Whole);
                     }
                 } else {
-                    self.stash(part, fpdu, payload)?;
+                    let stashed = self.stash(Purpose::Send(part), fpdu, payload);
+                    self.request_arrived(last, stashed)?;
                 }
             }
             Segment::ReadRequest { msn } => {
                 let request =
                     ReadRequest::parse(payload).map_err(|e| CloseReason::Protocol(e, None))?;
                 let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
-                if self.tx.responses.len() >= usize::from(self.ird) + extra {
+                let waiting = self.tx.responses.len() + self.rx.stash.reads();
+                if waiting >= usize::from(self.ird) + extra {
                     return Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None));
                 }
-                self.tx.responses.push_back(Response { msn, request });
+                let response = Response { msn, request };
+                let used = if waits {
+                    self.stash(Purpose::Read(response), fpdu, &[])
+                } else {
+                    self.answer_later(response, me, guard)
+                };
+                self.request_arrived(true, used)?;
+            }
+            Segment::Acknowledge { .. } => {
+                let note = Acknowledge::parse_note(payload)
+                    .map_err(|error| CloseReason::Protocol(error, None))?;
+                match note {
+                    None => {}
+                    Some(Note::Ended) => self.peer_has_ended(me),
+                    Some(Note::Refused(number)) => self.acks.refuse(number)?,
+                }
             }
             Segment::Terminate { .. } => {
                 let terminate = Terminate::parse(payload).map_err(|_| CloseReason::Lost)?;
@@ -339,47 +388,21 @@ impl TcpConn {
         Ok(Taken::Yes)
     }
 
-    fn stash(&mut self, part: Placement, fpdu: &[u8], payload: &[u8]) -> Result<(), CloseReason> {
-        let mut header = [0; UNTAGGED_HDR];
-        let n = fpdu.len().min(UNTAGGED_HDR);
-        header[..n].copy_from_slice(&fpdu[..n]);
-        let mut copy = Vec::new();
-        append(&mut copy, payload)?;
-        let reserved = self.rx.stash.try_reserve(1);
-        reserved.map_err(|_| CloseReason::NoMemory)?;
-        self.rx.stash_bytes += payload.len() + STASH_ENTRY;
-        self.rx.stash.push_back(Stashed {
-            part,
-            header,
-            payload: copy,
-        });
-        Ok(())
-    }
-
-    /// A receive was posted: uses what waits for it.
-    pub(crate) fn drain(
+    /// A segment of a request of the peer has arrived, the last one if `whole`, with that result.
+    fn request_arrived(
         &mut self,
-        me: &mut QpState,
-        guard: &Guard,
-        up: &mut Upcalls,
+        whole: bool,
+        result: Result<(), CloseReason>,
     ) -> Result<(), CloseReason> {
-        while !self.rx.stash.is_empty() && is_supplied(me, up)? {
-            let Some(stashed) = self.rx.stash.pop_front() else {
-                break;
-            };
-            self.rx.stash_bytes -= stashed.payload.len() + STASH_ENTRY;
-            deliver(stashed.part, &stashed.payload, me, guard, up).map_err(|why| match why {
-                CloseReason::Protocol(error, None) => {
-                    CloseReason::Protocol(error, Some(header_of(&stashed.header)))
-                }
-                why => why,
-            })?;
+        if result.is_err() {
+            self.count_finished();
+            self.acks.failed = Some(self.acks.arrived);
+        } else if std::mem::take(&mut self.awaits_ready) {
+            // A ready-to-receive message is not counted.
+        } else {
+            self.acks.segment_arrived(whole);
         }
-        if self.rx.paused && self.rx.stash_bytes < STASH {
-            self.rx.paused = false;
-            self.use_kept(true, me, guard, up)?;
-        }
-        Ok(())
+        result
     }
 
     /// Uses what was read and kept, `all` of it or one message.
@@ -407,49 +430,12 @@ impl TcpConn {
         }
         Ok(())
     }
-
-    /// What the socket is to be watched for.
-    pub(crate) fn interest(&self) -> EventFlags {
-        let mut events = if self.rx.ended && self.rx.is_waiting() {
-            // The kernel notifies of a reset in any case.
-            EventFlags::ET
-        } else if self.rx.ended {
-            EventFlags::empty()
-        } else if self.rx.paused {
-            EventFlags::RDHUP
-        } else {
-            EventFlags::IN | EventFlags::RDHUP
-        };
-        if self.tx.blocked && !self.tx.closed {
-            events |= EventFlags::OUT;
-        } else if !self.rx.paused && !self.rx.ended {
-            events |= EventFlags::ET;
-        }
-        events
-    }
 }
 
 /// Appends bytes, in as much memory as they need.
-fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), CloseReason> {
+pub(super) fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), CloseReason> {
     let reserved = to.try_reserve_exact(bytes.len());
     reserved.map_err(|_| CloseReason::NoMemory)?;
     to.extend_from_slice(bytes);
     Ok(())
-}
-
-/// The beginning of an FPDU, which has its header.
-fn header_of(fpdu: &[u8]) -> [u8; READ_REQUEST_HDR] {
-    let mut header = [0; READ_REQUEST_HDR];
-    let n = fpdu.len().min(READ_REQUEST_HDR);
-    header[..n].copy_from_slice(&fpdu[..n]);
-    header
-}
-
-/// Whether the next message has a receive.
-fn is_supplied(me: &mut QpState, up: &mut Upcalls) -> Result<bool, CloseReason> {
-    match me.supply(up) {
-        Supply::Ready => Ok(true),
-        Supply::Empty => Ok(false),
-        Supply::Excess => Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None)),
-    }
 }

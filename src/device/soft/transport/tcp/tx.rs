@@ -12,20 +12,22 @@ use crate::kernel::net::SendFlags;
 use rustix::io::Errno;
 
 use crate::device::soft::engine::Watch;
+use crate::device::soft::iwarp::acknowledge::Acknowledge;
 use crate::device::soft::iwarp::rdmap::TxSequence;
 use crate::device::soft::iwarp::wire::WireError;
+use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::qp::state::{QpState, local_access};
-use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::socket;
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{SendOp, WcStatus, WrFlags};
+use crate::device::{SendOp, WcStatus};
 use crate::handle::Guard;
 
+use super::acknowledge::Acks;
 use super::batch::{FrameError, SendBatch};
 use super::close_reason::CloseReason;
 use super::tx_frame::{
-    Finishes, Position, Response, SEGMENT, SHORT_SEGMENT, Transfer, answer, transfer,
+    Counting, Finishes, Position, Response, SEGMENT, SHORT_SEGMENT, answer, transfer,
 };
 
 /// What one call to the kernel is given at most.
@@ -37,7 +39,7 @@ const MOST_FAULTS: u32 = 8;
 
 /// The sending half of a connection.
 pub(crate) struct Tx {
-    at: Position,
+    pub(super) at: Position,
     pub responses: VecDeque<Response>,
     /// Requests that are reads, sent and not answered, with their sequence numbers.
     pub reads: VecDeque<(u64, u32)>,
@@ -55,6 +57,8 @@ pub(crate) struct Tx {
     pub blocked: bool,
     /// Writes to the socket so far.
     pub writes: u64,
+    /// No further request is begun: the consumer of the peer has ended the connection.
+    pub stopped: bool,
 }
 
 struct Frame {
@@ -64,6 +68,8 @@ struct Frame {
     request: Option<u64>,
     after: Position,
     finishes: Finishes,
+    /// Whether the count of finished requests is in it.
+    acknowledges: bool,
 }
 
 /// FPDUs for one call to the kernel, and what they mean.
@@ -90,6 +96,7 @@ impl Tx {
                 reads: 0,
                 response_first: true,
                 sequence: TxSequence::new(),
+                asked: first,
             },
             responses: VecDeque::new(),
             reads: VecDeque::new(),
@@ -100,6 +107,7 @@ impl Tx {
             lost: None,
             blocked: false,
             writes: 0,
+            stopped: false,
         }
     }
 
@@ -114,6 +122,11 @@ impl Tx {
     /// A read request outside of the send queue: the number it is to carry.
     pub fn number_read(&mut self) -> u32 {
         self.at.sequence.next_read()
+    }
+
+    /// The number that an acknowledgement outside of the batches is to carry.
+    pub fn number_acknowledgement(&mut self) -> u32 {
+        self.at.sequence.next_acknowledgement()
     }
 
     /// The bytes that complete the FPDU which is sent in part.
@@ -139,11 +152,20 @@ impl Tx {
         self.at.begun.map(|_| self.at.request)
     }
 
+    /// Whether there is nothing to send but what `acks` may owe.
+    #[inline]
+    pub fn is_idle(&self, me: &QpState) -> bool {
+        let all_begun = self.at.request == me.sq.tail() && self.at.begun.is_none();
+        all_begun && self.responses.is_empty() && !self.has_pending()
+    }
+
     /// Sends what can be sent.
+    #[inline(never)]
     pub fn transmit(
         &mut self,
         me: &mut QpState,
         watch: &mut Watch,
+        acks: &mut Acks,
         crc: bool,
         guard: &Guard,
         up: &mut Upcalls,
@@ -154,11 +176,12 @@ impl Tx {
             if self.closed {
                 return Ok(());
             }
-            self.execute_binds(me, guard, up)?;
+            self.execute_binds(me, acks, guard, up)?;
             if !self.flush_pending(watch)? {
                 return Ok(());
             }
-            if !self.open || (self.responses.is_empty() && self.at.request == me.sq.tail()) {
+            let nothing = self.responses.is_empty() && self.at.request == me.sq.tail();
+            if !self.open || nothing && !acks.is_due() {
                 return Ok(());
             }
             let mut round = ROUND
@@ -168,17 +191,47 @@ impl Tx {
                 .unwrap_or_default();
             round.batch.clear();
             round.frames.clear();
-            let built = self.build(&mut round, me, crc, guard);
+            let built = self.build(&mut round, me, acks.counting(me), crc, guard);
+            if built.is_ok() && acks.owes() {
+                self.add_acknowledgement(&mut round, acks, crc);
+            }
             let result = if round.frames.is_empty() {
                 built.map(|()| false)
             } else {
-                self.send(&mut round, me, watch, &mut faults, up)
+                self.send(&mut round, me, watch, acks, &mut faults, up)
             };
             let _ = ROUND.try_with(|cell| cell.set(Some(round)));
             if !result? {
                 return Ok(());
             }
         }
+    }
+
+    /// Adds an acknowledgement to what is sent, unless that has the count, or there is no memory for
+    /// it at the moment.
+    fn add_acknowledgement(&self, round: &mut Round, acks: &Acks, crc: bool) {
+        let Round { batch, frames } = round;
+        let known = frames.iter().any(|frame| frame.acknowledges);
+        if known || frames.is_empty() && !acks.is_due() || frames.try_reserve(1).is_err() {
+            return;
+        }
+        let mut after = frames.last().map_or(self.at, |frame| frame.after);
+        let (count, note) = (acks.finished, None);
+        let header = Acknowledge { count, note }.header(after.sequence.next_acknowledgement());
+        if batch.frame(&header, Cursor::new(&[]), 0, crc).is_ok() {
+            frames.push(Frame {
+                end: batch.len(),
+                request: None,
+                after,
+                finishes: Finishes::Acknowledgement,
+                acknowledges: true,
+            });
+        }
+    }
+
+    /// Sends what was put in front of everything.
+    pub fn send_pending(&mut self, watch: &Watch) -> Result<(), CloseReason> {
+        self.flush_pending(watch).map(|_| ())
     }
 
     /// True if nothing is pending any more.
@@ -214,11 +267,13 @@ impl Tx {
     }
 
     /// Builds FPDUs until the batch is full or nothing is left. An error stands behind those
-    /// that were built, counted once they are sent.
+    /// that were built, counted once they are sent. `acks` is what requests say of
+    /// acknowledgements.
     fn build(
         &self,
         round: &mut Round,
         me: &QpState,
+        acks: Counting,
         crc: bool,
         guard: &Guard,
     ) -> Result<(), CloseReason> {
@@ -244,16 +299,17 @@ impl Tx {
             let built = match (response, request) {
                 (Some(response), request) if answers || request.is_none() => {
                     let finishes = answer(batch, &mut at, response, me, (most, crc), guard);
-                    finishes.map(|finishes| (None, finishes))
+                    finishes.map(|finishes| (None, finishes, false))
                 }
                 (_, Some((request, op, sges))) => {
                     let failed = || CloseReason::Request(number, WcStatus::LocalProtection);
                     if key_table::check_all(sges, me.id.pd, local_access(op), guard).is_err() {
                         return Err(failed());
                     }
-                    let finishes = transfer(batch, &mut at, (request, op, sges), most, crc);
-                    finishes
-                        .map(|finishes| (Some(number), finishes))
+                    let acknowledges = matches!(op, SendOp::Send);
+                    let whole = (request, op, sges);
+                    transfer(batch, &mut at, whole, acks, (most, crc))
+                        .map(|finishes| (Some(number), finishes, acknowledges))
                         .map_err(|error| match error {
                             FrameError::Unreadable => failed(),
                             FrameError::NoMemory => CloseReason::NoMemory,
@@ -261,7 +317,7 @@ impl Tx {
                 }
                 (_, None) => return Ok(()),
             };
-            let (request, finishes) = match built {
+            let (request, finishes, acknowledges) = match built {
                 // What there is is sent first.
                 Err(CloseReason::NoMemory) if !frames.is_empty() => return Ok(()),
                 Err(CloseReason::NoMemory) if most > SHORT_SEGMENT => {
@@ -275,65 +331,10 @@ impl Tx {
                 request,
                 after: at,
                 finishes,
+                acknowledges,
             });
         }
         Ok(())
-    }
-
-    /// Binds are for us alone: one that is next is executed at once. It waits for all before it
-    /// to complete, so that one which is flushed has changed nothing.
-    fn execute_binds(
-        &mut self,
-        me: &mut QpState,
-        guard: &Guard,
-        up: &mut Upcalls,
-    ) -> Result<(), CloseReason> {
-        while me.sq.head() == self.at.request
-            && me.close_at != Some(self.at.request)
-            && let Some((request, _)) = me.sq.front()
-            && matches!(request.op, Op::Bind { .. })
-        {
-            let number = self.at.request;
-            let status = me.bind(guard);
-            if status != WcStatus::Success {
-                return Err(CloseReason::Request(number, status));
-            }
-            if let Some(request) = me.sq.get_mut(number) {
-                request.done = true;
-            }
-            self.at.request += 1;
-            me.retire(up);
-        }
-        Ok(())
-    }
-
-    /// The transfer to continue, if it may be sent yet: not before a bind is executed.
-    fn next_request<'a>(
-        &self,
-        at: &Position,
-        me: &'a QpState,
-    ) -> Result<Option<Transfer<'a>>, CloseReason> {
-        if me.close_at == Some(at.request) {
-            return Ok(None);
-        }
-        let Some((request, sges)) = me.sq.get(at.request) else {
-            return Ok(None);
-        };
-        let Op::Transfer(op) = &request.op else {
-            return Ok(None);
-        };
-        if at.begun.is_none() {
-            let is_read = matches!(op, SendOp::RdmaRead { .. });
-            if is_read && me.ord == 0 {
-                return Err(CloseReason::Request(at.request, WcStatus::LocalQpOperation));
-            }
-            if is_read && at.reads >= me.ord
-                || request.flags.contains(WrFlags::FENCE) && at.reads > 0
-            {
-                return Ok(None);
-            }
-        }
-        Ok(Some((request, op, sges)))
     }
 
     /// Hands the batch to the socket. True if there may be more to send. `faults` counts the
@@ -343,6 +344,7 @@ impl Tx {
         round: &mut Round,
         me: &mut QpState,
         watch: &Watch,
+        acks: &mut Acks,
         faults: &mut u32,
         up: &mut Upcalls,
     ) -> Result<bool, CloseReason> {
@@ -377,7 +379,7 @@ impl Tx {
                 return Err(self.torn(frame.request));
             }
             start = frame.end;
-            self.commit(frame, me);
+            self.commit(frame, me, acks);
         }
         me.retire(up);
         self.blocked = taken < batch.len();
@@ -396,16 +398,22 @@ impl Tx {
     }
 
     /// An FPDU is sent.
-    fn commit(&mut self, frame: &Frame, me: &mut QpState) {
+    fn commit(&mut self, frame: &Frame, me: &mut QpState, acks: &mut Acks) {
         self.at = frame.after;
+        if frame.acknowledges {
+            acks.reported();
+        }
         match frame.finishes {
-            Finishes::Nothing => {}
-            Finishes::Request(number) => {
-                if let Some(request) = me.sq.get_mut(number) {
-                    request.done = true;
-                }
+            Finishes::Acknowledgement => acks.acknowledged_alone(),
+            _ => acks.other_sent(),
+        }
+        match frame.finishes {
+            Finishes::Nothing | Finishes::Acknowledgement => {}
+            Finishes::Request(number) => acks.request_sent(number, me),
+            Finishes::Read(number, msn) => {
+                acks.request_sent(number, me);
+                self.reads.push_back((number, msn));
             }
-            Finishes::Read(number, msn) => self.reads.push_back((number, msn)),
             Finishes::Response => {
                 self.responses.pop_front();
             }

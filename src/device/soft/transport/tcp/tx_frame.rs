@@ -29,6 +29,37 @@ pub(crate) struct Response {
     pub request: ReadRequest,
 }
 
+impl Response {
+    /// Whether the peer may read so many bytes from an offset on.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(
+        &self,
+        offset: u32,
+        len: u32,
+        me: &QpState,
+        guard: &Guard,
+    ) -> Result<(), CloseReason> {
+        key_table::check(
+            self.request.source_stag,
+            me.id.pd,
+            self.request.source_to.wrapping_add(u64::from(offset)),
+            u64::from(len),
+            Access::REMOTE_READ,
+            guard,
+        )
+        .map_err(|fault| self.failed(fault))
+    }
+
+    fn failed(&self, fault: key_table::Fault) -> CloseReason {
+        // The Terminate message names the read of the peer that has failed.
+        let mut offending = [0; READ_REQUEST_HDR];
+        self.request.encode(self.msn, &mut offending);
+        CloseReason::Protocol(wire_fault(fault), Some(offending))
+    }
+}
+
 /// How far the requests are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
@@ -45,10 +76,21 @@ pub(super) struct Position {
     /// Whether a response is sent before the next request.
     pub response_first: bool,
     pub sequence: TxSequence,
+    /// The request behind the last one that has asked for an acknowledgement.
+    pub asked: u64,
 }
 
 /// A request that moves data, and its segments.
 pub(super) type Transfer<'a> = (&'a Request, &'a SendOp, &'a [Sge]);
+
+/// What requests say of acknowledgements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counting {
+    /// Number of requests of the peer that are finished.
+    pub count: u32,
+    /// Number of requests after which one asks for an acknowledgement.
+    pub interval: u64,
+}
 
 /// What the last byte of an FPDU finishes.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +99,11 @@ pub(super) enum Finishes {
     Request(u64),
     Read(u64, u32),
     Response,
+    Acknowledgement,
 }
 
-/// The next FPDU of a request, with at most `most` bytes of payload.
+/// The next FPDU of a request, with at most `most` bytes of payload. A Send that invalidates nothing
+/// has the count of `acks` in that field.
 ///
 /// # Errors
 /// Its memory cannot be read, or there is none for the FPDU.
@@ -67,8 +111,8 @@ pub(super) fn transfer(
     batch: &mut SendBatch,
     at: &mut Position,
     (request, op, sges): Transfer<'_>,
-    most: u32,
-    crc: bool,
+    acks: Counting,
+    (most, crc): (u32, bool),
 ) -> Result<Finishes, FrameError> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
@@ -76,6 +120,7 @@ pub(super) fn transfer(
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
+    let asks = last && number - at.asked >= acks.interval;
     let msn = match *op {
         SendOp::Send | SendOp::SendInvalidate { .. } => {
             let msn = match at.begun {
@@ -88,8 +133,9 @@ pub(super) fn transfer(
             };
             let solicited = request.flags.contains(WrFlags::SOLICITED);
             let header = Untagged {
-                control: Control::new(send_opcode(solicited, invalidate.is_some()), last),
-                invalidate: invalidate.unwrap_or(0),
+                control: Control::new(send_opcode(solicited, invalidate.is_some()), last)
+                    .asking(asks),
+                invalidate: invalidate.unwrap_or(acks.count),
                 qn: QN_SEND,
                 msn,
                 mo: offset,
@@ -102,7 +148,7 @@ pub(super) fn transfer(
         }
         SendOp::RdmaWrite(to) => {
             let header = Tagged {
-                control: Control::new(OP_WRITE, last),
+                control: Control::new(OP_WRITE, last).asking(asks),
                 stag: to.rkey,
                 to: to.addr.wrapping_add(u64::from(offset)),
             };
@@ -129,6 +175,9 @@ pub(super) fn transfer(
     if last {
         at.begun = None;
         at.request += 1;
+        if asks {
+            at.asked = at.request;
+        }
         Ok(Finishes::Request(number))
     } else {
         at.begun = Some((offset + len, msn));
@@ -177,28 +226,14 @@ pub(super) fn answer(
         len,
         lkey: read.source_stag,
     };
-    let failed = |fault| {
-        // The Terminate message names the read of the peer that has failed.
-        let mut offending = [0; READ_REQUEST_HDR];
-        read.encode(response.msn, &mut offending);
-        CloseReason::Protocol(wire_fault(fault), Some(offending))
-    };
-    key_table::check(
-        source.lkey,
-        me.id.pd,
-        source.addr,
-        u64::from(len),
-        Access::REMOTE_READ,
-        guard,
-    )
-    .map_err(failed)?;
+    response.check(offset, len, me, guard)?;
     let header = Tagged {
         control: Control::new(OP_READ_RESPONSE, last),
         stag: read.sink_stag,
         to: read.sink_to.wrapping_add(u64::from(offset)),
     };
     tagged(batch, header, Cursor::new(&[source]), len, crc).map_err(|error| match error {
-        FrameError::Unreadable => failed(key_table::Fault::Access),
+        FrameError::Unreadable => response.failed(key_table::Fault::Access),
         FrameError::NoMemory => CloseReason::NoMemory,
     })?;
     at.response_first = false;
