@@ -42,6 +42,9 @@ pub struct Allowed {
     pub failure: bool,
     /// Whether an end has disconnected, and then whether only gracefully.
     pub ended: Option<bool>,
+    /// A send that succeeds before the peer has a receive for it: through shared memory a message is
+    /// sent when it is in the ring.
+    pub early_send: bool,
 }
 
 /// The key and the address of a window.

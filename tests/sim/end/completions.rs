@@ -14,7 +14,7 @@ impl End {
             // Completions are there before the event that ends their connection.
             let ends = matches!(&event, Some(e) if !matches!(e, CmEvent::Established { .. }));
             while let Some(completion) = self.send_cq.poll() {
-                self.completed(completion, allowed)?;
+                self.completed(completion, peer, allowed)?;
                 any = true;
             }
             while let Some(completion) = self.recv_cq.poll() {
@@ -23,7 +23,7 @@ impl End {
             }
             // Those without a completion that are not outstanding have succeeded.
             if !self.posted.is_empty() && self.qp().send_outstanding() == 0 {
-                self.silent_successes(None)?;
+                self.silent_successes(None, peer, allowed)?;
             }
             let Some(event) = event else {
                 return Ok(any);
@@ -55,21 +55,31 @@ impl End {
     }
 
     /// Requests before `number` that ask for no completion have succeeded.
-    fn silent_successes(&mut self, number: Option<usize>) -> Result<(), String> {
+    fn silent_successes(
+        &mut self,
+        number: Option<usize>,
+        peer: &End,
+        allowed: Allowed,
+    ) -> Result<(), String> {
         while let Some(first) = self.posted.front().copied() {
             let silent = self.ops[first].flags.contains(WrFlags::UNSIGNALED);
             if !silent || Some(first) == number {
                 return Ok(());
             }
             self.posted.pop_front();
-            self.success(first)?;
+            self.success(first, peer, allowed)?;
         }
         Ok(())
     }
 
-    fn completed(&mut self, completion: Completion, allowed: Allowed) -> Result<(), String> {
+    fn completed(
+        &mut self,
+        completion: Completion,
+        peer: &End,
+        allowed: Allowed,
+    ) -> Result<(), String> {
         let number = completion.wr_id as usize;
-        self.silent_successes(Some(number))?;
+        self.silent_successes(Some(number), peer, allowed)?;
         if self.posted.front() != Some(&number) {
             return Err(format!(
                 "request {number} completes ({:?}) before {:?}, or again",
@@ -97,7 +107,7 @@ impl End {
                 if completion.byte_len as usize != op.len {
                     return Err(format!("request {number}: {} bytes", completion.byte_len));
                 }
-                self.success(number)
+                self.success(number, peer, allowed)
             }
             status if allowed.failure => {
                 let _ = status;
@@ -119,7 +129,7 @@ impl End {
         }
     }
 
-    fn success(&mut self, number: usize) -> Result<(), String> {
+    fn success(&mut self, number: usize, peer: &End, allowed: Allowed) -> Result<(), String> {
         self.succeeded[number] = true;
         let op = self.ops[number];
         if op.bad_key && matches!(op.kind, Kind::Read { .. }) {
@@ -141,7 +151,29 @@ impl End {
                     ));
                 }
             }
-            Kind::Send { .. } | Kind::Write { .. } => {}
+            Kind::Send { .. } if allowed.early_send => {}
+            Kind::Send { number: n, .. } => {
+                let receive = peer.receives[n];
+                let placed = peer
+                    .memory
+                    .placed(receive.slot, receive.message, receive.len)?;
+                if placed != receive.len {
+                    return Err(format!(
+                        "request {number} succeeds: {placed} bytes of {} are in receive {n}",
+                        receive.len
+                    ));
+                }
+            }
+            Kind::Write { from, peer_slot } => {
+                let key = self.memory.slots[from].source.unwrap_or_default();
+                let placed = peer.memory.placed(peer_slot, key, op.len)?;
+                if placed != op.len {
+                    return Err(format!(
+                        "request {number} succeeds: {placed} bytes of {} were written",
+                        op.len
+                    ));
+                }
+            }
         }
         Ok(())
     }

@@ -19,7 +19,11 @@ impl Run {
         failure |= ends.iter().any(|end| end.bad_posted);
         let left = ends.iter().filter_map(|end| end.left);
         let ended = left.map(|(graceful, _)| graceful).reduce(|a, b| a && b);
-        Allowed { failure, ended }
+        Allowed {
+            failure,
+            ended,
+            early_send: world.weather.one_host,
+        }
     }
 
     /// Checks what the library has reported to the ends of one process, or of both.
