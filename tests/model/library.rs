@@ -20,6 +20,11 @@ impl Run {
     fn is_loopback(&self) -> bool {
         self.ia == "soft"
     }
+
+    /// See [`World::early`](crate::rules::World::early).
+    fn is_early(&self) -> bool {
+        !self.is_loopback() && self.ia != "soft-tcp"
+    }
 }
 
 /// Two parties with an open IA each.
@@ -44,7 +49,7 @@ impl Library {
         }
         Ok(Library {
             agents,
-            early: !run.is_loopback(),
+            early: run.is_early(),
             targets: [(0, 0); 2],
             trace: Vec::new(),
         })

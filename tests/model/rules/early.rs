@@ -24,7 +24,7 @@ impl World {
             return;
         }
         let peer = self.ep(name).peer.expect("it is connected");
-        let contents = self.access(peer, &request);
+        let contents = self.access(name, peer, &request);
         let event = Event {
             number: number::DTO_COMPLETION,
             cookie: request.cookie,
@@ -36,6 +36,7 @@ impl World {
             length: request.len,
             contents,
             buffer: request.buffer(),
+            read_from: request.read_from(),
             optional: true,
             early: true,
             ..Event::default()

@@ -77,6 +77,14 @@ impl Request {
             _ => None,
         }
     }
+
+    /// The first byte of the peer's area that it reads.
+    pub fn read_from(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Read { from, .. } => Some(from),
+            _ => None,
+        }
+    }
 }
 
 /// An endpoint.

@@ -118,6 +118,8 @@ pub struct Event {
     pub contents: Option<Vec<u8>>,
     /// The buffer that is free when the event was dequeued.
     pub buffer: Option<usize>,
+    /// Of a read: where in the area of the peer it begins.
+    pub read_from: Option<usize>,
     /// The SRQ whose buffer this was.
     pub srq: Option<usize>,
     /// The library may leave it out.

@@ -1,5 +1,7 @@
 //! Transfers: when requests and receives complete, and with what.
 
+use std::ops::Range;
+
 use super::World;
 use super::ep::{EpName, Kind, Receive, Request, State};
 use super::evd::{Event, Stream, number, status};
@@ -86,7 +88,9 @@ impl World {
             }
             // It was executed before its turn.
             _ if self.was_executed(name, &request) => {}
-            Kind::Write { .. } | Kind::Read { .. } => contents = self.access(peer, &request),
+            Kind::Write { .. } | Kind::Read { .. } => {
+                contents = self.access(name, peer, &request);
+            }
             Kind::Forbidden => {
                 self.fail(name, status::REMOTE_ACCESS);
                 return false;
@@ -97,8 +101,16 @@ impl World {
         true
     }
 
-    /// Writes to or reads from the area of this endpoint. Gives what was read.
-    pub(super) fn access(&mut self, target: EpName, request: &Request) -> Option<Vec<u8>> {
+    /// A request of an endpoint writes to or reads from the area of the target. Gives what was read.
+    pub(super) fn access(
+        &mut self,
+        name: EpName,
+        target: EpName,
+        request: &Request,
+    ) -> Option<Vec<u8>> {
+        if let Kind::Write { to, .. } = request.kind {
+            self.blur_reads(name, to..to + request.len);
+        }
         let area = self.parties[target.party].memory.areas[target.slot].as_mut()?;
         match request.kind {
             Kind::Write { from, to } => {
@@ -108,6 +120,20 @@ impl World {
             }
             Kind::Read { from, .. } => Some(area[from..from + request.len].to_vec()),
             Kind::Send { .. } | Kind::Forbidden => None,
+        }
+    }
+
+    /// The endpoint writes to this range, without a fence: its reads of the range that are not known to
+    /// have completed have the bytes of before or those of now.
+    fn blur_reads(&mut self, name: EpName, range: Range<usize>) {
+        for event in self.events(name, Stream::Requests(name.slot)) {
+            let end = |from| from + event.length;
+            if event
+                .read_from
+                .is_some_and(|from| from < range.end && range.start < end(from))
+            {
+                event.contents = None;
+            }
         }
     }
 
@@ -173,6 +199,7 @@ impl World {
             length: request.len,
             contents,
             buffer: request.buffer(),
+            read_from: request.read_from(),
             optional: silent || request.suppressed && statuses & status::SUCCESS != 0,
             ..Event::default()
         };
