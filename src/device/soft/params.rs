@@ -33,6 +33,12 @@ pub const KEYS: &[Key] = &[
         help: "Checksums on TCP connections; off only takes effect if the peer agrees.",
     },
     Key {
+        name: "completion",
+        values: "acknowledged|sent",
+        default: "acknowledged",
+        help: "When a request over TCP completes: once the peer has finished it, or, if either end has this set, once it is handed to TCP. The latter does not tell which request the peer has refused, and does not wait for the peer.",
+    },
+    Key {
         name: "path",
         values: "auto|shm|tcp",
         default: "auto",
@@ -100,6 +106,8 @@ pub(crate) struct Params {
     pub bound: bool,
     /// Whether checksums are requested for connections over TCP.
     pub crc: bool,
+    /// Whether requests over TCP wait for the acknowledgement of the peer before they complete.
+    pub acknowledge: bool,
     /// How peers are reached.
     pub path: Path,
     /// Where registered memory is.
@@ -127,6 +135,7 @@ impl Params {
     /// What is wrong with the field, in words for the log. The caller adds the file and line.
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
+        let mut acknowledge = true;
         let mut memory = Memory::Private;
         let (mut linger, mut timeout) = (LINGER, TIMEOUT);
         let mut name = None;
@@ -135,6 +144,8 @@ impl Params {
             match word.split_once('=') {
                 Some(("crc", "on")) => crc = true,
                 Some(("crc", "off")) => crc = false,
+                Some(("completion", "acknowledged")) => acknowledge = true,
+                Some(("completion", "sent")) => acknowledge = false,
                 Some(("path", "auto")) => path = Path::Auto,
                 Some(("path", "shm")) => path = Path::Shm,
                 Some(("path", "tcp")) => path = Path::Tcp,
@@ -173,6 +184,7 @@ impl Params {
             address,
             bound: name.is_some(),
             crc,
+            acknowledge,
             path,
             memory,
             congestion,
@@ -209,6 +221,8 @@ mod tests {
         assert_eq!((p.path, p.memory), (Path::Tcp, Memory::Shared));
         assert_eq!(p.congestion.as_deref(), Some("cubic"));
         assert_eq!(p.spin, None);
+        assert!(p.acknowledge);
+        assert!(!Params::parse("lo completion=sent").unwrap().acknowledge);
         let p = Params::parse("lo spin=50").unwrap();
         assert_eq!(p.spin, Some(Duration::from_micros(50)));
         assert_eq!(p.linger, Duration::from_secs(300));
@@ -234,6 +248,7 @@ mod tests {
             ("lo lo", "unexpected"),
             ("lo 0 0", "unexpected"),
             ("crc=maybe", "on|off"),
+            ("completion=late", "acknowledged|sent"),
             ("path=", "auto|shm|tcp"),
             ("memory=mine", "private|shared"),
             ("congestion=", "NAME"),

@@ -234,7 +234,7 @@ fn accept_socket(
         ird: attr.max_rd_in as u16,
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
-        acknowledge: true,
+        acknowledge: qp.device.params.acknowledge,
     };
     let private_data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;

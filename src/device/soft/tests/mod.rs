@@ -39,6 +39,7 @@ const PATHS: &[&str] = &[
     "127.0.0.1 path=shm",
     "127.0.0.1 path=tcp",
     "127.0.0.1 path=tcp crc=off",
+    "127.0.0.1 path=tcp completion=sent",
     "::1 path=tcp",
 ];
 
@@ -74,9 +75,15 @@ impl Net {
         self.loopback
     }
 
+    /// Whether a request that the peer refuses completes with the error.
+    fn is_refusal_exact(&self) -> bool {
+        self.active.params.acknowledge
+    }
+
     /// Whether a Send completes when its receive does, and not when it is in a ring.
     fn is_send_delivered(&self) -> bool {
-        self.loopback || self.active.params.path == super::params::Path::Tcp
+        let params = &self.active.params;
+        self.loopback || params.path == super::params::Path::Tcp && params.acknowledge
     }
 
     /// Two ends, made with default attributes and connected.

@@ -192,7 +192,7 @@ impl Connector {
                 ird: attr.max_rd_in as u16,
                 ord: attr.max_rd_out as u16,
                 rtr: Rtr::WRITE | Rtr::READ,
-                acknowledge: true,
+                acknowledge: device.params.acknowledge,
             },
             transports,
             device,
