@@ -128,6 +128,17 @@ fn two_processes() {
 }
 
 #[test]
+fn data_that_is_touched() {
+    let server = Server::start("touched", &["--once"]);
+    let mut client = server.client("touched", &["--touch", "--json"]);
+    let output = client.args(ALL).output().unwrap();
+    complete(&results(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["data"], "touched");
+    server.end();
+}
+
+#[test]
 fn many_endpoints_and_waiting() {
     let server = Server::start("many", &[]);
     for extra in [

@@ -21,14 +21,14 @@ pub struct Slots {
 impl Slots {
     /// The places for an order.
     pub fn new(order: &Order) -> Slots {
-        let per_ep = match order.verify {
+        let per_ep = match order.verifies() {
             true => (2 * order.window as usize).next_power_of_two(),
             false => 1,
         };
         Slots {
             stride: (order.size as usize).next_multiple_of(64).max(64),
             per_ep,
-            one_for_all: !order.verify,
+            one_for_all: !order.verifies(),
         }
     }
 
@@ -138,13 +138,13 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::order::{Op, Test};
+    use crate::perf::order::{Data, Op, Test};
 
-    fn order(verify: bool) -> Order {
+    fn order(data: Data) -> Order {
         Order {
             test: Test::Latency,
             op: Op::Send,
-            verify,
+            data,
             passive: false,
             wait: false,
             size: 100,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn data_that_is_checked_has_places_of_its_own() {
-        let slots = Slots::new(&order(true));
+        let slots = Slots::new(&order(Data::Verified));
         assert_eq!(slots.per_ep(), 8);
         assert_eq!(slots.area(2), 2 * 8 * 128);
         assert_eq!(slots.offset(0, 0), 0);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn other_data_shares_one() {
-        let slots = Slots::new(&order(false));
+        let slots = Slots::new(&order(Data::Left));
         assert_eq!(slots.area(1000), 128);
         assert_eq!(slots.offset(7, 9), 0);
     }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{ArgGroup, Parser, ValueEnum};
 
-use super::order::{Op, Test};
+use super::order::{Data, Op, Test};
 
 /// Where a server listens unless told otherwise.
 pub const QUALIFIER: u64 = 18520;
@@ -86,12 +86,27 @@ pub struct Options {
     /// Microseconds between operations when latency is measured, so that a waiting peer sleeps
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
     pub pause: u64,
-    /// Check all data; the times include that
+    /// Write each message before it is posted and read it after it has arrived, as programs do; the
+    /// times include that
     #[arg(long)]
+    pub touch: bool,
+    /// Check all data; the times include that
+    #[arg(long, conflicts_with = "touch")]
     pub verify: bool,
     /// Print one JSON object and no table
     #[arg(long)]
     pub json: bool,
+}
+
+impl Options {
+    /// What is done with the data.
+    pub fn data(&self) -> Data {
+        match (self.verify, self.touch) {
+            (true, _) => Data::Verified,
+            (_, true) => Data::Touched,
+            _ => Data::Left,
+        }
+    }
 }
 
 /// Which end waits.

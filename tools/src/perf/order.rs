@@ -10,7 +10,7 @@ pub const NOTE_LEN: usize = 40;
 /// "DATP", the first word of both.
 const MAGIC: u32 = 0x4441_5450;
 /// Changes with the meaning of what follows.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,6 +57,25 @@ impl Op {
     }
 }
 
+/// What the programs do with the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Data {
+    /// Nothing: each message has the same bytes, which are read by nobody
+    Left = 0,
+    /// A message is written before it is posted, and read after it has arrived
+    Touched = 1,
+    /// The same with a pattern, which is checked
+    Verified = 2,
+}
+
+impl Data {
+    /// In reports.
+    pub fn name(self) -> &'static str {
+        ["left", "touched", "verified"][self as usize]
+    }
+}
+
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
@@ -64,8 +83,8 @@ pub struct Order {
     pub test: Test,
     /// How the data moves.
     pub op: Op,
-    /// Whether all data is checked.
-    pub verify: bool,
+    /// What is done with the data.
+    pub data: Data,
     /// Whether the server makes no call while the client measures.
     pub passive: bool,
     /// Whether the ends wait for completions and do not poll.
@@ -154,6 +173,13 @@ impl Reader<'_> {
     }
 }
 
+impl Order {
+    /// Whether all data is checked.
+    pub fn verifies(&self) -> bool {
+        self.data == Data::Verified
+    }
+}
+
 impl Hello {
     /// As private data.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
@@ -209,7 +235,8 @@ impl Note {
         match self {
             Note::Order(order) => note
                 .put(&[order.test as u8, order.op as u8])
-                .put(&[order.verify, order.passive, order.wait].map(u8::from))
+                .put(&[order.data as u8])
+                .put(&[order.passive, order.wait].map(u8::from))
                 .put(&order.size.to_be_bytes())
                 .put(&order.window.to_be_bytes())
                 .put(&order.count.to_be_bytes()),
@@ -240,7 +267,12 @@ impl Note {
                     4 => Op::WritePoll,
                     _ => return None,
                 },
-                verify: from.u8()? != 0,
+                data: match from.u8()? {
+                    0 => Data::Left,
+                    1 => Data::Touched,
+                    2 => Data::Verified,
+                    _ => return None,
+                },
                 passive: from.u8()? != 0,
                 wait: from.u8()? != 0,
                 size: from.u32()?,
@@ -291,7 +323,7 @@ mod tests {
         let order = Order {
             test: Test::Rate,
             op: Op::WritePoll,
-            verify: true,
+            data: Data::Touched,
             passive: false,
             wait: true,
             size: 8,

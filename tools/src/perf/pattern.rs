@@ -21,6 +21,20 @@ pub fn fill(bytes: &mut [u8], seed: u64) {
     }
 }
 
+/// Writes a message, as fast as memory takes it.
+pub fn write(bytes: &mut [u8], number: u64) {
+    bytes.fill(number as u8);
+}
+
+/// Reads a message, as fast as memory gives it.
+pub fn read(bytes: &[u8]) {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(0_u64, |sum, word| {
+        sum.wrapping_add(u64::from_le_bytes(*word))
+    });
+    std::hint::black_box((sum, rest.first()));
+}
+
 /// Whether a message is what [`fill`] made.
 pub fn intact(bytes: &[u8], seed: u64) -> bool {
     bytes

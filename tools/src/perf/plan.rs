@@ -101,7 +101,7 @@ pub fn order(options: &Options, item: &Item, count: u64) -> Order {
     Order {
         test: item.test,
         op: item.op,
-        verify: options.verify,
+        data: options.data(),
         passive: options.passive && !item.op.two_sided(),
         wait: options.wait.is_some(),
         size: item.size,

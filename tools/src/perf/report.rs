@@ -53,6 +53,7 @@ impl Report {
                 "passive": options.passive,
                 "pause_us": options.pause,
                 "verified": options.verify,
+                "data": options.data().name(),
             }),
             rows: Vec::new(),
             started: false,

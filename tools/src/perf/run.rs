@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::failure::Result;
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
-use super::order::{Op, Order};
+use super::order::{Data, Op, Order};
 use super::pattern;
 use super::samples::{Stopwatch, Times};
 use super::side::{Queue, Side, fence};
@@ -37,16 +37,31 @@ pub struct Outcome {
 /// Fills a message that is about to be posted.
 #[inline]
 pub fn prepare(side: &mut Side, order: &Order, slots: Slots, server: bool, ep: usize, number: u64) {
-    if order.verify {
-        let at = side.map.source() + slots.offset(ep, number);
-        let seed = pattern::seed(server, ep, number);
-        pattern::fill(side.bytes(at, order.size as usize), seed);
+    if order.data == Data::Left {
+        return;
+    }
+    let at = side.map.source() + slots.offset(ep, number);
+    let bytes = side.bytes(at, order.size as usize);
+    match order.data {
+        Data::Touched => pattern::write(bytes, number),
+        _ => pattern::fill(bytes, pattern::seed(server, ep, number)),
     }
 }
 
-/// Whether a message is wrong.
+/// Reads a message, if that is ordered: whether it is wrong.
+#[inline]
 pub fn wrong(side: &mut Side, order: &Order, at: usize, seed: u64) -> u64 {
-    u64::from(order.verify && !pattern::intact(side.bytes(at, order.size as usize), seed))
+    if order.data == Data::Left {
+        return 0;
+    }
+    let bytes = side.bytes(at, order.size as usize);
+    match order.data {
+        Data::Touched => {
+            pattern::read(bytes);
+            0
+        }
+        _ => u64::from(!pattern::intact(bytes, seed)),
+    }
 }
 
 /// Takes the next message; returns its endpoint and whether it is wrong.
@@ -60,11 +75,9 @@ fn receive(
     let completion = side.take(Queue::Recv)?;
     let ep = completion.cookie as usize;
     let (at, number) = inbox.arrival(side, ep)?;
-    let mut bad = u64::from(completion.length != order.size);
-    if order.verify {
-        bad |= wrong(side, order, at, pattern::seed(!server, ep, number));
-    }
-    Ok((ep, bad))
+    let bad = u64::from(completion.length != order.size);
+    let wrong = wrong(side, order, at, pattern::seed(!server, ep, number));
+    Ok((ep, bad | wrong))
 }
 
 /// Messages to and fro, seen by the client.
@@ -121,9 +134,11 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
             turn += 1;
             if server {
                 await_word(side, arrived, turn, &mut outstanding)?;
+                touch(side, order, turn, false);
             } else if !pace.pause.is_zero() {
                 watch.without(|| std::thread::sleep(pace.pause));
             }
+            touch(side, order, turn, true);
             side.word(stamp)
                 .store(turn, std::sync::atomic::Ordering::Relaxed);
             let (from, to) = (side.map.source(), side.map.landing());
@@ -131,6 +146,7 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
             outstanding += 1;
             if !server {
                 await_word(side, arrived, turn, &mut outstanding)?;
+                touch(side, order, turn, false);
             }
             while outstanding >= WRITES {
                 side.take(Queue::Request)?;
@@ -144,12 +160,26 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
         side.take(Queue::Request)?;
     }
     let mut bad = 0;
-    if order.verify {
+    if order.verifies() {
         let seed = pattern::seed(!server, 0, 0);
         let at = side.map.landing();
         bad = u64::from(!pattern::intact(side.bytes(at, size - 8), seed));
     }
     Ok(Outcome { times, bad })
+}
+
+/// Writes what is in front of the stamp, or reads it where it has arrived, if that is ordered.
+#[inline]
+fn touch(side: &mut Side, order: &Order, turn: u64, source: bool) {
+    if order.data != Data::Touched {
+        return;
+    }
+    let size = order.size as usize - 8;
+    let (from, to) = (side.map.source(), side.map.landing());
+    match source {
+        true => pattern::write(side.bytes(from, size), turn),
+        false => pattern::read(side.bytes(to, size)),
+    }
 }
 
 /// Polls for a word in memory, and now and then for the completions of our own writes.
@@ -179,7 +209,7 @@ pub fn furnish(side: &mut Side, order: &Order, server: bool) {
         let (source, landing) = (side.map.source(), side.map.landing());
         pattern::fill(side.bytes(source, size - 8), pattern::seed(server, 0, 0));
         side.bytes(landing, size).fill(0);
-    } else if order.verify {
+    } else if order.verifies() {
         for ep in 0..side.endpoints() {
             for number in 0..slots.per_ep() as u64 {
                 prepare(side, order, slots, server, ep, number);
@@ -213,7 +243,7 @@ pub fn post_one_sided(
 /// What a read has brought: whether it is wrong.
 #[inline]
 pub fn check_read(side: &mut Side, order: &Order, slots: Slots, ep: usize, number: u64) -> u64 {
-    if !order.verify || order.op != Op::Read {
+    if order.op != Op::Read {
         return 0;
     }
     let at = side.map.landing() + slots.offset(ep, number);
