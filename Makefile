@@ -202,8 +202,13 @@ dtest: libs
 # Not with PROFILE=dev: those figures mean nothing.
 bench:
 	scripts/deps.sh bench
-	@$(MAKE) --no-print-directory PROFILE=release libs
-	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh $(or $(CARGO_TARGET_DIR),target)/release
+	@$(MAKE) --no-print-directory PROFILE=release libs build/bench/touch
+	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh $(or $(CARGO_TARGET_DIR),target)/release build/bench
+
+# What UCX does with messages that are written and read.
+build/bench/touch: benches/ucx/touch.c
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) -O3 -o $@ $< -lucp -lucs
 
 demo:
 	scripts/deps.sh build

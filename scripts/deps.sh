@@ -16,7 +16,7 @@ check='clang-format g++ binutils valgrind libc6-dbg iproute2 util-linux coreutil
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys='libclang-dev pkg-config libibverbs-dev librdmacm-dev'
 # What libdat is measured beside (make bench), and what drives it.
-bench='ucx-utils libfabric-bin iproute2 util-linux python3'
+bench='ucx-utils libucx-dev libfabric-bin iproute2 util-linux python3'
 
 # What the comparison with the original library needs (make bench-verbs).
 bench_verbs='valgrind libibverbs-dev librdmacm-dev libdapl2'

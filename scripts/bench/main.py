@@ -10,12 +10,14 @@ import sys
 import tempfile
 import time
 
-import plot
+import published
 import report
-from model import Sample, judge, place_of
+from model import PLACES, Sample, judge, place_of
 from programs import Context, Failed, probe
 from targets import CONFIGURATION, TARGETS
 
+# Fewer rounds are not published.
+KEPT_ROUNDS = 5
 # Load average above which figures say little.
 BUSY = 0.7
 
@@ -47,7 +49,7 @@ class Progress:
 
 def line_ns(context):
     try:
-        return probe(context, "line", *context.cpus)
+        return probe(context, "line", *context.cpus).median
     except Failed:
         return None
 
@@ -57,7 +59,7 @@ def take(context, target, source, number):
     sample = take_once(context, target, source, number)
     if sample.place == "mixed":
         again = take_once(context, target, source, number)
-        if again.value is not None:
+        if again.figures is not None:
             return again
     return sample
 
@@ -65,14 +67,14 @@ def take(context, target, source, number):
 def take_once(context, target, source, number):
     """One sample, with a look at the processors before and after."""
     before = line_ns(context)
-    value, error = None, None
+    figures, error = None, None
     try:
-        value = source.run(context)
+        figures = source.run(context)
     except Failed as failure:
         error = str(failure)
     after = line_ns(context)
     place = place_of(before, after)
-    return Sample(target.key, source.name, number, value, place, (before, after), error)
+    return Sample(target.key, source.name, number, figures, place, (before, after), error)
 
 
 def chosen(only):
@@ -89,11 +91,12 @@ def chosen(only):
 def options():
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
     parser.add_argument("--tools", required=True, help="directory of dat-perf and bench-probe")
+    parser.add_argument("--others", required=True, help="directory of our programs on UCX")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--limit", type=float, default=600, help="seconds of all rounds")
+    parser.add_argument("--limit", type=float, default=900, help="seconds of all rounds")
     parser.add_argument("--only", default="", help="targets, or the beginnings of their names")
     parser.add_argument("--json", required=True, help="file to write")
-    parser.add_argument("--svg", required=True, help="file to write")
+    parser.add_argument("--keep", action="store_true", help="write docs/bench and what is made of it")
     parser.add_argument("--congestion", default="", help="what the sockets of libdat are set to")
     given = parser.parse_args()
     if given.rounds < 1:
@@ -148,11 +151,12 @@ def main():
         congestion = f" congestion={given.congestion}" if given.congestion else ""
         conf.write(CONFIGURATION.format(cc=congestion))
         conf.flush()
-        context = Context(os.path.abspath(given.tools), processors(), conf.name)
+        directories = (os.path.abspath(given.tools), os.path.abspath(given.others))
+        context = Context(*directories, processors(), conf.name)
         samples, rounds = measure(context, targets, given)
     results = [judge(target, samples) for target in targets]
     places = [sample.place for sample in samples]
-    counts = ", ".join(f"{places.count(p)} {p}" for p in ("near", "far", "mixed") if p in places)
+    counts = ", ".join(f"{places.count(p)} {p}" for p in (*PLACES, "mixed") if p in places)
     about = {
         "rounds": rounds,
         "congestion": given.congestion or "the system's",
@@ -168,15 +172,13 @@ def main():
     if any(c.absent for c in still_open):
         print("open: another program gave no figure, and might be the better one")
     print(
-        f"\n{report.sum_of(results)}; {rounds} rounds in "
+        f"\n{report.machine()['processor']}: {report.sum_of(results)}; {rounds} rounds in "
         f"{about['seconds']} s; samples: {counts}; load {load:.1f}; "
         f"congestion control: {about['congestion']}"
     )
     report.write_json(given.json, results, samples, about)
-    machine = report.machine()
-    subtitle = f"{machine['processor']}, Linux {machine['kernel']}, {rounds} rounds"
-    with open(given.svg, "w", encoding="utf-8") as file:
-        file.write(plot.svg(results, subtitle))
+    if given.keep and rounds >= KEPT_ROUNDS:
+        published.keep(published.record(results, rounds))
     return 0 if all_reached(results) else 1
 
 

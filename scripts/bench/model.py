@@ -4,10 +4,26 @@
 from dataclasses import dataclass, field
 from statistics import median
 
-# One way of a cache line between two processors, in nanoseconds, below which they are near.
+# One way of a cache line between two processors, in nanoseconds, below which they are threads of one
+# core, or near each other.
+CORE_BELOW = 20.0
 NEAR_BELOW = 110.0
 
-PLACES = ("near", "far")
+PLACES = ("core", "near", "far")
+# A program says the median of what it has timed, or the mean, or both. The median is less disturbed;
+# the mean is compared where one of two programs has nothing else.
+STATISTICS = ("median", "mean")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one run of a program says, in the target's unit."""
+
+    median: float | None = None
+    mean: float | None = None
+
+    def scaled(self, factor):
+        return Figures(*(None if v is None else v * factor for v in (self.median, self.mean)))
 
 
 @dataclass(frozen=True)
@@ -15,13 +31,10 @@ class Source:
     """Where a figure comes from."""
 
     name: str
-    # run(context) gives the figure in the target's unit; see programs.py.
+    # run(context) gives Figures; see programs.py.
     run: object = field(compare=False, repr=False)
     # Whether the verdict depends on it, or it is shown only.
     decides: bool = True
-    # Its figures are means, which a disturbance spoils: its best one counts. Of figures that are
-    # medians themselves the median counts.
-    of_means: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,12 +63,12 @@ class Target:
 
 @dataclass
 class Sample:
-    """A figure, or why there is none, and how near the processors were meanwhile."""
+    """The figures of one run, or why there are none, and how near the processors were meanwhile."""
 
     target: str
     source: str
     round: int
-    value: float | None
+    figures: Figures | None
     place: str
     line_ns: tuple = ()
     error: str | None = None
@@ -65,15 +78,11 @@ def place_of(before, after):
     """How near the processors were, if that has not changed."""
     if before is None or after is None:
         return "unknown"
-    if before < NEAR_BELOW and after < NEAR_BELOW:
-        return "near"
-    if before >= NEAR_BELOW and after >= NEAR_BELOW:
-        return "far"
-    return "mixed"
-
-
-def best(values, higher):
-    return max(values) if higher else min(values)
+    first, second = (
+        "core" if line < CORE_BELOW else "near" if line < NEAR_BELOW else "far"
+        for line in (before, after)
+    )
+    return first if first == second else "mixed"
 
 
 def ratio(ours, other, higher):
@@ -85,29 +94,30 @@ def ratio(ours, other, higher):
 
 @dataclass
 class Summary:
-    """The figures of one source in one placement."""
+    """The figures of one source in one placement: the median of all rounds is what counts."""
 
-    median: float
-    best: float
-    # The one that counts.
+    statistic: str
     value: float
+    best: float
     count: int
     by_round: dict
 
 
-def summarise(source, samples, higher):
-    mine = [s for s in samples if s.source == source.name and s.value is not None]
-    if not mine:
+def summarise(source, samples, higher, statistic):
+    """None if no run has given that statistic."""
+    mine = [s for s in samples if s.source == source.name and s.figures is not None]
+    by_round = {s.round: getattr(s.figures, statistic) for s in mine}
+    by_round = {number: value for number, value in by_round.items() if value is not None}
+    if not by_round:
         return None
-    values = [s.value for s in mine]
-    middle, top = median(values), best(values, higher)
-    by_round = {s.round: s.value for s in mine}
-    return Summary(middle, top, top if source.of_means else middle, len(values), by_round)
+    values = list(by_round.values())
+    best = max(values) if higher else min(values)
+    return Summary(statistic, median(values), best, len(values), by_round)
 
 
 @dataclass
 class Comparison:
-    """Us and the best other one in one placement."""
+    """Us and the best other one in one placement, by the same statistic."""
 
     place: str
     ours: Summary
@@ -141,58 +151,65 @@ class Result:
     note: str
 
 
+def pair_of(target, source, samples):
+    """Our summary and that of a source, by the same statistic; None without two such figures."""
+    higher = target.higher_is_better
+    for statistic in STATISTICS:
+        pair = [summarise(s, samples, higher, statistic) for s in (target.ours, source)]
+        if None not in pair:
+            return pair
+    return None
+
+
 def compare(target, place, samples, everywhere):
     """Compares in one placement; None if we have no figure in it."""
     higher = target.higher_is_better
-    ours = summarise(target.ours, samples, higher)
-    if ours is None:
+    summaries = (summarise(target.ours, samples, higher, statistic) for statistic in STATISTICS)
+    alone = next((summary for summary in summaries if summary is not None), None)
+    if alone is None:
         return None
     found, unmet, absent = [], [], []
     for source in target.others:
         if not source.decides:
             continue
-        summary = summarise(source, samples, higher)
-        if summary is not None:
-            found.append((source.name, summary))
-        elif summarise(source, everywhere, higher) is not None:
+        pair = pair_of(target, source, samples)
+        if pair is not None:
+            times = ratio(pair[0].value, pair[1].value, higher)
+            found.append((times, source.name, *pair))
+        elif pair_of(target, source, everywhere) is not None:
             unmet.append(source.name)
         else:
             absent.append(source.name)
-    needed = target.needed["near" if place != "far" else "far"]
+    needed = target.needed["far" if place == "far" else "near"]
     missing = (tuple(unmet), tuple(absent))
     if not found:
-        return Comparison(place, ours, None, None, None, None, needed, *missing)
-    pick = max if higher else min
-    name, other = pick(found, key=lambda entry: entry[1].value)
+        return Comparison(place, alone, None, None, None, None, needed, *missing)
+    times, name, mine, other = min(found, key=lambda entry: entry[0])
     pairs = [
-        ratio(ours.by_round[r], other.by_round[r], higher)
-        for r in ours.by_round
+        ratio(mine.by_round[r], other.by_round[r], higher)
+        for r in mine.by_round
         if r in other.by_round
     ]
-    times = ratio(ours.value, other.value, higher)
     spread = (min(pairs), max(pairs)) if pairs else None
-    return Comparison(place, ours, name, other, times, spread, needed, *missing)
+    return Comparison(place, mine, name, other, times, spread, needed, *missing)
 
 
 def judge(target, samples):
-    """The verdict: like is compared with like, and every placement that was met counts. Without a
-    figure of ours a target is missed. It stays open if another one that decides, and might have
-    been better than us, gave none."""
+    """The verdict: only samples of one placement are compared, and every placement that was met
+    counts. Without a figure of ours a target is missed. It stays open if another one that decides, and
+    might have been better than us, gave none, or none in a placement of ours."""
     mine = [s for s in samples if s.target == target.key]
     comparisons = []
-    if not target.one_processor:
-        for place in PLACES:
-            here = [s for s in mine if s.place == place]
-            comparison = compare(target, place, here, mine)
-            if comparison is not None:
-                comparisons.append(comparison)
-    if all(c.verdict == "open" and (c.unmet or c.ratio is None) for c in comparisons):
-        # No two samples alike: then all of them, which is said.
-        comparison = compare(target, "any", mine, mine)
-        comparisons = [comparison] if comparison else []
+    # On one processor there is no distance.
+    for place in ("any",) if target.one_processor else PLACES:
+        here = mine if target.one_processor else [s for s in mine if s.place == place]
+        comparison = compare(target, place, here, mine)
+        if comparison is not None:
+            comparisons.append(comparison)
     note = "; ".join(said for source in target.sources for said in failures(source, mine))
+    has_figure = any(s.source == target.ours.name and s.figures is not None for s in mine)
     verdicts = {c.verdict for c in comparisons}
-    if not comparisons or "missed" in verdicts:
+    if not has_figure or "missed" in verdicts:
         verdict = "missed"
     elif "reached" in verdicts and not any(c.absent for c in comparisons):
         verdict = "reached"
@@ -205,7 +222,7 @@ def failures(source, samples):
     """What is to be said of a source that has failed, once or always."""
     mine = [s for s in samples if s.source == source.name]
     errors = sorted({s.error for s in mine if s.error})
-    if any(s.value is not None for s in mine):
+    if any(s.figures is not None for s in mine):
         return [f"{source.name}: {error}" for error in errors]
     why = f": {', '.join(errors)}" if errors else ""
     return [f"{source.name} gave no figure{why}"]

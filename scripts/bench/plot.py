@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The results as an SVG: for each target how many times as good libdat is, on a logarithmic
-axis, with a mark at what is needed."""
+"""Runs as an SVG: for each target how many times as good libdat is on each maker of processors, on a
+logarithmic axis, with a mark at what is needed."""
 
 import math
 from html import escape
 
-LEFT, WIDTH, ROW, TOP = 330, 420, 20, 58
+LEFT, WIDTH, ROW, GAP, TOP = 330, 420, 18, 4, 58
 LOW, HIGH = 1 / 64, 64
-COLOURS = {"near": "#3b6ea5", "far": "#c77c2e", "any": "#6b6b6b"}
+# By the place of the processors, for one maker after the other.
+COLOURS = (
+    {"core": "#9dbad8", "near": "#3b6ea5", "far": "#1d3a5a", "any": "#3b6ea5"},
+    {"core": "#e9c39b", "near": "#c77c2e", "far": "#7a4713", "any": "#c77c2e"},
+    {"core": "#b5cfae", "near": "#5b8f4e", "far": "#2f5226", "any": "#5b8f4e"},
+)
+PLACES = {"core": "one core", "near": "near", "far": "far"}
 
 
 def x_of(value):
@@ -40,57 +46,67 @@ def axis(height):
     return parts
 
 
-def bars(results):
+def bars(runs):
+    """A group of bars for each target: those of one run after the other."""
     y = TOP
     parts = []
-    for result in results:
-        drawn = [c for c in result.comparisons if c.verdict != "open"]
-        height = ROW * max(1, len(drawn))
-        group = result.target.key.split(".")[0]
-        label = f"{group}: {result.target.label}"
+    names = {}
+    for run in runs:
+        for result in run["results"]:
+            names.setdefault(result["target"], result["what"])
+    for key, what in names.items():
+        label = f"{key.split('.')[0]}: {what}"
         parts.append(text(LEFT - 8, y + 14, label, "end"))
-        for comparison in drawn:
-            a, b = sorted((x_of(1), x_of(comparison.ratio)))
-            colour = COLOURS[comparison.place]
-            parts.append(
-                f'<rect x="{a:.1f}" y="{y + 3}" width="{max(b - a, 1):.1f}" height="{ROW - 6}" '
-                f'fill="{colour}"/>'
-            )
-            mark = x_of(comparison.needed)
-            parts.append(
-                f'<path d="M{mark:.1f} {y} v{ROW}" stroke="#b3261e" stroke-width="2"/>'
-            )
-            words = f"{comparison.ratio:.2g}, {comparison.verdict}"
-            parts.append(text(LEFT + WIDTH + 8, y + 14, words, size=11))
-            y += ROW
-        if not drawn:
-            words = "open" if result.comparisons else "no figure"
-            parts.append(text(LEFT + WIDTH + 8, y + 14, words, size=11))
-            y += height
+        for run, colours in zip(runs, COLOURS):
+            result = next((r for r in run["results"] if r["target"] == key), None)
+            if result is None:
+                continue
+            drawn = [c for c in result["comparisons"] if "ratio" in c]
+            for comparison in drawn:
+                parts += bar(comparison, colours, y)
+                y += ROW
+            if not drawn:
+                words = "open" if result["comparisons"] else "no figure"
+                parts.append(text(LEFT + WIDTH + 8, y + 14, f"{run['maker']}: {words}", size=11))
+                y += ROW
+        y += GAP
     return parts, y
 
 
-def svg(results, subtitle):
-    drawn, bottom = bars(results)
-    height, width = bottom + 34, LEFT + WIDTH + 110
+def bar(comparison, colours, y):
+    a, b = sorted((x_of(1), x_of(comparison["ratio"])))
+    mark = x_of(comparison["needed"])
+    words = f"{comparison['ratio']:.2g}, {comparison['verdict']}"
+    return [
+        f'<rect x="{a:.1f}" y="{y + 3}" width="{max(b - a, 1):.1f}" height="{ROW - 6}" '
+        f'fill="{colours[comparison["place"]]}"/>',
+        f'<path d="M{mark:.1f} {y} v{ROW}" stroke="#b3261e" stroke-width="2"/>',
+        text(LEFT + WIDTH + 8, y + 14, words, size=11),
+    ]
+
+
+def svg(runs):
+    drawn, bottom = bars(runs)
+    height, width = bottom + 20 + 18 * len(runs), LEFT + WIDTH + 110
     legend = []
-    x = 12
-    for place, words in (("near", "cores near"), ("far", "cores far"), ("any", "either")):
-        legend.append(
-            f'<rect x="{x}" y="{bottom + 14}" width="11" height="11" fill="{COLOURS[place]}"/>'
-        )
-        legend.append(text(x + 16, bottom + 24, words, size=11))
-        x += 100
-    legend.append(
-        f'<path d="M{x + 4} {bottom + 12} v14" stroke="#b3261e" stroke-width="2"/>'
-    )
-    legend.append(text(x + 12, bottom + 24, "needed", size=11))
+    y = bottom + 14
+    for run, colours in zip(runs, COLOURS):
+        x = 12
+        words = f"{run['processor']}, Linux {run['kernel']}, {run['date']}, {run['rounds']} rounds"
+        for place, name in PLACES.items():
+            legend.append(
+                f'<rect x="{x}" y="{y}" width="11" height="11" fill="{colours[place]}"/>'
+            )
+            legend.append(text(x + 16, y + 10, f"{run['maker']}, {name}", size=11))
+            x += 120
+        legend.append(text(x, y + 10, words, size=10, extra=' fill="#555"'))
+        y += 18
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif">',
         "<title>libdat against the best other program, or a limit of the machine</title>",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         text(12, 20, "Times as good as the best other program, or a limit of the machine", size=14),
-        text(12, 36, subtitle, size=10, extra=' fill="#555"'),
+        text(12, 36, "the red mark is what is needed", size=10, extra=' fill="#555"'),
     ]
     return "\n".join(head + axis(bottom + 12) + drawn + legend + ["</svg>", ""])

@@ -8,6 +8,8 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from model import Figures
+
 MIB = 1 << 20
 # A program that takes longer than this has hung.
 LIMIT = 12
@@ -16,6 +18,7 @@ START = 8
 
 DAT_QUALIFIER = 18520
 UCX_PORT = 18521
+UCX_TOUCH_PORT = 18522
 FI_PORT = 47592
 
 
@@ -35,7 +38,9 @@ class Failed(Exception):
 class Context:
     """Where the programs are and on which processors they run."""
 
+    # Directory of dat-perf and bench-probe, and of the programs on the libraries of others.
     tools: str
+    others: str
     cpus: tuple
     conf: str
     seconds: float = 0.15
@@ -81,7 +86,7 @@ def parse_ucx(text):
 
 
 def parse_fi(text):
-    """Microseconds of a transfer of fi_pingpong."""
+    """Microseconds of a transfer of fi_pingpong: a mean."""
     heads = None
     for line in text.splitlines():
         cells = line.split()
@@ -90,10 +95,18 @@ def parse_fi(text):
             heads = cells
         elif heads and len(cells) == len(heads):
             try:
-                return float(cells[heads.index("usec/xfer")])
+                return Figures(mean=float(cells[heads.index("usec/xfer")]))
             except ValueError:
                 continue
     raise Failed("fi_pingpong: no figures")
+
+
+def parse_pair(text):
+    """A median and a mean in one line."""
+    try:
+        return Figures(*map(float, text.split()))
+    except (TypeError, ValueError) as error:
+        raise Failed("no median and mean") from error
 
 
 # --- running -------------------------------------------------------------------------------
@@ -176,16 +189,21 @@ def run_pair(server, client, port, env):
 # --- libdat --------------------------------------------------------------------------------
 
 
-def dat_figure(row, unit):
+def of_latency(unit, size, middle, mean):
+    """Figures from a median and a mean in microseconds, of one transfer; 0 where there is none."""
+    if unit == "us":
+        return Figures(middle or None, mean or None)
+    return Figures(*(size / took / 1e3 if took else None for took in (middle, mean)))
+
+
+def dat_figures(row, unit):
     if row["test"] == "latency":
-        microseconds = row["latency_us"]["p50"]
-        if unit == "us":
-            return microseconds
-        return row["size"] / microseconds / 1e3
+        latency = row["latency_us"]
+        return of_latency(unit, row["size"], latency["p50"], latency["mean"])
     if unit == "GB/s":
-        return row["bytes_per_second"] / 1e9
+        return Figures(mean=row["bytes_per_second"] / 1e9)
     rate = row["messages_per_second"] / 1e6
-    return 1 / rate if unit == "us" else rate
+    return Figures(mean=1 / rate if unit == "us" else rate)
 
 
 def dat(unit, test, op, size, ia="bench", extra=(), loopback=False, factor=1.0):
@@ -204,7 +222,7 @@ def dat(unit, test, op, size, ia="bench", extra=(), loopback=False, factor=1.0):
             server = pinned(second, [tool, "--server", "--once", "-i", ia, *port])
             client = pinned(first, [tool, "--client", "127.0.0.1", *port, *what])
             text = run_pair(server, client, DAT_QUALIFIER, env)
-        return dat_figure(parse_dat(text), unit) * factor
+        return dat_figures(parse_dat(text), unit).scaled(factor)
 
     return run
 
@@ -212,15 +230,14 @@ def dat(unit, test, op, size, ia="bench", extra=(), loopback=False, factor=1.0):
 # --- UCX -----------------------------------------------------------------------------------
 
 
-def ucx_figure(row, unit, size, trips=1):
-    if unit == "us":
-        middle = row.get("50.0_percentile_lat") or row["avg_lat"]
-        return middle * trips
+def ucx_figures(row, unit, size, trips=1):
     if unit == "M/s":
-        return row["overall_mr"] / 1e6
-    if trips > 1:
-        return size / (row["50.0_percentile_lat"] * trips) / 1e3
-    return row["overall_mr"] * size / 1e9
+        return Figures(mean=row["overall_mr"] / 1e6)
+    if unit == "us" or trips > 1:
+        # Versions differ in whether they have it.
+        middle = row.get("50.0_percentile_lat", 0) * trips
+        return of_latency(unit, size, middle, row["overall_lat"] * trips)
+    return Figures(mean=row["overall_mr"] * size / 1e9)
 
 
 def iterations(size, fast, stream=False):
@@ -246,10 +263,27 @@ def ucx(unit, test, size, tls, loopback=False, extra=(), number=None):
         tool = [of_others("ucx_perftest"), "-p", str(UCX_PORT)]
         if loopback:
             text = run_one(pinned(first, [*tool, "-l", *what]), env)
-            return ucx_figure(parse_ucx(text), unit, size, trips=2)
+            return ucx_figures(parse_ucx(text), unit, size, trips=2)
         server = pinned(second, tool)
         client = pinned(first, [*tool, "127.0.0.1", *what])
-        return ucx_figure(parse_ucx(run_pair(server, client, UCX_PORT, env)), unit, size)
+        return ucx_figures(parse_ucx(run_pair(server, client, UCX_PORT, env)), unit, size)
+
+    return run
+
+
+def ucx_touch(size, tls):
+    """Our program on UCX that writes and reads its messages (benches/ucx/touch.c): one way."""
+
+    def run(context):
+        program = os.path.join(context.others, "touch")
+        if not os.path.exists(program):
+            raise Failed("touch is not built (package libucx-dev)")
+        env = context.environment({"UCX_TLS": tls, "UCX_WARN_UNUSED_ENV_VARS": "n"})
+        count = iterations(size, True) // 4
+        what = [program, str(UCX_TOUCH_PORT), str(size), str(count)]
+        first, second = context.cpus
+        server, client = pinned(second, what), pinned(first, [*what, "127.0.0.1"])
+        return parse_pair(run_pair(server, client, UCX_TOUCH_PORT, env)).scaled(1e-3)
 
     return run
 
@@ -280,21 +314,53 @@ def probe(context, what, *arguments):
     command = [tool, what, *map(str, arguments)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-        return float(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed(f"bench-probe {what}: no figure") from error
+    return parse_pair(done.stdout)
 
 
 def wake(context):
     """Microseconds until a sleeper on the other processor runs."""
-    return probe(context, "wake", *context.cpus) / 1e3
+    return probe(context, "wake", *context.cpus).scaled(1e-3)
+
+
+def exchange(size):
+    """Microseconds of a copy into memory that the other processor polls, one way."""
+    return lambda context: probe(context, "exchange", *context.cpus, size).scaled(1e-3)
+
+
+def raw_tcp(size, crc):
+    """Microseconds of a message over a bare socket, one way."""
+    sums = "crc" if crc else "plain"
+    return lambda context: probe(context, "tcp", *context.cpus, size, sums).scaled(1e-3)
+
+
+def raw_stream(size, crc):
+    """GB/s of messages over a bare socket."""
+
+    def run(context):
+        sums = "crc" if crc else "plain"
+        took = probe(context, "stream", *context.cpus, size, sums).scaled(1e-3)
+        return of_latency("GB/s", size, took.median, took.mean)
+
+    return run
 
 
 def vmread(size):
     """Microseconds of the kernel's copy between processes."""
-    return lambda context: probe(context, "vmread", context.cpus[0], size) / 1e3
+    return lambda context: probe(context, "vmread", context.cpus[0], size).scaled(1e-3)
+
+
+def copy(size):
+    """Microseconds of memcpy, the memory being warm."""
+    return lambda context: probe(context, "copy", context.cpus[0], size).scaled(1e-3)
 
 
 def memcpy(size):
-    """GB/s of memcpy, the memory being warm."""
-    return lambda context: size / probe(context, "copy", context.cpus[0], size)
+    """GB/s of the same."""
+
+    def run(context):
+        took = copy(size)(context)
+        return of_latency("GB/s", size, took.median, took.mean)
+
+    return run

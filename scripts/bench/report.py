@@ -37,8 +37,10 @@ def lines_of(result):
             rows.append(row + ["-", "-", "-", "-", "-", "-", result.verdict])
             continue
         place = "-" if target.one_processor else c.place
-        mine = f"{figure(c.ours.median)} ({figure(c.ours.best)})"
-        other = f"{c.other_name} {figure(c.other.value)}" if c.other else "none"
+        mine = f"{figure(c.ours.value)} ({figure(c.ours.best)})"
+        other = "none"
+        if c.other:
+            other = f"{c.other_name} {figure(c.other.value)} ({figure(c.other.best)})"
         if c.ratio is None:
             times = "-"
         else:
@@ -51,7 +53,7 @@ def lines_of(result):
 
 
 HEADS = (
-    "target", "what", "unit", "aim", "cores", "libdat median (best)", "best other, or limit",
+    "target", "what", "unit", "aim", "cores", "libdat (best round)", "best other, or limit",
     "times as good", "needed", "",
 )
 
@@ -77,15 +79,26 @@ def sum_of(results):
     return f"{len(results)} targets: {counts}"
 
 
+# The makers of processors by the name in /proc/cpuinfo.
+MAKERS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
+
+
 def machine():
     """What the figures depend on."""
-    model = ""
+    known = {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as info:
-            model = next((l.split(":", 1)[1].strip() for l in info if "model name" in l), "")
+            for line in info:
+                name, _, value = line.partition(":")
+                known.setdefault(name.strip(), value.strip())
     except OSError:
         pass
-    return {"processor": model, "kernel": platform.release().split("-")[0], "versions": versions()}
+    return {
+        "maker": MAKERS.get(known.get("vendor_id"), "other"),
+        "processor": known.get("model name", ""),
+        "kernel": platform.release().split("-")[0],
+        "versions": versions(),
+    }
 
 
 def versions():
@@ -104,7 +117,7 @@ def versions():
 
 def as_json(results, samples, about):
     return {
-        "format": 1,
+        "format": 2,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
         "about": about,

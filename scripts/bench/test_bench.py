@@ -7,9 +7,10 @@ import xml.etree.ElementTree as xml
 
 import main
 import plot
+import published
 import report
-from model import Sample, Source, Target, judge, place_of, ratio
-from programs import Failed, dat_figure, parse_dat, parse_fi, parse_ucx, ucx_figure
+from model import Figures, Sample, Source, Target, judge, place_of, ratio
+from programs import Failed, dat_figures, parse_dat, parse_fi, parse_ucx, ucx_figures
 from targets import TARGETS
 
 UCX = """\
@@ -20,29 +21,32 @@ FI = """\
 bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
 64      5k      =5k      625k        0.00s    202.15       0.32       3.16
 """
-DAT = {"test": "latency", "size": 4096, "latency_us": {"p50": 0.5}}
+DAT = {"test": "latency", "size": 4096, "latency_us": {"p50": 0.5, "mean": 0.8}}
 
 
 class Reading(unittest.TestCase):
     def test_ucx(self):
         row = parse_ucx("+--- a box\n" + UCX)
-        self.assertEqual(ucx_figure(row, "us", 8), 0.470)
-        self.assertEqual(ucx_figure(row, "us", 8, trips=2), 0.940)
-        self.assertEqual(ucx_figure(row, "M/s", 8), 0.087908)
-        self.assertAlmostEqual(ucx_figure(row, "GB/s", 1000), 0.087908)
-        self.assertAlmostEqual(ucx_figure(row, "GB/s", 940, trips=2), 1.0)
+        self.assertEqual(ucx_figures(row, "us", 8), Figures(0.470, 11.376))
+        self.assertEqual(ucx_figures(row, "us", 8, trips=2), Figures(0.940, 22.752))
+        self.assertEqual(ucx_figures(row, "M/s", 8), Figures(mean=0.087908))
+        self.assertAlmostEqual(ucx_figures(row, "GB/s", 1000).mean, 0.087908)
+        self.assertAlmostEqual(ucx_figures(row, "GB/s", 940, trips=2).median, 1.0)
+        older = {name: value for name, value in row.items() if "percentile" not in name}
+        self.assertEqual(ucx_figures(older, "us", 8), Figures(mean=11.376))
 
     def test_fabric(self):
-        self.assertEqual(parse_fi(FI), 0.32)
+        self.assertEqual(parse_fi(FI), Figures(mean=0.32))
 
     def test_dat(self):
         row = parse_dat(json.dumps({"results": [DAT]}))
-        self.assertEqual(dat_figure(row, "us"), 0.5)
-        self.assertEqual(dat_figure(row, "GB/s"), 8.192)
+        self.assertEqual(dat_figures(row, "us"), Figures(0.5, 0.8))
+        self.assertEqual(dat_figures(row, "us").scaled(2), Figures(1.0, 1.6))
+        self.assertEqual(dat_figures(row, "GB/s"), Figures(8.192, 5.12))
         stream = {"test": "rate", "bytes_per_second": 8e9, "messages_per_second": 1e9}
-        self.assertEqual(dat_figure(stream, "GB/s"), 8)
-        self.assertEqual(dat_figure(stream, "M/s"), 1000)
-        self.assertEqual(dat_figure(stream, "us"), 0.001)
+        self.assertEqual(dat_figures(stream, "GB/s"), Figures(mean=8))
+        self.assertEqual(dat_figures(stream, "M/s"), Figures(mean=1000))
+        self.assertEqual(dat_figures(stream, "us").scaled(2), Figures(mean=0.002))
 
     def test_what_is_no_output(self):
         for parse in (parse_ucx, parse_fi, parse_dat):
@@ -67,7 +71,13 @@ def target(unit="us", others=("peer",), needed=1.0, **more):
 
 
 def samples(source, values, place="near"):
-    return [Sample("shm.x", source, n, value, place) for n, value in enumerate(values)]
+    """Runs whose median and mean are the same."""
+    given = enumerate(values)
+    return [Sample("shm.x", source, n, Figures(value, value), place) for n, value in given]
+
+
+def means(source, values):
+    return [Sample("shm.x", source, n, Figures(mean=v), "near") for n, v in enumerate(values)]
 
 
 def failed(source, error=None):
@@ -76,8 +86,10 @@ def failed(source, error=None):
 
 class Verdicts(unittest.TestCase):
     def test_places(self):
+        self.assertEqual(place_of(8, 9), "core")
         self.assertEqual(place_of(30, 60), "near")
         self.assertEqual(place_of(200, 260), "far")
+        self.assertEqual(place_of(8, 60), "mixed")
         self.assertEqual(place_of(30, 260), "mixed")
         self.assertEqual(place_of(None, 30), "unknown")
 
@@ -95,10 +107,19 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(result.verdict, "missed")
         self.assertEqual(judge(target(needed=0.5), taken).verdict, "reached")
 
-    def test_without_two_alike_all_are_compared(self):
+    def test_only_a_placement_is_compared(self):
+        taken = samples("libdat", [1], "core") + samples("libdat", [1])
+        taken += samples("peer", [3], "far") + samples("peer", [3], "mixed")
+        result = judge(target(), taken)
+        self.assertEqual([(c.place, c.ratio) for c in result.comparisons],
+                         [("core", None), ("near", None)])
+        self.assertEqual(result.verdict, "open")
+        self.assertEqual(judge(target(), samples("libdat", [1], "mixed")).verdict, "open")
+
+    def test_on_one_processor_there_is_no_distance(self):
         taken = samples("libdat", [1], "near") + samples("peer", [3], "far")
-        (only,) = judge(target(), taken).comparisons
-        self.assertEqual((only.place, only.ratio), ("any", 3))
+        (only,) = judge(target(one_processor=True), taken).comparisons
+        self.assertEqual((only.place, only.ratio, only.verdict), ("any", 3, "reached"))
 
     def test_a_placement_without_the_best_other_one_is_open(self):
         taken = samples("libdat", [4]) + samples("a", [2]) + samples("b", [9])
@@ -117,13 +138,23 @@ class Verdicts(unittest.TestCase):
         lower = judge(target("us", ("a", "b")), taken).comparisons[0]
         self.assertEqual((lower.other_name, lower.ratio), ("a", 0.5))
 
-    def test_of_means_the_best_counts(self):
-        means = Source("peer", None, of_means=True)
-        plain = target()
-        changed = Target(**{**plain.__dict__, "others": (means,)})
+    def test_the_median_of_the_rounds_counts(self):
         taken = samples("libdat", [2, 2, 2]) + samples("peer", [50, 4, 90])
-        self.assertEqual(judge(changed, taken).comparisons[0].ratio, 2)
-        self.assertEqual(judge(plain, taken).comparisons[0].ratio, 25)
+        (only,) = judge(target(), taken).comparisons
+        self.assertEqual((only.ratio, only.other.best), (25, 4))
+
+    def test_the_same_statistic_is_compared(self):
+        mine = [Sample("shm.x", "libdat", n, Figures(1, 10), "near") for n in range(3)]
+        (only,) = judge(target(), mine + samples("peer", [4])).comparisons
+        self.assertEqual((only.ours.statistic, only.other.statistic, only.ratio),
+                         ("median", "median", 4))
+        (only,) = judge(target(), mine + means("peer", [4])).comparisons
+        self.assertEqual((only.ours.statistic, only.other.statistic, only.ratio),
+                         ("mean", "mean", 0.4))
+        # The one that is the better of two, each by its own statistic.
+        both = mine + samples("a", [3]) + means("b", [20])
+        (only,) = judge(target(others=("a", "b")), both).comparisons
+        self.assertEqual((only.other_name, only.ratio), ("b", 2))
 
     def test_what_of_ours_failed_is_missed_and_said(self):
         result = judge(target(), failed("libdat", "no connection") + samples("peer", [1]))
@@ -204,12 +235,46 @@ class Output(unittest.TestCase):
         text = json.dumps(report.as_json(self.results(), taken, {"rounds": 1}))
         self.assertEqual(json.loads(text)["results"][0]["verdict"], "missed")
 
-    def test_svg_is_xml(self):
+    def kept(self):
         nothing = judge(target(), [])
         alone = judge(target(), samples("libdat", [1]))
-        picture = plot.svg(self.results() + [nothing, alone], "a <machine> & more")
+        return published.record(self.results() + [nothing, alone], 7)
+
+    def test_what_is_kept(self):
+        run = json.loads(json.dumps(self.kept()))
+        near, far = run["results"][0]["comparisons"]
+        self.assertEqual((near["libdat"], near["figure"], near["other"]), (1.1, 2, "peer"))
+        self.assertEqual((near["verdict"], far["verdict"], far["ratio"]), ("reached", "missed", 0.0125))
+        self.assertNotIn("ratio", run["results"][2]["comparisons"][0])
+
+    def test_the_runs_stand_side_by_side(self):
+        here, there = self.kept(), self.kept()
+        here["maker"], there["maker"] = "A", "B"
+        there["results"] = there["results"][:1]
+        there["results"][0]["target"] = "tcp.y"
+        rows = published.table([here, there]).splitlines()
+        self.assertIn("| what | unit | A | B |", rows)
+        (shm,) = [row for row in rows if row.startswith("| shm: ")]
+        (tcp,) = [row for row in rows if row.startswith("| tcp: ")]
+        self.assertTrue(shm.endswith(" | - |"), shm)
+        self.assertIn("| - | near: 1.10 (peer 2.00) 1.82x<br>far: 400 (peer 5.00) 0.013x **missed**", tcp)
+
+    def test_what_is_published_is_of_what_is_kept(self):
+        runs = published.records(published.KEPT)
+        self.assertTrue(runs)
+        for path, made in ((published.TABLE, published.table(runs)),
+                           (published.PICTURE, plot.svg(runs))):
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), made, path)
+
+    def test_svg_is_xml(self):
+        run = self.kept()
+        run["processor"] = "a <machine> & more"
+        for index, result in enumerate(run["results"]):
+            result["target"] += str(index)
+        picture = plot.svg([run])
         self.assertTrue(xml.fromstring(picture).tag.endswith("svg"))
-        self.assertEqual((picture.count(">no figure<"), picture.count(">open<")), (1, 1))
+        self.assertEqual((picture.count(": no figure<"), picture.count(": open<")), (1, 1))
         self.assertEqual(plot.x_of(1), plot.LEFT + plot.WIDTH / 2)
         self.assertEqual(plot.x_of(1e9), plot.LEFT + plot.WIDTH)
 

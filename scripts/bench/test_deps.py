@@ -20,6 +20,9 @@ SCRIPTS = {
         "unshare": "util-linux",
         "ip route": "iproute2",
     },
+    ("bench", "benches/ucx/touch.c"): {
+        "ucp/api/ucp.h": "libucx-dev",
+    },
     ("bench-verbs", "scripts/bench-verbs.sh"): {
         "valgrind": "valgrind",
         # The original library, and its provider.
