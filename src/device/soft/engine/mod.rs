@@ -11,7 +11,7 @@
 //! thread for each arrival, and none for data that another thread has read. A thread that has
 //! taken such an event has to serve it.
 
-mod acknowledgements;
+pub(crate) mod acknowledgements;
 mod batch;
 pub(crate) mod blocking;
 pub(crate) mod coalesced;

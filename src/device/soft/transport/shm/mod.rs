@@ -18,8 +18,7 @@
 //! cache line; a long one is cut into chunks, and the receiver copies one chunk while the sender
 //! copies the next. The receiver copies straight into the posted buffers, and consumes nothing
 //! while no receive is posted: then the rings fill up and the sender waits, which is all the flow
-//! control there is. A send is complete when it is in the rings, as over TCP, where it is in the
-//! socket.
+//! control there is. A send is complete when it is in the rings.
 //!
 //! # One-sided operations
 //!
