@@ -10,6 +10,8 @@ CORE_BELOW = 20.0
 NEAR_BELOW = 110.0
 
 PLACES = ("core", "near", "far")
+# A placement that fewer rounds have met, of those there were, is not judged.
+LEAST_ROUNDS = 3
 # A program says the median of what it has timed, or the mean, or both. The median is less disturbed;
 # the mean is compared where one of two programs has nothing else.
 STATISTICS = ("median", "mean")
@@ -195,21 +197,22 @@ def compare(target, place, samples, everywhere):
 
 
 def judge(target, samples):
-    """The verdict: only samples of one placement are compared, and every placement that was met
+    """The verdict: only samples of one placement are compared, and every placement that was met often
     counts. Without a figure of ours a target is missed. It stays open if another one that decides, and
     might have been better than us, gave none, or none in a placement of ours."""
     mine = [s for s in samples if s.target == target.key]
     comparisons = []
+    ours = [s for s in mine if s.source == target.ours.name and s.figures is not None]
+    rounds = len({s.round for s in ours})
     # On one processor there is no distance.
     for place in ("any",) if target.one_processor else PLACES:
         here = mine if target.one_processor else [s for s in mine if s.place == place]
         comparison = compare(target, place, here, mine)
-        if comparison is not None:
+        if comparison is not None and comparison.ours.count >= min(rounds, LEAST_ROUNDS):
             comparisons.append(comparison)
     note = "; ".join(said for source in target.sources for said in failures(source, mine))
-    has_figure = any(s.source == target.ours.name and s.figures is not None for s in mine)
     verdicts = {c.verdict for c in comparisons}
-    if not has_figure or "missed" in verdicts:
+    if not ours or "missed" in verdicts:
         verdict = "missed"
     elif "reached" in verdicts and not any(c.absent for c in comparisons):
         verdict = "reached"

@@ -98,7 +98,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(ratio(2, 4, higher=True), 0.5)
 
     def test_like_is_compared_with_like(self):
-        taken = samples("libdat", [1, 1, 9]) + samples("libdat", [4], "far")
+        taken = samples("libdat", [1, 1, 9]) + samples("libdat", [4] * 3, "far")
         taken += samples("peer", [2, 2, 2]) + samples("peer", [2], "far")
         result = judge(target(), taken)
         self.assertEqual([c.place for c in result.comparisons], ["near", "far"])
@@ -115,6 +115,16 @@ class Verdicts(unittest.TestCase):
                          [("core", None), ("near", None)])
         self.assertEqual(result.verdict, "open")
         self.assertEqual(judge(target(), samples("libdat", [1], "mixed")).verdict, "open")
+
+    def test_a_placement_that_was_hardly_met_does_not_count(self):
+        taken = samples("libdat", [1] * 5) + samples("peer", [2] * 5)
+        twice = [Sample("shm.x", name, 5 + n, Figures(value, value), "far")
+                 for name, value in (("libdat", 9), ("peer", 2)) for n in range(2)]
+        result = judge(target(), taken + twice)
+        self.assertEqual([c.place for c in result.comparisons], ["near"])
+        third = [Sample("shm.x", "libdat", 7, Figures(9, 9), "far")]
+        result = judge(target(), taken + twice + third)
+        self.assertEqual((len(result.comparisons), result.verdict), (2, "missed"))
 
     def test_on_one_processor_there_is_no_distance(self):
         taken = samples("libdat", [1], "near") + samples("peer", [3], "far")
@@ -210,7 +220,7 @@ class Verdicts(unittest.TestCase):
 
 class Output(unittest.TestCase):
     def results(self):
-        taken = samples("libdat", [1, 1.2]) + samples("libdat", [400], "far")
+        taken = samples("libdat", [1, 1.2]) + samples("libdat", [400, 400], "far")
         return [judge(target(), taken + samples("peer", [2, 2]) + samples("peer", [5], "far"))]
 
     def test_table(self):
