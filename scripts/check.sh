@@ -96,7 +96,7 @@ if [ -n "${LONG-}" ]; then
 else
 	dev_runs='dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)
-	valgrind_2=(t_ep t_evd t_registry t_rmr t_srq)
+	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
 	vm_only='@(transfers|moving|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(connect|cr|disconnect|rdma|rmr|send))*'

@@ -1,90 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Shared receive queues: dat_srq_create(3DAT), _query, _post_recv, _resize, _set_lw, _free,
- * dat_ep_create_with_srq(3DAT), dat_ep_set_watermark(3DAT), dat_ep_recv_query(3DAT). Side b
- * has the queue. */
-#include "transfer.h"
-
-#include <string.h>
-
-enum { ROOM = 10 };
-
-static DAT_SRQ_HANDLE srq;
-
-static DAT_RETURN create(const struct rig *rig, DAT_COUNT dtos, DAT_COUNT iov, DAT_COUNT mark,
-			 DAT_SRQ_HANDLE *handle)
-{
-	DAT_SRQ_ATTR attr = { dtos, iov, mark };
-
-	return dat_srq_create(rig->ia, rig->pz, &attr, handle);
-}
-
-static DAT_EP_HANDLE make_srq_ep(const struct rig *rig, const DAT_EP_ATTR *attr)
-{
-	DAT_EP_ATTR usual = ep_attr(rig);
-	DAT_EP_HANDLE ep;
-
-	OK(dat_ep_create_with_srq(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
-				  rig->connect_evd, srq, attr ? attr : &usual, &ep));
-	return ep;
-}
-
-/* The rigs, and a shared receive queue on side b. */
-static void queue_up(void)
-{
-	rigs_up();
-	OK(create(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
-}
-
-/* A connection whose side b has a shared receive queue. */
-static void srq_up(void)
-{
-	queue_up();
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, NULL);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-}
-
-/* Posts a buffer of 100 bytes at 100 times its number. */
-static DAT_RETURN post(DAT_UINT64 number)
-{
-	DAT_LMR_TRIPLET iov = dx_local(mb.local, mb.at + 100 * number, 100);
-
-	return dat_srq_post_recv(srq, 1, &iov, cookie(number));
-}
-
-static DAT_SRQ_PARAM query(void)
-{
-	DAT_SRQ_PARAM param;
-
-	memset(&param, 0xff, sizeof param);
-	OK(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
-	return param;
-}
-
-static void check_counts(DAT_COUNT available, DAT_COUNT outstanding)
-{
-	DAT_SRQ_PARAM param = query();
-
-	CHECK_EQ(param.available_dto_count, available);
-	CHECK_EQ(param.outstanding_dto_count, outstanding);
-}
-
-static void await_available(DAT_COUNT count)
-{
-	while (query().available_dto_count != count)
-		pause_us(500);
-}
-
-/* The asynchronous event of this object with this reason. */
-static void expect_async(const struct rig *rig, DAT_EVENT_NUMBER number, DAT_HANDLE object,
-			 DAT_COUNT reason)
-{
-	DAT_ASYNCH_ERROR_EVENT_DATA error;
-
-	error = EXPECT(rig->async_evd, number).event_data.asynch_error_event_data;
-	CHECK(error.dat_handle == object);
-	CHECK_EQ(error.reason, reason);
-}
+/* Shared receive queues: dat_srq_create(3DAT), _query, _post_recv, _free,
+ * dat_ep_create_with_srq(3DAT). Sizes and watermarks are in t_srq_marks. End b has the queue. */
+#include "srq.h"
 
 /* --- dat_srq_create, dat_srq_query, dat_srq_free ----------------------------------------------- */
 
@@ -97,10 +14,10 @@ static void srq_create__and_query(void)
 	CHECK(p.b.attr.max_srqs > 0);
 	CHECK(p.b.attr.max_recv_per_srq > 0);
 	CHECK(p.b.provider.srq_supported);
-	OK(create(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
+	OK(create_srq(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
 	OK(dat_get_handle_type(srq, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_SRQ);
-	param = query();
+	param = query_srq();
 	CHECK(param.ia_handle == p.b.ia);
 	CHECK(param.pz_handle == p.b.pz);
 	CHECK_EQ(param.srq_state, DAT_SRQ_STATE_OPERATIONAL);
@@ -125,13 +42,14 @@ static void srq_create__arguments(void)
 
 	rig_up(&p.b);
 	ia = &p.b.attr;
-	CHECK_RET(create(&p.b, 0, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, -1, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, ROOM, -1, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, ROOM, 2, 1, &srq), DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, ia->max_recv_per_srq + 1, 2, DAT_SRQ_LW_DEFAULT, &srq),
+	CHECK_RET(create_srq(&p.b, 0, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create_srq(&p.b, -1, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create_srq(&p.b, ROOM, -1, DAT_SRQ_LW_DEFAULT, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create_srq(&p.b, ROOM, 2, 1, &srq), DAT_INVALID_PARAMETER);
+	CHECK_RET(create_srq(&p.b, ia->max_recv_per_srq + 1, 2, DAT_SRQ_LW_DEFAULT, &srq),
 		  DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, ROOM, ia->max_iov_segments_per_dto + 1, DAT_SRQ_LW_DEFAULT, &srq),
+	CHECK_RET(create_srq(&p.b, ROOM, ia->max_iov_segments_per_dto + 1, DAT_SRQ_LW_DEFAULT,
+			     &srq),
 		  DAT_INVALID_PARAMETER);
 	CHECK_CODE(dat_srq_create(DAT_HANDLE_NULL, p.b.pz, &attr, &srq), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_IA);
@@ -139,7 +57,7 @@ static void srq_create__arguments(void)
 		   DAT_INVALID_HANDLE_PZ);
 	CHECK_RET(dat_srq_create(p.b.ia, p.b.pz, NULL, &srq), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_srq_create(p.b.ia, p.b.pz, &attr, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(create(&p.b, ia->max_recv_per_srq, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_SUCCESS);
+	CHECK_RET(create_srq(&p.b, ia->max_recv_per_srq, 2, DAT_SRQ_LW_DEFAULT, &srq), DAT_SUCCESS);
 	rig_down(&p.b);
 }
 
@@ -225,9 +143,9 @@ static void srq_post_recv__arguments(void)
 	check_counts(0, 0);
 	CHECK_RET(dat_srq_post_recv(srq, 0, NULL, cookie(1)), DAT_SUCCESS);
 	for (DAT_UINT64 i = 1; i < ROOM; i++)
-		CHECK_RET(post(i), DAT_SUCCESS);
+		CHECK_RET(post_srq(i), DAT_SUCCESS);
 	check_counts(ROOM, ROOM);
-	CHECK_RET(post(1), DAT_INSUFFICIENT_RESOURCES);
+	CHECK_RET(post_srq(1), DAT_INSUFFICIENT_RESOURCES);
 	check_counts(ROOM, ROOM);
 	down();
 }
@@ -236,7 +154,7 @@ static void srq_query__counts(void)
 {
 	srq_up();
 	for (DAT_UINT64 i = 0; i < 3; i++)
-		OK(post(i));
+		OK(post_srq(i));
 	check_counts(3, 3);
 	fill(ma.at, 100, 4);
 	OK(a_sends(0, 100, 9, DAT_COMPLETION_DEFAULT_FLAG));
@@ -264,7 +182,7 @@ static void srq__serves_all_its_endpoints(void)
 	for (DAT_UINT64 i = 0; i < ROOM; i++) {
 		size_t from = i % 3;
 
-		OK(post(i));
+		OK(post_srq(i));
 		fill(ma.at, 100, (unsigned)i);
 		p.ep_a = ep_a[from];
 		OK(a_sends(0, 100, i, DAT_COMPLETION_DEFAULT_FLAG));
@@ -285,7 +203,7 @@ static void srq__empty(void)
 		OK(a_sends(100 * i, 100, i, DAT_COMPLETION_SUPPRESS_FLAG));
 	EXPECT_NOTHING(p.b.recv_evd);
 	for (DAT_UINT64 i = 0; i < 5; i++) {
-		OK(post(i));
+		OK(post_srq(i));
 		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
 	}
 	EXPECT_NOTHING(p.b.recv_evd);
@@ -297,8 +215,8 @@ static void srq__empty(void)
 static void srq__outlives_a_connection(void)
 {
 	srq_up();
-	OK(post(0));
-	OK(post(1));
+	OK(post_srq(0));
+	OK(post_srq(1));
 	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
 	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
 	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
@@ -331,7 +249,7 @@ static void srq__completions_notify(void)
 	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
 	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
 	for (DAT_UINT64 i = 0; i < 3; i++) {
-		OK(post(i));
+		OK(post_srq(i));
 		OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
 		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 		CHECK(from == p.b.recv_evd);
@@ -354,185 +272,13 @@ static void srq__solicited_wait(void)
 	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
 	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
 	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
-	OK(post(0));
-	OK(post(1));
+	OK(post_srq(0));
+	OK(post_srq(1));
 	OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
 	OK(a_sends(0, 10, 4, DAT_COMPLETION_SOLICITED_WAIT_FLAG));
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == p.b.recv_evd);
-	down();
-}
-
-/* --- sizes and marks ---------------------------------------------------------------------------------- */
-
-static void srq_resize__keeps_what_is_there(void)
-{
-	queue_up();
-	for (DAT_UINT64 i = 0; i < ROOM; i++)
-		OK(post(i));
-	CHECK_RET(dat_srq_resize(srq, ROOM - 1), DAT_INVALID_STATE);
-	CHECK_RET(dat_srq_resize(srq, 2 * ROOM), DAT_SUCCESS);
-	CHECK(query().max_recv_dtos >= 2 * ROOM);
-	for (DAT_UINT64 i = ROOM; i < 2 * ROOM; i++)
-		CHECK_RET(post(i), DAT_SUCCESS);
-	check_counts(2 * ROOM, 2 * ROOM);
-	CHECK_RET(dat_srq_resize(srq, 0), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_srq_resize(srq, -1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_srq_resize(srq, p.b.attr.max_recv_per_srq + 1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_srq_resize(DAT_HANDLE_NULL, ROOM), DAT_INVALID_HANDLE);
-	down();
-}
-
-/* A completion that nobody has taken still counts. */
-static void srq_resize__counts_what_was_not_dequeued(void)
-{
-	srq_up();
-	OK(post(0));
-	OK(post(1));
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_DEFAULT_FLAG));
-	await_available(1);
-	CHECK_RET(dat_srq_resize(srq, 1), DAT_INVALID_STATE);
-	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
-	CHECK_RET(dat_srq_resize(srq, 1), DAT_SUCCESS);
-	down();
-}
-
-static void srq_set_lw__tells_once(void)
-{
-	srq_up();
-	for (DAT_UINT64 i = 0; i < 4; i++)
-		OK(post(i));
-	CHECK_RET(dat_srq_set_lw(srq, 3), DAT_SUCCESS);
-	CHECK_EQ(query().low_watermark, 3);
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
-	EXPECT_NOTHING(p.b.async_evd);
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
-	EXPECT_NOTHING(p.b.async_evd);
-	/* At once. */
-	CHECK_RET(dat_srq_set_lw(srq, 2), DAT_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
-	CHECK_RET(dat_srq_set_lw(srq, 0), DAT_SUCCESS);
-	EXPECT_NOTHING(p.b.async_evd);
-	down();
-}
-
-static void srq_set_lw__arguments(void)
-{
-	queue_up();
-	CHECK_RET(dat_srq_set_lw(srq, query().max_recv_dtos + 1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_srq_set_lw(srq, -1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_srq_set_lw(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
-	for (DAT_UINT64 i = 0; i < 5; i++)
-		OK(post(i));
-	CHECK_RET(dat_srq_set_lw(srq, 5), DAT_SUCCESS);
-	EXPECT_NOTHING(p.b.async_evd);
-	down();
-}
-
-static void srq_set_lw__limits_the_size(void)
-{
-	queue_up();
-	OK(post(0));
-	OK(post(1));
-	OK(dat_srq_set_lw(srq, 2));
-	CHECK_RET(dat_srq_resize(srq, 2), DAT_SUCCESS);
-	OK(dat_srq_resize(srq, ROOM));
-	OK(post(2));
-	OK(post(3));
-	OK(dat_srq_set_lw(srq, 4));
-	CHECK_RET(dat_srq_resize(srq, 3), DAT_INVALID_STATE);
-	down();
-}
-
-static void ep_set_watermark__soft_and_hard(void)
-{
-	srq_up();
-	for (DAT_UINT64 i = 0; i < 4; i++)
-		OK(post(i));
-	CHECK_RET(dat_ep_set_watermark(p.ep_b, 0, DAT_WATERMARK_INFINITE), DAT_SUCCESS);
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
-	EXPECT_NOTHING(p.b.async_evd);
-	CHECK_RET(dat_ep_set_watermark(p.ep_b, DAT_WATERMARK_INFINITE, 0), DAT_SUCCESS);
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
-	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_ERR_FLUSHED);
-	check_counts(1, 1);
-	down();
-}
-
-static void ep_modify__soft_high_watermark(void)
-{
-	DAT_EP_PARAM param = { 0 };
-	DAT_RETURN ret;
-
-	queue_up();
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, NULL);
-	param.ep_attr.srq_soft_hw = 0;
-	ret = dat_ep_modify(p.ep_b, DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW, &param);
-	if (DAT_GET_TYPE(ret) == DAT_MODEL_NOT_SUPPORTED)
-		tap_unsupported("no watermarks");
-	OK(ret);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	for (DAT_UINT64 i = 0; i < 3; i++)
-		OK(post(i));
-	EXPECT_NOTHING(p.b.async_evd);
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
-	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
-	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-	down();
-}
-
-static void ep_set_watermark__arguments(void)
-{
-	srq_up();
-	CHECK_RET(dat_ep_set_watermark(p.ep_b, -7, 1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_set_watermark(p.ep_b, 1, -7), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_set_watermark(DAT_HANDLE_NULL, 1, 1), DAT_INVALID_HANDLE);
-	CHECK_RET(dat_ep_set_watermark(p.ep_a, 1, 1), DAT_MODEL_NOT_SUPPORTED);
-	CHECK_RET(dat_ep_set_watermark(p.ep_b, 1, 1), DAT_SUCCESS);
-	down();
-}
-
-static void ep_recv_query__counts(void)
-{
-	DAT_COUNT count = -9, span = -9;
-
-	srq_up();
-	/* Without an SRQ buffers are the endpoint's from the post on. */
-	CHECK_RET(dat_ep_recv_query(p.ep_a, &count, &span), DAT_SUCCESS);
-	CHECK_EQ(count, 0);
-	CHECK_EQ(span, 0);
-	for (DAT_UINT64 i = 0; i < 3; i++) {
-		DAT_LMR_TRIPLET iov = dx_local(ma.local, ma.at, 10);
-
-		OK(dat_ep_post_recv(p.ep_a, 1, &iov, cookie(i), DAT_COMPLETION_DEFAULT_FLAG));
-	}
-	CHECK_RET(dat_ep_recv_query(p.ep_a, &count, &span), DAT_SUCCESS);
-	CHECK_EQ(count, 3);
-	CHECK(span >= count);
-	/* With one only those it has taken. */
-	OK(post(0));
-	CHECK_RET(dat_ep_recv_query(p.ep_b, &count, NULL), DAT_SUCCESS);
-	CHECK_EQ(count, 0);
-	CHECK_RET(dat_ep_recv_query(p.ep_b, NULL, &span), DAT_SUCCESS);
-	CHECK_EQ(span, 0);
-	CHECK_RET(dat_ep_recv_query(DAT_HANDLE_NULL, &count, &span), DAT_INVALID_HANDLE);
 	down();
 }
 
@@ -548,15 +294,6 @@ static const struct tap_test tests[] = {
 	T(srq, outlives_a_connection),
 	T(srq, completions_notify),
 	T(srq, solicited_wait),
-	T(srq_resize, keeps_what_is_there),
-	T(srq_resize, counts_what_was_not_dequeued),
-	T(srq_set_lw, tells_once),
-	T(srq_set_lw, arguments),
-	T(srq_set_lw, limits_the_size),
-	T(ep_set_watermark, soft_and_hard),
-	T(ep_modify, soft_high_watermark),
-	T(ep_set_watermark, arguments),
-	T(ep_recv_query, counts),
 	TAP_END,
 };
 
