@@ -232,9 +232,6 @@ pub unsafe extern "C" fn cno_modify_agent<A: Abi, D: Device>(
 
 /// `dat_cno_query`.
 ///
-/// In DAT 2.0 the values of the mask are not bits (`DAT_CNO_FIELD_PROXY` is 3 and
-/// `DAT_CNO_FIELD_ALL` is 4), so every mask up to 7 is accepted in both versions.
-///
 /// # Safety
 /// `cno_param` is NULL or points to memory for the parameters.
 pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
@@ -249,7 +246,7 @@ pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
             Ok(A::cno_param(cno.base.ia.handle().0, agent))
         };
         // SAFETY: the caller's promise.
-        unsafe { answer_query(mask.into(), 7, cno_param, read) }
+        unsafe { answer_query(mask.into(), A::CNO_FIELDS.into(), cno_param, read) }
     })
 }
 

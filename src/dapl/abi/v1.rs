@@ -19,6 +19,8 @@ impl Abi for V1 {
     const VERSION: Version = Version::V1;
     common_conversions!(v1);
 
+    const CNO_FIELDS: u32 = v1::DAT_CNO_FIELD_ALL;
+
     #[inline]
     fn remote(triplet: &v1::DAT_RMR_TRIPLET) -> (Remote, u64) {
         let remote = Remote {

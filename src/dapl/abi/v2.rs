@@ -19,6 +19,9 @@ impl Abi for V2 {
     const VERSION: Version = Version::V2;
     common_conversions!(v2);
 
+    // The values of the mask are not bits: `DAT_CNO_FIELD_PROXY` is 3 and `DAT_CNO_FIELD_ALL` is 4.
+    const CNO_FIELDS: u32 = 7;
+
     #[inline]
     fn remote(triplet: &v2::DAT_RMR_TRIPLET) -> (Remote, u64) {
         let remote = Remote {
