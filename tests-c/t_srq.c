@@ -3,6 +3,9 @@
  * dat_ep_create_with_srq(3DAT). Sizes and watermarks are in t_srq_marks. End b has the queue. */
 #include "srq.h"
 
+#include <limits.h>
+#include <string.h>
+
 /* --- dat_srq_create, dat_srq_query, dat_srq_free ----------------------------------------------- */
 
 static void srq_create__and_query(void)
@@ -61,6 +64,21 @@ static void srq_create__arguments(void)
 	rig_down(&p.b);
 }
 
+/* Buffers that no endpoint has taken do not keep the queue; their memory is free with it. */
+static void srq_free__with_buffers(void)
+{
+	queue_up();
+	for (DAT_UINT64 i = 0; i < 3; i++)
+		OK(post_srq(i));
+	CHECK_RET(dat_srq_free(srq), DAT_SUCCESS);
+	CHECK_CODE(dat_srq_free(srq), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_SRQ);
+	CHECK_RET(dat_srq_post_recv(srq, 0, NULL, cookie(1)), DAT_INVALID_HANDLE);
+	EXPECT_NOTHING(p.b.recv_evd);
+	CHECK_RET(dat_lmr_free(mb.lmr), DAT_SUCCESS);
+	CHECK_RET(dat_pz_free(p.b.pz), DAT_SUCCESS);
+	down();
+}
+
 /* --- dat_ep_create_with_srq ---------------------------------------------------------------------- */
 
 static void ep_create_with_srq__uses_it_for_life(void)
@@ -113,6 +131,115 @@ static void ep_create_with_srq__arguments(void)
 				     &attr, &ep);
 	CHECK_RET(ret,
 		  b->provider.srq_ep_pz_difference_supported ? DAT_SUCCESS : DAT_INVALID_PARAMETER);
+	down();
+}
+
+/* The endpoint has the attributes that were asked for: as many requests at least, everything else
+ * exactly. How many segments a receive has is the queue's matter, whatever the attribute says. */
+static void ep_create_with_srq__attributes(void)
+{
+	static const DAT_COUNT ignored[] = { 0, -1, INT_MAX };
+	DAT_EP_PARAM param;
+	DAT_EP_ATTR attr;
+	DAT_LMR_TRIPLET iov[2];
+
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	attr = ep_attr(&p.b);
+	attr.max_recv_dtos = 7;
+	attr.max_message_size = 300;
+	attr.max_rdma_size = 500;
+	attr.max_rdma_read_in = 1;
+	attr.max_rdma_read_out = 0;
+	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+		attr.max_recv_iov = ignored[i];
+		p.ep_b = make_srq_ep(&p.b, &attr);
+	}
+	OK(dat_ep_query(p.ep_b, DAT_EP_FIELD_ALL, &param));
+	CHECK(param.ep_attr.max_request_dtos >= attr.max_request_dtos);
+	CHECK(param.ep_attr.max_request_iov >= attr.max_request_iov);
+	CHECK_EQ(param.ep_attr.max_recv_dtos, 7);
+	CHECK_EQ(param.ep_attr.max_message_size, 300);
+	CHECK_EQ(param.ep_attr.max_rdma_size, 500);
+	CHECK_EQ(param.ep_attr.max_rdma_read_in, 1);
+	CHECK_EQ(param.ep_attr.max_rdma_read_out, 0);
+	CHECK_EQ(param.ep_attr.srq_soft_hw, attr.srq_soft_hw);
+	CHECK_EQ(param.ep_attr.qos, attr.qos);
+	CHECK_EQ(param.ep_attr.recv_completion_flags, attr.recv_completion_flags);
+	CHECK_EQ(param.ep_attr.request_completion_flags, attr.request_completion_flags);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	iov[0] = dx_local(mb.local, mb.at, 40);
+	iov[1] = dx_local(mb.local, mb.at + 100, 40);
+	OK(dat_srq_post_recv(srq, 2, iov, cookie(1)));
+	fill(ma.at, 80, 3);
+	OK(a_sends(0, 80, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	memmove(mb.at + 40, mb.at + 100, 40);
+	CHECK(filled(mb.at, 80, 3));
+	down();
+}
+
+/* What the IA does not have is refused, and no endpoint is made. */
+static void ep_create_with_srq__attributes_beyond_the_ia(void)
+{
+	DAT_EP_ATTR usual, attr;
+	DAT_EP_HANDLE ep;
+
+	queue_up();
+	usual = ep_attr(&p.b);
+#define REFUSED(member, value)                                                                  \
+	do {                                                                                    \
+		attr = usual;                                                                   \
+		attr.member = (value);                                                          \
+		CHECK_RET(dat_ep_create_with_srq(p.b.ia, p.b.pz, p.b.recv_evd, p.b.request_evd, \
+						 p.b.connect_evd, srq, &attr, &ep),             \
+			  DAT_INVALID_PARAMETER);                                               \
+	} while (0)
+	REFUSED(max_rdma_read_iov, p.b.attr.max_iov_segments_per_rdma_read + 1);
+	REFUSED(max_rdma_write_iov, p.b.attr.max_iov_segments_per_rdma_write + 1);
+	REFUSED(max_request_iov, p.b.attr.max_iov_segments_per_dto + 1);
+	REFUSED(max_request_dtos, p.b.attr.max_dto_per_ep + 1);
+	REFUSED(max_request_dtos, -1);
+	REFUSED(max_rdma_read_in, p.b.attr.max_rdma_read_per_ep_in + 1);
+	REFUSED(max_rdma_read_out, p.b.attr.max_rdma_read_per_ep_out + 1);
+#undef REFUSED
+	CHECK_RET(dat_srq_free(srq), DAT_SUCCESS);
+	down();
+}
+
+/* Zone and EVDs may come later; the zone is that of the queue, where the two must not differ. */
+static void ep_create_with_srq__the_rest_is_given_later(void)
+{
+	const DAT_EP_PARAM_MASK rest =
+		DAT_EP_FIELD_RECV_EVD_HANDLE | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
+	DAT_EP_PARAM param = { 0 };
+	DAT_CONN_QUAL qualifier;
+	DAT_EP_ATTR attr;
+	DAT_RETURN ret;
+
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	attr = ep_attr(&p.b);
+	OK(dat_ep_create_with_srq(p.b.ia, DAT_HANDLE_NULL, DAT_HANDLE_NULL, DAT_HANDLE_NULL,
+				  DAT_HANDLE_NULL, srq, &attr, &p.ep_b));
+	CHECK_EQ(ep_state(p.ep_b), DAT_EP_STATE_UNCONNECTED);
+	(void)listen_any(&p.a, &qualifier);
+	CHECK_RET(try_connect(p.ep_b, &p.a, qualifier, SOON), DAT_INVALID_HANDLE);
+	if (!p.b.provider.srq_ep_pz_difference_supported) {
+		OK(dat_pz_create(p.b.ia, &param.pz_handle));
+		ret = dat_ep_modify(p.ep_b, DAT_EP_FIELD_PZ_HANDLE, &param);
+		CHECK_RET(ret, DAT_INVALID_PARAMETER);
+		/* The endpoint does not use that zone. */
+		CHECK_RET(dat_pz_free(param.pz_handle), DAT_SUCCESS);
+	}
+	param.pz_handle = p.b.pz;
+	param.recv_evd_handle = p.b.recv_evd;
+	param.connect_evd_handle = p.b.connect_evd;
+	OK(dat_ep_modify(p.ep_b, DAT_EP_FIELD_PZ_HANDLE | rest, &param));
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(post_srq(1));
+	OK(a_sends(0, 10, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	CHECK(EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS).ep_handle == p.ep_b);
 	down();
 }
 
@@ -285,8 +412,12 @@ static void srq__solicited_wait(void)
 static const struct tap_test tests[] = {
 	T(srq_create, and_query),
 	T(srq_create, arguments),
+	T(srq_free, with_buffers),
 	T(ep_create_with_srq, uses_it_for_life),
 	T(ep_create_with_srq, arguments),
+	T(ep_create_with_srq, attributes),
+	T(ep_create_with_srq, attributes_beyond_the_ia),
+	T(ep_create_with_srq, the_rest_is_given_later),
 	T(srq_post_recv, arguments),
 	T(srq_query, counts),
 	T(srq, serves_all_its_endpoints),

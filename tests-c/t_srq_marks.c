@@ -21,7 +21,33 @@ static void srq_resize__keeps_what_is_there(void)
 	down();
 }
 
-/* A completion that nobody has taken still counts. */
+/* Messages arrive before and after, and those that wait for a buffer stay. */
+static void srq_resize__while_messages_arrive(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < ROOM; i++)
+		OK(post_srq(i));
+	for (DAT_UINT64 i = 0; i < ROOM + 5; i++) {
+		fill(ma.at + 100 * i, 100, (unsigned)i);
+		OK(a_sends(100 * i, 100, i, DAT_COMPLETION_SUPPRESS_FLAG));
+		if (i == 3)
+			CHECK_RET(dat_srq_resize(srq, 2 * ROOM), DAT_SUCCESS);
+	}
+	for (DAT_UINT64 i = ROOM; i < ROOM + 5; i++)
+		OK(post_srq(i));
+	for (DAT_UINT64 i = 0; i < ROOM + 5; i++) {
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+		CHECK(filled(mb.at + 100 * i, 100, (unsigned)i));
+	}
+	CHECK_RET(dat_srq_resize(srq, 1), DAT_SUCCESS);
+	OK(post_srq(0));
+	OK(a_sends(0, 100, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 0, DAT_DTO_SUCCESS);
+	EXPECT_NOTHING(p.b.recv_evd);
+	down();
+}
+
+/* A completion that was not taken still counts. */
 static void srq_resize__counts_what_was_not_dequeued(void)
 {
 	srq_up();
@@ -74,6 +100,7 @@ static void srq_set_lw__arguments(void)
 	down();
 }
 
+/* The mark is a bound of its own: there are fewer buffers than it says. */
 static void srq_set_lw__limits_the_size(void)
 {
 	queue_up();
@@ -82,10 +109,35 @@ static void srq_set_lw__limits_the_size(void)
 	OK(dat_srq_set_lw(srq, 2));
 	CHECK_RET(dat_srq_resize(srq, 2), DAT_SUCCESS);
 	OK(dat_srq_resize(srq, ROOM));
-	OK(post_srq(2));
-	OK(post_srq(3));
+	OK(dat_srq_set_lw(srq, 5));
+	CHECK_RET(dat_srq_resize(srq, 4), DAT_INVALID_STATE);
+	CHECK(query_srq().max_recv_dtos >= ROOM);
+	CHECK_EQ(query_srq().low_watermark, 5);
+	CHECK_RET(dat_srq_resize(srq, 5), DAT_SUCCESS);
+	OK(dat_srq_set_lw(srq, 0));
+	CHECK_RET(dat_srq_resize(srq, 4), DAT_SUCCESS);
+	down();
+}
+
+/* A mark whose event has not been raised yet is replaced: only the new one counts. */
+static void srq_set_lw__replaced(void)
+{
+	srq_up();
+	for (DAT_UINT64 i = 0; i < 4; i++)
+		OK(post_srq(i));
 	OK(dat_srq_set_lw(srq, 4));
-	CHECK_RET(dat_srq_resize(srq, 3), DAT_INVALID_STATE);
+	OK(dat_srq_set_lw(srq, 2));
+	CHECK_EQ(query_srq().low_watermark, 2);
+	for (DAT_UINT64 i = 0; i < 2; i++) {
+		OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	EXPECT_NOTHING(p.b.async_evd);
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
+	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
+		     DAT_SRQ_LOW_WATERMARK_EVENT);
+	EXPECT_NOTHING(p.b.async_evd);
 	down();
 }
 
@@ -107,6 +159,76 @@ static void ep_set_watermark__soft_and_hard(void)
 	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
 	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_ERR_FLUSHED);
 	check_counts(1, 1);
+	down();
+}
+
+/* Skips the test where the device does not count the buffers of an endpoint. */
+static void set_marks(DAT_COUNT soft, DAT_COUNT hard)
+{
+	DAT_RETURN ret = dat_ep_set_watermark(p.ep_b, soft, hard);
+
+	if (DAT_GET_TYPE(ret) == DAT_MODEL_NOT_SUPPORTED)
+		tap_unsupported("no watermarks");
+	OK(ret);
+}
+
+static DAT_COUNT soft_mark(void)
+{
+	DAT_EP_PARAM param;
+
+	OK(dat_ep_query(p.ep_b, DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW, &param));
+	return param.ep_attr.srq_soft_hw;
+}
+
+/* One message, which takes one buffer of the queue. */
+static void receive_one(DAT_UINT64 number)
+{
+	OK(post_srq(number));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(p.b.recv_evd, number, DAT_DTO_SUCCESS);
+}
+
+/* In any state: what is set before the connection holds in it, and after it for the next one. Each call
+ * arms the soft mark anew, and an infinite one disarms it. */
+static void ep_set_watermark__in_any_state(void)
+{
+	queue_up();
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, NULL);
+	CHECK_EQ(soft_mark(), DAT_WATERMARK_INFINITE);
+	set_marks(0, DAT_WATERMARK_INFINITE);
+	CHECK_EQ(soft_mark(), 0);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	EXPECT_NOTHING(p.b.async_evd);
+	receive_one(0);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	receive_one(1);
+	EXPECT_NOTHING(p.b.async_evd);
+	/* Again, after its event. */
+	set_marks(0, DAT_WATERMARK_INFINITE);
+	receive_one(2);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	/* Replaced before its event: by a mark that is not exceeded, and by none. */
+	set_marks(0, DAT_WATERMARK_INFINITE);
+	set_marks(3, 3);
+	CHECK_EQ(soft_mark(), 3);
+	receive_one(3);
+	set_marks(0, 0);
+	set_marks(DAT_WATERMARK_INFINITE, DAT_WATERMARK_INFINITE);
+	CHECK_EQ(soft_mark(), DAT_WATERMARK_INFINITE);
+	receive_one(4);
+	EXPECT_NOTHING(p.b.async_evd);
+	EXPECT_NOTHING(p.b.connect_evd);
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_EP_TRANSFER_TO_ERROR);
+	set_marks(0, DAT_WATERMARK_INFINITE);
+	OK(dat_ep_reset(p.ep_a));
+	OK(dat_ep_reset(p.ep_b));
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	receive_one(5);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
 	down();
 }
 
@@ -174,11 +296,19 @@ static void ep_recv_query__counts(void)
 }
 
 static const struct tap_test tests[] = {
-	T(srq_resize, keeps_what_is_there), T(srq_resize, counts_what_was_not_dequeued),
-	T(srq_set_lw, tells_once),	    T(srq_set_lw, arguments),
-	T(srq_set_lw, limits_the_size),	    T(ep_set_watermark, soft_and_hard),
-	T(ep_modify, soft_high_watermark),  T(ep_set_watermark, arguments),
-	T(ep_recv_query, counts),	    TAP_END,
+	T(srq_resize, keeps_what_is_there),
+	T(srq_resize, while_messages_arrive),
+	T(srq_resize, counts_what_was_not_dequeued),
+	T(srq_set_lw, tells_once),
+	T(srq_set_lw, arguments),
+	T(srq_set_lw, limits_the_size),
+	T(srq_set_lw, replaced),
+	T(ep_set_watermark, soft_and_hard),
+	T(ep_set_watermark, in_any_state),
+	T(ep_modify, soft_high_watermark),
+	T(ep_set_watermark, arguments),
+	T(ep_recv_query, counts),
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -96,9 +96,12 @@ impl EpAttr {
             self.limit(device);
         }
         let mut checked = self;
-        // The number of receives is then a property of the SRQ.
-        if has_srq && self.max_recv_dtos == DAT_HW_DEFAULT {
-            checked.max_recv_dtos = 0;
+        if has_srq {
+            // The segments of receives are then those of the SRQ, as their number may be.
+            checked.max_recv_iov = 0;
+            if self.max_recv_dtos == DAT_HW_DEFAULT {
+                checked.max_recv_dtos = 0;
+            }
         }
         checked.check(device, arg)?;
         Ok(self)

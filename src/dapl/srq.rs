@@ -109,6 +109,15 @@ impl<D: Device> SrqUse<D> {
         self.0.handle()
     }
 
+    /// Accepts the protection zone of an endpoint with the SRQ, if it has one.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` of argument `arg` for another zone than that of the SRQ: the provider
+    /// attribute `srq_ep_pz_difference_supported` is false.
+    pub fn check_zone(&self, pz: Option<&Pz<D>>, arg: Subtype) -> Result<()> {
+        self.0.check_zone(pz, arg)
+    }
+
     /// The device's queue.
     pub fn device(&self) -> &Arc<D::Srq> {
         &self.0.srq
@@ -181,9 +190,15 @@ impl<D: Device> Srq<D> {
         Ok(srq)
     }
 
-    /// The handle of its protection zone.
-    pub fn pz(&self) -> DAT_PZ_HANDLE {
-        self.pz
+    /// [`SrqUse::check_zone`] before the use.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_zone(&self, pz: Option<&Pz<D>>, arg: Subtype) -> Result<()> {
+        match pz {
+            Some(pz) if pz.handle().0 != self.pz => Err(Error::arg(arg)),
+            _ => Ok(()),
+        }
     }
 
     /// An endpoint of the same IA begins to use the SRQ.

@@ -66,10 +66,7 @@ pub unsafe extern "C" fn ep_create_with_srq<A: Abi, D: Device>(
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Option<Arc<Pz<D>>> = lookup_opt(pz_handle, Subtype::HandlePz)?;
         let srq: Arc<Srq<D>> = lookup(srq_handle)?;
-        // They must not differ: the attribute `srq_ep_pz_difference_supported` is false.
-        if pz.as_ref().is_some_and(|pz| pz.handle().0 != srq.pz()) {
-            return Err(Error::arg(Subtype::Arg2));
-        }
+        srq.check_zone(pz.as_deref(), Subtype::Arg2)?;
         let parts = Parts {
             pz,
             recv_evd: lookup_opt(recv_evd_handle, Subtype::HandleEvdRecv)?,

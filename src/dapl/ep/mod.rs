@@ -81,6 +81,19 @@ impl<D: Device> Config<D> {
             qp,
         })
     }
+
+    /// The same with another soft high watermark among the attributes.
+    fn with_soft_mark(&self, mark: Option<u32>) -> Arc<Self> {
+        let srq_soft_hw = mark.map_or(DAT_WATERMARK_INFINITE, |n| n as DAT_COUNT);
+        Arc::new(Config {
+            attr: EpAttr {
+                srq_soft_hw,
+                ..self.attr
+            },
+            qp: self.qp.clone(),
+            ..*self
+        })
+    }
 }
 
 /// Watermarks on the number of buffers of its SRQ that an endpoint may hold.
@@ -218,7 +231,13 @@ impl<D: Device> Ep<D> {
     ) -> Result<Arc<Self>> {
         let limits = ia.device.attr();
         let attr = match attr {
-            Some(attr) => attr.admit(limits, ia.rules, parts.srq.is_some(), Subtype::Arg6)?,
+            Some(attr) => {
+                let (has_srq, arg) = match parts.srq {
+                    Some(_) => (true, Subtype::Arg7),
+                    None => (false, Subtype::Arg6),
+                };
+                attr.admit(limits, ia.rules, has_srq, arg)?
+            }
             None => EpAttr::default_for(limits),
         };
         let watermarks = Watermarks::of(&attr, ia.rules);
@@ -350,11 +369,16 @@ impl<D: Device> Ep<D> {
         if !config.has_srq {
             return Err(Kind::ModelNotSupported.into());
         }
-        self.inner.lock().watermarks = watermarks;
-        match &config.qp {
-            Some(qp) => apply_watermarks::<D>(qp, watermarks),
-            None => Ok(()),
+        // Without the lock: a mark that is exceeded already is reported at once.
+        if let Some(qp) = &config.qp {
+            apply_watermarks::<D>(qp, watermarks)?;
         }
+        let mut inner = self.inner.lock();
+        let config = self.config.get_shared().ok_or(invalid)?;
+        inner.watermarks = watermarks;
+        self.config
+            .set(Some(config.with_soft_mark(watermarks.soft)));
+        Ok(())
     }
 
     /// Counts a buffer of the SRQ of the endpoint with this handle as retired: its completion was

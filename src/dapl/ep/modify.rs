@@ -52,6 +52,9 @@ impl<D: Device> NewParts<D> {
         };
         let pz = if change.has(v2::DAT_EP_FIELD_PZ_HANDLE) {
             let pz: Option<Arc<Pz<D>>> = lookup_opt(change.pz, Subtype::HandlePz)?;
+            if let Some(srq) = &old.srq {
+                srq.check_zone(pz.as_deref(), Subtype::Arg3)?;
+            }
             Some(pz.map(|pz| pz.enter(ia)).transpose()?)
         } else {
             None
