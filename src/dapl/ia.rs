@@ -6,7 +6,7 @@
 //! it reaches them through [`Child`], [`AsyncEvd`] and [`ServicePoint`].
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -52,6 +52,8 @@ pub struct Ia<D: Device> {
     pub device: Arc<D>,
     /// Whose rules hold for its objects.
     pub rules: Rules,
+    /// The name that the instance was opened by.
+    name: CString,
     /// The provider table, which is never freed.
     table: *const c_void,
     handle: AtomicPtr<c_void>,
@@ -136,17 +138,20 @@ impl Attributes {
 }
 
 impl<D: Device> Ia<D> {
-    /// Makes an instance of an open device, with a handle and without an asynchronous EVD.
+    /// Makes an instance of an open device under this name, with a handle and without an asynchronous
+    /// EVD.
     ///
     /// # Errors
     /// `DAT_INSUFFICIENT_RESOURCES` when no handle is to be had.
     pub(super) fn create(
+        name: &CStr,
         device: Arc<D>,
         rules: Rules,
         table: *const c_void,
         async_evds: Arc<AsyncEvds>,
     ) -> Result<Arc<Self>> {
         let ia = Arc::new(Ia {
+            name: name.to_owned(),
             address: CAddress::new(device.address()),
             transport_attr: Attributes::new(&device.attr().transport_attr),
             provider_attr: Attributes::new(&[
@@ -354,6 +359,7 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
         unsafe { write_opt(async_evd_handle, evd) };
         if ia_attr_mask != 0 {
             let attr = A::ia_attr(&IaAttr {
+                name: &ia.name,
                 device: ia.device.attr(),
                 address: ia.address(),
                 transport: &ia.transport_attr.list,

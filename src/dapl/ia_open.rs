@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
             log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
             Error::resource(Subtype::ResourceDevice)
         })?;
-        let ia = Ia::create(device, rules, instance.table, instance.async_evds)?;
+        let ia = Ia::create(name, device, rules, instance.table, instance.async_evds)?;
         let attached = match given {
             Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
             None if elsewhere => Ok(None),

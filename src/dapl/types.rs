@@ -1,7 +1,7 @@
 //! What the objects pass to each other and to the conversions of [`super::abi`], in no ABI's
 //! layout: handles and their kinds, events, parameters of queries.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
 use crate::abi::common::*;
@@ -102,6 +102,8 @@ pub enum Event {
 
 /// Attributes of an IA (`DAT_IA_ATTR`).
 pub struct IaAttr<'a> {
+    /// The name that the IA is opened by.
+    pub name: &'a CStr,
     /// Limits of the device.
     pub device: &'a DeviceAttr,
     /// The IA's address.

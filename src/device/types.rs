@@ -250,8 +250,6 @@ pub enum DeviceError {
 /// Limits and identity of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceAttr {
-    /// For `DAT_IA_ATTR.adapter_name`.
-    pub adapter_name: String,
     /// For `DAT_IA_ATTR.vendor_name`.
     pub vendor_name: String,
     /// Queue pairs.

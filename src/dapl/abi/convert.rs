@@ -231,8 +231,8 @@ macro_rules! common_conversions {
             let count = |n: u32| DAT_COUNT::try_from(n).unwrap_or(DAT_COUNT::MAX);
             // SAFETY: a C structure of integers and pointers: zero is valid.
             let mut out: $c::DAT_IA_ATTR = unsafe { std::mem::zeroed() };
-            fill_name(&mut out.adapter_name, &device.adapter_name);
-            fill_name(&mut out.vendor_name, &device.vendor_name);
+            fill_name(&mut out.adapter_name, attr.name.to_bytes());
+            fill_name(&mut out.vendor_name, device.vendor_name.as_bytes());
             out.ia_address_ptr = attr.address;
             out.max_eps = count(device.max_qp);
             out.max_dto_per_ep = count(device.max_qp_wr);
@@ -275,7 +275,7 @@ macro_rules! common_conversions {
             use $c::*;
             // SAFETY: a C structure of integers and pointers: zero is valid.
             let mut out: DAT_PROVIDER_ATTR = unsafe { std::mem::zeroed() };
-            fill_name(&mut out.provider_name, name);
+            fill_name(&mut out.provider_name, name.as_bytes());
             out.provider_version_major = version_part(env!("CARGO_PKG_VERSION_MAJOR"));
             out.provider_version_minor = version_part(env!("CARGO_PKG_VERSION_MINOR"));
             out.dapl_version_major = DAT_VERSION_MAJOR;

@@ -24,11 +24,11 @@ fn handle(context: u64) -> DAT_HANDLE {
 }
 
 /// Fills a name field of a C structure; the name is truncated to fit and always terminated.
-fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &str) {
+fn fill_name(field: &mut [c_char; DAT_NAME_MAX_LENGTH], text: &[u8]) {
     *field = [0; DAT_NAME_MAX_LENGTH];
     for (to, from) in field
         .iter_mut()
-        .zip(text.bytes())
+        .zip(text.iter().copied())
         .take(DAT_NAME_MAX_LENGTH - 1)
     {
         *to = from as c_char;

@@ -92,7 +92,6 @@ impl Drop for Pd {
 fn attributes(params: &Params) -> DeviceAttr {
     let named = |name: &str, value: String| (name.to_owned(), value);
     DeviceAttr {
-        adapter_name: "soft".into(),
         vendor_name: "libdat".into(),
         max_qp: MAX_QP,
         max_qp_wr: MAX_WR,

@@ -121,7 +121,7 @@ fn log_step(device: &Verbs, qual: u64, local: SocketAddr, remote: SocketAddr, st
         endpoint: None,
         addrs: Some((local, remote)),
         qual,
-        path: Path::Device(&device.attr.adapter_name),
+        path: Path::Device(&device.name),
     };
     connection_log::write(LogEntry::step(identity, step));
 }

@@ -90,6 +90,8 @@ pub struct Verbs {
     attr: DeviceAttr,
     /// Address of the IA; the port is 0.
     address: SocketAddr,
+    /// Name of the RDMA device.
+    name: String,
     /// Port of the RDMA device.
     port: u8,
     /// The device is one for iWARP.
@@ -159,7 +161,6 @@ fn attributes(
         n => n.min(MAX_MESSAGE),
     };
     DeviceAttr {
-        adapter_name: device_port.device.clone(),
         vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
         max_qp: count(device.max_qp),
         max_qp_wr: count(device.max_qp_wr).min(wr_table::MAX_SLOTS / 2),
@@ -249,6 +250,7 @@ impl Device for Verbs {
             params,
             address,
             port: device_port.port,
+            name: device_port.device,
             iwarp,
             infiniband: port.link_layer == sys::LINK_LAYER_INFINIBAND,
             checks_segments: siw || device.vendor_id == RXE_VENDOR,

@@ -194,7 +194,7 @@ impl Qp {
             endpoint: Some(self.parts.lock().1.context),
             addrs: state.addrs,
             qual: state.qual,
-            path: Path::Device(&self.device.attr.adapter_name),
+            path: Path::Device(&self.device.name),
         }
     }
 
