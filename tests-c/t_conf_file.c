@@ -110,7 +110,8 @@ static int run_again(int argc, char **argv)
 		if (dat_registry_list_providers(LIST, &count, list) != DAT_SUCCESS)
 			return 1;
 		for (DAT_COUNT i = 0; i < count; i++)
-			printf("%s\n", infos[i].ia_name);
+			printf("%s u%u.%u %d\n", infos[i].ia_name, infos[i].dapl_version_major,
+			       infos[i].dapl_version_minor, infos[i].is_thread_safe);
 		return 0;
 	}
 	return -1;
@@ -211,7 +212,22 @@ static void conf__listed_in_file_order(void)
 	write_conf(ENTRY("b") "\n" ENTRY("a") "\n" ENTRY("c") "\n" ENTRY("a") "\n");
 	o = again(conf_path, "--list", NULL);
 	CHECK_EQ(o.status, 0);
-	CHECK(strcmp(o.out, "b\na\nc\n") == 0);
+	CHECK(strcmp(o.out, "b " API " 0\na " API " 0\nc " API " 0\n") == 0);
+	unlink(conf_path);
+}
+
+/* All of the key: entries that differ in a part of it are two. */
+static void conf__listed_with_version_and_thread_safety(void)
+{
+	struct output o;
+
+	write_conf(ENTRY(
+		"one") "\n"
+		       "one " API " threadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n"
+		       "one u7.5 nonthreadsafe default builtin:soft libdat.1.0 \"lo\" \"\"\n");
+	o = again(conf_path, "--list", NULL);
+	CHECK_EQ(o.status, 0);
+	CHECK(strcmp(o.out, "one " API " 0\none " API " 1\none u7.5 0\n") == 0);
 	unlink(conf_path);
 }
 
@@ -222,6 +238,7 @@ static const struct tap_test tests[] = {
 	T(conf, only_entries_for_this_api),
 	T(conf, library_that_does_not_load),
 	T(conf, listed_in_file_order),
+	T(conf, listed_with_version_and_thread_safety),
 	TAP_END,
 };
 

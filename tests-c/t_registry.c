@@ -90,18 +90,62 @@ static void list_providers__without_what_was_added(void)
 	OK(dat_registry_remove_provider(&provider, &info));
 }
 
+/* Whatever is wrong, the count is that of the entries, so that the caller can make room for them. */
 static void list_providers__arguments(void)
 {
-	DAT_COUNT count = -1;
+	DAT_COUNT all = 0, count = -1;
 
 	make_list();
+	OK(dat_registry_list_providers(LIST, &all, list));
 	CHECK_CODE(dat_registry_list_providers(LIST, NULL, list), DAT_INVALID_PARAMETER,
 		   DAT_INVALID_ARG2);
 	CHECK_CODE(dat_registry_list_providers(LIST, &count, NULL), DAT_INVALID_PARAMETER,
 		   DAT_INVALID_ARG3);
+	CHECK_EQ(count, all);
+	count = -1;
+	CHECK_CODE(dat_registry_list_providers(-1, &count, list), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG1);
+	CHECK_EQ(count, all);
+	count = -1;
 	list[0] = NULL;
 	CHECK_CODE(dat_registry_list_providers(LIST, &count, list), DAT_INVALID_PARAMETER,
 		   DAT_INVALID_ARG3);
+	CHECK_EQ(count, all);
+}
+
+/* What is listed can be opened by its key, and the list is the same each time. */
+static void list_providers__can_be_opened(void)
+{
+	static DAT_PROVIDER_INFO again[LIST];
+	DAT_COUNT all = 0, count = 0;
+	bool found = false;
+
+	make_list();
+	memset(infos, 0xff, sizeof infos);
+	OK(dat_registry_list_providers(LIST, &all, list));
+	for (DAT_COUNT i = 0; i < all; i++) {
+		DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+		DAT_IA_HANDLE ia;
+
+		if (strcmp(infos[i].ia_name, tap_ia) != 0 ||
+		    infos[i].dapl_version_major != DX_MAJOR)
+			continue;
+		found = true;
+		OK(dat_ia_openv(infos[i].ia_name, 8, &evd, &ia, infos[i].dapl_version_major,
+				infos[i].dapl_version_minor, infos[i].is_thread_safe));
+		OK(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
+	}
+	CHECK(found);
+	for (int i = 0; i < LIST; i++)
+		list[i] = &again[i];
+	OK(dat_registry_list_providers(all, &count, list));
+	CHECK_EQ(count, all);
+	for (DAT_COUNT i = 0; i < all; i++) {
+		CHECK(strcmp(again[i].ia_name, infos[i].ia_name) == 0);
+		CHECK_EQ(again[i].dapl_version_major, infos[i].dapl_version_major);
+		CHECK_EQ(again[i].dapl_version_minor, infos[i].dapl_version_minor);
+		CHECK_EQ(again[i].is_thread_safe, infos[i].is_thread_safe);
+	}
 }
 
 /* --- dat_registry_add_provider, dat_registry_remove_provider ---------------------------------- */
@@ -213,15 +257,11 @@ static void add_provider__arguments(void)
 }
 
 static const struct tap_test tests[] = {
-	T(list_providers, names_the_ia),
-	T(list_providers, truncated),
-	T(list_providers, how_many),
-	T(list_providers, without_what_was_added),
-	T(list_providers, arguments),
-	T(add_provider, and_remove),
-	T(remove_provider, in_use),
-	T(add_provider, arguments),
-	TAP_END,
+	T(list_providers, names_the_ia), T(list_providers, truncated),
+	T(list_providers, how_many),	 T(list_providers, without_what_was_added),
+	T(list_providers, arguments),	 T(list_providers, can_be_opened),
+	T(add_provider, and_remove),	 T(remove_provider, in_use),
+	T(add_provider, arguments),	 TAP_END,
 };
 
 int main(int argc, char **argv)

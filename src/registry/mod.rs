@@ -351,13 +351,12 @@ impl Registry {
     }
 
     /// `dat_registry_list_providers`: the keys of the static registry, in file order, as many
-    /// as there is room for. A `max` below 0 succeeds with none.
+    /// as there is room for.
     ///
     /// # Errors
     ///
-    /// `DAT_INVALID_PARAMETER`: (2) for a NULL `count`; (1) for a `max` of 0, and `*count` is
-    /// the number of entries; (3) for a NULL list, `*count` untouched, or a NULL pointer in
-    /// it, with `*count` 0 and the earlier ones filled.
+    /// `DAT_INVALID_PARAMETER`: (2) for a NULL `count`; (1) for a `max` below 1; (3) for a NULL list
+    /// or a NULL pointer in it, with the earlier ones filled. `*count` is the number of entries then.
     ///
     /// # Safety
     ///
@@ -374,23 +373,23 @@ impl Registry {
         if count.is_null() {
             return Err(Error::arg(Subtype::Arg2));
         }
-        if max == 0 {
+        let refused = |arg| {
             // SAFETY: see above.
             unsafe { count.write(number(self.statics.keys().count())) };
-            return Err(Error::arg(Subtype::Arg1));
-        }
+            Err(Error::arg(arg))
+        };
+        let Some(room) = usize::try_from(max).ok().filter(|room| *room > 0) else {
+            return refused(Subtype::Arg1);
+        };
         if list.is_null() {
-            return Err(Error::arg(Subtype::Arg3));
+            return refused(Subtype::Arg3);
         }
-        let room = usize::try_from(max).unwrap_or(0);
         let mut written = 0;
         for (index, key) in self.statics.keys().take(room).enumerate() {
             // SAFETY: `index` is below `max`, the length of the array.
             let slot = unsafe { list.add(index).read() };
             if slot.is_null() {
-                // SAFETY: see above.
-                unsafe { count.write(0) };
-                return Err(Error::arg(Subtype::Arg3));
+                return refused(Subtype::Arg3);
             }
             // SAFETY: not NULL, so valid for a write, as the caller promises.
             unsafe { slot.write(key.to_info()) };

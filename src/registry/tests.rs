@@ -349,15 +349,18 @@ fn listing_row_by_row() {
     );
     for (max, code, expected) in [
         (0, Subtype::Arg1, 3),
-        (5, Subtype::Arg3, -7),
-        (-1, Subtype::Arg3, -7),
+        (5, Subtype::Arg3, 3),
+        (-1, Subtype::Arg1, 3),
     ] {
         let mut count = -7;
         // SAFETY: a NULL list is allowed.
         let result = unsafe { registry.list_providers(max, &mut count, ptr::null_mut()) };
         assert_eq!((result, count), (Err(Error::arg(code)), expected));
     }
-    assert_eq!(list(&registry, -1, &mut slots), (Ok(()), 0));
+    assert_eq!(
+        list(&registry, -1, &mut slots),
+        (Err(Error::arg(Subtype::Arg1)), 3)
+    );
     assert_eq!(list(&registry, 5, &mut slots), (Ok(()), 3));
     assert_eq!(
         infos.each_ref().map(key)[..4],
@@ -377,7 +380,7 @@ fn listing_row_by_row() {
     slots[1] = ptr::null_mut();
     assert_eq!(
         list(&registry, 5, &mut slots),
-        (Err(Error::arg(Subtype::Arg3)), 0)
+        (Err(Error::arg(Subtype::Arg3)), 3)
     );
     assert_eq!(key(&infos[0]), "`a' u2.0 threadsafe");
     assert_eq!(key(&infos[2]), "`blank' u9.9 threadsafe");
