@@ -16,8 +16,8 @@ cd "$root" || exit 1
 programs=("$@")
 if [ $# = 0 ]; then
 	programs=(t_order t_order_data t_order_ends t_order_evd t_order_requests)
-	[ -n "${BOUNDED-}" ] || programs+=(t_cno t_connect t_cr t_disconnect t_evd t_evd_wait
-		t_psp t_rmr t_rsp t_srq t_srq_marks)
+	[ -n "${BOUNDED-}" ] || programs+=(t_agent t_cno t_connect t_cr t_disconnect t_evd t_evd_wait
+		t_handoff t_psp t_rmr t_rsp t_srq t_srq_marks)
 fi
 # The flag changes every crate, so these have a target directory of their own.
 mkdir -p build/delay

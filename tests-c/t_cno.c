@@ -1,77 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Consumer notification objects: dat_cno_create(3DAT), _wait, _modify_agent, _query, _free. */
-#include "common.h"
+/* Consumer notification objects: dat_cno_create(3DAT), _wait, _query, _free. Their agents are in
+ * t_agent. */
+#include "cno.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
-
-static DAT_IA_HANDLE ia;
-static DAT_CNO_HANDLE cno;
-static DAT_EVD_HANDLE evd;
-
-/* A CNO and an EVD that feeds it. */
-static void up(void)
-{
-	ia = open_ia(NULL);
-	OK(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
-}
-
-static void down(void)
-{
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
-}
-
-static void post(DAT_EVD_HANDLE to)
-{
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	OK(dat_evd_post_se(to, &event));
-}
-
-struct waiter {
-	pthread_t thread;
-	_Atomic pid_t tid;
-	DAT_EVD_HANDLE evd;
-	DAT_RETURN ret;
-	atomic_bool over;
-};
-
-static void *wait_thread(void *arg)
-{
-	struct waiter *w = arg;
-
-	w->evd = (DAT_EVD_HANDLE)(uintptr_t)0x1230;
-	w->tid = gettid();
-	w->ret = dat_cno_wait(cno, SOON, &w->evd);
-	w->over = true;
-	return NULL;
-}
-
-static void start(struct waiter *w)
-{
-	w->tid = 0;
-	w->over = false;
-	REQUIRE(pthread_create(&w->thread, NULL, wait_thread, w) == 0);
-	await_asleep(&w->tid);
-}
-
-static void finish(struct waiter *w)
-{
-	REQUIRE(pthread_join(w->thread, NULL) == 0);
-}
 
 static void cno_create__and_query(void)
 {
 	DAT_CNO_PARAM param;
 	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
 
-	up();
+	cno_up();
 	memset(&param, 0xff, sizeof param);
 	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param), DAT_SUCCESS);
 	CHECK(param.ia_handle == ia);
@@ -80,45 +20,45 @@ static void cno_create__and_query(void)
 	CHECK_EQ(type, DAT_HANDLE_TYPE_CNO);
 	CHECK_RET(dat_cno_query(cno, DAT_CNO_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_cno_query(cno, (DAT_CNO_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
-	down();
+	cno_down();
 }
 
 static void cno_create__arguments(void)
 {
-	up();
+	cno_up();
 	CHECK_RET(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, NULL), DAT_INVALID_PARAMETER);
 	CHECK_CODE(dat_cno_create(DAT_HANDLE_NULL, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
-	down();
+	cno_down();
 }
 
 static void cno_free__in_use(void)
 {
-	up();
+	cno_up();
 	CHECK_RET(dat_cno_free(cno), DAT_INVALID_STATE);
 	OK(dat_evd_free(evd));
 	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
 	CHECK_RET(dat_cno_free(cno), DAT_INVALID_HANDLE);
-	down();
+	cno_down();
 }
 
 static void cno_free__with_a_waiter(void)
 {
 	struct waiter w;
 
-	up();
+	cno_up();
 	OK(dat_evd_free(evd));
-	start(&w);
+	start_waiter(&w);
 	CHECK_RET(dat_cno_free(cno), DAT_INVALID_STATE);
 	/* The way out: an EVD that triggers. */
 	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
-	post(evd);
-	finish(&w);
+	post_to(evd);
+	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);
 	OK(dat_evd_free(evd));
 	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
-	down();
+	cno_down();
 }
 
 static void cno_wait__timeout(void)
@@ -126,14 +66,14 @@ static void cno_wait__timeout(void)
 	DAT_EVD_HANDLE from = (DAT_EVD_HANDLE)(uintptr_t)0x1230;
 	unsigned long long begin;
 
-	up();
+	cno_up();
 	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
 	CHECK(from == DAT_HANDLE_NULL);
 	begin = now_us();
 	CHECK_RET(dat_cno_wait(cno, 30000, &from), DAT_QUEUE_EMPTY);
 	CHECK(now_us() - begin >= 30000);
 	CHECK_RET(dat_cno_wait(cno, 0, NULL), DAT_INVALID_PARAMETER);
-	down();
+	cno_down();
 }
 
 static void cno_wait__trigger_is_remembered(void)
@@ -141,27 +81,27 @@ static void cno_wait__trigger_is_remembered(void)
 	DAT_EVD_HANDLE from = DAT_HANDLE_NULL;
 	DAT_EVENT event;
 
-	up();
-	post(evd);
+	cno_up();
+	post_to(evd);
 	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_SUCCESS);
 	CHECK(from == evd);
 	/* The hint takes no event, and is given once. */
 	CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
 	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
-	down();
+	cno_down();
 }
 
 static void cno_wait__woken(void)
 {
 	struct waiter w;
 
-	up();
-	start(&w);
-	post(evd);
-	finish(&w);
+	cno_up();
+	start_waiter(&w);
+	post_to(evd);
+	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);
-	down();
+	cno_down();
 }
 
 static void cno_wait__several_waiters(void)
@@ -171,14 +111,14 @@ static void cno_wait__several_waiters(void)
 	DAT_EVENT event;
 
 	/* Each trigger releases one of them. */
-	up();
+	cno_up();
 	for (int i = 0; i < COUNT; i++)
-		start(&w[i]);
+		start_waiter(&w[i]);
 	for (int released = 1; released <= COUNT; released++) {
 		unsigned long long end = now_us() + SOON;
 		int over = 0;
 
-		post(evd);
+		post_to(evd);
 		while (over < released && now_us() < end) {
 			over = 0;
 			for (int i = 0; i < COUNT; i++)
@@ -193,11 +133,11 @@ static void cno_wait__several_waiters(void)
 		OK(dat_evd_dequeue(evd, &event));
 	}
 	for (int i = 0; i < COUNT; i++) {
-		finish(&w[i]);
+		finish_waiter(&w[i]);
 		CHECK_RET(w[i].ret, DAT_SUCCESS);
 		CHECK(w[i].evd == evd);
 	}
-	down();
+	cno_down();
 }
 
 static void on_signal(int number)
@@ -210,9 +150,9 @@ static void cno_wait__interrupted_by_a_signal(void)
 	struct sigaction action = { .sa_handler = on_signal };
 	struct waiter w;
 
-	up();
+	cno_up();
 	REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
-	start(&w);
+	start_waiter(&w);
 	/* The waiter may be a moment away from sleeping still. */
 	while (pthread_tryjoin_np(w.thread, NULL) != 0) {
 		pthread_kill(w.thread, SIGUSR1);
@@ -220,9 +160,9 @@ static void cno_wait__interrupted_by_a_signal(void)
 	}
 	CHECK_RET(w.ret, DAT_INTERRUPTED_CALL);
 	/* It took no trigger with it. */
-	post(evd);
+	post_to(evd);
 	CHECK_RET(dat_cno_wait(cno, SOON, &w.evd), DAT_SUCCESS);
-	down();
+	cno_down();
 }
 
 static void cno_wait__several_evds(void)
@@ -230,17 +170,17 @@ static void cno_wait__several_evds(void)
 	DAT_EVD_HANDLE other, from;
 	DAT_EVENT event;
 
-	up();
+	cno_up();
 	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &other));
-	post(other);
+	post_to(other);
 	OK(dat_cno_wait(cno, SOON, &from));
 	CHECK(from == other);
 	OK(dat_evd_dequeue(other, &event));
-	post(evd);
+	post_to(evd);
 	OK(dat_cno_wait(cno, SOON, &from));
 	CHECK(from == evd);
 	OK(dat_evd_dequeue(evd, &event));
-	down();
+	cno_down();
 }
 
 static void cno_wait__every_kind_of_event(void)
@@ -299,17 +239,17 @@ static void cno_wait__not_for_disabled_evds(void)
 {
 	DAT_EVD_HANDLE from;
 
-	up();
+	cno_up();
 	OK(dat_evd_disable(evd));
-	post(evd);
+	post_to(evd);
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
 	/* Enabling does not make up for it; the next event triggers. */
 	OK(dat_evd_enable(evd));
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
-	post(evd);
+	post_to(evd);
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == evd);
-	down();
+	cno_down();
 }
 
 static void *wait_on_evd(void *arg)
@@ -327,185 +267,104 @@ static void cno_wait__not_while_a_thread_waits_on_the_evd(void)
 	pthread_t thread;
 	void *ret;
 
-	up();
+	cno_up();
 	REQUIRE(pthread_create(&thread, NULL, wait_on_evd, NULL) == 0);
 	await_waiter(evd);
-	post(evd);
+	post_to(evd);
 	REQUIRE(pthread_join(thread, &ret) == 0);
 	CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_SUCCESS);
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
-	down();
+	cno_down();
 }
 
 static void cno_wait__after_the_last_evd_is_gone(void)
 {
 	struct waiter w;
 
-	up();
-	start(&w);
+	cno_up();
+	start_waiter(&w);
 	OK(dat_evd_free(evd));
-	finish(&w);
+	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == DAT_HANDLE_NULL);
-	down();
+	cno_down();
 }
 
 static void cno_wait__ia_closed(void)
 {
 	struct waiter w;
 
-	up();
-	start(&w);
+	cno_up();
+	start_waiter(&w);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
-	finish(&w);
+	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == DAT_HANDLE_NULL);
 }
 
-/* --- proxy agents --------------------------------------------------------------------------- */
-
-static atomic_int calls;
-static void *_Atomic instance;
-static void *_Atomic agent_evd;
-
-static void agent(DAT_PVOID data, DAT_EVD_HANDLE from)
+/* Whether threads may wait on an EVD is nothing to its CNO: events trigger it, and can be dequeued. */
+static void cno_wait__unwaitable_evds_trigger(void)
 {
-	instance = data;
-	agent_evd = from;
-	atomic_fetch_add(&calls, 1);
-}
-
-static void await_calls(int count)
-{
-	unsigned long long end = now_us() + SOON;
-
-	while (atomic_load(&calls) < count && now_us() < end)
-		pause_us(1000);
-	CHECK_EQ(atomic_load(&calls), count);
-}
-
-static void cno_modify_agent__called_for_each_trigger(void)
-{
-	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
-	DAT_CNO_PARAM param;
+	DAT_EVD_HANDLE from = DAT_HANDLE_NULL;
+	DAT_EVD_PARAM param;
 	DAT_EVENT event;
 
-	up();
-	OK(dat_cno_modify_agent(cno, with));
-	OK(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));
-	CHECK(dx_agent(&param).proxy_agent_func == agent);
-	CHECK(dx_agent(&param).instance_data == &calls);
-	for (int i = 1; i <= 3; i++) {
-		post(evd);
-		await_calls(i);
-		CHECK(instance == &calls);
-		CHECK(agent_evd == evd);
-		OK(dat_evd_dequeue(evd, &event));
+	cno_up();
+	for (int i = 0; i < 2; i++) {
+		if (i == 0)
+			OK(dat_evd_set_unwaitable(evd));
+		else
+			OK(dat_evd_clear_unwaitable(evd));
+		OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+		CHECK(param.cno_handle == cno);
+		CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+		post_to(evd);
+		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+		CHECK(from == evd);
+		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
 	}
-	OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
-	post(evd);
-	pause_us(NEVER);
-	CHECK_EQ(atomic_load(&calls), 3);
-	down();
+	cno_down();
 }
 
-static void *post_once(void *unused)
+/* The EVD is the waiter's: its events trigger no CNO, enabled or not. */
+static void *wait_for_two(void *arg)
 {
-	(void)unused;
-	post(evd);
-	return NULL;
-}
-
-/* dat_cno_modify_agent waits for calls of the agent that other threads are in, and for no others. */
-static void cno_modify_agent__after_the_calls_of_other_threads(void)
-{
-	enum { ROUNDS = 8 };
-	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
-	unsigned long long start = now_us();
 	DAT_EVENT event;
+	DAT_COUNT more;
 
-	up();
-	for (int i = 1; i <= ROUNDS; i++) {
-		pthread_t thread;
-
-		OK(dat_cno_modify_agent(cno, with));
-		REQUIRE(pthread_create(&thread, NULL, post_once, NULL) == 0);
-		pthread_join(thread, NULL);
-		await_calls(i);
-		OK(dat_evd_dequeue(evd, &event));
-		OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
-	}
-	/* A call that is believed to go on is awaited for a second. */
-	CHECK(now_us() - start < ROUNDS / 2 * 1000000ull);
-	down();
+	(void)arg;
+	return (void *)(uintptr_t)dat_evd_wait(evd, SOON, 2, &event, &more);
 }
 
-static void cno_create__with_an_agent(void)
+static void evd_enable__leaves_a_waiter_alone(void)
 {
-	DAT_OS_WAIT_PROXY_AGENT with = { &instance, agent };
+	DAT_EVD_HANDLE from;
+	pthread_t thread;
+	DAT_EVENT event;
+	void *ret;
 
-	ia = open_ia(NULL);
-	OK(dat_cno_create(ia, with, &cno));
-	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
-	post(evd);
-	await_calls(1);
-	CHECK(instance == &instance);
-	CHECK(agent_evd == evd);
-	OK(dat_evd_free(evd));
-	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
-	down();
-}
-
-static void cno_wait__and_agent_both(void)
-{
-	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
-	struct waiter w;
-
-	up();
-	OK(dat_cno_modify_agent(cno, with));
-	start(&w);
-	post(evd);
-	finish(&w);
-	CHECK_RET(w.ret, DAT_SUCCESS);
-	CHECK(w.evd == evd);
-	await_calls(1);
-	down();
-}
-
-static void cno_agent__told_of_the_end(void)
-{
-	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
-
-	/* No EVD is left, then no IA. */
-	up();
-	OK(dat_cno_modify_agent(cno, with));
-	agent_evd = evd;
-	OK(dat_evd_free(evd));
-	await_calls(1);
-	CHECK(agent_evd == NULL);
-	agent_evd = evd;
-	down();
-	await_calls(2);
-	CHECK(agent_evd == NULL);
-	CHECK(instance == &calls);
-}
-
-static void cno_agent__told_once_of_the_close(void)
-{
-	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
-
-	up();
-	OK(dat_cno_modify_agent(cno, with));
-	agent_evd = evd;
-	down();
-	await_calls(1);
-	CHECK(agent_evd == NULL);
+	cno_up();
+	REQUIRE(pthread_create(&thread, NULL, wait_for_two, NULL) == 0);
+	await_waiter(evd);
+	OK(dat_evd_disable(evd));
+	post_to(evd);
+	OK(dat_evd_enable(evd));
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	post_to(evd);
+	REQUIRE(pthread_join(thread, &ret) == 0);
+	CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
+	/* After the wait the next event does. */
+	OK(dat_evd_dequeue(evd, &event));
+	post_to(evd);
+	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	cno_down();
 }
 
 static const struct tap_test tests[] = {
 	T(cno_create, and_query),
 	T(cno_create, arguments),
-	T(cno_create, with_an_agent),
 	T(cno_free, in_use),
 	T(cno_free, with_a_waiter),
 	T(cno_wait, timeout),
@@ -519,11 +378,8 @@ static const struct tap_test tests[] = {
 	T(cno_wait, not_while_a_thread_waits_on_the_evd),
 	T(cno_wait, after_the_last_evd_is_gone),
 	T(cno_wait, ia_closed),
-	T(cno_wait, and_agent_both),
-	T(cno_modify_agent, called_for_each_trigger),
-	T(cno_modify_agent, after_the_calls_of_other_threads),
-	T(cno_agent, told_of_the_end),
-	T(cno_agent, told_once_of_the_close),
+	T(cno_wait, unwaitable_evds_trigger),
+	T(evd_enable, leaves_a_waiter_alone),
 	TAP_END,
 };
 

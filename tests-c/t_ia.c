@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_ia_open(3DAT), dat_ia_close(3DAT), dat_ia_query(3DAT), and the consumer context and type
+/* dat_ia_open(3DAT), dat_ia_close(3DAT), and the consumer context and type
  * of an IA. */
 #include "common.h"
 
@@ -327,127 +327,6 @@ static void ia_close__keeps_no_descriptors(void)
 	CHECK(open_descriptors() <= before);
 }
 
-/* --- dat_ia_query -------------------------------------------------------------------------- */
-
-static void ia_query__adapter_attributes(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-	DAT_IA_ATTR attr;
-
-	memset(&attr, 0xff, sizeof attr);
-	OK(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &attr, 0, NULL));
-	CHECK(memchr(attr.adapter_name, 0, sizeof attr.adapter_name) != NULL);
-	/* The name that the IA is opened by. */
-	CHECK(strcmp(attr.adapter_name, tap_ia) == 0);
-	CHECK(memchr(attr.vendor_name, 0, sizeof attr.vendor_name) != NULL);
-	REQUIRE(attr.ia_address_ptr != NULL);
-	CHECK(attr.ia_address_ptr->sa_family == AF_INET ||
-	      attr.ia_address_ptr->sa_family == AF_INET6);
-	CHECK(attr.max_eps > 0);
-	CHECK(attr.max_dto_per_ep > 0);
-	CHECK(attr.max_evds > 0);
-	CHECK(attr.max_evd_qlen > 0);
-	CHECK(attr.max_lmrs > 0);
-	CHECK(attr.max_lmr_block_size > 0);
-	CHECK(attr.max_pzs > 0);
-	CHECK(attr.max_iov_segments_per_dto > 0);
-	CHECK(attr.max_iov_segments_per_rdma_read > 0);
-	CHECK(attr.max_iov_segments_per_rdma_write > 0);
-	CHECK(attr.max_message_size >= 1 << 20);
-	CHECK(attr.max_rdma_size >= 1 << 20);
-	CHECK(attr.num_transport_attr >= 0);
-	CHECK(attr.num_vendor_attr >= 0);
-	for (int i = 0; i < attr.num_transport_attr; i++)
-		CHECK(attr.transport_attr[i].name && attr.transport_attr[i].value);
-	for (int i = 0; i < attr.num_vendor_attr; i++)
-		CHECK(attr.vendor_attr[i].name && attr.vendor_attr[i].value);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-static void ia_query__provider_attributes(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-	DAT_PROVIDER_ATTR attr;
-
-	memset(&attr, 0xff, sizeof attr);
-	OK(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, &attr));
-	CHECK(memchr(attr.provider_name, 0, sizeof attr.provider_name) != NULL);
-	CHECK_EQ(attr.dapl_version_major, DX_MAJOR);
-	CHECK_EQ(attr.dapl_version_minor, DX_MINOR);
-	/* The connection manager of InfiniBand leaves a consumer 56 bytes. */
-	CHECK(attr.max_private_data_size >= 56);
-	/* All kinds of memory that there have to be; VIRTUAL has no bit. */
-	CHECK(attr.lmr_mem_types_supported & DAT_MEM_TYPE_LMR);
-	CHECK(attr.lmr_mem_types_supported & DAT_MEM_TYPE_SHARED_VIRTUAL);
-	CHECK(attr.optimal_buffer_alignment > 0);
-	CHECK(attr.optimal_buffer_alignment <= DAT_OPTIMAL_ALIGNMENT);
-	CHECK(DAT_OPTIMAL_ALIGNMENT % attr.optimal_buffer_alignment == 0);
-	for (int i = 0; i < 6; i++)
-		for (int j = 0; j < 6; j++) {
-			CHECK(attr.evd_stream_merging_supported[i][j] <= DAT_TRUE);
-			CHECK_EQ(attr.evd_stream_merging_supported[i][j],
-				 attr.evd_stream_merging_supported[j][i]);
-		}
-	CHECK(attr.num_provider_specific_attr >= 0);
-	for (int i = 0; i < attr.num_provider_specific_attr; i++)
-		CHECK(attr.provider_specific_attr[i].name && attr.provider_specific_attr[i].value);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-/* Programs written to OpenFabrics' providers size their buffers by this attribute. */
-static void ia_query__transport_mtu(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-	DAT_PROVIDER_ATTR attr;
-	long mtu = 0;
-
-	OK(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, &attr));
-	for (int i = 0; i < attr.num_provider_specific_attr; i++)
-		if (!strcmp(attr.provider_specific_attr[i].name, "DAT_IB_TRANSPORT_MTU"))
-			mtu = strtol(attr.provider_specific_attr[i].value, NULL, 10);
-	CHECK(mtu >= 256);
-	CHECK(mtu <= 65536);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-static void ia_query__async_evd(void)
-{
-	DAT_EVD_HANDLE evd, queried = DAT_HANDLE_NULL;
-	DAT_IA_HANDLE ia = open_ia(&evd);
-
-	CHECK_RET(dat_ia_query(ia, &queried, 0, NULL, 0, NULL), DAT_SUCCESS);
-	CHECK(queried == evd);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-static void ia_query__nothing_asked(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-
-	CHECK_RET(dat_ia_query(ia, NULL, 0, NULL, 0, NULL), DAT_SUCCESS);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-static void ia_query__mask_without_structure(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-
-	CHECK_RET(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, NULL, 0, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_ALL, NULL),
-		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
-static void ia_query__mask_unknown(void)
-{
-	DAT_IA_HANDLE ia = open_ia(NULL);
-	DAT_IA_ATTR attr;
-
-	CHECK_RET(dat_ia_query(ia, NULL, (DAT_IA_ATTR_MASK)1 << 62, &attr, 0, NULL),
-		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-}
-
 /* --- consumer context and handle type ------------------------------------------------------- */
 
 static void consumer_context__of_an_ia(void)
@@ -495,13 +374,6 @@ static const struct tap_test tests[] = {
 	T(ia_close, twice),
 	T(ia_close, evd_waiter_gets_abort),
 	T(ia_close, keeps_no_descriptors),
-	T(ia_query, adapter_attributes),
-	T(ia_query, provider_attributes),
-	T(ia_query, transport_mtu),
-	T(ia_query, async_evd),
-	T(ia_query, nothing_asked),
-	T(ia_query, mask_without_structure),
-	T(ia_query, mask_unknown),
 	T(consumer_context, of_an_ia),
 	TAP_END,
 };
