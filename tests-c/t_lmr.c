@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* dat_lmr_create(3DAT), dat_lmr_free(3DAT), dat_lmr_query(3DAT), dat_lmr_sync_rdma_read(3DAT),
- * dat_lmr_sync_rdma_write(3DAT). What keys allow and refuse is tested in t_access. */
+/* dat_lmr_create(3DAT), dat_lmr_free(3DAT). What keys allow and refuse is tested in t_access. */
 #include "common.h"
 
 #include <stdlib.h>
@@ -303,77 +302,6 @@ static void lmr_free__after_the_memory_is_gone(void)
 	rig_down(&rig);
 }
 
-/* --- dat_lmr_query ------------------------------------------------------------------------- */
-
-static void lmr_query__all_fields(void)
-{
-	struct rig rig;
-	struct mem mem;
-	DAT_LMR_PARAM param;
-
-	rig_up(&rig);
-	mem = make_mem(&rig, 5000, DAT_MEM_PRIV_ALL_FLAG);
-	memset(&param, 0xff, sizeof param);
-	OK(dat_lmr_query(mem.lmr, DAT_LMR_FIELD_ALL, &param));
-	CHECK(param.ia_handle == rig.ia);
-	CHECK_EQ(param.mem_type, DAT_MEM_TYPE_VIRTUAL);
-	CHECK(param.region_desc.for_va == mem.at);
-	CHECK_EQ(param.length, 5000);
-	CHECK(param.pz_handle == rig.pz);
-	CHECK_EQ(param.mem_priv, DAT_MEM_PRIV_ALL_FLAG);
-	CHECK_EQ(param.lmr_context, mem.local);
-	CHECK_EQ(param.rmr_context, mem.remote);
-	CHECK(param.registered_address <= (uintptr_t)mem.at);
-	CHECK(param.registered_address + param.registered_size >= (uintptr_t)mem.at + 5000);
-	free_mem(&mem);
-	rig_down(&rig);
-}
-
-static void lmr_query__arguments(void)
-{
-	struct rig rig;
-	struct mem mem;
-	DAT_LMR_PARAM param;
-
-	rig_up(&rig);
-	mem = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
-	CHECK_RET(dat_lmr_query(mem.lmr, DAT_LMR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_lmr_query(mem.lmr, (DAT_LMR_PARAM_MASK)0x40000, &param),
-		  DAT_INVALID_PARAMETER);
-	CHECK_CODE(dat_lmr_query(DAT_HANDLE_NULL, DAT_LMR_FIELD_ALL, &param), DAT_INVALID_HANDLE,
-		   DAT_INVALID_HANDLE_LMR);
-	free_mem(&mem);
-	rig_down(&rig);
-}
-
-/* --- dat_lmr_sync_rdma_read, dat_lmr_sync_rdma_write ---------------------------------------- */
-
-static void lmr_sync__ranges(void)
-{
-	struct rig rig;
-	struct mem one, two;
-	DAT_LMR_TRIPLET segments[2];
-
-	rig_up(&rig);
-	one = make_mem(&rig, 8192, DAT_MEM_PRIV_ALL_FLAG);
-	two = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
-	segments[0] = dx_local(one.local, one.at + 100, 8000);
-	segments[1] = dx_local(two.local, two.at, 4096);
-	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 2), DAT_SUCCESS);
-	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 2), DAT_SUCCESS);
-	segments[1] = dx_local(two.local, two.at + 1, 1 << 20);
-	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 2), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 2), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, NULL, 2), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, NULL, 2), DAT_INVALID_PARAMETER);
-	segments[0] = dx_local(two.local, two.at, 4096);
-	free_mem(&two);
-	CHECK_RET(dat_lmr_sync_rdma_read(rig.ia, segments, 1), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_lmr_sync_rdma_write(rig.ia, segments, 1), DAT_INVALID_PARAMETER);
-	free_mem(&one);
-	rig_down(&rig);
-}
-
 static const struct tap_test tests[] = {
 	T(lmr_create, registers_memory),
 	T(lmr_create, remote_key_needs_remote_privilege),
@@ -394,9 +322,6 @@ static const struct tap_test tests[] = {
 	T(lmr_create, from_an_lmr),
 	T(lmr_free, leaves_the_memory),
 	T(lmr_free, after_the_memory_is_gone),
-	T(lmr_query, all_fields),
-	T(lmr_query, arguments),
-	T(lmr_sync, ranges),
 	TAP_END,
 };
 

@@ -13,6 +13,7 @@ use super::types::{LmrParam, LmrRange, access};
 use crate::abi::{common::*, v2};
 use crate::device::{Access, Device, MemoryRegion};
 use crate::error::{Error, Kind, Result, Subtype, Version};
+use crate::handle;
 
 /// `DAT_MEM_TYPE_SO_VIRTUAL` of illumos: strongly ordered, which ours always is.
 const MEM_TYPE_SO_VIRTUAL: DAT_MEM_TYPE = 3;
@@ -160,6 +161,11 @@ impl<D: Device> Lmr<D> {
         publish(&lmr)?;
         ia.add_lmr(lmr.lmr_context, lmr.handle());
         Ok(lmr)
+    }
+
+    /// The region of an IA instance with this context.
+    pub fn of_context(ia: &Ia<D>, context: u32) -> Option<Arc<Self>> {
+        handle::get_shared(ia.lmr(context)?.0)
     }
 
     /// The handle of its protection zone.
@@ -345,12 +351,9 @@ pub unsafe extern "C" fn lmr_sync<A: Abi, D: Device>(
         for i in 0..count {
             // SAFETY: the caller's promise.
             let triplet = unsafe { local_segments.add(i).read() };
-            let LmrRange {
-                addr,
-                len,
-                lmr_context,
-            } = A::lmr_range(&triplet);
-            if !ia.device.covers(lmr_context, addr, len) {
+            let range = A::lmr_range(&triplet);
+            let lmr = Lmr::of_context(&ia, range.lmr_context);
+            if !lmr.is_some_and(|lmr| lmr.covers(&range)) {
                 return Err(Error::arg(Subtype::Arg2));
             }
         }

@@ -18,7 +18,7 @@ use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
 use crate::device::{Access, BindWr, Device, MemoryWindow};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, pin};
+use crate::handle::pin;
 
 /// A memory window: a range of an LMR that peers may access, under a key that changes with every
 /// bind.
@@ -222,8 +222,7 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
         non_null(lmr_triplet, Subtype::Arg2)?;
         // SAFETY: not NULL.
         let range = A::lmr_range(unsafe { &*lmr_triplet });
-        let lmr = rmr.base.ia.lmr(range.lmr_context);
-        let lmr = lmr.and_then(|lmr| handle::get_shared(lmr.0));
+        let lmr = Lmr::of_context(&rmr.base.ia, range.lmr_context);
         let new = rmr.bind(
             lmr,
             &Bind {

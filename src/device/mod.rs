@@ -328,9 +328,6 @@ pub trait Device: Sized + Send + Sync + 'static {
         len: u64,
         access: Access,
     ) -> Result<Self::Mr, DeviceError>;
-    /// Whether `len` bytes at `addr` lie inside the memory region of a local key, of any protection
-    /// domain.
-    fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool;
     /// Makes a completion queue.
     ///
     /// # Errors

@@ -240,10 +240,6 @@ impl Device for Soft {
         Mr::new(pd.id, addr, len, access, self.params.shares_memory())
     }
 
-    fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool {
-        mem::key_table::covers(lkey, addr, len)
-    }
-
     fn create_cq(
         self: &Arc<Self>,
         entries: u32,

@@ -304,10 +304,6 @@ impl Device for Verbs {
         Mr::new(self, pd, addr, len, access)
     }
 
-    fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool {
-        self.regions.covers(lkey, addr, len)
-    }
-
     fn create_cq(
         self: &Arc<Self>,
         entries: u32,

@@ -145,12 +145,6 @@ impl RegionCache {
 }
 
 impl Regions {
-    /// Whether the range lies inside the region of the key.
-    pub fn covers(&self, lkey: u32, addr: u64, len: u64) -> bool {
-        let region = self.map.lock().get(&lkey).copied();
-        region.is_some_and(|region| region.covers(addr, len))
-    }
-
     /// Checks the segments of a post as a device of hardware does.
     ///
     /// # Errors
@@ -313,9 +307,5 @@ mod tests {
         assert!(!region.covers(0xfff, 1));
         assert!(!region.covers(u64::MAX, 1));
         assert!(!region.covers(0x1000, 1 << 32));
-        let regions = Regions::default();
-        regions.map.lock().insert(7, region);
-        assert!(regions.covers(7, 0x1010, 1));
-        assert!(!regions.covers(0, 0, 0));
     }
 }

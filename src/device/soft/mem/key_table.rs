@@ -380,13 +380,6 @@ pub(crate) fn slots() -> u32 {
     TABLE.slots.load(Ordering::Relaxed)
 }
 
-/// Whether the range is inside the region of the key, in any protection domain.
-pub(crate) fn covers(lkey: u32, addr: u64, len: u64) -> bool {
-    let _guard = pin::pin();
-    let entry = TABLE.entry(lkey);
-    entry.is_some_and(|entry| entry.is_region() && entry.contains(addr, len))
-}
-
 /// [`check`] for every segment of a list.
 #[inline(always)]
 pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
