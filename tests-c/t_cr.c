@@ -299,12 +299,17 @@ static void cr_accept__flushes_receives_of_a_lost_connection(void)
 static void cr_reject__seen_by_the_peer(void)
 {
 	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
 	DAT_CONNECTION_EVENT_DATA event;
 
 	ends_up();
 	cr = request();
 	CHECK_RET(dx_cr_reject(cr), DAT_SUCCESS);
 	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_handoff(cr, qualifier), DAT_INVALID_HANDLE);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
 	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED)
 			.event_data.connect_event_data;
 	CHECK(event.ep_handle == ep_a);
@@ -320,15 +325,23 @@ static void cr_reject__seen_by_the_peer(void)
 static void cr_reject__private_data(void)
 {
 	DAT_CR_HANDLE cr;
+	DAT_CR_PARAM param;
 	DAT_CONNECTION_EVENT_DATA event;
 	char data[48];
 
 	ends_up();
 	fill(data, sizeof data, 9);
 	cr = request();
-	CHECK_RET(dat_cr_reject(cr, b.provider.max_private_data_size + 1, data),
-		  DAT_INVALID_PARAMETER);
+	CHECK_CODE(dat_cr_reject(cr, b.provider.max_private_data_size + 1, data),
+		   DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	CHECK_CODE(dat_cr_reject(cr, -1, data), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	CHECK_CODE(dat_cr_reject(cr, 1, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+	/* It is there still, and the peer waits. */
+	OK(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
+	EXPECT_NOTHING(a.connect_evd);
 	CHECK_RET(dat_cr_reject(cr, sizeof data, data), DAT_SUCCESS);
+	/* The library has its copy. */
+	memset(data, 0, sizeof data);
 	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED)
 			.event_data.connect_event_data;
 	REQUIRE(event.private_data_size >= (DAT_COUNT)sizeof data);

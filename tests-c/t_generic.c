@@ -96,6 +96,41 @@ static void consumer_context__of_every_object(void)
 	rig_down(&rig);
 }
 
+/* 0 takes the context away. */
+static void consumer_context__taken_away(void)
+{
+	DAT_CONTEXT context = cookie(1);
+	DAT_CONTEXT none = { 0 };
+
+	up();
+	for (int i = 0; i < count; i++) {
+		CHECK_RET(dat_set_consumer_context(objects[i].handle, cookie(5)), DAT_SUCCESS);
+		CHECK_RET(dat_set_consumer_context(objects[i].handle, none), DAT_SUCCESS);
+		CHECK_RET(dat_get_consumer_context(objects[i].handle, &context), DAT_SUCCESS);
+		CHECK_EQ(context.as_64, 0);
+	}
+	rig_down(&rig);
+}
+
+/* A handle that is none: the result is as it was. */
+static void consumer_context__of_nothing(void)
+{
+	DAT_HANDLE_TYPE type = (DAT_HANDLE_TYPE)77;
+	DAT_CONTEXT context = cookie(0x1234);
+	DAT_PZ_HANDLE pz;
+
+	rig_up(&rig);
+	OK(dat_pz_create(rig.ia, &pz));
+	OK(dat_set_consumer_context(pz, cookie(7)));
+	OK(dat_pz_free(pz));
+	CHECK_RET(dat_get_consumer_context(pz, &context), DAT_INVALID_HANDLE);
+	CHECK_EQ(context.as_64, 0x1234);
+	CHECK_RET(dat_set_consumer_context(pz, cookie(8)), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_get_handle_type(pz, &type), DAT_INVALID_HANDLE);
+	CHECK_EQ(type, 77);
+	rig_down(&rig);
+}
+
 static void return_code__class_type_and_subtype(void)
 {
 	DAT_RETURN ret = dat_pz_free(DAT_HANDLE_NULL);
@@ -125,6 +160,8 @@ static const struct tap_test tests[] = {
 	T(return_code, queue_empty),
 	T(get_handle_type, of_every_object),
 	T(consumer_context, of_every_object),
+	T(consumer_context, taken_away),
+	T(consumer_context, of_nothing),
 	TAP_END,
 };
 

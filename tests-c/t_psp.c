@@ -145,6 +145,25 @@ static void psp_create_any__qualifiers(void)
 	rig_down(&rig);
 }
 
+/* What was not given is in the query, too. */
+static void psp_create_any__and_query(void)
+{
+	struct rig rig;
+	DAT_CONN_QUAL qualifier = 0;
+	DAT_PSP_HANDLE psp;
+	DAT_PSP_PARAM param;
+
+	rig_up(&rig);
+	psp = listen_any(&rig, &qualifier);
+	memset(&param, 0xff, sizeof param);
+	OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &param));
+	CHECK(param.ia_handle == rig.ia);
+	CHECK_EQ(param.conn_qual, qualifier);
+	CHECK(param.evd_handle == rig.cr_evd);
+	CHECK_EQ(param.psp_flags, DAT_PSP_CONSUMER_FLAG);
+	rig_down(&rig);
+}
+
 static void psp_create_any__arguments(void)
 {
 	struct rig rig;
@@ -258,6 +277,7 @@ static const struct tap_test tests[] = {
 	T(psp_create, wide_qualifiers),
 	T(psp_free, nobody_listens_any_more),
 	T(psp_free, requests_stay_valid),
+	T(psp_create_any, and_query),
 	TAP_END,
 };
 

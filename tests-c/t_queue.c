@@ -49,6 +49,24 @@ static void overflow__connection_events(void)
 	rig_down(&rig);
 }
 
+/* That no thread may wait keeps no event away. */
+static void overflow__of_an_unwaitable_evd(void)
+{
+	DAT_COUNT length;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	length = length_of(pair.b.recv_evd);
+	OK(dat_evd_set_unwaitable(pair.b.recv_evd));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	await_state(pair.ep_b, DAT_EP_STATE_DISCONNECTED);
+	/* Each is flushed at once. */
+	for (DAT_COUNT i = 0; i <= length; i++)
+		OK(recv_nothing(pair.ep_b, (DAT_UINT64)i));
+	expect_overflow(pair.b.async_evd, pair.b.recv_evd);
+	pair_down(&pair);
+}
+
 static void overflow__backlog_of_requests(void)
 {
 	struct rig a, b;
@@ -356,6 +374,7 @@ static const struct tap_test tests[] = {
 	T(async, overflow_of_an_evd_that_was_given),
 	T(order, successes_before_the_end_of_the_connection),
 	T(order, concurrent_consumers),
+	T(overflow, of_an_unwaitable_evd),
 	TAP_END,
 };
 

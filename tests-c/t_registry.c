@@ -227,7 +227,7 @@ static void remove_provider__in_use(void)
 				   .dapl_version_major = DX_MAJOR,
 				   .dapl_version_minor = DX_MINOR,
 				   .is_thread_safe = DAT_FALSE };
-	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
+	DAT_IA_HANDLE ia = DAT_HANDLE_NULL, second = DAT_HANDLE_NULL;
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 
 	toy_ia.provider = &provider;
@@ -237,6 +237,10 @@ static void remove_provider__in_use(void)
 	provider.ia_close_func = (DAT_IA_CLOSE_FUNC)toy_close;
 	OK(dat_registry_add_provider(&provider, &info));
 	OK(dat_ia_open(name, 8, &evd, &ia));
+	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_IN_USE);
+	/* It is as it was: another one can be opened, and is counted. */
+	OK(dat_ia_open(name, 8, &evd, &second));
+	CHECK_RET(dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_IN_USE);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_SUCCESS);
@@ -256,12 +260,123 @@ static void add_provider__arguments(void)
 		   DAT_INVALID_ARG2);
 }
 
+/* One provider, with one table, under several names; each is an adapter of its own. */
+static void add_provider__several_names(void)
+{
+	static DAT_PROVIDER provider;
+	static char name[] = "port";
+	DAT_PROVIDER_INFO info[2] = {
+		{ .ia_name = "port-1",
+		  .dapl_version_major = DX_MAJOR,
+		  .dapl_version_minor = DX_MINOR },
+		{ .ia_name = "port-2",
+		  .dapl_version_major = DX_MAJOR,
+		  .dapl_version_minor = DX_MINOR },
+	};
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+	DAT_IA_HANDLE ia;
+
+	provider.device_name = name;
+	provider.ia_open_func = (DAT_IA_OPEN_FUNC)open_calls;
+	for (int i = 0; i < 2; i++) {
+		CHECK_RET(dat_registry_add_provider(&provider, &info[i]), DAT_SUCCESS);
+		CHECK_RET(dat_ia_open(info[i].ia_name, 8, &evd, &ia), DAT_MODEL_NOT_SUPPORTED);
+	}
+	CHECK_RET(dat_registry_remove_provider(&provider, &info[0]), DAT_SUCCESS);
+	CHECK_RET(dat_ia_open(info[0].ia_name, 8, &evd, &ia), DAT_PROVIDER_NOT_FOUND);
+	CHECK_RET(dat_ia_open(info[1].ia_name, 8, &evd, &ia), DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_registry_remove_provider(&provider, &info[1]), DAT_SUCCESS);
+}
+
+static DAT_RETURN other_open_calls(const DAT_NAME_PTR name, DAT_COUNT length, DAT_EVD_HANDLE *evd,
+				   DAT_IA_HANDLE *ia)
+{
+	(void)name;
+	(void)length;
+	(void)evd;
+	(void)ia;
+	return DAT_CLASS_ERROR | DAT_QUEUE_FULL;
+}
+
+/* Name, version and thread safety are the key together; an open finds the table of its key. What is
+ * registered is a copy of the key, and the table itself. */
+static void add_provider__parts_of_the_key(void)
+{
+	static DAT_PROVIDER one, other;
+	static char name[] = "key-adapter";
+	DAT_PROVIDER_INFO info = { .ia_name = "key-adapter",
+				   .dapl_version_major = DX_MAJOR,
+				   .dapl_version_minor = DX_MINOR,
+				   .is_thread_safe = DAT_FALSE };
+	DAT_PROVIDER_INFO newer = info, changed = info;
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+	DAT_IA_HANDLE ia;
+
+	one.device_name = other.device_name = name;
+	one.ia_open_func = (DAT_IA_OPEN_FUNC)open_calls;
+	other.ia_open_func = (DAT_IA_OPEN_FUNC)other_open_calls;
+	newer.dapl_version_minor = DX_MINOR + 3;
+	OK(dat_registry_add_provider(&one, &changed));
+	strcpy(changed.ia_name, "overwritten");
+	CHECK_RET(dat_registry_add_provider(&other, &info), DAT_PROVIDER_ALREADY_REGISTERED);
+	CHECK_RET(dat_registry_add_provider(&other, &newer), DAT_SUCCESS);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE),
+		  DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR + 3, DAT_FALSE),
+		  DAT_QUEUE_FULL);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR + 1, DAT_FALSE),
+		  DAT_PROVIDER_NOT_FOUND);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR + 1, DX_MINOR, DAT_FALSE),
+		  DAT_PROVIDER_NOT_FOUND);
+	/* The table may change still. */
+	one.ia_open_func = (DAT_IA_OPEN_FUNC)other_open_calls;
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE), DAT_QUEUE_FULL);
+	CHECK_RET(dat_registry_remove_provider(&one, &changed), DAT_PROVIDER_NOT_FOUND);
+	CHECK_RET(dat_registry_remove_provider(&other, &newer), DAT_SUCCESS);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE), DAT_QUEUE_FULL);
+	/* The key says which: any table will do. */
+	CHECK_RET(dat_registry_remove_provider(&other, &info), DAT_SUCCESS);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE),
+		  DAT_PROVIDER_NOT_FOUND);
+}
+
+/* The name has 255 characters at most, with its end in the field. */
+static void add_provider__length_of_the_name(void)
+{
+	static DAT_PROVIDER provider;
+	static char name[DAT_NAME_MAX_LENGTH];
+	DAT_PROVIDER_INFO info = { .dapl_version_major = DX_MAJOR, .dapl_version_minor = DX_MINOR };
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+	DAT_IA_HANDLE ia;
+
+	memset(name, 'n', sizeof name - 1);
+	provider.device_name = name;
+	provider.ia_open_func = (DAT_IA_OPEN_FUNC)open_calls;
+	memset(info.ia_name, 'n', sizeof info.ia_name);
+	CHECK_CODE(dat_registry_add_provider(&provider, &info), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG2);
+	CHECK_CODE(dat_registry_remove_provider(&provider, &info), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG2);
+	info.ia_name[sizeof info.ia_name - 1] = 0;
+	CHECK_RET(dat_registry_add_provider(&provider, &info), DAT_SUCCESS);
+	CHECK_RET(dat_ia_open(name, 8, &evd, &ia), DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_SUCCESS);
+}
+
 static const struct tap_test tests[] = {
-	T(list_providers, names_the_ia), T(list_providers, truncated),
-	T(list_providers, how_many),	 T(list_providers, without_what_was_added),
-	T(list_providers, arguments),	 T(list_providers, can_be_opened),
-	T(add_provider, and_remove),	 T(remove_provider, in_use),
-	T(add_provider, arguments),	 TAP_END,
+	T(list_providers, names_the_ia),
+	T(list_providers, truncated),
+	T(list_providers, how_many),
+	T(list_providers, without_what_was_added),
+	T(list_providers, arguments),
+	T(list_providers, can_be_opened),
+	T(add_provider, and_remove),
+	T(remove_provider, in_use),
+	T(add_provider, arguments),
+	T(add_provider, several_names),
+	T(add_provider, parts_of_the_key),
+	T(add_provider, length_of_the_name),
+	TAP_END,
 };
 
 int main(int argc, char **argv)

@@ -76,6 +76,39 @@ static void strerror__undefined(void)
 		  DAT_INVALID_PARAMETER);
 }
 
+/* A subtype that no header has may be that of a provider: it has a text, and the type has its own. */
+static void strerror__subtype_of_a_provider(void)
+{
+	const char *major = NULL, *minor = NULL;
+
+	CHECK_RET(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_HANDLE | 0x7777, &major, &minor),
+		  DAT_SUCCESS);
+	REQUIRE(major != NULL && minor != NULL);
+	CHECK(strcmp(major, "DAT_INVALID_HANDLE") == 0);
+	CHECK(strcmp(minor, "unknown DAT return subtype") == 0);
+}
+
+/* A code without a subtype has no second text; who wants one text alone asks for it alone. */
+static void strerror__one_text(void)
+{
+	const char *major = NULL, *minor = NULL;
+
+	OK(dat_strerror(DAT_SUCCESS, &major, &minor));
+	CHECK(strcmp(major, "DAT_SUCCESS") == 0);
+	CHECK(strcmp(minor, "") == 0);
+	major = minor = NULL;
+	CHECK_RET(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG2, &major,
+			       NULL),
+		  DAT_SUCCESS);
+	REQUIRE(major != NULL);
+	CHECK(strcmp(major, "DAT_INVALID_PARAMETER") == 0);
+	CHECK_RET(dat_strerror(DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG2, NULL,
+			       &minor),
+		  DAT_SUCCESS);
+	REQUIRE(minor != NULL);
+	CHECK(strcmp(minor, "DAT_INVALID_ARG2") == 0);
+}
+
 static void strerror__any_value_is_safe(void)
 {
 	uint32_t code = 1;
@@ -96,6 +129,8 @@ static const struct tap_test tests[] = {
 	T(strerror, subtype),
 	T(strerror, undefined),
 	T(strerror, any_value_is_safe),
+	T(strerror, subtype_of_a_provider),
+	T(strerror, one_text),
 	TAP_END,
 };
 
