@@ -167,11 +167,14 @@ static void ia_openv__version_unknown(void)
 
 static void ia_openv__thread_safe(void)
 {
+	DAT_PROVIDER_ATTR attr;
 	DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 
 	OK(dat_ia_openv(name(), 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_TRUE));
 	CHECK(ia != DAT_HANDLE_NULL && evd != DAT_HANDLE_NULL);
+	OK(dat_ia_query(ia, NULL, 0, NULL, DAT_PROVIDER_FIELD_IS_THREAD_SAFE, &attr));
+	CHECK_EQ(attr.is_thread_safe, DAT_TRUE);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 

@@ -25,6 +25,10 @@ static void ia_query__adapter_attributes(void)
 	CHECK(attr.max_evd_qlen > 0);
 	CHECK(attr.max_lmrs > 0);
 	CHECK(attr.max_lmr_block_size > 0);
+	/* The stack is among the highest memory that a program has. */
+	CHECK(attr.max_lmr_virtual_address > (uintptr_t)&attr);
+	if (attr.max_rmrs > 0)
+		CHECK(attr.max_rmr_target_address > (uintptr_t)&attr);
 	CHECK(attr.max_pzs > 0);
 	CHECK(attr.max_iov_segments_per_dto > 0);
 	CHECK(attr.max_iov_segments_per_rdma_read > 0);

@@ -240,6 +240,10 @@ static void ep_create_with_srq__the_rest_is_given_later(void)
 	OK(post_srq(1));
 	OK(a_sends(0, 10, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	CHECK(EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS).ep_handle == p.ep_b);
+	/* Its requests are carried out without an EVD for them. */
+	OK(recv_nothing(p.ep_a, 3));
+	OK(send_nothing(p.ep_b, 4, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.recv_evd, 3, DAT_DTO_SUCCESS);
 	down();
 }
 

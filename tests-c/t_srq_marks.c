@@ -93,6 +93,10 @@ static void srq_set_lw__arguments(void)
 	CHECK_RET(dat_srq_set_lw(srq, query_srq().max_recv_dtos + 1), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_srq_set_lw(srq, -1), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_srq_set_lw(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
+	/* As many as the queue holds: all of them are missing. */
+	CHECK_RET(dat_srq_set_lw(srq, query_srq().max_recv_dtos), DAT_SUCCESS);
+	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
+		     DAT_SRQ_LOW_WATERMARK_EVENT);
 	for (DAT_UINT64 i = 0; i < 5; i++)
 		OK(post_srq(i));
 	CHECK_RET(dat_srq_set_lw(srq, 5), DAT_SUCCESS);
