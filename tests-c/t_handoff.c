@@ -128,12 +128,31 @@ static void cr_handoff__to_a_reserved_point_that_had_its_request(void)
 	points_down();
 }
 
+/* The service points are those of the instance that has the request. */
+static void cr_handoff__to_a_point_of_another_instance(void)
+{
+	DAT_CONN_QUAL first, second;
+	DAT_CR_HANDLE cr;
+
+	points_up();
+	listen_any(&b, &first);
+	listen_any(&a, &second);
+	OK(try_connect(ep_a, &b, first, SOON));
+	cr = await_request(&b);
+	CHECK_CODE(dat_cr_handoff(cr, second), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	EXPECT_NOTHING(a.cr_evd);
+	OK(dat_cr_accept(cr, ep_b, 0, NULL));
+	established();
+	points_down();
+}
+
 static const struct tap_test tests[] = {
 	T(cr_handoff, to_another_point),
 	T(cr_handoff, to_a_reserved_point),
 	T(cr_handoff, from_a_reserved_point),
 	T(cr_handoff, arguments),
 	T(cr_handoff, to_a_reserved_point_that_had_its_request),
+	T(cr_handoff, to_a_point_of_another_instance),
 	TAP_END,
 };
 

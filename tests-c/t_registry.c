@@ -308,7 +308,7 @@ static void add_provider__parts_of_the_key(void)
 				   .dapl_version_major = DX_MAJOR,
 				   .dapl_version_minor = DX_MINOR,
 				   .is_thread_safe = DAT_FALSE };
-	DAT_PROVIDER_INFO newer = info, changed = info;
+	DAT_PROVIDER_INFO newer = info, changed = info, safe = info;
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 	DAT_IA_HANDLE ia;
 
@@ -328,6 +328,12 @@ static void add_provider__parts_of_the_key(void)
 		  DAT_PROVIDER_NOT_FOUND);
 	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR + 1, DX_MINOR, DAT_FALSE),
 		  DAT_PROVIDER_NOT_FOUND);
+	safe.is_thread_safe = DAT_TRUE;
+	CHECK_RET(dat_registry_add_provider(&other, &safe), DAT_SUCCESS);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_TRUE), DAT_QUEUE_FULL);
+	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE),
+		  DAT_MODEL_NOT_SUPPORTED);
+	CHECK_RET(dat_registry_remove_provider(&other, &safe), DAT_SUCCESS);
 	/* The table may change still. */
 	one.ia_open_func = (DAT_IA_OPEN_FUNC)other_open_calls;
 	CHECK_RET(dat_ia_openv(name, 8, &evd, &ia, DX_MAJOR, DX_MINOR, DAT_FALSE), DAT_QUEUE_FULL);

@@ -389,6 +389,31 @@ static void srq__completions_notify(void)
 	down();
 }
 
+/* Nor can it have its receives unsignalled: buffers of a queue have no flags. */
+static void srq__unsignalled(void)
+{
+	DAT_EP_ATTR attr;
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE from;
+
+	queue_up();
+	attr = ep_attr(&p.b);
+	attr.recv_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, &attr);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	for (DAT_UINT64 i = 0; i < 3; i++) {
+		OK(post_srq(i));
+		OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
+		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+		CHECK(from == p.b.recv_evd);
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	down();
+}
+
 static void srq__solicited_wait(void)
 {
 	DAT_EP_ATTR attr;
@@ -429,6 +454,7 @@ static const struct tap_test tests[] = {
 	T(srq, outlives_a_connection),
 	T(srq, completions_notify),
 	T(srq, solicited_wait),
+	T(srq, unsignalled),
 	TAP_END,
 };
 

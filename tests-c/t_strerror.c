@@ -49,6 +49,9 @@ static void strerror__every_type(void)
 		CHECK_RET(dat_strerror(DAT_CLASS_ERROR | types[i].code, &major, &minor),
 			  DAT_SUCCESS);
 		CHECK(strcmp(major, types[i].name) == 0);
+		CHECK_RET(dat_strerror(DAT_CLASS_WARNING | types[i].code, &major, &minor),
+			  DAT_SUCCESS);
+		CHECK(strcmp(major, types[i].name) == 0);
 	}
 }
 
