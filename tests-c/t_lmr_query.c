@@ -84,7 +84,7 @@ static void lmr_sync__of_several_zones(void)
 	rig_up(&rig);
 	OK(dat_pz_create(rig.ia, &pz));
 	one = make_mem(&rig, 8192, DAT_MEM_PRIV_ALL_FLAG);
-	two = make_mem_in(rig.ia, pz, 4096, DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+	two = make_mem_in(rig.ia, pz, 4096, DAT_MEM_PRIV_ALL_FLAG);
 	segments[0] = dx_local(one.local, one.at, 8192);
 	segments[1] = dx_local(two.local, two.at + 4095, 1);
 	segments[2] = dx_local(one.local, one.at + 5000, 10);

@@ -49,24 +49,6 @@ static void overflow__connection_events(void)
 	rig_down(&rig);
 }
 
-/* That no thread may wait keeps no event away. */
-static void overflow__of_an_unwaitable_evd(void)
-{
-	DAT_COUNT length;
-	struct pair pair;
-
-	pair_up(&pair, NULL);
-	length = length_of(pair.b.recv_evd);
-	OK(dat_evd_set_unwaitable(pair.b.recv_evd));
-	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
-	await_state(pair.ep_b, DAT_EP_STATE_DISCONNECTED);
-	/* Each is flushed at once. */
-	for (DAT_COUNT i = 0; i <= length; i++)
-		OK(recv_nothing(pair.ep_b, (DAT_UINT64)i));
-	expect_overflow(pair.b.async_evd, pair.b.recv_evd);
-	pair_down(&pair);
-}
-
 static void overflow__backlog_of_requests(void)
 {
 	struct rig a, b;
@@ -115,6 +97,23 @@ static void lose_completions(DAT_COUNT count)
 		REQUIRE(idle);
 		count -= part;
 	}
+}
+
+/* That no thread may wait keeps no event away. */
+static void overflow__of_an_unwaitable_evd(void)
+{
+	DAT_EP_ATTR attr = usual_attr();
+	DAT_COUNT length;
+
+	attr.max_request_dtos = 1000;
+	up_with(&attr);
+	length = length_of(p.a.request_evd);
+	REQUIRE(length < 1000);
+	OK(dat_evd_set_unwaitable(p.a.request_evd));
+	for (DAT_COUNT i = 0; i <= length; i++)
+		OK(a_writes(0, 0, 1, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	expect_overflow(p.a.async_evd, p.a.request_evd);
+	down();
 }
 
 static void overflow__of_the_async_evd(void)
