@@ -370,6 +370,29 @@ static void srq__outlives_a_connection(void)
 	down();
 }
 
+/* A reset takes the completions that were not dequeued; their buffers are the consumer's again. */
+static void srq__reset_of_an_endpoint(void)
+{
+	srq_up();
+	OK(post_srq(0));
+	OK(post_srq(1));
+	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
+	await_available(1);
+	check_counts(1, 2);
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	expect_async(&p.b, DAT_ASYNC_ERROR_EP_BROKEN, p.ep_b, DAT_EP_TRANSFER_TO_ERROR);
+	OK(dat_ep_reset(p.ep_b));
+	check_counts(1, 1);
+	EXPECT_NOTHING(p.b.recv_evd);
+	/* There is room for as many as the queue holds. */
+	for (DAT_UINT64 i = 1; i < ROOM; i++)
+		OK(post_srq(i));
+	CHECK_RET(post_srq(0), DAT_INSUFFICIENT_RESOURCES);
+	check_counts(ROOM, ROOM);
+	down();
+}
+
 /* Without other flags of the endpoint each of its completions notifies. */
 static void srq__completions_notify(void)
 {
@@ -455,6 +478,7 @@ static const struct tap_test tests[] = {
 	T(srq, completions_notify),
 	T(srq, solicited_wait),
 	T(srq, unsignalled),
+	T(srq, reset_of_an_endpoint),
 	TAP_END,
 };
 
