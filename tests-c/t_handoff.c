@@ -22,6 +22,8 @@ static void cr_handoff__to_another_point(void)
 	CHECK_RET(dat_cr_handoff(cr, second), DAT_SUCCESS);
 	CHECK_CODE(dat_cr_handoff(cr, second), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR);
 	CHECK_RET(dat_cr_accept(cr, ep_b, 0, NULL), DAT_INVALID_HANDLE);
+	CHECK_RET(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_INVALID_HANDLE);
+	CHECK_RET(dx_cr_reject(cr), DAT_INVALID_HANDLE);
 	data = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
 	CHECK(data.sp_handle.psp_handle == psp);
 	CHECK_EQ(data.conn_qual, second);

@@ -88,6 +88,19 @@ static void ia_open__queue_length_not_positive(void)
 	CHECK_RET(dat_ia_open(name(), -1, &evd, &ia), DAT_INVALID_PARAMETER);
 }
 
+/* Long queues, too: the EVD holds what was asked for. */
+static void ia_open__queue_length_as_asked(void)
+{
+	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
+	DAT_EVD_PARAM param;
+	DAT_IA_HANDLE ia;
+
+	OK(dat_ia_open(name(), 5000, &evd, &ia));
+	OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+	CHECK(param.evd_qlen >= 5000);
+	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+}
+
 static void ia_open__queue_length_excessive(void)
 {
 	DAT_IA_HANDLE ia;
@@ -378,6 +391,7 @@ static const struct tap_test tests[] = {
 	T(ia_close, evd_waiter_gets_abort),
 	T(ia_close, keeps_no_descriptors),
 	T(consumer_context, of_an_ia),
+	T(ia_open, queue_length_as_asked),
 	TAP_END,
 };
 

@@ -126,6 +126,10 @@ static void ep_create_with_srq__arguments(void)
 					 p.a.connect_evd, srq, &attr, &ep),
 		  b->provider.srq_ep_pz_difference_supported ? DAT_INVALID_HANDLE :
 							       DAT_INVALID_PARAMETER);
+	/* The same where no zone is given that could differ. */
+	CHECK_CODE(dat_ep_create_with_srq(p.a.ia, DAT_HANDLE_NULL, p.a.recv_evd, p.a.request_evd,
+					  p.a.connect_evd, srq, &attr, &ep),
+		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_SRQ);
 	OK(dat_pz_create(b->ia, &pz));
 	ret = dat_ep_create_with_srq(b->ia, pz, b->recv_evd, b->request_evd, b->connect_evd, srq,
 				     &attr, &ep);
@@ -240,6 +244,7 @@ static void ep_create_with_srq__the_rest_is_given_later(void)
 	OK(post_srq(1));
 	OK(a_sends(0, 10, 2, DAT_COMPLETION_DEFAULT_FLAG));
 	CHECK(EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS).ep_handle == p.ep_b);
+	check_counts(0, 0);
 	/* Its requests are carried out without an EVD for them. */
 	OK(recv_nothing(p.ep_a, 3));
 	OK(send_nothing(p.ep_b, 4, DAT_COMPLETION_DEFAULT_FLAG));
