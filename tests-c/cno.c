@@ -20,15 +20,6 @@ void cno_down(void)
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
-void post_to(DAT_EVD_HANDLE to)
-{
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	OK(dat_evd_post_se(to, &event));
-}
-
 static void *wait_thread(void *arg)
 {
 	struct waiter *w = arg;

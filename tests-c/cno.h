@@ -15,8 +15,6 @@ extern DAT_EVD_HANDLE evd;
 
 void cno_up(void);
 void cno_down(void);
-/* Posts a software event. */
-void post_to(DAT_EVD_HANDLE to);
 
 /* A thread in dat_cno_wait. */
 struct waiter {

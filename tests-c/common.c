@@ -323,6 +323,29 @@ DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)
 	return psp;
 }
 
+DAT_CONN_QUAL free_qualifier(const struct rig *rig)
+{
+	DAT_CONN_QUAL qualifier;
+
+	OK(dat_psp_free(listen_any(rig, &qualifier)));
+	return qualifier;
+}
+
+void configure_ep(const struct rig *rig, DAT_EP_HANDLE ep)
+{
+	DAT_EP_PARAM param;
+
+	memset(&param, 0, sizeof param);
+	param.pz_handle = rig->pz;
+	param.recv_evd_handle = rig->recv_evd;
+	param.request_evd_handle = rig->request_evd;
+	param.connect_evd_handle = rig->connect_evd;
+	OK(dat_ep_modify(ep,
+			 DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_RECV_EVD_HANDLE |
+				 DAT_EP_FIELD_REQUEST_EVD_HANDLE | DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+			 &param));
+}
+
 DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qualifier,
 		       DAT_TIMEOUT timeout)
 {
@@ -526,6 +549,23 @@ unsigned long long now_us(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (unsigned long long)t.tv_sec * 1000000u + (unsigned long long)t.tv_nsec / 1000u;
+}
+
+DAT_EVENT software_event(unsigned number)
+{
+	DAT_EVENT event;
+
+	memset(&event, 0, sizeof event);
+	event.event_number = DAT_SOFTWARE_EVENT;
+	event.event_data.software_event_data.pointer = (void *)(uintptr_t)number;
+	return event;
+}
+
+DAT_RETURN post_software_event(DAT_EVD_HANDLE evd, unsigned number)
+{
+	DAT_EVENT event = software_event(number);
+
+	return dat_evd_post_se(evd, &event);
 }
 
 DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value)

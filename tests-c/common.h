@@ -118,6 +118,10 @@ DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HAN
 
 /* A listener on a free qualifier. */
 DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier);
+/* A qualifier that was free a moment ago. */
+DAT_CONN_QUAL free_qualifier(const struct rig *rig);
+/* Gives an endpoint of the provider's making what it needs. */
+void configure_ep(const struct rig *rig, DAT_EP_HANDLE ep);
 /* dat_ep_connect to the IA of `to`, without private data. */
 DAT_RETURN try_connect(DAT_EP_HANDLE ep, const struct rig *to, DAT_CONN_QUAL qualifier,
 		       DAT_TIMEOUT timeout);
@@ -187,6 +191,10 @@ bool is_exact(void);
 /* Whether a send of the soft provider completes when the message is in its receive: through shared memory
  * it completes when the message is in the ring of the peer. */
 bool sends_are_delivered(void);
+
+/* A software event whose pointer carries a number, and its posting. */
+DAT_EVENT software_event(unsigned number);
+DAT_RETURN post_software_event(DAT_EVD_HANDLE evd, unsigned number);
 
 /* Each posts one operation without a segment. */
 DAT_RETURN recv_nothing(DAT_EP_HANDLE ep, DAT_UINT64 value);

@@ -29,12 +29,21 @@ void queue_up(void)
 	OK(create_srq(&p.b, ROOM, 2, DAT_SRQ_LW_DEFAULT, &srq));
 }
 
+void srq_up_with(DAT_COMPLETION_FLAGS flags)
+{
+	DAT_EP_ATTR attr;
+
+	queue_up();
+	attr = ep_attr(&p.b);
+	attr.recv_completion_flags = flags;
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_srq_ep(&p.b, &attr);
+	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+}
+
 void srq_up(void)
 {
-	queue_up();
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, NULL);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+	srq_up_with(DAT_COMPLETION_DEFAULT_FLAG);
 }
 
 DAT_RETURN post_srq(DAT_UINT64 number)

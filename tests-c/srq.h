@@ -16,7 +16,8 @@ DAT_RETURN create_srq(const struct rig *rig, DAT_COUNT dtos, DAT_COUNT iov, DAT_
 DAT_EP_HANDLE make_srq_ep(const struct rig *rig, const DAT_EP_ATTR *attr);
 /* The rigs, and a shared receive queue at end b. */
 void queue_up(void);
-/* A connection whose end b has a shared receive queue. */
+/* A connection whose end b has a shared receive queue, and these completion flags for receives. */
+void srq_up_with(DAT_COMPLETION_FLAGS flags);
 void srq_up(void);
 /* Posts a buffer of 100 bytes at 100 times its number. */
 DAT_RETURN post_srq(DAT_UINT64 number);

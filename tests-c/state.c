@@ -72,7 +72,7 @@ void check_state(DAT_EP_HANDLE ep, DAT_EP_STATE state, DAT_RETURN subtype, int a
 	DAT_COUNT count, span;
 
 	CHECK_EQ(ep_state(ep), state);
-	OK(dat_psp_free(listen_any(&a, &unused)));
+	unused = free_qualifier(&a);
 	if (!(allowed & RESERVE))
 		CHECK_CODE(dat_rsp_create(a.ia, unused, ep, a.cr_evd, &rsp), DAT_INVALID_STATE,
 			   subtype);

@@ -69,20 +69,6 @@ static DAT_CR_HANDLE request(DAT_CONN_QUAL to, DAT_PORT_QUAL *from)
 	return cr;
 }
 
-static void established(void)
-{
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-}
-
-static DAT_CONN_QUAL free_qualifier(void)
-{
-	DAT_CONN_QUAL found;
-
-	OK(dat_psp_free(listen_any(&b, &found)));
-	return found;
-}
-
 /* --- from the request to the reset ------------------------------------------------------------ */
 
 /* One connection to this qualifier. */
@@ -145,7 +131,7 @@ static void address__of_a_reserved_endpoint(void)
 	DAT_IA_ADDRESS_PTR seen;
 
 	ends_up();
-	to = free_qualifier();
+	to = free_qualifier(&b);
 	OK(dat_rsp_create(b.ia, to, ep_b, b.cr_evd, &rsp));
 	CHECK(query(ep_b).remote_ia_address_ptr == NULL);
 	cr = request(to, &from);
@@ -161,7 +147,7 @@ static void address__of_a_reserved_endpoint(void)
 	/* Rejected: no peer is left. */
 	ep_a = make_ep(&a, NULL);
 	ep_b = make_ep(&b, NULL);
-	to = free_qualifier();
+	to = free_qualifier(&b);
 	OK(dat_rsp_create(b.ia, to, ep_b, b.cr_evd, &rsp));
 	OK(dx_cr_reject(request(to, &from)));
 	check_none(ep_b);

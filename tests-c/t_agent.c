@@ -34,14 +34,14 @@ static void cno_modify_agent__called_for_each_trigger(void)
 	CHECK(dx_agent(&param).proxy_agent_func == agent);
 	CHECK(dx_agent(&param).instance_data == &calls);
 	for (int i = 1; i <= 3; i++) {
-		post_to(evd);
+		OK(post_software_event(evd, 0));
 		await_calls(i);
 		CHECK(instance == &calls);
 		CHECK(agent_evd == evd);
 		OK(dat_evd_dequeue(evd, &event));
 	}
 	OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	pause_us(NEVER);
 	CHECK_EQ(atomic_load(&calls), 3);
 	cno_down();
@@ -50,7 +50,7 @@ static void cno_modify_agent__called_for_each_trigger(void)
 static void *post_once(void *unused)
 {
 	(void)unused;
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	return NULL;
 }
 
@@ -103,13 +103,13 @@ static void cno_modify_agent__another_agent(void)
 	OK(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));
 	CHECK(dx_agent(&param).proxy_agent_func == second_agent);
 	CHECK(dx_agent(&param).instance_data == &second_calls);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	while (second_calls < 1)
 		pause_us(1000);
 	CHECK(second_instance == &second_calls);
 	OK(dat_evd_dequeue(evd, &event));
 	CHECK_RET(dat_cno_modify_agent(cno, other_data), DAT_SUCCESS);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	while (second_calls < 2)
 		pause_us(1000);
 	CHECK(second_instance == &instance);
@@ -129,7 +129,7 @@ static void cno_create__with_an_agent(void)
 	ia = open_ia(NULL);
 	OK(dat_cno_create(ia, with, &cno));
 	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	await_calls(1);
 	CHECK(instance == &instance);
 	CHECK(agent_evd == evd);
@@ -146,7 +146,7 @@ static void cno_wait__and_agent_both(void)
 	cno_up();
 	OK(dat_cno_modify_agent(cno, with));
 	start_waiter(&w);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);

@@ -52,7 +52,7 @@ static void cno_free__with_a_waiter(void)
 	CHECK_RET(dat_cno_free(cno), DAT_INVALID_STATE);
 	/* The way out: an EVD that triggers. */
 	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);
@@ -82,7 +82,7 @@ static void cno_wait__trigger_is_remembered(void)
 	DAT_EVENT event;
 
 	cno_up();
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_SUCCESS);
 	CHECK(from == evd);
 	/* The hint takes no event, and is given once. */
@@ -97,7 +97,7 @@ static void cno_wait__woken(void)
 
 	cno_up();
 	start_waiter(&w);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	finish_waiter(&w);
 	CHECK_RET(w.ret, DAT_SUCCESS);
 	CHECK(w.evd == evd);
@@ -118,7 +118,7 @@ static void cno_wait__several_waiters(void)
 		unsigned long long end = now_us() + SOON;
 		int over = 0;
 
-		post_to(evd);
+		OK(post_software_event(evd, 0));
 		while (over < released && now_us() < end) {
 			over = 0;
 			for (int i = 0; i < COUNT; i++)
@@ -160,7 +160,7 @@ static void cno_wait__interrupted_by_a_signal(void)
 	}
 	CHECK_RET(w.ret, DAT_INTERRUPTED_CALL);
 	/* It took no trigger with it. */
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	CHECK_RET(dat_cno_wait(cno, SOON, &w.evd), DAT_SUCCESS);
 	cno_down();
 }
@@ -172,11 +172,11 @@ static void cno_wait__several_evds(void)
 
 	cno_up();
 	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &other));
-	post_to(other);
+	OK(post_software_event(other, 0));
 	OK(dat_cno_wait(cno, SOON, &from));
 	CHECK(from == other);
 	OK(dat_evd_dequeue(other, &event));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	OK(dat_cno_wait(cno, SOON, &from));
 	CHECK(from == evd);
 	OK(dat_evd_dequeue(evd, &event));
@@ -241,12 +241,12 @@ static void cno_wait__not_for_disabled_evds(void)
 
 	cno_up();
 	OK(dat_evd_disable(evd));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
 	/* Enabling does not make up for it; the next event triggers. */
 	OK(dat_evd_enable(evd));
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == evd);
 	cno_down();
@@ -270,7 +270,7 @@ static void cno_wait__not_while_a_thread_waits_on_the_evd(void)
 	cno_up();
 	REQUIRE(pthread_create(&thread, NULL, wait_on_evd, NULL) == 0);
 	await_waiter(evd);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	REQUIRE(pthread_join(thread, &ret) == 0);
 	CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_SUCCESS);
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
@@ -318,7 +318,7 @@ static void cno_wait__unwaitable_evds_trigger(void)
 		OK(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
 		CHECK(param.cno_handle == cno);
 		CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
-		post_to(evd);
+		OK(post_software_event(evd, 0));
 		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 		CHECK(from == evd);
 		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
@@ -347,16 +347,16 @@ static void evd_enable__leaves_a_waiter_alone(void)
 	REQUIRE(pthread_create(&thread, NULL, wait_for_two, NULL) == 0);
 	await_waiter(evd);
 	OK(dat_evd_disable(evd));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	OK(dat_evd_enable(evd));
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	REQUIRE(pthread_join(thread, &ret) == 0);
 	CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_SUCCESS);
 	CHECK_RET(dat_cno_wait(cno, NEVER, &from), DAT_QUEUE_EMPTY);
 	/* After the wait the next event does. */
 	OK(dat_evd_dequeue(evd, &event));
-	post_to(evd);
+	OK(post_software_event(evd, 0));
 	CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
 	CHECK(from == evd);
 	cno_down();

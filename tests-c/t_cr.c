@@ -10,12 +10,6 @@ static DAT_CR_HANDLE request(void)
 	return await_request(&b);
 }
 
-static void established(void)
-{
-	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
-}
-
 static void cr_event__contents(void)
 {
 	DAT_CR_ARRIVAL_EVENT_DATA data;
@@ -227,7 +221,7 @@ static void cr_accept__unsuitable_endpoints(void)
 	OK(dat_ep_create(b.ia, b.pz, b.recv_evd, b.request_evd, DAT_HANDLE_NULL, NULL, &deaf));
 	OK(dat_ep_create(b.ia, DAT_HANDLE_NULL, b.recv_evd, b.request_evd, b.connect_evd, NULL,
 			 &homeless));
-	OK(dat_psp_free(listen_any(&b, &other)));
+	other = free_qualifier(&b);
 	reserved = make_ep(&b, NULL);
 	OK(dat_rsp_create(b.ia, other, reserved, b.cr_evd, &rsp));
 	pending = make_ep(&b, NULL);
@@ -402,7 +396,7 @@ static void evd_free__refuses_unread_requests(void)
 	int refused = 0;
 
 	ends_up();
-	OK(dat_psp_free(listen_any(&b, &to_rsp)));
+	to_rsp = free_qualifier(&b);
 	OK(dat_rsp_create(b.ia, to_rsp, ep_b, b.cr_evd, &rsp));
 	OK(dat_psp_create_any(b.ia, &to_provider, b.cr_evd, DAT_PSP_PROVIDER_FLAG, &provider));
 	OK(try_connect(ep_a, &b, qualifier, DAT_TIMEOUT_INFINITE));

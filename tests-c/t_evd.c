@@ -6,24 +6,6 @@
 #include <limits.h>
 #include <string.h>
 
-/* A software event whose pointer carries a number. */
-static DAT_EVENT number_event(unsigned number)
-{
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	event.event_data.software_event_data.pointer = (void *)(uintptr_t)number;
-	return event;
-}
-
-static DAT_RETURN post(DAT_EVD_HANDLE evd, unsigned number)
-{
-	DAT_EVENT event = number_event(number);
-
-	return dat_evd_post_se(evd, &event);
-}
-
 /* The next event is the software event with this number. */
 static void take(DAT_EVD_HANDLE evd, unsigned number)
 {
@@ -173,7 +155,7 @@ static void evd_post_se__in_order(void)
 
 	for (unsigned round = 0; round < 10; round++) {
 		for (unsigned i = 0; i < 11; i++)
-			OK(post(evd, 100 * round + i));
+			OK(post_software_event(evd, 100 * round + i));
 		for (unsigned i = 0; i < 11; i++)
 			take(evd, 100 * round + i);
 		check_empty(evd);
@@ -189,12 +171,12 @@ static void evd_post_se__queue_full(void)
 	unsigned length = (unsigned)length_of(evd);
 
 	for (unsigned i = 0; i < length; i++)
-		OK(post(evd, i));
-	CHECK_RET(post(evd, 999), DAT_QUEUE_FULL);
+		OK(post_software_event(evd, i));
+	CHECK_RET(post_software_event(evd, 999), DAT_QUEUE_FULL);
 	/* That is no overflow. */
 	EXPECT_NOTHING(async_evd);
 	take(evd, 0);
-	OK(post(evd, length));
+	OK(post_software_event(evd, length));
 	for (unsigned i = 1; i <= length; i++)
 		take(evd, i);
 	check_empty(evd);
@@ -206,7 +188,7 @@ static void evd_post_se__arguments(void)
 	DAT_IA_HANDLE ia = open_ia(NULL);
 	DAT_EVD_HANDLE evd = make_evd(ia, 8, DAT_EVD_SOFTWARE_FLAG);
 	DAT_EVD_HANDLE other = make_evd(ia, 8, DAT_EVD_DTO_FLAG);
-	DAT_EVENT event = number_event(1);
+	DAT_EVENT event = software_event(1);
 
 	CHECK_RET(dat_evd_post_se(evd, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_post_se(other, &event), DAT_INVALID_PARAMETER);
@@ -222,7 +204,7 @@ static void evd_dequeue__event_null(void)
 	DAT_IA_HANDLE ia = open_ia(NULL);
 	DAT_EVD_HANDLE evd = make_evd(ia, 8, DAT_EVD_SOFTWARE_FLAG);
 
-	OK(post(evd, 3));
+	OK(post_software_event(evd, 3));
 	CHECK_RET(dat_evd_dequeue(evd, NULL), DAT_INVALID_PARAMETER);
 	take(evd, 3);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
@@ -235,7 +217,7 @@ static void evd_dequeue__unwaitable_and_disabled(void)
 
 	OK(dat_evd_set_unwaitable(evd));
 	OK(dat_evd_disable(evd));
-	OK(post(evd, 1));
+	OK(post_software_event(evd, 1));
 	take(evd, 1);
 	check_empty(evd);
 	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
@@ -302,14 +284,14 @@ static void evd_resize__keeps_events(void)
 	DAT_IA_HANDLE ia = open_ia(NULL);
 	DAT_EVD_HANDLE evd = make_evd(ia, 4, DAT_EVD_SOFTWARE_FLAG);
 
-	OK(post(evd, 1));
-	OK(post(evd, 2));
-	OK(post(evd, 3));
+	OK(post_software_event(evd, 1));
+	OK(post_software_event(evd, 2));
+	OK(post_software_event(evd, 3));
 	take(evd, 1);
 	CHECK_RET(dat_evd_resize(evd, 1000), DAT_SUCCESS);
 	CHECK(length_of(evd) >= 1000);
 	for (unsigned i = 4; i < 1000; i++)
-		OK(post(evd, i));
+		OK(post_software_event(evd, i));
 	for (unsigned i = 2; i < 990; i++)
 		take(evd, i);
 	CHECK_RET(dat_evd_resize(evd, 10), DAT_SUCCESS);
@@ -326,7 +308,7 @@ static void evd_resize__below_what_is_queued(void)
 	DAT_EVD_HANDLE evd = make_evd(ia, 1000, DAT_EVD_SOFTWARE_FLAG);
 
 	for (unsigned i = 0; i < 500; i++)
-		OK(post(evd, i));
+		OK(post_software_event(evd, i));
 	CHECK_RET(dat_evd_resize(evd, 10), DAT_INVALID_STATE);
 	CHECK(length_of(evd) >= 1000);
 	for (unsigned i = 0; i < 500; i++)
@@ -358,7 +340,7 @@ static void evd_free__with_events(void)
 	DAT_EVD_HANDLE evd = make_evd(ia, 8, DAT_EVD_SOFTWARE_FLAG);
 	DAT_EVENT event;
 
-	OK(post(evd, 1));
+	OK(post_software_event(evd, 1));
 	CHECK_RET(dat_evd_free(evd), DAT_SUCCESS);
 	CHECK_RET(dat_evd_free(evd), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_evd_dequeue(evd, &event), DAT_INVALID_HANDLE);

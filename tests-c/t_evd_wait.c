@@ -24,12 +24,7 @@ static void down(void)
 
 static void post(unsigned number)
 {
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	event.event_data.software_event_data.pointer = (void *)(uintptr_t)number;
-	OK(dat_evd_post_se(evd, &event));
+	OK(post_software_event(evd, number));
 }
 
 /* A wait in a thread of its own, and how it ended. */
@@ -358,15 +353,9 @@ enum { EVENTS = 2000 };
 static void *poster(void *arg)
 {
 	(void)arg;
-	for (unsigned i = 0; i < EVENTS;) {
-		DAT_EVENT event;
-
-		memset(&event, 0, sizeof event);
-		event.event_number = DAT_SOFTWARE_EVENT;
-		event.event_data.software_event_data.pointer = (void *)(uintptr_t)i;
-		if (dat_evd_post_se(evd, &event) == DAT_SUCCESS)
+	for (unsigned i = 0; i < EVENTS;)
+		if (post_software_event(evd, i) == DAT_SUCCESS)
 			i++;
-	}
 	return NULL;
 }
 

@@ -44,7 +44,7 @@ static void up(void)
 	has(psp, DAT_HANDLE_TYPE_PSP);
 	has(await_request(&rig), DAT_HANDLE_TYPE_CR);
 	has(cno, DAT_HANDLE_TYPE_CNO);
-	OK(dat_psp_free(listen_any(&rig, &qualifier)));
+	qualifier = free_qualifier(&rig);
 	OK(dat_rsp_create(rig.ia, qualifier, make_ep(&rig, NULL), rig.cr_evd, &rsp));
 	has(rsp, DAT_HANDLE_TYPE_RSP);
 	if (rig.attr.max_rmrs > 0) {

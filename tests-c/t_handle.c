@@ -212,15 +212,6 @@ static DAT_REGION_DESCRIPTION region(void)
 	return r;
 }
 
-static DAT_EVENT software_event(void)
-{
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	return event;
-}
-
 #define CALLS(X)                                                                                   \
 	X(ia_close, IA, , dat_ia_close(h, DAT_CLOSE_ABRUPT_FLAG))                                  \
 	X(ia_query, IA, DAT_EVD_HANDLE o, dat_ia_query(h, &o, 0, NULL, 0, NULL))                   \
@@ -249,7 +240,7 @@ static DAT_EVENT software_event(void)
 	X(evd_resize, EVD, , dat_evd_resize(h, 100))                                               \
 	X(evd_wait, EVD, DAT_EVENT o; DAT_COUNT more, dat_evd_wait(h, 0, 1, &o, &more))            \
 	X(evd_dequeue, EVD, DAT_EVENT o, dat_evd_dequeue(h, &o))                                   \
-	X(evd_post_se, EVD, DAT_EVENT e = software_event(), dat_evd_post_se(h, &e))                \
+	X(evd_post_se, EVD, DAT_EVENT e = software_event(0), dat_evd_post_se(h, &e))               \
 	X(evd_free, EVD, , dat_evd_free(h))                                                        \
 	X(cno_create, IA, DAT_CNO_HANDLE o, dat_cno_create(h, DAT_OS_WAIT_PROXY_AGENT_NULL, &o))   \
 	X(cno_query, CNO, DAT_CNO_PARAM o, dat_cno_query(h, DAT_CNO_FIELD_ALL, &o))                \

@@ -7,7 +7,6 @@
 static void cr_handoff__to_another_point(void)
 {
 	DAT_CONN_QUAL first, second;
-	DAT_PSP_HANDLE psp;
 	DAT_CR_HANDLE cr;
 	DAT_CR_PARAM param;
 	DAT_CR_ARRIVAL_EVENT_DATA data;
@@ -33,7 +32,7 @@ static void cr_handoff__to_another_point(void)
 	OK(dat_cr_accept(data.cr_handle, ep_b, 0, NULL));
 	established();
 	talk(ep_b);
-	points_down();
+	ends_down();
 }
 
 static void cr_handoff__to_a_reserved_point(void)
@@ -43,7 +42,7 @@ static void cr_handoff__to_a_reserved_point(void)
 
 	points_up();
 	listen_any(&b, &first);
-	second = free_qualifier();
+	second = free_qualifier(&b);
 	reserve(second, ep_b);
 	OK(try_connect(ep_a, &b, first, SOON));
 	OK(dat_cr_handoff(await_request(&b), second));
@@ -53,7 +52,7 @@ static void cr_handoff__to_a_reserved_point(void)
 	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
 	established();
 	talk(ep_b);
-	points_down();
+	ends_down();
 }
 
 /* The endpoint of the first point is free again. */
@@ -63,7 +62,7 @@ static void cr_handoff__from_a_reserved_point(void)
 	DAT_CR_HANDLE cr;
 
 	points_up();
-	first = free_qualifier();
+	first = free_qualifier(&b);
 	reserve(first, ep_b);
 	listen_any(&b, &second);
 	OK(try_connect(ep_a, &b, first, SOON));
@@ -73,16 +72,16 @@ static void cr_handoff__from_a_reserved_point(void)
 	CHECK(endpoint_of(cr) == DAT_HANDLE_NULL);
 	OK(dat_cr_accept(cr, ep_b, 0, NULL));
 	established();
-	points_down();
+	ends_down();
 }
 
 static void cr_handoff__arguments(void)
 {
-	DAT_CONN_QUAL qualifier, nobody;
+	DAT_CONN_QUAL nobody;
 	DAT_CR_HANDLE cr;
 
 	points_up();
-	nobody = free_qualifier();
+	nobody = free_qualifier(&b);
 	listen_any(&b, &qualifier);
 	CHECK_CODE(dat_cr_handoff(DAT_HANDLE_NULL, qualifier), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_CR);
@@ -94,21 +93,21 @@ static void cr_handoff__arguments(void)
 	/* Refused, so the request is still here. */
 	OK(dat_cr_accept(cr, ep_b, 0, NULL));
 	established();
-	points_down();
+	ends_down();
 }
 
 /* A reserved service point that had its request takes no other. The call is refused, and the request
  * stays with its consumer. */
 static void cr_handoff__to_a_reserved_point_that_had_its_request(void)
 {
-	DAT_CONN_QUAL qualifier, reserved;
+	DAT_CONN_QUAL reserved;
 	DAT_EP_HANDLE second;
 	DAT_CR_HANDLE cr, first;
 	DAT_CR_PARAM param;
 
 	points_up();
 	listen_any(&b, &qualifier);
-	reserved = free_qualifier();
+	reserved = free_qualifier(&b);
 	reserve(reserved, ep_b);
 	second = make_ep(&a, NULL);
 	OK(try_connect(second, &b, reserved, SOON));
@@ -127,7 +126,7 @@ static void cr_handoff__to_a_reserved_point_that_had_its_request(void)
 	CHECK_CODE(dat_cr_handoff(cr, reserved), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	OK(dat_cr_accept(cr, make_ep(&b, NULL), 0, NULL));
 	established();
-	points_down();
+	ends_down();
 }
 
 /* The service points are those of the instance that has the request. */
@@ -145,7 +144,7 @@ static void cr_handoff__to_a_point_of_another_instance(void)
 	EXPECT_NOTHING(a.cr_evd);
 	OK(dat_cr_accept(cr, ep_b, 0, NULL));
 	established();
-	points_down();
+	ends_down();
 }
 
 static const struct tap_test tests[] = {

@@ -202,7 +202,7 @@ static void psp_create__no_descriptors(void)
 	DAT_PSP_HANDLE psp;
 
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &qualifier)));
+	qualifier = free_qualifier(&rig);
 	no_descriptors();
 	CHECK_RET(dat_psp_create(rig.ia, qualifier, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp),
 		  DAT_INSUFFICIENT_RESOURCES);
@@ -222,7 +222,7 @@ static void rsp_create__no_descriptors(void)
 
 	rig_up(&rig);
 	ep = make_ep(&rig, NULL);
-	OK(dat_psp_free(listen_any(&rig, &qualifier)));
+	qualifier = free_qualifier(&rig);
 	no_descriptors();
 	CHECK_RET(dat_rsp_create(rig.ia, qualifier, ep, rig.cr_evd, &rsp),
 		  DAT_INSUFFICIENT_RESOURCES);
@@ -241,7 +241,7 @@ static void ep_connect__no_descriptors(void)
 	rig_up(&rig);
 	ep = make_ep(&rig, NULL);
 	OK(dat_ep_post_recv(ep, 0, &none, cookie(3), DAT_COMPLETION_DEFAULT_FLAG));
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	no_descriptors();
 	CHECK_RET(try_connect(ep, &rig, unused, SOON), DAT_INSUFFICIENT_RESOURCES);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_UNCONNECTED);

@@ -267,7 +267,7 @@ static void connect_one(DAT_HANDLE *first, DAT_HANDLE *second, DAT_HANDLE *third
 	OK(an_ep(first));
 	OK(an_ep(second));
 	OK(an_ep(third));
-	OK(dat_psp_free(listen_any(&made_in, &qualifier)));
+	qualifier = free_qualifier(&made_in);
 	connect_eps(&made_in, *first, &made_in, *second);
 }
 

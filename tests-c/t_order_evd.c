@@ -49,15 +49,6 @@ static void part(void)
 		;
 }
 
-static DAT_RETURN post(DAT_EVD_HANDLE evd)
-{
-	DAT_EVENT event;
-
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	return dat_evd_post_se(evd, &event);
-}
-
 /* --- waits, and events that arrive meanwhile --------------------------------------------------- */
 
 /* Makes an event on the EVD. */
@@ -75,7 +66,7 @@ static void cause_message(DAT_EVD_HANDLE evd)
 
 static void cause_software_event(DAT_EVD_HANDLE evd)
 {
-	OK(post(evd));
+	OK(post_software_event(evd, 0));
 }
 
 static void *cause_pairs(void *arg)
@@ -199,7 +190,7 @@ static void order__free_or_wait(void)
 			continue;
 		}
 		CHECK_EQ(ret, DAT_INVALID_STATE);
-		OK(post(evd));
+		OK(post_software_event(evd, 0));
 		CHECK_EQ(join_waiter(&w), DAT_SUCCESS);
 		OK(dat_evd_free(evd));
 	}
@@ -222,10 +213,10 @@ static void order__cancelled_or_event(void)
 		if (i % 4)
 			await_waiter(evd);
 		if (i % 2)
-			OK(post(evd));
+			OK(post_software_event(evd, 0));
 		REQUIRE(pthread_cancel(w.thread) == 0);
 		if (i % 2 == 0)
-			OK(post(evd));
+			OK(post_software_event(evd, 0));
 		REQUIRE(pthread_join(w.thread, &result) == 0);
 		/* The C library may say of a thread that has returned that it was cancelled. */
 		if (w.ret == UNRETURNED) {
@@ -255,10 +246,10 @@ static void order__unwaitable_or_event(void)
 		start(&w, evd);
 		pause_us((unsigned long)i * 20);
 		if (i % 2)
-			OK(post(evd));
+			OK(post_software_event(evd, 0));
 		OK(dat_evd_set_unwaitable(evd));
 		if (i % 2 == 0)
-			OK(post(evd));
+			OK(post_software_event(evd, 0));
 		ret = join_waiter(&w);
 		if (ret == DAT_SUCCESS) {
 			CHECK_RET(dat_evd_dequeue(evd, &event), DAT_QUEUE_EMPTY);
@@ -321,7 +312,7 @@ static void order__no_hint_of_a_freed_evd(void)
 /* When the CNO of an EVD has changed, a late notification of the old one has its event. */
 static void *post_one(void *arg)
 {
-	OK(post(*(DAT_EVD_HANDLE *)arg));
+	OK(post_software_event(*(DAT_EVD_HANDLE *)arg, 0));
 	return NULL;
 }
 

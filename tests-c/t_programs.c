@@ -183,15 +183,12 @@ static void sharing__with_connection_events(void)
 static void sharing__with_software_events(void)
 {
 	DAT_CNO_HANDLE cno;
-	DAT_EVENT event;
 
 	up_on_one_evd(SOLICITED, UNSIGNALLED, DAT_EVD_SOFTWARE_FLAG);
 	cno = watch(&p.a, evd_a);
 	OK(a_writes(0, 0, 8, 1, UNSIGNALLED));
 	not_told(cno);
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
-	OK(dat_evd_post_se(evd_a, &event));
+	OK(post_software_event(evd_a, 0));
 	told(cno, evd_a);
 	take(evd_a, 1);
 	EXPECT(evd_a, DAT_SOFTWARE_EVENT);

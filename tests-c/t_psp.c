@@ -9,13 +9,17 @@ static DAT_RETURN create(const struct rig *rig, DAT_CONN_QUAL qualifier, DAT_PSP
 	return dat_psp_create(rig->ia, qualifier, rig->cr_evd, DAT_PSP_CONSUMER_FLAG, psp);
 }
 
-/* A qualifier that was free a moment ago. */
-static DAT_CONN_QUAL free_qualifier(const struct rig *rig)
+/* What a query gives of a listener without endpoints. */
+static void check_query(const struct rig *rig, DAT_PSP_HANDLE psp, DAT_CONN_QUAL qualifier)
 {
-	DAT_CONN_QUAL qualifier;
+	DAT_PSP_PARAM param;
 
-	OK(dat_psp_free(listen_any(rig, &qualifier)));
-	return qualifier;
+	memset(&param, 0xff, sizeof param);
+	OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &param));
+	CHECK(param.ia_handle == rig->ia);
+	CHECK_EQ(param.conn_qual, qualifier);
+	CHECK(param.evd_handle == rig->cr_evd);
+	CHECK_EQ(param.psp_flags, DAT_PSP_CONSUMER_FLAG);
 }
 
 static void psp_create__and_query(void)
@@ -29,12 +33,7 @@ static void psp_create__and_query(void)
 	rig_up(&rig);
 	qualifier = free_qualifier(&rig);
 	OK(create(&rig, qualifier, &psp));
-	memset(&param, 0xff, sizeof param);
-	OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &param));
-	CHECK(param.ia_handle == rig.ia);
-	CHECK_EQ(param.conn_qual, qualifier);
-	CHECK(param.evd_handle == rig.cr_evd);
-	CHECK_EQ(param.psp_flags, DAT_PSP_CONSUMER_FLAG);
+	check_query(&rig, psp, qualifier);
 	OK(dat_get_handle_type(psp, &type));
 	CHECK_EQ(type, DAT_HANDLE_TYPE_PSP);
 	CHECK_RET(dat_psp_query(psp, DAT_PSP_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
@@ -151,16 +150,10 @@ static void psp_create_any__and_query(void)
 	struct rig rig;
 	DAT_CONN_QUAL qualifier = 0;
 	DAT_PSP_HANDLE psp;
-	DAT_PSP_PARAM param;
 
 	rig_up(&rig);
 	psp = listen_any(&rig, &qualifier);
-	memset(&param, 0xff, sizeof param);
-	OK(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &param));
-	CHECK(param.ia_handle == rig.ia);
-	CHECK_EQ(param.conn_qual, qualifier);
-	CHECK(param.evd_handle == rig.cr_evd);
-	CHECK_EQ(param.psp_flags, DAT_PSP_CONSUMER_FLAG);
+	check_query(&rig, psp, qualifier);
 	rig_down(&rig);
 }
 
@@ -233,7 +226,7 @@ static void psp_free__nobody_listens_any_more(void)
 	rig_up(&a);
 	rig_up(&b);
 	ep = make_ep(&a, NULL);
-	OK(dat_psp_free(listen_any(&b, &qualifier)));
+	qualifier = free_qualifier(&b);
 	OK(try_connect(ep, &b, qualifier, SOON));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_DISCONNECTED);

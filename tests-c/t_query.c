@@ -387,7 +387,7 @@ static void query__rsp(void)
 	DAT_RSP_HANDLE rsp;
 
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &qualifier)));
+	qualifier = free_qualifier(&rig);
 	OK(dat_rsp_create(rig.ia, qualifier, make_ep(&rig, NULL), rig.cr_evd, &rsp));
 	check_query(&rsp_query, rsp);
 	rig_down(&rig);

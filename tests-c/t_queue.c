@@ -36,7 +36,7 @@ static void overflow__connection_events(void)
 
 	/* Attempts that nobody answers, one more than the EVD has room for. */
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	evd = make_evd(rig.ia, 1, DAT_EVD_CONNECTION_FLAG);
 	length = length_of(evd);
 	rig.connect_evd = evd;
@@ -180,7 +180,7 @@ static void overflow__of_two_instances_in_one_async_evd(void)
 	async_evd = rig.async_evd;
 	second = open_named(tap_ia, &async_evd);
 	CHECK(async_evd == rig.async_evd);
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	expect_overflow(rig.async_evd, overflow_in(rig.ia, &rig, unused));
 	expect_overflow(rig.async_evd, overflow_in(second, &rig, unused));
 	/* Once, although two instances report there. */
@@ -199,7 +199,7 @@ static void async__reaches_every_instance(void)
 	DAT_CONN_QUAL unused;
 
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	second = open_named(tap_ia, &async_evd);
 	third = open_named(tap_ia, &async_evd);
 	last = open_named(tap_ia, &elsewhere);
@@ -236,7 +236,7 @@ static void async__is_of_one_ia(void)
 	DAT_CONN_QUAL unused;
 
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	snprintf(name, sizeof name, "%s-programs", tap_ia);
 	other = open_named(name, &async_evd);
 	evd = overflow_in(other, &rig, unused);
@@ -260,7 +260,7 @@ static void async__overflow_of_an_evd_that_was_given(void)
 	DAT_CONN_QUAL unused;
 
 	rig_up(&rig);
-	OK(dat_psp_free(listen_any(&rig, &unused)));
+	unused = free_qualifier(&rig);
 	given = make_evd(rig.ia, 1, DAT_EVD_ASYNC_FLAG);
 	length = length_of(given);
 	second = open_named(tap_ia, &given);
@@ -346,12 +346,7 @@ static void order__concurrent_consumers(void)
 	for (int i = 0; i < CONSUMERS; i++)
 		REQUIRE(pthread_create(&thread[i], NULL, consumer, NULL) == 0);
 	for (unsigned i = 0; i < EVENTS;) {
-		DAT_EVENT event;
-
-		memset(&event, 0, sizeof event);
-		event.event_number = DAT_SOFTWARE_EVENT;
-		event.event_data.software_event_data.pointer = (void *)(uintptr_t)i;
-		if (dat_evd_post_se(shared_evd, &event) == DAT_SUCCESS)
+		if (post_software_event(shared_evd, i) == DAT_SUCCESS)
 			i++;
 		else
 			pause_us(50);

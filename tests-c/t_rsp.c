@@ -9,13 +9,12 @@
 
 static void rsp_create__reserves_the_endpoint(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_RSP_HANDLE rsp;
 	DAT_RSP_PARAM param;
 	DAT_HANDLE_TYPE type = DAT_HANDLE_TYPE_CR;
 
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	rsp = reserve(qualifier, ep_b);
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_RESERVED);
 	OK(dat_get_handle_type(rsp, &type));
@@ -37,16 +36,16 @@ static void rsp_create__reserves_the_endpoint(void)
 	CHECK_CODE(dat_rsp_free(rsp), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RSP);
 	CHECK_RET(dat_rsp_query(rsp, DAT_RSP_FIELD_ALL, &param), DAT_INVALID_HANDLE);
 	CHECK_RET(dat_evd_free(b.cr_evd), DAT_SUCCESS);
-	points_down();
+	ends_down();
 }
 
 static void rsp_create__arguments(void)
 {
-	DAT_CONN_QUAL qualifier, used;
+	DAT_CONN_QUAL used;
 	DAT_RSP_HANDLE rsp;
 
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	CHECK_CODE(dat_rsp_create(DAT_HANDLE_NULL, qualifier, ep_b, b.cr_evd, &rsp),
 		   DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
 	CHECK_CODE(dat_rsp_create(b.ia, qualifier, b.pz, b.cr_evd, &rsp), DAT_INVALID_HANDLE,
@@ -63,19 +62,18 @@ static void rsp_create__arguments(void)
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
 	rsp = reserve(qualifier, ep_b);
 	CHECK_RET(dat_rsp_create(b.ia, qualifier + 1, ep_b, b.cr_evd, &rsp), DAT_INVALID_STATE);
-	points_down();
+	ends_down();
 }
 
 /* --- requests ------------------------------------------------------------------------------------ */
 
 static void rsp__request_takes_the_endpoint(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_RSP_HANDLE rsp;
 	DAT_CR_ARRIVAL_EVENT_DATA data;
 
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	rsp = reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	data = EXPECT(b.cr_evd, DAT_CONNECTION_REQUEST_EVENT).event_data.cr_arrival_event_data;
@@ -94,18 +92,17 @@ static void rsp__request_takes_the_endpoint(void)
 	CHECK_RET(dat_rsp_free(rsp), DAT_SUCCESS);
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
 	talk(ep_b);
-	points_down();
+	ends_down();
 }
 
 static void rsp__one_request_only(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_EP_HANDLE second;
 	DAT_CR_HANDLE cr;
 
 	points_up();
 	second = make_ep(&a, NULL);
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	cr = await_request(&b);
@@ -115,16 +112,15 @@ static void rsp__one_request_only(void)
 	EXPECT_NOTHING(b.cr_evd);
 	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
 	established();
-	points_down();
+	ends_down();
 }
 
 static void rsp__rejected(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_RSP_HANDLE rsp;
 
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	rsp = reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	OK(dx_cr_reject(await_request(&b)));
@@ -132,18 +128,17 @@ static void rsp__rejected(void)
 	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_UNCONNECTED);
 	OK(dat_rsp_free(rsp));
 	CHECK_RET(dat_ep_free(ep_b), DAT_SUCCESS);
-	points_down();
+	ends_down();
 }
 
 /* The request that has come keeps the endpoint. */
 static void rsp_free__after_the_request(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_RSP_HANDLE rsp;
 	DAT_CR_HANDLE cr;
 
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	rsp = reserve(qualifier, ep_b);
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	cr = await_request(&b);
@@ -152,26 +147,24 @@ static void rsp_free__after_the_request(void)
 	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
 	established();
 	talk(ep_b);
-	points_down();
+	ends_down();
 }
 
 static void rsp_free__frees_the_qualifier(void)
 {
-	DAT_CONN_QUAL qualifier;
-
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	OK(dat_rsp_free(reserve(qualifier, ep_b)));
 	OK(dat_rsp_free(reserve(qualifier, ep_b)));
 	OK(try_connect(ep_a, &b, qualifier, SOON));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
-	points_down();
+	ends_down();
 }
 
 /* --- endpoints that the provider makes ------------------------------------------------------------ */
 
 /* An endpoint that came with a request, used. */
-static void accept_with_what_it_brings(DAT_CONN_QUAL qualifier)
+static void accept_with_what_it_brings(void)
 {
 	DAT_CR_HANDLE cr;
 	DAT_EP_HANDLE ep;
@@ -188,7 +181,7 @@ static void accept_with_what_it_brings(DAT_CONN_QUAL qualifier)
 	CHECK(param.request_evd_handle == DAT_HANDLE_NULL);
 	CHECK(param.connect_evd_handle == DAT_HANDLE_NULL);
 	CHECK_RET(dat_ep_free(ep), DAT_INVALID_STATE);
-	configure(ep);
+	configure_ep(&b, ep);
 	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
 	established();
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_CONNECTED);
@@ -201,31 +194,26 @@ static void accept_with_what_it_brings(DAT_CONN_QUAL qualifier)
 
 static void provider_ep__of_an_rsp(void)
 {
-	DAT_CONN_QUAL qualifier;
-
 	points_up();
-	qualifier = free_qualifier();
+	qualifier = free_qualifier(&b);
 	reserve(qualifier, DAT_HANDLE_NULL);
-	accept_with_what_it_brings(qualifier);
-	points_down();
+	accept_with_what_it_brings();
+	ends_down();
 }
 
 static void provider_ep__of_a_psp(void)
 {
-	DAT_CONN_QUAL qualifier;
-
 	points_up();
 	listen_for(DAT_PSP_PROVIDER_FLAG, &qualifier);
 	for (int i = 0; i < 3; i++) {
-		accept_with_what_it_brings(qualifier);
+		accept_with_what_it_brings();
 		OK(dat_ep_reset(ep_a));
 	}
-	points_down();
+	ends_down();
 }
 
 static void provider_ep__goes_when_rejected(void)
 {
-	DAT_CONN_QUAL qualifier;
 	DAT_CR_HANDLE cr;
 	DAT_EP_HANDLE ep;
 	DAT_EP_PARAM param;
@@ -238,7 +226,7 @@ static void provider_ep__goes_when_rejected(void)
 	OK(dx_cr_reject(cr));
 	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
 	CHECK_RET(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param), DAT_INVALID_HANDLE);
-	points_down();
+	ends_down();
 }
 
 /* --- what a query gives ------------------------------------------------------------------------------- */
@@ -251,7 +239,7 @@ static void rsp_query__endpoint(void)
 	DAT_RSP_PARAM param;
 
 	points_up();
-	to = free_qualifier();
+	to = free_qualifier(&b);
 	rsp = reserve(to, DAT_HANDLE_NULL);
 	memset(&param, 0xff, sizeof param);
 	OK(dat_rsp_query(rsp, DAT_RSP_FIELD_ALL, &param));
@@ -260,7 +248,7 @@ static void rsp_query__endpoint(void)
 	CHECK(param.evd_handle == b.cr_evd);
 	CHECK(param.ep_handle == DAT_HANDLE_NULL);
 	OK(dat_rsp_free(rsp));
-	points_down();
+	ends_down();
 }
 
 /* --- the end of a service point ---------------------------------------------------------------------- */
@@ -281,11 +269,11 @@ static void psp_free__endpoints_of_requests_stay(void)
 	CHECK_RET(dat_psp_free(point), DAT_SUCCESS);
 	CHECK(endpoint_of(cr) == ep);
 	CHECK_EQ(ep_state(ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
-	configure(ep);
+	configure_ep(&b, ep);
 	OK(dat_cr_accept(cr, DAT_HANDLE_NULL, 0, NULL));
 	established();
 	talk(ep);
-	points_down();
+	ends_down();
 }
 
 static const struct tap_test tests[] = {

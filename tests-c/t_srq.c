@@ -398,15 +398,21 @@ static void srq__reset_of_an_endpoint(void)
 	down();
 }
 
-/* Without other flags of the endpoint each of its completions notifies. */
-static void srq__completions_notify(void)
+/* Triggered by the completions of receives at end b. */
+static DAT_CNO_HANDLE watch_receives(void)
 {
 	DAT_CNO_HANDLE cno;
-	DAT_EVD_HANDLE from;
 
-	srq_up();
 	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
 	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	return cno;
+}
+
+static void check_each_notifies(void)
+{
+	DAT_CNO_HANDLE cno = watch_receives();
+	DAT_EVD_HANDLE from;
+
 	for (DAT_UINT64 i = 0; i < 3; i++) {
 		OK(post_srq(i));
 		OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
@@ -414,48 +420,31 @@ static void srq__completions_notify(void)
 		CHECK(from == p.b.recv_evd);
 		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
 	}
+}
+
+/* Without other flags of the endpoint each of its completions notifies. */
+static void srq__completions_notify(void)
+{
+	srq_up();
+	check_each_notifies();
 	down();
 }
 
 /* Nor can it have its receives unsignalled: buffers of a queue have no flags. */
 static void srq__unsignalled(void)
 {
-	DAT_EP_ATTR attr;
-	DAT_CNO_HANDLE cno;
-	DAT_EVD_HANDLE from;
-
-	queue_up();
-	attr = ep_attr(&p.b);
-	attr.recv_completion_flags = DAT_COMPLETION_UNSIGNALLED_FLAG;
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, &attr);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
-	for (DAT_UINT64 i = 0; i < 3; i++) {
-		OK(post_srq(i));
-		OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));
-		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
-		CHECK(from == p.b.recv_evd);
-		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
-	}
+	srq_up_with(DAT_COMPLETION_UNSIGNALLED_FLAG);
+	check_each_notifies();
 	down();
 }
 
 static void srq__solicited_wait(void)
 {
-	DAT_EP_ATTR attr;
 	DAT_CNO_HANDLE cno;
 	DAT_EVD_HANDLE from;
 
-	queue_up();
-	attr = ep_attr(&p.b);
-	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-	p.ep_a = make_ep(&p.a, NULL);
-	p.ep_b = make_srq_ep(&p.b, &attr);
-	connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
-	OK(dat_cno_create(p.b.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
-	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	srq_up_with(DAT_COMPLETION_SOLICITED_WAIT_FLAG);
+	cno = watch_receives();
 	OK(post_srq(0));
 	OK(post_srq(1));
 	OK(a_sends(0, 10, 3, DAT_COMPLETION_DEFAULT_FLAG));

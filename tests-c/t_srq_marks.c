@@ -61,6 +61,12 @@ static void srq_resize__counts_what_was_not_dequeued(void)
 	down();
 }
 
+static void expect_low_watermark(void)
+{
+	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
+		     DAT_SRQ_LOW_WATERMARK_EVENT);
+}
+
 static void srq_set_lw__tells_once(void)
 {
 	srq_up();
@@ -75,13 +81,11 @@ static void srq_set_lw__tells_once(void)
 	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_low_watermark();
 	EXPECT_NOTHING(p.b.async_evd);
 	/* At once. */
 	CHECK_RET(dat_srq_set_lw(srq, 2), DAT_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_low_watermark();
 	CHECK_RET(dat_srq_set_lw(srq, 0), DAT_SUCCESS);
 	EXPECT_NOTHING(p.b.async_evd);
 	down();
@@ -95,8 +99,7 @@ static void srq_set_lw__arguments(void)
 	CHECK_RET(dat_srq_set_lw(DAT_HANDLE_NULL, 1), DAT_INVALID_HANDLE);
 	/* As many as the queue holds: all of them are missing. */
 	CHECK_RET(dat_srq_set_lw(srq, query_srq().max_recv_dtos), DAT_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_low_watermark();
 	for (DAT_UINT64 i = 0; i < 5; i++)
 		OK(post_srq(i));
 	CHECK_RET(dat_srq_set_lw(srq, 5), DAT_SUCCESS);
@@ -139,8 +142,7 @@ static void srq_set_lw__replaced(void)
 	EXPECT_NOTHING(p.b.async_evd);
 	OK(a_sends(0, 10, 1, DAT_COMPLETION_SUPPRESS_FLAG));
 	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
-	expect_async(&p.b, DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, srq,
-		     DAT_SRQ_LOW_WATERMARK_EVENT);
+	expect_low_watermark();
 	EXPECT_NOTHING(p.b.async_evd);
 	down();
 }

@@ -300,7 +300,7 @@ static DAT_RSP_HANDLE reserve(DAT_CONN_QUAL *own)
 {
 	DAT_RSP_HANDLE rsp = DAT_HANDLE_NULL;
 
-	OK(dat_psp_free(listen_any(&a, own)));
+	*own = free_qualifier(&a);
 	OK(dat_rsp_create(a.ia, *own, ep_a, a.cr_evd, &rsp));
 	return rsp;
 }
@@ -381,14 +381,7 @@ static DAT_EP_HANDLE endpoint_of(DAT_CR_HANDLE cr)
 	CHECK(param.recv_evd_handle == DAT_HANDLE_NULL);
 	CHECK(param.request_evd_handle == DAT_HANDLE_NULL);
 	CHECK(param.connect_evd_handle == DAT_HANDLE_NULL);
-	param.pz_handle = a.pz;
-	param.recv_evd_handle = a.recv_evd;
-	param.request_evd_handle = a.request_evd;
-	param.connect_evd_handle = a.connect_evd;
-	OK(dat_ep_modify(request.local_ep_handle,
-			 DAT_EP_FIELD_PZ_HANDLE | DAT_EP_FIELD_RECV_EVD_HANDLE |
-				 DAT_EP_FIELD_REQUEST_EVD_HANDLE | DAT_EP_FIELD_CONNECT_EVD_HANDLE,
-			 &param));
+	configure_ep(&a, request.local_ep_handle);
 	return request.local_ep_handle;
 }
 

@@ -206,9 +206,7 @@ static void use(enum kind kind, DAT_HANDLE handle)
 		MAY(dat_cno_wait(handle, 0, &from), GONE | EMPTY | TIMEOUT);
 		break;
 	case EVD:
-		memset(&event, 0, sizeof event);
-		event.event_number = DAT_SOFTWARE_EVENT;
-		MAY(dat_evd_post_se(handle, &event), GONE | BIT(DAT_QUEUE_FULL));
+		MAY(post_software_event(handle, 0), GONE | BIT(DAT_QUEUE_FULL));
 		MAY(dat_evd_wait(handle, 10, 1, &event, &more), GONE | BUSY | TIMEOUT | ABORTED);
 		MAY(dat_evd_dequeue(handle, &event), GONE | BUSY | EMPTY);
 		MAY(dat_evd_resize(handle, 8 + (DAT_COUNT)below(8)), GONE | BUSY | FULL);

@@ -125,13 +125,10 @@ static atomic_bool over;
 static void *trickle(void *arg)
 {
 	unsigned long long end = now_us() + 2 * BUSY;
-	DAT_EVENT event;
 
 	(void)arg;
-	memset(&event, 0, sizeof event);
-	event.event_number = DAT_SOFTWARE_EVENT;
 	for (int i = 0; i < EVENTS - 1 && !atomic_load(&over) && now_us() < end; i++) {
-		OK(dat_evd_post_se(evd, &event));
+		OK(post_software_event(evd, 0));
 		pause_us(5000);
 	}
 	return NULL;
@@ -170,9 +167,7 @@ static void *steal(void *arg)
 
 	(void)arg;
 	while (!atomic_load(&over) && now_us() < end) {
-		memset(&event, 0, sizeof event);
-		event.event_number = DAT_SOFTWARE_EVENT;
-		OK(dat_evd_post_se(evd, &event));
+		OK(post_software_event(evd, 0));
 		OK(dat_evd_modify_cno(evd, DAT_HANDLE_NULL));
 		OK(dat_evd_dequeue(evd, &event));
 		OK(dat_evd_modify_cno(evd, cno));
