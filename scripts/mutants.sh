@@ -29,7 +29,7 @@ status=0
 cargo mutants --package dat-core --test-package dat-mutants --iterate --shuffle \
 	--file "${MUTANTS_FILES:-src/dapl/**}" ${MUTANTS_SHARD:+--sharding round-robin --shard "$MUTANTS_SHARD"} \
 	--output "$output" --timeout "${MUTANTS_TIMEOUT:-600}" --build-timeout 600 --no-times \
-	-- -- --ignored || status=$?
+	-- --features suite || status=$?
 # 2 and 3: mutants were missed, or took too long.
 case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
 
