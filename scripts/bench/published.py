@@ -7,7 +7,7 @@ import os
 import time
 
 import plot
-from report import figure, machine
+from report import counts, figure, machine
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEPT = os.path.join(ROOT, "docs", "bench")
@@ -116,9 +116,7 @@ def table(kept_runs):
         lines.append(f"| {target.split('.')[0]}: {what} | {unit} | " + " | ".join(cells) + " |")
     lines.append("")
     for run in kept_runs:
-        verdicts = [r["verdict"] for r in run["results"]]
-        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("reached", "missed", "open"))
-        lines.append(f"- {run['maker']}: {len(verdicts)} targets: {counts}")
+        lines.append(f"- {run['maker']}: {counts([r['verdict'] for r in run['results']])}")
     return "\n".join(lines) + "\n"
 
 

@@ -74,9 +74,13 @@ def table(results):
 
 def sum_of(results):
     """How many targets have which verdict."""
-    verdicts = [result.verdict for result in results]
-    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("reached", "missed", "open"))
-    return f"{len(results)} targets: {counts}"
+    return counts([result.verdict for result in results])
+
+
+def counts(verdicts):
+    """The same of verdicts by their names."""
+    each = ", ".join(f"{verdicts.count(v)} {v}" for v in ("reached", "missed", "open"))
+    return f"{len(verdicts)} targets: {each}"
 
 
 # The makers of processors by the name in /proc/cpuinfo.

@@ -98,30 +98,27 @@ def passive(op, size, factor, aim):
     )
 
 
-def mapped(op, size, factor, aim):
-    """The same in memory that peers map (memory=shared), against the kernel's copy."""
+def mapped(op, size, rival, factors, aims):
+    """The same in memory that peers map (memory=shared)."""
     return Target(
         f"shm.mapped.{op}.{size}",
         f"RDMA {op} {name(size)}, mapped memory",
         "us",
         one_sided(op, size, "bench-mapped"),
-        (Source("kernel's copy", vmread(size)),),
-        both(factor),
-        both(aim),
+        (rival,),
+        factors,
+        aims,
     )
+
+
+def mapped_small(op, size):
+    """Against the kernel's copy."""
+    return mapped(op, size, Source("kernel's copy", vmread(size)), both(1.0), both(0.15))
 
 
 def mapped_bulk(op, size):
     """Within a tenth of memcpy."""
-    return Target(
-        f"shm.mapped.{op}.{size}",
-        f"RDMA {op} {name(size)}, mapped memory",
-        "us",
-        one_sided(op, size, "bench-mapped"),
-        (Source("memcpy", copy(size)),),
-        both(1 / 1.1),
-        {},
-    )
+    return mapped(op, size, Source("memcpy", copy(size)), both(1 / 1.1), {})
 
 
 def mapped_poll(size):
@@ -228,10 +225,10 @@ TARGETS = (
     passive("write", MIB, 76 / 72, 76),
     passive("read", MIB, 76 / 72, 76),
     # A plain copy of memory that nobody writes meanwhile needs no call of a library at all.
-    mapped("write", 8, 1.0, 0.15),
-    mapped("read", 8, 1.0, 0.15),
-    mapped("write", 4 * KIB, 1.0, 0.15),
-    mapped("read", 4 * KIB, 1.0, 0.15),
+    mapped_small("write", 8),
+    mapped_small("read", 8),
+    mapped_small("write", 4 * KIB),
+    mapped_small("read", 4 * KIB),
     mapped_bulk("write", MIB),
     mapped_bulk("read", MIB),
     mapped_poll(8),

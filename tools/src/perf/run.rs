@@ -134,11 +134,11 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
             turn += 1;
             if server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                touch(side, order, turn, false);
+                read_arrived(side, order);
             } else if !pace.pause.is_zero() {
                 watch.without(|| std::thread::sleep(pace.pause));
             }
-            touch(side, order, turn, true);
+            write_source(side, order, turn);
             side.word(stamp)
                 .store(turn, std::sync::atomic::Ordering::Relaxed);
             let (from, to) = (side.map.source(), side.map.landing());
@@ -146,7 +146,7 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
             outstanding += 1;
             if !server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                touch(side, order, turn, false);
+                read_arrived(side, order);
             }
             while outstanding >= WRITES {
                 side.take(Queue::Request)?;
@@ -168,17 +168,21 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
     Ok(Outcome { times, bad })
 }
 
-/// Writes what is in front of the stamp, or reads it where it has arrived, if that is ordered.
+/// Writes what is in front of the stamp, if that is ordered.
 #[inline]
-fn touch(side: &mut Side, order: &Order, turn: u64, source: bool) {
-    if order.data != Data::Touched {
-        return;
+fn write_source(side: &mut Side, order: &Order, turn: u64) {
+    if order.data == Data::Touched {
+        let from = side.map.source();
+        pattern::write(side.bytes(from, order.size as usize - 8), turn);
     }
-    let size = order.size as usize - 8;
-    let (from, to) = (side.map.source(), side.map.landing());
-    match source {
-        true => pattern::write(side.bytes(from, size), turn),
-        false => pattern::read(side.bytes(to, size)),
+}
+
+/// Reads what has arrived in front of the stamp, if that is ordered.
+#[inline]
+fn read_arrived(side: &mut Side, order: &Order) {
+    if order.data == Data::Touched {
+        let to = side.map.landing();
+        pattern::read(side.bytes(to, order.size as usize - 8));
     }
 }
 

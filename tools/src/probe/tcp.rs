@@ -98,18 +98,13 @@ pub fn latency(a: usize, b: usize, size: usize, crc: bool) -> Option<Figures> {
         Some(())
     })?;
     pin(a)?;
-    let mut values = Vec::new();
-    for _ in 0..=SAMPLES {
-        let start = Instant::now();
+    sampled(2 * trips, other, || {
         for _ in 0..trips {
             end.send()?;
             end.receive()?;
         }
-        values.push(start.elapsed().as_nanos() as f64 / (2 * trips) as f64);
-    }
-    other.join().ok()??;
-    // The first sample has warmed all up.
-    figures(values.split_off(1))
+        Some(())
+    })
 }
 
 /// One of many messages of so many bytes in one direction.
@@ -127,9 +122,7 @@ pub fn stream(a: usize, b: usize, size: usize, crc: bool) -> Option<Figures> {
         Some(())
     })?;
     pin(a)?;
-    let mut values = Vec::new();
-    for _ in 0..=SAMPLES {
-        let start = Instant::now();
+    sampled(messages, other, || {
         for _ in 0..messages {
             end.send()?;
         }
@@ -140,8 +133,24 @@ pub fn stream(a: usize, b: usize, size: usize, crc: bool) -> Option<Figures> {
             }
             std::hint::spin_loop();
         }
+        Some(())
+    })
+}
+
+/// Times of one message, out of `sample`, which has so many, in nanoseconds. `other` is the other
+/// end, which ends by itself.
+fn sampled(
+    messages: usize,
+    other: JoinHandle<Option<()>>,
+    mut sample: impl FnMut() -> Option<()>,
+) -> Option<Figures> {
+    let mut values = Vec::new();
+    for _ in 0..=SAMPLES {
+        let start = Instant::now();
+        sample()?;
         values.push(start.elapsed().as_nanos() as f64 / messages as f64);
     }
     other.join().ok()??;
+    // The first sample has warmed all up.
     figures(values.split_off(1))
 }

@@ -71,6 +71,16 @@ pub enum Kind {
     Reply,
 }
 
+impl Kind {
+    /// The flags by which such a frame offers or accepts acknowledgements.
+    fn acknowledge(self) -> u8 {
+        match self {
+            Kind::Request => MPA_ACKNOWLEDGE_OFFER,
+            Kind::Reply => MPA_ACKNOWLEDGE_ACCEPT,
+        }
+    }
+}
+
 /// The enhanced header of a frame, RFC 6581 section 9.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Enhanced {
@@ -153,11 +163,7 @@ pub fn parse(kind: Kind, buf: &[u8]) -> Result<Parsed<'_>, WireError> {
     } else {
         (None, private)
     };
-    let acknowledge = match kind {
-        Kind::Request => MPA_ACKNOWLEDGE_OFFER,
-        Kind::Reply => MPA_ACKNOWLEDGE_ACCEPT,
-    };
-    let acknowledge = header.flags & MPA_ACKNOWLEDGE == acknowledge;
+    let acknowledge = header.flags & MPA_ACKNOWLEDGE == kind.acknowledge();
     let frame = Frame {
         kind,
         revision: header.revision,
@@ -361,13 +367,7 @@ impl<'a> Frame<'a> {
             flags: bit(self.markers, MPA_MARKERS)
                 | bit(self.crc, MPA_CRC)
                 | bit(self.reject, MPA_REJECT)
-                | bit(
-                    self.acknowledge,
-                    match self.kind {
-                        Kind::Request => MPA_ACKNOWLEDGE_OFFER,
-                        Kind::Reply => MPA_ACKNOWLEDGE_ACCEPT,
-                    },
-                )
+                | bit(self.acknowledge, self.kind.acknowledge())
                 | bit(self.enhanced.is_some(), MPA_ENHANCED),
             revision: self.revision,
             private_len: U16::new(private_len as u16),

@@ -42,6 +42,29 @@ pub(crate) enum CloseReason {
     Terminated(Terminate),
 }
 
+impl CloseReason {
+    /// The same with the header of the FPDU that the peer did wrong with, if that is why.
+    pub fn about(self, fpdu: &[u8]) -> CloseReason {
+        match self {
+            CloseReason::Protocol(error, None) => {
+                CloseReason::Protocol(error, Some(header_of(fpdu)))
+            }
+            CloseReason::Response(number, error, None) => {
+                CloseReason::Response(number, error, Some(header_of(fpdu)))
+            }
+            why => why,
+        }
+    }
+}
+
+/// The beginning of an FPDU, which has its header.
+pub(super) fn header_of<const LEN: usize>(fpdu: &[u8]) -> [u8; LEN] {
+    let mut header = [0; LEN];
+    let n = fpdu.len().min(LEN);
+    header[..n].copy_from_slice(&fpdu[..n]);
+    header
+}
+
 /// For the log.
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

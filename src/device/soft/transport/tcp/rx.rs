@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::close_reason::CloseReason;
 use super::conn::TcpConn;
 use super::rx_place::{deliver, write};
-use super::stash::{Purpose, Stash, header_of, is_supplied};
+use super::stash::{Purpose, Stash, is_supplied};
 use super::tx_frame::Response;
 use crate::device::soft::engine::{RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::acknowledge::{self, Acknowledge, Note};
@@ -246,14 +246,7 @@ impl TcpConn {
                     self.rx.paused = true;
                     return Ok((used, false));
                 }
-                // With the header that the error is about.
-                Err(CloseReason::Protocol(error, None)) => {
-                    return Err(CloseReason::Protocol(error, Some(header_of(rest))));
-                }
-                Err(CloseReason::Response(number, error, None)) => {
-                    return Err(CloseReason::Response(number, error, Some(header_of(rest))));
-                }
-                Err(down) => return Err(down),
+                Err(why) => return Err(why.about(rest)),
             };
             used += fpdu.consumed;
             if !self.rx.begun {

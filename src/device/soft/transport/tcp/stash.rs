@@ -7,13 +7,13 @@
 
 use std::collections::VecDeque;
 
-use super::close_reason::CloseReason;
+use super::close_reason::{CloseReason, header_of};
 use super::conn::TcpConn;
 use super::rx::append;
 use super::rx_place::{deliver, write};
 use super::tx_frame::Response;
 use crate::device::soft::iwarp::rdmap::Segment;
-use crate::device::soft::iwarp::wire::{READ_REQUEST_HDR, UNTAGGED_HDR, WireError};
+use crate::device::soft::iwarp::wire::{UNTAGGED_HDR, WireError};
 use crate::device::soft::qp::deliver::Placement;
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
@@ -127,14 +127,11 @@ impl TcpConn {
         fpdu: &[u8],
         payload: &[u8],
     ) -> Result<(), CloseReason> {
-        let mut header = [0; UNTAGGED_HDR];
-        let n = fpdu.len().min(UNTAGGED_HDR);
-        header[..n].copy_from_slice(&fpdu[..n]);
         let mut copy = Vec::new();
         append(&mut copy, payload)?;
         self.rx.stash.push(Stashed {
             purpose,
-            header,
+            header: header_of(fpdu),
             number: self.acks.arrived,
             payload: copy,
         })
@@ -170,12 +167,7 @@ impl TcpConn {
                 self.acks.failed = Some(stashed.number);
                 self.acks.finished = stashed.number;
                 self.answer_earlier_reads(me, guard, up)?;
-                return Err(match why {
-                    CloseReason::Protocol(error, None) => {
-                        CloseReason::Protocol(error, Some(header_of(&stashed.header)))
-                    }
-                    why => why,
-                });
+                return Err(why.about(&stashed.header));
             }
         }
         if self.rx.paused && !self.rx.stash.is_full() {
@@ -184,14 +176,6 @@ impl TcpConn {
         }
         Ok(())
     }
-}
-
-/// The beginning of an FPDU, which has its header.
-pub(super) fn header_of(fpdu: &[u8]) -> [u8; READ_REQUEST_HDR] {
-    let mut header = [0; READ_REQUEST_HDR];
-    let n = fpdu.len().min(READ_REQUEST_HDR);
-    header[..n].copy_from_slice(&fpdu[..n]);
-    header
 }
 
 /// Whether the next message has a receive.

@@ -180,8 +180,7 @@ impl Tx {
             if !self.flush_pending(watch)? {
                 return Ok(());
             }
-            let nothing = self.responses.is_empty() && self.at.request == me.sq.tail();
-            if !self.open || nothing && !acks.is_due() {
+            if !self.open || self.is_idle(me) && !acks.is_due() {
                 return Ok(());
             }
             let mut round = ROUND
