@@ -1,8 +1,8 @@
 //! The tests that are run on a mutant of the library, as a test that cargo-mutants can run: it has
-//! built the mutant, and calls scripts/mutant-suite.sh here. The feature `suite` is for
-//! scripts/mutants.sh alone, which has built the programs.
+//! built the mutant, and calls scripts/mutant-suite.sh here. The flag `dat_mutant` is of
+//! scripts/mutants.sh, which has built the programs.
 
-#[cfg(all(test, feature = "suite"))]
+#[cfg(all(test, dat_mutant))]
 mod tests {
     use std::path::Path;
     use std::process::Command;
