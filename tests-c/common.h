@@ -188,8 +188,8 @@ unsigned long long now_us(void);
 /* Whether completions, and the event of a killed peer, mean what dat.conf(5) states of the soft provider,
  * over each of its paths. */
 bool is_exact(void);
-/* Whether a send of the soft provider completes when the message is in its receive: through shared memory
- * it completes when the message is in the ring of the peer. */
+/* Whether a short send of the soft provider completes when the message is in its receive: through shared
+ * memory it completes when the message is in the ring of the peer. */
 bool sends_are_delivered(void);
 
 /* A software event whose pointer carries a number, and its posting. */

@@ -62,42 +62,108 @@ static void write__refused_and_suppressed(void)
 	write_refused(DAT_COMPLETION_SUPPRESS_FLAG);
 }
 
+/* The second of three messages has that size, and its receive 100 bytes. */
+static void send_too_long(size_t size)
+{
+	up();
+	OK(b_receives(0, 100, 1));
+	OK(b_receives(0, 100, 2));
+	OK(b_receives(0, 100, 3));
+	OK(a_sends(0, 100, 4, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(a_sends(0, size, 5, DAT_COMPLETION_SUPPRESS_FLAG));
+	OK(a_sends(0, 10, 6, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 5, DAT_DTO_ERR_REMOTE_RESPONDER);
+	EXPECT_DTO(p.a.request_evd, 6, DAT_DTO_ERR_FLUSHED);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_ERR_LOCAL_LENGTH);
+	EXPECT_DTO(p.b.recv_evd, 3, DAT_DTO_ERR_FLUSHED);
+	both_broken();
+	down();
+}
+
 static void send__too_long(void)
 {
 	needs_delivery();
-	for (unsigned i = 0; i < 3; i++) {
-		size_t size = (size_t[]){ 101, 5000, 300000 }[i];
+	send_too_long(101);
+	send_too_long(5000);
+}
 
+/* A message of so many bytes is in its receive when it completes, on each path. */
+enum { LONG = 16 * 1024 };
+
+static void send__of_many_bytes_too_long(void)
+{
+	needs_exact();
+	send_too_long(LONG);
+	send_too_long(300000);
+}
+
+/* Those behind it wait for it; writes as well. */
+static void send_waits_for_its_receive(size_t size)
+{
+	up();
+	fill(ma.at, size, 3);
+	OK(a_sends(0, size, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(a_writes(0, SIZE / 2, 8, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_NOTHING(p.a.request_evd);
+	OK(b_receives(0, size, 9));
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 9, DAT_DTO_SUCCESS);
+	CHECK(filled(mb.at, size, 3));
+	down();
+}
+
+static void send__waits_for_its_receive(void)
+{
+	needs_delivery();
+	send_waits_for_its_receive(8);
+}
+
+static void send__of_many_bytes_waits_for_its_receive(void)
+{
+	needs_exact();
+	send_waits_for_its_receive(LONG);
+	send_waits_for_its_receive(300000);
+}
+
+/* A message without a receive when either end ends the connection at once: it was not sent, and its
+ * memory is the program's again. */
+static void send__of_many_bytes_is_flushed(void)
+{
+	needs_exact();
+	for (int at_target = 0; at_target < 2; at_target++) {
 		up();
-		OK(b_receives(0, 100, 1));
-		OK(b_receives(0, 100, 2));
-		OK(b_receives(0, 100, 3));
-		OK(a_sends(0, 100, 4, DAT_COMPLETION_DEFAULT_FLAG));
-		OK(a_sends(0, size, 5, DAT_COMPLETION_SUPPRESS_FLAG));
-		OK(a_sends(0, 10, 6, DAT_COMPLETION_DEFAULT_FLAG));
-		EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
-		EXPECT_DTO(p.a.request_evd, 5, DAT_DTO_ERR_REMOTE_RESPONDER);
-		EXPECT_DTO(p.a.request_evd, 6, DAT_DTO_ERR_FLUSHED);
-		EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
-		EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_ERR_LOCAL_LENGTH);
-		EXPECT_DTO(p.b.recv_evd, 3, DAT_DTO_ERR_FLUSHED);
-		both_broken();
+		fill(ma.at, LONG, 3);
+		fill(mb.at, LONG, 4);
+		OK(a_sends(0, LONG, 1, DAT_COMPLETION_DEFAULT_FLAG));
+		OK(dat_ep_disconnect(at_target ? p.ep_b : p.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+		EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_ERR_FLUSHED);
+		EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(b_receives(0, LONG, 9));
+		EXPECT_DTO(p.b.recv_evd, 9, DAT_DTO_ERR_FLUSHED);
+		CHECK(filled(mb.at, LONG, 4));
 		down();
 	}
 }
 
-/* Those behind it wait for it; writes as well. */
-static void send__waits_for_its_receive(void)
+/* After a graceful end it is received, if there is a receive in time. */
+static void send__of_many_bytes_before_a_graceful_end(void)
 {
-	needs_delivery();
+	needs_exact();
 	up();
-	OK(a_sends(0, 8, 1, DAT_COMPLETION_DEFAULT_FLAG));
-	OK(a_writes(0, 500, 8, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	fill(ma.at, LONG, 3);
+	OK(a_sends(0, LONG, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	OK(dat_ep_disconnect(p.ep_a, DAT_CLOSE_GRACEFUL_FLAG));
 	EXPECT_NOTHING(p.a.request_evd);
-	OK(b_receives(0, 8, 9));
+	OK(b_receives(0, LONG, 9));
 	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
-	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
 	EXPECT_DTO(p.b.recv_evd, 9, DAT_DTO_SUCCESS);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK(filled(mb.at, LONG, 3));
 	down();
 }
 
@@ -168,7 +234,11 @@ static const struct tap_test tests[] = {
 	T(write, refused),
 	T(write, refused_and_suppressed),
 	T(send, too_long),
+	T(send, of_many_bytes_too_long),
 	T(send, waits_for_its_receive),
+	T(send, of_many_bytes_waits_for_its_receive),
+	T(send, of_many_bytes_is_flushed),
+	T(send, of_many_bytes_before_a_graceful_end),
 	T(send, suppressed_without_end),
 	T(disconnect, after_a_refused_write),
 	T(disconnect, of_both_ends),

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How many requests an endpoint holds. */
 enum { DEPTH = 4 };
@@ -98,6 +99,48 @@ static void order__a_completion_makes_room_for_suppressed_ones(void)
 }
 
 /* --- memory ------------------------------------------------------------------------------------ */
+
+/* Takes long messages of any length, each into memory that has the next one's number so far. */
+static void *receive_long(void *arg)
+{
+	int messages = *(int *)arg;
+
+	for (int i = 0; i < messages; i++) {
+		DAT_DTO_COMPLETION_EVENT_DATA data = poll_for(p.b.recv_evd);
+
+		CHECK_EQ(data.status, DAT_DTO_SUCCESS);
+		CHECK_EQ(data.user_cookie.as_64, i);
+		CHECK(filled(mb.at, data.transfered_length, i));
+		fill(mb.at, SIZE, i + 1);
+		if (i + 1 < messages)
+			OK(b_receives(0, SIZE, i + 1));
+	}
+	return NULL;
+}
+
+/* While both ends poll, each may copy a part of a message. Its bytes are there when the receive
+ * completes, and the memory of the sender is not read after the send has completed. */
+static void order__a_long_message_is_whole(void)
+{
+	int messages = 10 * ROUNDS;
+	pthread_t receiver;
+
+	up();
+	need_threads(&p.a);
+	fill(mb.at, SIZE, 77);
+	OK(b_receives(0, SIZE, 0));
+	REQUIRE(pthread_create(&receiver, NULL, receive_long, &messages) == 0);
+	for (int i = 0; i < messages; i++) {
+		size_t size = 16 * 1024 + (size_t)i * 7919 % (SIZE - 16 * 1024);
+
+		fill(ma.at, size, i);
+		OK(a_sends(0, size, i, DAT_COMPLETION_DEFAULT_FLAG));
+		CHECK_EQ(poll_for(p.a.request_evd).status, DAT_DTO_SUCCESS);
+		memset(ma.at, 0xee, size);
+	}
+	REQUIRE(pthread_join(receiver, NULL) == 0);
+	down();
+}
 
 /* When the last completion is there, the memory is the program's: it is freed and unmapped. */
 static void order__memory_is_free_with_the_last_completion(void)
@@ -284,6 +327,7 @@ static void order__low_watermark(void)
 static const struct tap_test tests[] = {
 	T(order, a_completion_makes_room),
 	T(order, a_completion_makes_room_for_suppressed_ones),
+	T(order, a_long_message_is_whole),
 	T(order, memory_is_free_with_the_last_completion),
 	T(order, a_window_is_open_with_its_completion),
 	T(order, an_overflow_loses_only_what_has_no_room),

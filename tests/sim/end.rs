@@ -42,9 +42,12 @@ pub struct Allowed {
     pub failure: bool,
     /// Whether an end has disconnected, and then whether only gracefully.
     pub ended: Option<bool>,
-    /// A send that succeeds before the peer has a receive for it: through shared memory a message is
-    /// sent when it is in the ring.
+    /// A send that succeeds before the peer has a receive for it: through shared memory a short
+    /// message is sent when it is in the ring.
     pub early_send: bool,
+    /// A long message is received if and only if it is sent, however the connection ends: through
+    /// shared memory.
+    pub exact_ends: bool,
 }
 
 /// The key and the address of a window.

@@ -5,6 +5,10 @@ use dat_core::testing::device::*;
 use super::super::plan::Kind;
 use super::{Allowed, End};
 
+/// From so many bytes on a message through shared memory is copied by its receiver, and sent when it
+/// is there.
+const OFFERED: usize = 16 * 1024;
+
 impl End {
     /// Takes what the library has reported since, and checks that it may.
     pub fn collect(&mut self, peer: &End, allowed: Allowed) -> Result<bool, String> {
@@ -109,6 +113,16 @@ impl End {
                 }
                 self.success(number, peer, allowed)
             }
+            status
+                if let Kind::Send { number: n, .. } = op.kind
+                    && allowed.exact_ends
+                    && op.len >= OFFERED
+                    && peer.received > n =>
+            {
+                Err(format!(
+                    "request {number} fails ({status:?}), and has been received"
+                ))
+            }
             status if allowed.failure => {
                 let _ = status;
                 Ok(())
@@ -151,7 +165,7 @@ impl End {
                     ));
                 }
             }
-            Kind::Send { .. } if allowed.early_send => {}
+            Kind::Send { .. } if allowed.early_send && op.len < OFFERED => {}
             Kind::Send { number: n, .. } => {
                 let receive = peer.receives[n];
                 let placed = peer

@@ -23,6 +23,7 @@ impl Run {
             failure,
             ended,
             early_send: world.weather.one_host,
+            exact_ends: world.weather.one_host && !world.weather.falls_back,
         }
     }
 

@@ -130,8 +130,9 @@ pub(crate) trait Transport: Default + Send + 'static {
         guard: &Guard,
         up: &mut Upcalls,
     );
-    /// Sends the requests that wait to be sent together with later ones.
-    fn flush_coalesced(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls);
+    /// The connection is about to be ended at once: requests that wait to be sent together with later
+    /// ones are sent, and what the peer is doing with requests and receives is brought to an end.
+    fn quiesce(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls);
     /// The consumer has ended the connection at once: the peer is notified, and what is left of
     /// the link is released. Called without the lock.
     fn abort(self);

@@ -211,9 +211,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             locked.note_path();
             let connecting = locked.me.attempt.phase == Phase::Connecting;
             let line = connecting.then(|| locked.me.report(&CmEvent::Disconnected, &GIVEN_UP));
-            locked
-                .link
-                .flush_coalesced(locked.me, locked.guard, &mut up);
+            locked.link.quiesce(locked.me, locked.guard, &mut up);
             locked.me.clear();
             locked.me.attempt.destroy();
             (locked.detach(&mut up), taken, line.flatten())
@@ -243,6 +241,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             }
             let cause = "it holds more receives of the shared queue than its hard high watermark";
             locked.note_path();
+            locked.link.quiesce(locked.me, locked.guard, &mut up);
             locked.me.end(CmEvent::Broken, &cause, &mut up);
             Ok(locked.detach(&mut up))
         })?;

@@ -156,7 +156,7 @@ impl<L: Transport> LockedQp<'_, L> {
             return L::default();
         }
         // What was posted is sent as if it had never waited for later requests.
-        self.link.flush_coalesced(me, self.guard, up);
+        self.link.quiesce(me, self.guard, up);
         self.note_path();
         if self.me.is_up() {
             self.me.log_step(Step::Disconnecting, up);

@@ -40,7 +40,7 @@ pub(crate) struct Identity {
 impl Identity {
     /// The protection domain of receives.
     #[inline]
-    fn recv_pd(&self) -> u32 {
+    pub fn recv_pd(&self) -> u32 {
         self.srq.as_ref().map_or(self.pd, |srq| srq.pd)
     }
 

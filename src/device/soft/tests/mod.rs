@@ -15,6 +15,7 @@ mod raw;
 mod rejected;
 mod shared;
 mod shm_copies;
+mod shm_offers;
 mod shm_peer;
 mod shm_words;
 mod windows;

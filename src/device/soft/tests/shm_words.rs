@@ -8,6 +8,7 @@ use super::raw::LOCAL;
 use super::shm_peer::{ShmPeer, connected, device, initiate, over};
 use super::*;
 use crate::device::soft::iwarp::mpa::FRAME_MAX;
+use crate::device::soft::transport::shm::offer::Offer;
 use crate::device::soft::transport::shm::ring::{CELLS, CellFlags, DATA_LEN, Kind, Producer, Ring};
 use crate::device::soft::transport::shm::{EndPhase, segment_layout};
 
@@ -32,11 +33,18 @@ fn words() -> Vec<Word> {
             words.push(("cell header", at + 128 + cell * 64));
         }
     }
+    for offer in 0..2 {
+        let at = segment_layout::OFFERS + offer * size_of::<Offer>();
+        words.push(("stage of an offer", at));
+        words.push(("offset of a half", at + 8));
+        words.push(("address of a half", at + 16));
+        words.push(("key of a half", at + 24));
+    }
     words
 }
 
 /// The number of values below that are no headers of cells.
-const GENERIC: usize = 16;
+const GENERIC: usize = 20;
 
 /// The values: extremes, words that are nearly right for some meaning, and what was there.
 fn values(before: u64) -> Vec<u64> {
@@ -60,12 +68,20 @@ fn values(before: u64) -> Vec<u64> {
         DATA_LEN as u64,
         DATA_LEN as u64 + 64,
         CELLS as u64 + 1,
+        // The stages of a first offer: open, helped, taken, unfit.
+        2,
+        4,
+        7,
+        9,
         // A first cell: too long, empty and not the last, of no kind, with unknown flags; a chunk
-        // without bytes, and longer than the ring; two keys to invalidate.
+        // without bytes, and longer than the ring; two keys to invalidate; offers.
         header(1, 57, 1, 1),
         header(1, 0, 1, 0),
         header(1, 8, 0, 1),
+        header(1, 8, 5, 1),
         header(1, 8, 4, 1),
+        header(1, 16, 4, 0),
+        header(1, 48, 4, 1),
         header(1, 8, 1, 0xfd),
         header(1, 0, 2, 1),
         header(1, 0xffff, 2, 1),
@@ -91,16 +107,19 @@ enum State {
     HalfReceived,
     /// The ring is full of messages of ours, and more are queued.
     Full,
+    /// A message of ours is offered, and another one is queued.
+    Offered,
     /// Our consumer has ended the connection gracefully, with messages queued.
     Closing,
 }
 
-const STATES: [State; 6] = [
+const STATES: [State; 7] = [
     State::Shared,
     State::Accepted,
     State::Idle,
     State::HalfReceived,
     State::Full,
+    State::Offered,
     State::Closing,
 ];
 
@@ -145,7 +164,14 @@ fn reach(
                 .unwrap();
         }
         State::Full | State::Closing => {
+            // In four segments, which are not offered.
+            let quarter = |i| b.sge(BUFFER - LONG + i * LONG / 4, LONG / 4);
             for i in 0..4 {
+                b.post(i, SendOp::Send, &[0, 1, 2, 3].map(quarter)).unwrap();
+            }
+        }
+        State::Offered => {
+            for i in 0..2 {
                 b.post(i, SendOp::Send, &[b.sge(BUFFER - LONG, LONG)])
                     .unwrap();
             }
@@ -234,7 +260,7 @@ fn every_word(state: State) {
     let honest = Honest::new(&device);
     for (name, at) in words() {
         let count = match name {
-            "cell header" => values(0).len(),
+            "cell header" | "stage of an offer" => values(0).len(),
             _ => GENERIC,
         };
         for number in 0..count {

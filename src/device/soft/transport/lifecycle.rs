@@ -39,6 +39,9 @@ pub(crate) trait Connection {
     fn overdue(what: Overdue) -> Self::Reason;
     /// The request of ours that the reason is about, and its status.
     fn failed_request(&self, me: &QpState, reason: &Self::Reason) -> Option<(u64, WcStatus)>;
+    /// The connection ends: what the peer is doing with requests and receives is brought to an end,
+    /// before those are flushed.
+    fn quiesce(&mut self, _me: &mut QpState, _up: &mut Upcalls) {}
     /// Notifies the peer of the end, and releases the connection.
     fn close(self, reason: Self::Reason);
 }
@@ -147,7 +150,13 @@ impl Lifecycle {
 }
 
 /// Ends a connection that was taken from its queue pair.
-pub(super) fn end<C: Connection>(conn: C, reason: C::Reason, me: &mut QpState, up: &mut Upcalls) {
+pub(super) fn end<C: Connection>(
+    mut conn: C,
+    reason: C::Reason,
+    me: &mut QpState,
+    up: &mut Upcalls,
+) {
+    conn.quiesce(me, up);
     if let Some((number, status)) = conn.failed_request(me, &reason) {
         me.fail_request(number, status, up);
     }

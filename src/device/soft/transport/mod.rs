@@ -13,6 +13,7 @@ pub(crate) mod tcp;
 
 use std::sync::Arc;
 
+use self::lifecycle::Connection;
 use self::shm::{AccessGrant, Budget, ShmConn};
 use self::targets::{PollTarget, TcpSource};
 use self::tcp::TcpConn;
@@ -346,8 +347,11 @@ impl Transport for Link {
         }
     }
 
-    fn flush_coalesced(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls) {
+    fn quiesce(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls) {
         self.on_tcp(me, up, |conn, me, up| conn.flush_coalesced(me, guard, up));
+        if let Link::Shm(conn) = self {
+            conn.quiesce(me, up);
+        }
     }
 
     fn abort(self) {

@@ -10,10 +10,11 @@ use crate::kernel;
 use crate::kernel::net::{RecvFlags, SendFlags, sockopt};
 use rustix::io::Errno;
 
+use super::bulk::Taking;
 use super::close_reason::CloseReason;
 use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
-use super::ring::{Consumer, Producer};
+use super::ring::{Consumer, Kind, Producer};
 use super::segment::{EndPhase, EndState, NO_CELL};
 use super::socket::send_now;
 use crate::device::WcStatus;
@@ -42,6 +43,8 @@ pub(crate) enum SendWait {
     Cell,
     /// Room for a chunk of so many bytes.
     Bytes(usize),
+    /// The receive of a message that was offered.
+    Taken,
     /// The peer's consent to access its memory, which it gives when its consumer has the event of
     /// the connection.
     Consent,
@@ -93,6 +96,8 @@ pub(crate) struct Tx {
     pub sent: u32,
     /// Whether the key that it invalidates is in the ring already.
     pub announced: bool,
+    /// Number of the cell in which its message was offered.
+    pub offer: Option<u64>,
     /// What it waits for.
     pub need: Option<SendWait>,
     /// Number of the last access to the peer's memory.
@@ -107,6 +112,8 @@ pub(crate) struct Rx {
     pub offset: u32,
     /// The key that it invalidates.
     pub invalidate: Option<u32>,
+    /// What was done with the offer in the next cell.
+    pub taking: Taking,
     /// Whether it waits for a receive.
     pub starved: bool,
 }
@@ -270,7 +277,11 @@ impl ShmConn {
     /// Whether there is a message that could be taken.
     fn has_message(&self, receiving: bool) -> Result<bool, CloseReason> {
         let ready = self.lifecycle.is_established() && receiving && !self.rx.starved;
-        Ok(ready && self.rx.consumer.peek(self.segment.rx_ring())?.is_some())
+        if !ready {
+            return Ok(false);
+        }
+        let next = self.rx.consumer.peek(self.segment.rx_ring())?;
+        Ok(next.is_some_and(|piece| piece.kind != Kind::Offer || self.can_take()))
     }
 
     /// Whether something has arrived meanwhile that is to be done now.
@@ -408,7 +419,7 @@ impl ShmConn {
 
     /// Whether a part of the oldest request was sent.
     pub fn has_sent_part(&self) -> bool {
-        self.tx.sent > 0 || self.tx.announced
+        self.tx.sent > 0 || self.tx.announced || self.tx.offer.is_some()
     }
 
     /// Messages have arrived: delivers one, or all. There is a short way for most of them.
@@ -446,6 +457,10 @@ impl Connection for ShmConn {
             CloseReason::Request(status) => Some((me.sq.head(), *status)),
             _ => None,
         }
+    }
+
+    fn quiesce(&mut self, me: &mut QpState, up: &mut Upcalls) {
+        self.end_bulk(me, up);
     }
 
     fn close(self, reason: CloseReason) {

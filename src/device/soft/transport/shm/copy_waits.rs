@@ -112,13 +112,18 @@ pub(super) fn add_peer(segment: &Arc<SharedSegment>) {
     });
 }
 
+/// Waits a little for the end of the section that this peer is in.
+pub(super) fn wait_for_peer(segment: &Arc<SharedSegment>) {
+    if let Some(section) = running(segment) {
+        wait(vec![(segment.clone(), section)], SHORT_TIMEOUT);
+    }
+}
+
 /// The phase of our end of the segment permits no access any longer. Waits a little for the section
 /// of this peer, which is the last one. If the section lasts longer, revocations of its key wait for
 /// it.
 pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
-    if let Some(section) = running(segment) {
-        wait(vec![(segment.clone(), section)], SHORT_TIMEOUT);
-    }
+    wait_for_peer(segment);
     update(|all| {
         let same = |accessor: &&mut Accessor| Arc::ptr_eq(&accessor.segment, segment);
         if let Some(accessor) = all.iter_mut().find(same) {

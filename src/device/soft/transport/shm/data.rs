@@ -3,8 +3,9 @@
 
 use std::hint::black_box;
 
+use super::bulk::OFFER_MIN;
 use super::close_reason::CloseReason;
-use super::cma::{CopyError, Direction};
+use super::cma::Direction;
 use super::conn::{Budget, SendWait, ShmConn, Tx};
 use super::doorbell::WakeOn;
 use super::ring::{CellFlags, Kind, MAX_INLINE, Violation};
@@ -16,13 +17,9 @@ use crate::device::soft::qp::link::{Outcome, execute_oldest};
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, Remote, SendOp, Sge, WcStatus, WrFlags};
+use crate::device::{SendOp, WcStatus, WrFlags};
 use crate::guarded::CopyFault;
 use crate::handle::Guard;
-
-/// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
-/// an access.
-const SECTION_LEN: u64 = 1 << 20;
 
 /// Why a message cannot go into the ring.
 enum SendError {
@@ -49,6 +46,11 @@ impl From<Violation> for SendError {
 }
 
 impl Tx {
+    /// What is in the ring of the oldest request.
+    fn progress(&self) -> (u32, bool, Option<u64>) {
+        (self.sent, self.announced, self.offer)
+    }
+
     /// Whether the oldest request waits no longer.
     pub fn has_room(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
         let ring = segment.tx_ring();
@@ -56,6 +58,10 @@ impl Tx {
             None => Ok(false),
             Some(SendWait::Cell) => self.producer.has_cell(ring),
             Some(SendWait::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
+            Some(SendWait::Taken) => match self.offer {
+                Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
+                None => Ok(true),
+            },
             Some(SendWait::Consent) => Ok(segment.theirs().phase() != EndPhase::Fresh),
         }
     }
@@ -93,7 +99,7 @@ impl ShmConn {
         }
         let kind = if n <= MAX_INLINE {
             Kind::Inline
-        } else if tx.producer.has_chunk_cached(n) {
+        } else if n < OFFER_MIN as usize && tx.producer.has_chunk_cached(n) {
             Kind::Bulk
         } else {
             return false;
@@ -121,17 +127,24 @@ impl ShmConn {
         transfer: Transfer<'_>,
         invalidate: Option<u32>,
     ) -> Result<Outcome, CloseReason> {
-        let begun = (self.tx.sent, self.tx.announced);
-        let done = match self.fill(&transfer, invalidate) {
-            Err(SendError::Memory) => return Ok(Outcome::Failed(WcStatus::LocalProtection)),
-            Err(SendError::Connection(reason)) => return Err(reason),
-            Ok(done) => done,
-        };
-        if done || begun != (self.tx.sent, self.tx.announced) {
-            self.notify_peer(WakeOn::CELLS);
-        }
-        if !done {
-            return Ok(Outcome::Wait);
+        if let Some(number) = self.tx.offer {
+            let outcome = self.offered(number, &transfer)?;
+            if outcome != Outcome::Done {
+                return Ok(outcome);
+            }
+        } else {
+            let before = self.tx.progress();
+            let done = match self.fill(&transfer, invalidate) {
+                Err(SendError::Memory) => return Ok(Outcome::Failed(WcStatus::LocalProtection)),
+                Err(SendError::Connection(reason)) => return Err(reason),
+                Ok(done) => done,
+            };
+            if done || before != self.tx.progress() {
+                self.notify_peer(WakeOn::CELLS);
+            }
+            if !done {
+                return Ok(Outcome::Wait);
+            }
         }
         self.tx.sent = 0;
         self.tx.announced = false;
@@ -139,7 +152,7 @@ impl ShmConn {
         Ok(Outcome::Done)
     }
 
-    /// Fills cells; true if that was the message.
+    /// Fills cells; true if that was the message. An offer is not.
     #[inline]
     fn fill(
         &mut self,
@@ -174,6 +187,11 @@ impl ShmConn {
                 tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
+            if self.is_offered(transfer) {
+                self.offer(transfer);
+                return Ok(false);
+            }
+            let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
             let left = (transfer.len - tx.sent) as usize;
             let (kind, n) = if left <= MAX_INLINE {
                 (Kind::Inline, left)
@@ -199,61 +217,6 @@ impl ShmConn {
             // The peer takes this while we copy the next.
             self.notify_peer(WakeOn::CELLS);
         }
-    }
-
-    /// Copies between our segments and the memory of the peer.
-    #[inline(never)]
-    fn reach(
-        &mut self,
-        way: Direction,
-        remote: Remote,
-        len: u32,
-        sges: &[Sge],
-    ) -> Result<Outcome, CloseReason> {
-        let need = match way {
-            Direction::Write => Access::REMOTE_WRITE,
-            Direction::Read => Access::REMOTE_READ,
-        };
-        self.tx.need = None;
-        let segment = &*self.segment;
-        let (theirs, peer) = (segment.theirs(), segment.peer());
-        let (len, pd) = (u64::from(len), theirs.pd());
-        let mut done = 0;
-        while done < len {
-            let n = (len - done).min(SECTION_LEN);
-            let Some(addr) = remote.addr.checked_add(done) else {
-                return Ok(Outcome::Failed(WcStatus::RemoteAccess));
-            };
-            let section = segment
-                .ours()
-                .copy_guard
-                .begin(&mut self.tx.sections, remote.rkey);
-            match theirs.phase() {
-                EndPhase::Open => {}
-                EndPhase::Fresh => {
-                    self.tx.need = Some(SendWait::Consent);
-                    return Ok(Outcome::Wait);
-                }
-                // The peer has ended the connection, which this end notices soon.
-                EndPhase::Closed | EndPhase::Broken | EndPhase::Aborted => {
-                    return Ok(Outcome::Wait);
-                }
-            }
-            let table = peer.keys();
-            let Ok(run) = table.check(&section, pd, addr, n, need) else {
-                return Ok(Outcome::Failed(WcStatus::RemoteAccess));
-            };
-            // SAFETY: the local segments are registered, for as long as the section lasts, and
-            // hold `len` bytes.
-            let copied = unsafe { peer.copy(way, Cursor::at(sges, done), addr, n, run) };
-            match copied {
-                Ok(()) => done += n,
-                Err(CopyError::Local) => return Ok(Outcome::Failed(WcStatus::LocalProtection)),
-                Err(CopyError::Remote) => return Ok(Outcome::Failed(WcStatus::RemoteAccess)),
-                Err(CopyError::PeerExited) => return Err(CloseReason::Lost),
-            }
-        }
-        Ok(Outcome::Done)
     }
 
     /// Executes what is queued until a request has to wait.
@@ -362,6 +325,15 @@ impl ShmConn {
                     break;
                 }
                 Supply::Excess => return Err(CloseReason::Fault),
+            }
+            if piece.kind == Kind::Offer {
+                if self.rx.offset != 0 {
+                    return Err(CloseReason::Fault);
+                }
+                if !self.take_offer(&piece, me, guard, up)? || take == Budget::One {
+                    break;
+                }
+                continue;
             }
             let part = Placement {
                 offset: rx.offset,

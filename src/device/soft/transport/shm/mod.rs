@@ -20,9 +20,14 @@
 //! while no receive is posted: then the rings fill up and the sender waits, which is all the flow
 //! control there is. A send is complete when it is in the rings.
 //!
+//! A message of 16 KiB or more is not copied into the ring ([`bulk`]). Its cell says where the message
+//! is in the memory of the sender, and the receiver copies it from there as an RDMA read does, by the
+//! keys of the sender. The receiver names the place of the second half, which a sender that polls
+//! copies there meanwhile ([`offer`]). Such a send is complete when the message is in its receive.
+//!
 //! # One-sided operations
 //!
-//! The kernel copies the data for the initiator ([`cma`]); the program of the target need not run.
+//! The kernel copies the data for the initiator ([`one_sided`], [`cma`]); the program of the target need not run.
 //! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
 //! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
 //! revoked while an initiator may be copying. If the target keeps its registered memory in a file
@@ -53,6 +58,7 @@
 //! A peer that may access memory is a process of the same user that could write to our memory
 //! anyway: the keys keep it from mistakes, as those of a hardware device do.
 
+mod bulk;
 pub(super) mod challenge;
 pub(super) mod close_reason;
 pub(crate) mod cma;
@@ -66,6 +72,8 @@ pub(crate) mod grant;
 pub(crate) mod handshake;
 pub mod mapped;
 pub(crate) mod memfd;
+pub mod offer;
+mod one_sided;
 pub(crate) mod peer;
 pub(super) mod peer_map;
 pub(super) mod ready_bitmap_file;

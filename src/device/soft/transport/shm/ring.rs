@@ -48,6 +48,9 @@ pub enum Kind {
     Bulk = 2,
     /// The key that the next message invalidates, which is in the cell.
     Invalidate = 3,
+    /// Where all of a message is in the memory of the sender ([`offer`](super::offer)), which is in
+    /// the cell.
+    Offer = 4,
 }
 
 bitflags::bitflags! {
@@ -193,6 +196,11 @@ pub struct Producer {
 }
 
 impl Producer {
+    /// Number of the next cell.
+    pub fn next_cell(&self) -> u64 {
+        self.cells
+    }
+
     /// Reads the counters of the consumer.
     #[inline(never)]
     fn refresh(&mut self, ring: &Ring) -> Result<(), Violation> {
@@ -330,7 +338,7 @@ impl Piece {
     /// Whether the cell has all of a message, provided that no message is received in part.
     #[inline]
     pub fn is_whole_message(&self) -> bool {
-        self.kind != Kind::Invalidate && self.flags.contains(CellFlags::LAST)
+        matches!(self.kind, Kind::Inline | Kind::Bulk) && self.flags.contains(CellFlags::LAST)
     }
 }
 
@@ -381,6 +389,7 @@ impl Consumer {
             1 => Kind::Inline,
             2 => Kind::Bulk,
             3 => Kind::Invalidate,
+            4 => Kind::Offer,
             _ => return Err(Violation),
         };
         let flags = CellFlags::from_bits((header >> 56) as u8).ok_or(Violation)?;
@@ -391,6 +400,9 @@ impl Consumer {
             Kind::Inline => len <= MAX_INLINE && (len > 0 || flags.contains(CellFlags::LAST)),
             Kind::Bulk => len > 0 && len <= MAX_CHUNK && len <= to_the_end,
             Kind::Invalidate => len == 4,
+            Kind::Offer => {
+                len > 0 && len <= MAX_INLINE && len % 16 == 0 && flags.contains(CellFlags::LAST)
+            }
         };
         if !is_valid {
             return Err(Violation);

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::doorbell::Doorbell;
 use super::memfd::{SharedMemory, Writers};
+use super::offer::Offer;
 use super::peer::Peer;
 use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
@@ -93,6 +94,8 @@ struct Shared {
     ends: [EndState; 2],
     /// The ring that the initiator fills, and the one that the responder fills.
     rings: [Ring; 2],
+    /// What the initiator offers, and what the responder does.
+    offers: [Offer; 2],
 }
 
 /// Size of the segment, in bytes.
@@ -107,6 +110,8 @@ pub(crate) struct SharedSegment {
     theirs: NonNull<EndState>,
     tx_ring: NonNull<Ring>,
     rx_ring: NonNull<Ring>,
+    tx_offer: NonNull<Offer>,
+    rx_offer: NonNull<Offer>,
     peer: Arc<Peer>,
     /// Number of the next cell, or [`NO_CELL`] if none is expected: for a poll without
     /// the lock of the queue pair.
@@ -154,11 +159,14 @@ impl NewSegment {
         let shared = self.shared();
         let (ours, theirs) = (&shared.ends[end], &shared.ends[1 - end]);
         let (tx_ring, rx_ring) = (&shared.rings[end], &shared.rings[1 - end]);
+        let (tx_offer, rx_offer) = (&shared.offers[end], &shared.offers[1 - end]);
         Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
             tx_ring: tx_ring.into(),
             rx_ring: rx_ring.into(),
+            tx_offer: tx_offer.into(),
+            rx_offer: rx_offer.into(),
             memory: self.0,
             peer,
             next_cell: AtomicU64::new(NO_CELL),
@@ -247,6 +255,20 @@ impl SharedSegment {
         // SAFETY: as above.
         unsafe { self.rx_ring.as_ref() }
     }
+
+    /// The long message that our end offers.
+    #[inline]
+    pub(crate) fn tx_offer(&self) -> &Offer {
+        // SAFETY: as above.
+        unsafe { self.tx_offer.as_ref() }
+    }
+
+    /// The long message that the peer offers.
+    #[inline]
+    pub(crate) fn rx_offer(&self) -> &Offer {
+        // SAFETY: as above.
+        unsafe { self.rx_offer.as_ref() }
+    }
 }
 
 /// Where the words of an end are, for tests that write them as a peer can.
@@ -254,12 +276,14 @@ impl SharedSegment {
 pub(crate) mod layout {
     use std::mem::offset_of;
 
-    use super::EndState;
+    use super::{EndState, Shared};
 
     /// Bytes of the state of an end. The segment begins with both.
     pub const END: usize = size_of::<EndState>();
     /// Offset of the doorbell in the state of an end.
     pub const DOORBELL: usize = offset_of!(EndState, doorbell);
+    /// Offset of the offers.
+    pub const OFFERS: usize = offset_of!(Shared, offers);
     /// Offset of the copy guard in the state of an end.
     pub const COPY_GUARD: usize = offset_of!(EndState, copy_guard);
 }

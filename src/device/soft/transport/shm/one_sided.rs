@@ -1,0 +1,124 @@
+//! Copies between our memory and that of the peer by this end alone: RDMA operations, and the parts of
+//! long messages.
+
+use super::close_reason::CloseReason;
+use super::cma::{CopyError, Direction};
+use super::conn::{SendWait, ShmConn};
+use super::segment::{EndPhase, SharedSegment};
+use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::qp::link::Outcome;
+use crate::device::{Access, Remote, Sge, WcStatus};
+
+/// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
+/// an access.
+const SECTION_LEN: u64 = 1 << 20;
+
+/// A copy between our memory and that of the peer.
+pub(super) struct Copy<'a> {
+    pub way: Direction,
+    /// Where our bytes begin.
+    pub local: Cursor<'a>,
+    /// Where those of the peer do, and the key that has to open them for `need`.
+    pub remote: Remote,
+    pub len: u64,
+    pub need: Access,
+}
+
+/// Why a copy was not made, or only in part.
+pub(super) enum CopyRefusal {
+    /// The peer does not permit any access in this phase.
+    Phase(EndPhase),
+    /// The caller has no reason to copy any more.
+    Void,
+    /// The key does not open the memory.
+    Key,
+    /// The copy has failed.
+    Failed(CopyError),
+}
+
+impl Copy<'_> {
+    /// Makes the copy, part by part, each in a copy section, while `is_wanted`, which is asked in
+    /// each section. `sections` is the count of our sections.
+    ///
+    /// # Safety
+    /// The local segments are registered memory that holds `len` bytes from the cursor on, which may
+    /// be read for a write and written for a read.
+    #[inline(always)]
+    pub unsafe fn make(
+        mut self,
+        segment: &SharedSegment,
+        sections: &mut u32,
+        mut is_wanted: impl FnMut() -> bool,
+    ) -> Result<(), CopyRefusal> {
+        let (theirs, peer) = (segment.theirs(), segment.peer());
+        let pd = theirs.pd();
+        while self.len > 0 {
+            let n = self.len.min(SECTION_LEN);
+            let Remote { addr, rkey } = self.remote;
+            let section = segment.ours().copy_guard.begin(sections, rkey);
+            match theirs.phase() {
+                EndPhase::Open => {}
+                phase => return Err(CopyRefusal::Phase(phase)),
+            }
+            if !is_wanted() {
+                return Err(CopyRefusal::Void);
+            }
+            let table = peer.keys();
+            let Ok(run) = table.check(&section, pd, addr, n, self.need) else {
+                return Err(CopyRefusal::Key);
+            };
+            // SAFETY: the caller's promise, in this section for the memory of the peer.
+            unsafe { peer.copy(self.way, self.local, addr, n, run) }
+                .map_err(CopyRefusal::Failed)?;
+            self.len -= n;
+            if self.len > 0 {
+                self.local.advance(n);
+                self.remote.addr = addr.checked_add(n).ok_or(CopyRefusal::Key)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShmConn {
+    /// Executes an RDMA operation.
+    #[inline(never)]
+    pub(super) fn reach(
+        &mut self,
+        way: Direction,
+        remote: Remote,
+        len: u32,
+        sges: &[Sge],
+    ) -> Result<Outcome, CloseReason> {
+        self.tx.need = None;
+        let copy = Copy {
+            way,
+            local: Cursor::new(sges),
+            remote,
+            len: len.into(),
+            need: match way {
+                Direction::Write => Access::REMOTE_WRITE,
+                Direction::Read => Access::REMOTE_READ,
+            },
+        };
+        // SAFETY: the local segments are registered, for as long as the section of the caller
+        // lasts, and hold `len` bytes.
+        let copied = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
+        match copied {
+            Ok(()) => Ok(Outcome::Done),
+            Err(CopyRefusal::Phase(EndPhase::Fresh)) => {
+                self.tx.need = Some(SendWait::Consent);
+                Ok(Outcome::Wait)
+            }
+            // The peer has ended the connection, which this end notices soon.
+            Err(CopyRefusal::Phase(_) | CopyRefusal::Void) => Ok(Outcome::Wait),
+            Err(CopyRefusal::Failed(CopyError::Local)) => {
+                Ok(Outcome::Failed(WcStatus::LocalProtection))
+            }
+            Err(CopyRefusal::Key | CopyRefusal::Failed(CopyError::Remote)) => {
+                Ok(Outcome::Failed(WcStatus::RemoteAccess))
+            }
+            Err(CopyRefusal::Failed(CopyError::PeerExited)) => Err(CloseReason::Lost),
+        }
+    }
+}
