@@ -51,7 +51,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -77,6 +77,7 @@ help:
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
+	@echo 'make bench-crowd  more processes that poll than processors (PAIRS="1 2 4")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
@@ -204,6 +205,10 @@ bench:
 	scripts/deps.sh bench
 	@$(MAKE) --no-print-directory PROFILE=release libs build/bench/touch
 	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh $(or $(CARGO_TARGET_DIR),target)/release build/bench
+
+bench-crowd:
+	@$(MAKE) --no-print-directory PROFILE=release libs
+	scripts/bench-crowd.sh $(or $(CARGO_TARGET_DIR),target)/release
 
 # What UCX does with messages that are written and read.
 build/bench/touch: benches/ucx/touch.c

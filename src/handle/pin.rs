@@ -39,6 +39,8 @@ struct Record {
     /// Calls that [`outside`] has deferred to the end of the section. They are not a thread-local,
     /// because that would be destroyed before the last destructors of the thread run.
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// What the owning thread counts.
+    patience: Patience,
     /// The record that was made before this one.
     older: Option<&'static Record>,
 }
@@ -130,6 +132,37 @@ pub struct Thread {
     _not_send: PhantomData<*const ()>,
 }
 
+/// How often something may happen to a thread until something is to be done about it. It is over at
+/// the first time.
+#[derive(Default)]
+pub struct Patience {
+    /// How often it may happen still.
+    left: Cell<u32>,
+    /// How often it could happen at the beginning.
+    length: Cell<u32>,
+}
+
+impl Patience {
+    /// It has happened so many times. True if it has happened often enough.
+    #[inline]
+    pub fn is_over(&self, times: u32) -> bool {
+        let left = self.left.get().saturating_sub(times);
+        self.left.set(left);
+        left == 0
+    }
+
+    /// Begins anew.
+    pub fn begin(&self, length: u32) {
+        self.left.set(length);
+        self.length.set(length);
+    }
+
+    /// How often it could happen when it last began; 0 before that.
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
 impl Thread {
     /// A number that no other running thread has: not 0, and a multiple of [`Thread::ID_STEP`].
     #[inline]
@@ -139,6 +172,12 @@ impl Thread {
 
     /// What the numbers of threads are multiples of.
     pub const ID_STEP: usize = align_of::<Record>();
+
+    /// A count that belongs to the thread.
+    #[inline]
+    pub fn patience(&self) -> &Patience {
+        &self.record.patience
+    }
 
     /// The thread, for others that ask about it.
     #[inline]
@@ -288,6 +327,7 @@ fn new_record() -> &'static Record {
                 busy_at_end: Cell::new(false),
                 collect_at_end: Cell::new(false),
                 deferred: RefCell::new(Vec::new()),
+                patience: Patience::default(),
                 older: records.0,
             }));
             records.0 = Some(record);

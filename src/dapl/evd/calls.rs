@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::Evd;
+use super::{Evd, idle};
 use crate::abi::common::*;
 use crate::cancel;
 use crate::dapl::abi::Abi;
@@ -181,6 +181,9 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
     code
 }
 
+/// Polls without a system call that take the time of one in which the device makes progress.
+const PROGRESS: u32 = 4;
+
 /// `dat_evd_dequeue`.
 ///
 /// # Safety
@@ -206,7 +209,9 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
             match evd.base.ia.device.poll_events(&guard) {
                 PollOutcome::Arrived => {}
                 PollOutcome::Nothing => {
+                    let thread = guard.thread();
                     drop(guard);
+                    idle::polled_in_vain(thread, 1);
                     return result;
                 }
                 PollOutcome::NeedsProgress => {
@@ -376,7 +381,11 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
     ) -> Result<()> {
         self.base.ia.device.progress();
-        self.dequeue::<A>(handle, out, &pin::pin())
+        let result = self.dequeue::<A>(handle, out, &pin::pin());
+        if result.is_err_and(Error::is_queue_empty) {
+            idle::polled_in_vain(pin::thread(), PROGRESS);
+        }
+        result
     }
 
     #[cold]

@@ -6,6 +6,7 @@
 //! completions that are there are moved to it, so that all events are in the order of arrival.
 
 mod calls;
+mod idle;
 mod spin;
 mod stream;
 mod stream_counts;

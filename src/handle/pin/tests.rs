@@ -22,6 +22,17 @@ fn retire_waits_for_the_section() {
 }
 
 #[test]
+fn patience_ends() {
+    let patience = Patience::default();
+    assert!(patience.is_over(1));
+    patience.begin(10);
+    assert!(!patience.is_over(4));
+    assert!(!patience.is_over(5));
+    assert!(patience.is_over(16));
+    assert_eq!(patience.length(), 10);
+}
+
+#[test]
 fn sweep_frees_what_a_section_has_delayed() {
     let freed = Arc::new(AtomicBool::new(false));
     let (pinned, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
