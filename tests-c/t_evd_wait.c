@@ -161,6 +161,36 @@ static void evd_wait__counts_completions(void)
 	pair_down(&pair);
 }
 
+/* An EVD that is full counts no more events than it holds, although more completions have arrived. */
+static void evd_wait__counts_no_more_than_the_evd_holds(void)
+{
+	DAT_EVENT event;
+	DAT_EVD_PARAM param;
+	DAT_COUNT more = -1;
+	DAT_UINT64 posted = 0;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	OK(dat_evd_query(pair.b.recv_evd, DAT_EVD_FIELD_EVD_QLEN, &param));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	/* Flushed at once. */
+	while (posted < (DAT_UINT64)param.evd_qlen)
+		OK(recv_nothing(pair.ep_b, posted++));
+	OK(dat_evd_wait(pair.b.recv_evd, SOON, param.evd_qlen, &event, &more));
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 0);
+	CHECK_EQ(more, param.evd_qlen - 1);
+	for (int i = 0; i < 3; i++)
+		OK(recv_nothing(pair.ep_b, posted++));
+	OK(dat_evd_wait(pair.b.recv_evd, SOON, param.evd_qlen, &event, &more));
+	CHECK_EQ(event.event_data.dto_completion_event_data.user_cookie.as_64, 1);
+	CHECK_EQ(more, param.evd_qlen - 1);
+	for (DAT_UINT64 i = 2; i < posted; i++)
+		EXPECT_DTO(pair.b.recv_evd, i, DAT_DTO_ERR_FLUSHED);
+	EXPECT_NOTHING(pair.b.recv_evd);
+	pair_down(&pair);
+}
+
 static void evd_wait__threshold_out_of_range(void)
 {
 	DAT_EVD_PARAM param;
@@ -382,6 +412,7 @@ static const struct tap_test tests[] = {
 	T(evd_wait, woken_by_an_event),
 	T(evd_wait, threshold),
 	T(evd_wait, counts_completions),
+	T(evd_wait, counts_no_more_than_the_evd_holds),
 	T(evd_wait, threshold_out_of_range),
 	T(evd_wait, threshold_needs_threshold_completions),
 	T(evd_wait, pointers_null),

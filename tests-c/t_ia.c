@@ -254,6 +254,19 @@ static void ia_close__graceful_refused_for_each_kind(void)
 	CHECK_RET(dat_ia_close(rig.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }
 
+static void ia_close__async_evd_that_was_given(void)
+{
+	DAT_IA_HANDLE first = open_ia(NULL), second = DAT_HANDLE_NULL;
+	DAT_EVD_HANDLE given = make_evd(first, 8, DAT_EVD_ASYNC_FLAG);
+
+	OK(dat_ia_open(name(), 8, &given, &second));
+	CHECK_RET(dat_evd_free(given), DAT_INVALID_STATE);
+	/* The EVD stays, and is in no use any more. */
+	CHECK_RET(dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+	CHECK_RET(dat_evd_free(given), DAT_SUCCESS);
+	CHECK_RET(dat_ia_close(first, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+}
+
 static void ia_close__abrupt_destroys_everything(void)
 {
 	struct pair pair;
@@ -386,6 +399,7 @@ static const struct tap_test tests[] = {
 	T(ia_close, flags_unknown),
 	T(ia_close, graceful_with_objects),
 	T(ia_close, graceful_refused_for_each_kind),
+	T(ia_close, async_evd_that_was_given),
 	T(ia_close, abrupt_destroys_everything),
 	T(ia_close, twice),
 	T(ia_close, evd_waiter_gets_abort),

@@ -71,9 +71,6 @@ static void ep_modify__refused(void)
 	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, NULL),
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_ep_modify(ep, (DAT_EP_PARAM_MASK)1 << 62, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_IA_HANDLE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_STATE, &param), DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_REMOTE_PORT_QUAL, &param), DAT_INVALID_PARAMETER);
 	param.pz_handle = pair.a.recv_evd;
 	CHECK_CODE(dat_ep_modify(ep, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_HANDLE,
 		   DAT_INVALID_HANDLE_PZ);
@@ -83,6 +80,38 @@ static void ep_modify__refused(void)
 	param.pz_handle = pair.a.pz;
 	CHECK_RET(dat_ep_modify(pair.ep_a, DAT_EP_FIELD_PZ_HANDLE, &param), DAT_INVALID_STATE);
 	pair_down(&pair);
+}
+
+/* What the provider and the IA decide, and attributes that no adapter here has, with the values that the
+ * endpoint has. */
+static void ep_modify__fields_that_are_not_the_consumers(void)
+{
+	static const DAT_EP_PARAM_MASK fixed[] = {
+		DAT_EP_FIELD_IA_HANDLE,
+		DAT_EP_FIELD_EP_STATE,
+		DAT_EP_FIELD_LOCAL_IA_ADDRESS_PTR,
+		DAT_EP_FIELD_LOCAL_PORT_QUAL,
+		DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR,
+		DAT_EP_FIELD_REMOTE_PORT_QUAL,
+		DAT_EP_FIELD_SRQ_HANDLE,
+		DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR,
+		DAT_EP_FIELD_EP_ATTR_TRANSPORT_SPECIFIC_ATTR,
+		DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR,
+		DAT_EP_FIELD_EP_ATTR_PROVIDER_SPECIFIC_ATTR,
+#ifdef DAT2
+		DAT_EP_FIELD_COMM,
+#endif
+	};
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+
+	rig_up(&rig);
+	ep = make_ep(&rig, NULL);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+		CHECK_RET(dat_ep_modify(ep, fixed[i], &param), DAT_INVALID_PARAMETER);
+	rig_down(&rig);
 }
 
 /* Values that dat_ep_create refuses too; all of a call or nothing of it. */
@@ -317,6 +346,7 @@ static const struct tap_test tests[] = {
 	T(ep_modify, evds_and_zone),
 	T(ep_modify, attributes),
 	T(ep_modify, refused),
+	T(ep_modify, fields_that_are_not_the_consumers),
 	T(ep_modify, values),
 	T(ep_modify, recv_flags_before_the_first_receive),
 	T(ep_modify, zone_under_a_receive),
