@@ -77,7 +77,7 @@ fn pair() -> (Arc<Soft>, End, End) {
 fn pair_with(params: &str) -> (Arc<Soft>, End, End) {
     let device = Soft::open(&format!("127.0.0.1 {params}")).unwrap();
     let (tx, requests) = channel();
-    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
     let (a, b) = (End::new(&device), End::new(&device));
     let to = device.address();
     device.connect(&a.qp, to, qual, None, b"").unwrap();

@@ -96,7 +96,7 @@ impl Host {
         let seconds = TIMEOUT.as_secs();
         let device = Soft::open(&format!("{address} path=tcp timeout={seconds}")).unwrap();
         let (tx, requests) = channel();
-        let (listener, qual) = device.listen_any(64, Arc::new(Requests(tx))).unwrap();
+        let (listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
         Host {
             namespace,
             address,

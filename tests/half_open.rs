@@ -65,7 +65,7 @@ fn server() {
     set_descriptors(DESCRIPTORS);
     let device = Soft::open(&params).unwrap();
     let (tx, requests) = channel::<ConnRequest>();
-    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
     println!("\nqual {qual}");
     let accepting = device.clone();
     std::thread::spawn(move || {

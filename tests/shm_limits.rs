@@ -101,7 +101,7 @@ fn connects() {
 fn within_the_process(params: &str) {
     let device = Soft::open(params).unwrap();
     let (tx, requests) = channel();
-    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
     let (a, b) = (End::new(&device), End::new(&device));
     let to = "127.0.0.1:0".parse().unwrap();
     device

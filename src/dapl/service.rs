@@ -58,7 +58,7 @@ pub(super) struct Listening<D: Device> {
     _stream: EvdUse<D>,
 }
 
-/// Begins to listen; the EVD's length is the backlog. Gives the qualifier and the EVD too.
+/// Begins to listen; the queue of the EVD is the backlog. Gives the qualifier and the EVD too.
 ///
 /// # Errors
 /// `DAT_INVALID_PARAMETER` for qualifier 0, which names nothing, `DAT_INVALID_HANDLE` for an EVD that
@@ -75,13 +75,12 @@ pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     let invalid = Error::handle(Stream::Request.invalid());
     let evd: Arc<Evd<D>> = handle::get_shared(evd).ok_or(invalid)?;
     let stream = EvdUse::begin(ia, evd.clone(), Stream::Request)?;
-    let backlog = u32::try_from(evd.qlen()).unwrap_or(u32::MAX);
     let device = &ia.device;
     let (listener, qual) = match qual {
         Qual::This(qual) => device
-            .listen(qual, backlog, upcall.clone())
+            .listen(qual, upcall.clone())
             .map(|listener| (listener, qual)),
-        Qual::Any => device.listen_any(backlog, upcall.clone()),
+        Qual::Any => device.listen_any(upcall.clone()),
     }
     .map_err(|e| device_error(e, Subtype::ResourceDevice))?;
     let listening = Listening {

@@ -40,6 +40,11 @@ use self::params::Key;
 use crate::handle::Guard;
 use crate::handle::pin::pin;
 
+/// How many connections the kernel may keep for a listener before the device accepts them; the kernel
+/// takes its own limit if that is lower. The device accepts them at once, and their requests wait for
+/// the consumer. A short queue in the kernel would only delay peers that connect at the same time.
+const KERNEL_BACKLOG: i32 = 65536;
+
 /// When an armed completion queue calls its handler: see [`CompletionQueue::arm`].
 ///
 /// Implemented by the EVD.
@@ -392,7 +397,6 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn listen(
         self: &Arc<Self>,
         qual: u64,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<Self::Listener, DeviceError>;
     /// Listens on a qualifier that the device chooses, between 1024 and 65535.
@@ -401,7 +405,6 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// [`DeviceError::QualUnavailable`], [`DeviceError::Resources`].
     fn listen_any(
         self: &Arc<Self>,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<(Self::Listener, u64), DeviceError>;
     /// Starts to connect; the outcome is a [`CmEvent`]. The port of `remote` is ignored.

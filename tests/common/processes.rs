@@ -101,7 +101,7 @@ pub fn serve() {
     };
     let device = Soft::open(&params).unwrap();
     let (tx, requests) = channel();
-    let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+    let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
     let end = End::new(&device);
     println!(
         "\nqual {qual} {} {}",

@@ -37,7 +37,7 @@ impl End {
 
     fn listen(&self) -> (Listener, u16, Receiver<ConnRequest>) {
         let (tx, requests) = channel();
-        let (listener, qual) = self.device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+        let (listener, qual) = self.device.listen_any(Arc::new(Requests(tx))).unwrap();
         (listener, qual as u16, requests)
     }
 

@@ -193,7 +193,7 @@ impl Host {
     pub fn new(params: &str) -> Host {
         let device = Soft::open(params).unwrap();
         let (tx, requests) = channel();
-        let (listener, port) = device.listen_any(64, Arc::new(Requests(tx))).unwrap();
+        let (listener, port) = device.listen_any(Arc::new(Requests(tx))).unwrap();
         let arena = Arena::new(&device);
         let peer = Soft::open(params).unwrap();
         let peer_arena = Arena::new(&peer);

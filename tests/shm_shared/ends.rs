@@ -119,7 +119,7 @@ pub struct Port {
 impl Port {
     pub fn new(device: &Arc<Soft>) -> Port {
         let (tx, requests) = channel();
-        let (_listener, qual) = device.listen_any(4, Arc::new(Requests(tx))).unwrap();
+        let (_listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
         Port {
             _listener,
             requests,

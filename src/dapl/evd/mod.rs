@@ -244,11 +244,6 @@ impl<D: Device> Evd<D> {
         self.flags & DAT_EVD_RMR_BIND_FLAG != 0
     }
 
-    /// How many events the EVD can hold.
-    pub fn qlen(&self) -> usize {
-        self.state.lock().qlen
-    }
-
     /// Whether the EVD belongs to this IA instance.
     pub fn is_of(&self, ia: &Arc<Ia<D>>) -> bool {
         Arc::ptr_eq(&self.base.ia, ia)

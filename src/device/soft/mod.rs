@@ -296,18 +296,16 @@ impl Device for Soft {
     fn listen(
         self: &Arc<Self>,
         qual: u64,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<Listener, DeviceError> {
-        cm::listener::listen(self, qual, backlog, handler)
+        cm::listener::listen(self, qual, handler)
     }
 
     fn listen_any(
         self: &Arc<Self>,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<(Listener, u64), DeviceError> {
-        cm::listener::listen_any(self, backlog, handler)
+        cm::listener::listen_any(self, handler)
     }
 
     fn connect(

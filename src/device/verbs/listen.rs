@@ -14,7 +14,7 @@ use crate::descriptor::OwnedFd;
 use crate::device::connection_log::{self, Identity, LogEntry, Path, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};
-use crate::device::{ConnectionRequest, DeviceError, ListenHandler};
+use crate::device::{ConnectionRequest, DeviceError, KERNEL_BACKLOG, ListenHandler};
 
 /// What the service thread needs of a listener when a request arrives.
 pub(super) struct ListenerState {
@@ -189,17 +189,11 @@ pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u
 }
 
 /// Listens at one port.
-fn open(
-    device: &Arc<Verbs>,
-    port: u16,
-    backlog: u32,
-    state: &Arc<ListenerState>,
-) -> Result<CmId, DeviceError> {
+fn open(device: &Arc<Verbs>, port: u16, state: &Arc<ListenerState>) -> Result<CmId, DeviceError> {
     let id = CmId::new(&device.adapter, Target::Listener(Arc::downgrade(state)))?;
-    let backlog = backlog.clamp(1024, 65536) as i32;
     id.bind(at_port(device.address, port))
         // SAFETY: the id is valid.
-        .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, backlog) }))
+        .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, KERNEL_BACKLOG) }))
         .map_err(|error| match error.raw_os_error() {
             Some(libc::EADDRINUSE) => DeviceError::QualInUse,
             Some(libc::EADDRNOTAVAIL | libc::ENODEV) => DeviceError::BadAddress,
@@ -228,7 +222,6 @@ fn new(
 pub(super) fn listen(
     device: &Arc<Verbs>,
     qual: u64,
-    backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<Listener, DeviceError> {
     qualifier::check(qual)?;
@@ -236,7 +229,7 @@ pub(super) fn listen(
     let claim = claim(qual, Some(device.address.ip()))?;
     let mut last = DeviceError::QualInUse;
     for port in candidates(qual) {
-        match open(device, port, backlog, &state) {
+        match open(device, port, &state) {
             Ok(id) => {
                 return Ok(Listener {
                     _id: id,
@@ -260,11 +253,10 @@ pub(super) fn listen(
 /// See [`Device::listen_any`](crate::device::Device::listen_any).
 pub(super) fn listen_any(
     device: &Arc<Verbs>,
-    backlog: u32,
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<(Listener, u64), DeviceError> {
     let state = new(device, None, handler)?;
-    let id = open(device, 0, backlog, &state).map_err(|error| match error {
+    let id = open(device, 0, &state).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
     })?;

@@ -351,18 +351,16 @@ impl Device for Verbs {
     fn listen(
         self: &Arc<Self>,
         qual: u64,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<Listener, DeviceError> {
-        listen::listen(self, qual, backlog, handler)
+        listen::listen(self, qual, handler)
     }
 
     fn listen_any(
         self: &Arc<Self>,
-        backlog: u32,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<(Listener, u64), DeviceError> {
-        listen::listen_any(self, backlog, handler)
+        listen::listen_any(self, handler)
     }
 
     fn connect(

@@ -74,7 +74,7 @@ impl Run {
         let connection = &self.connections[index];
         let qual = qualifier(index, connection.plan.wide);
         let handler = connection.requests.clone();
-        let listener = self.device(process).listen(qual, 4, handler);
+        let listener = self.device(process).listen(qual, handler);
         self.note(format_args!(
             "listen {index}: {:?}",
             listener.as_ref().map(|_| ())

@@ -23,7 +23,7 @@ use crate::device::soft::params::Path;
 use crate::device::soft::socket;
 use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::RequestUpcall;
-use crate::device::{DeviceError, ListenHandler};
+use crate::device::{DeviceError, KERNEL_BACKLOG, ListenHandler};
 use crate::process::PerProcess;
 
 /// The part of a listener that requests are delivered to.
@@ -135,7 +135,6 @@ impl Drop for Listener {
 pub(crate) fn listen(
     device: &Arc<Soft>,
     qual: u64,
-    backlog: u32,
     handler: Arc<dyn ListenHandler<Soft>>,
 ) -> Result<Listener, DeviceError> {
     if qual == 0 {
@@ -160,7 +159,7 @@ pub(crate) fn listen(
                 acceptor.listeners.lock().insert(qual, listening.clone());
                 Some(Ok(number))
             }
-            None => match open_port(device, number, backlog) {
+            None => match open_port(device, number) {
                 Err(DeviceError::QualInUse) => None,
                 Err(error) => Some(Err(error)),
                 Ok(acceptor) => {
@@ -188,13 +187,12 @@ pub(crate) fn listen(
 /// See [`Device::listen_any`](crate::device::Device::listen_any).
 pub(crate) fn listen_any(
     device: &Arc<Soft>,
-    backlog: u32,
     handler: Arc<dyn ListenHandler<Soft>>,
 ) -> Result<(Listener, u64), DeviceError> {
     device.engine.start()?;
     let mut all = LISTENERS.lock();
     let mut ports = PORTS.lock();
-    let acceptor = open_port(device, 0, backlog).map_err(|error| match error {
+    let acceptor = open_port(device, 0).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
     })?;
@@ -215,7 +213,7 @@ pub(crate) fn listen_any(
 }
 
 /// Listens on a port; 0 means any that is free.
-fn open_port(device: &Arc<Soft>, number: u16, backlog: u32) -> Result<Arc<Acceptor>, DeviceError> {
+fn open_port(device: &Arc<Soft>, number: u16) -> Result<Arc<Acceptor>, DeviceError> {
     let socket = if device.params.bound {
         let mut address = device.params.address;
         address.set_port(number);
@@ -236,10 +234,7 @@ fn open_port(device: &Arc<Soft>, number: u16, backlog: u32) -> Result<Arc<Accept
         Path::Auto | Path::Shm => shm::listen(bound_address(device), port).ok(),
         Path::Tcp => None,
     };
-    // Connections are accepted at once, and their requests wait for the consumer. A short queue
-    // in the kernel would only delay peers that connect at the same time.
-    let backlog = backlog.clamp(1024, 65536) as i32;
-    kernel::net::listen(&socket, backlog).map_err(bind_error)?;
+    kernel::net::listen(&socket, KERNEL_BACKLOG).map_err(bind_error)?;
     Acceptor::new(device, socket, shm_socket, port)
 }
 

@@ -150,14 +150,14 @@ struct Server {
 impl Server {
     fn any(device: &Arc<Soft>) -> (Server, u64) {
         let (tx, requests) = channel();
-        let (listener, qual) = device.listen_any(8, Arc::new(Requests(tx))).unwrap();
+        let (listener, qual) = device.listen_any(Arc::new(Requests(tx))).unwrap();
         assert!((1024..=65535).contains(&qual));
         (Server { listener, requests }, qual)
     }
 
     fn on(device: &Arc<Soft>, qual: u64) -> Result<Server, DeviceError> {
         let (tx, requests) = channel();
-        let listener = device.listen(qual, 8, Arc::new(Requests(tx)))?;
+        let listener = device.listen(qual, Arc::new(Requests(tx)))?;
         Ok(Server { listener, requests })
     }
 
