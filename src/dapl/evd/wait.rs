@@ -27,7 +27,7 @@ impl<D: Device> Evd<D> {
         guard: &Guard,
     ) -> Option<(&'a Completion, usize)> {
         let mut state = self.state.lock_as(guard.thread());
-        let short = threshold == 1 && state.waitable && !state.waiter && !state.closed;
+        let short = threshold == 1 && state.waitable && !state.waiter;
         if !short || !state.queue.is_empty() {
             return None;
         }
