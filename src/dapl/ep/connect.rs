@@ -261,9 +261,8 @@ impl<D: Device> Ep<D> {
             before,
             DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECT_PENDING
         );
-        // A connection is established only where one is pending; its end is reported once.
-        let expected = pending || (connected && state == DAT_EP_STATE_DISCONNECTED);
-        if !expected {
+        // An endpoint that has no connection, and waits for none, has no events.
+        if !(pending || connected) {
             return;
         }
         let Some(uses) = &inner.uses else { return };
