@@ -78,6 +78,68 @@ static void cno_modify_agent__after_the_calls_of_other_threads(void)
 	cno_down();
 }
 
+static atomic_bool entered, left;
+
+static void slow_agent(DAT_PVOID data, DAT_EVD_HANDLE from)
+{
+	(void)data;
+	(void)from;
+	entered = true;
+	pause_us(NEVER);
+	left = true;
+}
+
+/* What the agent uses can go when dat_cno_modify_agent has returned. */
+static void cno_modify_agent__waits_for_a_call_that_is_under_way(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { NULL, slow_agent };
+	unsigned long long start;
+	pthread_t thread;
+
+	cno_up();
+	OK(dat_cno_modify_agent(cno, with));
+	REQUIRE(pthread_create(&thread, NULL, post_once, NULL) == 0);
+	while (!entered)
+		pause_us(1000);
+	start = now_us();
+	CHECK_RET(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL), DAT_SUCCESS);
+	/* It gives up after a second. */
+	CHECK(left || now_us() - start >= 1000000ull);
+	pthread_join(thread, NULL);
+	cno_down();
+}
+
+static void replacing_agent(DAT_PVOID data, DAT_EVD_HANDLE from)
+{
+	DAT_OS_WAIT_PROXY_AGENT again = { data, replacing_agent };
+
+	(void)from;
+	CHECK_RET(dat_cno_modify_agent(cno, again), DAT_SUCCESS);
+	atomic_fetch_add(&calls, 1);
+}
+
+/* An agent that calls dat_cno_modify_agent does not wait for itself. */
+static void cno_modify_agent__in_the_agent(void)
+{
+	enum { ROUNDS = 8 };
+	DAT_OS_WAIT_PROXY_AGENT with = { &calls, replacing_agent };
+	unsigned long long start;
+
+	cno_up();
+	OK(dat_cno_modify_agent(cno, with));
+	start = now_us();
+	for (int i = 1; i <= ROUNDS; i++) {
+		DAT_EVENT event;
+
+		OK(post_software_event(evd, 0));
+		await_calls(i);
+		OK(dat_evd_dequeue(evd, &event));
+	}
+	CHECK(now_us() - start < ROUNDS / 2 * 1000000ull);
+	OK(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
+	cno_down();
+}
+
 /* Another agent, with other data, takes the place of the first. */
 static void *_Atomic second_instance;
 static atomic_int second_calls;
@@ -189,6 +251,8 @@ static const struct tap_test tests[] = {
 	T(cno_wait, and_agent_both),
 	T(cno_modify_agent, called_for_each_trigger),
 	T(cno_modify_agent, after_the_calls_of_other_threads),
+	T(cno_modify_agent, waits_for_a_call_that_is_under_way),
+	T(cno_modify_agent, in_the_agent),
 	T(cno_modify_agent, another_agent),
 	T(cno_agent, told_of_the_end),
 	T(cno_agent, told_once_of_the_close),
