@@ -271,6 +271,25 @@ static void evd_wait__unwaitable(void)
 	down();
 }
 
+static void evd_wait__unwaitable_with_a_completion(void)
+{
+	struct pair pair;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	pair_up(&pair, NULL);
+	evd = pair.b.recv_evd;
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	/* Flushed at once. */
+	OK(recv_nothing(pair.ep_b, 1));
+	OK(dat_evd_set_unwaitable(evd));
+	CHECK_RET(dat_evd_wait(evd, 0, 1, &event, &more), DAT_INVALID_STATE);
+	OK(dat_evd_clear_unwaitable(evd));
+	EXPECT_DTO(evd, 1, DAT_DTO_ERR_FLUSHED);
+	pair_down(&pair);
+}
+
 static void evd_wait__released_by_set_unwaitable(void)
 {
 	struct waiter w;
@@ -418,6 +437,7 @@ static const struct tap_test tests[] = {
 	T(evd_wait, pointers_null),
 	T(evd_wait, one_waiter_only),
 	T(evd_wait, unwaitable),
+	T(evd_wait, unwaitable_with_a_completion),
 	T(evd_wait, released_by_set_unwaitable),
 	T(evd_wait, on_a_disabled_evd),
 	T(evd_wait, interrupted_by_a_signal),

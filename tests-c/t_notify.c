@@ -268,6 +268,8 @@ static void notify__unsignalled_requests_and_a_waiter(void)
 {
 	DAT_EP_ATTR attr = usual_attr();
 	struct waiter w;
+	DAT_EVENT event;
+	DAT_COUNT more;
 
 	attr.request_completion_flags = UNSIGNALLED;
 	up_with(&attr);
@@ -279,6 +281,9 @@ static void notify__unsignalled_requests_and_a_waiter(void)
 	EXPECT_DTO(p.b.recv_evd, 100, DAT_DTO_SUCCESS);
 	await_idle();
 	STILL_WAITS(&w);
+	/* They are the waiter's. */
+	CHECK_RET(dat_evd_wait(p.a.request_evd, 0, 1, &event, &more), DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_dequeue(p.a.request_evd, &event), DAT_INVALID_STATE);
 	OK(a_writes(0, 0, 8, 4, DEFAULT));
 	woken_with(&w, 1, 3);
 	for (DAT_UINT64 i = 2; i <= 4; i++)
