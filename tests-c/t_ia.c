@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_ia_open(3DAT), dat_ia_close(3DAT), and the consumer context and type
  * of an IA. */
-#include "common.h"
+#include "makers.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -296,6 +296,42 @@ static void ia_close__abrupt_destroys_everything(void)
 	free(mem.at);
 }
 
+static DAT_RETURN an_rsp(DAT_HANDLE *made)
+{
+	return dat_rsp_create(made_in.ia, free_qualifier(&made_in), make_ep(&made_in, NULL),
+			      made_in.cr_evd, (DAT_RSP_HANDLE *)made);
+}
+
+static DAT_RETURN a_cr(DAT_HANDLE *made)
+{
+	DAT_CONN_QUAL qualifier;
+
+	listen_any(&made_in, &qualifier);
+	OK(try_connect(make_ep(&made_in, NULL), &made_in, qualifier, SOON));
+	*made = await_request(&made_in);
+	return DAT_SUCCESS;
+}
+
+static void ia_close__abrupt_destroys_each_kind(void)
+{
+	static DAT_RETURN (*const makers[])(DAT_HANDLE *) = {
+		a_pz, a_cno, an_evd, an_ep, an_srq, an_lmr, an_rmr, a_psp, an_rsp, a_cr,
+	};
+	enum { KINDS = sizeof makers / sizeof *makers };
+	DAT_HANDLE made[KINDS];
+	DAT_HANDLE_TYPE type;
+
+	rig_up(&made_in);
+	for (int i = 0; i < KINDS; i++) {
+		made[i] = DAT_HANDLE_NULL;
+		/* Not every adapter has windows. */
+		CHECK_EITHER(makers[i](&made[i]), DAT_SUCCESS, DAT_MODEL_NOT_SUPPORTED);
+	}
+	CHECK_RET(dat_ia_close(made_in.ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	for (int i = 0; i < KINDS; i++)
+		CHECK_RET(dat_get_handle_type(made[i], &type), DAT_INVALID_HANDLE);
+}
+
 static void ia_close__twice(void)
 {
 	DAT_IA_HANDLE ia = open_ia(NULL);
@@ -401,6 +437,7 @@ static const struct tap_test tests[] = {
 	T(ia_close, graceful_refused_for_each_kind),
 	T(ia_close, async_evd_that_was_given),
 	T(ia_close, abrupt_destroys_everything),
+	T(ia_close, abrupt_destroys_each_kind),
 	T(ia_close, twice),
 	T(ia_close, evd_waiter_gets_abort),
 	T(ia_close, keeps_no_descriptors),

@@ -157,6 +157,31 @@ static void ep_modify__recv_flags_before_the_first_receive(void)
 	rig_down(&rig);
 }
 
+/* What else changes, and flags that stay as they are, are no matter of the receives. */
+static void ep_modify__under_a_receive(void)
+{
+	struct rig rig;
+	DAT_EP_HANDLE ep;
+	DAT_EP_ATTR attr;
+	DAT_EP_PARAM param;
+
+	rig_up(&rig);
+	attr = ep_attr(&rig);
+	attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+	ep = make_ep(&rig, &attr);
+	OK(recv_nothing(ep, 1));
+	memset(&param, 0, sizeof param);
+	param.ep_attr.max_request_dtos = attr.max_request_dtos + 1;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS, &param), DAT_SUCCESS);
+	param.ep_attr.recv_completion_flags = attr.recv_completion_flags;
+	CHECK_RET(dat_ep_modify(ep, DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS, &param),
+		  DAT_SUCCESS);
+	OK(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param));
+	CHECK_EQ(param.ep_attr.max_request_dtos, attr.max_request_dtos + 1);
+	CHECK_EQ(param.ep_attr.recv_completion_flags, attr.recv_completion_flags);
+	rig_down(&rig);
+}
+
 /* A receive that is posted already keeps the memory of the old zone: a message for it fails. */
 static void ep_modify__zone_under_a_receive(void)
 {
@@ -349,6 +374,7 @@ static const struct tap_test tests[] = {
 	T(ep_modify, fields_that_are_not_the_consumers),
 	T(ep_modify, values),
 	T(ep_modify, recv_flags_before_the_first_receive),
+	T(ep_modify, under_a_receive),
 	T(ep_modify, zone_under_a_receive),
 	T(ep_modify, both_flags_of_one_evd),
 	T(ep_modify, evds_swapped),
