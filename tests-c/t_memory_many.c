@@ -94,6 +94,34 @@ static void many__receives(void)
 	rig_down(&made_in);
 }
 
+/* The events of an endpoint go without memory, however many there are: those that the EVD holds, and those
+ * that have arrived since it was full. */
+static void many__events_that_go(void)
+{
+	DAT_EVD_PARAM param;
+	DAT_EVENT event;
+	DAT_COUNT more;
+	struct pair pair;
+
+	need_our_malloc();
+	pair_up(&pair, NULL);
+	OK(dat_evd_resize(pair.b.recv_evd, LONG_QUEUE));
+	OK(dat_evd_query(pair.b.recv_evd, DAT_EVD_FIELD_EVD_QLEN, &param));
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	/* Flushed at once. */
+	for (DAT_COUNT i = 0; i < param.evd_qlen; i++)
+		OK(recv_nothing(pair.ep_b, 1));
+	OK(dat_evd_wait(pair.b.recv_evd, SOON, param.evd_qlen, &event, &more));
+	for (int i = 0; i < 100; i++)
+		OK(recv_nothing(pair.ep_b, 2));
+	allow_no_large_one();
+	CHECK_RET(dat_ep_reset(pair.ep_b), DAT_SUCCESS);
+	stop_failing();
+	EXPECT_NOTHING(pair.b.recv_evd);
+	pair_down(&pair);
+}
+
 /* A configuration of many lines: either all of it counts, or nothing. */
 static void many__lines_of_a_configuration(void)
 {
@@ -123,6 +151,7 @@ static void many__lines_of_a_configuration(void)
 static const struct tap_test tests[] = {
 	T(many, objects),
 	T(many, receives),
+	T(many, events_that_go),
 	T(many, lines_of_a_configuration),
 	TAP_END,
 };

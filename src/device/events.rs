@@ -168,7 +168,9 @@ mod tests {
             self.0.send("receives".into()).unwrap();
         }
         fn disconnect(&self, _: bool) {}
-        fn reset(&self) {}
+        fn reset(&self) -> u32 {
+            0
+        }
         fn destroy(&self) -> u32 {
             0
         }

@@ -224,8 +224,9 @@ pub trait QueuePair: Send + Sync {
     /// establishment is given up; no event follows if there was neither.
     fn disconnect(&self, graceful: bool);
     /// Back to the state after creation; only after the connection has ended. Completions of
-    /// the old connection are removed from the completion queues.
-    fn reset(&self);
+    /// the old connection are removed from the completion queues. Gives how many buffers of the
+    /// shared receive queue are lost with them.
+    fn reset(&self) -> u32;
     /// Ends the connection without an event; receives and requests vanish, and so do their
     /// completions that are still queued. Gives how many buffers of the shared receive queue
     /// are lost with them.

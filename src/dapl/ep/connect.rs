@@ -346,16 +346,10 @@ impl<D: Device> Ep<D> {
             state => return Err(state_error(state)),
         }
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
-        // Before the reset, which removes completions too: the SRQ counts the buffers of those that
-        // are queued.
-        if let Some(uses) = &inner.uses {
-            uses.purge(self.handle(), 0);
-        }
         delay::point("ep.reset");
-        qp.reset();
-        // What other threads have posted in between was flushed, and may be in the queue of the EVD.
+        let lost = qp.reset() as usize;
         if let Some(uses) = &inner.uses {
-            uses.purge(self.handle(), 0);
+            uses.purge(self.handle(), lost);
         }
         inner.private_data = None;
         self.set_state(&mut inner, DAT_EP_STATE_UNCONNECTED);

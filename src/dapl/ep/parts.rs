@@ -86,8 +86,9 @@ impl<D: Device> Uses<D> {
         parts(self.pz.as_ref(), recv, request, self.srq.as_ref())
     }
 
-    /// Removes the events of the endpoint from its EVDs. Its SRQ counts the buffers of the removed
-    /// completions, and the `lost` ones, as retired.
+    /// Removes the events of the endpoint from its EVDs, when its queue pair has none left in their
+    /// completion queues. Its SRQ counts the buffers of the removed completions, and the `lost` ones,
+    /// as retired.
     pub fn purge(&self, ep: Handle, lost: usize) {
         let evds = [&self.recv_evd, &self.request_evd, &self.connect_evd];
         let evds = evds.into_iter().flatten();

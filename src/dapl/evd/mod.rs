@@ -416,17 +416,12 @@ impl<D: Device> Evd<D> {
         );
     }
 
-    /// Removes the events of an endpoint. Gives the number of completions of buffers of an SRQ
-    /// among them.
+    /// Removes the events of an endpoint, of whose completions the completion queue has none any
+    /// more. Gives the number of completions of buffers of an SRQ among them.
     pub fn purge(&self, of: Handle) -> usize {
         let context = of.0.addr() as u64;
         let mut from_srq = 0;
         let mut state = self.state.lock();
-        let completions = self
-            .cq
-            .iter()
-            .flat_map(|cq| std::iter::from_fn(|| cq.poll()));
-        state.queue.extend(completions.map(Event::Completion));
         state.queue.retain(|event| match event {
             Event::Completion(completion) if completion.context == context => {
                 from_srq += usize::from(completion.from_srq);

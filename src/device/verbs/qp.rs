@@ -386,10 +386,10 @@ impl QueuePair for Qp {
         }
     }
 
-    fn reset(&self) {
+    fn reset(&self) -> u32 {
         let mut state = self.state.lock();
         if state.attempt.phase != Phase::Ended {
-            return;
+            return 0;
         }
         state.attempt.reset();
         let id = state.id.take();
@@ -403,7 +403,7 @@ impl QueuePair for Qp {
         drop(state);
         drop(id);
         self.events.clear();
-        self.purge();
+        self.purge()
     }
 
     fn destroy(&self) -> u32 {

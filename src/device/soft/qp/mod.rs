@@ -190,9 +190,9 @@ impl<L: Transport> QueuePair for Qp<L> {
         up.run();
     }
 
-    fn reset(&self) {
+    fn reset(&self) -> u32 {
         if self.with(|locked| locked.me.attempt.phase != Phase::Ended) {
-            return;
+            return 0;
         }
         self.leave();
         self.with(|locked| {
@@ -200,7 +200,7 @@ impl<L: Transport> QueuePair for Qp<L> {
             locked.me.attempt.reset();
         });
         self.events.clear();
-        self.purge();
+        self.purge() as u32
     }
 
     fn destroy(&self) -> u32 {
