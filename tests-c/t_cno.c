@@ -290,6 +290,25 @@ static void cno_wait__after_the_last_evd_is_gone(void)
 	cno_down();
 }
 
+/* A waiter stays as long as there is an EVD that can trigger the CNO. */
+static void cno_wait__after_one_of_two_evds_is_gone(void)
+{
+	struct waiter w;
+	DAT_EVD_HANDLE second;
+
+	cno_up();
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &second));
+	start_waiter(&w);
+	OK(dat_evd_free(second));
+	pause_us(NEVER);
+	CHECK(!w.over);
+	OK(post_software_event(evd, 1));
+	finish_waiter(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == evd);
+	cno_down();
+}
+
 static void cno_wait__ia_closed(void)
 {
 	struct waiter w;
@@ -377,6 +396,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, not_for_disabled_evds),
 	T(cno_wait, not_while_a_thread_waits_on_the_evd),
 	T(cno_wait, after_the_last_evd_is_gone),
+	T(cno_wait, after_one_of_two_evds_is_gone),
 	T(cno_wait, ia_closed),
 	T(cno_wait, unwaitable_evds_trigger),
 	T(evd_enable, leaves_a_waiter_alone),

@@ -43,6 +43,9 @@ static void end_both(DAT_CLOSE_FLAGS flags)
 	CHECK_RET(dat_ep_disconnect(ep_b, flags), DAT_SUCCESS);
 	EXPECT_NOTHING(a.connect_evd);
 	EXPECT_NOTHING(b.connect_evd);
+	/* An end that was asked for is no error. */
+	EXPECT_NOTHING(a.async_evd);
+	EXPECT_NOTHING(b.async_evd);
 }
 
 static void ep_disconnect__abrupt(void)
@@ -156,6 +159,8 @@ static void ep_disconnect__graceful_waits_for_the_receiver(void)
 {
 	up_with_messages_under_way();
 	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	/* Once more changes nothing. */
+	CHECK_RET(dat_ep_disconnect(ep_a, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 	pause_us(1500 * 1000);
 	EXPECT_NOTHING(a.connect_evd);
 	EXPECT_NOTHING(b.connect_evd);
