@@ -384,6 +384,32 @@ static void ep_dup_connect__refused(void)
 	ends_down();
 }
 
+/* The end that has accepted has connected to no address, and after the end of a connection there is no
+ * peer. */
+static void ep_dup_connect__without_a_peer(void)
+{
+	DAT_EP_HANDLE other_a, other_b;
+
+	ends_up();
+	other_a = make_ep(&a, NULL);
+	other_b = make_ep(&b, NULL);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	established();
+	CHECK_RET(dat_ep_dup_connect(other_b, ep_b, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_PARAMETER);
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	CHECK_RET(dat_ep_dup_connect(other_a, ep_a, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_STATE);
+	CHECK_RET(dat_ep_dup_connect(other_b, ep_b, SOON, 0, NULL, DAT_QOS_BEST_EFFORT),
+		  DAT_INVALID_STATE);
+	CHECK_EQ(ep_state(other_a), DAT_EP_STATE_UNCONNECTED);
+	CHECK_EQ(ep_state(other_b), DAT_EP_STATE_UNCONNECTED);
+	ends_down();
+}
+
 static void ep_dup_connect__arguments(void)
 {
 	DAT_EP_HANDLE other;
@@ -450,6 +476,7 @@ static const struct tap_test tests[] = {
 	T(ep_connect, within_one_ia),
 	T(ep_connect, private_data_stays_until_reset),
 	T(ep_dup_connect, to_the_same_peer),
+	T(ep_dup_connect, without_a_peer),
 	T(ep_dup_connect, arguments),
 	T(ep_dup_connect, private_data_and_rejection),
 	T(ep_dup_connect, refused),
