@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 const ROWS: &str = "tests-c/conformance/rows.tsv";
 const COVERAGE: &str = "tests-c/conformance/coverage.tsv";
+const FIGURES: &str = "tests/mutants/figures.tsv";
 const DOCUMENT: &str = "docs/conformance.md";
 
 fn root() -> PathBuf {
@@ -201,8 +202,8 @@ const HEAD: &str = "# The conformance matrix
 
 What the man pages of uDAPL promise, and the test that holds the library to it. The rows are in
 [rows.tsv](../tests-c/conformance/rows.tsv), their tests in
-[coverage.tsv](../tests-c/conformance/coverage.tsv); this page is made of the two, and
-`cargo test --test conformance` fails when a row has neither a test nor a reason, when a test
+[coverage.tsv](../tests-c/conformance/coverage.tsv); this page is made of the two and of
+[figures.tsv](../tests/mutants/figures.tsv), and `cargo test --test conformance` fails when a row has neither a test nor a reason, when a test
 does not exist, or when this page is not up to date (`UPDATE_DOCS=1` writes it).
 
 The library keeps to the letter of the pages with `rules=pages` in `dat.conf`; without it some of
@@ -211,6 +212,19 @@ last ones here.
 
 The C suite is compiled against DAT 1.2 and DAT 2.0 and runs over every path of the soft
 provider: `make ctest`. One test alone: `build/release/dat/t_post soft post_send.queue_full`.
+";
+
+/// The introduction of the figures of mutation testing.
+const MUTATION_HEAD: &str = "
+## Mutation testing
+
+`make mutants` changes the library in one place after another and runs the tests on each of these
+mutants. Some were caught only by tests that were written because of them, some lay in code that is gone
+since, and some change nothing that a program could notice
+([explained.tsv](../tests/mutants/explained.tsv)). Those tried so far are a random part of all.
+
+| sources | mutants | tried | not compiled | caught | by tests since | code removed | without effect | not caught |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
 ";
 
 /// The page.
@@ -234,6 +248,10 @@ fn document(rows: &[Row<'_>], coverage: &BTreeMap<&str, Covered<'_>>) -> String 
         let all = of_kind.count();
         let tested = all - excluded;
         let _ = writeln!(page, "| {title} | {all} | {tested} | {excluded} |");
+    }
+    page.push_str(MUTATION_HEAD);
+    for figures in table(&read(FIGURES)) {
+        let _ = writeln!(page, "| `{}` | {} |", figures[0], figures[1..].join(" | "));
     }
     for (kind, title, first) in kinds {
         let _ = write!(page, "\n## {title}\n");
