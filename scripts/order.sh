@@ -62,10 +62,13 @@ export -f one
 
 for ((i = 0; i < ${#programs[@]}; i++)); do
 	for ((j = 0; j < ${#points[@]}; j++)); do
-		for ((k = 0; k < ${#runs[@]}; k++)); do
+		on=("${runs[@]}")
+		# Those of shared memory are reached there alone.
+		[[ ${points[j]} != shm.* ]] || mapfile -t on < <(printf '%s\n' "${runs[@]}" | grep -E ':soft-sh')
+		for ((k = 0; k < ${#on[@]}; k++)); do
 			# Another path for each program and for each point.
-			[ -n "${BOUNDED-}" ] && [ $(((i + j) % ${#runs[@]})) != $k ] && continue
-			echo "${runs[k]} ${programs[i]} ${points[j]}"
+			[ -n "${BOUNDED-}" ] && [ $(((i + j) % ${#on[@]})) != $k ] && continue
+			echo "${on[k]} ${programs[i]} ${points[j]}"
 		done
 	done
 done | xargs -P "${JOBS:-4}" -L 1 bash -c 'one "$@"' one

@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use dat_core::testing::device::soft::iwarp::mpa::{self, Kind, Parsed};
+use dat_core::testing::device::soft::transport::shm::ring::Ring;
 use dat_core::testing::device::*;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -276,7 +277,8 @@ fn exchange(
         match (action % 8, &segment) {
             (0..=3, Some(segment)) => {
                 let at = match action >> 4 {
-                    n @ 0..=7 => u64::from(n) * 128,
+                    n @ 0..=5 => u64::from(n) * 128,
+                    n @ 6..=7 => OFFERS + u64::from(n % 2) * 128,
                     n => 768 + u64::from(n % 4) * 64,
                 };
                 let at = at + u64::from(input.byte() % 16) * 8;
@@ -329,6 +331,8 @@ fn exchange(
 /// Offset of the copy guard in the state of an end, and bytes of such a state.
 const COPY_GUARD: u64 = 256;
 const END_STATE: u64 = 384;
+/// Offset of the offers of long messages, which follow the states and the rings.
+const OFFERS: u64 = 2 * END_STATE + 2 * size_of::<Ring>() as u64;
 
 /// No end copies.
 fn end_sections(segment: &OwnedFd) {
