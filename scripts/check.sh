@@ -9,11 +9,12 @@
 # the part under valgrind, in the dev build and in the machine is of programs that between them
 # create, use and destroy every kind of object.
 set -u -o pipefail
-. "${0%/*}/need.sh" awk cargo dirname make mkdir python3 tee
+. "${0%/*}/need.sh" awk cargo cat dirname head make mkdir python3 tail tee
 
 cd "$(dirname "$0")/.."
 logs=build/check
 mkdir -p "$logs"
+: >"$logs/failed"
 total_passed=0
 total_failed=0
 summary=
@@ -43,6 +44,24 @@ count() {
 	END { print passed + 0, failed + 0, skipped + 0 }' "$1"
 }
 
+# failures LOG: what a log says of each test that failed: the last lines of a TAP diagnosis and
+# the verdict, what cargo and Python print of it, or the last lines of a log without either
+failures() {
+	local said
+	said=$(awk '
+	/^# / { said[++lines] = $0; next }
+	/^not ok / {
+		for (i = lines > 6 ? lines - 5 : 1; i <= lines; i++) print said[i]
+		print
+	}
+	# cargo: the panic and the line after it, which is its message
+	following { print; following-- }
+	/^thread .* panicked at / { print; following = 1 }
+	/^test .* \.\.\. FAILED$/ || /^(FAIL|ERROR): / || /^error(\[|:)/ { print }
+	{ lines = 0 }' "$1" | head -20)
+	if [ -n "$said" ]; then echo "$said"; else tail -8 "$1"; fi
+}
+
 # suite NAME COMMAND...
 suite() {
 	local name=$1 log passed failed skipped status start=$SECONDS
@@ -58,6 +77,9 @@ suite() {
 		failed=1
 	elif [ $status = 0 ] && [ $((passed + failed + skipped)) = 0 ]; then
 		passed=1
+	fi
+	if [ "$failed" != 0 ]; then
+		printf '=== %s: what failed\n%s\n' "$name" "$(failures "$log")" >>"$logs/failed"
 	fi
 	total_passed=$((total_passed + passed))
 	total_failed=$((total_failed + failed))
@@ -125,5 +147,6 @@ suite vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"
 
 echo '=== summary'
 printf '%s' "$summary"
+cat "$logs/failed"
 echo "$total_passed passed, $total_failed failed" | tee "$logs/total"
 [ $total_failed = 0 ] && [ $((total_passed)) -gt 0 ]
