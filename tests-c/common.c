@@ -161,6 +161,18 @@ void await_state(DAT_EP_HANDLE ep, DAT_EP_STATE state)
 	CHECK_EQ(ep_state(ep), state);
 }
 
+void await_idle(DAT_EP_HANDLE ep)
+{
+	unsigned long long end = now_us() + SOON;
+	DAT_BOOLEAN recv = DAT_FALSE, request = DAT_FALSE;
+
+	do {
+		OK(dat_ep_get_status(ep, NULL, &recv, &request));
+		pause_us(100);
+	} while (!(recv && request) && now_us() < end);
+	CHECK(recv && request);
+}
+
 /* --- memory ------------------------------------------------------------------------------- */
 
 struct mem make_mem_in(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, size_t size,

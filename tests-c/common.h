@@ -71,6 +71,8 @@ DAT_EP_HANDLE make_ep(const struct rig *rig, const DAT_EP_ATTR *attr);
 DAT_EP_STATE ep_state(DAT_EP_HANDLE ep);
 /* Waits until the endpoint has this state. */
 void await_state(DAT_EP_HANDLE ep, DAT_EP_STATE state);
+/* Waits, without an event, until all that was posted to the endpoint is done. */
+void await_idle(DAT_EP_HANDLE ep);
 
 /* --- memory ------------------------------------------------------------------------------- */
 

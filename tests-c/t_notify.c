@@ -252,17 +252,6 @@ static void woken_with(struct waiter *w, DAT_UINT64 value, DAT_COUNT more)
 	CHECK_EQ(w->more, more);
 }
 
-/* Requests that are done, by the idleness of the endpoint: no event shows that here. */
-static void await_idle(void)
-{
-	unsigned long long end = now_us() + SOON;
-	DAT_BOOLEAN idle = DAT_FALSE;
-
-	while (!idle && now_us() < end)
-		OK(dat_ep_get_status(p.ep_a, NULL, NULL, &idle));
-	CHECK_EQ(idle, DAT_TRUE);
-}
-
 /* Unsignalled completions are in the queue with the one that wakes, before it. */
 static void notify__unsignalled_requests_and_a_waiter(void)
 {
@@ -279,7 +268,7 @@ static void notify__unsignalled_requests_and_a_waiter(void)
 	OK(a_writes(0, 0, 8, 2, UNSIGNALLED));
 	OK(a_reads(0, 0, 8, 3, UNSIGNALLED));
 	EXPECT_DTO(p.b.recv_evd, 100, DAT_DTO_SUCCESS);
-	await_idle();
+	await_idle(p.ep_a);
 	STILL_WAITS(&w);
 	/* They are the waiter's. */
 	CHECK_RET(dat_evd_wait(p.a.request_evd, 0, 1, &event, &more), DAT_INVALID_STATE);

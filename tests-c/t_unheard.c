@@ -40,19 +40,6 @@ static void await_byte(const char *at, int value)
 	CHECK_EQ(*(const volatile char *)at, (char)value);
 }
 
-/* What was posted to this side is done. */
-static void await_idle(DAT_EP_HANDLE ep)
-{
-	unsigned long long end = now_us() + SOON;
-	DAT_BOOLEAN recv = DAT_FALSE, request = DAT_FALSE;
-
-	do {
-		OK(dat_ep_get_status(ep, NULL, &recv, &request));
-		pause_us(100);
-	} while (!(recv && request) && now_us() < end);
-	CHECK(recv && request);
-}
-
 static void nothing_is_told(const struct rig *rig)
 {
 	EXPECT_NOTHING(rig->recv_evd);
