@@ -17,7 +17,7 @@ fn main() {
 }
 
 struct End {
-    _pd: Pd,
+    pd: Pd,
     cq: Arc<Cq>,
     qp: Arc<Qp>,
     mr: Mr,
@@ -34,7 +34,7 @@ impl End {
         let (addr, len) = (buffer.as_ptr() as u64, buffer.len() as u64);
         let mr = device.reg_mr(&pd, addr, len, Access::all()).unwrap();
         End {
-            _pd: pd,
+            pd,
             cq,
             qp,
             mr,
@@ -117,7 +117,7 @@ fn write(bencher: Bencher, len: u32) {
 /// Into whole pages of a peer that lets its memory be mapped.
 #[divan::bench(args = [8, 4096, 1 << 19])]
 fn write_to_shared_memory(bencher: Bencher, len: u32) {
-    let (device, a, b) = pair_with("path=shm memory=shared");
+    let (device, a, b) = pair_with("path=shm memory=eager");
     let (addr, rkey) = (
         (b.buffer.as_ptr() as u64).next_multiple_of(4096),
         b.mr.rkey(),
@@ -145,7 +145,25 @@ fn registration(bencher: Bencher, len: usize) {
 /// The same with the memory moving.
 #[divan::bench(args = [4096, 1 << 20, 64 << 20])]
 fn registration_of_shared_memory(bencher: Bencher, len: usize) {
-    register(bencher, "path=shm memory=shared", len);
+    register(bencher, "path=shm memory=eager", len);
+}
+
+/// A region is registered, written by the peer and deregistered, as message-passing libraries do that
+/// keep no registrations.
+#[divan::bench(args = ["private", "shared", "eager"])]
+fn a_region_for_one_write(bencher: Bencher, memory: &str) {
+    const LEN: usize = 1 << 20;
+    let (device, a, b) = pair_with(&format!("path=shm memory={memory}"));
+    let target = vec![1u8; LEN + 4096];
+    let addr = (target.as_ptr() as u64).next_multiple_of(4096);
+    bencher.bench_local(|| {
+        let mr = device
+            .reg_mr(&b.pd, addr, LEN as u64, Access::all())
+            .unwrap();
+        let rkey = mr.rkey();
+        a.post(SendOp::RdmaWrite(Remote { addr, rkey }), LEN as u32);
+        a.completion(&device);
+    });
 }
 
 #[divan::bench]

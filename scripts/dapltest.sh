@@ -54,7 +54,7 @@ trap 'stop_server; rm -rf "$logs"' EXIT
 # why_private: why no memory moves on soft-shared here, as our library reports it; nothing if it does.
 why_private() {
 	timeout -k 5 "$limit" dapltest -T L -D soft-shared -m 1 limit_ia 2>&1 </dev/null |
-		sed -n 's/^libdat: memory=shared is without effect: //p' | head -1
+		sed -n 's/^libdat: memory=eager is without effect: //p' | head -1
 }
 
 # wanted NAME: is it among the cases to run?

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The IAs of dat.conf with memory=shared, which move registered memory to a file that peers map. */
+/* The IAs of dat.conf with memory=eager, which move registered memory to a file that peers map. */
 #ifndef MOVED_H
 #define MOVED_H
 

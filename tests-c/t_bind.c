@@ -74,7 +74,7 @@ static void rmr_bind__more_than_4_gib(void)
 	rmr = up_to_bind();
 	if (strstr(p.b.provider.provider_name, "verbs"))
 		tap_skip("an adapter has all registered memory pinned");
-	/* Shared, so that memory=shared leaves it where it is. Two pages of it are touched. */
+	/* Shared, so that memory=eager leaves it where it is. Two pages of it are touched. */
 	big.at = mmap(NULL, most, PROT_READ | PROT_WRITE,
 		      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	REQUIRE(big.at != MAP_FAILED);

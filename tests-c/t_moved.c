@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where registered memory is: private to the program, or with memory=shared in a file that peers
+/* Where registered memory is: private to the program, or with memory=eager in a file that peers
  * map. The whole suite runs on both kinds of IA; here each proves that it is of its kind. */
 #include "moved.h"
 #include "transfer.h"

@@ -163,7 +163,7 @@ fn a_responder_with_small_files() {
 fn within_a_process_with_small_files() {
     for bytes in [100 << 20, 1 << 20, 4096, 0] {
         for path in ["auto", "tcp"] {
-            run(&format!("127.0.0.1 path={path} memory=shared"), bytes);
+            run(&format!("127.0.0.1 path={path} memory=eager"), bytes);
         }
     }
 }

@@ -99,7 +99,7 @@ def passive(op, size, factor, aim):
 
 
 def mapped(op, size, rival, factors, aims):
-    """The same in memory that peers map (memory=shared)."""
+    """The same in memory that peers map (memory=eager)."""
     return Target(
         f"shm.mapped.{op}.{size}",
         f"RDMA {op} {name(size)}, mapped memory",
@@ -304,7 +304,7 @@ TARGETS = (
 # The interface adapters that the targets name.
 CONFIGURATION = """\
 bench           u2.0 threadsafe default builtin:soft libdat.1.0 "lo" ""
-bench-mapped    u2.0 threadsafe default builtin:soft libdat.1.0 "lo memory=shared" ""
+bench-mapped    u2.0 threadsafe default builtin:soft libdat.1.0 "lo memory=eager" ""
 bench-tcp       u2.0 threadsafe default builtin:soft libdat.1.0 "lo path=tcp{cc}" ""
 bench-tcp-nocrc u2.0 threadsafe default builtin:soft libdat.1.0 "lo path=tcp crc=off{cc}" ""
 """

@@ -44,6 +44,7 @@ fn contents(pd: u32) -> Contents {
         addr: ADDR,
         len: 100,
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+        promotable: false,
         serial: 1,
         region: (0, 0),
         mapped: MappedRange::default(),
@@ -176,6 +177,45 @@ fn a_table_that_grows() {
         initiator.join().unwrap();
     });
 }
+
+/// A region is promoted, in two parts, while an initiator uses its key: what the initiator finds is
+/// mapped is in the file.
+#[test]
+fn a_promotion_in_use() {
+    model(|| {
+        let entries: Arc<[KeyEntry]> = [KeyEntry::default()].into();
+        entries[0].fill(&contents(PD));
+        entries[0].set_key(KEY);
+        let file: Arc<[Pages; 2]> = Arc::new([(); 2].map(|()| Pages(UnsafeCell::new(0))));
+        let initiator = {
+            let (entries, file) = (entries.clone(), file.clone());
+            thread::spawn(move || {
+                let (guard, mut count) = (CopyGuard::new(), 0);
+                let section = guard.begin(&mut count, KEY);
+                let keys = RemoteKeys { entries: &entries };
+                let mapped = keys.check(&section, PD, ADDR, 8, Access::REMOTE_WRITE);
+                let mapped = mapped.unwrap();
+                let parts = mapped.end.saturating_sub(mapped.start) / PART;
+                for part in &file[..parts as usize] {
+                    // SAFETY: loom checks that no other thread writes to the file.
+                    assert_eq!(part.0.with(|moved| unsafe { *moved }), 1);
+                }
+            })
+        };
+        for (number, part) in (1..).zip(&*file) {
+            // SAFETY: loom checks that no other thread uses this part of the file.
+            part.0.with_mut(|moved| unsafe { *moved = 1 });
+            entries[0].extend_mapped(MappedRange {
+                start: ADDR,
+                end: ADDR + number * PART,
+            });
+        }
+        initiator.join().unwrap();
+    });
+}
+
+/// Bytes of a part of a region that moves.
+const PART: u64 = 4096;
 
 /// The memory file is made, and pages move out of it, while a region with them is registered by another
 /// IA: the pages stay, or the registration waits for the move.

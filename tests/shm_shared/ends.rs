@@ -138,9 +138,13 @@ impl Port {
 
 /// An initiator and a target in this process, which do not know that.
 pub fn pair() -> (End, End) {
-    let device = device();
-    let port = Port::new(&device);
-    let (a, b) = (End::new(&device), End::new(&device));
+    pair_of(&device())
+}
+
+/// The same on this device.
+pub fn pair_of(device: &Arc<Soft>) -> (End, End) {
+    let port = Port::new(device);
+    let (a, b) = (End::new(device), End::new(device));
     let to: SocketAddr = "127.0.0.1:0".parse().unwrap();
     device
         .connect(&a.qp, to, port.qual, Some(PATIENCE), b"")
@@ -154,7 +158,7 @@ pub fn pair() -> (End, End) {
 }
 
 pub fn device() -> Arc<Soft> {
-    Soft::open("127.0.0.1 path=shm memory=shared").unwrap()
+    Soft::open("127.0.0.1 path=shm memory=eager").unwrap()
 }
 
 /// Pages of private memory.

@@ -1,5 +1,5 @@
-//! Registered memory that moves to where peers can map it (`memory=shared`), and all that a
-//! program may do to it meanwhile.
+//! Registered memory that moves to where peers can map it (`memory=eager`, `memory=shared`), and all
+//! that a program may do to it meanwhile.
 //!
 //! In one process, whose two ends reach each other as two processes do; and in two, where one
 //! dies.
@@ -13,6 +13,7 @@ mod itself;
 mod places;
 #[path = "../common/poll.rs"]
 mod poll;
+mod promotion;
 #[path = "../common/skip.rs"]
 mod skip;
 #[path = "../common/soft.rs"]

@@ -180,7 +180,7 @@ impl Device for Soft {
         if params.shares_memory()
             && let Err(why) = transport::shm::mapped::enable()
         {
-            log::error!("memory=shared is without effect: {why}");
+            log::error!("memory={} is without effect: {why}", params.memory.name());
         }
         Ok(Arc::new(Soft {
             attr: attributes(&params),
@@ -237,7 +237,7 @@ impl Device for Soft {
         len: u64,
         access: Access,
     ) -> Result<Mr, DeviceError> {
-        Mr::new(pd.id, addr, len, access, self.params.shares_memory())
+        Mr::new(pd.id, addr, len, access, self.params.memory)
     }
 
     fn create_cq(

@@ -46,9 +46,9 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "memory",
-        values: "private|shared",
+        values: "private|shared|eager",
         default: "private",
-        help: "Whether registered memory moves to where peers of this host can map it.",
+        help: "Whether registered memory moves to where peers of this host can map it: never, once they have used it so much that the move pays, or when it is registered.",
     },
     Key {
         name: "congestion",
@@ -92,9 +92,22 @@ pub(crate) enum Path {
 pub(crate) enum Memory {
     /// Where the program has allocated it.
     Private,
-    /// In a file that peers of the host can map: see
-    /// [`mapped`](crate::device::soft::transport::shm::mapped).
+    /// In a file that peers of the host can map, once they have used it so much that the move pays:
+    /// see [`mapped`](crate::device::soft::transport::shm::mapped).
     Shared,
+    /// In that file from the registration on.
+    Eager,
+}
+
+impl Memory {
+    /// The value of the parameter.
+    pub fn name(self) -> &'static str {
+        match self {
+            Memory::Private => "private",
+            Memory::Shared => "shared",
+            Memory::Eager => "eager",
+        }
+    }
 }
 
 /// The parameters of one device.
@@ -110,7 +123,7 @@ pub(crate) struct Params {
     pub acknowledge: bool,
     /// How peers are reached.
     pub path: Path,
-    /// Where registered memory is.
+    /// Where registered memory is. Private if all peers are reached over TCP.
     pub memory: Memory,
     /// Congestion control algorithm of connections over TCP; `None` for that of the system.
     pub congestion: Option<String>,
@@ -126,7 +139,7 @@ pub(crate) struct Params {
 impl Params {
     /// Whether peers may map registered memory.
     pub fn shares_memory(&self) -> bool {
-        self.memory == Memory::Shared && self.path != Path::Tcp
+        self.memory != Memory::Private
     }
 
     /// Parses the field.
@@ -151,6 +164,7 @@ impl Params {
                 Some(("path", "tcp")) => path = Path::Tcp,
                 Some(("memory", "private")) => memory = Memory::Private,
                 Some(("memory", "shared")) => memory = Memory::Shared,
+                Some(("memory", "eager")) => memory = Memory::Eager,
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
                 }
@@ -186,7 +200,10 @@ impl Params {
             crc,
             acknowledge,
             path,
-            memory,
+            memory: match path {
+                Path::Tcp => Memory::Private,
+                Path::Auto | Path::Shm => memory,
+            },
             congestion,
             linger: Duration::from_secs(linger),
             timeout: Duration::from_secs(timeout),
@@ -218,7 +235,12 @@ mod tests {
         );
         let p = Params::parse("lo 0 path=tcp congestion=cubic memory=shared").unwrap();
         assert_eq!(p.address, "127.0.0.1:0".parse().unwrap());
-        assert_eq!((p.path, p.memory), (Path::Tcp, Memory::Shared));
+        // No peer could map the memory.
+        assert_eq!((p.path, p.memory), (Path::Tcp, Memory::Private));
+        for memory in [Memory::Private, Memory::Shared, Memory::Eager] {
+            let p = Params::parse(&format!("lo memory={}", memory.name())).unwrap();
+            assert_eq!(p.memory, memory);
+        }
         assert_eq!(p.congestion.as_deref(), Some("cubic"));
         assert_eq!(p.spin, None);
         assert!(p.acknowledge);

@@ -7,15 +7,20 @@ use super::key_table::Fault;
 use crate::device::Access;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Set in [`KeyEntry::access`] of a region that is to be moved to where peers may map it, once they
+/// have used it so much that the move pays.
+const PROMOTABLE: u32 = 1 << 31;
+
 /// A region or a window. The other fields belong to `key` while a read-side section sees that key
 /// in the entry: they are written before the key is published, and again only after all sections
-/// that saw the key have ended. An entry of zeros is empty.
+/// that saw the key have ended. Meanwhile rights are only taken away ([`KeyEntry::restrict`]), and
+/// the part that peers may map only grows ([`KeyEntry::extend_mapped`]). An entry of zeros is empty.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
 pub struct KeyEntry {
     /// The key that is valid, or 0.
     key: AtomicU32,
-    /// The rights: bits of [`Access`].
+    /// The rights: bits of [`Access`], and [`PROMOTABLE`].
     access: AtomicU32,
     /// The protection domain.
     pd: AtomicU32,
@@ -45,6 +50,14 @@ pub struct MappedRange {
     pub end: u64,
 }
 
+impl MappedRange {
+    /// Whether peers may map nothing.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+}
+
 /// What an entry holds besides its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
@@ -56,6 +69,8 @@ pub struct Contents {
     pub len: u64,
     /// The rights.
     pub access: Access,
+    /// Whether a region is to be moved to where peers may map it, once they have used it enough.
+    pub promotable: bool,
     /// Number of this use of an entry.
     pub serial: u64,
     /// Key and serial of the region that a window is bound to; zeros in a region.
@@ -70,7 +85,9 @@ impl KeyEntry {
         self.pd.store(contents.pd, Ordering::Relaxed);
         self.addr.store(contents.addr, Ordering::Relaxed);
         self.len.store(contents.len, Ordering::Relaxed);
-        self.access.store(contents.access.bits(), Ordering::Relaxed);
+        let promotable = if contents.promotable { PROMOTABLE } else { 0 };
+        let access = contents.access.bits() | promotable;
+        self.access.store(access, Ordering::Relaxed);
         self.serial.store(contents.serial, Ordering::Relaxed);
         self.region.store(contents.region.0, Ordering::Relaxed);
         self.region_serial
@@ -88,6 +105,7 @@ impl KeyEntry {
             addr: self.addr.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
             access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
+            promotable: self.is_promotable(),
             serial: self.serial.load(Ordering::Relaxed),
             region: (
                 self.region.load(Ordering::Relaxed),
@@ -100,10 +118,30 @@ impl KeyEntry {
     /// What peers may map of the range.
     #[inline]
     pub fn mapped_range(&self) -> MappedRange {
-        MappedRange {
-            start: self.mapped_start.load(Ordering::Relaxed),
-            end: self.mapped_end.load(Ordering::Relaxed),
+        // Acquire: an end that `extend_mapped` has written has its start, and the bytes up to it are
+        // in the file.
+        let end = self.mapped_end.load(Ordering::Acquire);
+        let start = self.mapped_start.load(Ordering::Relaxed);
+        MappedRange { start, end }
+    }
+
+    /// Extends the part of the range that peers may map to `mapped`, unless that is the smaller one.
+    /// Both begin alike. The key may be in use.
+    pub fn extend_mapped(&self, mapped: MappedRange) {
+        if mapped.end > self.mapped_end.load(Ordering::Relaxed) {
+            self.mapped_start.store(mapped.start, Ordering::Relaxed);
+            self.mapped_end.store(mapped.end, Ordering::Release);
         }
+    }
+
+    /// Whether the region is to be moved to where peers may map it, once they have used it enough.
+    pub fn is_promotable(&self) -> bool {
+        self.access.load(Ordering::Relaxed) & PROMOTABLE != 0
+    }
+
+    /// The region stays where it is, however much peers use it.
+    pub fn keep_private(&self) {
+        self.access.fetch_and(!PROMOTABLE, Ordering::Relaxed);
     }
 
     /// Makes the key valid; 0 makes the entry invalid for sections that begin later.
@@ -130,6 +168,16 @@ impl KeyEntry {
     /// Whether this is a region, not a window.
     pub fn is_region(&self) -> bool {
         self.region.load(Ordering::Relaxed) == 0
+    }
+
+    /// The key of the region that a window is bound to; 0 in a region.
+    pub fn region_key(&self) -> u32 {
+        self.region.load(Ordering::Relaxed)
+    }
+
+    /// Number of bytes of the range.
+    pub fn size(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
     }
 
     /// Protection domain.

@@ -198,6 +198,8 @@ pub(crate) struct Opening {
     pub len: u64,
     /// The rights.
     pub access: Access,
+    /// Whether a region is to be moved to where peers may map it, once they have used it enough.
+    pub promotable: bool,
     /// The region that a window is bound to; `None` for a region.
     pub region: Option<Region>,
     /// What peers may map of the range.
@@ -233,6 +235,7 @@ impl Table {
                 addr: opening.addr,
                 len: opening.len,
                 access: opening.access,
+                promotable: opening.promotable,
                 serial,
                 region: opening.region.map_or((0, 0), |r| (r.key, r.serial)),
                 mapped: opening.mapped,
@@ -372,6 +375,13 @@ pub(crate) fn is_window_of(window: u32, region: u32, region_serial: u64) -> bool
 pub(crate) fn for_each_entry(f: impl FnMut(&'static KeyEntry)) {
     let _guard = pin::pin();
     TABLE.directory.for_each(f);
+}
+
+/// What the valid key of a region opens; `None` if there is no such region.
+pub(crate) fn region(key: u32) -> Option<Contents> {
+    let _guard = pin::pin();
+    let entry = TABLE.entry(key).filter(|entry| entry.is_region())?;
+    Some(entry.contents())
 }
 
 /// Number of slots of the directory: the lowest bits of a key are the number of its slot, and no

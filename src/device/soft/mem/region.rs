@@ -3,6 +3,7 @@
 use super::export::exporter;
 use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
+use crate::device::soft::params::Memory;
 use crate::device::{Access, DeviceError, MemoryRegion};
 use crate::guarded;
 use crate::process::PerProcess;
@@ -23,13 +24,13 @@ pub struct Mr {
 }
 
 impl Mr {
-    /// Registers memory. If it is `shared`, peers of the host may map what can be mapped of it.
+    /// Registers memory. `memory` is for regions that peers have any access to.
     pub(crate) fn new(
         pd: u32,
         addr: u64,
         len: u64,
         access: Access,
-        shared: bool,
+        memory: Memory,
     ) -> Result<Mr, DeviceError> {
         if len > MAX_MR_SIZE {
             return Err(DeviceError::Limit);
@@ -39,18 +40,19 @@ impl Mr {
         }
         probe(addr, len, access)?;
         guarded::install_handlers();
+        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
         let mut register = |mapped| {
             Region::register(&Opening {
                 pd,
                 addr,
                 len,
                 access,
+                promotable: remote && memory == Memory::Shared,
                 region: None,
                 mapped,
             })
         };
-        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
-        let region = if shared && remote {
+        let region = if remote && memory == Memory::Eager {
             exporter().share(addr, len, &mut register)
         } else {
             let region = register(MappedRange::default());
@@ -144,7 +146,7 @@ mod tests {
 
     fn region(buf: &mut [u8], pd: u32, access: Access) -> Result<Mr, DeviceError> {
         let addr = buf.as_mut_ptr() as u64;
-        Mr::new(pd, addr, buf.len() as u64, access, false)
+        Mr::new(pd, addr, buf.len() as u64, access, Memory::Private)
     }
 
     #[test]
@@ -216,13 +218,13 @@ mod tests {
         unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
         let at = map as u64;
         let make = |off: usize, len: usize, access| {
-            Mr::new(1, at + off as u64, len as u64, access, false).map(|_| ())
+            Mr::new(1, at + off as u64, len as u64, access, Memory::Private).map(|_| ())
         };
         assert_eq!(make(0, 2 * page, Access::LOCAL_READ), Ok(()));
         let bad = Err(DeviceError::BadMemory);
         assert_eq!(make(0, 2 * page + 1, Access::LOCAL_READ), bad);
         assert_eq!(make(2 * page, 1, Access::LOCAL_READ), bad);
-        if Mr::new(1, 8, 8, Access::LOCAL_READ, false).is_ok() {
+        if Mr::new(1, 8, 8, Access::LOCAL_READ, Memory::Private).is_ok() {
             panic!("page zero was taken");
         }
         // Only kernels that know MADV_POPULATE detect it; those of the test machines do.

@@ -84,6 +84,7 @@ impl Bind {
                     addr: wr.addr,
                     len: wr.len,
                     access: wr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+                    promotable: false,
                     region: Some(region),
                     mapped: region.mapped_range(),
                 });

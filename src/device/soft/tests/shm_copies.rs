@@ -81,6 +81,7 @@ fn a_copy_through_a_window() {
         len: 100,
         access: Access::REMOTE_WRITE,
         region: Some(mr.region()),
+        promotable: false,
         mapped: mr.region().mapped_range(),
     });
     let window = window.unwrap();
@@ -99,7 +100,7 @@ fn memory_that_a_stopped_peer_may_write_to() {
         eprintln!("\nskipped: memory_that_a_stopped_peer_may_write_to: {why}");
         return;
     }
-    let device = Soft::open("127.0.0.1 path=shm memory=shared").unwrap();
+    let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     for ends_first in [false, true] {
         let (peer, mut b) = connected(&device);
         let shared = |mr: &Mr| {

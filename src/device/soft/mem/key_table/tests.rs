@@ -14,6 +14,7 @@ fn opening() -> Opening {
         len: 16,
         access: Access::all(),
         region: None,
+        promotable: false,
         mapped: MappedRange::default(),
     }
 }

@@ -9,7 +9,7 @@ use super::conn::{SendWait, ShmConn};
 use super::copy_waits;
 use super::doorbell::WakeOn;
 use super::offer::{Rest, SecondHalf, Stage};
-use super::one_sided::{Copy, CopyRefusal};
+use super::one_sided::{CopiedBy, Copy, CopyRefusal};
 use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
 use super::segment::EndPhase;
 use crate::delay;
@@ -202,8 +202,11 @@ impl ShmConn {
         };
         // SAFETY: the segments were checked in this read-side section, and hold as much.
         let copied = unsafe { copy.make(segment, &mut self.tx.sections, claim) };
+        if matches!(copied, Ok(CopiedBy::Kernel)) {
+            self.kernel_has_copied(half.at.rkey, len);
+        }
         let helped = match copied {
-            Ok(()) => Stage::Helped,
+            Ok(_) => Stage::Helped,
             Err(_) => Stage::Declined,
         };
         if is_claimed && offer.change(number, Stage::Helping, helped) {
@@ -366,6 +369,7 @@ impl ShmConn {
             let part = bytes.start.max(begin)..bytes.end.min(end);
             if part.start < part.end {
                 let addr = segment.addr.checked_add(part.start - begin);
+                let len = part.end - part.start;
                 let copy = Copy {
                     way: Direction::Read,
                     local: Cursor::at(target, part.start),
@@ -373,12 +377,15 @@ impl ShmConn {
                         addr: addr.ok_or(Untaken::Unreadable)?,
                         rkey: segment.lkey,
                     },
-                    len: part.end - part.start,
+                    len,
                     need: Access::LOCAL_READ,
                 };
                 // SAFETY: the segments of the receive were checked in this read-side section, and
                 // hold all of the message.
-                unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) }?;
+                let by = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) }?;
+                if by == CopiedBy::Kernel {
+                    self.kernel_has_copied(segment.lkey, len);
+                }
             }
             begin = end;
         }

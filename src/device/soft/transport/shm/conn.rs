@@ -14,6 +14,7 @@ use super::bulk::Taking;
 use super::close_reason::CloseReason;
 use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
+use super::mapped::promotion;
 use super::ring::{Consumer, Kind, Producer};
 use super::segment::{EndPhase, EndState, NO_CELL};
 use super::socket::send_now;
@@ -78,6 +79,8 @@ pub(crate) struct ShmConn {
     woken_sleep: Cell<u32>,
     /// Times that the peer rang the doorbell and its byte was left unread.
     unread: u32,
+    /// The key of the region that the peer has last asked to be moved to where it maps it.
+    promoted: u32,
     /// How often that may be, so that the socket does not fill up.
     max_unread_doorbells: u32,
     pub(crate) tx: Tx,
@@ -137,6 +140,7 @@ impl ShmConn {
             notify_mode: NotifyMode::Doorbell,
             in_poll_set: false,
             woken_sleep: Cell::new(0),
+            promoted: 0,
             tx: Tx::default(),
             rx: Rx::default(),
             ended: false,
@@ -205,7 +209,7 @@ impl ShmConn {
 
     /// Wakes the peer. A socket that is full does already; one that is closed need not.
     #[cold]
-    fn wake_peer(&self) {
+    pub(super) fn wake_peer(&self) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send_now(|| kernel::net::send(&self.watch, &[1], flags));
     }
@@ -248,6 +252,10 @@ impl ShmConn {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         let take = if self.in_poll_set { take } else { Budget::All };
+        let promotion = self.theirs().promotion();
+        if promotion != self.promoted && promotion::request(promotion, self.ours().pd()) {
+            self.promoted = promotion;
+        }
         loop {
             // Before the ring is read: what the peer has sent before its phase changed is there.
             let theirs = self.theirs().phase();

@@ -168,7 +168,7 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
         segment.ours().set_phase(EndPhase::Broken);
         segment.peer_stuck.store(true, Ordering::Relaxed);
         let range = entry.mapped_range();
-        if range.start < range.end {
+        if !range.is_empty() {
             ABANDONED.lock().push(Abandoned {
                 segment,
                 section,

@@ -26,7 +26,7 @@ use super::copy_waits::{self, REGION_TIMEOUT, SHORT_TIMEOUT};
 use super::memfd::GrowingMemory;
 use super::remote_keys;
 use crate::device::Access;
-use crate::device::soft::mem::key_entry::KeyEntry;
+use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table;
 use crate::process::PerProcess;
 
@@ -119,6 +119,40 @@ pub(crate) fn publish(key: u32, entry: &KeyEntry) {
     }
 }
 
+/// Calls `change` with both entries of a region, and with those of its windows, unless its key has
+/// become invalid. False in that case.
+fn change_region(key: u32, serial: u64, change: impl Fn(&KeyEntry)) -> bool {
+    // No key becomes valid or invalid meanwhile.
+    let exported = EXPORTED.lock();
+    let mut is_valid = false;
+    key_table::for_each_entry(|entry| {
+        let contents = entry.contents();
+        let own = entry.key();
+        let is_region = own == key && entry.is_region() && contents.serial == serial;
+        let is_window = own != 0 && contents.region == (key, serial);
+        if !is_region && !is_window {
+            return;
+        }
+        is_valid |= is_region;
+        change(entry);
+        if let Some(copy) = exported.as_ref().and_then(|table| table.slot(own)) {
+            change(copy);
+        }
+    });
+    is_valid
+}
+
+/// Extends the part of a region, and of its windows, that peers may map. False if the region is not
+/// registered any more.
+pub(super) fn extend_mapped(key: u32, serial: u64, mapped: MappedRange) -> bool {
+    change_region(key, serial, |entry| entry.extend_mapped(mapped))
+}
+
+/// The region stays where it is, however much peers use it.
+pub(super) fn keep_private(key: u32, serial: u64) {
+    change_region(key, serial, KeyEntry::keep_private);
+}
+
 /// Makes the key of an entry invalid for accesses that begin later. When this returns no peer
 /// accesses the memory by that key any longer; other threads of this process may still do so.
 pub(crate) fn revoke(key: u32, entry: &KeyEntry) {
@@ -147,4 +181,73 @@ pub(crate) fn restrict(key: u32, entry: &KeyEntry, rights: Access) -> Access {
     drop(exported);
     copy_waits::wait_for_key(key, entry, SHORT_TIMEOUT);
     before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::soft::mem::key_table::{Opening, Region, Reserved};
+
+    /// A promotion shows in both entries of a region and of its windows, and in no other.
+    #[test]
+    fn a_region_and_its_windows() {
+        let opening = Opening {
+            pd: 7,
+            addr: 4096,
+            len: 3 * 4096,
+            access: Access::REMOTE_WRITE,
+            promotable: true,
+            region: None,
+            mapped: MappedRange::default(),
+        };
+        let [region, other] = [(); 2].map(|()| Region::register(&opening).unwrap());
+        let window = Reserved::new(&Opening {
+            promotable: false,
+            region: Some(region),
+            ..opening
+        });
+        let window = window.unwrap();
+        let (key, window) = (window.key(), window.publish());
+        // What is registered before is in the table when it is made.
+        file().unwrap();
+        let serial = key_table::region(region.key).unwrap().serial;
+        assert!(key_table::region(key).is_none());
+        let own = |key: u32| {
+            let mut found = None;
+            key_table::for_each_entry(|entry| {
+                if entry.key() == key {
+                    found = Some(entry.contents());
+                }
+            });
+            found.unwrap()
+        };
+        let copy = |key: u32| {
+            let exported = EXPORTED.lock();
+            exported.as_ref().unwrap().slot(key).unwrap().contents()
+        };
+        for end in [8192, 12288, 8192] {
+            let mapped = MappedRange { start: 4096, end };
+            assert!(extend_mapped(region.key, serial, mapped));
+        }
+        keep_private(region.key, serial);
+        let mapped = MappedRange {
+            start: 4096,
+            end: 12288,
+        };
+        for contents in [own(region.key), copy(region.key), own(key), copy(key)] {
+            assert_eq!((contents.mapped, contents.promotable), (mapped, false));
+        }
+        for contents in [own(other.key), copy(other.key)] {
+            assert!(contents.mapped.is_empty() && contents.promotable);
+        }
+        assert!(!extend_mapped(
+            region.key,
+            serial + 100,
+            MappedRange::default()
+        ));
+        drop(window);
+        region.deregister();
+        other.deregister();
+        assert!(!extend_mapped(region.key, serial, MappedRange::default()));
+    }
 }

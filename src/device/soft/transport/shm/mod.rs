@@ -31,7 +31,9 @@
 //! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
 //! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
 //! revoked while an initiator may be copying. If the target keeps its registered memory in a file
-//! ([`mod@mapped`]), the initiator maps the file ([`peer_map`]), and copies by itself.
+//! ([`mod@mapped`]), the initiator maps the file ([`peer_map`]), and copies by itself. A region that
+//! initiators use much may move to that file meanwhile: they count what the kernel copies
+//! ([`kernel_copies`]), and ask the target to move the region ([`mapped::promotion`]).
 //!
 //! # Notification
 //!
@@ -70,6 +72,7 @@ pub(crate) mod exported_keys;
 mod exporter;
 pub(crate) mod grant;
 pub(crate) mod handshake;
+mod kernel_copies;
 pub mod mapped;
 pub(crate) mod memfd;
 pub mod offer;

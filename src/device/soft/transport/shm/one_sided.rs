@@ -24,6 +24,15 @@ pub(super) struct Copy<'a> {
     pub need: Access,
 }
 
+/// Who has made a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopiedBy {
+    /// This process, wholly or in part, in the peer's memory file.
+    Us,
+    /// The kernel: no part of the region is in the file.
+    Kernel,
+}
+
 /// Why a copy was not made, or only in part.
 pub(super) enum CopyRefusal {
     /// The peer does not permit any access in this phase.
@@ -49,7 +58,8 @@ impl Copy<'_> {
         segment: &SharedSegment,
         sections: &mut u32,
         mut is_wanted: impl FnMut() -> bool,
-    ) -> Result<(), CopyRefusal> {
+    ) -> Result<CopiedBy, CopyRefusal> {
+        let mut by = CopiedBy::Us;
         let (theirs, peer) = (segment.theirs(), segment.peer());
         let pd = theirs.pd();
         while self.len > 0 {
@@ -70,17 +80,30 @@ impl Copy<'_> {
             // SAFETY: the caller's promise, in this section for the memory of the peer.
             unsafe { peer.copy(self.way, self.local, addr, n, run) }
                 .map_err(CopyRefusal::Failed)?;
+            if run.is_empty() {
+                by = CopiedBy::Kernel;
+            }
             self.len -= n;
             if self.len > 0 {
                 self.local.advance(n);
                 self.remote.addr = addr.checked_add(n).ok_or(CopyRefusal::Key)?;
             }
         }
-        Ok(())
+        Ok(by)
     }
 }
 
 impl ShmConn {
+    /// The kernel has copied so many bytes from or to what a key of the peer opens. A region that the
+    /// kernel copies from and to so much is moved by the peer to where this end maps it.
+    #[inline(never)]
+    pub(super) fn kernel_has_copied(&self, key: u32, len: u64) {
+        if let Some(region) = self.segment.peer().kernel_has_copied(key, len) {
+            self.ours().ask_for_promotion(region);
+            self.wake_peer();
+        }
+    }
+
     /// Executes an RDMA operation.
     #[inline(never)]
     pub(super) fn reach(
@@ -105,7 +128,12 @@ impl ShmConn {
         // lasts, and hold `len` bytes.
         let copied = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
         match copied {
-            Ok(()) => Ok(Outcome::Done),
+            Ok(by) => {
+                if by == CopiedBy::Kernel {
+                    self.kernel_has_copied(remote.rkey, len.into());
+                }
+                Ok(Outcome::Done)
+            }
             Err(CopyRefusal::Phase(EndPhase::Fresh)) => {
                 self.tx.need = Some(SendWait::Consent);
                 Ok(Outcome::Wait)

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::challenge::{ChallengeRecord, RECORD_LEN};
 use super::cma::{CopyError, Direction, RemoteProcess};
 use super::exported_keys::TABLE_LEN;
+use super::kernel_copies::KernelCopies;
 use super::memfd::GrowingMapping;
 use super::peer_map::PeerMap;
 use super::ready_bitmap_file::PeerBitmaps;
@@ -81,6 +82,8 @@ pub(crate) struct Peer {
     bitmaps: PeerBitmaps,
     /// The registered memory of the process, if that is in a file.
     mapped: OnceLock<PeerMap>,
+    /// How much the kernel has copied from and to its regions that are not in the file.
+    kernel_copies: KernelCopies,
 }
 
 /// Peers by process identifier and [`ChallengeRecord::process`], which tells a process from others
@@ -177,6 +180,7 @@ impl VerifiedPeer {
             keys: GrowingMapping::open(keys, TABLE_LEN)?,
             bitmaps: PeerBitmaps::open(&[owner_state, ready_bits])?,
             mapped: OnceLock::new(),
+            kernel_copies: KernelCopies::default(),
         });
         all.insert(id(pid, &record), Arc::downgrade(&peer));
         Ok(peer)
@@ -261,6 +265,15 @@ impl Peer {
         Keys(self)
     }
 
+    /// The kernel has copied `len` bytes from or to what `key` opens. Returns the key of its region if the
+    /// peer is to move that to where this process maps it.
+    #[inline]
+    pub fn kernel_has_copied(&self, key: u32, len: u64) -> Option<u32> {
+        self.mapped.get()?;
+        let (region, size) = self.keys().current().promotable(key)?;
+        self.kernel_copies.add(region, len, size).then_some(region)
+    }
+
     /// The ready bitmaps of the peer.
     #[inline]
     pub fn bitmaps(&self) -> &PeerBitmaps {
@@ -315,7 +328,7 @@ impl Peer {
         len: u64,
         range: MappedRange,
     ) -> Result<(), CopyError> {
-        let peer_map = self.mapped.get().filter(|_| range.start < range.end);
+        let peer_map = self.mapped.get().filter(|_| !range.is_empty());
         if !self.is_alive() {
             return Err(CopyError::PeerExited);
         }

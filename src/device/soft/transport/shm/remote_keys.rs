@@ -169,4 +169,15 @@ impl<'a> RemoteKeys<'a> {
         // disturbed.
         attempt().or_else(|_| attempt())
     }
+
+    /// The key and the number of bytes of the region that a key, or its window, opens, if the region may be moved
+    /// to where peers map it.
+    pub fn promotable(&self, key: u32) -> Option<(u32, u64)> {
+        let entry = self.entry(key)?;
+        let (key, region) = match entry.region_key() {
+            0 => (key, entry),
+            region => (region, self.entry(region)?),
+        };
+        region.is_promotable().then(|| (key, region.size()))
+    }
 }

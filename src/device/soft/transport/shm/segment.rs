@@ -40,6 +40,9 @@ pub(crate) struct EndState {
     pd: AtomicU32,
     /// The [`BitmapPlace`] that the peer is to set after it has done something.
     bitmap_place: AtomicU32,
+    /// The key of the region of the peer that this end has last used so much that the peer is to move
+    /// it to where this end maps it; 0 before the first one.
+    promotion: AtomicU32,
     /// Armed while this end sleeps.
     pub doorbell: Doorbell,
     /// The copy section in which this end accesses the memory of the peer.
@@ -72,6 +75,18 @@ impl EndState {
     /// To be called before the phase is [`EndPhase::Open`].
     pub fn set_pd(&self, pd: u32) {
         self.pd.store(pd, Ordering::Relaxed);
+    }
+
+    /// The key of the region that the peer of this end is to move to where this end maps it; 0 if
+    /// there was none.
+    #[inline]
+    pub fn promotion(&self) -> u32 {
+        self.promotion.load(Ordering::Relaxed)
+    }
+
+    /// The peer is to move its region with this key to where this end maps it.
+    pub fn ask_for_promotion(&self, key: u32) {
+        self.promotion.store(key, Ordering::SeqCst);
     }
 
     /// The bit that the peer of this end is to set, after a barrier, when it has done something.

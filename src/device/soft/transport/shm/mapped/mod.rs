@@ -2,8 +2,8 @@
 //!
 //! The kernel copies between two processes at a quarter of the speed of memory, and needs a
 //! microsecond at least. Memory that both processes have mapped has no such limits, but the memory
-//! of programs is private. Therefore, if the parameters of the IA ask for it, a registration moves
-//! the whole pages of its range from private memory into a file, which peers map.
+//! of programs is private. Therefore, if the parameters of the IA ask for it, the whole pages of a
+//! region move from private memory into a file, which peers map.
 //!
 //! # What moves where
 //!
@@ -11,7 +11,7 @@
 //!   address space. A byte is in the file at the offset that is its address: nothing has to be
 //!   allocated or looked up, and registrations may overlap. The file has only the pages that are
 //!   in it now; the rest is a hole.
-//! * A registration copies each whole page of its range to the file, and maps the file there
+//! * A move copies each whole page of a region to the file, and maps the file there
 //!   (`MAP_SHARED`) in place of the private page. The addresses and contents do not change for the
 //!   program. The parts of pages at both edges of the range stay private, because the rest of such
 //!   a page is not registered; peers copy from and to them by the kernel ([`cma`](super::cma)).
@@ -21,6 +21,12 @@
 //!   peer, and would finish in the page of the file.
 //! * Peers get the descriptor of the file in the handshake, and map it
 //!   ([`peer_map`](super::peer_map)).
+//!
+//! # When regions move
+//!
+//! With `memory=eager` a region moves when it is registered. With `memory=shared` it is private first,
+//! and moves when peers have used it so much that the move pays ([`promotion`]): a program that
+//! registers memory for one transfer each never pays for a move.
 //!
 //! # What the program does not notice
 //!
@@ -47,6 +53,7 @@ pub(crate) mod fork;
 pub(crate) mod moves;
 pub mod order;
 pub(super) mod proc_maps;
+pub(super) mod promotion;
 pub(super) mod range_set;
 pub(crate) mod registry;
 pub(super) mod userfault;

@@ -143,7 +143,7 @@ fn touched_pages(addr: u64, len: u64) -> Range<u64> {
 }
 
 /// The pages of which all bytes are in the range.
-fn whole_pages(addr: u64, len: u64) -> Range<u64> {
+pub(super) fn whole_pages(addr: u64, len: u64) -> Range<u64> {
     let mask = page_size() - 1;
     let start = addr.saturating_add(mask) & !mask;
     start..(addr.saturating_add(len) & !mask).max(start)
@@ -208,7 +208,11 @@ impl MemoryFile {
     }
 
     /// Moves the pages into the file that are not there. The error is for the log.
-    fn move_in(&self, state: &mut FileState, pages: Range<u64>) -> Result<MappedRange, String> {
+    pub(super) fn move_in(
+        &self,
+        state: &mut FileState,
+        pages: Range<u64>,
+    ) -> Result<MappedRange, String> {
         if pages.is_empty() {
             return Err("it has no whole page".into());
         }
