@@ -5,5 +5,6 @@ mod directory;
 pub(crate) mod export;
 pub mod key_entry;
 pub mod key_table;
+mod probe;
 pub(crate) mod region;
 pub(crate) mod window;

@@ -3,10 +3,10 @@
 use super::export::exporter;
 use super::key_entry::MappedRange;
 use super::key_table::{Opening, Region};
+use super::probe::probe;
 use crate::device::soft::params::Memory;
 use crate::device::{Access, DeviceError, MemoryRegion};
 use crate::guarded;
-use crate::process::PerProcess;
 
 /// Bytes of one region at most: all of user space.
 pub(crate) const MAX_MR_SIZE: u64 = 1 << 47;
@@ -87,52 +87,6 @@ impl MemoryRegion for Mr {
 
     fn rkey(&self) -> u32 {
         if self.remote { self.region.key } else { 0 }
-    }
-}
-
-/// Checks that the range is mapped with the access that is asked for, and makes its pages present.
-fn probe(addr: u64, len: u64, access: Access) -> Result<(), DeviceError> {
-    if len == 0 {
-        return Ok(());
-    }
-    let page = rustix::param::page_size() as u64;
-    let start = addr & !(page - 1);
-    let end = (addr + len)
-        .checked_next_multiple_of(page)
-        .ok_or(DeviceError::BadMemory)?;
-    let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
-    // The advice is there since Linux 5.14. A call for no memory shows whether the kernel knows it.
-    static POPULATE: PerProcess<bool> = PerProcess::new(|| {
-        // SAFETY: no memory is involved.
-        unsafe { libc::madvise(std::ptr::null_mut(), 0, libc::MADV_POPULATE_READ) == 0 }
-    });
-    let done = if *POPULATE {
-        let advice = if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
-            libc::MADV_POPULATE_WRITE
-        } else {
-            libc::MADV_POPULATE_READ
-        };
-        loop {
-            // SAFETY: populating changes no contents, whatever is there.
-            let rc = unsafe { libc::madvise(start, len, advice) };
-            let again = matches!(
-                std::io::Error::last_os_error().raw_os_error(),
-                Some(libc::EINTR | libc::EAGAIN)
-            );
-            if rc == 0 || !again {
-                break rc == 0;
-            }
-        }
-    } else {
-        // The call writes back what the kernel would write back anyway, but fails if a page is not
-        // mapped.
-        // SAFETY: no contents change.
-        unsafe { libc::msync(start, len, libc::MS_ASYNC) == 0 }
-    };
-    if done {
-        Ok(())
-    } else {
-        Err(DeviceError::BadMemory)
     }
 }
 
