@@ -52,7 +52,10 @@ const ORDER: &[&[&str]] = &[
     &["device::soft::device"],
     &["device::soft::qp"],
     &["device::soft::transport::close_timers"],
-    &["device::soft::transport::lifecycle"],
+    &[
+        "device::soft::transport::coalesce",
+        "device::soft::transport::lifecycle",
+    ],
     &[
         "device::soft::transport::loopback",
         "device::soft::transport::shm",

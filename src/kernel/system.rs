@@ -195,7 +195,7 @@ pub fn peer_process(socket: impl AsFd, pid: Pid) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Copies between memory of ours and a range of another process, to that process if `write`; returns
+/// Copies between memory of ours and ranges of another process, to that process if `write`; returns
 /// the number of bytes.
 ///
 /// # Errors
@@ -208,15 +208,18 @@ pub unsafe fn process_vm(
     write: bool,
     pid: Pid,
     local: &[libc::iovec],
-    remote: &libc::iovec,
+    remote: &[libc::iovec],
 ) -> Result<usize, Errno> {
     let call = match write {
         true => libc::process_vm_writev,
         false => libc::process_vm_readv,
     };
     let pid = pid.as_raw_nonzero().get();
-    // SAFETY: the caller's promise; the kernel checks the remote range.
-    let n = unsafe { call(pid, local.as_ptr(), local.len() as _, remote, 1, 0) };
+    // SAFETY: the caller's promise; the kernel checks the remote ranges.
+    let n = unsafe {
+        let (locals, remotes) = (local.len() as _, remote.len() as _);
+        call(pid, local.as_ptr(), locals, remote.as_ptr(), remotes, 0)
+    };
     usize::try_from(n).map_err(|_| last_error())
 }
 

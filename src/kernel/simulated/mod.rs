@@ -127,7 +127,7 @@ pub trait Kernel {
     fn peer_process(&mut self, fd: RawFd) -> Result<RawFd, Errno>;
     /// Whether the process of a descriptor has exited.
     fn has_exited(&mut self, fd: RawFd) -> Result<bool, Errno>;
-    /// Copies between memory of this process and a range of another one, to that process if `write`.
+    /// Copies between memory of this process and ranges of another one, to that process if `write`.
     ///
     /// # Safety
     /// The local ranges are memory that may be read, or changed if this is no write.
@@ -136,7 +136,7 @@ pub trait Kernel {
         write: bool,
         process: u32,
         local: &[libc::iovec],
-        remote: &libc::iovec,
+        remote: &[libc::iovec],
     ) -> Result<usize, Errno>;
 
     /// An empty memory file.
@@ -395,7 +395,7 @@ pub unsafe fn process_vm(
     write: bool,
     pid: rustix::process::Pid,
     local: &[libc::iovec],
-    remote: &libc::iovec,
+    remote: &[libc::iovec],
 ) -> Result<usize, Errno> {
     let pid = pid.as_raw_nonzero().get() as u32;
     // SAFETY: the caller's promise.

@@ -262,7 +262,7 @@ impl Kernel for Sim {
         write: bool,
         process: u32,
         local: &[libc::iovec],
-        remote: &libc::iovec,
+        remote: &[libc::iovec],
     ) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.world().process_vm(write, process, local, remote) }

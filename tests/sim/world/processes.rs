@@ -114,9 +114,9 @@ impl World {
         write: bool,
         id: u32,
         local: &[libc::iovec],
-        remote: &libc::iovec,
+        remote: &[libc::iovec],
     ) -> Result<usize, Errno> {
-        let at = remote.iov_base.addr() as u64;
+        let at = remote[0].iov_base.addr() as u64;
         let region = self.regions.iter().find(|(range, _)| range.contains(&at));
         let connection = region.map(|(_, connection)| *connection);
         // What is read in the set-up is no registered memory; it is known whose it is if there is
@@ -128,21 +128,30 @@ impl World {
         if process.is_none_or(|process| process.dead) {
             return Err(Errno::SRCH);
         }
-        let mut remote = *remote;
-        if remote.iov_len > 1 && connection.is_some() && self.rng.one_in(self.weather.short_reads) {
-            remote.iov_len = self.rng.range(1, remote.iov_len as u64) as usize;
+        let mut remote = remote.to_vec();
+        let len: usize = remote.iter().map(|range| range.iov_len).sum();
+        if len > 1 && connection.is_some() && self.rng.one_in(self.weather.short_reads) {
+            let mut left = self.rng.range(1, len as u64) as usize;
+            for range in &mut remote {
+                range.iov_len = range.iov_len.min(left);
+                left -= range.iov_len;
+            }
         }
         let call = match write {
             true => libc::process_vm_writev,
             false => libc::process_vm_readv,
         };
         let own = std::process::id() as libc::pid_t;
-        // SAFETY: the caller's promise; the kernel checks the remote range.
-        let n = unsafe { call(own, local.as_ptr(), local.len() as _, &remote, 1, 0) };
+        // SAFETY: the caller's promise; the kernel checks the remote ranges.
+        let n = unsafe {
+            let (locals, remotes) = (local.len() as _, remote.len() as _);
+            call(own, local.as_ptr(), locals, remote.as_ptr(), remotes, 0)
+        };
         let n = usize::try_from(n).map_err(|_| Errno::FAULT);
         trace!(
             self,
-            "process_vm, write {write}, {} bytes: {n:?}", remote.iov_len
+            "process_vm, write {write}, {} ranges, {len} bytes: {n:?}",
+            remote.len()
         );
         n
     }

@@ -68,10 +68,16 @@ impl CoalescedSends {
         self.len.load(Ordering::Acquire)
     }
 
+    /// Whether no connection has coalesced requests.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
     /// Sends all coalesced requests.
     #[inline]
     pub fn flush(&self) {
-        if self.len.load(Ordering::Acquire) > 0 {
+        if !self.is_empty() {
             self.flush_all();
         }
     }

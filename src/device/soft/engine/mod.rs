@@ -245,10 +245,11 @@ impl Engine {
     /// Polls the connections that need no system call, for a consumer that polls.
     #[inline]
     pub fn poll(&self, guard: &Guard) -> PollOutcome {
-        if self.inner.tcp_conns.load(Ordering::Relaxed) != 0 {
+        let inner = &self.inner;
+        if inner.tcp_conns.load(Ordering::Relaxed) != 0 || !inner.coalesced.is_empty() {
             return PollOutcome::NeedsProgress;
         }
-        self.inner.poll_set.poll(guard)
+        inner.poll_set.poll(guard)
     }
 
     /// Polls the connections that need no system call, and serves the sockets unless another
@@ -258,11 +259,11 @@ impl Engine {
         if inner.poll_set.poll_and_adapt() {
             inner.set_poll_timer();
         }
+        inner.coalesced.flush();
         if inner.tcp_conns.load(Ordering::Relaxed) == 0 {
             return;
         }
         inner.polls.fetch_add(1, Ordering::Relaxed);
-        inner.coalesced.flush();
         if let Some(mut scratch) = inner.try_lock() {
             let mut up = Upcalls::default();
             if scratch.try_only(&mut up) {

@@ -1,6 +1,7 @@
 //! Requests that are posted one right behind the other, and what their consumer does next.
 
 use super::*;
+use crate::device::soft::transport::Link;
 
 const BURST: u64 = 12;
 
@@ -111,5 +112,71 @@ fn a_send_queue_of_two_is_never_full_for_long() {
             arrives(&b, 0);
             completes(&a);
         }
+    });
+}
+
+/// Writes a burst of words of this round to the peer; the one with the number `bad` to what the peer does
+/// not allow.
+fn write_burst(a: &End, b: &End, round: u64, bad: Option<u64>) {
+    for n in 0..BURST {
+        let at = 8 * n as usize;
+        a.fill(at, &(round * 100 + n).to_ne_bytes());
+        let mut to = b.remote(at);
+        if bad == Some(n) {
+            to.addr += b.len as u64 - 8 * n;
+        }
+        a.post(n, SendOp::RdmaWrite(to), &[a.sge(at, 8)]).unwrap();
+    }
+}
+
+/// What the peer refuses ends a burst of writes where it stands: those before have been made, those behind
+/// have not.
+#[test]
+fn a_burst_of_writes_up_to_one_that_is_refused() {
+    over_all_paths(|net| {
+        for bad in 0..BURST {
+            let (a, b) = net.pair();
+            // Bursts are expected after these.
+            for round in 1..5 {
+                write_burst(&a, &b, round, None);
+                completes(&a);
+            }
+            write_burst(&a, &b, 9, Some(bad));
+            if net.is_refusal_exact() {
+                for n in 0..BURST {
+                    let status = match n.cmp(&bad) {
+                        std::cmp::Ordering::Less => WcStatus::Success,
+                        std::cmp::Ordering::Equal => WcStatus::RemoteAccess,
+                        std::cmp::Ordering::Greater => WcStatus::Flushed,
+                    };
+                    assert_eq!(a.sent_as(), (n, status), "{bad}");
+                }
+            }
+            assert_eq!((a.event(), b.event()), (CmEvent::Broken, CmEvent::Broken));
+            for n in 0..BURST {
+                let round = if n < bad { 9 } else { 4 };
+                let word = (round * 100 + n).to_ne_bytes();
+                assert_eq!(b.bytes(8 * n as usize, 8), word, "{n} of {bad}");
+            }
+        }
+    });
+}
+
+/// Through shared memory the writes of a burst share copies by the kernel.
+#[test]
+fn a_burst_of_writes_is_made_by_few_system_calls() {
+    let (a, b) = Net::new("127.0.0.1 path=shm").pair();
+    let copies = || {
+        a.qp.with(|locked| match locked.link {
+            Link::Shm(conn) => conn.tx.sections / 2,
+            _ => panic!("not connected through shared memory"),
+        })
+    };
+    let round = std::cell::Cell::new(0);
+    until(|| {
+        let before = copies();
+        write_burst(&a, &b, round.replace(round.get() + 1), None);
+        completes(&a);
+        copies() - before <= BURST as u32 / 2
     });
 }

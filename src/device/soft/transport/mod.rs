@@ -5,6 +5,7 @@
 //! returns why a connection ends; the connection is ended here.
 
 pub(crate) mod close_timers;
+pub(super) mod coalesce;
 pub(super) mod lifecycle;
 pub(crate) mod loopback;
 pub mod shm;
@@ -237,10 +238,7 @@ impl Transport for Link {
 
     #[cold]
     fn not_queued(&mut self, me: &mut QpState, up: &mut Upcalls) {
-        self.on_shm(me, up, |conn, _, _| match conn.has_sent_part() {
-            true => Err(shm::CloseReason::Fault),
-            false => Ok(()),
-        });
+        self.on_shm(me, up, |conn, _, _| conn.not_queued());
     }
 
     fn posted_send(
@@ -257,9 +255,7 @@ impl Transport for Link {
                     loopback::posted_send(me, peer, guard, up);
                 }
             }
-            Link::Shm(_) => self.on_shm(me, up, |conn, me, up| {
-                conn.run(Budget::Nothing, me, guard, up)
-            }),
+            Link::Shm(_) => self.on_shm(me, up, |conn, me, up| conn.posted_send(me, guard, up)),
             Link::Tcp(_) => self.on_tcp(me, up, |conn, me, up| conn.posted_send(me, guard, up)),
         }
     }
@@ -349,6 +345,7 @@ impl Transport for Link {
 
     fn quiesce(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls) {
         self.on_tcp(me, up, |conn, me, up| conn.flush_coalesced(me, guard, up));
+        self.on_shm(me, up, |conn, me, up| conn.flush_coalesced(me, guard, up));
         if let Link::Shm(conn) = self {
             conn.quiesce(me, up);
         }

@@ -81,6 +81,14 @@ impl PollTarget {
 
 impl ShmTarget for PollTarget {}
 
+impl Coalescer for PollTarget {
+    fn send_coalesced(&self, late: bool, up: &mut Upcalls) {
+        self.service(&pin(), up, |conn, me, guard, up| {
+            conn.left_coalesced_list(late, me, guard, up)
+        });
+    }
+}
+
 impl Source for PollTarget {
     fn ready(self: Arc<Self>, events: EventFlags, _scratch: &mut Scratch, up: &mut Upcalls) {
         self.service(&pin(), up, |conn, me, guard, up| {

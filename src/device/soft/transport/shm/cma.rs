@@ -64,7 +64,7 @@ impl RemoteProcess {
         let mut found = [0u8; N];
         let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(addr as *mut u8, N));
         // SAFETY: the bytes may be written.
-        let n = unsafe { self.process_vm(Direction::Read, &[local], &remote) }?;
+        let n = unsafe { self.process_vm(Direction::Read, &[local], &[remote]) }?;
         if n == N { Ok(found) } else { Err(Errno::FAULT) }
     }
 
@@ -76,7 +76,7 @@ impl RemoteProcess {
         self,
         direction: Direction,
         local: &[libc::iovec],
-        remote: &libc::iovec,
+        remote: &[libc::iovec],
     ) -> Result<usize, Errno> {
         let write = direction == Direction::Write;
         // SAFETY: the caller's promise.
@@ -98,32 +98,13 @@ impl RemoteProcess {
     ) -> Result<(), CopyError> {
         let mut left = len;
         while left > 0 {
-            let mut segments = [const { MaybeUninit::uninit() }; MAX_SEGMENTS + 1];
-            let (mut count, mut bytes) = (0, 0);
-            let mut ahead = local;
-            while count < MAX_SEGMENTS
-                && let Some((at, n)) = ahead.take(left - bytes)
-            {
-                bytes += n;
-                // The kernel copies one segment after the other.
-                let tail = if is_end && direction == Direction::Write && bytes == left && n > TAIL {
-                    TAIL
-                } else {
-                    0
-                };
-                let bulk = (n - tail) as usize;
-                segments[count].write(iovec(at, bulk));
-                count += 1;
-                if tail > 0 {
-                    segments[count].write(iovec(at.wrapping_add(bulk), tail as usize));
-                    count += 1;
-                }
-            }
-            // SAFETY: so many were written.
-            let segments = unsafe { segments[..count].assume_init_ref() };
+            let mut segments = Ranges::<{ MAX_SEGMENTS + 1 }>::new();
+            let splits = is_end && direction == Direction::Write;
+            let bytes = segments.push_local(local, left, splits);
+            let segments = segments.all();
             let target = iovec(remote as *mut u8, bytes as usize);
             // SAFETY: the caller's promise.
-            let n = match unsafe { self.process_vm(direction, segments, &target) } {
+            let n = match unsafe { self.process_vm(direction, segments, &[target]) } {
                 Ok(n) if n > 0 => n as u64,
                 Err(Errno::SRCH | Errno::PERM) => return Err(CopyError::PeerExited),
                 _ => return Err(self.blame(direction, local, remote)),
@@ -133,6 +114,21 @@ impl RemoteProcess {
             left -= n;
         }
         Ok(())
+    }
+
+    /// Makes the writes by one system call, and returns how many bytes of them are made. The last bytes
+    /// of each become visible last.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    ///
+    /// # Safety
+    /// The local segments are registered memory, which may be read.
+    pub unsafe fn write_all(self, writes: &WriteBatch) -> Result<u64, Errno> {
+        let (local, remote) = (writes.local.all(), writes.remote.all());
+        // SAFETY: the caller's promise.
+        let n = unsafe { self.process_vm(Direction::Write, local, remote) }?;
+        Ok(n as u64)
     }
 
     /// Which memory the first byte of a copy that has failed could not be copied from or to: the
@@ -152,6 +148,90 @@ impl RemoteProcess {
     }
 }
 
+/// Up to `N` ranges of memory.
+struct Ranges<const N: usize> {
+    ranges: [MaybeUninit<libc::iovec>; N],
+    count: usize,
+}
+
+impl<const N: usize> Ranges<N> {
+    fn new() -> Ranges<N> {
+        Ranges {
+            ranges: [const { MaybeUninit::uninit() }; N],
+            count: 0,
+        }
+    }
+
+    /// Adds a range. There is room for it.
+    #[inline]
+    fn push(&mut self, at: *mut u8, len: usize) {
+        self.ranges[self.count].write(iovec(at, len));
+        self.count += 1;
+    }
+
+    /// Adds the segments of `len` bytes from the cursor on, as far as there is room for them, and returns
+    /// the number of bytes. With `splits` the last bytes are a range of their own: the kernel copies one
+    /// range after the other.
+    #[inline]
+    fn push_local(&mut self, mut local: Cursor<'_>, len: u64, splits: bool) -> u64 {
+        let mut bytes = 0;
+        while self.count + 1 < N
+            && let Some((at, n)) = local.take(len - bytes)
+        {
+            bytes += n;
+            let tail = if splits && bytes == len && n > TAIL {
+                TAIL
+            } else {
+                0
+            };
+            let bulk = (n - tail) as usize;
+            self.push(at, bulk);
+            if tail > 0 {
+                self.push(at.wrapping_add(bulk), tail as usize);
+            }
+        }
+        bytes
+    }
+
+    #[inline]
+    fn all(&self) -> &[libc::iovec] {
+        // SAFETY: so many were written.
+        unsafe { self.ranges[..self.count].assume_init_ref() }
+    }
+}
+
+/// Writes to the memory of another process that one system call makes.
+pub(crate) struct WriteBatch {
+    local: Ranges<{ 2 * MAX_SEGMENTS }>,
+    remote: Ranges<MAX_SEGMENTS>,
+}
+
+impl WriteBatch {
+    /// No writes.
+    #[inline]
+    pub fn new() -> WriteBatch {
+        WriteBatch {
+            local: Ranges::new(),
+            remote: Ranges::new(),
+        }
+    }
+
+    /// Adds a write of `len` bytes. False if there is no room for it.
+    #[inline]
+    pub fn push(&mut self, local: Cursor<'_>, remote: u64, len: u64) -> bool {
+        if self.remote.count == MAX_SEGMENTS {
+            return false;
+        }
+        let before = self.local.count;
+        if self.local.push_local(local, len, true) < len {
+            self.local.count = before;
+            return false;
+        }
+        self.remote.push(remote as *mut u8, len as usize);
+        true
+    }
+}
+
 fn iovec(at: *mut u8, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: at.cast(),
@@ -166,6 +246,8 @@ mod tests {
     use crate::device::soft::mem::copy::tests::cut;
 
     fn own() -> RemoteProcess {
+        // Which memory is not there is asked by an access to ours.
+        guarded::install_handlers();
         let number = Box::new(0x5eed_u64);
         let process = RemoteProcess(rustix::process::getpid());
         let at = std::ptr::from_ref(&*number).addr() as u64;
@@ -207,6 +289,48 @@ mod tests {
             }
             assert_eq!((target, back), (source.clone(), source));
         }
+    }
+
+    /// Writes are made one after the other, up to the first that cannot be made.
+    #[test]
+    fn a_batch_of_writes() {
+        let process = own();
+        let mut source: Vec<u8> = (0..200).map(|i| (i * 31 + 7) as u8).collect();
+        let mut target = [0u8; 4096];
+        let mut batch = WriteBatch::new();
+        let sges = cut(&mut source, &[200]);
+        let begin = target.as_mut_ptr() as u64;
+        let at = |n: usize| begin + 40 * n as u64;
+        for n in 0..MAX_SEGMENTS {
+            assert!(batch.push(Cursor::at(&sges, n as u64), at(n), 40), "{n}");
+        }
+        assert!(!batch.push(Cursor::new(&sges), at(0), 40));
+        // SAFETY: the writes are inside the two vectors.
+        let written = unsafe { process.write_all(&batch) };
+        assert_eq!(written, Ok(40 * MAX_SEGMENTS as u64));
+        for (n, write) in target.chunks(40).take(MAX_SEGMENTS).enumerate() {
+            assert_eq!(write, &source[n..n + 40], "{n}");
+        }
+        assert!(target[40 * MAX_SEGMENTS..].iter().all(|byte| *byte == 0));
+        // The second of these cannot be made.
+        target.fill(0);
+        let mut batch = WriteBatch::new();
+        for remote in [at(0), 8, at(1)] {
+            assert!(batch.push(Cursor::new(&sges), remote, 40));
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { process.write_all(&batch) }, Ok(40));
+        assert_eq!(target[..40], source[..40]);
+        assert!(target[40..].iter().all(|byte| *byte == 0));
+        // No room for the segments of one more.
+        let mut many = vec![1u8; 2 * MAX_SEGMENTS];
+        let sges = cut(&mut many, &[1; 2 * MAX_SEGMENTS]);
+        let mut batch = WriteBatch::new();
+        assert!(batch.push(Cursor::new(&sges), at(0), 100));
+        assert!(!batch.push(Cursor::new(&sges), at(0), 100));
+        assert!(batch.push(Cursor::new(&sges), at(0), 20));
+        // SAFETY: as above.
+        assert_eq!(unsafe { process.write_all(&batch) }, Ok(120));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::bulk::Taking;
 use super::close_reason::CloseReason;
+use super::coalesced_writes::CoalescedWrites;
 use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
 use super::mapped::promotion;
@@ -27,11 +28,11 @@ use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Transfer;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue, Timed};
-use crate::device::soft::upcalls::Upcalls;
+use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
 
 /// A connection as the engine knows it.
-pub(crate) trait ShmTarget: Source + PollEntry + Timed {}
+pub(crate) trait ShmTarget: Source + PollEntry + Timed + Coalescer {}
 
 /// At least the room that one byte takes in the send buffer of a socket, in bytes.
 const BYTE_ROOM: usize = 4096;
@@ -67,8 +68,8 @@ pub(crate) struct ShmConn {
     pub(crate) segment: AccessGrant,
     /// The socket over which the connection was made. A byte on it wakes the peer, and its end is
     /// the end of the connection.
-    watch: Watch,
-    target: Arc<dyn ShmTarget>,
+    pub(super) watch: Watch,
+    pub(super) target: Arc<dyn ShmTarget>,
     lifecycle: Lifecycle,
     /// How the peer notifies this end.
     notify_mode: NotifyMode,
@@ -85,6 +86,7 @@ pub(crate) struct ShmConn {
     max_unread_doorbells: u32,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
+    pub(super) writes: CoalescedWrites,
     /// Whether the socket has ended: the peer has released the connection, or has died.
     ended: bool,
     /// Whether the socket has ended, or the peer's [`EndPhase`] says that it ends the connection.
@@ -143,6 +145,7 @@ impl ShmConn {
             promoted: 0,
             tx: Tx::default(),
             rx: Rx::default(),
+            writes: CoalescedWrites::default(),
             ended: false,
             over: false,
         }
@@ -421,13 +424,11 @@ impl ShmConn {
         if self.lifecycle.is_closed() {
             return Outcome::Wait;
         }
+        if self.writes.by_kernel && self.writes_later(transfer) {
+            return Outcome::Wait;
+        }
         // The error of a connection that is over shows again when the queue is worked on.
         self.execute(me, transfer).unwrap_or(Outcome::Wait)
-    }
-
-    /// Whether a part of the oldest request was sent.
-    pub fn has_sent_part(&self) -> bool {
-        self.tx.sent > 0 || self.tx.announced || self.tx.offer.is_some()
     }
 
     /// Messages have arrived: delivers one, or all. There is a short way for most of them.

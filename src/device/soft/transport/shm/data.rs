@@ -226,9 +226,17 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        while let Some((request, outcome)) =
-            execute_oldest(me, guard, |me, transfer| self.execute(me, transfer))?
-        {
+        self.writes.are_sent();
+        loop {
+            for _ in 0..self.write_several(me, guard) {
+                if let Some(request) = me.sq.pop() {
+                    me.complete(&request, WcStatus::Success, up);
+                }
+            }
+            let executed = execute_oldest(me, guard, |me, transfer| self.execute(me, transfer))?;
+            let Some((request, outcome)) = executed else {
+                return Ok(());
+            };
             match outcome {
                 Outcome::Wait => return Ok(()),
                 Outcome::Done => {
@@ -238,7 +246,6 @@ impl ShmConn {
                 Outcome::Failed(status) => return Err(CloseReason::Request(status)),
             }
         }
-        Ok(())
     }
 
     /// Delivers messages, or one, that are whole and have receives of one segment, if there is

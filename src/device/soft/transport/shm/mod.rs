@@ -28,6 +28,7 @@
 //! # One-sided operations
 //!
 //! The kernel copies the data for the initiator ([`one_sided`], [`cma`]); the program of the target need not run.
+//! Short writes that are posted one right after the other share a system call ([`coalesced_writes`]).
 //! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
 //! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
 //! revoked while an initiator may be copying. If the target keeps its registered memory in a file
@@ -64,6 +65,7 @@ mod bulk;
 pub(super) mod challenge;
 pub(super) mod close_reason;
 pub(crate) mod cma;
+mod coalesced_writes;
 pub(crate) mod conn;
 mod copy_waits;
 pub(crate) mod data;

@@ -129,6 +129,7 @@ impl ShmConn {
         let copied = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
         match copied {
             Ok(by) => {
+                self.writes.by_kernel = by == CopiedBy::Kernel;
                 if by == CopiedBy::Kernel {
                     self.kernel_has_copied(remote.rkey, len.into());
                 }

@@ -20,7 +20,7 @@ use crate::process::PerProcess;
 use rustix::io::Errno;
 
 use super::challenge::{ChallengeRecord, RECORD_LEN};
-use super::cma::{CopyError, Direction, RemoteProcess};
+use super::cma::{CopyError, Direction, RemoteProcess, WriteBatch};
 use super::exported_keys::TABLE_LEN;
 use super::kernel_copies::KernelCopies;
 use super::memfd::GrowingMapping;
@@ -310,6 +310,19 @@ impl Peer {
         }
         self.checked.store(now, Ordering::Relaxed);
         !self.has_exited()
+    }
+
+    /// Makes writes to memory that is not in the peer's file by one system call, as far as they can be
+    /// made, and returns the number of bytes.
+    ///
+    /// # Safety
+    /// The local segments are registered memory, which may be read.
+    pub unsafe fn write_all(&self, writes: &WriteBatch) -> u64 {
+        if !self.is_alive() {
+            return 0;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.process.write_all(writes) }.unwrap_or(0)
     }
 
     /// Copies `len` bytes between local segments and the address `remote` of the peer, of which

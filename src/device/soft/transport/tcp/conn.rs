@@ -10,7 +10,6 @@ use crate::kernel::net::sockopt;
 
 use super::acknowledge::Acks;
 use super::close_reason::CloseReason;
-use super::coalesce::{CoalescePolicy, Verdict};
 use super::liveness::Liveness;
 use super::rx::Rx;
 use super::tx::Tx;
@@ -28,6 +27,7 @@ use crate::device::soft::iwarp::wire::{
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::socket;
+use crate::device::soft::transport::coalesce::{CoalescePolicy, MOST_OWED, Verdict};
 use crate::device::soft::transport::lifecycle::{Lifecycle, Timed};
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
@@ -260,7 +260,7 @@ impl TcpConn {
         let late = late && self.coalesce.is_late(Instant::now());
         self.flush_coalesced(me, guard, up)?;
         if late {
-            self.coalesce.was_late();
+            self.coalesce.was_wrong(MOST_OWED);
         }
         Ok(())
     }

@@ -2,14 +2,13 @@
 //!
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. [`tx_next`] is the order of the
 //! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU. Small sends may wait
-//! a little to go out together ([`coalesce`], [`batch`]). Between two ends of ours requests complete
+//! a little to go out together ([`coalesce`](super::coalesce), [`batch`]). Between two ends of ours requests complete
 //! when the peer has acknowledged them ([`acknowledge`]). [`liveness`] notices a host that is gone;
 //! [`linger`] sends what is left after the connection has ended.
 
 mod acknowledge;
 pub(crate) mod batch;
 pub(super) mod close_reason;
-pub(super) mod coalesce;
 pub(super) mod conn;
 mod ending;
 pub(crate) mod linger;

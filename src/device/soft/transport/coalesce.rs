@@ -1,7 +1,8 @@
 //! When a request is sent: at once, or together with those behind it.
 //!
-//! A call to the kernel costs as much as the handling of dozens of short messages, so messages
-//! that are posted one right after the other should share one. But nothing is to wait in vain:
+//! A call to the kernel costs as much as the handling of dozens of short messages, so messages over TCP
+//! that are posted one right after the other should share one, and so should RDMA writes that the kernel
+//! copies through shared memory. But nothing is to wait in vain:
 //! the consumer may do something else after any post, and expects that what it posted is on its
 //! way, as with an adapter that fetches requests by itself. So:
 //!
@@ -14,7 +15,9 @@
 //!   After that a burst that follows soon is coalesced from its first request on.
 //! * If no consumer polls, the thread of the engine sends them after a moment
 //!   ([`coalesced`](crate::device::soft::engine::coalesced)). Then the guess was wrong: many of the next
-//!   requests are sent at once, twice as many each time.
+//!   requests are sent at once, twice as many each time. Through shared memory, where a request that
+//!   does not wait is done in less than a microsecond, the guess was wrong too if one request waited
+//!   alone until a consumer polled.
 
 use std::time::Duration;
 
@@ -31,8 +34,10 @@ const STEADY: Duration = Duration::from_micros(200);
 const MOST: u32 = 64;
 /// Their bytes.
 const ENOUGH: u32 = 16 * 1024;
-/// How many requests are sent at once after others were delayed.
-const OWED: std::ops::RangeInclusive<u32> = 64..=4096;
+/// How many requests are sent at once after others have waited in vain, the first time.
+const LEAST_OWED: u32 = 64;
+/// The same at most, if a request that waits costs little more than one that does not.
+pub(super) const MOST_OWED: u32 = 4096;
 
 /// What is to be done with a request that was posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,16 +130,21 @@ impl CoalescePolicy {
         self.bytes = 0;
     }
 
+    /// Whether one request waits.
+    pub fn is_alone(&self) -> bool {
+        self.count == 1
+    }
+
     /// Whether requests have waited for long.
     pub fn is_late(&self, now: Instant) -> bool {
         let since = self.since.filter(|_| self.waits());
         since.is_some_and(|since| now - since >= FLUSH_INTERVAL)
     }
 
-    /// The requests were sent late, as no consumer has polled.
-    pub fn was_late(&mut self) {
-        // Each time it was sent it was halved.
-        self.penalty = (self.penalty * 4).clamp(*OWED.start(), *OWED.end());
+    /// The requests that were sent last have waited in vain. `most`: see [`MOST_OWED`].
+    pub fn was_wrong(&mut self, most: u32) {
+        // It was halved if several were sent.
+        self.penalty = (self.penalty * 4).clamp(LEAST_OWED, most);
         self.owed = self.penalty;
         self.run = 0;
         self.steady = false;
@@ -247,8 +257,8 @@ mod tests {
             case.wait(FLUSH_INTERVAL);
             assert!(case.coalesce.is_late(case.now));
             case.poll();
-            case.coalesce.was_late();
-            expected = FIRST + (OWED.start() << round).min(*OWED.end());
+            case.coalesce.was_wrong(MOST_OWED);
+            expected = FIRST + (LEAST_OWED << round).min(MOST_OWED);
         }
         // And shorter again when that was once only.
         case.burst();

@@ -1,0 +1,239 @@
+//! Short RDMA writes to memory that peers do not map, many by one system call.
+//!
+//! A system call that copies costs half a microsecond, and a tenth of that for each further range. So
+//! writes that are posted one right after the other wait in the send queue until a consumer polls, as
+//! requests over TCP do ([`coalesce`](crate::device::soft::transport::coalesce)), and those to the same
+//! region go together.
+
+use super::close_reason::CloseReason;
+use super::cma::WriteBatch;
+use super::conn::{Budget, ShmConn};
+use super::segment::EndPhase;
+use crate::device::attempt::Phase;
+use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::key_table;
+use crate::device::soft::qp::state::QpState;
+use crate::device::soft::qp::work_queue::{Op, Transfer};
+use crate::device::soft::transport::coalesce::{CoalescePolicy, Verdict};
+use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Access, Remote, SendOp, Sge};
+use crate::handle::Guard;
+use crate::kernel::Instant;
+
+/// The longest write that goes together with others, in bytes.
+const LONGEST: u32 = 4096;
+/// What a further range in a system call costs, as bytes that the kernel copies.
+const RANGE_COST: u64 = 4096;
+
+/// How many writes are made at once after others have waited in vain, at most: a write that waits
+/// wakes the thread of the engine, which costs as much as a dozen writes.
+const MOST_OWED: u32 = 65_536;
+
+/// When the writes of a connection are made.
+#[derive(Debug, Default)]
+pub(super) struct CoalescedWrites {
+    /// Which writes wait.
+    policy: CoalescePolicy,
+    /// Since when the write waits that is about to be queued, if it is the first to wait.
+    begun: Option<Instant>,
+    /// Whether the engine has the connection in its list of those with coalesced requests.
+    is_listed: bool,
+    /// Whether the kernel made the last RDMA operation.
+    pub by_kernel: bool,
+}
+
+impl CoalescedWrites {
+    /// All that is queued is about to be executed.
+    #[inline]
+    pub fn are_sent(&mut self) {
+        if self.policy.waits() {
+            self.policy.sent(Instant::now());
+        }
+    }
+}
+
+/// A short write.
+struct ShortWrite<'a> {
+    to: Remote,
+    sges: &'a [Sge],
+    len: u32,
+}
+
+/// The request with this number, if it is a short write.
+#[inline]
+fn short_write(me: &QpState, number: u64) -> Option<ShortWrite<'_>> {
+    let (request, sges) = me.sq.get(number)?;
+    match request.op {
+        Op::Transfer(SendOp::RdmaWrite(to)) if (1..=LONGEST).contains(&request.len) => {
+            let len = request.len;
+            Some(ShortWrite { to, sges, len })
+        }
+        _ => None,
+    }
+}
+
+impl ShmConn {
+    /// Whether a transfer that was just posted, while none is queued before it, waits for others.
+    #[inline(never)]
+    pub(super) fn writes_later(&mut self, transfer: &Transfer<'_>) -> bool {
+        if !matches!(transfer.op, SendOp::RdmaWrite(_)) || transfer.len > LONGEST {
+            return false;
+        }
+        let mut now = None;
+        let clock = || *now.insert(Instant::now());
+        match self.writes.policy.posted(transfer.len, clock) {
+            Verdict::Send => {
+                // Without a time the policy needs none for those that follow.
+                if let Some(now) = now {
+                    self.writes.policy.sent(now);
+                }
+                false
+            }
+            Verdict::Begin(now) => {
+                self.writes.begun = Some(now);
+                true
+            }
+            Verdict::Join => true,
+        }
+    }
+
+    /// The transfer that was to wait, or was executed in part, could not be queued.
+    pub fn not_queued(&mut self) -> Result<(), CloseReason> {
+        self.writes.begun = None;
+        self.writes.are_sent();
+        match self.tx.sent > 0 || self.tx.announced || self.tx.offer.is_some() {
+            true => Err(CloseReason::Fault),
+            false => Ok(()),
+        }
+    }
+
+    /// A request was queued.
+    pub fn posted_send(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if self.waits_for_others(me, up) {
+            return Ok(());
+        }
+        self.run(Budget::Nothing, me, guard, up)
+    }
+
+    /// Whether the request that was queued last waits for others.
+    fn waits_for_others(&mut self, me: &QpState, up: &mut Upcalls) -> bool {
+        if !self.writes.policy.waits() || me.attempt.phase != Phase::Connected {
+            return false;
+        }
+        if let Some(now) = self.writes.begun.take() {
+            if !self.writes.is_listed {
+                self.writes.is_listed = true;
+                self.watch.schedule_send(self.target.clone(), now, up);
+            }
+        } else {
+            let newest = me.sq.tail().wrapping_sub(1);
+            let Some(write) = short_write(me, newest) else {
+                return false;
+            };
+            if self.writes.policy.posted(write.len, Instant::now) == Verdict::Send {
+                return false;
+            }
+        }
+        !me.sq.is_full()
+    }
+
+    /// Makes the writes that wait for others, if there are some.
+    pub fn flush_coalesced(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        if self.writes.policy.waits() {
+            self.run(Budget::Nothing, me, guard, up)?;
+        }
+        Ok(())
+    }
+
+    /// The engine has the connection no longer in its list of those with coalesced requests, which are
+    /// made. `late`: see [`Coalescer::send_coalesced`](crate::device::soft::upcalls::Coalescer).
+    pub fn left_coalesced_list(
+        &mut self,
+        late: bool,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        self.writes.is_listed = false;
+        let policy = &self.writes.policy;
+        let wrong = policy.is_alone() || late && policy.is_late(Instant::now());
+        self.flush_coalesced(me, guard, up)?;
+        if wrong {
+            self.writes.policy.was_wrong(MOST_OWED);
+        }
+        Ok(())
+    }
+
+    /// Makes the oldest requests, if several are short writes to the same region that the kernel copies,
+    /// by one system call. Returns how many; the others are executed one by one, and so is one that
+    /// fails.
+    #[inline]
+    pub(super) fn write_several(&mut self, me: &QpState, guard: &Guard) -> usize {
+        let head = me.sq.head();
+        if !self.writes.by_kernel || me.sq.len() < 2 || !me.is_up() {
+            return 0;
+        }
+        let key = |number| Some(short_write(me, number)?.to.rkey);
+        match (key(head), key(head + 1)) {
+            (Some(first), Some(second)) if first == second => self.write_all_of(first, me, guard),
+            _ => 0,
+        }
+    }
+
+    /// The same for this key.
+    #[inline(never)]
+    fn write_all_of(&mut self, rkey: u32, me: &QpState, guard: &Guard) -> usize {
+        let head = me.sq.head();
+        let end = me.close_at.unwrap_or(me.sq.tail());
+        let segment = &self.segment;
+        let (theirs, peer) = (segment.theirs(), segment.peer());
+        let mut batch = WriteBatch::new();
+        let section = (segment.ours().copy_guard).begin(&mut self.tx.sections, rkey);
+        if theirs.phase() != EndPhase::Open {
+            return 0;
+        }
+        let (table, pd) = (peer.keys(), theirs.pd());
+        let allows = |write: &ShortWrite<'_>| {
+            let (addr, len) = (write.to.addr, write.len.into());
+            let run = table.check(&section, pd, addr, len, Access::REMOTE_WRITE);
+            run.is_ok_and(|run| run.is_empty())
+                && key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard).is_ok()
+        };
+        let mut count = 0u64;
+        while head + count < end
+            && let Some(write) = short_write(me, head + count)
+            && write.to.rkey == rkey
+            && allows(&write)
+            && batch.push(Cursor::new(write.sges), write.to.addr, write.len.into())
+        {
+            count += 1;
+        }
+        if count < 2 {
+            return 0;
+        }
+        // SAFETY: the segments were checked in this read-side section, and hold as much.
+        let written = unsafe { peer.write_all(&batch) };
+        drop(section);
+        // The last one may have been made in part.
+        let (mut whole, mut left) = (0, written);
+        while whole < count
+            && let Some(write) = short_write(me, head + whole)
+            && let Some(rest) = left.checked_sub(write.len.into())
+        {
+            left = rest;
+            whole += 1;
+        }
+        self.kernel_has_copied(rkey, written + whole.saturating_sub(1) * RANGE_COST);
+        whole as usize
+    }
+}
