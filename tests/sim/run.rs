@@ -357,9 +357,10 @@ impl Run {
             return self.serve(process);
         }
         if choice > 97 {
-            // Polls that find nothing.
+            // Polls that find nothing, unless the process has something to do.
             let process = self.rng.below(2) as usize;
             if self.runs(process) && self.service[process] == Service::Any {
+                self.settled &= !hot[process];
                 return self.serve(process);
             }
         }

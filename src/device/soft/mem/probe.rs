@@ -121,8 +121,11 @@ const READABLE: u64 = 0x01;
 const WRITABLE: u64 = 0x02;
 const SHARED: u64 = 0x08;
 
-/// `/proc/self/maps` of this process, if that can be opened.
+/// `/proc/self/maps` of this process, if that can be opened. A simulated process has none.
 static MAPS: PerProcess<Option<OwnedFd>> = PerProcess::new(|| {
+    if cfg!(dat_sim) {
+        return None;
+    }
     let maps = File::open("/proc/self/maps").ok()?;
     Some(std::os::fd::OwnedFd::from(maps).into())
 });
