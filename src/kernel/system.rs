@@ -44,6 +44,28 @@ pub unsafe fn send_message(
     usize::try_from(n).map_err(|_| last_error())
 }
 
+/// Reads what a socket has into several ranges of memory, and does not wait, as `recvmsg(2)` does.
+/// Returns the number of bytes.
+///
+/// # Errors
+/// Of the kernel.
+///
+/// # Safety
+/// The ranges are memory that may be changed; where none is mapped the kernel fails.
+#[inline]
+pub unsafe fn receive_message(fd: impl AsFd, ranges: &[libc::iovec]) -> Result<usize, Errno> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: all zero is an empty message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = ranges.as_ptr().cast_mut();
+    message.msg_iovlen = ranges.len() as _;
+    let at = &raw mut message;
+    // The function of the C library is a point at which a thread is cancelled.
+    // SAFETY: the caller's promise.
+    let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, at, libc::MSG_DONTWAIT) };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
 /// The most files of a message.
 const MAX_FILES: usize = 5;
 

@@ -330,6 +330,23 @@ pub unsafe fn send_message(
     ask(|kernel| kernel.send(raw(fd), &parts))
 }
 
+/// See [`Kernel::recv`].
+///
+/// # Safety
+/// The ranges are memory that may be changed.
+pub unsafe fn receive_message(fd: impl AsFd, ranges: &[libc::iovec]) -> Result<usize, Errno> {
+    let mut bytes = vec![0; ranges.iter().map(|range| range.iov_len).sum()];
+    let n = ask(|kernel| kernel.recv(raw(fd), &mut bytes, false))?;
+    let mut left = &bytes[..n];
+    for range in ranges {
+        let (now, later) = left.split_at(range.iov_len.min(left.len()));
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(now.as_ptr(), range.iov_base.cast(), now.len()) };
+        left = later;
+    }
+    Ok(n)
+}
+
 /// Options that have no effect here.
 pub fn set_int(_fd: impl AsFd, _level: libc::c_int, _option: libc::c_int, _value: libc::c_int) {}
 

@@ -59,7 +59,8 @@ impl Crc {
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if len >= wide::MIN && wide::is_there() {
-                let (folded, n) = wide::copy(from, to, len, self.0)?;
+                let copied = wide::copy(from, to, len, self.0);
+                let (folded, n) = copied.ok_or(CopyFault::Source)?;
                 // It stands for all that was added so far.
                 self.0 = 0;
                 self.update(&folded);
@@ -71,6 +72,36 @@ impl Crc {
                 guarded::copy(from.wrapping_add(done), to, n)?;
                 self.update(std::slice::from_raw_parts(to, n));
                 done += n;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `bytes`, and copies them to `to`.
+    ///
+    /// # Errors
+    /// The target cannot be written. The state is useless then.
+    ///
+    /// # Safety
+    /// So many bytes may be written at `to`; they do not overlap `bytes`.
+    #[inline]
+    pub unsafe fn place(&mut self, bytes: &[u8], to: *mut u8) -> Result<(), CopyFault> {
+        let mut done = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if bytes.len() >= wide::MIN && wide::is_there() {
+                let copied = wide::copy(bytes.as_ptr(), to, bytes.len(), self.0);
+                let (folded, n) = copied.ok_or(CopyFault::Target)?;
+                // It stands for all that was added so far.
+                self.0 = 0;
+                self.update(&folded);
+                done = n;
+            }
+            for step in bytes[done..].chunks(STEP) {
+                self.update(step);
+                guarded::copy(step.as_ptr(), to.wrapping_add(done), step.len())?;
+                done += step.len();
             }
         }
         Ok(())
@@ -100,7 +131,7 @@ impl Default for Crc {
 mod wide {
     use std::arch::naked_asm;
 
-    use crate::guarded::{CopyFault, table_entry};
+    use crate::guarded::table_entry;
 
     /// Bytes of a block: four registers.
     pub(crate) const BLOCK: usize = 256;
@@ -130,9 +161,6 @@ mod wide {
     /// Copies whole blocks; returns what they fold to, `state` included, and how many bytes that
     /// were.
     ///
-    /// # Errors
-    /// The source cannot be read.
-    ///
     /// # Safety
     /// As [`Crc::copy`](super::Crc::copy); `len` is [`MIN`] or more, and the processor has the
     /// instructions.
@@ -141,14 +169,14 @@ mod wide {
         to: *mut u8,
         len: usize,
         state: u32,
-    ) -> Result<([u8; BLOCK], usize), CopyFault> {
+    ) -> Option<([u8; BLOCK], usize)> {
         let keys = [NEAR, FAR];
         let mut folded = [0; BLOCK];
         let done = len / BLOCK * BLOCK;
         // SAFETY: the caller's promise.
         match unsafe { fold(to, from, done, state, &keys, &mut folded) } {
-            0 => Ok((folded, done)),
-            _ => Err(CopyFault::Source),
+            0 => Some((folded, done)),
+            _ => None,
         }
     }
 
@@ -283,12 +311,22 @@ mod tests {
                 assert_eq!(copied, read, "{len}");
                 assert_eq!(&to[1..=len], from);
                 assert_eq!((to[0], to[len + 1]), (0xee, 0xee));
+
+                let mut placed = Crc::new();
+                placed.update(state);
+                to.fill(0xee);
+                // SAFETY: the same.
+                let done = unsafe { placed.place(from, to.as_mut_ptr().add(1)) };
+                assert_eq!(done, Ok(()));
+                assert_eq!(placed, read, "{len}");
+                assert_eq!(&to[1..=len], from);
+                assert_eq!((to[0], to[len + 1]), (0xee, 0xee));
             }
         }
     }
 
     #[test]
-    fn a_source_that_is_not_there_is_an_error() {
+    fn memory_that_is_not_there_is_an_error() {
         guarded::install_handlers();
         let page = rustix::param::page_size();
         let flags = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
@@ -306,6 +344,9 @@ mod tests {
             // SAFETY: there is room for all.
             let done = unsafe { Crc::new().copy(from, to.as_mut_ptr(), len) };
             assert_eq!(done, Err(CopyFault::Source), "{there} {len}");
+            // SAFETY: memory of the test, as far as it is there.
+            let done = unsafe { Crc::new().place(&to[..len], from) };
+            assert_eq!(done, Err(CopyFault::Target), "{there} {len}");
         }
         // SAFETY: the rest of the mapping.
         unsafe { rustix::mm::munmap(at.cast(), 2 * page) }.unwrap();

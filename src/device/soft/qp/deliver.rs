@@ -62,15 +62,13 @@ pub(crate) unsafe fn deliver_whole(
     true
 }
 
-/// Places a piece, and completes the receive with the last one.
-///
-/// # Safety
-/// `len` bytes at `from` may be read.
+/// Places a piece of `len` bytes, and completes the receive with the last one. `place` is given the
+/// place, which is registered for as long as the section lasts, and at least `len` bytes long.
 #[inline]
-pub(crate) unsafe fn deliver(
+pub(crate) fn deliver(
     part: Placement,
-    from: *const u8,
     len: usize,
+    place: impl FnOnce(Cursor<'_>) -> Result<(), CopyFault>,
     me: &mut QpState,
     guard: &Guard,
     up: &mut Upcalls,
@@ -92,9 +90,7 @@ pub(crate) unsafe fn deliver(
         return Err(why);
     }
     let target = Cursor::at(sges, u64::from(part.offset));
-    // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
-    // promise.
-    if let Err(fault) = unsafe { copy::scatter(from, len, target) } {
+    if let Err(fault) = place(target) {
         if fault == CopyFault::Target {
             me.fail_recv(WcStatus::LocalProtection, up);
         }

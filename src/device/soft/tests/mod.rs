@@ -6,6 +6,7 @@ mod bursts;
 mod chaos;
 mod connections;
 mod data;
+mod direct;
 mod ends;
 mod engine;
 mod failures;

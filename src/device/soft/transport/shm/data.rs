@@ -349,9 +349,10 @@ impl ShmConn {
                 invalidate: rx.invalidate,
             };
             let placed = rx.consumer.payload(ring, &piece, |from| {
-                // SAFETY: as long as the piece. The peer may change the bytes meanwhile, and
-                // spoils its own message then.
-                unsafe { deliver::deliver(part, from, piece.len, me, guard, up) }
+                // SAFETY: as long as the piece, and the place registered for as long as the section
+                // lasts. The peer may change the bytes meanwhile, and spoils its own message then.
+                let place = |to: Cursor<'_>| unsafe { copy::scatter(from, piece.len, to) };
+                deliver::deliver(part, piece.len, place, me, guard, up)
             });
             if placed.is_err() {
                 return Err(CloseReason::Fault);

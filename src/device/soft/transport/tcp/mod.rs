@@ -14,6 +14,7 @@ mod ending;
 pub(crate) mod linger;
 pub(crate) mod liveness;
 pub(crate) mod rx;
+mod rx_direct;
 mod rx_place;
 mod stash;
 pub(crate) mod tx;

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::close_reason::CloseReason;
 use super::conn::TcpConn;
+use super::rx_direct::{FIRST_READ, LONG, Payload, Placing};
 use super::rx_place::{deliver, write};
 use super::stash::{Purpose, Stash, is_supplied};
 use super::tx_frame::Response;
@@ -35,6 +36,10 @@ pub(crate) struct Rx {
     carry: Vec<u8>,
     /// How many of them are used; none but with a backlog.
     used: usize,
+    /// The long FPDU whose payload goes to its place.
+    pub(super) placing: Option<Placing>,
+    /// Whether the last FPDU was long, so that the next one probably is.
+    expects_long: bool,
     /// There may be whole messages among the others, which are delivered in turn.
     pub backlog: bool,
     /// What waits for receives.
@@ -77,6 +82,8 @@ impl Rx {
             sequence: RxSequence::new(),
             carry: Vec::new(),
             used: 0,
+            placing: None,
+            expects_long: false,
             backlog: false,
             stash: Stash::default(),
             paused: false,
@@ -106,7 +113,7 @@ impl Rx {
 
     /// An FPDU was torn off.
     pub fn is_torn(&self) -> bool {
-        !self.paused && !self.carry.is_empty()
+        !self.paused && (!self.carry.is_empty() || self.placing.is_some())
     }
 
     /// The number of the oldest message that waits for a receive, among the requests of the peer.
@@ -137,21 +144,32 @@ impl TcpConn {
         let mut kept = self.rx.carry.len();
         let (mut loaded, mut arrived) = (false, false);
         let mut more = true;
-        for _ in 0..TURNS {
+        let mut left = TURNS * READ;
+        while left > 0 {
             if self.rx.paused || self.rx.ended || self.is_held(me) {
                 more = false;
                 break;
             }
-            let space = &mut buffer[kept..kept + READ];
-            let full = space.len();
-            let n = match kernel::net::recv(&self.watch, space, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => {
+            let missing = self.missing();
+            let (read, full) = if missing > 0 {
+                self.read_to_place(buffer, me, guard)
+            } else {
+                let most = match self.rx.expects_long && !self.crc && !in_rounds {
+                    true => FIRST_READ,
+                    false => READ,
+                };
+                let space = &mut buffer[kept..kept + most];
+                let read = kernel::net::recv(&self.watch, space, RecvFlags::DONTWAIT);
+                (read.map(|(_, n)| n), most)
+            };
+            let n = match read {
+                Ok(0) => {
                     self.rx.ended = true;
                     self.rx.writes_at_end = self.tx.writes;
                     more = false;
                     break;
                 }
-                Ok((_, n)) => n,
+                Ok(n) => n,
                 Err(Errno::AGAIN) => {
                     more = false;
                     break;
@@ -160,7 +178,8 @@ impl TcpConn {
                 Err(error) => return Err(CloseReason::Socket(error)),
             };
             arrived = true;
-            if in_rounds && n <= IN_TURN {
+            left = left.saturating_sub(full);
+            if in_rounds && missing == 0 && n <= IN_TURN {
                 append(&mut self.rx.carry, &buffer[kept..kept + n])?;
                 self.rx.backlog = true;
                 more = ends;
@@ -171,7 +190,8 @@ impl TcpConn {
                 self.rx.carry.clear();
                 loaded = true;
             }
-            let end = kept + n;
+            // What is missing of a payload is not in the buffer.
+            let end = (kept + n).saturating_sub(missing);
             let (used, whole) = self.process(&buffer[..end], !in_rounds, me, guard, up)?;
             buffer.copy_within(used..end, 0);
             kept = end - used;
@@ -195,6 +215,12 @@ impl TcpConn {
         }
         scratch.received = arrived;
         Ok(())
+    }
+
+    /// Bytes that are missing of a payload that the kernel is to copy to its place.
+    fn missing(&self) -> usize {
+        let placing = self.rx.placing.as_ref().filter(|_| !self.crc);
+        placing.map_or(0, Placing::missing)
     }
 
     /// Keeps bytes for later, in as much memory as they need.
@@ -222,16 +248,31 @@ impl TcpConn {
             if self.is_held(me) {
                 return Ok((used, false));
             }
+            used += self.place(&bytes[used..], me, guard, up);
             let rest = &bytes[used..];
-            let fpdu = match fpdu::decode(rest, self.crc) {
-                Ok(Decoded::Fpdu(fpdu)) => fpdu,
-                Ok(Decoded::NeedMore(_)) => return Ok((used, false)),
-                Err(error) => return Err(CloseReason::Protocol(error, None)),
+            let placed = match self.rx.placing.is_some() {
+                true => match self.end_placing(rest, me, guard)? {
+                    Some(placed) => Some(placed),
+                    None => return Ok((used, false)),
+                },
+                false => None,
             };
-            let taken = match &fpdu.header {
+            let (header, payload, consumed, encoded) = match &placed {
+                Some(placed) => placed.parts(),
+                None => match fpdu::decode(rest, self.crc) {
+                    Ok(Decoded::Fpdu(fpdu)) => {
+                        let payload = Payload::Bytes(fpdu.payload);
+                        (fpdu.header, payload, fpdu.consumed, rest)
+                    }
+                    Ok(Decoded::NeedMore(_)) => return Ok((used, false)),
+                    Err(error) => return Err(CloseReason::Protocol(error, None)),
+                },
+            };
+            self.rx.expects_long = payload.len() >= LONG;
+            let taken = match &header {
                 Some(header) => self
-                    .classify(header, fpdu.payload.len(), me, up)
-                    .and_then(|segment| self.take(&segment, rest, fpdu.payload, me, guard, up)),
+                    .classify(header, payload.len(), me, up)
+                    .and_then(|segment| self.take(&segment, encoded, payload, me, guard, up)),
                 // Only as the ready-to-receive message.
                 None if !self.rx.begun && self.rtr == Some(Rtr::FPDU) => Ok(Taken::Yes),
                 None => Err(CloseReason::Protocol(WireError::MPA_FRAMING, None)),
@@ -246,9 +287,9 @@ impl TcpConn {
                     self.rx.paused = true;
                     return Ok((used, false));
                 }
-                Err(why) => return Err(why.about(rest)),
+                Err(why) => return Err(why.about(encoded)),
             };
-            used += fpdu.consumed;
+            used += consumed;
             if !self.rx.begun {
                 self.begin(me, up);
             }
@@ -288,12 +329,13 @@ impl TcpConn {
         &mut self,
         segment: &Segment,
         fpdu: &[u8],
-        payload: &[u8],
+        payload: Payload<'_>,
         me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<Taken, CloseReason> {
         let waits = self.waits_in_order(segment);
+        let bytes = payload.bytes();
         let full = self.rx.stash.is_full() && !self.rx.hung_up;
         if full && (waits || matches!(segment, Segment::Send { .. })) {
             return Ok(Taken::Pause);
@@ -308,9 +350,9 @@ impl TcpConn {
         match *segment {
             Segment::Write { stag, to, last } => {
                 let used = if waits {
-                    self.stash(Purpose::Write { stag, to }, fpdu, payload)
+                    self.stash(Purpose::Write { stag, to }, fpdu, bytes)
                 } else {
-                    write(stag, to, payload, me, guard)
+                    write(stag, to, bytes, me, guard)
                 };
                 self.request_arrived(last, used)?;
             }
@@ -340,13 +382,13 @@ impl TcpConn {
                         return Ok(Taken::Whole);
                     }
                 } else {
-                    let stashed = self.stash(Purpose::Send(part), fpdu, payload);
+                    let stashed = self.stash(Purpose::Send(part), fpdu, bytes);
                     self.request_arrived(last, stashed)?;
                 }
             }
             Segment::ReadRequest { msn } => {
                 let request =
-                    ReadRequest::parse(payload).map_err(|e| CloseReason::Protocol(e, None))?;
+                    ReadRequest::parse(bytes).map_err(|e| CloseReason::Protocol(e, None))?;
                 let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
                 let waiting = self.tx.responses.len() + self.rx.stash.reads();
                 if waiting >= usize::from(self.ird) + extra {
@@ -361,7 +403,7 @@ impl TcpConn {
                 self.request_arrived(true, used)?;
             }
             Segment::Acknowledge { .. } => {
-                let note = Acknowledge::parse_note(payload)
+                let note = Acknowledge::parse_note(bytes)
                     .map_err(|error| CloseReason::Protocol(error, None))?;
                 match note {
                     None => {}
@@ -370,7 +412,7 @@ impl TcpConn {
                 }
             }
             Segment::Terminate { .. } => {
-                let terminate = Terminate::parse(payload).map_err(|_| CloseReason::Lost)?;
+                let terminate = Terminate::parse(bytes).map_err(|_| CloseReason::Lost)?;
                 if terminate.error != WireError::RDMAP_ABORTED || !self.is_established() {
                     return Err(CloseReason::Terminated(terminate));
                 }

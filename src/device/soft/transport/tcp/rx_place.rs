@@ -3,6 +3,7 @@
 
 use super::close_reason::{CloseReason, wire_fault};
 use super::conn::TcpConn;
+use super::rx_direct::Payload;
 use super::tx_frame::sink;
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::mem::copy::{self, Cursor};
@@ -21,7 +22,7 @@ impl TcpConn {
         stag: u32,
         to: u64,
         last: bool,
-        payload: &[u8],
+        payload: Payload<'_>,
         me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
@@ -53,7 +54,7 @@ impl TcpConn {
         }
         let target = Cursor::at(sges, u64::from(self.rx.answered));
         // SAFETY: registered, for as long as the section lasts, and long enough.
-        unsafe { copy::scatter(payload.as_ptr(), payload.len(), target) }
+        unsafe { payload.place(target) }
             .map_err(|_| CloseReason::Request(number, WcStatus::LocalProtection))?;
         if !last {
             self.rx.answered = end as u32;
@@ -72,23 +73,22 @@ impl TcpConn {
 /// A segment of a message, to the oldest receive.
 pub(super) fn deliver(
     part: Placement,
-    payload: &[u8],
+    payload: Payload<'_>,
     me: &mut QpState,
     guard: &Guard,
     up: &mut Upcalls,
 ) -> Result<(), CloseReason> {
-    // SAFETY: the payload is there.
-    unsafe { deliver::deliver(part, payload.as_ptr(), payload.len(), me, guard, up) }.map_err(
-        |why| {
-            let error = match why {
-                DeliveryError::NoReceive => WireError::DDP_NO_BUFFER,
-                DeliveryError::TooLong => WireError::DDP_TOO_LONG,
-                DeliveryError::Memory => WireError::DDP_CATASTROPHIC,
-                DeliveryError::Key => WireError::RDMAP_CANNOT_INVALIDATE,
-            };
-            CloseReason::Protocol(error, None)
-        },
-    )
+    // SAFETY: registered, for as long as the section lasts, and long enough.
+    let place = |target: Cursor<'_>| unsafe { payload.place(target) };
+    deliver::deliver(part, payload.len(), place, me, guard, up).map_err(|why| {
+        let error = match why {
+            DeliveryError::NoReceive => WireError::DDP_NO_BUFFER,
+            DeliveryError::TooLong => WireError::DDP_TOO_LONG,
+            DeliveryError::Memory => WireError::DDP_CATASTROPHIC,
+            DeliveryError::Key => WireError::RDMAP_CANNOT_INVALIDATE,
+        };
+        CloseReason::Protocol(error, None)
+    })
 }
 
 /// A segment of an RDMA write.

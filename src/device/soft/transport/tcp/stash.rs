@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use super::close_reason::{CloseReason, header_of};
 use super::conn::TcpConn;
 use super::rx::append;
+use super::rx_direct::Payload;
 use super::rx_place::{deliver, write};
 use super::tx_frame::Response;
 use crate::device::soft::iwarp::rdmap::Segment;
@@ -159,7 +160,9 @@ impl TcpConn {
                 tx.transmit(me, watch, acks, self.crc, guard, up)?;
             }
             let used = match stashed.purpose {
-                Purpose::Send(part) => deliver(part, &stashed.payload, me, guard, up),
+                Purpose::Send(part) => {
+                    deliver(part, Payload::Bytes(&stashed.payload), me, guard, up)
+                }
                 Purpose::Write { stag, to } => write(stag, to, &stashed.payload, me, guard),
                 Purpose::Read(response) => self.answer_later(response, me, guard),
             };

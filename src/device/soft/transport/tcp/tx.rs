@@ -34,6 +34,9 @@ use super::tx_frame::{
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
 const BATCH_PARTS: usize = 900;
+/// A call ends behind an FPDU of so many bytes: the peer works on it while the next one is built, and
+/// the kernel, which cuts what it sends at 64 KiB, does not hold the rest of the next one back.
+const LONG_FRAME: usize = 32 * 1024;
 /// How often a batch that the kernel cannot read is built again in a row.
 const MOST_FAULTS: u32 = 8;
 
@@ -287,6 +290,7 @@ impl Tx {
             let request = self.next_request(&at, me)?;
             let number = at.request;
             let before = at;
+            let begin = batch.len();
             if frames.try_reserve(1).is_err() {
                 return if frames.is_empty() {
                     Err(CloseReason::NoMemory)
@@ -332,6 +336,9 @@ impl Tx {
                 finishes,
                 acknowledges,
             });
+            if batch.len() - begin >= LONG_FRAME {
+                break;
+            }
         }
         Ok(())
     }

@@ -102,6 +102,19 @@ pub(super) enum Finishes {
     Acknowledgement,
 }
 
+/// Payload of the next segment of a message of which `left` bytes are not sent, at most `most`. The last
+/// two segments of a long message are about equal: the peer works on the first while the second is
+/// built, and no short one costs as much as a long one.
+fn segment_len(left: u32, most: u32) -> u32 {
+    if left <= most {
+        left
+    } else if left < 2 * most {
+        left.div_ceil(2).next_multiple_of(4)
+    } else {
+        most
+    }
+}
+
 /// The next FPDU of a request, with at most `most` bytes of payload. A Send that invalidates nothing
 /// has the count of `acks` in that field.
 ///
@@ -116,7 +129,7 @@ pub(super) fn transfer(
 ) -> Result<Finishes, FrameError> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
-    let len = (request.len - offset).min(most);
+    let len = segment_len(request.len - offset, most);
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
@@ -219,7 +232,7 @@ pub(super) fn answer(
 ) -> Result<Finishes, CloseReason> {
     let read = &response.request;
     let offset = at.answering.unwrap_or(0);
-    let len = (read.size - offset).min(most);
+    let len = segment_len(read.size - offset, most);
     let last = offset + len == read.size;
     let source = Sge {
         addr: read.source_to.wrapping_add(u64::from(offset)),
