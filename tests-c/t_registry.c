@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_registry_list_providers(3DAT), dat_registry_add_provider(3DAT),
- * dat_registry_remove_provider(3DAT). */
+ * dat_registry_remove_provider(3DAT). What becomes of open IAs is in t_provider.c. */
 #include "common.h"
 
 #ifdef DAT2
@@ -184,68 +184,6 @@ static void add_provider__and_remove(void)
 		   DAT_NAME_NOT_REGISTERED);
 }
 
-/* An IA of a provider that can be opened and closed. */
-static struct {
-	DAT_PROVIDER *provider;
-} toy_ia;
-
-static DAT_RETURN toy_open(const DAT_NAME_PTR name, DAT_COUNT length, DAT_EVD_HANDLE *evd,
-			   DAT_IA_HANDLE *ia)
-{
-	(void)name;
-	(void)length;
-	(void)evd;
-	*ia = (DAT_IA_HANDLE)(void *)&toy_ia;
-	return DAT_SUCCESS;
-}
-
-static DAT_RETURN toy_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE *evd, DAT_IA_ATTR_MASK ia_mask,
-			    DAT_IA_ATTR *ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
-			    DAT_PROVIDER_ATTR *provider_attr)
-{
-	(void)ia;
-	(void)evd;
-	if (ia_mask != 0 && ia_attr != NULL)
-		memset(ia_attr, 0, sizeof *ia_attr);
-	if (provider_mask != 0 && provider_attr != NULL)
-		memset(provider_attr, 0, sizeof *provider_attr);
-	return DAT_SUCCESS;
-}
-
-static DAT_RETURN toy_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags)
-{
-	(void)ia;
-	(void)flags;
-	return DAT_SUCCESS;
-}
-
-static void remove_provider__in_use(void)
-{
-	static DAT_PROVIDER provider;
-	static char name[] = "toy-adapter";
-	DAT_PROVIDER_INFO info = { .ia_name = "toy-adapter",
-				   .dapl_version_major = DX_MAJOR,
-				   .dapl_version_minor = DX_MINOR,
-				   .is_thread_safe = DAT_FALSE };
-	DAT_IA_HANDLE ia = DAT_HANDLE_NULL, second = DAT_HANDLE_NULL;
-	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
-
-	toy_ia.provider = &provider;
-	provider.device_name = name;
-	provider.ia_open_func = (DAT_IA_OPEN_FUNC)toy_open;
-	provider.ia_query_func = (DAT_IA_QUERY_FUNC)toy_query;
-	provider.ia_close_func = (DAT_IA_CLOSE_FUNC)toy_close;
-	OK(dat_registry_add_provider(&provider, &info));
-	OK(dat_ia_open(name, 8, &evd, &ia));
-	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_IN_USE);
-	/* It is as it was: another one can be opened, and is counted. */
-	OK(dat_ia_open(name, 8, &evd, &second));
-	CHECK_RET(dat_ia_close(second, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_PROVIDER_IN_USE);
-	CHECK_RET(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
-	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_SUCCESS);
-}
-
 static void add_provider__arguments(void)
 {
 	static DAT_PROVIDER provider;
@@ -370,19 +308,12 @@ static void add_provider__length_of_the_name(void)
 }
 
 static const struct tap_test tests[] = {
-	T(list_providers, names_the_ia),
-	T(list_providers, truncated),
-	T(list_providers, how_many),
-	T(list_providers, without_what_was_added),
-	T(list_providers, arguments),
-	T(list_providers, can_be_opened),
-	T(add_provider, and_remove),
-	T(remove_provider, in_use),
-	T(add_provider, arguments),
-	T(add_provider, several_names),
-	T(add_provider, parts_of_the_key),
-	T(add_provider, length_of_the_name),
-	TAP_END,
+	T(list_providers, names_the_ia),     T(list_providers, truncated),
+	T(list_providers, how_many),	     T(list_providers, without_what_was_added),
+	T(list_providers, arguments),	     T(list_providers, can_be_opened),
+	T(add_provider, and_remove),	     T(add_provider, arguments),
+	T(add_provider, several_names),	     T(add_provider, parts_of_the_key),
+	T(add_provider, length_of_the_name), TAP_END,
 };
 
 int main(int argc, char **argv)
