@@ -1,5 +1,8 @@
 //! The registry with provider libraries written in C, and what it says on standard error.
 
+#[path = "registry/process.rs"]
+mod process;
+
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,21 +65,31 @@ impl Drop for Dir {
     }
 }
 
-/// The registry that the provider library registers with.
+/// The registry that the provider library registers with; that of the process if it is null.
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" fn add(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> u32 {
-    // SAFETY: a test has set it, and is in a call of it.
-    let registry = unsafe { &*REGISTRY.load(Ordering::Acquire) };
+    // SAFETY: null, or a test has set it, and is in a call of it.
+    let registry = unsafe { REGISTRY.load(Ordering::Acquire).as_ref() };
     // SAFETY: the arguments are those of the provider.
-    code(unsafe { registry.add_provider(table, info) })
+    code(unsafe {
+        match registry {
+            Some(registry) => registry.add_provider(table, info),
+            None => registry::add_provider(table, info),
+        }
+    })
 }
 
 unsafe extern "C" fn remove(table: *const c_void, info: *const DAT_PROVIDER_INFO) -> u32 {
-    // SAFETY: a test has set it, and is in a call of it.
-    let registry = unsafe { &*REGISTRY.load(Ordering::Acquire) };
+    // SAFETY: null, or a test has set it, and is in a call of it.
+    let registry = unsafe { REGISTRY.load(Ordering::Acquire).as_ref() };
     // SAFETY: the arguments are those of the provider.
-    code(unsafe { registry.remove_provider(table, info) })
+    code(unsafe {
+        match registry {
+            Some(registry) => registry.remove_provider(table, info),
+            None => registry::remove_provider(table, info),
+        }
+    })
 }
 
 fn code(result: Result<()>) -> u32 {
@@ -168,14 +181,15 @@ fn a_provider_is_initialised_per_entry_and_again_after_the_last_close() {
     let library = dir.library(Some("provider.c"), "libprovider.so");
     let lines = line("a", "nonthreadsafe", &library) + &line("b", "threadsafe", &library);
     let registry = host.registry(&dir, &lines);
+    // Foreign providers answer for what their entry says, and are not even loaded for anything else.
+    assert_eq!(open(&registry, c"a", true), Err(NOT_REGISTERED));
+    assert_eq!(host.notes(), "");
     assert_eq!(open(&registry, c"a", false), Ok(1));
     assert_eq!(host.notes(), "init a eth0 1;open a -;");
     assert_eq!(open(&registry, c"a", false), Ok(2));
     assert_eq!(host.notes(), "open a -;");
     assert_eq!(open(&registry, c"b", true), Ok(3));
     assert_eq!(host.notes(), "init b eth0 1;open b -;");
-    // Foreign providers answer for what their entry says, and nothing else.
-    assert_eq!(open(&registry, c"a", true), Err(NOT_REGISTERED));
     close(&registry, 1);
     assert_eq!(host.notes(), "close ia graceful;");
     close(&registry, 2);
@@ -236,124 +250,23 @@ fn a_library_of_openfabrics_that_is_installed_is_loaded() {
     close(&registry, ia);
 }
 
-/// Set in the child processes of the next tests. Each test starts itself a second time, because
-/// the registry of a process reads its configuration once.
-const CHILD: &str = "DAT_TEST_REGISTRY_CHILD";
-
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
-/// What a child does: it counts the entries of the registry and tries to open an IA twice.
-fn child() {
-    registry::setup(&SETUP);
-    let mut count = -1;
-    // SAFETY: a local; NULL is allowed.
-    let listed = unsafe { registry::list_providers(0, &mut count, ptr::null_mut()) };
-    assert_eq!(listed, Err(Error::arg(Subtype::Arg1)));
-    eprintln!("{count} entries");
-    for _ in 0..2 {
-        let mut ia = ptr::null_mut();
-        // SAFETY: a C string and a local.
-        let opened =
-            unsafe { registry::open(c"a".as_ptr(), 8, ptr::null_mut(), &mut ia, 2, 0, true) };
-        assert_eq!(opened, Err(NOT_REGISTERED));
-    }
-}
-
-/// Runs the child of a test with a configuration file; the lines of its standard error.
-fn run(test: &str, file: &Path, environment: &[(&str, &str)]) -> Vec<String> {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(CHILD, "1")
-        .env("DAT_OVERRIDE", file)
-        .env_remove("DAT_DBG_TYPE")
-        .env_remove("DAT_DBG_DEST")
-        .envs(environment.iter().copied())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("libdat"));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    stderr.lines().map(str::to_owned).collect()
-}
-
 #[test]
-fn faults_are_said_once_with_file_and_line() {
-    const NAME: &str = "faults_are_said_once_with_file_and_line";
-    if is_child() {
-        return child();
+fn a_query_of_extensions_keeps_the_provider_of_its_own_name() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let library = dir.library(Some("provider.c"), "libprovider.so");
+    let lines = line("a", "nonthreadsafe", &library) + &line("b", "nonthreadsafe", &library);
+    let registry = host.registry(&dir, &lines);
+    for name in [c"a", c"b", c"b"] {
+        registry.extension_open(name).unwrap();
     }
-    let dir = Dir::new();
-    let text = format!(
-        "# a comment\n{}nonsense\nb u2 threadsafe default l v.1.0 \"\" \"\"\nc \"open\n{}",
-        line("a", "threadsafe", "/no/such/lib.so"),
-        line("d", "threadsafe", "lib.so"),
-    );
-    let file = dir.file("dat.conf", &text);
-    let name = file.to_str().unwrap();
-    let said = run(NAME, &file, &[]);
-    assert_eq!(
-        said[..4],
-        [
-            format!("libdat: {name}:3: only 1 of the 8 fields of an entry; the line is ignored"),
-            format!(
-                "libdat: {name}:4: field 2 (API version) is not of the form u2.0; \
-                 the line is ignored"
-            ),
-            format!("libdat: {name}:5: a quote is not closed; the line is ignored"),
-            "2 entries".to_owned(),
-        ]
-    );
-    let load = format!("libdat: {name}:2: /no/such/lib.so: ");
-    assert!(said[4].starts_with(&load), "{said:?}");
-    assert_eq!(said.len(), 5, "{said:?}");
-}
-
-#[test]
-fn an_override_that_is_not_there() {
-    const NAME: &str = "an_override_that_is_not_there";
-    if is_child() {
-        return child();
-    }
-    let dir = Dir::new();
-    let said = run(NAME, &dir.0.join("none"), &[]);
-    let name = dir.0.join("none");
-    let name = name.to_str().unwrap();
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(
-        said[0].starts_with(&format!("libdat: {name}: ")),
-        "{said:?}"
-    );
-    assert_eq!(said[1], "0 entries");
-}
-
-#[test]
-fn a_good_file_is_read_in_silence_unless_asked() {
-    const NAME: &str = "a_good_file_is_read_in_silence_unless_asked";
-    if is_child() {
-        return child();
-    }
-    let dir = Dir::new();
-    // Absent libraries of OpenFabrics are normal: distributions list a dozen.
-    let file = dir.file(
-        "dat.conf",
-        &line("a", "nonthreadsafe", "/no/libdaplofa.so.2"),
-    );
-    assert_eq!(run(NAME, &file, &[]), ["1 entries"]);
-    let said = run(NAME, &file, &[("DAT_DBG_TYPE", "0xff")]);
-    let entry = format!(
-        "libdat: {}:1: `a' u2.0 nonthreadsafe is /no/libdaplofa.so.2",
-        file.to_str().unwrap()
-    );
-    assert!(said.contains(&entry), "{said:?}");
-    assert!(said.iter().any(|line| line.contains("not installed")));
-    assert_eq!(
-        run(
-            NAME,
-            &file,
-            &[("DAT_DBG_TYPE", "0xff"), ("DAT_DBG_DEST", "0")]
-        ),
-        ["1 entries"]
-    );
+    assert_eq!(host.notes(), "init a eth0 1;init b eth0 1;");
+    registry.extension_close(c"b");
+    assert_eq!(host.notes(), "");
+    registry.extension_close(c"b");
+    assert_eq!(host.notes(), "fini b -;");
+    // None of that name is left.
+    registry.extension_close(c"b");
+    assert_eq!(host.notes(), "");
+    registry.extension_close(c"a");
+    assert_eq!(host.notes(), "fini a -;");
 }

@@ -126,6 +126,12 @@ mod tests {
     }
 
     #[test]
+    fn the_name_of_an_info_has_an_end() {
+        let info = key(&"n".repeat(300)).to_info();
+        assert_eq!(info.ia_name[DAT_NAME_MAX_LENGTH - 2..], [b'n' as c_char, 0]);
+    }
+
+    #[test]
     fn keys_differ_in_every_part() {
         let a = key("a");
         for b in [

@@ -247,7 +247,12 @@ mod tests {
 
     #[test]
     fn missing_broken_and_foreign_libraries() {
-        for path in [c"libno-such-provider.so.7", c"/no/such/dir/lib.so"] {
+        for path in [
+            c"libno-such-provider.so.7",
+            c"/no/such/dir/lib.so",
+            // A program without more rights than its user follows it.
+            c"./no-such-provider.so",
+        ] {
             let error = Library::load(path).unwrap_err();
             assert!(matches!(error, LoadError::NotInstalled(_)), "{error:?}");
             assert_eq!(probe(path).unwrap_err(), error);

@@ -52,6 +52,20 @@ fn show(entries: Vec<Entry>) -> Vec<String> {
     entries.into_iter().map(show).collect()
 }
 
+/// The paths that dat.conf(5) lists for a version.
+fn documented(version: &str) -> Vec<&'static str> {
+    let page = include_str!("../../../man/dat.conf.5");
+    let (_, list) = page.split_once(&format!(".It {version}\n")).unwrap();
+    let paths = list.lines().map_while(|line| line.strip_prefix(".Pa "));
+    paths.map(|path| path.trim_end_matches(" ,")).collect()
+}
+
+#[test]
+fn the_default_files_are_those_of_the_page() {
+    assert_eq!(default_files(Version::V1), documented("DAT 1.2"));
+    assert_eq!(default_files(Version::V2), documented("DAT 2.0"));
+}
+
 const BUILTIN_2_0: &str = "`soft' u2.0 threadsafe builtin:soft built-in";
 
 #[test]
@@ -198,6 +212,22 @@ fn a_huge_file_is_cut_at_a_line() {
     let file = dir.file("a", HARDWARE.repeat(count));
     let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
     assert_eq!(found.len(), FILE_MAX as usize / HARDWARE.len());
+}
+
+/// What is left of the line could be an entry, as the last field may be of any length.
+#[test]
+fn the_line_that_the_limit_cuts_is_no_entry() {
+    let dir = Dir::new();
+    let last = HARDWARE
+        .replace("ib0 u", "ib1 u")
+        .replace("\"\"\n", "parameters");
+    let blank = "\n".repeat(FILE_MAX as usize - HARDWARE.len() - last.len());
+    for (more, names) in [("", &["ib0", "ib1"][..]), ("x", &["ib0"])] {
+        let file = dir.file("a", format!("{HARDWARE}{blank}{last}{more}"));
+        let found = entries(&setup(Version::V2), Some(file.as_os_str()), &[""]).unwrap();
+        let found: Vec<_> = found.iter().map(|e| e.key.name.to_str().unwrap()).collect();
+        assert_eq!(found, names);
+    }
 }
 
 #[test]
