@@ -125,9 +125,10 @@ pub(super) struct SegmentCounters {
     pub last_data_sent: u32,
     /// When the last acknowledgement arrived.
     pub last_ack_received: u32,
-    /// Whether the end of the stream alone is unacknowledged, and was sent again. It is no data for
-    /// `last_data_sent`.
-    pub end_sent_again: bool,
+    /// Number of times that the kernel has waited in vain for an acknowledgement since the last one
+    /// that arrived, and has tried to send again. What it cannot send (the link is down), and the
+    /// end of the stream, do not count for `last_data_sent`.
+    pub timeouts: u8,
     /// Number of segments that have arrived, whether they acknowledge something or not.
     pub segments_in: u32,
 }
@@ -141,28 +142,21 @@ impl SegmentCounters {
     /// Whether something that asks for an answer was sent since the last acknowledgement.
     pub fn owes_answer(&self) -> bool {
         let sent = self.unacknowledged > 0 && self.last_data_sent < self.last_ack_received;
-        sent || self.probes > 0 || self.end_sent_again
+        sent || self.probes > 0
     }
 }
-
-/// States of a TCP connection (`tcpi_state`) in which the peer has yet to acknowledge the end of
-/// our stream.
-const FIN_WAIT1: u8 = 4;
-const LAST_ACK: u8 = 9;
-const CLOSING: u8 = 11;
 
 /// See [`SegmentCounters`]. `None` if the kernel does not count these.
 pub(super) fn segment_counters(fd: impl AsFd) -> Option<SegmentCounters> {
     let (info, len) = kernel::tcp_info(fd).ok()?;
     let needed = std::mem::offset_of!(libc::tcp_info, tcpi_notsent_bytes) + size_of::<u32>();
-    let ending = matches!(info.tcpi_state, FIN_WAIT1 | CLOSING | LAST_ACK);
     (len >= needed).then_some(SegmentCounters {
         unacknowledged: info.tcpi_unacked,
         unsent: info.tcpi_notsent_bytes,
         probes: info.tcpi_probes,
         last_data_sent: info.tcpi_last_data_sent,
         last_ack_received: info.tcpi_last_ack_recv,
-        end_sent_again: ending && info.tcpi_unacked == 1 && info.tcpi_retransmits > 0,
+        timeouts: info.tcpi_retransmits,
         segments_in: info.tcpi_segs_in,
     })
 }

@@ -144,9 +144,14 @@ impl World {
         } else if !socket.segments.is_empty() {
             info.tcpi_unacked = socket.segments.len() as u32;
             if socket.silent {
-                // It was sent again a moment ago.
-                info.tcpi_last_data_sent = info.tcpi_last_data_sent.min(700);
-                info.tcpi_retransmits = 1;
+                // The first timeout is after 200 ms, each further one after twice as long.
+                let unacknowledged = millis(socket.unacknowledged_since);
+                info.tcpi_retransmits = (unacknowledged / 200 + 1).ilog2() as u8;
+                info.tcpi_last_data_sent = match id.is_multiple_of(2) {
+                    true => unacknowledged.min(700),
+                    // The link is down: nothing is sent again.
+                    false => info.tcpi_last_ack_recv,
+                };
             }
         }
         info

@@ -7,9 +7,10 @@
 //!
 //! So while data may be unacknowledged a timer asks the kernel from time to time. The peer owes an
 //! answer if something was sent after the last acknowledgement: data, a retransmission, or a probe
-//! of the closed window, which a peer that is well answers although it can receive nothing. Any
-//! segment that arrives is an answer, be it a keepalive probe of the peer. A peer that owes an
-//! answer for the timeout is gone.
+//! of the closed window, which a peer that is well answers although it can receive nothing. A
+//! retransmission counts if the kernel has tried it: without a link it can send none. Any segment
+//! that arrives is an answer, be it a keepalive probe of the peer. A peer that owes an answer for
+//! the timeout is gone.
 //!
 //! Time counts in checks: what passes while this process is stopped is no silence of the peer.
 
@@ -34,6 +35,10 @@ pub(super) struct Liveness {
     writes: u64,
     /// Number of segments that had arrived at the last check; `None` before the first.
     segments_in: Option<u32>,
+    /// Number of [timeouts](SegmentCounters::timeouts) at the last check.
+    timeouts: u8,
+    /// Whether the kernel has tried to send something again since the last segment arrived.
+    sent_again: bool,
     /// When the last check was.
     checked: Instant,
     /// How long the peer has owed an answer.
@@ -47,6 +52,8 @@ impl Liveness {
             check: None,
             writes: 0,
             segments_in: None,
+            timeouts: 0,
+            sent_again: false,
             checked: Instant::now(),
             silence: Duration::ZERO,
         }
@@ -108,9 +115,12 @@ impl Liveness {
 
     /// Takes in what a check has found, `elapsed` after the one before.
     fn count(&mut self, counters: SegmentCounters, elapsed: Duration) {
-        let silent = counters.owes_answer() && self.segments_in == Some(counters.segments_in);
+        let nothing_arrived = self.segments_in == Some(counters.segments_in);
         self.segments_in = Some(counters.segments_in);
-        self.silence = match silent {
+        let tried = counters.timeouts > self.timeouts;
+        self.timeouts = counters.timeouts;
+        self.sent_again = nothing_arrived && (self.sent_again || tried);
+        self.silence = match nothing_arrived && (self.sent_again || counters.owes_answer()) {
             true => self.silence + elapsed.min(2 * self.interval()),
             false => Duration::ZERO,
         };
@@ -127,7 +137,7 @@ mod tests {
         probes: 0,
         last_data_sent: 100,
         last_ack_received: 200,
-        end_sent_again: false,
+        timeouts: 0,
         segments_in: 5,
     };
 
@@ -162,11 +172,23 @@ mod tests {
             ..answered
         };
         assert_eq!(silence(&[(probed, 10); 3]), 20);
-        let ending = SegmentCounters {
-            end_sent_again: true,
-            ..answered
+    }
+
+    #[test]
+    fn what_the_kernel_tries_to_send_again_is_unanswered() {
+        let after = |timeouts, segments_in| SegmentCounters {
+            // As the last acknowledgement, or the end of the stream.
+            last_data_sent: OWES.last_ack_received,
+            timeouts,
+            segments_in,
+            ..OWES
         };
-        assert_eq!(silence(&[(ending, 10); 3]), 20);
+        assert_eq!(silence(&[(after(0, 5), 10), (after(1, 5), 10)]), 10);
+        let tried = [0, 1, 1, 2].map(|timeouts| (after(timeouts, 5), 10));
+        assert_eq!(silence(&tried), 30);
+        // Each attempt is answered: the peer's window is closed.
+        let answered = [(1, 5), (2, 6), (2, 6), (2, 6)].map(|(n, m)| (after(n, m), 10));
+        assert_eq!(silence(&answered), 0);
     }
 
     #[test]
