@@ -82,6 +82,14 @@ pub struct Pd {
     device: Arc<Soft>,
 }
 
+impl Drop for Soft {
+    /// A program that closes its interface adapters has no memory of theirs left. What other threads
+    /// hold goes with them.
+    fn drop(&mut self) {
+        transport::tcp::tx::free_memory_of_thread();
+    }
+}
+
 impl Drop for Pd {
     fn drop(&mut self) {
         self.device.counts.pd.fetch_sub(1, Ordering::Relaxed);

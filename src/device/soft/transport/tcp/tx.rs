@@ -87,6 +87,12 @@ thread_local! {
     static ROUND: Cell<Option<Box<Round>>> = const { Cell::new(None) };
 }
 
+/// Frees the memory that the calling thread holds for its next round.
+pub fn free_memory_of_thread() {
+    // It is gone already when the thread ends.
+    let _ = ROUND.try_with(Cell::take);
+}
+
 impl Tx {
     /// `first` is the number of the first request of the connection.
     pub fn new(first: u64, open: bool) -> Tx {
