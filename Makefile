@@ -43,7 +43,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock \
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
 C_TESTS := $(basename $(notdir $(wildcard tests-c/t_*.c)))
-C_SHARED := tap common makers moved transfer two_ends traffic srq service cno state left order random random_objects random_calls
+C_SHARED := tap common connection peer makers moved transfer two_ends traffic srq service cno state left order random random_objects random_calls
 C_DEMO := dat_demo demo
 C_MODEL := model_agent
 C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
