@@ -272,6 +272,11 @@ fn has_listener(table: impl BufRead, port: u16) -> bool {
         .any(|number| number == Some(port))
 }
 
+/// The file with the mappings of this process, `/proc/self/maps`, if that can be opened.
+pub fn own_mappings() -> Option<OwnedFd> {
+    File::open("/proc/self/maps").ok().map(OwnedFd::from)
+}
+
 /// A random number that cannot be predicted.
 ///
 /// # Errors

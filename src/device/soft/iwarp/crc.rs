@@ -54,18 +54,9 @@ impl Crc {
         to: *mut u8,
         len: usize,
     ) -> Result<(), CopyFault> {
-        let mut done = 0;
         // SAFETY: the caller's promise. What was copied is initialized and ours alone.
         unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if len >= wide::MIN && wide::is_there() {
-                let copied = wide::copy(from, to, len, self.0);
-                let (folded, n) = copied.ok_or(CopyFault::Source)?;
-                // It stands for all that was added so far.
-                self.0 = 0;
-                self.update(&folded);
-                done = n;
-            }
+            let mut done = self.copy_wide(from, to, len).ok_or(CopyFault::Source)?;
             while done < len {
                 let n = STEP.min(len - done);
                 let to = to.add(done);
@@ -86,18 +77,10 @@ impl Crc {
     /// So many bytes may be written at `to`; they do not overlap `bytes`.
     #[inline]
     pub unsafe fn place(&mut self, bytes: &[u8], to: *mut u8) -> Result<(), CopyFault> {
-        let mut done = 0;
         // SAFETY: the caller's promise.
         unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if bytes.len() >= wide::MIN && wide::is_there() {
-                let copied = wide::copy(bytes.as_ptr(), to, bytes.len(), self.0);
-                let (folded, n) = copied.ok_or(CopyFault::Target)?;
-                // It stands for all that was added so far.
-                self.0 = 0;
-                self.update(&folded);
-                done = n;
-            }
+            let copied = self.copy_wide(bytes.as_ptr(), to, bytes.len());
+            let mut done = copied.ok_or(CopyFault::Target)?;
             for step in bytes[done..].chunks(STEP) {
                 self.update(step);
                 guarded::copy(step.as_ptr(), to.wrapping_add(done), step.len())?;
@@ -105,6 +88,26 @@ impl Crc {
             }
         }
         Ok(())
+    }
+
+    /// Copies and adds as many of `len` bytes as one pass for both takes; returns how many. `None` if one
+    /// of the sides is not there.
+    ///
+    /// # Safety
+    /// As [`Crc::copy`].
+    #[inline]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
+    unsafe fn copy_wide(&mut self, from: *const u8, to: *mut u8, len: usize) -> Option<usize> {
+        #[cfg(target_arch = "x86_64")]
+        if len >= wide::MIN && wide::is_there() {
+            // SAFETY: the caller's promise.
+            let (folded, done) = unsafe { wide::copy(from, to, len, self.0) }?;
+            // It stands for all that was added so far.
+            self.0 = 0;
+            self.update(&folded);
+            return Some(done);
+        }
+        Some(0)
     }
 
     /// The CRC field as it goes on the wire.
@@ -159,7 +162,7 @@ mod wide {
     }
 
     /// Copies whole blocks; returns what they fold to, `state` included, and how many bytes that
-    /// were.
+    /// were. `None` if one of the sides is not there.
     ///
     /// # Safety
     /// As [`Crc::copy`](super::Crc::copy); `len` is [`MIN`] or more, and the processor has the

@@ -6,5 +6,6 @@ pub(crate) mod export;
 pub mod key_entry;
 pub mod key_table;
 mod probe;
+pub(crate) mod ranges;
 pub(crate) mod region;
 pub(crate) mod window;

@@ -6,7 +6,6 @@
 //! kernel is first asked about the mapping (`PROCMAP_QUERY`, since Linux 6.11) and its pages
 //! (`mincore(2)`), which takes a tenth of that time.
 
-use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -14,6 +13,7 @@ use rustix::ioctl::{Opcode, Updater, opcode};
 
 use crate::descriptor::OwnedFd;
 use crate::device::{Access, DeviceError};
+use crate::kernel;
 use crate::process::PerProcess;
 
 /// Bytes of a range that is not asked about: its pages are made present in less time.
@@ -121,14 +121,8 @@ const READABLE: u64 = 0x01;
 const WRITABLE: u64 = 0x02;
 const SHARED: u64 = 0x08;
 
-/// `/proc/self/maps` of this process, if that can be opened. A simulated process has none.
-static MAPS: PerProcess<Option<OwnedFd>> = PerProcess::new(|| {
-    if cfg!(dat_sim) {
-        return None;
-    }
-    let maps = File::open("/proc/self/maps").ok()?;
-    Some(std::os::fd::OwnedFd::from(maps).into())
-});
+/// The mappings of this process, if the system shows them.
+static MAPS: PerProcess<Option<OwnedFd>> = PerProcess::new(|| Some(kernel::own_mappings()?.into()));
 
 /// The end of the mapping that has the byte at `at`, if the kernel says that this is private memory of
 /// no file, which the program may read and write.

@@ -5,7 +5,6 @@ use std::io::Write;
 use super::raw::*;
 use super::*;
 use crate::device::soft::iwarp::rdmap::ReadRequest;
-use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::*;
 use crate::guarded;
 
@@ -49,6 +48,14 @@ fn message(number: u32, len: usize) -> (Vec<u8>, Vec<u8>) {
     let payload = pattern(len, number as u8);
     let bytes = fpdu_bytes(&send_header(number, 0, true, len), &payload);
     (bytes, payload)
+}
+
+/// The receive and the connection end like that.
+#[track_caller]
+fn fails(mut raw: Raw, b: &End, status: WcStatus, error: WireError) {
+    assert_eq!(b.received_as(), (1, status));
+    assert_eq!(b.event(), CmEvent::Broken);
+    assert_eq!(raw.terminate().error, error);
 }
 
 #[test]
@@ -110,10 +117,7 @@ fn a_message_that_was_changed_on_its_way_completes_no_receive() {
         bytes[changed] ^= 1;
         b.recv(1, &[b.sge(0, LONG)]).unwrap();
         in_two(&mut raw, &b, &bytes, 1000);
-        assert_eq!(b.received_as(), (1, WcStatus::Flushed));
-        assert_eq!(b.event(), CmEvent::Broken);
-        let Terminate { error, .. } = raw.terminate();
-        assert_eq!(error, WireError::MPA_CRC, "{changed}");
+        fails(raw, &b, WcStatus::Flushed, WireError::MPA_CRC);
     }
 }
 
@@ -124,9 +128,7 @@ fn a_message_with_the_wrong_number() {
     let (bytes, _) = message(2, LONG);
     b.recv(1, &[b.sge(0, LONG)]).unwrap();
     in_two(&mut raw, &b, &bytes, 1000);
-    assert_eq!(b.received_as(), (1, WcStatus::Flushed));
-    assert_eq!(b.event(), CmEvent::Broken);
-    assert_eq!(raw.terminate().error, WireError::DDP_MSN);
+    fails(raw, &b, WcStatus::Flushed, WireError::DDP_MSN);
 }
 
 #[test]
@@ -135,9 +137,7 @@ fn a_message_that_is_too_long_for_its_receive() {
     let (bytes, _) = message(1, LONG);
     b.recv(1, &[b.sge(0, LONG - 1)]).unwrap();
     in_two(&mut raw, &b, &bytes, 1000);
-    assert_eq!(b.received_as(), (1, WcStatus::LocalLength));
-    assert_eq!(b.event(), CmEvent::Broken);
-    assert_eq!(raw.terminate().error, WireError::DDP_TOO_LONG);
+    fails(raw, &b, WcStatus::LocalLength, WireError::DDP_TOO_LONG);
     assert_eq!(b.bytes(0, LONG), vec![0; LONG]);
 }
 
@@ -256,9 +256,12 @@ fn memory_that_is_gone() {
             take_away();
         }
         raw.send(&bytes[20_000..]);
-        assert_eq!(b.received_as(), (1, WcStatus::LocalProtection));
-        assert_eq!(b.event(), CmEvent::Broken);
-        assert_eq!(raw.terminate().error, WireError::DDP_CATASTROPHIC);
+        fails(
+            raw,
+            &b,
+            WcStatus::LocalProtection,
+            WireError::DDP_CATASTROPHIC,
+        );
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) struct CoalescePolicy {
     owed: u32,
     /// How many there were the last time.
     penalty: u32,
+    /// Whether the engine has the connection in its list of those with coalesced requests.
+    is_listed: bool,
 }
 
 impl CoalescePolicy {
@@ -130,13 +132,34 @@ impl CoalescePolicy {
         self.bytes = 0;
     }
 
+    /// All that was posted is sent; the time counts only if requests have waited.
+    #[inline]
+    pub fn flushed(&mut self) {
+        if self.waits() {
+            self.sent(Instant::now());
+        }
+    }
+
+    /// A request begins to wait. Whether the connection is to be put into the list of the engine, which
+    /// does not have it.
+    pub fn enters_list(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_listed, true)
+    }
+
+    /// The connection has left the list of the engine: whether requests have waited for long. `late`:
+    /// see [`Coalescer::send_coalesced`](crate::device::soft::upcalls::Coalescer).
+    pub fn left_list(&mut self, late: bool) -> bool {
+        self.is_listed = false;
+        late && self.is_late(Instant::now())
+    }
+
     /// Whether one request waits.
     pub fn is_alone(&self) -> bool {
         self.count == 1
     }
 
     /// Whether requests have waited for long.
-    pub fn is_late(&self, now: Instant) -> bool {
+    fn is_late(&self, now: Instant) -> bool {
         let since = self.since.filter(|_| self.waits());
         since.is_some_and(|since| now - since >= FLUSH_INTERVAL)
     }

@@ -3,12 +3,11 @@
 //! By `process_vm_readv(2)` and `process_vm_writev(2)`, which obey the protection of the pages. The
 //! file `/proc/PID/mem` does not: a write to it changes pages that the process may only read.
 
-use std::mem::MaybeUninit;
-
 use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::ranges::{Ranges, iovec};
 use crate::guarded::{self, CopyFault};
 use crate::kernel;
 
@@ -99,8 +98,12 @@ impl RemoteProcess {
         let mut left = len;
         while left > 0 {
             let mut segments = Ranges::<{ MAX_SEGMENTS + 1 }>::new();
-            let splits = is_end && direction == Direction::Write;
-            let bytes = segments.push_local(local, left, splits);
+            // The kernel copies one range after the other.
+            let tail = match direction {
+                Direction::Write if is_end => TAIL,
+                _ => 0,
+            };
+            let bytes = segments.push_segments(local, left, tail);
             let segments = segments.all();
             let target = iovec(remote as *mut u8, bytes as usize);
             // SAFETY: the caller's promise.
@@ -148,58 +151,6 @@ impl RemoteProcess {
     }
 }
 
-/// Up to `N` ranges of memory.
-struct Ranges<const N: usize> {
-    ranges: [MaybeUninit<libc::iovec>; N],
-    count: usize,
-}
-
-impl<const N: usize> Ranges<N> {
-    fn new() -> Ranges<N> {
-        Ranges {
-            ranges: [const { MaybeUninit::uninit() }; N],
-            count: 0,
-        }
-    }
-
-    /// Adds a range. There is room for it.
-    #[inline]
-    fn push(&mut self, at: *mut u8, len: usize) {
-        self.ranges[self.count].write(iovec(at, len));
-        self.count += 1;
-    }
-
-    /// Adds the segments of `len` bytes from the cursor on, as far as there is room for them, and returns
-    /// the number of bytes. With `splits` the last bytes are a range of their own: the kernel copies one
-    /// range after the other.
-    #[inline]
-    fn push_local(&mut self, mut local: Cursor<'_>, len: u64, splits: bool) -> u64 {
-        let mut bytes = 0;
-        while self.count + 1 < N
-            && let Some((at, n)) = local.take(len - bytes)
-        {
-            bytes += n;
-            let tail = if splits && bytes == len && n > TAIL {
-                TAIL
-            } else {
-                0
-            };
-            let bulk = (n - tail) as usize;
-            self.push(at, bulk);
-            if tail > 0 {
-                self.push(at.wrapping_add(bulk), tail as usize);
-            }
-        }
-        bytes
-    }
-
-    #[inline]
-    fn all(&self) -> &[libc::iovec] {
-        // SAFETY: so many were written.
-        unsafe { self.ranges[..self.count].assume_init_ref() }
-    }
-}
-
 /// Writes to the memory of another process that one system call makes.
 pub(crate) struct WriteBatch {
     local: Ranges<{ 2 * MAX_SEGMENTS }>,
@@ -219,23 +170,16 @@ impl WriteBatch {
     /// Adds a write of `len` bytes. False if there is no room for it.
     #[inline]
     pub fn push(&mut self, local: Cursor<'_>, remote: u64, len: u64) -> bool {
-        if self.remote.count == MAX_SEGMENTS {
+        if self.remote.count() == MAX_SEGMENTS {
             return false;
         }
-        let before = self.local.count;
-        if self.local.push_local(local, len, true) < len {
-            self.local.count = before;
+        let before = self.local.count();
+        if self.local.push_segments(local, len, TAIL) < len {
+            self.local.truncate(before);
             return false;
         }
         self.remote.push(remote as *mut u8, len as usize);
         true
-    }
-}
-
-fn iovec(at: *mut u8, len: usize) -> libc::iovec {
-    libc::iovec {
-        iov_base: at.cast(),
-        iov_len: len,
     }
 }
 

@@ -33,23 +33,11 @@ const MOST_OWED: u32 = 65_536;
 #[derive(Debug, Default)]
 pub(super) struct CoalescedWrites {
     /// Which writes wait.
-    policy: CoalescePolicy,
+    pub policy: CoalescePolicy,
     /// Since when the write waits that is about to be queued, if it is the first to wait.
     begun: Option<Instant>,
-    /// Whether the engine has the connection in its list of those with coalesced requests.
-    is_listed: bool,
     /// Whether the kernel made the last RDMA operation.
     pub by_kernel: bool,
-}
-
-impl CoalescedWrites {
-    /// All that is queued is about to be executed.
-    #[inline]
-    pub fn are_sent(&mut self) {
-        if self.policy.waits() {
-            self.policy.sent(Instant::now());
-        }
-    }
 }
 
 /// A short write.
@@ -100,7 +88,7 @@ impl ShmConn {
     /// The transfer that was to wait, or was executed in part, could not be queued.
     pub fn not_queued(&mut self) -> Result<(), CloseReason> {
         self.writes.begun = None;
-        self.writes.are_sent();
+        self.writes.policy.flushed();
         match self.tx.sent > 0 || self.tx.announced || self.tx.offer.is_some() {
             true => Err(CloseReason::Fault),
             false => Ok(()),
@@ -126,8 +114,7 @@ impl ShmConn {
             return false;
         }
         if let Some(now) = self.writes.begun.take() {
-            if !self.writes.is_listed {
-                self.writes.is_listed = true;
+            if self.writes.policy.enters_list() {
                 self.watch.schedule_send(self.target.clone(), now, up);
             }
         } else {
@@ -164,9 +151,8 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        self.writes.is_listed = false;
-        let policy = &self.writes.policy;
-        let wrong = policy.is_alone() || late && policy.is_late(Instant::now());
+        let policy = &mut self.writes.policy;
+        let wrong = policy.left_list(late) || policy.is_alone();
         self.flush_coalesced(me, guard, up)?;
         if wrong {
             self.writes.policy.was_wrong(MOST_OWED);

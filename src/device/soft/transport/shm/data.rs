@@ -226,7 +226,7 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        self.writes.are_sent();
+        self.writes.policy.flushed();
         loop {
             for _ in 0..self.write_several(me, guard) {
                 if let Some(request) = me.sq.pop() {

@@ -55,8 +55,6 @@ pub(crate) struct TcpConn {
     pub(super) awaits_ready: bool,
     pub(crate) tx: Tx,
     coalesce: CoalescePolicy,
-    /// Whether the engine has the connection in its list of those with coalesced requests.
-    listed: bool,
     pub(super) rx: Rx,
     pub(super) acks: Acks,
     /// Whether the engine has the connection in its list of those that may owe an acknowledgement.
@@ -89,7 +87,6 @@ impl TcpConn {
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
             tx: Tx::new(first, initiator),
             coalesce: CoalescePolicy::default(),
-            listed: false,
             rx: Rx::new(),
             acks: Acks::new(agreed.acknowledge, first),
             acknowledgement_listed: false,
@@ -192,9 +189,7 @@ impl TcpConn {
         }
         self.liveness
             .written(self.tx.writes, &self.watch, &self.target);
-        if self.coalesce.waits() {
-            self.coalesce.sent(Instant::now());
-        }
+        self.coalesce.flushed();
         self.settle(me)
     }
 
@@ -256,8 +251,7 @@ impl TcpConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        self.listed = false;
-        let late = late && self.coalesce.is_late(Instant::now());
+        let late = self.coalesce.left_list(late);
         self.flush_coalesced(me, guard, up)?;
         if late {
             self.coalesce.was_wrong(MOST_OWED);
@@ -417,8 +411,7 @@ impl TcpConn {
             Verdict::Send => return false,
             Verdict::Join => {}
             Verdict::Begin(now) => {
-                if !self.listed {
-                    self.listed = true;
+                if self.coalesce.enters_list() {
                     self.watch.schedule_send(self.target.clone(), now, up);
                 }
             }

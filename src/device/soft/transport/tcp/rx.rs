@@ -248,7 +248,9 @@ impl TcpConn {
             if self.is_held(me) {
                 return Ok((used, false));
             }
-            used += self.place(&bytes[used..], me, guard, up);
+            if self.is_long(&bytes[used..]) {
+                used += self.place(&bytes[used..], me, guard, up);
+            }
             let rest = &bytes[used..];
             let placed = match self.rx.placing.is_some() {
                 true => match self.end_placing(rest, me, guard)? {

@@ -19,6 +19,7 @@ use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::UNTAGGED_HDR;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::ranges::Ranges;
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Sge};
@@ -43,8 +44,8 @@ const PIECES: usize = if cfg!(dat_sim) { 2 } else { 8 };
 pub(super) enum Payload<'a> {
     /// It is here.
     Bytes(&'a [u8]),
-    /// So many bytes are where they belong, or could not be written there.
-    Placed(usize, Result<(), CopyFault>),
+    /// So many bytes are where they belong, or could not be written there if not `written`.
+    Placed { len: usize, written: bool },
 }
 
 impl<'a> Payload<'a> {
@@ -52,7 +53,7 @@ impl<'a> Payload<'a> {
     pub fn len(&self) -> usize {
         match self {
             Payload::Bytes(bytes) => bytes.len(),
-            Payload::Placed(len, _) => *len,
+            Payload::Placed { len, .. } => *len,
         }
     }
 
@@ -65,7 +66,7 @@ impl<'a> Payload<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Payload::Bytes(bytes) => bytes,
-            Payload::Placed(..) => &[],
+            Payload::Placed { .. } => &[],
         }
     }
 
@@ -80,7 +81,8 @@ impl<'a> Payload<'a> {
         match *self {
             // SAFETY: the caller's promise.
             Payload::Bytes(bytes) => unsafe { copy::scatter(bytes.as_ptr(), bytes.len(), at) },
-            Payload::Placed(_, placed) => placed,
+            Payload::Placed { written: true, .. } => Ok(()),
+            Payload::Placed { written: false, .. } => Err(CopyFault::Target),
         }
     }
 }
@@ -108,7 +110,7 @@ pub(super) struct Placing {
     /// The sum so far, if there are sums.
     crc: Option<Crc>,
     /// Whether all bytes so far could be written.
-    written: Result<(), CopyFault>,
+    written: bool,
 }
 
 impl Placing {
@@ -117,15 +119,19 @@ impl Placing {
         self.layout.payload_len - self.placed
     }
 
-    /// The memory of its place, if that is still there.
-    fn place<'a>(&self, me: &'a QpState, reads: Option<u64>, guard: &Guard) -> Option<&'a [Sge]> {
+    /// The memory where it belongs, if that is still there and nothing has failed. `read` is the oldest
+    /// read of ours.
+    fn memory<'a>(&self, me: &'a QpState, read: Option<u64>, guard: &Guard) -> Option<&'a [Sge]> {
+        if !self.written {
+            return None;
+        }
         match self.target {
             Target::Receive(number) => {
                 let (_, sges) = me.rq.front().filter(|_| me.rq.head() == number)?;
                 me.check_receive(sges, guard).is_ok().then_some(sges)
             }
             Target::Read(number) => {
-                let (_, sges) = me.sq.get(number).filter(|_| reads == Some(number))?;
+                let (_, sges) = me.sq.get(number).filter(|_| read == Some(number))?;
                 let checked = key_table::check_all(sges, me.id.pd, Access::LOCAL_WRITE, guard);
                 checked.is_ok().then_some(sges)
             }
@@ -156,37 +162,23 @@ impl Placing {
     }
 }
 
-/// Whether a long FPDU starts with these bytes.
-#[inline]
-fn is_long(bytes: &[u8]) -> bool {
-    let len = bytes.first_chunk().map(|&len| u16::from_be_bytes(len));
-    len.is_some_and(|len| usize::from(len) >= LONG)
-}
-
 impl TcpConn {
     /// The read of ours that the next response is for.
     fn oldest_read(&self) -> Option<u64> {
         self.tx.reads.front().map(|&(number, _)| number)
     }
 
-    /// Places what these bytes have of the payload of a long FPDU, which has begun before or begins with
-    /// them. Returns how many of the bytes are used; those of its trailer are not.
+    /// Whether a long FPDU starts with these bytes, or goes on with them.
     #[inline]
-    pub(super) fn place(
-        &mut self,
-        bytes: &[u8],
-        me: &mut QpState,
-        guard: &Guard,
-        up: &mut Upcalls,
-    ) -> usize {
-        if self.rx.placing.is_none() && !is_long(bytes) {
-            return 0;
-        }
-        self.place_long(bytes, me, guard, up)
+    pub(super) fn is_long(&self, bytes: &[u8]) -> bool {
+        let len = bytes.first_chunk().map(|&len| u16::from_be_bytes(len));
+        self.rx.placing.is_some() || len.is_some_and(|len| usize::from(len) >= LONG)
     }
 
+    /// Places what these bytes have of the payload of a long FPDU. Returns how many of the bytes are used;
+    /// those of its trailer are not.
     #[inline(never)]
-    fn place_long(
+    pub(super) fn place(
         &mut self,
         bytes: &[u8],
         me: &mut QpState,
@@ -201,18 +193,17 @@ impl TcpConn {
                 placing.map_or(0, |placing| placing.layout.header_len)
             }
         };
-        let reads = self.oldest_read();
+        let read = self.oldest_read();
         let Some(placing) = &mut self.rx.placing else {
             return 0;
         };
         let bytes = &bytes[begun..];
         let bytes = &bytes[..bytes.len().min(placing.missing())];
-        if !bytes.is_empty() && placing.written.is_ok() {
-            placing.written = match placing.place(me, reads, guard) {
-                // SAFETY: it was found just now.
-                Some(sges) => unsafe { placing.write(bytes, sges) },
-                None => Err(CopyFault::Target),
-            };
+        if !bytes.is_empty() {
+            let memory = placing.memory(me, read, guard);
+            // SAFETY: it was found just now.
+            placing.written =
+                memory.is_some_and(|sges| unsafe { placing.write(bytes, sges) }.is_ok());
         }
         placing.placed += bytes.len();
         begun + bytes.len()
@@ -245,7 +236,7 @@ impl TcpConn {
             layout,
             placed: 0,
             crc,
-            written: Ok(()),
+            written: true,
         })
     }
 
@@ -280,65 +271,48 @@ impl TcpConn {
         }
     }
 
-    /// Has the kernel copy what is missing of a payload to its place, and what is behind it to the beginning
-    /// of `buffer`; there is no sum. Returns how many bytes were read, 0 at the end of the stream, and the most that could
-    /// have been.
+    /// Has the kernel copy what is missing of a payload to its place, and what is behind it to the
+    /// beginning of `buffer`; there is no sum. Returns how many bytes were read, 0 at the end of the
+    /// stream, and the most that could have been.
     pub(super) fn read_to_place(
         &mut self,
         buffer: &mut [u8],
         me: &QpState,
         guard: &Guard,
     ) -> (Result<usize, Errno>, usize) {
-        let reads = self.oldest_read();
+        let read = self.oldest_read();
         let Some(placing) = &mut self.rx.placing else {
             return (Ok(0), 0);
         };
         // A part of the buffer for what is behind the payload, and one for bytes without a place.
         let (behind, room) = buffer.split_at_mut(BEHIND);
-        let place = match placing.written {
-            Ok(()) => placing.place(me, reads, guard),
-            Err(_) => None,
-        };
-        let range = |at: *mut u8, iov_len: usize| libc::iovec {
-            iov_base: at.cast(),
-            iov_len,
-        };
-        let mut ranges = [range(std::ptr::null_mut(), 0); PIECES + 1];
         let missing = placing.missing();
-        let (mut count, mut left) = (0, missing as u64);
-        if let Some(sges) = place {
-            let mut cursor = Cursor::at(sges, placing.offset + placing.placed as u64);
-            while count < PIECES
-                && let Some((at, n)) = cursor.take(left)
-            {
-                ranges[count] = range(at, n as usize);
-                left -= n;
-                count += 1;
+        let mut ranges = Ranges::<{ PIECES + 1 }>::new();
+        let memory = placing.memory(me, read, guard);
+        placing.written = memory.is_some();
+        let mut asked = match memory {
+            Some(sges) => {
+                let at = Cursor::at(sges, placing.offset + placing.placed as u64);
+                ranges.push_segments(at, missing as u64, 0) as usize
             }
-        } else {
             // The request is gone with its connection, or will fail: the bytes are of no use.
-            ranges[0] = range(room.as_mut_ptr(), missing);
-            (count, left) = (1, 0);
-        }
-        let mut asked = missing - left as usize;
-        if left == 0 {
-            ranges[count] = range(behind.as_mut_ptr(), BEHIND);
+            None => {
+                ranges.push(room.as_mut_ptr(), missing);
+                missing
+            }
+        };
+        if asked == missing {
+            ranges.push(behind.as_mut_ptr(), BEHIND);
             asked += BEHIND;
-            count += 1;
         }
         // SAFETY: the memory of the place is registered, for as long as the section lasts, and may be
         // overwritten, as the buffer may.
-        let read = unsafe { kernel::receive_message(&self.watch, &ranges[..count]) };
+        let read = unsafe { kernel::receive_message(&self.watch, ranges.all()) };
         match read {
-            Ok(n) => {
-                if place.is_none() {
-                    placing.written = Err(CopyFault::Target);
-                }
-                placing.placed += n.min(missing);
-            }
+            Ok(n) => placing.placed += n.min(missing),
             // The program has withdrawn the memory: the bytes are read all the same.
-            Err(Errno::FAULT) if place.is_some() => {
-                placing.written = Err(CopyFault::Target);
+            Err(Errno::FAULT) if placing.written => {
+                placing.written = false;
                 return (Err(Errno::INTR), asked);
             }
             Err(_) => {}
@@ -357,17 +331,15 @@ impl TcpConn {
         me: &QpState,
         guard: &Guard,
     ) -> Result<Option<Placed>, CloseReason> {
-        let reads = self.oldest_read();
+        let read = self.oldest_read();
         let is_whole = |placing: &mut Placing| {
             placing.missing() == 0 && bytes.len() >= placing.layout.trailer_len
         };
         let Some(mut placing) = self.rx.placing.take_if(is_whole) else {
             return Ok(None);
         };
-        if placing.place(me, reads, guard).is_none() {
-            placing.written = Err(CopyFault::Target);
-        }
-        if let (Some(crc), Ok(())) = (placing.crc, placing.written) {
+        placing.written = placing.memory(me, read, guard).is_some();
+        if let (Some(crc), true) = (placing.crc, placing.written) {
             fpdu::check_trailer(&bytes[..placing.layout.trailer_len], crc)
                 .map_err(|error| CloseReason::Protocol(error, None))?;
         }
@@ -383,7 +355,8 @@ impl Placed {
     pub fn parts(&self) -> (Option<Header>, Payload<'_>, usize, &[u8]) {
         let Placed(placing) = self;
         let layout = &placing.layout;
-        let payload = Payload::Placed(layout.payload_len, placing.written);
+        let (len, written) = (layout.payload_len, placing.written);
+        let payload = Payload::Placed { len, written };
         (layout.header, payload, layout.trailer_len, &placing.header)
     }
 }

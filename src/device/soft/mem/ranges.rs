@@ -1,0 +1,78 @@
+//! Ranges of memory for one system call.
+
+use std::mem::MaybeUninit;
+
+use super::copy::Cursor;
+
+/// Up to `N` ranges of memory.
+pub(crate) struct Ranges<const N: usize> {
+    ranges: [MaybeUninit<libc::iovec>; N],
+    count: usize,
+}
+
+impl<const N: usize> Ranges<N> {
+    /// No ranges.
+    #[inline]
+    pub fn new() -> Ranges<N> {
+        Ranges {
+            ranges: [const { MaybeUninit::uninit() }; N],
+            count: 0,
+        }
+    }
+
+    /// Number of ranges.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Removes all ranges behind the first `count`, of which there are as many.
+    #[inline]
+    pub fn truncate(&mut self, count: usize) {
+        debug_assert!(count <= self.count);
+        self.count = count;
+    }
+
+    /// Adds a range. There is room for it.
+    #[inline]
+    pub fn push(&mut self, at: *mut u8, len: usize) {
+        self.ranges[self.count].write(iovec(at, len));
+        self.count += 1;
+    }
+
+    /// Adds the segments of `len` bytes from the cursor on, as far as there is room for them and one range
+    /// more, and returns the number of bytes. If these are all, and more than `tail` are in the last
+    /// segment, its last `tail` bytes are a range of their own, unless that is 0.
+    #[inline]
+    pub fn push_segments(&mut self, mut from: Cursor<'_>, len: u64, tail: u64) -> u64 {
+        let mut bytes = 0;
+        while self.count + 1 < N
+            && let Some((at, n)) = from.take(len - bytes)
+        {
+            bytes += n;
+            let tail = if bytes == len && n > tail { tail } else { 0 };
+            let bulk = (n - tail) as usize;
+            self.push(at, bulk);
+            if tail > 0 {
+                self.push(at.wrapping_add(bulk), tail as usize);
+            }
+        }
+        bytes
+    }
+
+    /// The ranges.
+    #[inline]
+    pub fn all(&self) -> &[libc::iovec] {
+        // SAFETY: so many were written.
+        unsafe { self.ranges[..self.count].assume_init_ref() }
+    }
+}
+
+/// A range for the kernel.
+#[inline]
+pub(crate) fn iovec(at: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: at.cast(),
+        iov_len: len,
+    }
+}
