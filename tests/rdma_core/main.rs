@@ -98,6 +98,7 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
             [
                 "tests/rdma_core/program.c",
                 "tests-c/common.c",
+                "tests-c/connection.c",
                 "tests-c/tap.c",
                 "tests-c/moved.c",
                 "benches/verbs/node.c",
