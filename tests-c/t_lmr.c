@@ -183,15 +183,21 @@ static void lmr_create__strongly_ordered(void)
 }
 #endif
 
+#ifdef DAT2
+enum { EXTENSIONS = 0x40 };
+#else
+enum { EXTENSIONS = 0 };
+#endif
+
 static void lmr_create__privileges_unknown(void)
 {
 	struct rig rig;
 	struct mem mem;
 
 	rig_up(&rig);
-	/* 0x100 is a privilege of illumos. */
+	/* 0x100 is a privilege of illumos, 0x40 one of the extensions of 2.0. */
 	for (unsigned bit = 0x4; bit <= 0x40000000; bit <<= 1)
-		if (!(bit & (DAT_MEM_PRIV_ALL_FLAG | 0x100)))
+		if (!(bit & (DAT_MEM_PRIV_ALL_FLAG | 0x100 | EXTENSIONS)))
 			CHECK_CODE(reg(&rig, buffer, 4096,
 				       (DAT_MEM_PRIV_FLAGS)(DAT_MEM_PRIV_ALL_FLAG | bit), &mem),
 				   DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);

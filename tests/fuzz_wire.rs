@@ -5,13 +5,18 @@
 mod random;
 mod wire_properties;
 
+use dat_core::testing::device::soft::iwarp::extensions::{
+    AtomicRequest, AtomicResponse, Immediate,
+};
 use dat_core::testing::device::soft::iwarp::fpdu::{Control, Tagged, Untagged, seal};
 use dat_core::testing::device::soft::iwarp::mpa::{FRAME_MAX, Frame, Kind, Local, Rtr};
-use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
+use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, send_opcode};
+use dat_core::testing::device::soft::iwarp::sequence::TxSequence;
 use dat_core::testing::device::soft::iwarp::wire::{
     FPDU_TRAILER_MAX, OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR,
     UNTAGGED_HDR,
 };
+use dat_core::testing::device::{AtomicOp, Remote};
 
 use random::Random;
 
@@ -48,6 +53,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
         ord: random.next() as u16,
         rtr: Rtr::from_bits_truncate(random.next() as u8),
         acknowledge: random.below(2) == 0,
+        extensions: random.below(2) == 0,
     };
     let data = bytes(random, 64);
     let request = local.request(1 + random.below(2) as u8, &data);
@@ -88,7 +94,7 @@ fn stream(random: &mut Random) -> (Vec<u8>, usize) {
     let mut tx = TxSequence::new();
     let mut count = 0;
     for _ in 0..random.below(6) {
-        match random.below(4) {
+        match random.below(7) {
             0 => {
                 let (msn, opcode) = (tx.next_send(), send_opcode(count % 2 == 0, count % 3 == 0));
                 let message = bytes(random, 400);
@@ -125,6 +131,51 @@ fn stream(random: &mut Random) -> (Vec<u8>, usize) {
                 let mut out = [0; READ_REQUEST_HDR];
                 request.encode(tx.next_read(), &mut out);
                 append(&mut stream, crc, &out, &[]);
+                count += 1;
+            }
+            4 => {
+                let op = match random.below(2) {
+                    0 => AtomicOp::FetchAdd { add: random.next() },
+                    _ => AtomicOp::CompareSwap {
+                        compare: random.next(),
+                        swap: random.next(),
+                    },
+                };
+                let (addr, rkey) = (random.next(), random.next() as u32);
+                let request = AtomicRequest {
+                    identifier: random.next() as u32,
+                    word: Remote { addr, rkey },
+                    op,
+                };
+                append(&mut stream, crc, &request.encode(tx.next_read()), &[]);
+                count += 1;
+            }
+            5 => {
+                let response = AtomicResponse {
+                    identifier: random.next() as u32,
+                    before: random.next(),
+                };
+                let msn = tx.next_atomic_response();
+                append(&mut stream, crc, &response.encode(msn), &[]);
+                count += 1;
+            }
+            6 => {
+                let mut written = 0;
+                for last in [false, true].into_iter().skip(random.below(3)) {
+                    let control = Control::new(OP_WRITE, last).with_immediate(true);
+                    let (stag, to) = (random.next() as u32, random.next() >> 1);
+                    let payload = bytes(random, 400);
+                    let mut out = [0; TAGGED_HDR];
+                    Tagged { control, stag, to }
+                        .encode(payload.len(), &mut out)
+                        .expect("fits");
+                    append(&mut stream, crc, &out, &payload);
+                    written += payload.len() as u32;
+                    count += 1;
+                }
+                let imm = random.next() as u32;
+                let header = Immediate { imm, written }.encode(tx.next_send(), false, false);
+                append(&mut stream, crc, &header, &[]);
                 count += 1;
             }
             op => {

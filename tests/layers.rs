@@ -79,7 +79,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::cno", "dapl::pz"],
     &["dapl::evd", "dapl::lmr", "dapl::srq"],
     &["dapl::ep", "dapl::ia_open"],
-    &["dapl::cr", "dapl::rmr"],
+    &["dapl::cr", "dapl::extension", "dapl::rmr"],
     &["dapl::service"],
     &["dapl::psp", "dapl::rsp"],
     &["dapl::generic"],

@@ -23,6 +23,7 @@ static BUILTINS: [Builtin; 1] = [Builtin {
     name: "soft",
     init,
     fini,
+    extensions: || None,
     probe: |_| Ok(String::new()),
     discover: || {
         vec![BuiltinIa {

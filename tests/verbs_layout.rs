@@ -42,10 +42,10 @@ macro_rules! layout {
         layout!($program, $ty, $c, part, $members);
     };
     ($program:expr, $ty:ty, $c:ident, part,
-     { $($field:ident = $($member:tt).+ $(/ $($_rust:tt).+)?,)+ }) => {
+     { $($($field:ident).+ = $($member:tt).+ $(/ $($_rust:tt).+)?,)+ }) => {
         $($program.assert(
             concat!("offsetof(struct ", stringify!($c), ", ", stringify!($($member).+), ")"),
-            offset_of!($ty, $field) as i64,
+            offset_of!($ty, $($field).+) as i64,
         );)+
     };
 }
@@ -65,6 +65,7 @@ fn constants(p: &mut Program) {
         p,
         TRANSPORT_IB = "IBV_TRANSPORT_IB",
         TRANSPORT_IWARP = "IBV_TRANSPORT_IWARP",
+        ATOMIC_NONE = "IBV_ATOMIC_NONE",
         DEVICE_MEM_WINDOW = "IBV_DEVICE_MEM_WINDOW",
         DEVICE_MEM_WINDOW_TYPE_2A = "IBV_DEVICE_MEM_WINDOW_TYPE_2A",
         DEVICE_MEM_WINDOW_TYPE_2B = "IBV_DEVICE_MEM_WINDOW_TYPE_2B",
@@ -72,6 +73,7 @@ fn constants(p: &mut Program) {
         ACCESS_LOCAL_WRITE = "IBV_ACCESS_LOCAL_WRITE",
         ACCESS_REMOTE_WRITE = "IBV_ACCESS_REMOTE_WRITE",
         ACCESS_REMOTE_READ = "IBV_ACCESS_REMOTE_READ",
+        ACCESS_REMOTE_ATOMIC = "IBV_ACCESS_REMOTE_ATOMIC",
         ACCESS_MW_BIND = "IBV_ACCESS_MW_BIND",
         MW_TYPE_1 = "IBV_MW_TYPE_1",
         MW_TYPE_2 = "IBV_MW_TYPE_2",
@@ -90,6 +92,8 @@ fn constants(p: &mut Program) {
         WC_RNR_RETRY_EXC_ERR = "IBV_WC_RNR_RETRY_EXC_ERR",
         WC_REM_ABORT_ERR = "IBV_WC_REM_ABORT_ERR",
         WC_RESP_TIMEOUT_ERR = "IBV_WC_RESP_TIMEOUT_ERR",
+        WC_RECV_RDMA_WITH_IMM = "IBV_WC_RECV_RDMA_WITH_IMM",
+        WC_WITH_IMM = "IBV_WC_WITH_IMM",
         WC_WITH_INV = "IBV_WC_WITH_INV",
         SRQ_MAX_WR = "IBV_SRQ_MAX_WR",
         SRQ_LIMIT = "IBV_SRQ_LIMIT",
@@ -104,8 +108,11 @@ fn constants(p: &mut Program) {
         QPS_RTS = "IBV_QPS_RTS",
         QPS_ERR = "IBV_QPS_ERR",
         WR_RDMA_WRITE = "IBV_WR_RDMA_WRITE",
+        WR_RDMA_WRITE_WITH_IMM = "IBV_WR_RDMA_WRITE_WITH_IMM",
         WR_SEND = "IBV_WR_SEND",
         WR_RDMA_READ = "IBV_WR_RDMA_READ",
+        WR_ATOMIC_CMP_AND_SWP = "IBV_WR_ATOMIC_CMP_AND_SWP",
+        WR_ATOMIC_FETCH_AND_ADD = "IBV_WR_ATOMIC_FETCH_AND_ADD",
         WR_BIND_MW = "IBV_WR_BIND_MW",
         WR_SEND_WITH_INV = "IBV_WR_SEND_WITH_INV",
         SEND_FENCE = "IBV_SEND_FENCE",

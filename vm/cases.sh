@@ -37,6 +37,12 @@ every_mode() {
 	dtest_case "$@" -b 1048576 -B 4
 }
 
+# extension_cases SERVER CLIENT: of the InfiniBand extensions, which iWARP has not.
+extension_cases() {
+	[ "$DEVICE" = rxe ] || return 0
+	dtestx_case "$@" RDMA_WRITE_WITH_IMMEDIATE_DATA CMP_SWAP FETCH_ADD
+}
+
 # The kernel's iWARP and a librdmacm program on it, against our iWARP over TCP, both ways.
 group_iwarp() {
 	local ends a b bytes
@@ -99,6 +105,7 @@ group_ours() {
 	dtestcm_case $end $end 10
 	dtestcm_case $end $end 50
 	dtestsrq_case $end $end
+	extension_cases $end $end
 	dapltest_cases $end $end
 	limits $end
 }
@@ -117,6 +124,8 @@ group_mixed() {
 	every_mode $other $ours
 	dtestcm_case $ours $other 10
 	dtestcm_case $other $ours 10
+	extension_cases $ours $other
+	extension_cases $other $ours
 	dapltest_cases $ours $other
 	dapltest_cases $other $ours
 }

@@ -105,6 +105,24 @@ dtestsrq_case() {
 	verdict "$name" "$why"
 }
 
+# dtestx_case SERVER CLIENT TEST...: RDMA writes with immediate data, and atomic operations. TESTS are
+# those that are to have passed; it leaves out what a device has not.
+dtestx_case() {
+	local name="dtestx/$1/$2" status why end test
+	wanted "$name" || return 0
+	serve $limit "$1" '[Ww]aiting' dtestx -P "${1#*:}" -v
+	call $limit "$2" dtestx -P "${2#*:}" -h "$(address_of "$1")" -v
+	status=$?
+	served
+	why=$(complain $status $?)
+	for end in server client; do
+		for test in "${@:3}"; do
+			said $end "$test test - PASSED" || why+=$'\n'"$end: does not say that $test has passed"
+		done
+	done
+	verdict "$name" "$why"
+}
+
 # dapltest_cases SERVER CLIENT: one server, several clients, and the last ends it.
 dapltest_cases() {
 	local ends="$1/$2" status why

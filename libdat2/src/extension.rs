@@ -5,7 +5,8 @@
 //! registers as the platform's C ABI lays them out, and the rest is [`extension::operation`].
 
 use dat_core::abi::v2::*;
-use dat_core::entry::extension::{self, VaList};
+use dat_core::abi::va_list::VaList;
+use dat_core::entry::extension;
 use dat_core::entry::guard;
 use dat_core::error::Version;
 use dat_core::registry;

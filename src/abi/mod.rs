@@ -7,3 +7,4 @@
 pub mod common;
 pub mod v1;
 pub mod v2;
+pub mod va_list;

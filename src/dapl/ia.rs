@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -20,7 +21,7 @@ use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
 use crate::delay;
-use crate::device::Device;
+use crate::device::{Device, DeviceAttr};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
 
@@ -30,6 +31,10 @@ const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
 /// The provider attribute by which programs of OpenFabrics decide to use RDMA reads. Without it
 /// dtest does none, and a peer whose provider has the attribute waits for them for ever.
 const READ_NAME: &str = "DAT_IB_RDMA_READ";
+/// Present where the device has the operations: the names of `dat_ib_extensions.h`.
+const FETCH_AND_ADD_NAME: &str = "DAT_IB_FETCH_AND_ADD";
+const COMPARE_AND_SWAP_NAME: &str = "DAT_IB_CMP_AND_SWAP";
+const IMMEDIATE_NAME: &str = "DAT_IB_IMMED_DATA";
 
 /// An object of an IA, as the IA sees it.
 pub trait Child: Send + Sync {
@@ -137,6 +142,20 @@ impl Attributes {
     }
 }
 
+/// The attributes of the provider, by which programs find out what there is besides DAT.
+fn provider_attributes(device: &DeviceAttr) -> Vec<(String, String)> {
+    let has = [
+        (READ_NAME, true),
+        (FETCH_AND_ADD_NAME, device.atomics),
+        (COMPARE_AND_SWAP_NAME, device.atomics),
+        (IMMEDIATE_NAME, device.immediate),
+    ];
+    let has = has.into_iter().filter(|(_, has)| *has);
+    let mtu = (MTU_NAME.to_owned(), device.mtu.to_string());
+    let has = has.map(|(name, _)| (name.to_owned(), "TRUE".to_owned()));
+    std::iter::once(mtu).chain(has).collect()
+}
+
 impl<D: Device> Ia<D> {
     /// Makes an instance of an open device under this name, with a handle and without an asynchronous
     /// EVD.
@@ -154,10 +173,7 @@ impl<D: Device> Ia<D> {
             name: name.to_owned(),
             address: CAddress::new(device.address()),
             transport_attr: Attributes::new(&device.attr().transport_attr),
-            provider_attr: Attributes::new(&[
-                (MTU_NAME.into(), device.attr().mtu.to_string()),
-                (READ_NAME.into(), "TRUE".into()),
-            ]),
+            provider_attr: Attributes::new(&provider_attributes(device.attr())),
             device,
             rules,
             async_evds,
@@ -333,6 +349,57 @@ pub(super) fn lookup_ia<D: Device>(handle: DAT_IA_HANDLE) -> Result<Arc<Ia<D>>> 
     handle::get_shared(handle).ok_or(Error::handle(Subtype::HandleIa))
 }
 
+/// Where a query of an IA writes its attributes: NULL where none are asked for.
+pub(super) struct AttributesOut<A: Abi> {
+    ia: *mut A::IaAttr,
+    provider: *mut A::ProviderAttr,
+}
+
+impl<A: Abi> AttributesOut<A> {
+    /// Checks the arguments 3 to 6 of a query.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER`.
+    pub fn new(
+        (ia_mask, ia): (DAT_IA_ATTR_MASK, *mut A::IaAttr),
+        (provider_mask, provider): (DAT_PROVIDER_ATTR_MASK, *mut A::ProviderAttr),
+    ) -> Result<Self> {
+        check_mask(ia_mask, A::IA_FIELDS, Subtype::Arg3)?;
+        let ia = match ia_mask {
+            0 => null_mut(),
+            _ => non_null(ia, Subtype::Arg4).map(|()| ia)?,
+        };
+        let provider = match provider_mask {
+            0 => null_mut(),
+            _ => non_null(provider, Subtype::Arg6).map(|()| provider)?,
+        };
+        Ok(AttributesOut { ia, provider })
+    }
+
+    /// Writes what is asked for.
+    ///
+    /// # Safety
+    /// The pointers are NULL or point to memory for the attributes.
+    pub unsafe fn write<D: Device>(self, ia: &Ia<D>) {
+        if !self.ia.is_null() {
+            let attr = A::ia_attr(&IaAttr {
+                name: &ia.name,
+                device: ia.device.attr(),
+                address: ia.address(),
+                transport: &ia.transport_attr.list,
+            });
+            // SAFETY: the caller's promise.
+            unsafe { self.ia.write(attr) };
+        }
+        if !self.provider.is_null() {
+            let name = format!("libdat-{}", D::NAME);
+            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider_attr.list);
+            // SAFETY: the caller's promise.
+            unsafe { self.provider.write(attr) };
+        }
+    }
+}
+
 /// `dat_ia_query`. The registry calls it with a NULL `async_evd_handle`.
 ///
 /// # Safety
@@ -347,31 +414,13 @@ pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     boundary::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
-        check_mask(ia_attr_mask, A::IA_FIELDS, Subtype::Arg3)?;
-        if ia_attr_mask != 0 {
-            non_null(ia_attr, Subtype::Arg4)?;
-        }
-        if provider_attr_mask != 0 {
-            non_null(provider_attr, Subtype::Arg6)?;
-        }
+        let attributes =
+            AttributesOut::<A>::new((ia_attr_mask, ia_attr), (provider_attr_mask, provider_attr))?;
         let evd = ia.async_evd().map_or(DAT_HANDLE_NULL, |evd| evd.0);
         // SAFETY: NULL or valid, says the caller.
-        unsafe { write_opt(async_evd_handle, evd) };
-        if ia_attr_mask != 0 {
-            let attr = A::ia_attr(&IaAttr {
-                name: &ia.name,
-                device: ia.device.attr(),
-                address: ia.address(),
-                transport: &ia.transport_attr.list,
-            });
-            // SAFETY: checked for NULL.
-            unsafe { ia_attr.write(attr) };
-        }
-        if provider_attr_mask != 0 {
-            let name = format!("libdat-{}", D::NAME);
-            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider_attr.list);
-            // SAFETY: checked for NULL.
-            unsafe { provider_attr.write(attr) };
+        unsafe {
+            write_opt(async_evd_handle, evd);
+            attributes.write(&ia);
         }
         Ok(())
     })

@@ -8,14 +8,27 @@ use super::boundary::{creation, non_null};
 use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::lookup_opt;
-use super::{provider, rules};
+use super::provider::{self, Instance};
+use super::rules;
 use crate::abi::common::*;
 use crate::device::Device;
-use crate::error::{Error, Subtype};
+use crate::error::{Error, Result, Subtype};
 
 /// Least length of an asynchronous EVD, in events. Programs ask for a minimum with rare errors in
 /// mind, but every endpoint with an SRQ reports here when it has drained.
 const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
+
+/// Opens the device of an IA, and makes an instance without an asynchronous EVD.
+///
+/// # Errors
+/// `DAT_INSUFFICIENT_RESOURCES`; why the device cannot be opened is logged.
+pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<Arc<Ia<D>>> {
+    let (device, rules) = rules::open::<D>(&instance.params).map_err(|why| {
+        log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
+        Error::resource(Subtype::ResourceDevice)
+    })?;
+    Ia::create(name, device, rules, instance.table, instance.async_evds)
+}
 
 /// `dat_ia_open`, the provider's part.
 ///
@@ -47,11 +60,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
         if given.is_none() && !elsewhere && async_evd_min_qlen <= 0 {
             return Err(Error::arg(Subtype::Arg2));
         }
-        let (device, rules) = rules::open::<D>(&instance.params).map_err(|why| {
-            log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
-            Error::resource(Subtype::ResourceDevice)
-        })?;
-        let ia = Ia::create(name, device, rules, instance.table, instance.async_evds)?;
+        let ia = create::<D>(name, instance)?;
         let attached = match given {
             Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
             None if elsewhere => Ok(None),

@@ -135,7 +135,9 @@ impl<D: Device> Lmr<D> {
         if address.checked_add(length).is_none() {
             return Err(Error::arg(Subtype::Arg4));
         }
-        let access = ia.rules.local_access(access(privileges, Subtype::Arg6)?);
+        let access = ia
+            .rules
+            .local_access(access(privileges, A::VERSION, Subtype::Arg6)?);
         let in_pz = pz.enter(ia)?;
         let mr = ia
             .device

@@ -34,6 +34,7 @@ pub mod cr;
 pub mod ep;
 pub mod ep_attr;
 pub mod evd;
+pub mod extension;
 pub mod generic;
 pub mod ia;
 pub mod ia_open;

@@ -17,7 +17,7 @@ use super::types::{LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
 use crate::device::{Access, BindWr, Device, MemoryWindow};
-use crate::error::{Error, Kind, Result, Subtype};
+use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::pin;
 
 /// A memory window: a range of an LMR that peers may access, under a key that changes with every
@@ -62,6 +62,7 @@ impl<D: Device> Child for Rmr<D> {
 
 /// The arguments of `dat_rmr_bind` that both versions have.
 struct Bind {
+    version: Version,
     range: LmrRange,
     privileges: DAT_MEM_PRIV_FLAGS,
     ep: DAT_EP_HANDLE,
@@ -101,7 +102,7 @@ impl<D: Device> Rmr<D> {
     fn bind(&self, lmr: Option<Arc<Lmr<D>>>, bind: &Bind) -> Result<u32> {
         let ep: Arc<Ep<D>> = lookup(bind.ep)?;
         let unbind = bind.range.len == 0;
-        let access = access(bind.privileges, bind.privileges_arg)?;
+        let access = access(bind.privileges, bind.version, bind.privileges_arg)?;
         let lmr = match lmr {
             Some(lmr) if !unbind => Some(lmr),
             None if !unbind => return Err(Error::arg(bind.range_arg)),
@@ -172,13 +173,15 @@ impl<D: Device> Rmr<D> {
 }
 
 /// A window allows peers no more than its region allows locally: RDMA reads need local read,
-/// RDMA writes local write.
+/// RDMA writes and atomic operations local write.
 fn check_privileges<D: Device>(access: Access, lmr: &Lmr<D>) -> Result<()> {
     let local = lmr.access();
     let missing = |remote, local_need| access.contains(remote) && !local.contains(local_need);
     let subtype = if missing(Access::REMOTE_READ, Access::LOCAL_READ) {
         Subtype::PrivilegesRdmaRead
-    } else if missing(Access::REMOTE_WRITE, Access::LOCAL_WRITE) {
+    } else if missing(Access::REMOTE_WRITE, Access::LOCAL_WRITE)
+        || missing(Access::REMOTE_ATOMIC, Access::LOCAL_WRITE)
+    {
         Subtype::PrivilegesRdmaWrite
     } else {
         return Ok(());
@@ -226,6 +229,7 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
         let new = rmr.bind(
             lmr,
             &Bind {
+                version: A::VERSION,
                 range,
                 privileges: mem_priv,
                 ep: ep_handle,
@@ -273,6 +277,7 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
         let new = rmr.bind(
             lmr,
             &Bind {
+                version: A::VERSION,
                 range,
                 privileges: mem_priv,
                 ep: ep_handle,

@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
 use super::abi::{Abi, V1, V2};
-use super::{cno, cr, ep, evd, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq, unsupported};
+use super::{
+    cno, cr, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq, unsupported,
+};
 use crate::abi::{v1, v2};
 use crate::device::Device;
 
@@ -13,6 +15,9 @@ use crate::device::Device;
 pub trait ProviderTable: Abi {
     /// `DAT_PROVIDER`.
     type Table: 'static;
+
+    /// The function for extended operations that need no open IA, if there are any.
+    fn extensions<D: Device>() -> Option<v2::DAPL_EXTENSIONS_FUNC>;
 
     /// The table for a device. `name` is the IA name and lives as long as the table.
     fn table<D: Device>(name: *const c_char) -> Self::Table;
@@ -27,9 +32,13 @@ pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> *const c_void {
 ///
 /// Together they are all slots.
 macro_rules! provider_table {
-    ($abi:ident, $c:ident, { $($slot:ident: $function:expr,)* }) => {
+    ($abi:ident, $c:ident, extensions: $extensions:expr, { $($slot:ident: $function:expr,)* }) => {
         impl ProviderTable for $abi {
             type Table = $c::DAT_PROVIDER;
+
+            fn extensions<D: Device>() -> Option<v2::DAPL_EXTENSIONS_FUNC> {
+                $extensions
+            }
 
             fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
                 $c::DAT_PROVIDER {
@@ -107,13 +116,13 @@ macro_rules! provider_table {
     };
 }
 
-provider_table!(V1, v1, {
+provider_table!(V1, v1, extensions: None, {
     cr_reject_func: cr::cr_reject_plain::<V1, D>,
     lmr_create_func: lmr::lmr_create::<V1, D>,
     rmr_bind_func: rmr::rmr_bind::<V1, D>,
 });
 
-provider_table!(V2, v2, {
+provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), {
     cr_reject_func: cr::cr_reject::<V2, D>,
     lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
     rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
@@ -127,5 +136,5 @@ provider_table!(V2, v2, {
     cno_fd_create_func: unsupported::cno_fd_create::<V2>,
     cno_trigger_func: unsupported::cno_trigger::<V2>,
     ia_ha_related_func: unsupported::ia_ha_related::<V2>,
-    handle_extendedop_func: unsupported::handle_extendedop::<V2>,
+    handle_extendedop_func: extension::handle_extendedop::<V2, D>,
 });

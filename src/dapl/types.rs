@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use crate::abi::common::*;
 use crate::device::{Access, Completion, DeviceAttr, WcStatus};
-use crate::error::{Error, Result, Subtype};
+use crate::error::{Error, Result, Subtype, Version};
 
 /// A handle as C sees it. It is only a number, which is checked at each use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -161,9 +161,15 @@ const MEM_PRIV_RO_DISABLE: DAT_MEM_PRIV_FLAGS = 0x100;
 /// The access of a device for memory privileges (`DAT_MEM_PRIV_*`); `arg` is their argument.
 ///
 /// # Errors
-/// `DAT_INVALID_PARAMETER` for bits that do not exist.
-pub fn access(privileges: DAT_MEM_PRIV_FLAGS, arg: Subtype) -> Result<Access> {
-    Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE).ok_or(Error::arg(arg))
+/// `DAT_INVALID_PARAMETER` for bits that do not exist in this version.
+pub fn access(privileges: DAT_MEM_PRIV_FLAGS, version: Version, arg: Subtype) -> Result<Access> {
+    let access = Access::from_bits(privileges & !MEM_PRIV_RO_DISABLE);
+    let exists = |access: &Access| match version {
+        // Only the extensions of DAT 2.0 have atomic operations.
+        Version::V1 => !access.contains(Access::REMOTE_ATOMIC),
+        Version::V2 => true,
+    };
+    access.filter(exists).ok_or(Error::arg(arg))
 }
 
 /// The `DAT_DTO_COMPLETION_STATUS` of a completion.
@@ -190,10 +196,14 @@ mod tests {
 
     #[test]
     fn privileges() {
-        let all = access(DAT_MEM_PRIV_ALL_FLAG, Subtype::Arg6).unwrap();
-        assert_eq!(all, Access::all());
-        assert!(access(0x4, Subtype::Arg6).is_err());
-        assert!(access(DAT_MEM_PRIV_ALL_FLAG | 0x100, Subtype::Arg6).is_ok());
+        let access = |bits, version| access(bits, version, Subtype::Arg6);
+        let all = access(DAT_MEM_PRIV_ALL_FLAG, Version::V1).unwrap();
+        assert_eq!(all, Access::all() - Access::REMOTE_ATOMIC);
+        let atomic = crate::abi::v2::DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
+        assert_eq!(access(atomic, Version::V2).unwrap(), Access::REMOTE_ATOMIC);
+        assert!(access(atomic, Version::V1).is_err());
+        assert!(access(0x4, Version::V2).is_err());
+        assert!(access(DAT_MEM_PRIV_ALL_FLAG | 0x100, Version::V1).is_ok());
     }
 
     #[test]

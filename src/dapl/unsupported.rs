@@ -2,8 +2,6 @@
 //! The library does not export them; only a libdat of another vendor that loads our provider calls
 //! them. OpenFabrics' providers return `DAT_MODEL_NOT_SUPPORTED` too.
 
-use std::ffi::c_void;
-
 use super::abi::Abi;
 use crate::abi::v2::*;
 use crate::error::{Error, Kind};
@@ -118,17 +116,4 @@ pub unsafe extern "C" fn ia_ha_related<A: Abi>(
     _answer: *mut DAT_BOOLEAN,
 ) -> DAT_RETURN {
     unsupported::<A>()
-}
-
-/// The slot of `dat_extension_op`. There are no extensions, as `extension_supported` of
-/// `DAT_IA_ATTR` states.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn handle_extendedop<A: Abi>(
-    _handle: DAT_HANDLE,
-    _extended_op: DAT_EXTENDED_OP,
-    _argument_list: *mut c_void,
-) -> DAT_RETURN {
-    Error::from(Kind::NotImplemented).code(A::VERSION)
 }

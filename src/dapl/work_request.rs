@@ -123,5 +123,7 @@ pub(super) fn post_error(error: PostError, read: bool) -> Error {
         PostError::Key | PostError::Access => Error::new(Kind::PrivilegesViolation, privilege),
         PostError::Protection => Error::new(Kind::ProtectionViolation, protection),
         PostError::NotConnected => Error::state(Subtype::StateEpUnconnected),
+        PostError::Unsupported => Kind::ModelNotSupported.into(),
+        PostError::Misaligned => Kind::InvalidParameter.into(),
     }
 }

@@ -14,7 +14,16 @@ bitflags::bitflags! {
         const LOCAL_WRITE = 0x10;
         /// Target of RDMA writes of peers.
         const REMOTE_WRITE = 0x20;
+        /// Target of atomic operations of peers.
+        const REMOTE_ATOMIC = 0x40;
     }
+}
+
+impl Access {
+    /// All that peers may be allowed to do.
+    pub const REMOTE: Access = Access::REMOTE_READ
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_ATOMIC);
 }
 
 bitflags::bitflags! {
@@ -62,6 +71,27 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+/// An operation on a word of 8 bytes that nothing comes between. Its result is the word as it was
+/// before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Adds a number, modulo 2^64.
+    FetchAdd {
+        /// The number.
+        add: u64,
+    },
+    /// Replaces the word if it has a certain value.
+    CompareSwap {
+        /// The value.
+        compare: u64,
+        /// What replaces it.
+        swap: u64,
+    },
+}
+
+/// Bytes of the word of an [`AtomicOp`]: its address is a multiple of them.
+pub const ATOMIC_LEN: u32 = 8;
+
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
@@ -82,6 +112,22 @@ pub enum SendOp {
         /// How much to read, in bytes.
         len: u32,
     },
+    /// Local segments go to remote memory. Then a receive of the peer completes, in which nothing is
+    /// placed; its completion has the number.
+    RdmaWriteImm {
+        /// Where to write.
+        remote: Remote,
+        /// The number, as 4 bytes that go to the peer in the order of memory.
+        imm: u32,
+    },
+    /// A word of remote memory is changed. What it was before goes to the first
+    /// [`ATOMIC_LEN`] bytes of the local segments.
+    Atomic {
+        /// Where the word is.
+        remote: Remote,
+        /// The change.
+        op: AtomicOp,
+    },
 }
 
 impl SendOp {
@@ -90,8 +136,24 @@ impl SendOp {
     pub fn is_rdma(&self) -> bool {
         match self {
             SendOp::Send | SendOp::SendInvalidate { .. } => false,
-            SendOp::RdmaWrite(_) | SendOp::RdmaRead { .. } => true,
+            SendOp::RdmaWrite(_)
+            | SendOp::RdmaRead { .. }
+            | SendOp::RdmaWriteImm { .. }
+            | SendOp::Atomic { .. } => true,
         }
+    }
+
+    /// Whether not every transport has the operation.
+    #[inline(always)]
+    pub fn is_extended(&self) -> bool {
+        matches!(self, SendOp::RdmaWriteImm { .. } | SendOp::Atomic { .. })
+    }
+
+    /// Whether the operation fetches memory of the peer. Such operations count for the limits of RDMA
+    /// reads, and write to their local segments.
+    #[inline(always)]
+    pub fn fetches(&self) -> bool {
+        matches!(self, SendOp::RdmaRead { .. } | SendOp::Atomic { .. })
     }
 }
 
@@ -119,7 +181,8 @@ pub struct RecvWr<'a> {
     pub flags: WrFlags,
 }
 
-/// Which operation a completion is of.
+/// Which operation a completion is of. The order is that of `DAT_DTOS`, and those that few programs use
+/// are the last: so the conversion of the others is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WcOp {
     /// [`SendOp::Send`] and [`SendOp::SendInvalidate`].
@@ -128,17 +191,34 @@ pub enum WcOp {
     RdmaWrite,
     /// [`SendOp::RdmaRead`].
     RdmaRead,
+    /// A receive.
+    Recv,
     /// A memory window was bound.
     Bind {
         /// As given with the bind.
         context: u64,
     },
-    /// A receive.
-    Recv,
+    /// [`SendOp::RdmaWriteImm`].
+    RdmaWriteImm,
+    /// [`SendOp::Atomic`] with [`AtomicOp::FetchAdd`].
+    FetchAdd,
+    /// [`SendOp::Atomic`] with [`AtomicOp::CompareSwap`].
+    CompareSwap,
     /// A receive whose message invalidated a key of this end.
     RecvInvalidate {
         /// The key that is now invalid.
         rkey: u32,
+    },
+    /// A receive whose message came with a number, or with 4 bytes in the order of memory.
+    RecvImm {
+        /// The number.
+        imm: u32,
+    },
+    /// A receive that [`SendOp::RdmaWriteImm`] of the peer has completed. The length is that of what
+    /// the peer has written; nothing is in the buffer.
+    RecvRdmaImm {
+        /// The number.
+        imm: u32,
     },
 }
 
@@ -226,6 +306,11 @@ pub enum PostError {
     Protection,
     /// The queue pair has no connection yet (requests only).
     NotConnected,
+    /// The device, or the connection, has no such operation.
+    Unsupported,
+    /// The word of an atomic operation is not aligned. Not every device notices that: with others the
+    /// request fails.
+    Misaligned,
 }
 
 /// Failure of a device call.
@@ -278,6 +363,10 @@ pub struct DeviceAttr {
     pub max_message_size: u32,
     /// Bytes of one RDMA operation.
     pub max_rdma_size: u32,
+    /// Whether there are atomic operations ([`SendOp::Atomic`]).
+    pub atomics: bool,
+    /// Whether there are RDMA writes with immediate data ([`SendOp::RdmaWriteImm`]).
+    pub immediate: bool,
     /// Memory windows; 0 if the device has none.
     pub max_mw: u32,
     /// Shared receive queues; 0 if the device has none.

@@ -4,94 +4,23 @@
 //! IA: one that queries a provider library by the name of an IA (`DAT_OPEN_EXTENSION_BASE`, which
 //! `dat_ib_open_query` has), and the one that ends such a query.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::mem::transmute;
-use std::ptr::{NonNull, from_mut};
+use std::ffi::{CStr, CString, c_char};
+use std::ptr::from_mut;
 
 use crate::lock::Mutex;
 
 use super::{EMPTY_SLOT, Target, resolve, table_at};
 use crate::abi::v2::{
-    DAT_CLOSE_EXTENSION_BASE, DAT_EXTENDED_OP, DAT_HANDLE, DAT_NAME_PTR, DAT_OPEN_EXTENSION_BASE,
-    DAT_PROVIDER, DAT_RETURN, DAT_SUCCESS,
+    DAT_CLOSE_EXTENSION_BASE, DAT_EXTENDED_OP, DAT_HANDLE, DAT_OPEN_EXTENSION_BASE, DAT_PROVIDER,
+    DAT_RETURN, DAT_SUCCESS,
 };
+use crate::abi::va_list::VaList;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::process::PerProcess;
 use crate::{handle, registry};
 
-/// `dapl_extensions` of a provider library: like `handle_extendedop_func`, for an IA name.
-type Extensions = unsafe extern "C" fn(DAT_NAME_PTR, DAT_EXTENDED_OP, *mut c_void) -> DAT_RETURN;
-
 /// The IA names of the queries that are open. Each is a use of its provider library.
 static QUERIES: PerProcess<Mutex<Vec<CString>>> = PerProcess::new(Mutex::default);
-
-/// A `va_list` of this architecture.
-#[cfg(target_arch = "x86_64")]
-#[repr(C)]
-pub struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow_arg_area: *mut u8,
-    reg_save_area: *mut u8,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl VaList {
-    /// Takes the next argument, a pointer, from the list.
-    ///
-    /// # Safety
-    /// The list is valid, and its next argument is a pointer.
-    unsafe fn pointer(&mut self) -> *mut c_void {
-        const REGISTERS_END: u32 = 48;
-        let place = if self.gp_offset < REGISTERS_END {
-            let offset = self.gp_offset as usize;
-            self.gp_offset += 8;
-            // SAFETY: in the save area, by the test above.
-            unsafe { self.reg_save_area.add(offset) }
-        } else {
-            let place = self.overflow_arg_area;
-            // SAFETY: the caller's stack continues above an argument.
-            self.overflow_arg_area = unsafe { place.add(8) };
-            place
-        };
-        // SAFETY: the place of an argument that is a pointer.
-        unsafe { *place.cast() }
-    }
-}
-
-/// A `va_list` of this architecture.
-#[cfg(target_arch = "aarch64")]
-#[repr(C)]
-pub struct VaList {
-    stack: *mut u8,
-    gr_top: *mut u8,
-    vr_top: *mut u8,
-    gr_offs: i32,
-    vr_offs: i32,
-}
-
-#[cfg(target_arch = "aarch64")]
-impl VaList {
-    /// Takes the next argument, a pointer, from the list.
-    ///
-    /// # Safety
-    /// The list is valid, and its next argument is a pointer.
-    unsafe fn pointer(&mut self) -> *mut c_void {
-        let place = if self.gr_offs < 0 {
-            let offset = self.gr_offs as isize;
-            self.gr_offs += 8;
-            // SAFETY: in the save area, which ends at `gr_top`.
-            unsafe { self.gr_top.offset(offset) }
-        } else {
-            let place = self.stack;
-            // SAFETY: the caller's stack continues above an argument.
-            self.stack = unsafe { place.add(8) };
-            place
-        };
-        // SAFETY: the place of an argument that is a pointer.
-        unsafe { *place.cast() }
-    }
-}
 
 /// `dat_extension_op`. `Ok` is the provider's result.
 ///
@@ -151,15 +80,13 @@ unsafe fn call(
 /// operation.
 unsafe fn open_query(op: DAT_EXTENDED_OP, arguments: &mut VaList) -> Result<DAT_RETURN> {
     // SAFETY: the caller's promise.
-    let name = unsafe { arguments.pointer() }.cast::<c_char>();
+    let name = unsafe { arguments.pointer::<c_char>() };
     if name.is_null() {
         return Err(Error::new(Kind::InvalidHandle, Subtype::Arg3));
     }
     // SAFETY: not NULL, so a C string.
     let name = unsafe { registry::key::bounded(name) }.ok_or(Error::arg(Subtype::Arg1))?;
     let function = registry::extension_open(name)?;
-    // SAFETY: the name is reserved for a function of this type in a provider library.
-    let function = unsafe { transmute::<NonNull<c_void>, Extensions>(function) };
     let list = from_mut(arguments).cast();
     // SAFETY: the registry keeps the library loaded; the list is a `va_list` of C, whose next
     // argument is the one after the name.

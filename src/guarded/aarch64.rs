@@ -4,7 +4,7 @@
 //! but the program counter, the stack pointer, the link register and `x0` is relied on after a
 //! fault.
 
-use std::arch::naked_asm;
+use std::arch::{asm, naked_asm};
 
 use super::table::{guarded_asm, table_entry};
 
@@ -54,6 +54,70 @@ pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
             word = out(reg) _,
         )
     }
+}
+
+/// See [`super::ATOMICS`].
+pub const ATOMICS: bool = true;
+
+/// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
+///
+/// # Safety
+/// As [`super::fetch_add`].
+pub unsafe fn fetch_add(at: *mut u8, add: u64) -> (usize, u64) {
+    let (fault, before): (usize, u64);
+    // SAFETY: the caller's promise; a fault has an entry in the table.
+    unsafe {
+        asm!(
+            "2:",
+            "ldaxr {before}, [{at}]",
+            "add {new}, {before}, {add}",
+            "stlxr {failed:w}, {new}, [{at}]",
+            "cbnz {failed:w}, 2b",
+            "3:",
+            "dmb ish",
+            "4:",
+            table_entry!(),
+            at = in(reg) at,
+            add = in(reg) add,
+            before = out(reg) before,
+            new = out(reg) _,
+            failed = out(reg) _,
+            inout("x0") 0usize => fault,
+            options(nostack),
+        );
+    }
+    (fault, before)
+}
+
+/// See [`super::compare_swap`]: the address of the fault or 0, and the word as it was before.
+///
+/// # Safety
+/// As [`super::compare_swap`].
+pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64) {
+    let (fault, before): (usize, u64);
+    // SAFETY: the caller's promise; a fault has an entry in the table.
+    unsafe {
+        asm!(
+            "2:",
+            "ldaxr {before}, [{at}]",
+            "cmp {before}, {compare}",
+            "b.ne 3f",
+            "stlxr {failed:w}, {swap}, [{at}]",
+            "cbnz {failed:w}, 2b",
+            "3:",
+            "dmb ish",
+            "4:",
+            table_entry!(),
+            at = in(reg) at,
+            compare = in(reg) compare,
+            swap = in(reg) swap,
+            before = out(reg) before,
+            failed = out(reg) _,
+            inout("x0") 0usize => fault,
+            options(nostack),
+        );
+    }
+    (fault, before)
 }
 
 macro_rules! store {

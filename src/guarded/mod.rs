@@ -156,6 +156,42 @@ pub(crate) unsafe fn store(to: *mut u8, bytes: &[u8]) -> Result<(), CopyFault> {
     }
 }
 
+/// Whether there are [`fetch_add`] and [`compare_swap`] on this architecture.
+pub(crate) const ATOMICS: bool = arch::ATOMICS;
+
+/// Adds to the word at an address in one piece. Returns what it was before.
+///
+/// # Errors
+/// The memory cannot be read or written.
+///
+/// # Safety
+/// The word at `at` may be changed; `at` is aligned to 8. Only where there are [`ATOMICS`].
+pub(crate) unsafe fn fetch_add(at: *mut u8, add: u64) -> Result<u64, CopyFault> {
+    debug_assert!(at.addr().is_multiple_of(8));
+    // SAFETY: the caller's promise.
+    match unsafe { arch::fetch_add(at, add) } {
+        (0, before) => Ok(before),
+        _ => Err(CopyFault::Target),
+    }
+}
+
+/// Replaces the word at an address by `swap`, if it is `compare`, in one piece. Returns what it was
+/// before.
+///
+/// # Errors
+/// The memory cannot be read or written.
+///
+/// # Safety
+/// As [`fetch_add`].
+pub(crate) unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> Result<u64, CopyFault> {
+    debug_assert!(at.addr().is_multiple_of(8));
+    // SAFETY: the caller's promise.
+    match unsafe { arch::compare_swap(at, compare, swap) } {
+        (0, before) => Ok(before),
+        _ => Err(CopyFault::Target),
+    }
+}
+
 /// Checks that each page of a range can be read at this moment.
 ///
 /// # Errors

@@ -78,6 +78,26 @@ pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
     unsafe { copy(to, from, 8) }
 }
 
+/// See [`super::ATOMICS`]: no system call changes a word of memory in one piece and returns what it
+/// was.
+pub const ATOMICS: bool = false;
+
+/// See [`super::fetch_add`].
+///
+/// # Safety
+/// As [`super::fetch_add`].
+pub unsafe fn fetch_add(at: *mut u8, _add: u64) -> (usize, u64) {
+    (at.addr().max(1), 0)
+}
+
+/// See [`super::compare_swap`].
+///
+/// # Safety
+/// As [`super::compare_swap`].
+pub unsafe fn compare_swap(at: *mut u8, _compare: u64, _swap: u64) -> (usize, u64) {
+    (at.addr().max(1), 0)
+}
+
 macro_rules! store {
     ($name:ident, $type:ty) => {
         /// See [`super::store`].

@@ -181,6 +181,30 @@ fn pieces_are_stored_or_fail() {
 }
 
 #[test]
+fn words_change_in_one_piece_or_not_at_all() {
+    if !ATOMICS {
+        return;
+    }
+    let pages = Pages::new(1);
+    let word = pages.start(8);
+    let read = || u64::from_ne_bytes(bytes(word, 8).try_into().unwrap());
+    // SAFETY: a word of the pages, which may be changed, or memory that is not there.
+    unsafe {
+        store(word, &5u64.to_ne_bytes()).unwrap();
+        assert_eq!((fetch_add(word, u64::MAX), read()), (Ok(5), 4));
+        assert_eq!((compare_swap(word, 5, 9), read()), (Ok(4), 4));
+        assert_eq!((compare_swap(word, 4, 1 << 63), read()), (Ok(4), 1 << 63));
+        assert_eq!((compare_swap(word, 0, 1), read()), (Ok(1 << 63), 1 << 63));
+        pages.protect(1, 1, rustix::mm::MprotectFlags::READ);
+        for at in [word, pages.start(0).wrapping_sub(8), pages.end(0)] {
+            assert_eq!(fetch_add(at, 1), Err(CopyFault::Target));
+            assert_eq!(compare_swap(at, 1 << 63, 1), Err(CopyFault::Target));
+        }
+        assert_eq!(read(), 1 << 63);
+    }
+}
+
+#[test]
 fn pages_that_can_be_read() {
     let pages = Pages::new(4);
     pages.protect(3, 1, rustix::mm::MprotectFlags::empty());

@@ -4,7 +4,7 @@
 //! but the program counter, the stack pointer and `rax` is relied on after a fault, since valgrind
 //! keeps no other register up to date.
 
-use std::arch::{is_x86_feature_detected, naked_asm};
+use std::arch::{asm, is_x86_feature_detected, naked_asm};
 
 use super::table::{guarded_asm, table_entry};
 
@@ -87,6 +87,59 @@ store!(store_8, u64, reg, "mov qword ptr [{to}], {value}");
 store!(store_4, u32, reg, "mov dword ptr [{to}], {value:e}");
 store!(store_2, u16, reg, "mov word ptr [{to}], {value:x}");
 store!(store_1, u8, reg_byte, "mov byte ptr [{to}], {value}");
+
+/// See [`super::ATOMICS`].
+pub const ATOMICS: bool = true;
+
+/// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
+///
+/// # Safety
+/// As [`super::fetch_add`].
+pub unsafe fn fetch_add(at: *mut u8, add: u64) -> (usize, u64) {
+    let (fault, before): (usize, u64);
+    // SAFETY: the caller's promise; a fault has an entry in the table.
+    unsafe {
+        asm!(
+            "2:",
+            "lock xadd qword ptr [{at}], {word}",
+            "3:",
+            "4:",
+            table_entry!(),
+            at = in(reg) at,
+            word = inout(reg) add => before,
+            inout("rax") 0usize => fault,
+            options(nostack),
+        );
+    }
+    (fault, before)
+}
+
+/// See [`super::compare_swap`]: the address of the fault or 0, and the word as it was before.
+///
+/// # Safety
+/// As [`super::compare_swap`].
+pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64) {
+    let (fault, before): (usize, u64);
+    // SAFETY: the caller's promise; a fault has an entry in the table. The instruction has the word
+    // in `rax`, where a fault is reported.
+    unsafe {
+        asm!(
+            "2:",
+            "lock cmpxchg qword ptr [{at}], {swap}",
+            "3:",
+            "mov {before}, rax",
+            "xor eax, eax",
+            "4:",
+            table_entry!(),
+            at = in(reg) at,
+            swap = in(reg) swap,
+            before = out(reg) before,
+            inout("rax") compare => fault,
+            options(nostack),
+        );
+    }
+    (fault, before)
+}
 
 /// See [`super::copy`].
 ///

@@ -158,6 +158,7 @@ pub const SOFT: Builtin = Builtin {
     name: "soft",
     init,
     fini,
+    extensions: || None,
     probe,
     discover,
 };

@@ -35,7 +35,6 @@ mod table;
 pub use process::*;
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::Mutex;
@@ -44,6 +43,7 @@ use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
     DAT_SUCCESS,
 };
+use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::log_sink::{CONSUMER_API, PROVIDER_API};
 use crate::reserve;
@@ -87,6 +87,8 @@ pub struct Builtin {
     pub init: fn(&BuiltinEntry<'_>),
     /// `dat_provider_fini`, as a provider library has it. It calls [`remove_provider`].
     pub fini: load::Fini,
+    /// `dapl_extensions`, as a provider library has it, if there are extensions.
+    pub extensions: fn() -> Option<DAPL_EXTENSIONS_FUNC>,
     /// The address or device that these parameters select, or why there is none.
     pub probe: fn(params: &str) -> std::result::Result<String, String>,
     /// The IAs that the provider offers on this machine without a `dat.conf`.
@@ -407,18 +409,17 @@ impl Registry {
     /// # Errors
     ///
     /// `DAT_PROVIDER_NOT_FOUND`; `DAT_NOT_IMPLEMENTED` if the provider has no such function.
-    pub fn extension_open(&self, name: &CStr) -> Result<NonNull<c_void>> {
+    pub fn extension_open(&self, name: &CStr) -> Result<DAPL_EXTENSIONS_FUNC> {
         reserve::check()?;
         self.extension_references.lock().try_reserve(1)?;
         let reference = self.acquire(&extension_key(name))?;
-        let symbol = self.statics.symbol(&reference.key, c"dapl_extensions");
-        let Some(symbol) = symbol else {
+        let Some(function) = self.statics.extensions(&reference.key) else {
             self.release(&reference);
             return Err(Kind::NotImplemented.into());
         };
         self.extensions.store(true, Ordering::Relaxed);
         self.extension_references.lock().push(reference);
-        Ok(symbol)
+        Ok(function)
     }
 
     /// Ends one use that [`extension_open`](Registry::extension_open) has counted, if there is one.

@@ -3,13 +3,14 @@
 //! Each function gives `DAT_INVALID_STATE` if nothing was [`setup`].
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::{Registry, Setup, config};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
 };
+use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::lock::{self, Mutex};
 use crate::process::{self, Across, AcrossEntry};
@@ -227,7 +228,7 @@ pub fn extensions() -> bool {
 /// # Errors
 ///
 /// As there.
-pub fn extension_open(name: &CStr) -> Result<NonNull<c_void>> {
+pub fn extension_open(name: &CStr) -> Result<DAPL_EXTENSIONS_FUNC> {
     registry()?.extension_open(name)
 }
 

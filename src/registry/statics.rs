@@ -3,6 +3,8 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::c_void;
+use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +16,7 @@ use super::key::Key;
 use super::load::{self, Fini, Library, LoadError};
 use super::table::Table;
 use super::{Builtin, BuiltinEntry, Setup};
+use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
 use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 use crate::reserve;
@@ -35,6 +38,8 @@ struct Loaded {
     /// How many IAs are open or being opened.
     count: usize,
     fini: Fini,
+    /// Its function for extension calls that need no open IA.
+    extensions: Option<DAPL_EXTENSIONS_FUNC>,
     /// The table that the provider registered in its init function.
     registered: Option<Table>,
     /// The library; `None` for a built-in provider.
@@ -174,11 +179,11 @@ impl Static {
         Ok(())
     }
 
-    /// A symbol of the library that is loaded for a key.
-    pub fn symbol(&self, key: &Key, name: &std::ffi::CStr) -> Option<NonNull<std::ffi::c_void>> {
+    /// The function for extension calls of the provider that is loaded for a key.
+    pub fn extensions(&self, key: &Key) -> Option<DAPL_EXTENSIONS_FUNC> {
         let guard = self.loaded.lock();
         let loaded = guard.try_borrow().ok()?;
-        loaded.get(key)?.library.as_ref()?.symbol(name)
+        loaded.get(key)?.extensions
     }
 
     /// Loads the provider of a key from the first usable entry.
@@ -267,26 +272,31 @@ fn reentered() -> Error {
 fn start(code: Code, key: &Key, entry: &Entry, dynamic: &Dynamic) -> Option<Loaded> {
     let before = dynamic.get(key);
     let info = key.to_info();
-    let (fini, library) = match code {
+    let (fini, extensions, library) = match code {
         Code::Builtin(builtin) => {
             (builtin.init)(&BuiltinEntry {
                 info: &info,
                 params: &entry.ia_params,
                 origin: &entry.origin,
             });
-            (builtin.fini, None)
+            (builtin.fini, (builtin.extensions)(), None)
         }
         Code::Library(library) => {
             // SAFETY: the init function of a provider, which is loaded, with a key and its
             // parameters that live during the call.
             unsafe { (library.init)(&info, entry.ia_params.as_ptr()) };
-            (library.fini, Some(library))
+            let extensions = library.symbol(c"dapl_extensions").map(|symbol| {
+                // SAFETY: the name is reserved for a function of this type in a provider library.
+                unsafe { transmute::<NonNull<c_void>, DAPL_EXTENSIONS_FUNC>(symbol) }
+            });
+            (library.fini, extensions, Some(library))
         }
     };
     let after = dynamic.get(key);
     let loaded = Loaded {
         count: 1,
         fini,
+        extensions,
         // A registration that the program made itself before is not the provider's.
         registered: after.filter(|_| before.is_none()),
         library,

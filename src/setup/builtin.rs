@@ -61,6 +61,7 @@ pub const fn builtin<A: ProviderTable, D: Device>() -> Builtin {
         name: D::NAME,
         init: init::<A, D>,
         fini: fini::<A, D>,
+        extensions: A::extensions::<D>,
         probe: probe::<D>,
         discover: discover::<D>,
     }

@@ -21,6 +21,7 @@ pub const OFFER: Local = Local {
     ord: 4,
     rtr: Rtr::WRITE,
     acknowledge: false,
+    extensions: false,
 };
 
 /// A socket of this process to a port of the loopback address, from an address that no other peer

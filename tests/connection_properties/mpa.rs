@@ -24,6 +24,7 @@ const OURS: Local = Local {
     ord: 4,
     rtr: Rtr::all(),
     acknowledge: true,
+    extensions: true,
 };
 
 /// What an input decides.

@@ -41,16 +41,16 @@ fn sizes<T, M: Shape>(_: fn(*const T) -> *const M) -> &'static [usize] {
 
 /// Compares the offset and the size of a member.
 macro_rules! member {
-    ($ours:ident . $field:ident, $theirs:ident . $($path:tt).+) => {
+    ($ours:ident . { $($field:ident).+ }, $theirs:ident . $($path:tt).+) => {
         let what = concat!(stringify!($theirs), ".", stringify!($($path).+));
         assert_eq!(
-            offset_of!($ours, $field),
+            offset_of!($ours, $($field).+),
             offset_of!(rdma_sys::$theirs, $($path).+),
             "offset of {what}"
         );
         assert_eq!(
             // SAFETY: only the type of the place is looked at; the function is never called.
-            member_size::<$ours, _>(|s| unsafe { &raw const (*s).$field }),
+            member_size::<$ours, _>(|s| unsafe { &raw const (*s).$($field).+ }),
             // SAFETY: as above.
             member_size::<rdma_sys::$theirs, _>(|s| unsafe { &raw const (*s).$($path).+ }),
             "size of {what}"
@@ -60,10 +60,10 @@ macro_rules! member {
 
 /// A member under the name that rdma-sys has for it: that of C unless another one is given.
 macro_rules! named {
-    ($ours:ident . $field:ident, $theirs:ident, { $($c:tt)+ }, {}) => {
+    ($ours:ident . $field:tt, $theirs:ident, { $($c:tt)+ }, {}) => {
         member!($ours.$field, $theirs.$($c)+);
     };
-    ($ours:ident . $field:ident, $theirs:ident, { $($c:tt)+ }, { $($rust:tt)+ }) => {
+    ($ours:ident . $field:tt, $theirs:ident, { $($c:tt)+ }, { $($rust:tt)+ }) => {
         member!($ours.$field, $theirs.$($rust)+);
     };
 }
@@ -76,8 +76,8 @@ macro_rules! compare {
         compare!($count, $ours, $theirs, part, $members);
     };
     ($count:expr, $ours:ident, $theirs:ident, part,
-     { $($field:ident = $($c:tt).+ $(/ $($rust:tt).+)?,)+ }) => {
-        $(named!($ours.$field, $theirs, { $($c).+ }, { $($($rust).+)? });)+
+     { $($($field:ident).+ = $($c:tt).+ $(/ $($rust:tt).+)?,)+ }) => {
+        $(named!($ours.{ $($field).+ }, $theirs, { $($c).+ }, { $($($rust).+)? });)+
         *$count += 1;
     };
 }

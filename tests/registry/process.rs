@@ -296,6 +296,7 @@ static SLOW: Setup = Setup {
             ENDS.wait();
         },
         fini: nothing,
+        extensions: || None,
         probe: |_| Ok(String::new()),
         discover: Vec::new,
     }],

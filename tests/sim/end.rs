@@ -272,7 +272,7 @@ impl End {
                 rkey: if op.bad_key { key ^ 0x100 } else { key },
             }
         };
-        let reaches = matches!(op.kind, Kind::Write { .. } | Kind::Read { .. });
+        let reaches = !matches!(op.kind, Kind::Send { .. } | Kind::Bind);
         let bound = peer.window.as_ref().is_some_and(|window| window.bound);
         if reaches && op.window && !bound && peer.is_up() {
             return Ok(false);
@@ -285,6 +285,31 @@ impl End {
                 let len = op.len as u32;
                 let remote = remote(peer_slot);
                 (SendOp::RdmaRead { remote, len }, to)
+            }
+            Kind::WriteImm {
+                from,
+                peer_slot,
+                number,
+            } => {
+                let remote = remote(peer_slot);
+                let imm = peer.receives[number].imm.unwrap_or_default();
+                (SendOp::RdmaWriteImm { remote, imm }, from)
+            }
+            Kind::Atomic {
+                to,
+                peer_slot,
+                before,
+                swaps,
+            } => {
+                let remote = remote(peer_slot);
+                let op = match swaps {
+                    false => AtomicOp::FetchAdd { add: 1 },
+                    true => AtomicOp::CompareSwap {
+                        compare: before,
+                        swap: before.wrapping_add(1),
+                    },
+                };
+                (SendOp::Atomic { remote, op }, to)
             }
         };
         let sges = self.segments(slot, op.len, op.parts);
@@ -309,7 +334,7 @@ impl End {
             region: self.mr.as_ref(),
             addr,
             len,
-            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            access: Access::REMOTE,
             flags: WrFlags::empty(),
         };
         let key = Soft::post_bind(self.qp(), &wr);

@@ -2,6 +2,8 @@
 
 /// What memory holds in which nothing was placed.
 const EMPTY: u8 = 0xee;
+/// A word of it.
+pub const EMPTY_WORD: u64 = u64::from_ne_bytes([EMPTY; 8]);
 /// What guards hold.
 const GUARD: u8 = 0x5a;
 /// Length of a guard, in bytes.
@@ -62,6 +64,20 @@ impl Memory {
             source,
         });
         self.slots.len() - 1
+    }
+
+    /// Adds an empty slot for a word of 8 bytes, aligned as the memory is.
+    pub fn add_word(&mut self) -> usize {
+        self.len = self.len.next_multiple_of(8);
+        self.add(8, None)
+    }
+
+    /// The word in the first 8 bytes of a slot.
+    pub fn word(&self, slot: usize) -> u64 {
+        let bytes = self.bytes_of(slot);
+        bytes
+            .first_chunk()
+            .map_or(0, |word| u64::from_ne_bytes(*word))
     }
 
     /// Fills the memory, when all slots are there.

@@ -1,9 +1,12 @@
 //! What the program of a run does.
 
+mod ops;
+
 use std::time::Duration;
 
 use dat_core::testing::device::WrFlags;
 
+use self::ops::{Size, ops};
 use super::memory::Memory;
 use super::rng::Rng;
 use super::world::{MILLI, Nanos, Weather};
@@ -18,6 +21,20 @@ pub enum Kind {
     Write { from: usize, peer_slot: usize },
     /// Reads a slot of the peer.
     Read { to: usize, peer_slot: usize },
+    /// Writes to a slot of the peer, with immediate data for the receive with that number.
+    WriteImm {
+        from: usize,
+        peer_slot: usize,
+        number: usize,
+    },
+    /// Adds 1 to the word in a slot of the peer, which is `before` then. No one else changes it.
+    Atomic {
+        to: usize,
+        peer_slot: usize,
+        before: u64,
+        /// By a compare-and-swap.
+        swaps: bool,
+    },
     /// Binds the window of this end.
     Bind,
 }
@@ -44,6 +61,18 @@ pub struct Receive {
     /// The key and the length of the message that the receive is for.
     pub message: u64,
     pub len: usize,
+    /// The immediate data of the write of that length that the receive is for; then it has no message.
+    pub imm: Option<u32>,
+}
+
+impl Receive {
+    /// Bytes that are placed in the slot.
+    pub fn placed(&self) -> usize {
+        match self.imm {
+            Some(_) => 0,
+            None => self.len,
+        }
+    }
 }
 
 /// How the two processes reach each other.
@@ -154,20 +183,6 @@ pub struct Plan {
     pub open_fails: bool,
 }
 
-/// The length of a message.
-fn length(rng: &mut Rng, most: u64) -> usize {
-    let n = rng.below(100);
-    let len = match n {
-        0..10 => 0,
-        10..70 => rng.range(1, 64),
-        70..88 => rng.range(65, 700),
-        88..96 => rng.range(700, 4000),
-        96..99 => rng.range(4000, 20_000),
-        _ => rng.range(20_000, 300_000),
-    };
-    len.min(most) as usize
-}
-
 fn weather(rng: &mut Rng) -> Weather {
     let slow = rng.pick(&[MILLI / 50, MILLI / 50, MILLI, 8 * MILLI]);
     Weather {
@@ -183,80 +198,6 @@ fn weather(rng: &mut Rng) -> Weather {
         falls_back: false,
         local_buffer: 212_992,
     }
-}
-
-fn ops(rng: &mut Rng, ends: &mut [EndPlan; 2], from: usize, faulty: bool, size: &Size) {
-    let count = match rng.below(20) {
-        0..14 => rng.below(4),
-        14..19 => rng.below(8),
-        _ => rng.below(40),
-    };
-    let count = match rng.one_in(size.bulk) {
-        true => rng.below(300),
-        false => count,
-    };
-    let most = size.most;
-    let (own, peer) = {
-        let [a, b] = ends;
-        if from == 0 { (a, b) } else { (b, a) }
-    };
-    if own.has_window {
-        own.ops.push(Op {
-            kind: Kind::Bind,
-            len: 0,
-            flags: WrFlags::empty(),
-            parts: 0,
-            window: false,
-            bad_key: false,
-        });
-    }
-    for _ in 0..count {
-        let len = length(rng, most);
-        let key = rng.next();
-        let kind = match rng.below(10) {
-            0..6 => {
-                let number = peer.receives.len();
-                let room = len + rng.pick(&[0, 0, 5]);
-                peer.receives.push(Receive {
-                    slot: peer.memory.add(room, None),
-                    parts: rng.range(1, 3) as usize,
-                    message: key,
-                    len,
-                });
-                let from = own.memory.add(len, Some(key));
-                Kind::Send { from, number }
-            }
-            6..8 => Kind::Write {
-                from: own.memory.add(len, Some(key)),
-                peer_slot: peer.memory.add(len, None),
-            },
-            _ if peer.rd_in == 0 || own.rd_out == 0 => continue,
-            _ => Kind::Read {
-                to: own.memory.add(len, None),
-                peer_slot: peer.memory.add(len, Some(key)),
-            },
-        };
-        let mut flags = WrFlags::empty();
-        flags.set(WrFlags::UNSIGNALED, rng.percent(15));
-        flags.set(WrFlags::FENCE, rng.percent(10));
-        flags.set(WrFlags::SOLICITED, rng.percent(10));
-        own.ops.push(Op {
-            kind,
-            len,
-            flags,
-            parts: rng.range(1, 3) as usize,
-            window: peer.has_window && rng.percent(50),
-            bad_key: faulty && len > 0 && rng.percent(15),
-        });
-    }
-}
-
-/// How much is transferred.
-struct Size {
-    /// The longest message.
-    most: u64,
-    /// One in so many ends has very many requests; 0 for none.
-    bulk: u64,
 }
 
 impl ConnectionPlan {
@@ -369,8 +310,9 @@ impl ConnectionPlan {
 }
 
 impl Plan {
-    /// The plan of a seed.
-    pub fn random(rng: &mut Rng, transport: Transport) -> Plan {
+    /// The plan of a seed; `extended` says whether its connections have atomic operations, and writes
+    /// with immediate data.
+    pub fn random(rng: &mut Rng, transport: Transport, extended: bool) -> Plan {
         let one_host = transport == Transport::Shm;
         let count = match rng.below(10) {
             0..6 => 1,
@@ -396,7 +338,12 @@ impl Plan {
                 || weather.send_buffer <= 2000
                 || weather.segment < 1000);
         let most = if narrow { 3000 } else { 300_000 };
-        let (mut count, mut size, mut crowd) = (count, Size { most, bulk: 0 }, false);
+        let size = Size {
+            most,
+            bulk: 0,
+            extended,
+        };
+        let (mut count, mut size, mut crowd) = (count, size, false);
         let mut service = [Service::Any; 2];
         if one_host {
             let each = [Service::Any, Service::Any, Service::Thread];
@@ -410,7 +357,11 @@ impl Plan {
             if rng.one_in(100) {
                 // More than are polled one by one.
                 count = rng.range(24, 44);
-                size = Size { most: 200, bulk: 0 };
+                size = Size {
+                    most: 200,
+                    bulk: 0,
+                    extended,
+                };
                 crowd = true;
             }
         }

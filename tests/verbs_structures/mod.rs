@@ -6,7 +6,7 @@
 /// structure, `whole` or `part`, and the members.
 ///
 /// The first `part` of a structure is compared in its members only, because libraries allocate the
-/// rest; a `whole` one also in size and alignment. A member is `ours = theirs`; where `rdma-sys`
+/// rest; a `whole` one also in size and alignment. A member is `ours = theirs`, or a member of a member; where `rdma-sys`
 /// names it differently (it has no anonymous unions), that name follows after a slash.
 macro_rules! structures {
     ($check:ident, $context:expr) => {
@@ -46,6 +46,7 @@ macro_rules! structures {
             max_pd = max_pd,
             max_qp_rd_atom = max_qp_rd_atom,
             max_qp_init_rd_atom = max_qp_init_rd_atom,
+            atomic_cap = atomic_cap,
             max_mw = max_mw,
             max_srq = max_srq,
             max_srq_wr = max_srq_wr,
@@ -91,7 +92,8 @@ macro_rules! structures {
             status = status,
             opcode = opcode,
             byte_len = byte_len,
-            invalidated_rkey = invalidated_rkey / imm_data_invalidated_rkey_union.invalidated_rkey,
+            imm_or_key = invalidated_rkey / imm_data_invalidated_rkey_union.invalidated_rkey,
+            imm_or_key = imm_data / imm_data_invalidated_rkey_union.imm_data,
             qp_num = qp_num,
             wc_flags = wc_flags,
         });
@@ -160,9 +162,15 @@ macro_rules! structures {
             num_sge = num_sge,
             opcode = opcode,
             send_flags = send_flags,
-            invalidate_rkey = invalidate_rkey / imm_data_invalidated_rkey_union.invalidated_rkey,
-            remote_addr = wr.rdma.remote_addr,
-            rkey = wr.rdma.rkey,
+            imm_or_key = invalidate_rkey / imm_data_invalidated_rkey_union.invalidated_rkey,
+            imm_or_key = imm_data / imm_data_invalidated_rkey_union.imm_data,
+            wr = wr,
+            wr.rdma.remote_addr = wr.rdma.remote_addr,
+            wr.rdma.rkey = wr.rdma.rkey,
+            wr.atomic.remote_addr = wr.atomic.remote_addr,
+            wr.atomic.compare_add = wr.atomic.compare_add,
+            wr.atomic.swap = wr.atomic.swap,
+            wr.atomic.rkey = wr.atomic.rkey,
             mw = bind_mw.mw / bind_mw_tso_union.bind_mw.mw,
             mw_rkey = bind_mw.rkey / bind_mw_tso_union.bind_mw.rkey,
             bind_info = bind_mw.bind_info / bind_mw_tso_union.bind_mw.bind_info,

@@ -4,11 +4,15 @@
 use dat_core::testing::device::soft::iwarp::acknowledge::{
     self, ACKNOWLEDGE_FPDU_MAX, Acknowledge, Note,
 };
+use dat_core::testing::device::soft::iwarp::extensions::{
+    AtomicRequest, AtomicResponse, Immediate,
+};
 use dat_core::testing::device::soft::iwarp::fpdu::{self, Decoded, Fpdu, Header, Peek};
 use dat_core::testing::device::soft::iwarp::mpa::{
     DEPTH_MAX, FRAME_MAX, Failure, Frame, Kind, Local, Parsed, Rtr, parse,
 };
-use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
+use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, Segment};
+use dat_core::testing::device::soft::iwarp::sequence::RxSequence;
 use dat_core::testing::device::soft::iwarp::terminate::{TERMINATE_FPDU_MAX, Terminate, encode};
 use dat_core::testing::device::soft::iwarp::wire::{
     FPDU_CRC, FPDU_TRAILER_MAX, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR, WireError,
@@ -22,6 +26,7 @@ pub fn mpa_frame(data: &[u8]) {
         ord: 16,
         rtr: Rtr::WRITE | Rtr::READ,
         acknowledge: true,
+        extensions: true,
     };
     for kind in [Kind::Request, Kind::Reply] {
         match parse(kind, data) {
@@ -78,14 +83,20 @@ fn request_holds(request: &Frame<'_>, local: &Local) {
         ord: theirs.map_or(1, |e| e.ord.min(DEPTH_MAX)),
         rtr: agreed.rtr.unwrap_or_default(),
         acknowledge: agreed.acknowledge,
+        extensions: agreed.extensions,
     };
     let revision = if theirs.is_some() { 2 } else { 1 };
     let there = peer
         .conclude(revision, &reply)
         .expect("an answer to conclude");
     assert_eq!(
-        (there.crc, there.rtr, there.acknowledge),
-        (agreed.crc, agreed.rtr, agreed.acknowledge)
+        (there.crc, there.rtr, there.acknowledge, there.extensions),
+        (
+            agreed.crc,
+            agreed.rtr,
+            agreed.acknowledge,
+            agreed.extensions
+        )
     );
 }
 
@@ -186,7 +197,7 @@ fn fpdu_holds(fpdu: &Fpdu<'_>, bytes: &[u8], crc: bool) {
 }
 
 fn segment_holds(header: &Header, payload: &[u8], rx: &mut RxSequence) -> Result<(), WireError> {
-    let segment = Segment::classify_extended(header, payload.len())?;
+    let segment = Segment::classify_all(header, payload.len())?;
     rx.accept(&segment, payload.len())?;
     match segment {
         Segment::Write { to, .. } | Segment::ReadResponse { to, .. } => {
@@ -198,6 +209,23 @@ fn segment_holds(header: &Header, payload: &[u8], rx: &mut RxSequence) -> Result
             let mut out = [0; READ_REQUEST_HDR];
             request.encode(msn, &mut out);
             assert_eq!(&out[UNTAGGED_HDR..], payload);
+        }
+        Segment::AtomicRequest { msn } => {
+            let request = AtomicRequest::parse(payload)?;
+            assert_eq!(
+                AtomicRequest::parse(&request.encode(msn)[UNTAGGED_HDR..]),
+                Ok(request)
+            );
+        }
+        Segment::AtomicResponse { msn } => {
+            let response = AtomicResponse::parse(payload)?;
+            assert_eq!(&response.encode(msn)[UNTAGGED_HDR..], payload);
+        }
+        Segment::Immediate { msn, solicited } => {
+            let immediate = Immediate::parse(payload)?;
+            let bytes = immediate.encode(msn, solicited, false);
+            assert_eq!(&bytes[UNTAGGED_HDR..], payload);
+            rx.end_write(immediate.written)?;
         }
         Segment::Terminate { .. } => {
             Terminate::parse(payload)?;

@@ -203,6 +203,10 @@ pub type DAT_EVD_WAIT_FUNC = Option<
     ) -> DAT_RETURN,
 >;
 
+/// `dapl_extensions` of a provider library: extended operations on the name of an IA, which is not
+/// open. The list has the arguments behind the name.
+pub type DAPL_EXTENSIONS_FUNC =
+    unsafe extern "C" fn(DAT_NAME_PTR, DAT_EXTENDED_OP, *mut c_void) -> DAT_RETURN;
 /// The provider's function for `dat_extension_op`.
 pub type DAT_HANDLE_EXTENDEDOP_FUNC = Option<
     unsafe extern "C" fn(

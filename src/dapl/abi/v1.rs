@@ -60,12 +60,19 @@ fn ep_mask(mask: u64) -> u64 {
     mask & !AFTER_STATE | (mask & AFTER_STATE) << 1
 }
 
+/// There are no extensions.
+fn set_extensions(_attr: &mut v1::DAT_IA_ATTR) {}
+
+/// Writes the event of a data transfer.
+///
 /// # Safety
 /// There is room at `out`.
 #[inline(always)]
-unsafe fn dto_completion(completion: &Completion, out: *mut v1::DAT_DTO_COMPLETION_EVENT_DATA) {
+unsafe fn dto_event(completion: &Completion, out: *mut v1::DAT_EVENT) {
     // SAFETY: the caller's promise.
     unsafe {
+        (*out).event_number = DAT_DTO_COMPLETION_EVENT;
+        let out = &raw mut (*out).event_data.dto_completion_event_data;
         (*out).ep_handle = handle(completion.context);
         (*out).user_cookie.as_64 = completion.wr_id;
         (*out).status = dto_status(completion.status);

@@ -67,45 +67,86 @@ fn ep_mask(mask: u64) -> u64 {
     mask
 }
 
-/// # Safety
-/// There is room at `out`.
-#[inline(always)]
-unsafe fn dto_completion(completion: &Completion, out: *mut v2::DAT_DTO_COMPLETION_EVENT_DATA) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        (*out).ep_handle = handle(completion.context);
-        (*out).user_cookie.as_64 = completion.wr_id;
-        (*out).status = dto_status(completion.status);
-        (*out).transfered_length = completion.byte_len;
-        (*out).operation = operation(completion.op);
-        (*out).rmr_context = 0;
-        if let WcOp::RecvInvalidate { rkey } = completion.op {
-            invalidated(out, rkey);
-        }
-    }
+/// The InfiniBand extensions (`dat_ib_extensions.h`).
+fn set_extensions(attr: &mut v2::DAT_IA_ATTR) {
+    attr.extension_supported = v2::DAT_EXTENSION_IB;
+    attr.extension_version = v2::DAT_IB_EXTENSION_VERSION;
 }
 
-/// Out of line, so that the compiler makes no jump table of all operations for this rare one.
+/// Writes the event of a data transfer.
 ///
 /// # Safety
 /// There is room at `out`.
-#[cold]
-#[inline(never)]
-unsafe fn invalidated(out: *mut v2::DAT_DTO_COMPLETION_EVENT_DATA, rkey: DAT_RMR_CONTEXT) {
+#[inline(always)]
+unsafe fn dto_event(completion: &Completion, out: *mut v2::DAT_EVENT) {
     // SAFETY: the caller's promise.
-    unsafe { (*out).rmr_context = rkey };
+    unsafe {
+        (*out).event_number = DAT_DTO_COMPLETION_EVENT;
+        let dto = &raw mut (*out).event_data.dto_completion_event_data;
+        (*dto).ep_handle = handle(completion.context);
+        (*dto).user_cookie.as_64 = completion.wr_id;
+        (*dto).status = dto_status(completion.status);
+        (*dto).transfered_length = completion.byte_len;
+        (*dto).rmr_context = 0;
+        (*dto).operation = match completion.op {
+            WcOp::Send => v2::DAT_DTO_SEND,
+            WcOp::RdmaWrite => v2::DAT_DTO_RDMA_WRITE,
+            WcOp::RdmaRead => v2::DAT_DTO_RDMA_READ,
+            WcOp::Bind { .. } => v2::DAT_DTO_BIND_MW,
+            WcOp::Recv => v2::DAT_DTO_RECEIVE,
+            _ => add_details(completion, out),
+        };
+    }
 }
 
-#[inline(always)]
-fn operation(op: WcOp) -> v2::DAT_DTOS {
-    match op {
-        WcOp::Send => v2::DAT_DTO_SEND,
-        WcOp::RdmaWrite => v2::DAT_DTO_RDMA_WRITE,
-        WcOp::RdmaRead => v2::DAT_DTO_RDMA_READ,
-        WcOp::Bind { .. } => v2::DAT_DTO_BIND_MW,
-        WcOp::Recv => v2::DAT_DTO_RECEIVE,
-        WcOp::RecvInvalidate { .. } => v2::DAT_DTO_RECEIVE_WITH_INVALIDATE,
+/// Adds what only few operations have: the key that is invalid, or what makes the event one of an
+/// extended operation. Returns the operation. Out of line, so that the compiler makes no jump table of all operations for
+/// these.
+///
+/// # Safety
+/// The event is one of a data transfer.
+#[cold]
+#[inline(never)]
+unsafe fn add_details(completion: &Completion, out: *mut v2::DAT_EVENT) -> v2::DAT_DTOS {
+    let (operation, kind, immediate) = match completion.op {
+        WcOp::RdmaWriteImm => (
+            v2::DAT_IB_DTO_RDMA_WRITE_IMMED,
+            v2::DAT_IB_RDMA_WRITE_IMMED,
+            0,
+        ),
+        WcOp::FetchAdd => (v2::DAT_IB_DTO_FETCH_ADD, v2::DAT_IB_FETCH_AND_ADD, 0),
+        WcOp::CompareSwap => (v2::DAT_IB_DTO_CMP_SWAP, v2::DAT_IB_CMP_AND_SWAP, 0),
+        WcOp::RecvRdmaImm { imm } => (
+            v2::DAT_IB_DTO_RECV_IMMED,
+            v2::DAT_IB_RDMA_WRITE_IMMED_DATA,
+            imm,
+        ),
+        WcOp::RecvImm { imm } => (
+            v2::DAT_IB_DTO_RECV_MSG_IMMED,
+            v2::DAT_IB_RECV_IMMED_DATA,
+            imm,
+        ),
+        WcOp::RecvInvalidate { rkey } => {
+            // SAFETY: the caller's promise.
+            unsafe { (*out).event_data.dto_completion_event_data.rmr_context = rkey };
+            return v2::DAT_DTO_RECEIVE_WITH_INVALIDATE;
+        }
+        WcOp::Send | WcOp::RdmaWrite | WcOp::RdmaRead | WcOp::Bind { .. } | WcOp::Recv => {
+            unreachable!("they have no details")
+        }
+    };
+    // SAFETY: the caller's promise; the data of the extension is laid over words that have its size.
+    unsafe {
+        (*out).event_number = v2::DAT_IB_DTO_EVENT;
+        let words = &raw mut (*out).event_extension_data;
+        words.write([0; 8]);
+        let data = words.cast::<v2::DAT_IB_EXTENSION_EVENT_DATA>();
+        (*data).r#type = kind;
+        // As OpenFabrics' providers do, which have the numbers of `DAT_DTO_COMPLETION_STATUS` here.
+        (*data).status = dto_status(completion.status);
+        (*data).val.immed = v2::DAT_IB_IMMED_DATA { data: immediate };
     }
+    operation
 }
 
 fn arrival(

@@ -1,7 +1,7 @@
 //! Endpoints: creation, state, watermarks, `dat_ep_query`, `dat_ep_free`.
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
-//! device) is in [`connect`], `dat_ep_modify` in [`modify`], the posts are in [`post`], the objects
+//! device) is in [`connect`], `dat_ep_modify` in [`modify`], the posts are in [`post`] and [`post_extended`], the objects
 //! that an endpoint uses in [`parts`].
 
 mod calls;
@@ -9,10 +9,12 @@ mod connect;
 mod modify;
 mod parts;
 mod post;
+mod post_extended;
 
 pub use calls::*;
 pub(super) use parts::Parts;
 pub use post::*;
+pub use post_extended::*;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};

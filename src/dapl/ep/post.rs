@@ -44,13 +44,13 @@ impl<D: Device> Ep<D> {
 }
 
 /// A request without its segments.
-struct Request<F> {
-    user_cookie: DAT_DTO_COOKIE,
-    completion_flags: DAT_COMPLETION_FLAGS,
+pub(super) struct Request<F> {
+    pub user_cookie: DAT_DTO_COOKIE,
+    pub completion_flags: DAT_COMPLETION_FLAGS,
     /// The flags that the operation may have, and the argument that they are.
-    allowed: (DAT_COMPLETION_FLAGS, Subtype),
+    pub allowed: (DAT_COMPLETION_FLAGS, Subtype),
     /// Makes the operation for a number of bytes.
-    op: F,
+    pub op: F,
 }
 
 impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
@@ -70,7 +70,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             sges,
             flags,
         };
-        let reads = !matches!(op, SendOp::RdmaRead { .. });
+        let reads = !op.fetches();
         delay::point("ep.post");
         qp.post_send_in(&wr, guard)
             .map_err(|e| post_error(e, reads))
@@ -95,10 +95,12 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
     }
 }
 
+/// Posts a request with its local segments.
+///
 /// # Safety
 /// `iov` is NULL or points to `count` triplets if `count` is positive.
 #[inline(always)]
-unsafe fn post_request<A: Abi, D: Device>(
+pub(super) unsafe fn post_request<A: Abi, D: Device>(
     guard: &Guard,
     ep_handle: DAT_EP_HANDLE,
     (count, iov): (DAT_COUNT, *const A::LmrTriplet),

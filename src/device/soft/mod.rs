@@ -54,6 +54,7 @@ use super::{
     PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
 };
 use crate::device::events::EventQueue;
+use crate::guarded;
 use crate::handle::Guard;
 
 /// Number of queue pairs of a device at most.
@@ -114,6 +115,8 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_pd: MAX_PD,
         max_message_size: qp::state::MAX_MESSAGE,
         max_rdma_size: qp::state::MAX_MESSAGE,
+        atomics: guarded::ATOMICS,
+        immediate: true,
         max_mw: mem::window::MAX_MW,
         max_srq: qp::srq::MAX_SRQ,
         max_srq_wr: qp::srq::MAX_SRQ_WR,

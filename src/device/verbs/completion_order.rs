@@ -1,5 +1,6 @@
 //! Puts the completions of requests into the order in which they were posted, for a device that does
-//! not: the kernel's siw completes RDMA reads after sends and writes that were posted later.
+//! not: the kernel's siw completes RDMA reads after sends and writes that were posted later. What fetches
+//! memory of the peer always has a completion of the device there (see `Sq::signals`).
 
 use std::collections::BTreeMap;
 

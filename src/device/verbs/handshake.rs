@@ -8,6 +8,7 @@ use super::hw::{Hw, zeroed_attr};
 use super::id::CmId;
 use super::qp::Qp;
 use super::{Verbs, sys};
+use crate::device::Access;
 
 /// The time before a message is sent again to a receiver that was not ready: 0.64 ms (InfiniBand
 /// architecture, table 45).
@@ -58,7 +59,7 @@ pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<
     qp.withhold();
     advance(qp, &hw, id, sys::QPS_INIT, |attr, mask| {
         // Regions and windows decide what peers may do.
-        attr.qp_access_flags |= (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;
+        attr.qp_access_flags |= qp.device.remote_rights(Access::REMOTE) as u32;
         *mask |= sys::QP_ACCESS_FLAGS;
     })?;
     advance(qp, &hw, id, sys::QPS_RTR, |attr, mask| {

@@ -23,7 +23,7 @@ use super::service::Job;
 use super::srq::Srq;
 use super::wr_table::Numbered;
 use super::{Pd, Verbs, limits, sys};
-use crate::device::{Completion, DeviceError, QpAttr, WcOp, WcStatus};
+use crate::device::{Access, Completion, DeviceError, QpAttr, WcOp, WcStatus};
 
 /// Bytes of payload that the driver is to copy into the request, so that the device need not fetch
 /// them.
@@ -198,7 +198,7 @@ impl Hw {
         }
         let mut attr = zeroed_attr(sys::QPS_INIT);
         attr.port_num = self.device.port;
-        attr.qp_access_flags = (sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE) as u32;
+        attr.qp_access_flags = self.device.remote_rights(Access::REMOTE) as u32;
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
         self.modify(&mut attr, mask)
             .map_err(|_| DeviceError::Resources)

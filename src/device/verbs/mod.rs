@@ -42,6 +42,7 @@ mod teardown;
 mod wc;
 mod wr_table;
 
+use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -63,7 +64,7 @@ use self::params::Params;
 use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
-    PostError, QpAttr, QpHandler, QpParts, Sge, SrqHandler, Wake,
+    PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler, Wake,
 };
 use crate::handle::Guard;
 
@@ -128,6 +129,21 @@ impl Verbs {
         service::start(&self.adapter)
     }
 
+    /// Whether the device has an operation.
+    #[inline(always)]
+    fn has(&self, op: &SendOp) -> bool {
+        match op {
+            SendOp::Atomic { .. } => self.attr.atomics,
+            SendOp::RdmaWriteImm { .. } => self.attr.immediate,
+            _ => true,
+        }
+    }
+
+    /// The access rights to ask the device for, of what peers may do.
+    fn remote_rights(&self, access: Access) -> c_int {
+        mr::remote_rights(access, self.attr.atomics)
+    }
+
     /// Checks the segments of a post, where the device does not report what is wrong with one.
     #[inline(always)]
     fn check_segments(
@@ -141,6 +157,11 @@ impl Verbs {
         }
         self.regions.check(&pd(), sges, need)
     }
+}
+
+/// Whether a device has atomic operations. Devices for iWARP have none of RFC 7306.
+fn has_atomics(atomic_cap: c_int, iwarp: bool) -> bool {
+    atomic_cap != sys::ATOMIC_NONE && !iwarp
 }
 
 fn attributes(
@@ -179,6 +200,8 @@ fn attributes(
         max_pd: count(device.max_pd),
         max_message_size: message,
         max_rdma_size: message,
+        atomics: has_atomics(device.atomic_cap, iwarp),
+        immediate: !iwarp,
         max_mw: match windows {
             Windows::None => 0,
             _ => count(device.max_mw).max(1),
@@ -385,5 +408,18 @@ impl Device for Verbs {
 
     fn reject(self: &Arc<Self>, request: ConnRequest, private_data: &[u8]) {
         listen::reject(self, request, private_data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_devices_have_atomic_operations() {
+        let within_the_device = 1;
+        assert!(has_atomics(within_the_device, false));
+        assert!(!has_atomics(within_the_device, true));
+        assert!(!has_atomics(sys::ATOMIC_NONE, false));
     }
 }

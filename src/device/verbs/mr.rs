@@ -197,25 +197,37 @@ impl Regions {
 
 /// The access rights to ask the device for.
 fn flags(device: &Verbs, access: Access) -> c_int {
-    let mut flags = 0;
+    let remote = device.remote_rights(access);
+    let mut flags = remote;
     let mut set = |on: bool, flag| flags |= if on { flag } else { 0 };
     // Nothing can be written remotely that cannot be written locally.
+    let written = sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_ATOMIC;
     set(
-        access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+        access.contains(Access::LOCAL_WRITE) || remote & written != 0,
         sys::ACCESS_LOCAL_WRITE,
     );
+    // Adapters for iWARP receive the data of an RDMA read like that of a write.
     set(
-        access.contains(Access::REMOTE_WRITE)
-            // Adapters for iWARP receive the data of an RDMA read like that of a write.
-            || (device.reads_are_writes && access.contains(Access::LOCAL_WRITE)),
+        device.reads_are_writes && access.contains(Access::LOCAL_WRITE),
         sys::ACCESS_REMOTE_WRITE,
-    );
-    set(
-        access.contains(Access::REMOTE_READ),
-        sys::ACCESS_REMOTE_READ,
     );
     set(device.attr.max_mw > 0, sys::ACCESS_MW_BIND);
     flags
+}
+
+/// The access rights for what peers may do with a region, a window or a queue pair. A device without
+/// atomic operations, which may refuse their right, is not asked for it.
+pub(super) fn remote_rights(access: Access, atomics: bool) -> c_int {
+    let rights = [
+        (Access::REMOTE_READ, sys::ACCESS_REMOTE_READ),
+        (Access::REMOTE_WRITE, sys::ACCESS_REMOTE_WRITE),
+        (Access::REMOTE_ATOMIC, sys::ACCESS_REMOTE_ATOMIC),
+    ];
+    let has = |needed| needed != Access::REMOTE_ATOMIC || atomics;
+    let wanted = rights
+        .into_iter()
+        .filter(|(needed, _)| access.contains(*needed) && has(*needed));
+    wanted.fold(0, |flags, (_, flag)| flags | flag)
 }
 
 impl Mr {
@@ -255,7 +267,7 @@ impl Mr {
             pd: pd.raw.addr(),
         };
         device.regions.map.lock().insert(lkey, region);
-        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let remote = access.intersects(Access::REMOTE);
         Ok(Mr {
             device: device.clone(),
             raw,
@@ -292,6 +304,19 @@ impl Drop for Mr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rights_of_peers() {
+        let read_write = sys::ACCESS_REMOTE_READ | sys::ACCESS_REMOTE_WRITE;
+        let all = read_write | sys::ACCESS_REMOTE_ATOMIC;
+        assert_eq!(remote_rights(Access::all(), true), all);
+        assert_eq!(remote_rights(Access::all(), false), read_write);
+        let atomic = Access::REMOTE_ATOMIC | Access::LOCAL_WRITE;
+        assert_eq!(remote_rights(atomic, true), sys::ACCESS_REMOTE_ATOMIC);
+        assert_eq!(remote_rights(atomic, false), 0);
+        let write = Access::REMOTE_WRITE | Access::LOCAL_READ;
+        assert_eq!(remote_rights(write, true), sys::ACCESS_REMOTE_WRITE);
+    }
 
     #[test]
     fn a_region_covers_what_lies_inside() {

@@ -20,7 +20,7 @@ use super::qp::Qp;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::Numbered;
 use super::{Verbs, sys};
-use crate::device::{Access, BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
+use crate::device::{BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
 use crate::handle::pin::pin;
 
 /// Which windows a device has.
@@ -171,7 +171,7 @@ fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }
 
-fn info(wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindInfo> {
+fn info(device: &Verbs, wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindInfo> {
     let Some(region) = wr.region else {
         let (mr, addr, length) = pd.dummy_region()?;
         return Some(sys::MwBindInfo {
@@ -181,18 +181,11 @@ fn info(wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindInfo> {
             access: 0,
         });
     };
-    let mut access = 0;
-    if wr.access.contains(Access::REMOTE_READ) {
-        access |= sys::ACCESS_REMOTE_READ;
-    }
-    if wr.access.contains(Access::REMOTE_WRITE) {
-        access |= sys::ACCESS_REMOTE_WRITE;
-    }
     Some(sys::MwBindInfo {
         mr: region.raw,
         addr: wr.addr,
         length: wr.len,
-        access: access as u32,
+        access: device.remote_rights(wr.access) as u32,
     })
 }
 
@@ -216,7 +209,7 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     }
     let mut new_window =
         HwWindow::new(device, &wr.window.pd, sys::MW_TYPE_2).ok_or(PostError::QueueFull)?;
-    let info = info(wr, &new_window.pd).ok_or(PostError::QueueFull)?;
+    let info = info(device, wr, &new_window.pd).ok_or(PostError::QueueFull)?;
     let key = next_key(new_window.key());
     let mw = new_window.mw;
     qp.post_request(
@@ -254,7 +247,7 @@ fn post_type1(
     let state = window.state.lock();
     let current = state.current.as_ref().ok_or(PostError::Key)?;
     let info = match wr.region {
-        Some(_) => info(wr, &current.pd).ok_or(PostError::QueueFull)?,
+        Some(_) => info(&qp.device, wr, &current.pd).ok_or(PostError::QueueFull)?,
         None => sys::MwBindInfo {
             mr: null_mut(),
             addr: 0,

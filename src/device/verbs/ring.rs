@@ -21,15 +21,18 @@ pub(super) struct PostedWr {
     info: u64,
 }
 
-/// The operation of a request.
+/// The operation of a request. In the order of [`WcOp`], so that a completion needs no table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
     Send,
     Write,
     Read,
-    Bind,
     Recv,
+    Bind,
+    WriteImm,
+    FetchAdd,
+    CompareSwap,
 }
 
 impl Kind {
@@ -40,9 +43,18 @@ impl Kind {
             Kind::Send => WcOp::Send,
             Kind::Write => WcOp::RdmaWrite,
             Kind::Read => WcOp::RdmaRead,
+            Kind::WriteImm => WcOp::RdmaWriteImm,
+            Kind::FetchAdd => WcOp::FetchAdd,
+            Kind::CompareSwap => WcOp::CompareSwap,
             Kind::Bind => WcOp::Bind { context: 0 },
             Kind::Recv => WcOp::Recv,
         }
+    }
+
+    /// Whether the operation fetches memory of the peer.
+    #[inline]
+    pub fn fetches(self) -> bool {
+        matches!(self, Kind::Read | Kind::FetchAdd | Kind::CompareSwap)
     }
 }
 
@@ -72,12 +84,15 @@ impl PostedWr {
     /// The operation.
     #[inline]
     pub fn kind(&self) -> Kind {
-        match (self.info >> 32) as u8 {
+        match self.info >> 32 & 7 {
             0 => Kind::Send,
             1 => Kind::Write,
             2 => Kind::Read,
-            3 => Kind::Bind,
-            _ => Kind::Recv,
+            3 => Kind::Recv,
+            4 => Kind::Bind,
+            5 => Kind::WriteImm,
+            6 => Kind::FetchAdd,
+            _ => Kind::CompareSwap,
         }
     }
 
@@ -269,6 +284,26 @@ mod tests {
             assert_eq!(ring.oldest(), Some((slots[2], posted(round * 10 + 2))));
             ring.retire(slots[2]);
             assert_eq!(ring.oldest(), None);
+        }
+    }
+
+    #[test]
+    fn the_operation_is_kept() {
+        let operations = [
+            (Kind::Send, WcOp::Send),
+            (Kind::Write, WcOp::RdmaWrite),
+            (Kind::Read, WcOp::RdmaRead),
+            (Kind::Bind, WcOp::Bind { context: 0 }),
+            (Kind::Recv, WcOp::Recv),
+            (Kind::WriteImm, WcOp::RdmaWriteImm),
+            (Kind::FetchAdd, WcOp::FetchAdd),
+            (Kind::CompareSwap, WcOp::CompareSwap),
+        ];
+        for (kind, op) in operations {
+            let posted = PostedWr::new(1, 8, kind, WrFlags::all()).with_signal(true);
+            assert_eq!((posted.kind(), posted.kind().op()), (kind, op));
+            let fetching = [WcOp::RdmaRead, WcOp::FetchAdd, WcOp::CompareSwap];
+            assert_eq!(kind.fetches(), fetching.contains(&op), "{kind:?}");
         }
     }
 

@@ -33,12 +33,24 @@ pub(super) fn completion<'a>(
         if out.status != WcStatus::Flushed {
             hw.fail(out.status);
         }
-    } else if received && wc.wc_flags & sys::WC_WITH_INV != 0 {
-        out.op = WcOp::RecvInvalidate {
-            rkey: wc.invalidated_rkey,
-        };
+    } else if received && wc.wc_flags & (sys::WC_WITH_INV | sys::WC_WITH_IMM) != 0 {
+        out.op = received_with(wc);
     }
     (out, !posted.quiet() || !success)
+}
+
+/// The operation of a receive whose message has invalidated a key, or has come with immediate data.
+#[cold]
+#[inline(never)]
+fn received_with(wc: &sys::Wc) -> WcOp {
+    let word = wc.imm_or_key;
+    if wc.wc_flags & sys::WC_WITH_INV != 0 {
+        WcOp::RecvInvalidate { rkey: word }
+    } else if wc.opcode == sys::WC_RECV_RDMA_WITH_IMM {
+        WcOp::RecvRdmaImm { imm: word }
+    } else {
+        WcOp::RecvImm { imm: word }
+    }
 }
 
 #[cold]
@@ -63,6 +75,23 @@ fn failure(status: c_int) -> WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_message_comes_with() {
+        const RECV: c_int = 128;
+        let received = |opcode, wc_flags| {
+            // SAFETY: all zero is valid.
+            let mut wc: sys::Wc = unsafe { MaybeUninit::zeroed().assume_init() };
+            (wc.opcode, wc.wc_flags, wc.imm_or_key) = (opcode, wc_flags, 7);
+            received_with(&wc)
+        };
+        let invalidate = received(RECV, sys::WC_WITH_INV);
+        assert_eq!(invalidate, WcOp::RecvInvalidate { rkey: 7 });
+        let message = received(RECV, sys::WC_WITH_IMM);
+        assert_eq!(message, WcOp::RecvImm { imm: 7 });
+        let write = received(sys::WC_RECV_RDMA_WITH_IMM, sys::WC_WITH_IMM);
+        assert_eq!(write, WcOp::RecvRdmaImm { imm: 7 });
+    }
 
     #[test]
     fn failures_have_a_status() {

@@ -203,8 +203,12 @@ pub fn cases() -> Vec<Case<Verdict>> {
         case(
             "reply-flags-mirrored",
             "5044 7.1.1",
-            "the reserved flag of the request for acknowledgements, as Linux siw does: none are agreed",
-            reply(ENHANCED | MPA_ACKNOWLEDGE_OFFER, 2, &words(A | 4, C | 4)),
+            "the reserved flags of the request, as Linux siw does: nothing of ours is agreed",
+            reply(
+                ENHANCED | MPA_ACKNOWLEDGE_OFFER | MPA_EXTENSIONS,
+                2,
+                &words(A | 4, C | 4),
+            ),
             Write,
         ),
         case(
@@ -279,7 +283,7 @@ impl Rule for Case<Verdict> {
         let mut asked = Vec::new();
         receive_frame(&mut peer, Kind::Request, &mut asked).unwrap();
         let expected = request(
-            ENHANCED | MPA_ACKNOWLEDGE_OFFER,
+            ENHANCED | MPA_ACKNOWLEDGE_OFFER | MPA_EXTENSIONS,
             2,
             &[&words(A | 4, C | D | 4)[..], b"hello"].concat(),
         );

@@ -5,6 +5,7 @@
 mod access;
 mod acknowledgements;
 mod ends;
+mod extensions;
 mod framing;
 mod headers;
 mod queues;
@@ -147,6 +148,7 @@ pub fn cases() -> Vec<Case> {
         reads::cases(),
         ends::cases(),
         acknowledgements::cases(),
+        extensions::cases(),
     ]
     .into_iter()
     .flatten()

@@ -2,6 +2,7 @@
 
 use dat_core::testing::device::*;
 
+use super::super::memory::EMPTY_WORD;
 use super::super::plan::Kind;
 use super::{Allowed, End};
 
@@ -97,6 +98,9 @@ impl End {
             Kind::Send { .. } => WcOp::Send,
             Kind::Write { .. } => WcOp::RdmaWrite,
             Kind::Read { .. } => WcOp::RdmaRead,
+            Kind::WriteImm { .. } => WcOp::RdmaWriteImm,
+            Kind::Atomic { swaps: false, .. } => WcOp::FetchAdd,
+            Kind::Atomic { swaps: true, .. } => WcOp::CompareSwap,
             Kind::Bind => WcOp::Bind { context: 77 },
         };
         if completion.op != expected || completion.context != 1 {
@@ -146,7 +150,7 @@ impl End {
     fn success(&mut self, number: usize, peer: &End, allowed: Allowed) -> Result<(), String> {
         self.succeeded[number] = true;
         let op = self.ops[number];
-        if op.bad_key && matches!(op.kind, Kind::Read { .. }) {
+        if op.bad_key && matches!(op.kind, Kind::Read { .. } | Kind::Atomic { .. }) {
             return Err(format!("request {number} succeeds with a bad key"));
         }
         match op.kind {
@@ -165,6 +169,14 @@ impl End {
                     ));
                 }
             }
+            Kind::Atomic { to, before, .. } => {
+                let found = self.memory.word(to);
+                if found != before {
+                    return Err(format!(
+                        "request {number} succeeds: {found:x} and not {before:x}"
+                    ));
+                }
+            }
             Kind::Send { .. } if allowed.early_send && op.len < OFFERED => {}
             Kind::Send { number: n, .. } => {
                 let receive = peer.receives[n];
@@ -178,7 +190,10 @@ impl End {
                     ));
                 }
             }
-            Kind::Write { from, peer_slot } => {
+            Kind::Write { from, peer_slot }
+            | Kind::WriteImm {
+                from, peer_slot, ..
+            } => {
                 let key = self.memory.slots[from].source.unwrap_or_default();
                 let placed = peer.memory.placed(peer_slot, key, op.len)?;
                 if placed != op.len {
@@ -208,16 +223,19 @@ impl End {
         let receive = self.receives[number];
         match completion.status {
             WcStatus::Success => {
-                if completion.op != WcOp::Recv || completion.byte_len as usize != receive.len {
+                let expected = match receive.imm {
+                    Some(imm) => WcOp::RecvRdmaImm { imm },
+                    None => WcOp::Recv,
+                };
+                if completion.op != expected || completion.byte_len as usize != receive.len {
                     return Err(format!(
                         "receive {number} of {} bytes completes as {completion:?}",
                         receive.len
                     ));
                 }
-                let placed = self
-                    .memory
-                    .placed(receive.slot, receive.message, receive.len)?;
-                if placed != receive.len {
+                let len = receive.placed();
+                let placed = self.memory.placed(receive.slot, receive.message, len)?;
+                if placed != len {
                     return Err(format!(
                         "receive {number} succeeds: {placed} bytes of {}",
                         receive.len
@@ -243,7 +261,10 @@ impl End {
             self.checked += 1;
             match op.kind {
                 Kind::Send { number: n, .. } if n == number => return Ok(()),
-                Kind::Write { from, peer_slot } => {
+                Kind::Write { from, peer_slot }
+                | Kind::WriteImm {
+                    from, peer_slot, ..
+                } => {
                     let key = peer.memory.slots[from].source.unwrap_or_default();
                     let placed = self.memory.placed(peer_slot, key, op.len)?;
                     if placed != op.len {
@@ -251,6 +272,9 @@ impl End {
                             "receive {number} completes before a write: {placed} of {}",
                             op.len
                         ));
+                    }
+                    if matches!(op.kind, Kind::WriteImm { number: n, .. } if n == number) {
+                        return Ok(());
                     }
                 }
                 _ => {}
@@ -305,15 +329,18 @@ impl End {
     pub fn check_memory(&self, peer: &End) -> Result<(), String> {
         self.memory.check()?;
         for (number, receive) in self.receives.iter().enumerate() {
-            let placed = self
-                .memory
-                .placed(receive.slot, receive.message, receive.len)?;
-            if number < self.received && placed != receive.len {
+            let len = receive.placed();
+            let placed = self.memory.placed(receive.slot, receive.message, len)?;
+            if number < self.received && placed != len {
                 return Err(format!("the message of receive {number} is damaged"));
             }
         }
         for (number, op) in peer.ops.iter().enumerate() {
-            if let Kind::Write { from, peer_slot } = op.kind {
+            if let Kind::Write { from, peer_slot }
+            | Kind::WriteImm {
+                from, peer_slot, ..
+            } = op.kind
+            {
                 let key = peer.memory.slots[from].source.unwrap_or_default();
                 let placed = self.memory.placed(peer_slot, key, op.len)?;
                 if placed > 0 && op.bad_key {
@@ -325,6 +352,7 @@ impl End {
                 }
             }
         }
+        self.check_words(peer)?;
         for (number, op) in self.ops.iter().enumerate() {
             if let Kind::Read { to, .. } = op.kind {
                 let key = self.read_keys[number];
@@ -335,5 +363,40 @@ impl End {
             }
         }
         Ok(())
+    }
+
+    /// The word of this end that the peer adds to has each operation that has succeeded, and those that
+    /// were posted at most; each once.
+    fn check_words(&self, peer: &End) -> Result<(), String> {
+        let (mut least, mut most) = (EMPTY_WORD, EMPTY_WORD);
+        let mut found = None;
+        for (number, op) in peer.ops.iter().enumerate() {
+            let Kind::Atomic {
+                to,
+                peer_slot,
+                before,
+                ..
+            } = op.kind
+            else {
+                continue;
+            };
+            found = Some(self.memory.word(peer_slot));
+            if number < peer.next_op {
+                most = before.wrapping_add(1);
+            }
+            if peer.succeeded[number] {
+                least = before.wrapping_add(1);
+            }
+            let result = peer.memory.word(to);
+            if result != before && (result != EMPTY_WORD || peer.succeeded[number]) {
+                return Err(format!("the result of request {number} is {result:x}"));
+            }
+        }
+        match found {
+            Some(found) if !(least..=most).contains(&found) => {
+                Err(format!("a word is {found:x}, not {least:x} to {most:x}"))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -142,7 +142,8 @@ impl Run {
                     ));
                 }
                 let sends = end.ops[..posted].iter();
-                let sends = sends.filter(|op| matches!(op.kind, Kind::Send { .. }));
+                let sends =
+                    sends.filter(|op| matches!(op.kind, Kind::Send { .. } | Kind::WriteImm { .. }));
                 if peer.received < sends.count() {
                     return fail("a message before a graceful end was not received".into());
                 }

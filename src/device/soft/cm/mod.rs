@@ -235,6 +235,7 @@ fn accept_socket(
         ord: attr.max_rd_out as u16,
         rtr: Rtr::all(),
         acknowledge: qp.device.params.acknowledge,
+        extensions: qp.device.params.acknowledge,
     };
     let private_data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;

@@ -2,10 +2,11 @@
 //! an end has finished. iWARP alone lets a request complete when it is sent, before anybody knows
 //! whether the peer accepts it.
 //!
-//! The requests of an end (Sends, RDMA Writes, Read Requests, but no ready-to-receive message) have
-//! the numbers 0, 1, 2... in the order of the stream. The peer has finished a Send when the message
-//! is in its receive, an RDMA Write when the payload is in memory, a Read Request when it has
-//! arrived. It acknowledges by a count, modulo 2^32: the number of the oldest request that is not
+//! The requests of an end (Sends, RDMA Writes, Read Requests, Atomic Requests, but no ready-to-receive
+//! message) have the numbers 0, 1, 2... in the order of the stream; an RDMA Write and its Immediate Data
+//! are one. The peer has finished a Send when the message is in its receive, an RDMA Write when the
+//! payload is in memory, Immediate Data when it has a receive, a Read Request when it has arrived, an
+//! Atomic Request when it is executed. It acknowledges by a count, modulo 2^32: the number of the oldest request that is not
 //! finished.
 //!
 //! * A Send without Invalidate has the count in the field for the STag to invalidate, which that

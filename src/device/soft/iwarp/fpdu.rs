@@ -20,8 +20,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::crc::Crc;
 use super::wire::{
     DDP_LAST, DDP_TAGGED, DDP_VERSION, FPDU_CRC, FPDU_PREFIX, FPDU_TRAILER_MAX, RDMAP_ASK,
-    RDMAP_OPCODE_MASK, RDMAP_VERSION, TAGGED_HDR, TaggedWire, ULPDU_MAX, UNTAGGED_HDR,
-    UntaggedWire, WireError,
+    RDMAP_IMMEDIATE, RDMAP_OPCODE_MASK, RDMAP_VERSION, TAGGED_HDR, TaggedWire, ULPDU_MAX,
+    UNTAGGED_HDR, UntaggedWire, WireError,
 };
 
 /// Smallest ULPDU that a sender may be told to keep to (RFC 5044 section 4.5).
@@ -77,6 +77,14 @@ impl Control {
     pub const fn asking(self, asks: bool) -> Self {
         Self {
             rdmap: self.rdmap | if asks { RDMAP_ASK } else { 0 },
+            ..self
+        }
+    }
+
+    /// The same for an RDMA Write, with the bit that Immediate Data belongs to it.
+    pub const fn with_immediate(self, follows: bool) -> Self {
+        Self {
+            rdmap: self.rdmap | if follows { RDMAP_IMMEDIATE } else { 0 },
             ..self
         }
     }

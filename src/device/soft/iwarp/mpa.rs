@@ -18,8 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::wire::{
     ENHANCED_DEPTH, ENHANCED_PEER_TO_PEER, ENHANCED_RTR_FPDU, ENHANCED_RTR_READ,
     ENHANCED_RTR_WRITE, EnhancedHeader, KEY_REPLY, KEY_REQUEST, MPA_ACKNOWLEDGE,
-    MPA_ACKNOWLEDGE_ACCEPT, MPA_ACKNOWLEDGE_OFFER, MPA_CRC, MPA_ENHANCED, MPA_MARKERS,
-    MPA_MAX_PRIVATE, MPA_REJECT, MpaHeader, WireError,
+    MPA_ACKNOWLEDGE_ACCEPT, MPA_ACKNOWLEDGE_OFFER, MPA_CRC, MPA_ENHANCED, MPA_EXTENSIONS,
+    MPA_MARKERS, MPA_MAX_PRIVATE, MPA_REJECT, MpaHeader, WireError,
 };
 
 const HEADER: usize = size_of::<MpaHeader>();
@@ -110,6 +110,8 @@ pub struct Frame<'a> {
     pub reject: bool,
     /// Request: the initiator can exchange acknowledgements. Reply: both ends do.
     pub acknowledge: bool,
+    /// The same of Atomic Operations and Immediate Data; only with acknowledgements.
+    pub extensions: bool,
     /// Revision 2: read depths and peer-to-peer.
     pub enhanced: Option<Enhanced>,
     /// Consumer private data.
@@ -171,6 +173,7 @@ pub fn parse(kind: Kind, buf: &[u8]) -> Result<Parsed<'_>, WireError> {
         crc: flag(MPA_CRC),
         reject,
         acknowledge,
+        extensions: acknowledge && flag(MPA_EXTENSIONS),
         enhanced,
         private_data,
     };
@@ -221,6 +224,8 @@ pub struct Local {
     pub rtr: Rtr,
     /// Whether acknowledgements can be exchanged.
     pub acknowledge: bool,
+    /// Whether Atomic Operations and Immediate Data can be, too.
+    pub extensions: bool,
 }
 
 /// What both sides will do.
@@ -236,6 +241,9 @@ pub struct Agreed {
     pub rtr: Option<Rtr>,
     /// Whether both ends send acknowledgements ([`super::acknowledge`]).
     pub acknowledge: bool,
+    /// Whether both ends know Atomic Operations and Immediate Data ([`super::extensions`]). Then they
+    /// send acknowledgements.
+    pub extensions: bool,
 }
 
 /// Why an initiator cannot use a connection.
@@ -262,13 +270,15 @@ impl Local {
             rtr: self.rtr,
         });
         let (kind, crc) = (Kind::Request, self.crc);
+        let acknowledge = self.acknowledge && revision >= 2;
         Frame {
             kind,
             revision,
             markers: false,
             crc,
             reject: false,
-            acknowledge: self.acknowledge && revision >= 2,
+            acknowledge,
+            extensions: self.extensions && acknowledge,
             enhanced,
             private_data,
         }
@@ -290,12 +300,14 @@ impl Local {
             return Err(Failure::Error(WireError::MPA_NEGOTIATION));
         }
         let crc = self.crc || reply.crc;
+        let acknowledge = self.acknowledge && revision >= 2 && reply.acknowledge;
         let plain = Agreed {
             crc,
             ird: self.ird,
             ord: self.ord,
             rtr: None,
-            acknowledge: self.acknowledge && revision >= 2 && reply.acknowledge,
+            acknowledge,
+            extensions: self.extensions && acknowledge && reply.extensions,
         };
         if revision < 2 {
             return Ok(plain);
@@ -332,6 +344,7 @@ impl<'a> Frame<'a> {
             crc,
             reject,
             acknowledge,
+            extensions,
             enhanced,
             private_data: _,
         } = *self;
@@ -342,6 +355,7 @@ impl<'a> Frame<'a> {
             crc,
             reject,
             acknowledge,
+            extensions,
             enhanced,
             private_data: &[],
         }
@@ -368,6 +382,7 @@ impl<'a> Frame<'a> {
                 | bit(self.crc, MPA_CRC)
                 | bit(self.reject, MPA_REJECT)
                 | bit(self.acknowledge, self.kind.acknowledge())
+                | bit(self.extensions, MPA_EXTENSIONS)
                 | bit(self.enhanced.is_some(), MPA_ENHANCED),
             revision: self.revision,
             private_len: U16::new(private_len as u16),
@@ -395,12 +410,14 @@ impl<'a> Frame<'a> {
         }
         let crc = self.crc || local.crc;
         let acknowledge = self.enhanced.is_some() && self.acknowledge && local.acknowledge;
+        let extensions = acknowledge && self.extensions && local.extensions;
         let mut agreed = Agreed {
             crc,
             ird: local.ird,
             ord: local.ord,
             rtr: None,
             acknowledge,
+            extensions,
         };
         let mut enhanced = None;
         if let Some(theirs) = self.enhanced {
@@ -443,6 +460,7 @@ impl<'a> Frame<'a> {
             crc,
             reject: false,
             acknowledge,
+            extensions,
             enhanced,
             private_data,
         };
@@ -464,6 +482,7 @@ impl<'a> Frame<'a> {
             crc: self.crc,
             reject: true,
             acknowledge: false,
+            extensions: false,
             enhanced: self.enhanced.map(|_| zero),
             private_data,
         }

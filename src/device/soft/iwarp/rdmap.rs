@@ -1,4 +1,4 @@
-//! The meaning of segments (RFC 5040), and the sequence numbers (RFC 5041 section 5).
+//! The meaning of segments (RFC 5040).
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
@@ -24,6 +24,8 @@ pub enum Segment {
         to: u64,
         /// Last segment of the message.
         last: bool,
+        /// Immediate Data of the same request follows. Only [`Segment::classify_all`] finds that.
+        immediate: bool,
     },
     /// RDMA Read Response: the payload goes to `to` in `stag`, both as our oldest unanswered
     /// Read Request named them.
@@ -65,6 +67,27 @@ pub enum Segment {
         /// Message sequence number.
         msn: u32,
     },
+    /// Immediate Data: the payload is for
+    /// [`Immediate::parse`](super::extensions::Immediate::parse). Only [`Segment::classify_all`] gives
+    /// it, and the two below.
+    Immediate {
+        /// Message sequence number.
+        msn: u32,
+        /// Solicited event.
+        solicited: bool,
+    },
+    /// Atomic Request: the payload is for
+    /// [`AtomicRequest::parse`](super::extensions::AtomicRequest::parse).
+    AtomicRequest {
+        /// Message sequence number.
+        msn: u32,
+    },
+    /// Atomic Response: the payload is for
+    /// [`AtomicResponse::parse`](super::extensions::AtomicResponse::parse).
+    AtomicResponse {
+        /// Message sequence number.
+        msn: u32,
+    },
 }
 
 impl Segment {
@@ -86,7 +109,11 @@ impl Segment {
     pub const fn is_request(&self) -> bool {
         matches!(
             self,
-            Segment::Write { .. } | Segment::Send { .. } | Segment::ReadRequest { .. }
+            Segment::Write { .. }
+                | Segment::Send { .. }
+                | Segment::ReadRequest { .. }
+                | Segment::Immediate { .. }
+                | Segment::AtomicRequest { .. }
         )
     }
 
@@ -119,7 +146,12 @@ impl Segment {
         check_versions(control, WireError::DDP_TAGGED_VERSION)?;
         let last = control.last();
         let segment = match control.opcode() {
-            OP_WRITE => Segment::Write { stag, to, last },
+            OP_WRITE => Segment::Write {
+                stag,
+                to,
+                last,
+                immediate: false,
+            },
             OP_READ_RESPONSE => Segment::ReadResponse { stag, to, last },
             _ => return Err(WireError::RDMAP_OPCODE),
         };
@@ -180,7 +212,8 @@ impl Segment {
     }
 }
 
-fn check_versions(control: Control, ddp_error: WireError) -> Result<(), WireError> {
+/// Checks the versions of DDP and RDMAP.
+pub(super) fn check_versions(control: Control, ddp_error: WireError) -> Result<(), WireError> {
     if control.ddp & DDP_VERSION_MASK != DDP_VERSION {
         return Err(ddp_error);
     }
@@ -247,148 +280,6 @@ impl ReadRequest {
             Some(_) => Ok(request),
             None => Err(WireError::RDMAP_TO_WRAP),
         }
-    }
-}
-
-/// What must arrive next on the untagged queues of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RxSequence {
-    send_msn: u32,
-    send_mo: u32,
-    /// Solicited and invalidate of the Send whose segments are arriving.
-    open_send: Option<(bool, Option<u32>)>,
-    read_msn: u32,
-    acknowledge_msn: u32,
-}
-
-/// The first sequence number of each queue (RFC 5041 section 5.1).
-const FIRST_MSN: u32 = 1;
-
-impl RxSequence {
-    /// At the start of a connection.
-    pub const fn new() -> Self {
-        Self {
-            send_msn: FIRST_MSN,
-            send_mo: 0,
-            open_send: None,
-            read_msn: FIRST_MSN,
-            acknowledge_msn: FIRST_MSN,
-        }
-    }
-
-    /// Whether the next Send segment starts a message, that is, takes a receive buffer.
-    pub const fn at_message_start(&self) -> bool {
-        self.open_send.is_none()
-    }
-
-    /// Checks that `segment` is the next of its queue, and moves on. TCP delivers in order,
-    /// and segments of one queue are not interleaved (RFC 5041 section 5), so anything else
-    /// is a violation. Tagged segments have no sequence.
-    ///
-    /// # Errors
-    /// [`WireError::DDP_MSN`], [`WireError::DDP_MO`]; [`WireError::RDMAP_OPCODE`] if segments
-    /// of one Send differ in kind.
-    #[inline]
-    pub fn accept(&mut self, segment: &Segment, payload_len: usize) -> Result<(), WireError> {
-        match *segment {
-            Segment::Write { .. } | Segment::ReadResponse { .. } => {}
-            Segment::Send {
-                msn,
-                mo,
-                last,
-                solicited,
-                invalidate,
-            } => {
-                let kind = (solicited, invalidate);
-                if msn != self.send_msn {
-                    return Err(WireError::DDP_MSN);
-                }
-                if mo != self.send_mo {
-                    return Err(WireError::DDP_MO);
-                }
-                if self.open_send.is_some_and(|open| open != kind) {
-                    return Err(WireError::RDMAP_OPCODE);
-                }
-                if last {
-                    self.open_send = None;
-                    self.send_msn = msn.wrapping_add(1);
-                    self.send_mo = 0;
-                } else {
-                    self.open_send = Some(kind);
-                    self.send_mo = mo.wrapping_add(payload_len as u32);
-                }
-            }
-            Segment::ReadRequest { msn } => {
-                if msn != self.read_msn {
-                    return Err(WireError::DDP_MSN);
-                }
-                self.read_msn = self.read_msn.wrapping_add(1);
-            }
-            Segment::Terminate { msn } => {
-                if msn != FIRST_MSN {
-                    return Err(WireError::DDP_MSN);
-                }
-            }
-            Segment::Acknowledge { msn } => {
-                if msn != self.acknowledge_msn {
-                    return Err(WireError::DDP_MSN);
-                }
-                self.acknowledge_msn = self.acknowledge_msn.wrapping_add(1);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Default for RxSequence {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The sequence numbers to give out on a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TxSequence {
-    send_msn: u32,
-    read_msn: u32,
-    acknowledge_msn: u32,
-}
-
-impl TxSequence {
-    /// At the start of a connection.
-    pub const fn new() -> Self {
-        Self {
-            send_msn: FIRST_MSN,
-            read_msn: FIRST_MSN,
-            acknowledge_msn: FIRST_MSN,
-        }
-    }
-
-    /// The number of the next acknowledgement.
-    pub const fn next_acknowledgement(&mut self) -> u32 {
-        let msn = self.acknowledge_msn;
-        self.acknowledge_msn = msn.wrapping_add(1);
-        msn
-    }
-
-    /// The number of the next Send; all its segments carry it.
-    pub const fn next_send(&mut self) -> u32 {
-        let msn = self.send_msn;
-        self.send_msn = msn.wrapping_add(1);
-        msn
-    }
-
-    /// The number of the next Read Request.
-    pub const fn next_read(&mut self) -> u32 {
-        let msn = self.read_msn;
-        self.read_msn = msn.wrapping_add(1);
-        msn
-    }
-}
-
-impl Default for TxSequence {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -31,6 +31,11 @@ pub const MPA_ACKNOWLEDGE_ACCEPT: u8 = 0x02;
 /// The reserved bits that have to be exactly one of these two: an end that sets them all means
 /// something else.
 pub const MPA_ACKNOWLEDGE: u8 = 0x07;
+/// A reserved bit of RFC 5044, which counts beside [`MPA_ACKNOWLEDGE_OFFER`] or
+/// [`MPA_ACKNOWLEDGE_ACCEPT`] only: the initiator, or both ends, know Atomic Operations and Immediate
+/// Data ([`super::extensions`]). To Linux siw it says that FPDUs may be longer than TCP segments,
+/// which is true of this library.
+pub const MPA_EXTENSIONS: u8 = 0x08;
 
 /// Most private data, in bytes, of a frame; an [`EnhancedHeader`] counts.
 pub const MPA_MAX_PRIVATE: usize = 512;
@@ -98,6 +103,9 @@ pub const RDMAP_VERSION: u8 = 1 << 6;
 /// RDMAP control: a reserved bit of RFC 5040, by which the sender of a request asks for an
 /// acknowledgement at once, between ends that have agreed on acknowledgements.
 pub const RDMAP_ASK: u8 = 0x20;
+/// RDMAP control: a reserved bit of RFC 5040, which all segments of an RDMA Write have that an
+/// Immediate Data message belongs to, between ends that have agreed on these. The two are one request.
+pub const RDMAP_IMMEDIATE: u8 = 0x10;
 /// RDMAP control: opcode bits.
 pub const RDMAP_OPCODE_MASK: u8 = 0x0f;
 
@@ -153,6 +161,56 @@ pub struct ReadRequestWire {
     pub source_to: U64,
 }
 
+/// Atomic Request header, the payload of its untagged segment (RFC 7306 section 5.2).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct AtomicRequestWire {
+    /// Reserved, but for the lowest four bits, which are one of `ATOMIC_*`.
+    pub operation: U32,
+    /// What the response repeats.
+    pub identifier: U32,
+    /// Steering tag of the memory of the word, at the responder.
+    pub stag: U32,
+    /// Offset of the word there.
+    pub to: U64,
+    /// What is added, or replaces the word.
+    pub add_or_swap: U64,
+    /// FetchAdd: the bits from which nothing is carried. CmpSwap: the bits that are replaced.
+    pub add_or_swap_mask: U64,
+    /// CmpSwap: what the word is compared with.
+    pub compare: U64,
+    /// CmpSwap: the bits that are compared.
+    pub compare_mask: U64,
+}
+
+/// Atomic Response header, the payload of its untagged segment (RFC 7306 section 5.2).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct AtomicResponseWire {
+    /// The identifier of the request.
+    pub identifier: U32,
+    /// What the word was before.
+    pub before: U64,
+}
+
+/// Immediate Data, the payload of its untagged segment: 8 bytes (RFC 7306 section 6), which mean this
+/// between two ends of ours.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ImmediateWire {
+    /// The data of the consumer.
+    pub data: [u8; 4],
+    /// Bytes of the RDMA Write before it.
+    pub written: U32,
+}
+
+/// The bits of [`AtomicRequestWire::operation`] that are not reserved.
+pub const ATOMIC_OPERATION_MASK: u32 = 0x0f;
+/// Atomic Request: FetchAdd.
+pub const ATOMIC_FETCH_ADD: u32 = 0;
+/// Atomic Request: CmpSwap.
+pub const ATOMIC_COMPARE_SWAP: u32 = 2;
+
 /// First word of a Terminate message (RFC 5040 section 4.8). If `D` is set, the DDP segment
 /// length (16 bits) and the terminated DDP header follow; if `R` is set, the terminated RDMA
 /// Read Request header too.
@@ -201,6 +259,15 @@ pub const READ_REQUEST_LEN: usize = size_of::<ReadRequestWire>();
 /// FPDU prefix, untagged header and Read Request header: a whole Read Request but its CRC.
 pub const READ_REQUEST_HDR: usize = UNTAGGED_HDR + READ_REQUEST_LEN;
 
+/// FPDU prefix, untagged header and Atomic Request header.
+pub const ATOMIC_REQUEST_HDR: usize = UNTAGGED_HDR + size_of::<AtomicRequestWire>();
+/// FPDU prefix, untagged header and Atomic Response header.
+pub const ATOMIC_RESPONSE_HDR: usize = UNTAGGED_HDR + size_of::<AtomicResponseWire>();
+/// FPDU prefix, untagged header and Immediate Data.
+pub const IMMEDIATE_HDR: usize = UNTAGGED_HDR + size_of::<ImmediateWire>();
+
+const _: () = assert!(ATOMIC_REQUEST_HDR == UNTAGGED_HDR + 52 && IMMEDIATE_HDR == UNTAGGED_HDR + 8);
+const _: () = assert!(ATOMIC_RESPONSE_HDR == UNTAGGED_HDR + 12);
 const _: () = assert!(TAGGED_HDR == 2 + 14 && UNTAGGED_HDR == 2 + 18 && READ_REQUEST_LEN == 28);
 const _: () = assert!(size_of::<MpaHeader>() == 20 && size_of::<EnhancedHeader>() == 4);
 
@@ -239,6 +306,8 @@ pub const QN_SEND: u32 = 0;
 pub const QN_READ_REQUEST: u32 = 1;
 /// Queue of the Terminate message.
 pub const QN_TERMINATE: u32 = 2;
+/// Queue of Atomic Responses (RFC 7306).
+pub const QN_ATOMIC_RESPONSE: u32 = 3;
 /// Queue of acknowledgements, a number that no RFC uses.
 pub const QN_ACKNOWLEDGE: u32 = 4;
 /// Number of queues of RFC 5040.

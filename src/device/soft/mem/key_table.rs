@@ -407,7 +407,7 @@ pub(crate) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault>
     if entry.pd() != pd {
         return Err(Fault::Domain);
     }
-    let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let remote = Access::REMOTE;
     let before = exporter().restrict(key, entry, remote);
     if !before.intersects(remote) {
         return Err(Fault::Access);

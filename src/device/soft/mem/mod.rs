@@ -1,5 +1,6 @@
 //! Registered memory: regions, windows, the table of their keys, and copies between buffers.
 
+pub(crate) mod atomic;
 pub(crate) mod copy;
 mod directory;
 pub(crate) mod export;

@@ -59,11 +59,12 @@ fn populate(pages: &Range<u64>, access: Access) -> bool {
         // SAFETY: no contents change.
         return unsafe { libc::msync(start, len, libc::MS_ASYNC) == 0 };
     }
-    let advice = if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE) {
-        libc::MADV_POPULATE_WRITE
-    } else {
-        libc::MADV_POPULATE_READ
-    };
+    let advice =
+        if access.intersects(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            libc::MADV_POPULATE_WRITE
+        } else {
+            libc::MADV_POPULATE_READ
+        };
     loop {
         // SAFETY: populating changes no contents, whatever is there.
         let rc = unsafe { libc::madvise(start, len, advice) };

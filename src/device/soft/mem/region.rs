@@ -40,7 +40,7 @@ impl Mr {
         }
         probe(addr, len, access)?;
         guarded::install_handlers();
-        let remote = access.intersects(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let remote = access.intersects(Access::REMOTE);
         let mut register = |mapped| {
             Region::register(&Opening {
                 pd,

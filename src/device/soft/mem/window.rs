@@ -83,7 +83,7 @@ impl Bind {
                     pd: wr.window.pd,
                     addr: wr.addr,
                     len: wr.len,
-                    access: wr.access & (Access::REMOTE_READ | Access::REMOTE_WRITE),
+                    access: wr.access & Access::REMOTE,
                     promotable: false,
                     region: Some(region),
                     mapped: region.mapped_range(),

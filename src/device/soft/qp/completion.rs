@@ -3,7 +3,7 @@
 use super::state::QpState;
 use super::work_queue::{Op, Receive, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Completion, SendOp, WcOp, WcStatus, WrFlags};
+use crate::device::{AtomicOp, Completion, SendOp, WcOp, WcStatus, WrFlags};
 
 /// The operation in a completion.
 #[inline]
@@ -12,6 +12,11 @@ fn wc_op(op: &SendOp) -> WcOp {
         SendOp::Send | SendOp::SendInvalidate { .. } => WcOp::Send,
         SendOp::RdmaWrite(_) => WcOp::RdmaWrite,
         SendOp::RdmaRead { .. } => WcOp::RdmaRead,
+        SendOp::RdmaWriteImm { .. } => WcOp::RdmaWriteImm,
+        SendOp::Atomic { op, .. } => match op {
+            AtomicOp::FetchAdd { .. } => WcOp::FetchAdd,
+            AtomicOp::CompareSwap { .. } => WcOp::CompareSwap,
+        },
     }
 }
 
@@ -67,7 +72,7 @@ impl QpState {
         }
     }
 
-    /// Completes a receive. `invalidated` is the key that its message took away.
+    /// Completes a receive.
     #[inline(always)]
     pub fn complete_recv(
         &self,
@@ -75,14 +80,14 @@ impl QpState {
         status: WcStatus,
         len: u32,
         solicited: bool,
-        invalidated: Option<u32>,
+        op: WcOp,
         up: &mut Upcalls,
     ) {
         if let Some(cq) = &self.id.recv_cq {
             let completion = Completion {
                 context: self.id.attr.context,
                 wr_id: receive.wr_id,
-                op: invalidated.map_or(WcOp::Recv, |rkey| WcOp::RecvInvalidate { rkey }),
+                op,
                 from_srq: self.id.srq.is_some(),
                 status,
                 byte_len: len,
@@ -101,7 +106,7 @@ impl QpState {
     /// The receive at the head of the queue failed.
     pub fn fail_recv(&mut self, status: WcStatus, up: &mut Upcalls) {
         if let Some(receive) = self.rq.pop() {
-            self.complete_recv(&receive, status, 0, false, None, up);
+            self.complete_recv(&receive, status, 0, false, WcOp::Recv, up);
         }
     }
 

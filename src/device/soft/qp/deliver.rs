@@ -2,10 +2,10 @@
 //! the queue.
 
 use super::state::QpState;
-use crate::device::WcStatus;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
+use crate::device::{WcOp, WcStatus};
 use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
@@ -58,7 +58,8 @@ pub(crate) unsafe fn deliver_whole(
     }
     let receive = *receive;
     me.rq.advance();
-    me.complete_recv(&receive, WcStatus::Success, len as u32, solicited, None, up);
+    let status = WcStatus::Success;
+    me.complete_recv(&receive, status, len as u32, solicited, WcOp::Recv, up);
     true
 }
 
@@ -106,9 +107,30 @@ pub(crate) fn deliver(
             WcStatus::Success,
             end as u32,
             part.solicited,
-            part.invalidate,
+            received(part.invalidate),
             up,
         );
     }
+    Ok(())
+}
+
+/// What a receive completes as, whose message has invalidated a key, or none.
+#[inline]
+pub(crate) fn received(invalidated: Option<u32>) -> WcOp {
+    invalidated.map_or(WcOp::Recv, |rkey| WcOp::RecvInvalidate { rkey })
+}
+
+/// Completes the receive at the head of the queue, in which nothing is placed, for an RDMA write of
+/// `len` bytes with a number.
+pub(crate) fn deliver_immediate(
+    imm: u32,
+    len: u32,
+    solicited: bool,
+    me: &mut QpState,
+    up: &mut Upcalls,
+) -> Result<(), DeliveryError> {
+    let receive = me.rq.pop().ok_or(DeliveryError::NoReceive)?;
+    let op = WcOp::RecvRdmaImm { imm };
+    me.complete_recv(&receive, WcStatus::Success, len, solicited, op, up);
     Ok(())
 }

@@ -73,6 +73,9 @@ pub(crate) trait Transport: Default + Send + 'static {
     /// How an attempt to connect tries to reach the peer at the moment.
     fn pending_path(&self) -> Option<Path<'static>>;
 
+    /// Whether the peer executes atomic operations and RDMA writes with immediate data.
+    fn has_extensions(&self) -> bool;
+
     /// Executes a transfer that was just posted, while nothing is queued before it. The keys of
     /// its local segments were checked in the same read-side section.
     fn execute(

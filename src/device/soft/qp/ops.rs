@@ -13,11 +13,14 @@ use crate::device::soft::engine::Backlog;
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
+use crate::device::{BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcOp, WcStatus};
 
 impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
     pub fn post_send(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        if wr.op.is_extended() && !self.link.has_extensions() {
+            return Err(PostError::Unsupported);
+        }
         let me = &mut *self.me;
         let len = me.admit_send(wr, self.guard)?;
         if me.attempt.phase == Phase::Connected && me.sq.is_empty() {
@@ -82,7 +85,7 @@ impl<L: Transport> LockedQp<'_, L> {
         let me = &mut *self.me;
         let receive = me.admit_recv(wr, self.guard)?;
         if me.attempt.phase == Phase::Ended {
-            me.complete_recv(&receive, WcStatus::Flushed, 0, false, None, up);
+            me.complete_recv(&receive, WcStatus::Flushed, 0, false, WcOp::Recv, up);
             return Ok(());
         }
         me.rq.push(receive, wr.sges)?;

@@ -16,7 +16,8 @@ use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
-    Access, CmEvent, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge, WcStatus,
+    ATOMIC_LEN, Access, CmEvent, DeviceError, PostError, QpAttr, RecvWr, SendOp, SendWr, Sge,
+    WcStatus,
 };
 use crate::guarded;
 use crate::handle::Guard;
@@ -108,7 +109,7 @@ pub(crate) struct QpState {
 #[inline]
 pub(crate) fn local_access(op: &SendOp) -> Access {
     match op {
-        SendOp::RdmaRead { .. } => Access::LOCAL_WRITE,
+        op if op.fetches() => Access::LOCAL_WRITE,
         _ => Access::LOCAL_READ,
     }
 }
@@ -179,6 +180,10 @@ impl QpState {
                 return Err(PostError::Length);
             }
             SendOp::RdmaRead { len, .. } => u64::from(len),
+            SendOp::Atomic { .. } if bytes < u64::from(ATOMIC_LEN) => {
+                return Err(PostError::Length);
+            }
+            SendOp::Atomic { .. } => u64::from(ATOMIC_LEN),
             _ => bytes,
         };
         if len > u64::from(self.id.attr.max_size(&wr.op)) {

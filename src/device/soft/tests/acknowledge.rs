@@ -2,10 +2,10 @@
 
 use std::net::Shutdown;
 
-use super::raw::{self, Raw, connected, fpdu_bytes, responder, rtr, send_header, tagged};
+use super::raw::{self, Raw, connected, fpdu_bytes, responder, send_header, tagged};
 use super::*;
 use crate::device::soft::iwarp::acknowledge::{ACKNOWLEDGE_FPDU_MAX, Acknowledge, Note};
-use crate::device::soft::iwarp::mpa::{Kind, Local, Rtr};
+use crate::device::soft::iwarp::mpa::Local;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX};
 use crate::device::soft::iwarp::wire::{OP_WRITE, WireError};
@@ -198,17 +198,7 @@ fn both_send_before_they_receive() {
 
 /// A hand-made initiator that has agreed on acknowledgements, and our end.
 fn initiator() -> (Raw, End) {
-    let b = End::new(&raw::device(), attr());
-    let (server, qual) = Server::any(&b.device);
-    let mut raw = Raw::connect(qual);
-    raw.frame(&ABLE.request(2, b"hello"));
-    b.device.accept(server.next(), &b.qp, b"").unwrap();
-    let agreed = raw.receive_frame(Kind::Reply, |reply| ABLE.conclude(2, reply));
-    let agreed = agreed.unwrap().unwrap();
-    assert!(agreed.acknowledge && agreed.rtr == Some(Rtr::WRITE));
-    raw.send(&rtr());
-    assert_eq!(b.event(), established(b""));
-    (raw, b)
+    raw::initiator_of(&ABLE)
 }
 
 fn acknowledge(raw: &mut Raw, msn: u32, count: u32, note: Option<Note>) {

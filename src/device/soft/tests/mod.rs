@@ -1,6 +1,7 @@
 //! Tests of the device through its trait: every rule over every path.
 
 mod acknowledge;
+mod atomics;
 mod blocking;
 mod bursts;
 mod chaos;
@@ -9,6 +10,8 @@ mod data;
 mod direct;
 mod ends;
 mod engine;
+mod extended;
+mod extended_peers;
 mod failures;
 mod many;
 mod peers;
@@ -80,6 +83,12 @@ impl Net {
     /// Whether a request that the peer refuses completes with the error.
     fn is_refusal_exact(&self) -> bool {
         self.active.params.acknowledge
+    }
+
+    /// Whether there are atomic operations and RDMA writes with immediate data.
+    fn has_extensions(&self) -> bool {
+        let params = &self.active.params;
+        params.path != super::params::Path::Tcp || params.acknowledge
     }
 
     /// Whether a Send completes when its receive does, and not when it is in a ring.

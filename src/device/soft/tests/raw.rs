@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::device::soft::iwarp::acknowledge;
-use crate::device::soft::iwarp::fpdu::{self, Control, Decoded, Tagged, Untagged};
+use crate::device::soft::iwarp::fpdu::{self, Control, Decoded, Header, Tagged, Untagged};
 use crate::device::soft::iwarp::mpa::{self, Agreed, FRAME_MAX, Frame, Kind, Local, Parsed, Rtr};
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::terminate::Terminate;
@@ -17,6 +17,7 @@ pub const LOCAL: Local = Local {
     ord: 4,
     rtr: Rtr::WRITE,
     acknowledge: false,
+    extensions: false,
 };
 
 /// A peer made by hand.
@@ -94,16 +95,14 @@ impl Raw {
         }
     }
 
-    /// The next segment and its payload; `None` at the end of the stream.
-    pub fn segment(&mut self) -> Option<(Segment, Vec<u8>)> {
+    /// The next header and its payload; `None` at the end of the stream.
+    pub fn header(&mut self) -> Option<(Header, Vec<u8>)> {
         loop {
             if let Decoded::Fpdu(fpdu) = fpdu::decode(&self.bytes, true).unwrap() {
-                let header = fpdu.header.unwrap();
-                let payload = fpdu.payload.to_vec();
-                let segment = Segment::classify(&header, payload.len()).unwrap();
+                let found = (fpdu.header.unwrap(), fpdu.payload.to_vec());
                 let used = fpdu.consumed;
                 self.bytes.drain(..used);
-                return Some((segment, payload));
+                return Some(found);
             }
             if !self.more() {
                 return None;
@@ -111,26 +110,36 @@ impl Raw {
         }
     }
 
+    /// The next segment and its payload; `None` at the end of the stream.
+    pub fn segment(&mut self) -> Option<(Segment, Vec<u8>)> {
+        let (header, payload) = self.header()?;
+        let segment = Segment::classify(&header, payload.len()).unwrap();
+        Some((segment, payload))
+    }
+
+    /// The same of an end with all that two ends of ours agree on, but for acknowledgements.
+    pub fn any(&mut self) -> Option<(Segment, Vec<u8>)> {
+        loop {
+            let (header, payload) = self.header()?;
+            match Segment::classify_all(&header, payload.len()).unwrap() {
+                Segment::Acknowledge { .. } => {}
+                segment => return Some((segment, payload)),
+            }
+        }
+    }
+
     /// The next segment of an end with acknowledgements, its payload, and its count.
     pub fn extended(&mut self) -> (Segment, Vec<u8>, u32) {
-        loop {
-            if let Decoded::Fpdu(fpdu) = fpdu::decode(&self.bytes, true).unwrap() {
-                let header = fpdu.header.unwrap();
-                let payload = fpdu.payload.to_vec();
-                let segment = Segment::classify_extended(&header, payload.len()).unwrap();
-                let count = acknowledge::count_in(&header).expect("no count");
-                let used = fpdu.consumed;
-                self.bytes.drain(..used);
-                return (segment, payload, count);
-            }
-            assert!(self.more());
-        }
+        let (header, payload) = self.header().expect("the end");
+        let segment = Segment::classify_extended(&header, payload.len()).unwrap();
+        let count = acknowledge::count_in(&header).expect("no count");
+        (segment, payload, count)
     }
 
     /// What the peer has to say before it ends.
     pub fn terminate(&mut self) -> Terminate {
         loop {
-            match self.segment().expect("no Terminate") {
+            match self.any().expect("no Terminate") {
                 (Segment::Terminate { .. }, payload) => {
                     let found = Terminate::parse(&payload).unwrap();
                     assert!(!self.more());
@@ -207,7 +216,24 @@ pub fn initiate(b: &End, revision: u8) -> Raw {
     raw
 }
 
-/// The same, established.
+/// A hand-made initiator that offers that, and our end, established.
+pub fn initiator_of(local: &Local) -> (Raw, End) {
+    let b = End::new(&device(), attr());
+    let (server, qual) = Server::any(&b.device);
+    let mut raw = Raw::connect(qual);
+    raw.frame(&local.request(2, b"hello"));
+    b.device.accept(server.next(), &b.qp, b"").unwrap();
+    let agreed = raw.receive_frame(Kind::Reply, |reply| local.conclude(2, reply));
+    let agreed = agreed.unwrap().unwrap();
+    assert_eq!(agreed.rtr, Some(Rtr::WRITE));
+    assert_eq!(agreed.acknowledge, local.acknowledge);
+    assert_eq!(agreed.extensions, local.extensions);
+    raw.send(&rtr());
+    assert_eq!(b.event(), established(b""));
+    (raw, b)
+}
+
+/// A hand-made initiator and our end, established.
 pub fn connected() -> (Raw, End) {
     let (mut raw, b) = initiator(2);
     raw.send(&rtr());

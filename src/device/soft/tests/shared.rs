@@ -68,6 +68,37 @@ fn say(end: &End, byte: u8) {
         .unwrap();
 }
 
+/// Immediate data takes one buffer, in which nothing is placed.
+#[test]
+fn buffers_are_for_immediate_data() {
+    over_all_paths(|net| {
+        if !net.has_extensions() {
+            return;
+        }
+        let pool = Pool::new(&net.passive, 8);
+        let (a, b) = (End::new(&net.active, attr()), pool.end());
+        net.join(&a, &b);
+        let (remote, imm) = (b.remote(0), 5);
+        a.fill(0, b"written!");
+        a.post(1, SendOp::RdmaWriteImm { remote, imm }, &[a.sge(0, 8)])
+            .unwrap();
+        say(&a, 10);
+        (0..3).for_each(|n| pool.post(n));
+        let c = b.received();
+        assert_eq!(
+            (c.wr_id, c.op, c.status, c.byte_len),
+            (0, WcOp::RecvRdmaImm { imm }, WcStatus::Success, 8)
+        );
+        assert!(c.from_srq);
+        assert_eq!(b.bytes(0, 8), b"written!");
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!((pool.bytes(0, 1), pool.bytes(1, 1)), (vec![0], vec![10]));
+        assert_eq!(pool.srq.available(), Some(1));
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (10, WcStatus::Success));
+    });
+}
+
 #[test]
 fn buffers_are_for_any_connection() {
     over_all_paths(|net| {

@@ -4,12 +4,13 @@ use std::convert::Infallible;
 
 use crate::device::connection_log::IN_ORDER;
 use crate::device::soft::mem::copy::{self, Cursor};
-use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::{self, key_table};
+use crate::device::soft::qp::deliver;
 use crate::device::soft::qp::link::{Outcome, execute_oldest};
 use crate::device::soft::qp::state::{QpState, Supply};
 use crate::device::soft::qp::work_queue::{Op, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, CmEvent, SendOp, Sge, WcStatus, WrFlags};
+use crate::device::{Access, AtomicOp, CmEvent, Remote, SendOp, Sge, WcStatus, WrFlags};
 use crate::guarded::CopyFault;
 use crate::handle::Guard;
 
@@ -25,27 +26,17 @@ pub(crate) fn execute(
 ) -> Outcome {
     let len = u64::from(transfer.len);
     let local = Cursor::new(transfer.sges);
-    let remote = |peer: &QpState, addr, rkey, need| {
-        key_table::check(rkey, peer.id.pd, addr, len, need, guard).is_ok()
-    };
     match transfer.op {
         SendOp::Send => send(peer, transfer, None, guard, up),
         SendOp::SendInvalidate { rkey } => send(peer, transfer, Some(rkey), guard, up),
-        SendOp::RdmaWrite(to) => {
-            if !remote(peer, to.addr, to.rkey, Access::REMOTE_WRITE) {
-                return Outcome::Failed(WcStatus::RemoteAccess);
-            }
-            // SAFETY: both ranges were checked to be registered, in this section.
-            let copied = unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
-            match copied {
-                Ok(()) => Outcome::Done,
-                Err(CopyFault::Source) => Outcome::Failed(WcStatus::LocalProtection),
-                Err(CopyFault::Target) => Outcome::Failed(WcStatus::RemoteAccess),
-            }
+        SendOp::RdmaWrite(to) => write(peer, transfer, to, guard),
+        SendOp::RdmaWriteImm { remote, imm } => {
+            write_immediate(peer, transfer, remote, imm, guard, up)
         }
-        SendOp::RdmaRead { .. } if me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
+        op if op.fetches() && me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
+        SendOp::Atomic { remote, op } => atomic(peer, transfer, remote, op, guard),
         SendOp::RdmaRead { remote: from, .. } => {
-            if !remote(peer, from.addr, from.rkey, Access::REMOTE_READ) {
+            if !is_open(peer, from, len, Access::REMOTE_READ, guard) {
                 return Outcome::Failed(WcStatus::RemoteAccess);
             }
             let source = [Sge {
@@ -60,6 +51,77 @@ pub(crate) fn execute(
                 Err(CopyFault::Target) => Outcome::Failed(WcStatus::LocalProtection),
             }
         }
+    }
+}
+
+/// Whether a range of the peer is open to an operation.
+#[inline(always)]
+fn is_open(peer: &QpState, range: Remote, len: u64, need: Access, guard: &Guard) -> bool {
+    key_table::check(range.rkey, peer.id.pd, range.addr, len, need, guard).is_ok()
+}
+
+#[inline(always)]
+fn write(peer: &QpState, transfer: &Transfer<'_>, to: Remote, guard: &Guard) -> Outcome {
+    let len = u64::from(transfer.len);
+    if !is_open(peer, to, len, Access::REMOTE_WRITE, guard) {
+        return Outcome::Failed(WcStatus::RemoteAccess);
+    }
+    let local = Cursor::new(transfer.sges);
+    // SAFETY: both ranges were checked to be registered, in this section.
+    let copied = unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
+    match copied {
+        Ok(()) => Outcome::Done,
+        Err(CopyFault::Source) => Outcome::Failed(WcStatus::LocalProtection),
+        Err(CopyFault::Target) => Outcome::Failed(WcStatus::RemoteAccess),
+    }
+}
+
+/// Writes once there is a receive for the number.
+#[inline(never)]
+fn write_immediate(
+    peer: &mut QpState,
+    transfer: &Transfer<'_>,
+    to: Remote,
+    imm: u32,
+    guard: &Guard,
+    up: &mut Upcalls,
+) -> Outcome {
+    match peer.supply(up) {
+        Supply::Ready => {}
+        Supply::Empty => return Outcome::Wait,
+        Supply::Excess => return Outcome::Failed(WcStatus::RemoteOperation),
+    }
+    let outcome = match transfer.len {
+        0 => Outcome::Done,
+        _ => write(peer, transfer, to, guard),
+    };
+    let solicited = transfer.flags.contains(WrFlags::SOLICITED);
+    if outcome == Outcome::Done
+        && deliver::deliver_immediate(imm, transfer.len, solicited, peer, up).is_err()
+    {
+        return Outcome::Wait;
+    }
+    outcome
+}
+
+#[inline(never)]
+fn atomic(
+    peer: &QpState,
+    transfer: &Transfer<'_>,
+    word: Remote,
+    op: AtomicOp,
+    guard: &Guard,
+) -> Outcome {
+    match mem::atomic::execute(op, word, peer.id.pd, guard) {
+        Ok(before) => {
+            // SAFETY: the local segments were checked to be registered, in this section, and hold as
+            // much.
+            match unsafe { mem::atomic::store_result(before, transfer.sges) } {
+                Ok(()) => Outcome::Done,
+                Err(_) => Outcome::Failed(WcStatus::LocalProtection),
+            }
+        }
+        Err(status) => Outcome::Failed(status),
     }
 }
 
@@ -106,7 +168,7 @@ fn send(
         WcStatus::Success,
         transfer.len,
         solicited,
-        invalidate,
+        deliver::received(invalidate),
         up,
     );
     Outcome::Done

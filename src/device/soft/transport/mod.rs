@@ -207,6 +207,13 @@ impl Transport for Link {
         }
     }
 
+    fn has_extensions(&self) -> bool {
+        match self {
+            Link::Tcp(conn) => conn.extensions,
+            _ => true,
+        }
+    }
+
     #[inline(always)]
     fn execute(
         &mut self,

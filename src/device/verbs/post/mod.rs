@@ -7,6 +7,7 @@ mod request;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use self::request::names;
 pub(super) use self::request::{Request, send};
 use super::cq::Cq;
 use super::hw::Hw;
@@ -16,7 +17,7 @@ use super::ring::{Kind, PostedWr, WrRing};
 use super::sys;
 use super::wr_table::{Numbered, RECEIVE};
 use crate::device::{
-    Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
+    ATOMIC_LEN, Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
 };
 use crate::handle::{Guard, Held};
 
@@ -73,7 +74,7 @@ impl Sq {
     fn signals(&self, hw: &Hw, posted: &PostedWr) -> bool {
         !posted.unsignaled()
             || self.unsignaled_run >= hw.send.limit() / 2
-            || (posted.kind() == Kind::Read && hw.order.is_some())
+            || (posted.kind().fetches() && hw.order.is_some())
     }
 
     /// A request was posted.
@@ -148,8 +149,8 @@ impl Qp {
         self.flush_request(&posted, bind_context)
     }
 
-    /// A read on a queue pair that may have none outstanding fails: some devices would never complete
-    /// it.
+    /// A read, or an atomic operation, on a queue pair that may have none outstanding fails: some
+    /// devices would never complete it.
     #[cold]
     #[inline(never)]
     fn fail_request(&self, posted: PostedWr) -> Result<(), PostError> {
@@ -213,17 +214,18 @@ fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool 
 #[inline(always)]
 pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
     let device = &*qp.device;
-    let reads = matches!(wr.op, SendOp::RdmaRead { .. });
+    if !device.has(&wr.op) {
+        return Err(PostError::Unsupported);
+    }
+    let reads = wr.op.fetches();
     // The limit of the queue pair, which may be higher, is checked below.
     if reads && wr.sges.len() > device.attr.max_read_sge as usize {
         return Err(PostError::TooManySegments);
     }
     let posted = total(wr.sges);
-    match wr.op {
-        SendOp::RdmaRead { len, .. } if u64::from(len) > posted => return Err(PostError::Length),
-        SendOp::RdmaRead { len, .. } if u64::from(len) < posted => {
-            return post_short_read(qp, wr, len, guard);
-        }
+    match fetched(&wr.op) {
+        Some(len) if u64::from(len) > posted => return Err(PostError::Length),
+        Some(len) if u64::from(len) < posted => return post_short_read(qp, wr, len, guard),
         _ if posted > u64::from(qp.max_sizes.of_op(&wr.op)) => return Err(PostError::TooLong),
         _ => {}
     }
@@ -234,12 +236,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         Access::LOCAL_READ
     };
     device.check_segments(|| qp.pd(), sges, need)?;
-    let (kind, opcode) = match wr.op {
-        SendOp::Send => (Kind::Send, sys::WR_SEND),
-        SendOp::SendInvalidate { .. } => (Kind::Send, sys::WR_SEND_WITH_INV),
-        SendOp::RdmaWrite(_) => (Kind::Write, sys::WR_RDMA_WRITE),
-        SendOp::RdmaRead { .. } => (Kind::Read, sys::WR_RDMA_READ),
-    };
+    let (kind, opcode) = names(&wr.op);
     let mut flags = 0;
     if wr.flags.contains(WrFlags::SOLICITED) {
         flags |= sys::SEND_SOLICITED;
@@ -276,22 +273,33 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     let slot = enqueue(hw, posted, signal)?;
     let mut send_wr = Request::new();
     send_wr.fill(hw.number() | u64::from(slot), opcode, flags, sges);
-    match wr.op {
-        SendOp::Send => {}
-        SendOp::SendInvalidate { rkey } => send_wr.invalidate(rkey),
-        SendOp::RdmaWrite(remote) | SendOp::RdmaRead { remote, .. } => send_wr.remote(remote),
-    }
+    send_wr.operands(&wr.op);
     // SAFETY: the lock of the queue keeps the queue pair open; the request is complete.
     let error = unsafe { send(hw, &mut send_wr) };
     if error != 0 {
         hw.send.pop();
-        return Err(refused(error));
+        return Err(match wr.op {
+            SendOp::Atomic { remote, .. } if !remote.addr.is_multiple_of(ATOMIC_LEN.into()) => {
+                PostError::Misaligned
+            }
+            _ => refused(error),
+        });
     }
     sq.posted(signal);
     Ok(())
 }
 
-/// A read of fewer bytes than its segments hold.
+/// Bytes that an operation fetches, if it does.
+#[inline(always)]
+fn fetched(op: &SendOp) -> Option<u32> {
+    match op {
+        SendOp::RdmaRead { len, .. } => Some(*len),
+        SendOp::Atomic { .. } => Some(ATOMIC_LEN),
+        _ => None,
+    }
+}
+
+/// A read, or an atomic operation, that fetches fewer bytes than its segments hold.
 #[cold]
 #[inline(never)]
 fn post_short_read(qp: &Qp, wr: &SendWr<'_>, len: u32, guard: &Guard) -> Result<(), PostError> {

@@ -5,8 +5,25 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use crate::device::verbs::hw::Hw;
+use crate::device::verbs::ring::Kind;
 use crate::device::verbs::sys;
-use crate::device::{Remote, Sge};
+use crate::device::{AtomicOp, Remote, SendOp, Sge};
+
+/// What an operation is in the ring, and its number for the driver.
+#[inline(always)]
+pub(super) fn names(op: &SendOp) -> (Kind, c_int) {
+    match op {
+        SendOp::Send => (Kind::Send, sys::WR_SEND),
+        SendOp::SendInvalidate { .. } => (Kind::Send, sys::WR_SEND_WITH_INV),
+        SendOp::RdmaWrite(_) => (Kind::Write, sys::WR_RDMA_WRITE),
+        SendOp::RdmaRead { .. } => (Kind::Read, sys::WR_RDMA_READ),
+        SendOp::RdmaWriteImm { .. } => (Kind::WriteImm, sys::WR_RDMA_WRITE_WITH_IMM),
+        SendOp::Atomic { op, .. } => match op {
+            AtomicOp::FetchAdd { .. } => (Kind::FetchAdd, sys::WR_ATOMIC_FETCH_AND_ADD),
+            AtomicOp::CompareSwap { .. } => (Kind::CompareSwap, sys::WR_ATOMIC_CMP_AND_SWP),
+        },
+    }
+}
 
 /// A request for the driver. The structure is long, and an operation uses few of its members: the
 /// others are not initialized, as in programs in C. The exception is the word with the immediate data
@@ -33,26 +50,58 @@ impl Request {
             (*wr).num_sge = sges.len() as c_int;
             (*wr).opcode = opcode;
             (*wr).send_flags = send_flags;
-            (*wr).invalidate_rkey = 0;
+            (*wr).imm_or_key = 0;
         }
+    }
+
+    /// The members that only this operation has.
+    #[inline(always)]
+    pub fn operands(&mut self, op: &SendOp) {
+        match *op {
+            SendOp::Send => {}
+            SendOp::SendInvalidate { rkey } => self.word(rkey),
+            SendOp::RdmaWrite(remote) | SendOp::RdmaRead { remote, .. } => self.remote(remote),
+            SendOp::RdmaWriteImm { remote, imm } => {
+                self.remote(remote);
+                self.word(imm);
+            }
+            SendOp::Atomic { remote, op } => self.atomic(remote, op),
+        }
+    }
+
+    /// The key that a send invalidates, or the immediate data.
+    #[inline]
+    fn word(&mut self, word: u32) {
+        // SAFETY: a member of a structure that is ours.
+        unsafe { (*self.0.as_mut_ptr()).imm_or_key = word };
     }
 
     /// The remote range of an RDMA operation.
     #[inline]
-    pub fn remote(&mut self, remote: Remote) {
+    fn remote(&mut self, remote: Remote) {
         let wr = self.0.as_mut_ptr();
         // SAFETY: members of a structure that is ours.
         unsafe {
-            (*wr).remote_addr = remote.addr;
-            (*wr).rkey = remote.rkey;
+            (*wr).wr.rdma.remote_addr = remote.addr;
+            (*wr).wr.rdma.rkey = remote.rkey;
         }
     }
 
-    /// The key that a send invalidates.
+    /// The word that an atomic operation changes, and the change.
     #[inline]
-    pub fn invalidate(&mut self, rkey: u32) {
+    fn atomic(&mut self, word: Remote, op: AtomicOp) {
+        let (compare_add, swap) = match op {
+            AtomicOp::FetchAdd { add } => (add, 0),
+            AtomicOp::CompareSwap { compare, swap } => (compare, swap),
+        };
+        let atomic = sys::WrAtomic {
+            remote_addr: word.addr,
+            compare_add,
+            swap,
+            rkey: word.rkey,
+        };
         // SAFETY: a member of a structure that is ours.
-        unsafe { (*self.0.as_mut_ptr()).invalidate_rkey = rkey };
+        unsafe { (*self.0.as_mut_ptr()).wr.atomic = atomic };
     }
 
     /// The memory window of a bind, its new key, and what it is bound to.
@@ -83,16 +132,70 @@ pub(in crate::device::verbs) unsafe fn send(hw: &Hw, wr: &mut Request) -> c_int 
 mod tests {
     use super::*;
 
-    #[test]
-    fn members_that_all_drivers_read_are_set() {
+    /// A request of this operation, whose other members have all bits set.
+    fn request(opcode: c_int, op: Option<SendOp>) -> sys::SendWr {
         // SAFETY: integers and raw pointers.
         let dirty: sys::SendWr = unsafe { std::mem::transmute([!0u8; size_of::<sys::SendWr>()]) };
         let mut request = Request(MaybeUninit::new(dirty));
-        request.fill(7, sys::WR_BIND_MW, sys::SEND_SIGNALED, &[]);
+        request.fill(7, opcode, sys::SEND_SIGNALED, &[]);
+        if let Some(op) = op {
+            request.operands(&op);
+        }
         // SAFETY: all members were initialized before.
-        let request = unsafe { request.0.assume_init() };
+        unsafe { request.0.assume_init() }
+    }
+
+    #[test]
+    fn members_that_all_drivers_read_are_set() {
+        let request = request(sys::WR_BIND_MW, None);
         assert_eq!((request.wr_id, request.opcode), (7, sys::WR_BIND_MW));
-        assert_eq!((request.num_sge, request.invalidate_rkey), (0, 0));
+        assert_eq!((request.num_sge, request.imm_or_key), (0, 0));
         assert!(request.next.is_null());
+    }
+
+    #[test]
+    fn operations_have_their_members() {
+        let remote = Remote {
+            addr: 0x1234_5678_9abc,
+            rkey: 9,
+        };
+        let made = |op: SendOp, kind| {
+            let (named, opcode) = names(&op);
+            assert_eq!(named, kind);
+            request(opcode, Some(op))
+        };
+        let imm = 0x0102_0304;
+        let write = made(SendOp::RdmaWriteImm { remote, imm }, Kind::WriteImm);
+        assert_eq!(write.opcode, sys::WR_RDMA_WRITE_WITH_IMM);
+        assert_eq!(write.imm_or_key, imm);
+        // SAFETY: integers.
+        let range = unsafe { write.wr.rdma };
+        assert_eq!((range.remote_addr, range.rkey), (remote.addr, 9));
+
+        let changes = [
+            (
+                AtomicOp::FetchAdd { add: 1 << 40 },
+                Kind::FetchAdd,
+                sys::WR_ATOMIC_FETCH_AND_ADD,
+                (1 << 40, 0),
+            ),
+            (
+                AtomicOp::CompareSwap {
+                    compare: 1 << 50,
+                    swap: 1 << 60,
+                },
+                Kind::CompareSwap,
+                sys::WR_ATOMIC_CMP_AND_SWP,
+                (1 << 50, 1 << 60),
+            ),
+        ];
+        for (op, kind, opcode, numbers) in changes {
+            let request = made(SendOp::Atomic { remote, op }, kind);
+            assert_eq!((request.opcode, request.imm_or_key), (opcode, 0));
+            // SAFETY: integers.
+            let word = unsafe { request.wr.atomic };
+            assert_eq!((word.remote_addr, word.rkey), (remote.addr, 9));
+            assert_eq!((word.compare_add, word.swap), numbers);
+        }
     }
 }

@@ -11,11 +11,12 @@
 )]
 
 mod cma;
+mod wr;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub use self::cma::*;
-use crate::device::Sge;
+pub use self::wr::*;
 
 macro_rules! opaque {
     ($($name:ident)*) => {$(
@@ -113,6 +114,8 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
 }
 
+pub const ATOMIC_NONE: c_int = 0;
+
 pub const DEVICE_MEM_WINDOW: c_uint = 1 << 17;
 pub const DEVICE_MEM_WINDOW_TYPE_2A: c_uint = 1 << 23;
 pub const DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
@@ -149,6 +152,7 @@ pub const LINK_LAYER_INFINIBAND: u8 = 1;
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
+pub const ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
 pub const ACCESS_MW_BIND: c_int = 1 << 4;
 
 #[repr(C)]
@@ -197,7 +201,9 @@ pub struct Wc {
     pub opcode: c_int,
     pub vendor_err: u32,
     pub byte_len: u32,
-    pub invalidated_rkey: u32,
+    /// The immediate data if `wc_flags` has [`WC_WITH_IMM`], the key that is invalid if it has
+    /// [`WC_WITH_INV`].
+    pub imm_or_key: u32,
     pub qp_num: u32,
     pub src_qp: u32,
     pub wc_flags: c_uint,
@@ -223,6 +229,9 @@ pub const WC_RNR_RETRY_EXC_ERR: c_int = 13;
 pub const WC_REM_ABORT_ERR: c_int = 16;
 pub const WC_RESP_TIMEOUT_ERR: c_int = 20;
 
+pub const WC_RECV_RDMA_WITH_IMM: c_int = 129;
+
+pub const WC_WITH_IMM: c_uint = 1 << 1;
 pub const WC_WITH_INV: c_uint = 1 << 3;
 
 /// `struct ibv_cq`, as far as this library reads it.
@@ -359,44 +368,6 @@ pub struct Qp {
     pub srq: *mut Srq,
     pub handle: u32,
     pub qp_num: u32,
-}
-
-/// `struct ibv_send_wr`, with the members of its unions that this library uses.
-#[repr(C)]
-pub struct SendWr {
-    pub wr_id: u64,
-    pub next: *mut SendWr,
-    pub sg_list: *const Sge,
-    pub num_sge: c_int,
-    pub opcode: c_int,
-    pub send_flags: c_uint,
-    pub invalidate_rkey: u32,
-    pub remote_addr: u64,
-    pub rkey: u32,
-    pub _atomic: [u64; 2],
-    pub _xrc: u64,
-    pub mw: *mut Mw,
-    pub mw_rkey: u32,
-    pub bind_info: MwBindInfo,
-}
-
-pub const WR_RDMA_WRITE: c_int = 0;
-pub const WR_SEND: c_int = 2;
-pub const WR_RDMA_READ: c_int = 4;
-pub const WR_BIND_MW: c_int = 8;
-pub const WR_SEND_WITH_INV: c_int = 9;
-
-pub const SEND_FENCE: c_uint = 1;
-pub const SEND_SIGNALED: c_uint = 1 << 1;
-pub const SEND_SOLICITED: c_uint = 1 << 2;
-pub const SEND_INLINE: c_uint = 1 << 3;
-
-#[repr(C)]
-pub struct RecvWr {
-    pub wr_id: u64,
-    pub next: *mut RecvWr,
-    pub sg_list: *const Sge,
-    pub num_sge: c_int,
 }
 
 #[repr(C)]

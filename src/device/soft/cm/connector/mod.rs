@@ -193,6 +193,7 @@ impl Connector {
                 ord: attr.max_rd_out as u16,
                 rtr: Rtr::WRITE | Rtr::READ,
                 acknowledge: device.params.acknowledge,
+                extensions: device.params.acknowledge,
             },
             transports,
             device,

@@ -2,7 +2,8 @@
 
 use super::super::acknowledge::{ACKNOWLEDGE_FPDU_MAX, Acknowledge, Note, count_in};
 use super::super::fpdu::{self, Control, Decoded, Header, Tagged, Untagged};
-use super::super::rdmap::{RxSequence, Segment, TxSequence};
+use super::super::rdmap::Segment;
+use super::super::sequence::{RxSequence, TxSequence};
 use super::super::wire::*;
 use super::hex;
 

@@ -2,6 +2,7 @@
 //! round trips with random values.
 
 mod acknowledge;
+mod extensions;
 mod fpdu;
 mod mpa;
 mod rdmap;

@@ -4,7 +4,7 @@ use super::super::mpa::{
     Agreed, DEPTH_MAX, DEPTH_UNNEGOTIATED, Enhanced, FRAME_MAX, Failure, Frame, Kind, Local,
     PRIVATE_MAX, Parsed, Rtr, parse,
 };
-use super::super::wire::WireError;
+use super::super::wire::{MPA_EXTENSIONS, WireError};
 use super::{fixed, hex};
 
 const REQUEST_KEY: &str = "4d504120494420526571204672616d65";
@@ -16,6 +16,7 @@ const PLAIN: Local = Local {
     ord: 8,
     rtr: Rtr::empty(),
     acknowledge: false,
+    extensions: false,
 };
 const PEER: Local = Local {
     crc: true,
@@ -23,6 +24,7 @@ const PEER: Local = Local {
     ord: 16,
     rtr: Rtr::WRITE.union(Rtr::READ),
     acknowledge: false,
+    extensions: false,
 };
 
 fn bytes(frame: &Frame<'_>) -> Vec<u8> {
@@ -87,7 +89,8 @@ fn golden_replies() {
             ird: 4,
             ord: 8,
             rtr: Some(Rtr::WRITE),
-            acknowledge: false
+            acknowledge: false,
+            extensions: false
         }
     );
     let concluded = PEER.conclude(2, &parsed(Kind::Reply, &expected));
@@ -98,7 +101,8 @@ fn golden_replies() {
             ird: 32,
             ord: 4,
             rtr: Some(Rtr::WRITE),
-            acknowledge: false
+            acknowledge: false,
+            extensions: false
         })
     );
 
@@ -173,6 +177,51 @@ fn acknowledgements() {
     };
     let (_, agreed) = without.answer(&able(true), &[]).expect("accepted");
     assert!(!agreed.acknowledge);
+}
+
+/// Both ends have to know the operations of RFC 7306, and acknowledgements. An end that knows only
+/// acknowledgements, or answers with the bits of the request, does not notice.
+#[test]
+fn extensions() {
+    let able = |extensions| Local {
+        acknowledge: true,
+        extensions,
+        ..PEER
+    };
+    for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let asked = bytes(&able(ours).request(2, &[]));
+        assert_eq!(asked[16], if ours { 0x5c } else { 0x54 });
+        let request = parsed(Kind::Request, &asked);
+        let (reply, there) = request.answer(&able(theirs), &[]).expect("accepted");
+        let answered = bytes(&reply);
+        assert_eq!(answered[16], if ours && theirs { 0x5a } else { 0x52 });
+        let reply = parsed(Kind::Reply, &answered);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert!(here.acknowledge && there.acknowledge);
+        assert_eq!(here.extensions, ours && theirs);
+        assert_eq!(there.extensions, ours && theirs);
+
+        // What was not asked for is not agreed on.
+        let mut offered = answered;
+        offered[16] |= MPA_EXTENSIONS;
+        let reply = parsed(Kind::Reply, &offered);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert_eq!(here.extensions, ours);
+        offered[16] = asked[16];
+        let reply = parsed(Kind::Reply, &offered);
+        let here = able(ours).conclude(2, &reply).expect("accepted");
+        assert!(!here.extensions && !here.acknowledge);
+    }
+    // Alone the bit is that of Linux siw.
+    let mut asked = bytes(&able(true).request(2, &[]));
+    asked[16] = 0x58;
+    assert!(!parsed(Kind::Request, &asked).extensions);
+    let without = Local {
+        acknowledge: false,
+        ..able(true)
+    };
+    assert_eq!(bytes(&without.request(2, &[]))[16], 0x50);
+    assert_eq!(bytes(&able(true).request(1, &[]))[16], 0x40);
 }
 
 #[test]
@@ -367,7 +416,7 @@ proptest! {
     #[test]
     fn frames_round_trip_and_arrive_in_pieces(
         request: bool, crc: bool, markers: bool, reject: bool, with: bool, p2p: bool,
-        depths: [u16; 2], rtr in 0u8..8, acknowledge: bool,
+        depths: [u16; 2], rtr in 0u8..8, acknowledge: bool, extensions: bool,
         data in prop::collection::vec(any::<u8>(), 0..=PRIVATE_MAX),
         behind in prop::collection::vec(any::<u8>(), 0..4),
     ) {
@@ -376,9 +425,10 @@ proptest! {
         let [ird, ord] = depths.map(|depth| depth & DEPTH_UNNEGOTIATED);
         let enhanced = with.then(|| enhanced(ird, ord, p2p, Rtr::from_bits_truncate(rtr)));
         let revision = if with { 2 } else { 1 };
-        let private_data = &data[..];
-        let frame =
-            Frame { kind, revision, markers, crc, reject, acknowledge, enhanced, private_data };
+        let (private_data, extensions) = (&data[..], acknowledge && extensions);
+        let frame = Frame {
+            kind, revision, markers, crc, reject, acknowledge, extensions, enhanced, private_data,
+        };
         let mut stream = bytes(&frame);
         let total = stream.len();
         stream.extend(behind);

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::super::fpdu::{Control, Decoded, Header, Tagged, Untagged, decode, seal};
-use super::super::rdmap::{ReadRequest, RxSequence, Segment, TxSequence, send_opcode};
+use super::super::rdmap::{ReadRequest, Segment, send_opcode};
+use super::super::sequence::{RxSequence, TxSequence};
 use super::super::wire::{
     FPDU_TRAILER_MAX, OP_ATOMIC_REQUEST, OP_IMMEDIATE, OP_READ_REQUEST, OP_SEND,
     OP_SEND_INVALIDATE, OP_TERMINATE, OP_WRITE, READ_REQUEST_HDR, READ_REQUEST_LEN, WireError,
@@ -51,6 +52,7 @@ fn every_control_byte() {
                 stag: 1,
                 to: 2,
                 last,
+                immediate: false,
             }),
             (true, _, _, 2) => Ok(Segment::ReadResponse {
                 stag: 1,
@@ -199,7 +201,8 @@ fn sends_in_order() {
             &Segment::Write {
                 stag: 1,
                 to: 0,
-                last: true
+                last: true,
+                immediate: false
             },
             9
         ),

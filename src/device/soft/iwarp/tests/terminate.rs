@@ -1,5 +1,6 @@
 use super::super::fpdu::{Decoded, Header, Peek, decode, peek};
-use super::super::rdmap::{RxSequence, Segment};
+use super::super::rdmap::Segment;
+use super::super::sequence::RxSequence;
 use super::super::terminate::{TERMINATE_FPDU_MAX, Terminate, encode};
 use super::super::wire::{LAYER_DDP, LAYER_LLP, LAYER_RDMAP, WireError};
 use super::hex;

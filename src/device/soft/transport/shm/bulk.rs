@@ -15,6 +15,7 @@ use super::segment::EndPhase;
 use crate::delay;
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::key_table;
+use crate::device::soft::qp::deliver;
 use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::{MAX_MESSAGE, QpState};
 use crate::device::soft::qp::work_queue::{Receive, Transfer};
@@ -307,7 +308,8 @@ impl ShmConn {
         let solicited = piece.flags.contains(CellFlags::SOLICITED);
         let (len, invalidated) = (source.len as u32, self.rx.invalidate.take());
         me.rq.advance();
-        me.complete_recv(&receive, WcStatus::Success, len, solicited, invalidated, up);
+        let op = deliver::received(invalidated);
+        me.complete_recv(&receive, WcStatus::Success, len, solicited, op, up);
         Ok(true)
     }
 

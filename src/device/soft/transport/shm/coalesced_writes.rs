@@ -89,7 +89,11 @@ impl ShmConn {
     pub fn not_queued(&mut self) -> Result<(), CloseReason> {
         self.writes.begun = None;
         self.writes.policy.flushed();
-        match self.tx.sent > 0 || self.tx.announced || self.tx.offer.is_some() {
+        match self.tx.sent > 0
+            || self.tx.announced
+            || self.tx.offer.is_some()
+            || self.tx.atomic.is_some()
+        {
             true => Err(CloseReason::Fault),
             false => Ok(()),
         }

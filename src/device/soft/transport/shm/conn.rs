@@ -47,6 +47,8 @@ pub(crate) enum SendWait {
     Bytes(usize),
     /// The receive of a message that was offered.
     Taken,
+    /// The response to an atomic operation.
+    Response,
     /// The peer's consent to access its memory, which it gives when its consumer has the event of
     /// the connection.
     Consent,
@@ -103,6 +105,8 @@ pub(crate) struct Tx {
     pub announced: bool,
     /// Number of the cell in which its message was offered.
     pub offer: Option<u64>,
+    /// Number of the cell in which an atomic operation was requested that has no response yet.
+    pub atomic: Option<u64>,
     /// What it waits for.
     pub need: Option<SendWait>,
     /// Number of the last access to the peer's memory.

@@ -8,7 +8,7 @@ use super::close_reason::CloseReason;
 use super::cma::Direction;
 use super::conn::{Budget, SendWait, ShmConn, Tx};
 use super::doorbell::WakeOn;
-use super::ring::{CellFlags, Kind, MAX_INLINE, Violation};
+use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::attempt::Phase;
 use crate::device::soft::mem::copy::{self, Cursor};
@@ -62,6 +62,10 @@ impl Tx {
                 Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
                 None => Ok(true),
             },
+            Some(SendWait::Response) => match self.atomic {
+                Some(number) => Ok(segment.tx_response().get(number)?.is_some()),
+                None => Ok(true),
+            },
             Some(SendWait::Consent) => Ok(segment.theirs().phase() != EndPhase::Fresh),
         }
     }
@@ -82,10 +86,10 @@ impl ShmConn {
             SendOp::Send => self.send(black_box(*transfer), None),
             SendOp::SendInvalidate { rkey } => self.send(black_box(*transfer), Some(rkey)),
             SendOp::RdmaWrite(to) => self.reach(Direction::Write, to, len, sges),
-            SendOp::RdmaRead { .. } if me.ord == 0 => {
-                Ok(Outcome::Failed(WcStatus::LocalQpOperation))
-            }
+            op if op.fetches() && me.ord == 0 => Ok(Outcome::Failed(WcStatus::LocalQpOperation)),
             SendOp::RdmaRead { remote, .. } => self.reach(Direction::Read, remote, len, sges),
+            SendOp::RdmaWriteImm { remote, imm } => self.write_immediate(transfer, remote, imm),
+            SendOp::Atomic { remote, op } => self.atomic(transfer, remote, op),
         }
     }
 
@@ -298,6 +302,15 @@ impl ShmConn {
             && self.is_awake()
     }
 
+    /// Consumes the next cell.
+    #[inline]
+    pub(super) fn consume(&mut self, piece: &Piece) {
+        self.rx.consumer.advance(piece);
+        if self.rx.consumer.publish(self.segment.rx_ring()) {
+            self.notify_peer(WakeOn::ROOM);
+        }
+    }
+
     /// Delivers the messages that have arrived, as far as there are receives, or one of them.
     pub(crate) fn drain(
         &mut self,
@@ -319,9 +332,16 @@ impl ShmConn {
                 // SAFETY: the piece has four bytes, at any alignment.
                 let read = |from: *const u8| unsafe { from.cast::<u32>().read_unaligned() };
                 rx.invalidate = Some(rx.consumer.payload(ring, &piece, read));
-                rx.consumer.advance(&piece);
-                if rx.consumer.publish(ring) {
-                    self.notify_peer(WakeOn::ROOM);
+                self.consume(&piece);
+                continue;
+            }
+            if piece.kind == Kind::Atomic {
+                if rx.invalidate.is_some() || rx.offset != 0 {
+                    return Err(CloseReason::Fault);
+                }
+                self.execute_atomic(&piece, me, guard)?;
+                if take == Budget::One {
+                    break;
                 }
                 continue;
             }
@@ -332,6 +352,16 @@ impl ShmConn {
                     break;
                 }
                 Supply::Excess => return Err(CloseReason::Fault),
+            }
+            if piece.kind == Kind::Immediate {
+                if rx.invalidate.is_some() || rx.offset != 0 {
+                    return Err(CloseReason::Fault);
+                }
+                self.take_immediate(&piece, me, up)?;
+                if take == Budget::One {
+                    break;
+                }
+                continue;
             }
             if piece.kind == Kind::Offer {
                 if self.rx.offset != 0 {
@@ -357,7 +387,6 @@ impl ShmConn {
             if placed.is_err() {
                 return Err(CloseReason::Fault);
             }
-            rx.consumer.advance(&piece);
             if part.last {
                 rx.offset = 0;
                 rx.invalidate = None;
@@ -368,9 +397,7 @@ impl ShmConn {
                     .checked_add(piece.len as u32)
                     .ok_or(CloseReason::Fault)?;
             }
-            if rx.consumer.publish(ring) {
-                self.notify_peer(WakeOn::ROOM);
-            }
+            self.consume(&piece);
             if part.last && take == Budget::One {
                 break;
             }

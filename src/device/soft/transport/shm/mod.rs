@@ -25,6 +25,11 @@
 //! keys of the sender. The receiver names the place of the second half, which a sender that polls
 //! copies there meanwhile ([`offer`]). Such a send is complete when the message is in its receive.
 //!
+//! # Atomic operations and immediate data
+//!
+//! The process that has the memory executes an atomic operation, which it finds in a cell; the number
+//! of an RDMA write with immediate data follows the data in a cell, and takes a receive ([`atomics`]).
+//!
 //! # One-sided operations
 //!
 //! The kernel copies the data for the initiator ([`one_sided`], [`cma`]); the program of the target need not run.
@@ -61,6 +66,8 @@
 //! A peer that may access memory is a process of the same user that could write to our memory
 //! anyway: the keys keep it from mistakes, as those of a hardware device do.
 
+pub mod atomic_response;
+mod atomics;
 mod bulk;
 pub(super) mod challenge;
 pub(super) mod close_reason;

@@ -12,6 +12,10 @@
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
+/// Bytes of the cell of an atomic operation: address, key and kind, and two operands.
+pub const REQUEST_LEN: usize = 32;
+/// Bytes of the cell of immediate data: the number, and the bytes that were written.
+pub const IMMEDIATE_LEN: usize = 8;
 /// Cells of a ring.
 pub const CELLS: usize = if cfg!(loom) { 2 } else { 128 };
 /// The most payload in a cell, in bytes.
@@ -51,6 +55,10 @@ pub enum Kind {
     /// Where all of a message is in the memory of the sender ([`offer`](super::offer)), which is in
     /// the cell.
     Offer = 4,
+    /// An atomic operation for the consumer to execute, which is in the cell.
+    Atomic = 5,
+    /// The number that follows an RDMA write with immediate data, which is in the cell.
+    Immediate = 6,
 }
 
 bitflags::bitflags! {
@@ -390,6 +398,8 @@ impl Consumer {
             2 => Kind::Bulk,
             3 => Kind::Invalidate,
             4 => Kind::Offer,
+            5 => Kind::Atomic,
+            6 => Kind::Immediate,
             _ => return Err(Violation),
         };
         let flags = CellFlags::from_bits((header >> 56) as u8).ok_or(Violation)?;
@@ -400,6 +410,8 @@ impl Consumer {
             Kind::Inline => len <= MAX_INLINE && (len > 0 || flags.contains(CellFlags::LAST)),
             Kind::Bulk => len > 0 && len <= MAX_CHUNK && len <= to_the_end,
             Kind::Invalidate => len == 4,
+            Kind::Atomic => len == REQUEST_LEN && flags == CellFlags::LAST,
+            Kind::Immediate => len == IMMEDIATE_LEN && flags.contains(CellFlags::LAST),
             Kind::Offer => {
                 len > 0 && len <= MAX_INLINE && len % 16 == 0 && flags.contains(CellFlags::LAST)
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::io::Errno;
 
+use super::atomic_response::AtomicResponse;
 use super::doorbell::Doorbell;
 use super::memfd::{SharedMemory, Writers};
 use super::offer::Offer;
@@ -111,6 +112,8 @@ struct Shared {
     rings: [Ring; 2],
     /// What the initiator offers, and what the responder does.
     offers: [Offer; 2],
+    /// The responses to the atomic operations of the initiator, and to those of the responder.
+    responses: [AtomicResponse; 2],
 }
 
 /// Size of the segment, in bytes.
@@ -127,6 +130,8 @@ pub(crate) struct SharedSegment {
     rx_ring: NonNull<Ring>,
     tx_offer: NonNull<Offer>,
     rx_offer: NonNull<Offer>,
+    tx_response: NonNull<AtomicResponse>,
+    rx_response: NonNull<AtomicResponse>,
     peer: Arc<Peer>,
     /// Number of the next cell, or [`NO_CELL`] if none is expected: for a poll without
     /// the lock of the queue pair.
@@ -175,6 +180,7 @@ impl NewSegment {
         let (ours, theirs) = (&shared.ends[end], &shared.ends[1 - end]);
         let (tx_ring, rx_ring) = (&shared.rings[end], &shared.rings[1 - end]);
         let (tx_offer, rx_offer) = (&shared.offers[end], &shared.offers[1 - end]);
+        let (tx_response, rx_response) = (&shared.responses[end], &shared.responses[1 - end]);
         Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
@@ -182,6 +188,8 @@ impl NewSegment {
             rx_ring: rx_ring.into(),
             tx_offer: tx_offer.into(),
             rx_offer: rx_offer.into(),
+            tx_response: tx_response.into(),
+            rx_response: rx_response.into(),
             memory: self.0,
             peer,
             next_cell: AtomicU64::new(NO_CELL),
@@ -283,6 +291,18 @@ impl SharedSegment {
     pub(crate) fn rx_offer(&self) -> &Offer {
         // SAFETY: as above.
         unsafe { self.rx_offer.as_ref() }
+    }
+
+    /// The response to the atomic operation of our end.
+    pub(super) fn tx_response(&self) -> &AtomicResponse {
+        // SAFETY: as above.
+        unsafe { self.tx_response.as_ref() }
+    }
+
+    /// The response to the atomic operation of the peer.
+    pub(super) fn rx_response(&self) -> &AtomicResponse {
+        // SAFETY: as above.
+        unsafe { self.rx_response.as_ref() }
     }
 }
 

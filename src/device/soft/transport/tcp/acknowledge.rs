@@ -13,7 +13,6 @@
 //! [`engine::acknowledgements`]: crate::device::soft::engine::acknowledgements
 
 use super::close_reason::CloseReason;
-use crate::device::SendOp;
 use crate::device::attempt::Phase;
 use crate::device::soft::iwarp::acknowledge::{ACKNOWLEDGE_FPDU_MAX, Acknowledge, Note};
 use crate::device::soft::iwarp::wire::WireError;
@@ -76,11 +75,11 @@ pub(crate) struct Acks {
     pub failed: Option<u32>,
 }
 
-/// Marks the request with this number in the send queue as executed, unless it is a read, which its
-/// response ends.
+/// Marks the request with this number in the send queue as executed, unless it is a read or an atomic
+/// operation, which its response ends.
 fn finish(number: u64, me: &mut QpState) {
     if let Some(request) = me.sq.get_mut(number)
-        && !matches!(request.op, Op::Transfer(SendOp::RdmaRead { .. }))
+        && !matches!(request.op, Op::Transfer(op) if op.fetches())
     {
         request.done = true;
     }
@@ -156,7 +155,7 @@ impl Acks {
         self.complete(new, me, up);
     }
 
-    /// Completes so many of the oldest requests, in so far as they are not reads.
+    /// Completes so many of the oldest requests, in so far as no response ends them.
     fn complete(&mut self, count: u32, me: &mut QpState, up: &mut Upcalls) {
         for _ in 0..count {
             finish(self.next, me);

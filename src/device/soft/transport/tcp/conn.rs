@@ -47,7 +47,9 @@ pub(crate) struct TcpConn {
     pub(super) target: Arc<dyn TcpTarget>,
     /// Whether FPDUs carry a CRC.
     pub(super) crc: bool,
-    /// RDMA reads of the peer that may wait for their responses.
+    /// Whether both ends know atomic operations and immediate data.
+    pub extensions: bool,
+    /// RDMA reads and atomic operations of the peer that may wait for their responses.
     pub(super) ird: u16,
     /// The ready-to-receive message with which the initiator begins.
     pub(super) rtr: Option<Rtr>,
@@ -81,6 +83,7 @@ impl TcpConn {
         TcpConn {
             watch,
             crc: agreed.crc,
+            extensions: agreed.extensions,
             ird: agreed.ird,
             rtr: agreed.rtr,
             awaits_ready: !initiator && matches!(agreed.rtr, Some(Rtr::WRITE | Rtr::READ)),

@@ -8,7 +8,8 @@ use crate::device::WcStatus;
 use crate::device::soft::iwarp::fpdu::Header;
 use crate::device::soft::iwarp::terminate::{self, TERMINATE_FPDU_MAX, Terminate};
 use crate::device::soft::iwarp::wire::{
-    LAYER_DDP, LAYER_RDMAP, OP_READ_REQUEST, OP_READ_RESPONSE, WireError,
+    LAYER_DDP, LAYER_RDMAP, OP_ATOMIC_REQUEST, OP_ATOMIC_RESPONSE, OP_READ_REQUEST,
+    OP_READ_RESPONSE, WireError,
 };
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::transport::lifecycle::{Connection, Lifecycle, Overdue};
@@ -25,11 +26,20 @@ impl TcpConn {
         };
         let reads = &self.tx.reads;
         let number = match &terminate.header {
-            Some(Header::Untagged(header)) if header.control.opcode() == OP_READ_REQUEST => {
+            Some(Header::Untagged(header))
+                if matches!(header.control.opcode(), OP_READ_REQUEST | OP_ATOMIC_REQUEST) =>
+            {
                 let named = reads.iter().find(|(_, msn)| *msn == header.msn);
                 named.or(reads.front()).map(|(number, _)| *number)
             }
-            Some(header) if header.control().opcode() == OP_READ_RESPONSE => None,
+            Some(header)
+                if matches!(
+                    header.control().opcode(),
+                    OP_READ_RESPONSE | OP_ATOMIC_RESPONSE
+                ) =>
+            {
+                None
+            }
             _ if self.acks.agreed => self.acks.refused,
             Some(_) => self.tx.current(),
             None if protection && error.layer == LAYER_RDMAP => {

@@ -1,7 +1,8 @@
 //! A connection over TCP: iWARP between the work queues of a queue pair and a socket.
 //!
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. [`tx_next`] is the order of the
-//! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU. Small sends may wait
+//! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU, [`rx_extended`] what
+//! arrives of the operations of RFC 7306. Small sends may wait
 //! a little to go out together ([`coalesce`](super::coalesce), [`batch`]). Between two ends of ours requests complete
 //! when the peer has acknowledged them ([`acknowledge`]). [`liveness`] notices a host that is gone;
 //! [`linger`] sends what is left after the connection has ended.
@@ -15,6 +16,7 @@ pub(crate) mod linger;
 pub(crate) mod liveness;
 pub(crate) mod rx;
 mod rx_direct;
+mod rx_extended;
 mod rx_place;
 mod stash;
 pub(crate) mod tx;

@@ -9,12 +9,12 @@ use super::conn::TcpConn;
 use super::rx_direct::{FIRST_READ, LONG, Payload, Placing};
 use super::rx_place::{deliver, write};
 use super::stash::{Purpose, Stash, is_supplied};
-use super::tx_frame::Response;
 use crate::device::soft::engine::{RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::acknowledge::{self, Acknowledge, Note};
 use crate::device::soft::iwarp::fpdu::{self, Decoded, Header};
 use crate::device::soft::iwarp::mpa::Rtr;
-use crate::device::soft::iwarp::rdmap::{ReadRequest, RxSequence, Segment};
+use crate::device::soft::iwarp::rdmap::Segment;
+use crate::device::soft::iwarp::sequence::RxSequence;
 use crate::device::soft::iwarp::terminate::Terminate;
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::qp::deliver::Placement;
@@ -31,7 +31,7 @@ const TURNS: usize = 4;
 const IN_TURN: usize = 16 * 1024;
 /// The receiving half of a connection.
 pub(crate) struct Rx {
-    sequence: RxSequence,
+    pub(super) sequence: RxSequence,
     /// Bytes that were read: part of an FPDU, or more if paused or with a backlog.
     carry: Vec<u8>,
     /// How many of them are used; none but with a backlog.
@@ -68,7 +68,7 @@ pub(crate) struct Rx {
 }
 
 /// What became of an FPDU.
-enum Taken {
+pub(super) enum Taken {
     Yes,
     /// It is used, and was the last of a message or of an answer.
     Whole,
@@ -318,7 +318,11 @@ impl TcpConn {
         if !self.acks.agreed {
             return Segment::classify(header, len).map_err(violation);
         }
-        let segment = Segment::classify_extended(header, len).map_err(violation)?;
+        let segment = match self.extensions {
+            true => Segment::classify_all(header, len),
+            false => Segment::classify_extended(header, len),
+        };
+        let segment = segment.map_err(violation)?;
         if let Some(count) = acknowledge::count_in(header) {
             self.acks.acknowledge(count, me, up)?;
         }
@@ -350,13 +354,18 @@ impl TcpConn {
             .accept(segment, payload.len())
             .map_err(|error| CloseReason::Protocol(error, None))?;
         match *segment {
-            Segment::Write { stag, to, last } => {
+            Segment::Write {
+                stag,
+                to,
+                last,
+                immediate,
+            } => {
                 let used = if waits {
                     self.stash(Purpose::Write { stag, to }, fpdu, bytes)
                 } else {
                     write(stag, to, bytes, me, guard)
                 };
-                self.request_arrived(last, used)?;
+                self.request_arrived(last && !immediate, used)?;
             }
             Segment::ReadResponse { stag, to, last } => {
                 self.read_response(stag, to, last, payload, me, guard, up)?;
@@ -389,20 +398,17 @@ impl TcpConn {
                 }
             }
             Segment::ReadRequest { msn } => {
-                let request =
-                    ReadRequest::parse(bytes).map_err(|e| CloseReason::Protocol(e, None))?;
-                let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
-                let waiting = self.tx.responses.len() + self.rx.stash.reads();
-                if waiting >= usize::from(self.ird) + extra {
-                    return Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None));
-                }
-                let response = Response { msn, request };
-                let used = if waits {
-                    self.stash(Purpose::Read(response), fpdu, &[])
-                } else {
-                    self.answer_later(response, me, guard)
-                };
-                self.request_arrived(true, used)?;
+                self.read_request(msn, waits, fpdu, bytes, me, guard)?;
+            }
+            Segment::Immediate { solicited, .. } => {
+                return self.immediate(solicited, fpdu, bytes, me, up);
+            }
+            Segment::AtomicRequest { .. } => {
+                self.atomic_request(waits, fpdu, bytes, me, guard, up)?;
+            }
+            Segment::AtomicResponse { .. } => {
+                self.atomic_response(bytes, me, guard, up)?;
+                return Ok(Taken::Whole);
             }
             Segment::Acknowledge { .. } => {
                 let note = Acknowledge::parse_note(bytes)
@@ -426,7 +432,7 @@ impl TcpConn {
     }
 
     /// A segment of a request of the peer has arrived, the last one if `whole`, with that result.
-    fn request_arrived(
+    pub(super) fn request_arrived(
         &mut self,
         whole: bool,
         result: Result<(), CloseReason>,

@@ -10,8 +10,9 @@ use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_table::{self, Fault};
 use crate::device::soft::qp::deliver::{self, DeliveryError, Placement};
 use crate::device::soft::qp::state::QpState;
+use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, WcStatus};
+use crate::device::{Access, SendOp, WcStatus};
 use crate::handle::Guard;
 
 impl TcpConn {
@@ -36,8 +37,9 @@ impl TcpConn {
         let (request, sges) = me.sq.get(number).ok_or_else(invalid)?;
         let end = u64::from(self.rx.answered) + payload.len() as u64;
         let len = u64::from(request.len);
+        let is_read = matches!(request.op, Op::Transfer(SendOp::RdmaRead { .. }));
         // STag and offset of a response of no bytes mean nothing.
-        let wrong = if !payload.is_empty() && stag != sink(number) {
+        let wrong = if !is_read || !payload.is_empty() && stag != sink(number) {
             Some(WireError::DDP_TAGGED_INVALID_STAG)
         } else if !payload.is_empty() && to != u64::from(self.rx.answered) || end > len {
             Some(WireError::DDP_TAGGED_BOUNDS)
@@ -61,12 +63,17 @@ impl TcpConn {
             return Ok(());
         }
         self.rx.answered = 0;
+        self.finish_read(number, me, up);
+        Ok(())
+    }
+
+    /// Our oldest read or atomic operation is answered.
+    pub(super) fn finish_read(&mut self, number: u64, me: &mut QpState, up: &mut Upcalls) {
         self.tx.read_done();
         if let Some(request) = me.sq.get_mut(number) {
             request.done = true;
         }
         me.retire(up);
-        Ok(())
     }
 }
 

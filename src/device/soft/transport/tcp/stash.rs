@@ -11,9 +11,12 @@ use super::close_reason::{CloseReason, header_of};
 use super::conn::TcpConn;
 use super::rx::append;
 use super::rx_direct::Payload;
+use super::rx_extended::deliver_immediate;
 use super::rx_place::{deliver, write};
-use super::tx_frame::Response;
-use crate::device::soft::iwarp::rdmap::Segment;
+use super::tx_frame::{Answer, Response};
+use crate::device::soft::iwarp::extensions::{AtomicRequest, Immediate};
+use crate::device::soft::iwarp::mpa::Rtr;
+use crate::device::soft::iwarp::rdmap::{ReadRequest, Segment};
 use crate::device::soft::iwarp::wire::{UNTAGGED_HDR, WireError};
 use crate::device::soft::qp::deliver::Placement;
 use crate::device::soft::qp::state::{QpState, Supply};
@@ -35,6 +38,24 @@ pub(super) enum Purpose {
         to: u64,
     },
     Read(Response),
+    Atomic(AtomicRequest),
+    /// The end of an RDMA write with immediate data, for a receive.
+    Immediate {
+        data: Immediate,
+        solicited: bool,
+    },
+}
+
+impl Purpose {
+    /// Whether it is to be answered.
+    fn is_read(&self) -> bool {
+        matches!(self, Purpose::Read(_) | Purpose::Atomic(_))
+    }
+
+    /// Whether it needs a receive.
+    fn is_message(&self) -> bool {
+        matches!(self, Purpose::Send(_) | Purpose::Immediate { .. })
+    }
 }
 
 /// A segment that waits.
@@ -53,7 +74,7 @@ pub(super) struct Stash {
     entries: VecDeque<Stashed>,
     /// Bytes of the payloads, and [`STASH_ENTRY`] for each.
     bytes: usize,
-    /// Number of read requests in it.
+    /// Number of reads and atomic operations in it.
     reads: usize,
 }
 
@@ -73,7 +94,7 @@ impl Stash {
         self.entries.front().map(|stashed| stashed.number)
     }
 
-    /// Number of reads that wait.
+    /// Number of reads and atomic operations that wait.
     pub fn reads(&self) -> usize {
         self.reads
     }
@@ -86,7 +107,7 @@ impl Stash {
         let reserved = self.entries.try_reserve(1);
         reserved.map_err(|_| CloseReason::NoMemory)?;
         self.bytes += stashed.payload.len() + STASH_ENTRY;
-        self.reads += usize::from(matches!(stashed.purpose, Purpose::Read(_)));
+        self.reads += usize::from(stashed.purpose.is_read());
         self.entries.push_back(stashed);
         Ok(())
     }
@@ -94,7 +115,7 @@ impl Stash {
     fn pop(&mut self) -> Option<Stashed> {
         let stashed = self.entries.pop_front()?;
         self.bytes -= stashed.payload.len() + STASH_ENTRY;
-        self.reads -= usize::from(matches!(stashed.purpose, Purpose::Read(_)));
+        self.reads -= usize::from(stashed.purpose.is_read());
         Some(stashed)
     }
 }
@@ -106,9 +127,43 @@ impl TcpConn {
         self.acks.agreed && !self.rx.stash.is_empty() && segment.is_request()
     }
 
+    /// Whether the peer may have one more read or atomic operation that waits for its answer.
+    ///
+    /// # Errors
+    /// It has as many as both ends have agreed on.
+    pub(super) fn admit_read(&self) -> Result<(), CloseReason> {
+        let extra = usize::from(!self.rx.begun && self.rtr == Some(Rtr::READ));
+        let waiting = self.tx.responses.len() + self.rx.stash.reads();
+        if waiting >= usize::from(self.ird) + extra {
+            return Err(CloseReason::Protocol(WireError::DDP_NO_BUFFER, None));
+        }
+        Ok(())
+    }
+
+    /// A read of the peer, which waits behind a message if it `waits`.
+    pub(super) fn read_request(
+        &mut self,
+        msn: u32,
+        waits: bool,
+        fpdu: &[u8],
+        payload: &[u8],
+        me: &QpState,
+        guard: &Guard,
+    ) -> Result<(), CloseReason> {
+        let request = ReadRequest::parse(payload).map_err(|e| CloseReason::Protocol(e, None))?;
+        self.admit_read()?;
+        let response = Response { msn, request };
+        let used = if waits {
+            self.stash(Purpose::Read(response), fpdu, &[])
+        } else {
+            self.answer_later(response, me, guard)
+        };
+        self.request_arrived(true, used)
+    }
+
     /// Queues the answer to a read of the peer. Between two ends of ours a read that is refused fails
     /// now: no request behind it has an effect.
-    pub(super) fn answer_later(
+    fn answer_later(
         &mut self,
         response: Response,
         me: &QpState,
@@ -117,8 +172,26 @@ impl TcpConn {
         if self.acks.agreed {
             response.check(0, response.request.size, me, guard)?;
         }
-        self.tx.responses.push_back(response);
+        self.tx.responses.push_back(Answer::Read(response));
         Ok(())
+    }
+
+    /// Answers the reads before a request that changes memory, so that they have the bytes of before, as
+    /// far as the socket takes them.
+    pub(super) fn answer_reads(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        let mut responses = self.tx.responses.iter();
+        if !responses.any(|answer| matches!(answer, Answer::Read(_))) {
+            return Ok(());
+        }
+        let Self {
+            tx, watch, acks, ..
+        } = self;
+        tx.transmit(me, watch, acks, self.crc, guard, up)
     }
 
     /// Has the segment at the start of `fpdu` wait.
@@ -146,18 +219,14 @@ impl TcpConn {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         while let Some(first) = self.rx.stash.entries.front() {
-            if matches!(first.purpose, Purpose::Send(_)) && !is_supplied(me, up)? {
+            if first.purpose.is_message() && !is_supplied(me, up)? {
                 break;
             }
             let Some(stashed) = self.rx.stash.pop() else {
                 break;
             };
-            if matches!(stashed.purpose, Purpose::Write { .. }) && !self.tx.responses.is_empty() {
-                // A read before it has the bytes of before, as far as the socket takes them.
-                let Self {
-                    tx, watch, acks, ..
-                } = self;
-                tx.transmit(me, watch, acks, self.crc, guard, up)?;
+            if matches!(stashed.purpose, Purpose::Write { .. } | Purpose::Atomic(_)) {
+                self.answer_reads(me, guard, up)?;
             }
             let used = match stashed.purpose {
                 Purpose::Send(part) => {
@@ -165,6 +234,10 @@ impl TcpConn {
                 }
                 Purpose::Write { stag, to } => write(stag, to, &stashed.payload, me, guard),
                 Purpose::Read(response) => self.answer_later(response, me, guard),
+                Purpose::Atomic(request) => self.execute_atomic(request, me, guard),
+                Purpose::Immediate { data, solicited } => {
+                    deliver_immediate(data, solicited, me, up)
+                }
             };
             if let Err(why) = used {
                 self.acks.failed = Some(stashed.number);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::acknowledge::Acknowledge;
-use crate::device::soft::iwarp::rdmap::TxSequence;
+use crate::device::soft::iwarp::sequence::TxSequence;
 use crate::device::soft::iwarp::wire::WireError;
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::key_table;
@@ -27,7 +27,7 @@ use super::acknowledge::Acks;
 use super::batch::{FrameError, SendBatch};
 use super::close_reason::CloseReason;
 use super::tx_frame::{
-    Counting, Finishes, Position, Response, SEGMENT, SHORT_SEGMENT, answer, transfer,
+    Answer, Counting, Finishes, Position, SEGMENT, SHORT_SEGMENT, answer, transfer,
 };
 
 /// What one call to the kernel is given at most.
@@ -43,8 +43,8 @@ const MOST_FAULTS: u32 = 8;
 /// The sending half of a connection.
 pub(crate) struct Tx {
     pub(super) at: Position,
-    pub responses: VecDeque<Response>,
-    /// Requests that are reads, sent and not answered, with their sequence numbers.
+    pub responses: VecDeque<Answer>,
+    /// Requests that are reads or atomic operations, sent and not answered, with their sequence numbers.
     pub reads: VecDeque<(u64, u32)>,
     /// Bytes that are sent before anything else.
     pending: Vec<u8>,
@@ -150,7 +150,7 @@ impl Tx {
         self.sent < self.pending.len()
     }
 
-    /// A read of ours was answered.
+    /// A read or an atomic operation of ours was answered.
     pub fn read_done(&mut self) {
         self.reads.pop_front();
         self.at.reads -= 1;

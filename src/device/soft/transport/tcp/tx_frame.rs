@@ -1,8 +1,10 @@
 //! What is sent: the FPDU that comes next of a request or of a read response, and the position
 //! behind it.
 
+use crate::device::soft::iwarp::extensions::{AtomicRequest, AtomicResponse, Immediate};
 use crate::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
-use crate::device::soft::iwarp::rdmap::{ReadRequest, TxSequence, send_opcode};
+use crate::device::soft::iwarp::rdmap::{ReadRequest, send_opcode};
+use crate::device::soft::iwarp::sequence::TxSequence;
 use crate::device::soft::iwarp::wire::{
     OP_READ_RESPONSE, OP_WRITE, QN_SEND, READ_REQUEST_HDR, TAGGED_HDR, UNTAGGED_HDR,
 };
@@ -21,6 +23,15 @@ use super::close_reason::{CloseReason, wire_fault};
 pub(super) const SEGMENT: u32 = 63 * 1024;
 /// Payload of a segment when there is no memory for a full one: a part of the reserve.
 pub(super) const SHORT_SEGMENT: u32 = 1024;
+
+/// What the peer is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// The memory that it reads.
+    Read(Response),
+    /// The result of an atomic operation, which is executed.
+    Atomic(AtomicResponse),
+}
 
 /// A read of the peer that waits for its answer.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +76,14 @@ impl Response {
 pub(super) struct Position {
     /// The request that is sent next, or being sent.
     pub request: u64,
-    /// Bytes of it that are sent, and its sequence number, once it is begun.
+    /// Bytes of it that are sent, and its sequence number, once it is begun. An RDMA write with
+    /// immediate data may have all its bytes sent, and the data not.
     pub begun: Option<(u32, u32)>,
     /// Responses sent, of those that wait.
     pub answered: usize,
     /// Bytes of the next one that are sent, once it is begun.
     pub answering: Option<u32>,
-    /// Reads that are not answered.
+    /// Reads and atomic operations that are not answered.
     pub reads: u32,
     /// Whether a response is sent before the next request.
     pub response_first: bool,
@@ -184,6 +196,38 @@ pub(super) fn transfer(
             at.request += 1;
             return Ok(Finishes::Read(number, msn));
         }
+        SendOp::Atomic { remote, op } => {
+            let atomic = AtomicRequest {
+                identifier: sink(number),
+                word: remote,
+                op,
+            };
+            let msn = at.sequence.next_read();
+            batch.frame(&atomic.encode(msn), Cursor::new(&[]), 0, crc)?;
+            at.reads += 1;
+            at.request += 1;
+            return Ok(Finishes::Read(number, msn));
+        }
+        SendOp::RdmaWriteImm { imm, .. } if offset == request.len => {
+            let data = Immediate {
+                imm,
+                written: request.len,
+            };
+            let solicited = request.flags.contains(WrFlags::SOLICITED);
+            let bytes = data.encode(at.sequence.next_send(), solicited, asks);
+            batch.frame(&bytes, Cursor::new(&[]), 0, crc)?;
+            0
+        }
+        SendOp::RdmaWriteImm { remote, .. } => {
+            let header = Tagged {
+                control: Control::new(OP_WRITE, last).with_immediate(true),
+                stag: remote.rkey,
+                to: remote.addr.wrapping_add(u64::from(offset)),
+            };
+            tagged(batch, header, payload, len, crc)?;
+            at.begun = Some((offset + len, 0));
+            return Ok(Finishes::Nothing);
+        }
     };
     if last {
         at.begun = None;
@@ -215,14 +259,37 @@ fn tagged(
     batch.frame(&bytes, payload, len, crc)
 }
 
-/// The steering tag under which the response to a read of ours arrives: any number does, as long
+/// The steering tag under which the response to a read of ours arrives, or the identifier of an atomic
+/// operation: any number does, as long
 /// as answers to different reads differ.
 pub(crate) fn sink(number: u64) -> u32 {
     number as u32 | 1 << 31
 }
 
-/// The next FPDU of a response, with at most `most` bytes of payload.
+/// The next FPDU of an answer, with at most `most` bytes of payload.
 pub(super) fn answer(
+    batch: &mut SendBatch,
+    at: &mut Position,
+    answer: &Answer,
+    me: &QpState,
+    (most, crc): (u32, bool),
+    guard: &Guard,
+) -> Result<Finishes, CloseReason> {
+    match answer {
+        Answer::Read(response) => read_response(batch, at, response, me, (most, crc), guard),
+        Answer::Atomic(response) => {
+            let bytes = response.encode(at.sequence.next_atomic_response());
+            let built = batch.frame(&bytes, Cursor::new(&[]), 0, crc);
+            built.map_err(|_| CloseReason::NoMemory)?;
+            at.response_first = false;
+            at.answered += 1;
+            Ok(Finishes::Response)
+        }
+    }
+}
+
+/// The next FPDU of the response to a read.
+fn read_response(
     batch: &mut SendBatch,
     at: &mut Position,
     response: &Response,

@@ -3,7 +3,7 @@
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::qp::work_queue::Op;
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{SendOp, WcStatus, WrFlags};
+use crate::device::{WcStatus, WrFlags};
 use crate::handle::Guard;
 
 use super::acknowledge::Acks;
@@ -60,7 +60,7 @@ impl Tx {
             if self.stopped {
                 return Ok(None);
             }
-            let is_read = matches!(op, SendOp::RdmaRead { .. });
+            let is_read = op.fetches();
             if is_read && me.ord == 0 {
                 return Err(CloseReason::Request(at.request, WcStatus::LocalQpOperation));
             }

@@ -13,7 +13,7 @@ use crate::device::soft::transport::shm::challenge::Challenge;
 use crate::device::soft::transport::shm::socket::send_now;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat.5";
+pub(crate) const MAGIC: [u8; 8] = *b"libdat.6";
 
 /// The first message of both ends.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]

@@ -40,7 +40,7 @@ pub fn unregistered(
         let contents = entry.contents();
         // The kernel may be copying to such a page for a peer, and would finish in the page of the
         // file.
-        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let remote = Access::REMOTE;
         if contents.access.intersects(remote) {
             free.remove(&pages_of(contents.addr, contents.len));
         }
