@@ -52,7 +52,7 @@ run() {
 
 # uses ours|original: does the program find our library?
 uses() {
-	run "$1" ldd -- | grep -qF "$out/lib/libdat2"
+	run "$1" ldd -- | grep -F "$out/lib/libdat2" >/dev/null
 }
 if ! uses ours || uses original; then
 	echo 'bench-verbs: not the libraries that were meant' >&2
