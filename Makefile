@@ -33,12 +33,14 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # libraries as libdat.so.1.0.2 and libdat2.so.2.0.0.
 LIB1 := libdat.so.1.libdat-$(VERSION)
 LIB2 := libdat2.so.2.libdat-$(VERSION)
+# Our providers for other registry libraries: what cargo calls libdapl_soft_2.so is libdapl-soft.so.2.
+PROVIDERS := soft.1 soft.2 verbs.1 verbs.2
 TOOLS := dat-info dat-perf
 
 OUT    := build/$(PROFILE)
 TARGET := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 RUST_SOURCES := Cargo.toml Cargo.lock \
-	$(shell find src libdat libdat2 tools -name '*.rs' -o -name Cargo.toml)
+	$(shell find src libdat libdat2 providers tools -name '*.rs' -o -name Cargo.toml)
 
 C_FLAGS := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Werror -pthread \
 	-Iinclude -Itests-c
@@ -124,10 +126,11 @@ deps:
 
 # --- the libraries, under the names that programs and linkers look for ---------------------
 
-libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so
+libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so $(PROVIDERS:%=$(OUT)/lib/.provider.%)
 
 $(TARGET)/.libdat-built: $(RUST_SOURCES)
-	$(CARGO) build --locked --profile $(PROFILE) -p libdat -p libdat2 -p dat-tools
+	$(CARGO) build --locked --profile $(PROFILE) -p libdat -p libdat2 -p dat-tools \
+		$(foreach provider,$(PROVIDERS),-p dapl-$(subst .,-,$(provider)))
 	@touch $@
 
 $(OUT)/lib/libdat.so: $(TARGET)/.libdat-built
@@ -143,6 +146,12 @@ $(OUT)/lib/libdat2.so: $(TARGET)/.libdat-built
 	ln -sf $(LIB2) $(@D)/libdat2.so.2
 	ln -sf libdat2.so.2 $@
 	@touch -h $@
+
+$(OUT)/lib/.provider.%: $(TARGET)/.libdat-built
+	@mkdir -p $(@D)
+	ln -sf $(abspath $(TARGET))/libdapl_$(subst .,_,$*).so \
+		$(@D)/libdapl-$(basename $*).so$(suffix $*)
+	@touch $@
 
 # --- C programs ----------------------------------------------------------------------------
 
@@ -287,6 +296,10 @@ stage: $(TARGET)/.libdat-built
 	ln -sf libdat.so.1 '$(D)$(LIBDIR)/libdat.so'
 	ln -sf $(LIB2) '$(D)$(LIBDIR)/libdat2.so.2'
 	ln -sf libdat2.so.2 '$(D)$(LIBDIR)/libdat2.so'
+	for provider in $(PROVIDERS); do \
+		$(INSTALL_DATA) $(TARGET)/libdapl_$$(echo $$provider | tr . _).so \
+			'$(D)$(LIBDIR)'/libdapl-$${provider%.*}.so.$${provider#*.} || exit 1; \
+	done
 	$(INSTALL_DATA) include/dat/*.h '$(D)$(INCLUDEDIR)/dat'
 	$(INSTALL_DATA) include/dat2/*.h '$(D)$(INCLUDEDIR)/dat2'
 	$(INSTALL) $(TOOLS:%=$(TARGET)/%) '$(D)$(BINDIR)'

@@ -1,4 +1,4 @@
-//! Link step of both shared libraries, used by the build scripts of `libdat` and `libdat2`.
+//! Link step of the shared libraries, used by the build scripts of `libdat`, `libdat2` and `providers/*`.
 //!
 //! A shared library of this project has a SONAME and one version node that every symbol is
 //! bound to, as binaries built against OpenFabrics' library expect. rustc passes a version
@@ -11,9 +11,8 @@ use std::process::{Command, Stdio, exit};
 use std::{env, fs};
 
 /// Passes the linker arguments that give the library its `soname` and the version `node`.
+#[allow(dead_code)]
 pub fn library(soname: &str, node: &str) {
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../libdat/link.rs");
     let script = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("version.map");
     fs::write(&script, format!("{node} {{ }};\n")).expect("OUT_DIR is writable");
 
@@ -29,8 +28,20 @@ pub fn library(soname: &str, node: &str) {
             exit(1);
         }
     }
-    arg(&format!("-Wl,-soname,{soname}"));
     arg(&format!("-Wl,--version-script={}", script.display()));
+    common(soname);
+}
+
+/// Passes the linker arguments of a provider library, whose symbols have no version.
+#[allow(dead_code)]
+pub fn provider(soname: &str) {
+    common(soname);
+}
+
+/// Passes the arguments that all libraries have.
+fn common(soname: &str) {
+    println!("cargo::rerun-if-changed=build.rs");
+    arg(&format!("-Wl,-soname,{soname}"));
     // The runtime of a sanitizer comes with the program.
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     if !flags.contains("-Zsanitizer") {

@@ -4,5 +4,6 @@
 mod link;
 
 fn main() {
+    println!("cargo::rerun-if-changed=../libdat/link.rs");
     link::library("libdat2.so.2", "DAT_2.0");
 }

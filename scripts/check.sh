@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test model ctest-dev ctest ctest-valgrind dtest dapltest demo secure install vm'
+every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo secure install vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -138,6 +138,7 @@ suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind valgrind_part
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
+suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
 suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh

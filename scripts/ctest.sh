@@ -6,7 +6,7 @@
 # TAP stream. VALGRIND=1 runs them under valgrind. RUNS says on which version of the API and
 # which IA of tests-c/dat.conf: "dat:soft dat2:soft-tcp"; dat2:soft:soft-tcp is for the programs
 # that have a second process, which uses another IA than the first. LIMIT says how many seconds a
-# program may take, JOBS how many runs there are at a time (as many as processors). Exit status 0 if
+# program may take, CONF another dat.conf, JOBS how many runs there are at a time (as many as processors). Exit status 0 if
 # nothing failed.
 set -u
 
@@ -19,7 +19,7 @@ dat2:soft:soft-tcp dat2:soft-tcp:soft dat2:soft-shm:soft dat2:soft-shared:soft-s
 logs=$out/log
 mkdir -p "$logs"
 
-export LD_LIBRARY_PATH=$out/lib DAT_OVERRIDE=$root/tests-c/dat.conf
+export LD_LIBRARY_PATH=$out/lib DAT_OVERRIDE=${CONF:-$root/tests-c/dat.conf}
 limit=${LIMIT:-300}
 tool=()
 how=

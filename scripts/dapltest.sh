@@ -4,8 +4,8 @@
 # dapltest.sh [--lib DIR] [--repeat N] [CASE]...: runs Debian's unmodified dapltest, dtestcm,
 # dtestsrq and dtestx on our library, servers and clients in processes of their own, and prints
 # TAP. A CASE is a pattern of test names without the device: 'F/*', 'T/threads-6-*'. No CASE:
-# all. DEVICES names the interface adapters of tests-c/programs.conf to use; SERVER:CLIENT are two, for
-# the cases that have two ends.
+# all. DEVICES names the interface adapters of tests-c/programs.conf (CONF) to use; SERVER:CLIENT are two,
+# for the cases that have two ends.
 #
 # These tools end with status 0 after many errors, so what they print is searched as well: for
 # complaints, and for the figures that only a test that ran to its end prints.
@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
 	esac
 done
 patterns=("${@:-*}")
-export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/programs.conf
+export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=${CONF:-$root/tests-c/programs.conf}
 
 devices=${DEVICES:-soft soft-shm soft-tcp soft:soft-tcp soft-tcp:soft soft:soft-shm soft-shm:soft-shared}
 limit=${DAPLTEST_TIMEOUT:-60} # seconds, of one client
@@ -498,10 +498,10 @@ for program in dapltest dtestcm dtestsrq dtestx; do
 	used=$(ldd "$(command -v "$program")" | awk '/libdat2/ { print $3 }')
 	number=$((number + 1))
 	if [ -e "$used" ] && [ "$used" -ef "$lib/libdat2.so.2" ]; then
-		echo "ok $number - $program uses our library"
+		echo "ok $number - $program uses the library in $lib"
 	else
 		echo "# it would load: $used"
-		echo "not ok $number - $program uses our library"
+		echo "not ok $number - $program uses the library in $lib"
 		echo "1..$number"
 		exit 1
 	fi

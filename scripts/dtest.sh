@@ -4,7 +4,7 @@
 # dtest.sh [--lib DIR] [--repeat N] [MODE]...: runs Debian's unmodified dtest on our library,
 # server and client in two processes, and prints TAP together with the figures that dtest
 # reports. A mode is dtest's arguments in one word: "" or "-W -a -b 65536". No mode: all.
-# DEVICES names the interface adapters of tests-c/programs.conf to use; SERVER:CLIENT are two.
+# DEVICES names the interface adapters of tests-c/programs.conf (CONF) to use; SERVER:CLIENT are two.
 #
 # dtest ends with status 0 even when it found errors, so both outputs are searched as well.
 set -u
@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
 	*) break ;;
 	esac
 done
-export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=$root/tests-c/programs.conf
+export LD_LIBRARY_PATH=$lib DAT_OVERRIDE=${CONF:-$root/tests-c/programs.conf}
 
 # in_state STATE: is a TCP socket with our port in this state (hexadecimal, see tcp(7))?
 in_state() {
@@ -107,10 +107,10 @@ echo "1..$(($# * repeat * ${#devices[@]} + 1))"
 number=$((number + 1))
 used=$(ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
 if [ -e "$used" ] && [ "$used" -ef "$lib/libdat2.so.2" ]; then
-	echo "ok $number - dtest uses our library"
+	echo "ok $number - dtest uses the library in $lib"
 else
 	echo "# dtest would load: $used"
-	echo "not ok $number - dtest uses our library"
+	echo "not ok $number - dtest uses the library in $lib"
 	exit 1
 fi
 

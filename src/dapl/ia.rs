@@ -17,6 +17,7 @@ use super::abi::Abi;
 use super::address::CAddress;
 use super::async_events::{AsyncEvd, AsyncEvds};
 use super::boundary::{boundary, check_mask, non_null, write_opt};
+use super::provider::Instance;
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
@@ -61,6 +62,8 @@ pub struct Ia<D: Device> {
     name: CString,
     /// The provider table, which is never freed.
     table: *const c_void,
+    /// See [`Instance`].
+    says_thread_safe: bool,
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
     address: CAddress,
@@ -166,9 +169,9 @@ impl<D: Device> Ia<D> {
         name: &CStr,
         device: Arc<D>,
         rules: Rules,
-        table: *const c_void,
-        async_evds: Arc<AsyncEvds>,
+        instance: Instance,
     ) -> Result<Arc<Self>> {
+        let table = instance.table;
         let ia = Arc::new(Ia {
             name: name.to_owned(),
             address: CAddress::new(device.address()),
@@ -176,7 +179,8 @@ impl<D: Device> Ia<D> {
             provider_attr: Attributes::new(&provider_attributes(device.attr())),
             device,
             rules,
-            async_evds,
+            says_thread_safe: instance.says_thread_safe,
+            async_evds: instance.async_evds,
             table,
             handle: AtomicPtr::default(),
             context: AtomicU64::new(0),
@@ -393,7 +397,12 @@ impl<A: Abi> AttributesOut<A> {
         }
         if !self.provider.is_null() {
             let name = format!("libdat-{}", D::NAME);
-            let attr = A::provider_attr(&name, ia.device.attr(), &ia.provider_attr.list);
+            let attr = A::provider_attr(
+                &name,
+                ia.device.attr(),
+                &ia.provider_attr.list,
+                ia.says_thread_safe,
+            );
             // SAFETY: the caller's promise.
             unsafe { self.provider.write(attr) };
         }

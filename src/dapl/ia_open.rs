@@ -27,7 +27,7 @@ pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<Arc<I
         log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
         Error::resource(Subtype::ResourceDevice)
     })?;
-    Ia::create(name, device, rules, instance.table, instance.async_evds)
+    Ia::create(name, device, rules, instance)
 }
 
 /// `dat_ia_open`, the provider's part.

@@ -17,6 +17,9 @@ pub struct Instance {
     pub params: String,
     /// The place of that entry, for messages.
     pub origin: String,
+    /// Whether `is_thread_safe` of the provider attributes is true. The provider always is; but
+    /// OpenFabrics' library closes an IA by an entry that says what the attribute says.
+    pub says_thread_safe: bool,
     /// The function table; lives as long as the process.
     pub table: *const c_void,
     /// The async EVDs of the open instances of the IA.
@@ -39,19 +42,34 @@ pub fn instance<D: Device>(name: &CStr) -> Option<Instance> {
     instances.get(&(D::NAME, name.to_owned())).cloned()
 }
 
-/// Enters an IA name with the parameters and the place of its entry, and gives its function table. `make` makes that for
-/// a name which is new; the characters of the name that it gets live as long as the process.
+/// The entry of an IA name.
+pub struct Entry {
+    /// See [`Instance`].
+    pub params: String,
+    /// See [`Instance`].
+    pub origin: String,
+    /// See [`Instance`].
+    pub says_thread_safe: bool,
+}
+
+/// Enters an IA name with its entry, and gives its function table. `make` makes that for a name which is
+/// new; the characters of the name that it gets live as long as the process.
 pub fn enter<D: Device>(
     name: &CStr,
-    params: String,
-    origin: String,
+    entry: Entry,
     make: impl FnOnce(*const c_char) -> *const c_void,
 ) -> Option<*const c_void> {
+    let Entry {
+        params,
+        origin,
+        says_thread_safe,
+    } = entry;
     let mut instances = INSTANCES.lock();
     let name = (D::NAME, name.to_owned());
     if let Some(instance) = instances.get_mut(&name) {
         instance.params = params;
         instance.origin = origin;
+        instance.says_thread_safe = says_thread_safe;
         return Some(instance.table);
     }
     // The name moves, its characters on the heap do not.
@@ -59,6 +77,7 @@ pub fn enter<D: Device>(
     let instance = Instance {
         params,
         origin,
+        says_thread_safe,
         table,
         async_evds: Arc::default(),
     };

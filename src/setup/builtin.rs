@@ -18,9 +18,12 @@ fn init<A: ProviderTable, D: Device>(entry: &BuiltinEntry<'_>) {
     boundary::<A>(|| {
         // SAFETY: the name of a key is terminated.
         let name = unsafe { CStr::from_ptr(entry.info.ia_name.as_ptr()) };
-        let params = entry.params.to_string_lossy().into_owned();
-        let origin = entry.origin.to_string();
-        let Some(table) = provider::enter::<D>(name, params, origin, table::leak::<A, D>) else {
+        let entered = provider::Entry {
+            params: entry.params.to_string_lossy().into_owned(),
+            origin: entry.origin.to_string(),
+            says_thread_safe: true,
+        };
+        let Some(table) = provider::enter::<D>(name, entered, table::leak::<A, D>) else {
             return Ok(());
         };
         // SAFETY: the table lives as long as the process, the key during the call.

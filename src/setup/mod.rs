@@ -5,6 +5,7 @@
 //! which knows no registry, are put together.
 
 mod builtin;
+pub mod library;
 
 pub use builtin::builtin;
 

@@ -268,6 +268,7 @@ macro_rules! common_conversions {
             name: &str,
             device: &DeviceAttr,
             named: &[DAT_NAMED_ATTR],
+            says_thread_safe: bool,
         ) -> Self::ProviderAttr {
             use $c::*;
             // SAFETY: a C structure of integers and pointers: zero is valid.
@@ -286,7 +287,7 @@ macro_rules! common_conversions {
                 | DAT_COMPLETION_UNSIGNALLED_FLAG
                 | DAT_COMPLETION_BARRIER_FENCE_FLAG
                 | DAT_COMPLETION_EVD_THRESHOLD_FLAG;
-            out.is_thread_safe = DAT_TRUE;
+            out.is_thread_safe = DAT_BOOLEAN::from(says_thread_safe);
             out.max_private_data_size = device.max_private_data as DAT_COUNT;
             out.supports_multipath = DAT_FALSE;
             out.ep_creator = DAT_PSP_CREATES_EP_IFASKED;

@@ -110,6 +110,7 @@ pub trait Abi: Send + Sync + 'static {
         name: &str,
         device: &DeviceAttr,
         named: &[DAT_NAMED_ATTR],
+        says_thread_safe: bool,
     ) -> Self::ProviderAttr;
     /// Writes CNO parameters.
     fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;

@@ -1,0 +1,4 @@
+//! `libdapl-verbs.so.2`: the verbs provider for a registry library that is not ours. No logic: see
+//! [`dat_core::setup::library`].
+
+dat_core::provider_library! { V2, Verbs }
