@@ -5,5 +5,5 @@ mod link;
 
 fn main() {
     println!("cargo::rerun-if-changed=../libdat/link.rs");
-    link::library("libdat.so.1", "DAT_1.2");
+    link::library("libdat.so.1", &["DAT_1.2"]);
 }

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
 use std::{env, fs};
 
-/// Passes the linker arguments that give the library its `soname` and the version `node`.
+/// Passes the linker arguments that give the library its `soname` and the version `nodes`.
 #[allow(dead_code)]
-pub fn library(soname: &str, node: &str) {
+pub fn library(soname: &str, nodes: &[&str]) {
     let script = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("version.map");
-    fs::write(&script, format!("{node} {{ }};\n")).expect("OUT_DIR is writable");
+    let declared = nodes.iter().map(|node| format!("{node} {{ }};\n"));
+    fs::write(&script, declared.collect::<String>()).expect("OUT_DIR is writable");
 
     arg("-fuse-ld=lld");
     match lld() {

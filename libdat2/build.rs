@@ -5,5 +5,5 @@ mod link;
 
 fn main() {
     println!("cargo::rerun-if-changed=../libdat/link.rs");
-    link::library("libdat2.so.2", "DAT_2.0");
+    link::library("libdat2.so.2", &["DAT_2.0", "LIBDAT_2.0"]);
 }

@@ -338,15 +338,18 @@ struct dat_provider_attr {
 #define DAT_PROVIDER_FIELD_NONE UINT64_C(0x0)
 
 /*
- * Functions. All of them return DAT_SUCCESS or a code of dat_error.h.
+ * Functions. All of them return DAT_SUCCESS or a code of dat_error.h. Of those that DAT 2.0 declares, these
+ * are in this library and in no other; for #ifdef.
  */
+#define LIBDAT_HAS_CNO_FD 1               /* dat_cno_fd_create, dat_cno_trigger */
+#define LIBDAT_HAS_SEND_WITH_INVALIDATE 1 /* dat_ep_post_send_with_invalidate */
 
 /* Makes a CNO; an agent, if any, is called for each event. */
 DAT_EXPORT DAT_RETURN dat_cno_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_OS_WAIT_PROXY_AGENT agent,
     OUT DAT_CNO_HANDLE *cno_handle);
 
-/* Makes a CNO that signals through a file descriptor. */
+/* Makes a CNO that signals through a file descriptor, which is closed with the CNO. */
 DAT_EXPORT DAT_RETURN dat_cno_fd_create(
     IN DAT_IA_HANDLE ia_handle, OUT DAT_FD *fd, OUT DAT_CNO_HANDLE *cno_handle);
 

@@ -14,6 +14,33 @@ mod registry_level {
     dat_core::registry_level! { V2, "DAT_2.0", crate::SETUP }
 }
 
+mod added {
+    //! Functions that DAT 2.0 declares and no other library exports: in a version node of their own.
+
+    use dat_core::abi::v2::*;
+
+    dat_core::dispatch! { V2, "LIBDAT_2.0";
+        dat_cno_fd_create(
+            ia_handle: DAT_IA_HANDLE,
+            fd: *mut DAT_FD,
+            cno_handle: *mut DAT_CNO_HANDLE,
+        ) => HandleIa, cno_fd_create_func;
+        dat_cno_trigger(
+            cno_handle: DAT_CNO_HANDLE,
+            evd_handle: *mut DAT_EVD_HANDLE,
+        ) => HandleCno, cno_trigger_func;
+        dat_ep_post_send_with_invalidate(
+            ep_handle: DAT_EP_HANDLE,
+            num_segments: DAT_COUNT,
+            local_iov: *mut DAT_LMR_TRIPLET,
+            user_cookie: DAT_DTO_COOKIE,
+            completion_flags: DAT_COMPLETION_FLAGS,
+            invalidate_flag: DAT_BOOLEAN,
+            rmr_context: DAT_RMR_CONTEXT,
+        ) => HandleEp, ep_post_send_with_invalidate_func;
+    }
+}
+
 mod dispatch {
     //! The functions that go to a provider.
 

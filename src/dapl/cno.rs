@@ -1,9 +1,11 @@
 //! Consumer notification objects: `dat_cno_create`, `dat_cno_modify_agent`, `dat_cno_query`,
-//! `dat_cno_wait`, `dat_cno_free`.
+//! `dat_cno_wait`, `dat_cno_free`; of DAT 2.0 `dat_cno_fd_create`, `dat_cno_trigger`.
 
 mod agent;
+mod descriptor;
 
 use std::collections::VecDeque;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::kernel::Instant;
 use crate::lock::Mutex;
 
 use self::agent::{Agent, AgentCall, Calls};
+use self::descriptor::Descriptor;
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null, short_boundary, timeout};
 use super::ia::{Child, Ia, lookup_ia};
@@ -18,6 +21,7 @@ use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::types::Handle;
 use super::wait_queue::{WaitQueue, Wake};
 use crate::abi::common::*;
+use crate::abi::v2;
 use crate::cancel::{self, Cancelled, Waiting};
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
@@ -42,11 +46,29 @@ struct State {
     evds: usize,
     /// The proxy agent of the consumer.
     agent: Agent,
+    /// Readable while `triggered` has an EVD, or the CNO is closed; of a CNO that was made with one.
+    descriptor: Option<Descriptor>,
     /// The CNO is freed, or its IA is closed.
     closed: bool,
 }
 
 dat_object!(Cno, Cno, HandleCno);
+
+impl State {
+    /// The oldest EVD that has triggered the CNO.
+    fn take(&mut self) -> Option<Handle> {
+        let evd = self.triggered.pop_front();
+        self.set_descriptor();
+        evd
+    }
+
+    /// After each change of what the descriptor shows.
+    fn set_descriptor(&mut self) {
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.set(!self.triggered.is_empty() || self.closed);
+        }
+    }
+}
 
 impl<D: Device> Child for Cno<D> {
     // Waiters are woken and the agent is called, with no EVD.
@@ -56,6 +78,7 @@ impl<D: Device> Child for Cno<D> {
             return;
         }
         state.triggered.clear();
+        state.set_descriptor();
         self.wait_queue.notify_all(&*self.base.ia.device);
         let call = self.calls.begin(state.agent, Handle::NULL);
         drop(state);
@@ -66,7 +89,11 @@ impl<D: Device> Child for Cno<D> {
 }
 
 impl<D: Device> Cno<D> {
-    fn create(ia: &Arc<Ia<D>>, agent: DAT_OS_WAIT_PROXY_AGENT) -> Result<Handle> {
+    fn create(
+        ia: &Arc<Ia<D>>,
+        agent: DAT_OS_WAIT_PROXY_AGENT,
+        descriptor: Option<Descriptor>,
+    ) -> Result<Handle> {
         publish(&Arc::new(Cno {
             base: Base::new(ia.clone()),
             state: Mutex::new(State {
@@ -74,6 +101,7 @@ impl<D: Device> Cno<D> {
                 waiters: 0,
                 evds: 0,
                 agent: Agent(agent),
+                descriptor,
                 closed: false,
             }),
             wait_queue: WaitQueue::default(),
@@ -103,6 +131,7 @@ impl<D: Device> Cno<D> {
     pub(super) fn detach(&self, evd: Handle) {
         let mut state = self.state.lock();
         state.triggered.retain(|e| *e != evd);
+        state.set_descriptor();
         state.evds -= 1;
         // `destroy` has called the agent already.
         if state.evds > 0 || state.closed {
@@ -126,6 +155,7 @@ impl<D: Device> Cno<D> {
         }
         if !state.triggered.contains(&evd) {
             state.triggered.push_back(evd);
+            state.set_descriptor();
         }
         if state.waiters > 0 {
             self.wait_queue.notify_one(&*self.base.ia.device);
@@ -146,7 +176,7 @@ impl<D: Device> Cno<D> {
         if state.closed {
             return Ok(Err(Error::handle(Subtype::HandleCno)));
         }
-        if let Some(evd) = state.triggered.pop_front() {
+        if let Some(evd) = state.take() {
             return Ok(Ok(evd));
         }
         if timeout == Some(Duration::ZERO) {
@@ -154,7 +184,7 @@ impl<D: Device> Cno<D> {
         }
         state.waiters += 1;
         let evd = loop {
-            if let Some(evd) = state.triggered.pop_front() {
+            if let Some(evd) = state.take() {
                 break Ok(Ok(evd));
             }
             if state.closed {
@@ -177,6 +207,15 @@ impl<D: Device> Cno<D> {
         };
         state.waiters -= 1;
         evd
+    }
+
+    /// Takes the EVD that has triggered the CNO, without waiting.
+    fn take(&self) -> Result<Handle> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::handle(Subtype::HandleCno));
+        }
+        state.take().ok_or(Kind::QueueEmpty.into())
     }
 
     fn free(&self) -> Result<()> {
@@ -207,10 +246,59 @@ pub unsafe extern "C" fn cno_create<A: Abi, D: Device>(
     creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(cno_handle, Subtype::Arg3)?;
-        let handle = Cno::create(&ia, agent)?;
+        let handle = Cno::create(&ia, agent, None)?;
         // SAFETY: not NULL.
         unsafe { cno_handle.write(handle.0) };
         Ok(())
+    })
+}
+
+/// `dat_cno_fd_create` of DAT 2.0: a CNO with a descriptor, which the library closes when the CNO is
+/// freed.
+///
+/// # Safety
+/// The pointers are NULL or point to memory for what they name.
+pub unsafe extern "C" fn cno_fd_create<A: Abi, D: Device>(
+    ia_handle: DAT_IA_HANDLE,
+    fd: *mut v2::DAT_FD,
+    cno_handle: *mut DAT_CNO_HANDLE,
+) -> DAT_RETURN {
+    creation::<A>(|| {
+        let ia = lookup_ia::<D>(ia_handle)?;
+        non_null(fd, Subtype::Arg2)?;
+        non_null(cno_handle, Subtype::Arg3)?;
+        let descriptor = Descriptor::new().map_err(|_| Error::resource(Subtype::ResourceMemory))?;
+        let number = descriptor.number();
+        let no_agent = DAT_OS_WAIT_PROXY_AGENT {
+            instance_data: null_mut(),
+            proxy_agent_func: None,
+        };
+        let handle = Cno::create(&ia, no_agent, Some(descriptor))?;
+        // SAFETY: not NULL.
+        unsafe {
+            fd.write(number);
+            cno_handle.write(handle.0);
+        }
+        Ok(())
+    })
+}
+
+/// `dat_cno_trigger` of DAT 2.0: gives the EVD that has triggered the CNO, without waiting.
+///
+/// # Safety
+/// `evd_handle` is NULL or points to memory for a handle.
+pub unsafe extern "C" fn cno_trigger<A: Abi, D: Device>(
+    cno_handle: DAT_CNO_HANDLE,
+    evd_handle: *mut DAT_EVD_HANDLE,
+) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let cno: Arc<Cno<D>> = lookup(cno_handle)?;
+        non_null(evd_handle, Subtype::Arg2)?;
+        let taken = cno.take();
+        let evd = *taken.as_ref().unwrap_or(&Handle::NULL);
+        // SAFETY: not NULL.
+        unsafe { evd_handle.write(evd.0) };
+        taken.map(|_| ())
     })
 }
 
@@ -242,8 +330,9 @@ pub unsafe extern "C" fn cno_query<A: Abi, D: Device>(
     boundary::<A>(|| {
         let cno: Arc<Cno<D>> = lookup(cno_handle)?;
         let read = || {
-            let agent = cno.state.lock().agent.0;
-            Ok(A::cno_param(cno.base.ia.handle().0, agent))
+            let state = cno.state.lock();
+            let fd = state.descriptor.as_ref().map(Descriptor::number);
+            Ok(A::cno_param(cno.base.ia.handle().0, state.agent.0, fd))
         };
         // SAFETY: the caller's promise.
         unsafe { answer_query(mask.into(), A::CNO_FIELDS.into(), cno_param, read) }

@@ -133,8 +133,8 @@ provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), {
     ep_common_connect_func: unsupported::ep_common_connect::<V2>,
     rmr_create_for_ep_func: unsupported::rmr_create_for_ep::<V2>,
     ep_post_rdma_read_to_rmr_func: unsupported::ep_post_rdma_read_to_rmr::<V2>,
-    cno_fd_create_func: unsupported::cno_fd_create::<V2>,
-    cno_trigger_func: unsupported::cno_trigger::<V2>,
+    cno_fd_create_func: cno::cno_fd_create::<V2, D>,
+    cno_trigger_func: cno::cno_trigger::<V2, D>,
     ia_ha_related_func: unsupported::ia_ha_related::<V2>,
     handle_extendedop_func: extension::handle_extendedop::<V2, D>,
 });

@@ -83,29 +83,6 @@ pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi>(
     unsupported::<A>()
 }
 
-/// `dat_cno_fd_create`.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn cno_fd_create<A: Abi>(
-    _ia_handle: DAT_IA_HANDLE,
-    _fd: *mut DAT_FD,
-    _cno_handle: *mut DAT_CNO_HANDLE,
-) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
-/// `dat_cno_trigger`.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn cno_trigger<A: Abi>(
-    _cno_handle: DAT_CNO_HANDLE,
-    _evd_handle: *mut DAT_EVD_HANDLE,
-) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
 /// The slot behind the macro `DAT_IA_HA_RELATED`: there is no high availability.
 ///
 /// # Safety

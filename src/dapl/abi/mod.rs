@@ -7,6 +7,7 @@ mod v2;
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 
 use super::ep_attr::{EpAttr, EpChange, EpParam};
 use super::types::{Event, IaAttr, LmrParam, LmrRange, RmrParam};
@@ -112,6 +113,10 @@ pub trait Abi: Send + Sync + 'static {
         named: &[DAT_NAMED_ATTR],
         says_thread_safe: bool,
     ) -> Self::ProviderAttr;
-    /// Writes CNO parameters.
-    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> Self::CnoParam;
+    /// Writes CNO parameters. `fd` is the descriptor of a CNO that has one.
+    fn cno_param(
+        ia: DAT_IA_HANDLE,
+        agent: DAT_OS_WAIT_PROXY_AGENT,
+        fd: Option<RawFd>,
+    ) -> Self::CnoParam;
 }

@@ -1,6 +1,7 @@
 //! DAT 1.2: `libdat.so.1`.
 
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, version_part};
@@ -45,7 +46,11 @@ impl Abi for V1 {
         }
     }
 
-    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v1::DAT_CNO_PARAM {
+    fn cno_param(
+        ia: DAT_IA_HANDLE,
+        agent: DAT_OS_WAIT_PROXY_AGENT,
+        _fd: Option<RawFd>,
+    ) -> v1::DAT_CNO_PARAM {
         v1::DAT_CNO_PARAM {
             ia_handle: ia,
             agent,

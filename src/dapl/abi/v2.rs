@@ -1,6 +1,7 @@
 //! DAT 2.0: `libdat2.so.2`.
 
 use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 use super::convert::{common_conversions, version_part};
@@ -47,13 +48,21 @@ impl Abi for V2 {
         }
     }
 
-    fn cno_param(ia: DAT_IA_HANDLE, agent: DAT_OS_WAIT_PROXY_AGENT) -> v2::DAT_CNO_PARAM {
-        let proxy_type = match agent.proxy_agent_func {
-            Some(_) => v2::DAT_PROXY_TYPE_AGENT,
-            None => v2::DAT_PROXY_TYPE_NONE,
-        };
+    fn cno_param(
+        ia: DAT_IA_HANDLE,
+        agent: DAT_OS_WAIT_PROXY_AGENT,
+        fd: Option<RawFd>,
+    ) -> v2::DAT_CNO_PARAM {
         // A null agent is null in every member of the union.
-        let proxy = v2::DAT_CNO_PROXY { agent };
+        let mut proxy = v2::DAT_CNO_PROXY { agent };
+        let proxy_type = match (agent.proxy_agent_func, fd) {
+            (Some(_), _) => v2::DAT_PROXY_TYPE_AGENT,
+            (None, Some(fd)) => {
+                proxy.fd = fd;
+                v2::DAT_PROXY_TYPE_FD
+            }
+            (None, None) => v2::DAT_PROXY_TYPE_NONE,
+        };
         v2::DAT_CNO_PARAM {
             ia_handle: ia,
             proxy_type,
