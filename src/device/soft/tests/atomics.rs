@@ -1,5 +1,5 @@
 //! Atomic operations: their memory, at both ends, and what a peer through shared memory can put into a
-//! cell. What the operations do is in [`extended`](super::extended).
+//! cell. What the operations do is in [`extended`](super::extended) and [`immediate`](super::immediate).
 
 use super::extended::{add, over_extended_paths, write_imm};
 use super::shm_peer::{connected, device, over};
