@@ -47,8 +47,12 @@ static DAT_COUNT length_of(DAT_EVD_HANDLE evd)
 static void evd_create__each_kind(void)
 {
 	static const DAT_EVD_FLAGS kinds[] = {
-		DAT_EVD_SOFTWARE_FLAG,	 DAT_EVD_CR_FLAG,	DAT_EVD_DTO_FLAG,
-		DAT_EVD_CONNECTION_FLAG, DAT_EVD_RMR_BIND_FLAG, DAT_EVD_ASYNC_FLAG,
+		DAT_EVD_SOFTWARE_FLAG,	DAT_EVD_CR_FLAG,
+		DAT_EVD_DTO_FLAG,	DAT_EVD_CONNECTION_FLAG,
+		DAT_EVD_RMR_BIND_FLAG,	DAT_EVD_ASYNC_FLAG,
+#ifdef DAT2
+		DAT_EVD_EXTENSION_BASE, DAT_EVD_EXTENSION_BASE | DAT_EVD_DTO_FLAG,
+#endif
 	};
 	DAT_IA_HANDLE ia = open_ia(NULL);
 
@@ -124,7 +128,14 @@ static void evd_create__arguments(void)
 	rig_up(&rig);
 	CHECK_RET(dat_evd_create(rig.ia, 8, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, NULL),
 		  DAT_INVALID_PARAMETER);
-	CHECK_RET(dat_evd_create(rig.ia, 8, DAT_HANDLE_NULL, (DAT_EVD_FLAGS)0x8000, &evd),
+	/* The lowest flag that the version has not. */
+#ifdef DAT2
+	CHECK_RET(dat_evd_create(rig.ia, 8, DAT_HANDLE_NULL, (DAT_EVD_FLAGS)0x400, &evd),
+#else
+	CHECK_RET(dat_evd_create(rig.ia, 8, DAT_HANDLE_NULL, (DAT_EVD_FLAGS)0x200, &evd),
+#endif
+		  DAT_INVALID_PARAMETER);
+	CHECK_RET(dat_evd_create(rig.ia, 8, DAT_HANDLE_NULL, (DAT_EVD_FLAGS)0, &evd),
 		  DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_evd_create(rig.ia, 8, rig.recv_evd, DAT_EVD_DTO_FLAG, &evd),
 		  DAT_INVALID_HANDLE);

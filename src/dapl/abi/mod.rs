@@ -52,6 +52,8 @@ pub trait Abi: Send + Sync + 'static {
     const LMR_FIELDS: u32;
     /// All bits of a `DAT_RMR_PARAM_MASK`.
     const RMR_FIELDS: u32;
+    /// All bits that the `DAT_EVD_FLAGS` of an EVD may have.
+    const EVD_FLAGS: DAT_EVD_FLAGS;
     /// All bits that a `DAT_CNO_PARAM_MASK` may have.
     const CNO_FIELDS: u32;
     /// `DAT_SRQ_STATE_OPERATIONAL`, which the versions number differently.

@@ -20,6 +20,7 @@ impl Abi for V1 {
     const VERSION: Version = Version::V1;
     common_conversions!(v1);
 
+    const EVD_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
     const CNO_FIELDS: u32 = v1::DAT_CNO_FIELD_ALL;
 
     #[inline]

@@ -21,6 +21,10 @@ impl Abi for V2 {
     common_conversions!(v2);
 
     // The values of the mask are not bits: `DAT_CNO_FIELD_PROXY` is 3 and `DAT_CNO_FIELD_ALL` is 4.
+    // Completions of extended operations come with those of other operations, whether an EVD has the
+    // flag of extensions or not.
+    const EVD_FLAGS: DAT_EVD_FLAGS =
+        DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG | v2::DAT_EVD_EXTENSION_BASE;
     const CNO_FIELDS: u32 = 7;
 
     #[inline]

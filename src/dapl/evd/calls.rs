@@ -33,6 +33,9 @@ pub unsafe extern "C" fn evd_create<A: Abi, D: Device>(
         let ia = lookup_ia::<D>(ia_handle)?;
         let cno: Option<Arc<Cno<D>>> = lookup_opt(cno_handle, Subtype::HandleCno)?;
         non_null(evd_handle, Subtype::Arg5)?;
+        if evd_flags == 0 || evd_flags & !A::EVD_FLAGS != 0 {
+            return Err(Error::arg(Subtype::Arg4));
+        }
         let evd = Evd::create(&ia, evd_min_qlen, cno, evd_flags)?;
         // SAFETY: not NULL.
         unsafe { evd_handle.write(evd.handle().0) };

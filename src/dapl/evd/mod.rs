@@ -37,8 +37,6 @@ use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held};
 
-/// All flags of streams for which an EVD can be made.
-const ALL_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
 /// Flags of the streams of the completion queue.
 const CQ_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
 
@@ -169,8 +167,8 @@ impl<D: Device> Evd<D> {
     /// room for, which may be more than `qlen`.
     ///
     /// # Errors
-    /// `DAT_INVALID_PARAMETER` for a length below 1 or flags that do not exist,
-    /// `DAT_INSUFFICIENT_RESOURCES` for a length beyond the device's limit.
+    /// `DAT_INVALID_PARAMETER` for a length below 1, `DAT_INSUFFICIENT_RESOURCES` for a length beyond
+    /// the device's limit.
     pub fn create(
         ia: &Arc<Ia<D>>,
         qlen: DAT_COUNT,
@@ -178,9 +176,6 @@ impl<D: Device> Evd<D> {
         flags: DAT_EVD_FLAGS,
     ) -> Result<Arc<Self>> {
         let qlen = Self::check_length(ia, qlen)?.ok_or(Error::resource(Subtype::ResourceTevd))?;
-        if flags == 0 || flags & !ALL_FLAGS != 0 {
-            return Err(Error::arg(Subtype::Arg4));
-        }
         let upcall = Arc::new(Upcall(OnceLock::new()));
         let cq = if flags & CQ_FLAGS != 0 {
             let cq = ia
