@@ -443,7 +443,7 @@ fn block(device: &Soft, word: &AtomicU32, value: u32) {
 }
 
 /// Waits until something is so.
-fn until(what: impl Fn() -> bool) {
+fn until(mut what: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !what() {
         assert!(Instant::now() < end, "the condition never held");

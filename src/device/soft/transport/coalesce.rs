@@ -153,6 +153,15 @@ impl CoalescePolicy {
         late && self.is_late(Instant::now())
     }
 
+    /// Coalesces the next burst from its first request on, at whatever pace it comes.
+    #[cfg(test)]
+    pub fn expect_burst(&mut self, now: Instant) {
+        self.last = Some(now + Duration::from_secs(60));
+        self.run = FIRST;
+        self.steady = true;
+        self.owed = 0;
+    }
+
     /// Whether one request waits.
     pub fn is_alone(&self) -> bool {
         self.count == 1

@@ -61,6 +61,12 @@ fn short_write(me: &QpState, number: u64) -> Option<ShortWrite<'_>> {
 }
 
 impl ShmConn {
+    /// Coalesces the next writes from the first on, at whatever pace they come.
+    #[cfg(test)]
+    pub fn expect_burst(&mut self) {
+        self.writes.policy.expect_burst(Instant::now());
+    }
+
     /// Whether a transfer that was just posted, while none is queued before it, waits for others.
     #[inline(never)]
     pub(super) fn writes_later(&mut self, transfer: &Transfer<'_>) -> bool {
