@@ -57,6 +57,7 @@ const ORDER: &[&[&str]] = &[
         "device::soft::transport::lifecycle",
     ],
     &[
+        "device::soft::transport::datagram",
         "device::soft::transport::loopback",
         "device::soft::transport::shm",
         "device::soft::transport::tcp",
@@ -76,7 +77,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::boundary", "dapl::unsupported"],
     &["dapl::ia", "dapl::work_request"],
     &["dapl::object"],
-    &["dapl::cno", "dapl::pz"],
+    &["dapl::cno", "dapl::pz", "dapl::resolution"],
     &["dapl::evd", "dapl::lmr", "dapl::srq"],
     &["dapl::ep", "dapl::ia_open"],
     &["dapl::cr", "dapl::extension", "dapl::rmr"],

@@ -21,6 +21,8 @@ pub struct Cr<D: Device> {
     base: Base<D>,
     remote_address: CAddress,
     addrs: RequestAddrs,
+    /// Whether the peer asks where datagrams are received.
+    datagrams: bool,
     private_data: Box<[u8]>,
     /// The endpoint of the request: that of an RSP, or one that the provider made.
     ep: Option<Arc<Ep<D>>>,
@@ -58,6 +60,7 @@ impl<D: Device> Cr<D> {
             base: Base::new(ia.clone()),
             remote_address: CAddress::new(addrs.remote),
             addrs,
+            datagrams: request.is_for_datagrams(),
             private_data: request.private_data().into(),
             ep,
             request: Mutex::new(Some(request)),
@@ -89,8 +92,24 @@ impl<D: Device> Cr<D> {
         }
     }
 
+    /// Whether the peer asks where datagrams are received, rather than for a connection.
+    pub(super) fn is_for_datagrams(&self) -> bool {
+        self.datagrams
+    }
+
     fn accept(&self, ep: &Ep<D>, data: &[u8]) -> Result<()> {
         let ia = &self.base.ia;
+        if ep.is_for_datagrams() != self.datagrams {
+            return Err(Error::handle(Subtype::HandleEp));
+        }
+        if self.datagrams {
+            let claim = || {
+                let request = self.claim()?;
+                unpublish(self);
+                Ok(request)
+            };
+            return ep.answer(ia, claim, data);
+        }
         let states: &[_] = match self.ep {
             Some(_) => &[
                 DAT_EP_STATE_PASSIVE_CONNECTION_PENDING,
@@ -204,7 +223,7 @@ pub unsafe extern "C" fn cr_accept<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     creation::<A>(|| {
         let cr: Arc<Cr<D>> = lookup(cr_handle)?;
-        let max = cr.base.ia.device.attr().max_private_data;
+        let max = cr.base.ia.device.attr().private_data_of(cr.datagrams);
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg3, Subtype::Arg4) }?;
         let ep: Option<Arc<Ep<D>>> = lookup_opt(ep_handle, Subtype::HandleEp)?;

@@ -2,6 +2,7 @@
 
 use super::rules::Rules;
 use crate::abi::common::*;
+use crate::abi::v2::DAT_IB_SERVICE_TYPE_UD;
 use crate::device::DeviceAttr;
 use crate::error::{Error, Kind, Result, Subtype};
 
@@ -36,7 +37,7 @@ pub struct EpAttr {
     pub max_rdma_read_iov: i32,
     /// Local segments of an RDMA write.
     pub max_rdma_write_iov: i32,
-    /// `service_type` as given: only `DAT_SERVICE_TYPE_RC` is supported.
+    /// `DAT_SERVICE_TYPE_RC`, or `DAT_IB_SERVICE_TYPE_UD` where there are datagrams.
     pub service_type: DAT_SERVICE_TYPE,
 }
 
@@ -79,6 +80,19 @@ impl EpAttr {
         }
     }
 
+    /// Whether the endpoint is for datagrams.
+    pub fn is_for_datagrams(&self) -> bool {
+        self.service_type == DAT_IB_SERVICE_TYPE_UD
+    }
+
+    /// Bytes that a message of the endpoint may have.
+    fn longest_message(&self, device: &DeviceAttr) -> u32 {
+        match self.is_for_datagrams() {
+            true => device.max_datagram,
+            false => device.max_message_size,
+        }
+    }
+
     /// Checks the attributes, and gives those that the endpoint has. `arg` is the argument of the
     /// attributes; with `has_srq` receives come from an SRQ.
     ///
@@ -116,7 +130,7 @@ impl EpAttr {
             more => more,
         };
         let segments = |n: i32, max: u32| u32::try_from(n).unwrap_or(0).min(max) as i32;
-        self.max_message_size = size(self.max_message_size, device.max_message_size);
+        self.max_message_size = size(self.max_message_size, self.longest_message(device));
         self.max_rdma_size = size(self.max_rdma_size, device.max_rdma_size);
         self.max_rdma_read_iov = segments(self.max_rdma_read_iov, device.max_read_sge);
         self.max_rdma_write_iov = segments(self.max_rdma_write_iov, device.max_sge);
@@ -137,7 +151,7 @@ impl EpAttr {
             && count(self.max_rdma_read_out, device.max_rd_out)
             && count(self.max_rdma_read_iov, device.max_read_sge)
             && count(self.max_rdma_write_iov, device.max_sge)
-            && self.max_message_size <= u64::from(device.max_message_size)
+            && self.max_message_size <= u64::from(self.longest_message(device))
             && self.max_rdma_size <= u64::from(device.max_rdma_size)
             && self.srq_soft_hw >= DAT_WATERMARK_INFINITE;
         if !in_range
@@ -146,7 +160,12 @@ impl EpAttr {
         {
             return Err(Error::arg(arg));
         }
-        if self.service_type != DAT_SERVICE_TYPE_RC || self.qos != DAT_QOS_BEST_EFFORT {
+        let served = match self.service_type {
+            DAT_SERVICE_TYPE_RC => true,
+            DAT_IB_SERVICE_TYPE_UD => device.max_datagram > 0,
+            _ => false,
+        };
+        if !served || self.qos != DAT_QOS_BEST_EFFORT {
             return Err(Kind::ModelNotSupported.into());
         }
         Ok(())

@@ -27,6 +27,9 @@ pub unsafe extern "C" fn handle_extendedop<A: Abi, D: Device>(
             DAT_IB_FETCH_AND_ADD_OP => ep::fetch_and_add::<A, D>(handle, arguments),
             DAT_IB_CMP_AND_SWAP_OP => ep::compare_and_swap::<A, D>(handle, arguments),
             DAT_IB_RDMA_WRITE_IMMED_OP => ep::rdma_write_immediate::<A, D>(handle, arguments),
+            DAT_IB_UD_SEND_OP => ep::post_send_datagram::<A, D>(handle, arguments),
+            DAT_IB_UD_CM_FREE_OP => ep::free_exchange::<A, D>(handle, arguments),
+            DAT_IB_UD_AH_FREE_OP => ep::free_address_handle::<A, D>(handle, arguments),
             DAT_IB_CLOSE_QUERY_OP => close_query::<A, D>(handle),
             _ => not_implemented::<A>(),
         }

@@ -36,6 +36,7 @@ const READ_NAME: &str = "DAT_IB_RDMA_READ";
 const FETCH_AND_ADD_NAME: &str = "DAT_IB_FETCH_AND_ADD";
 const COMPARE_AND_SWAP_NAME: &str = "DAT_IB_CMP_AND_SWAP";
 const IMMEDIATE_NAME: &str = "DAT_IB_IMMED_DATA";
+const DATAGRAM_NAME: &str = "DAT_IB_UD";
 
 /// An object of an IA, as the IA sees it.
 pub trait Child: Send + Sync {
@@ -120,7 +121,8 @@ const fn close_order(kind: HandleType) -> u32 {
         HandleType::Cno => 7,
         HandleType::Evd => 8,
         HandleType::Pz => 9,
-        HandleType::Ia => 10,
+        HandleType::Resolution => 10,
+        HandleType::Ia => 11,
     }
 }
 
@@ -152,6 +154,7 @@ fn provider_attributes(device: &DeviceAttr) -> Vec<(String, String)> {
         (FETCH_AND_ADD_NAME, device.atomics),
         (COMPARE_AND_SWAP_NAME, device.atomics),
         (IMMEDIATE_NAME, device.immediate),
+        (DATAGRAM_NAME, device.max_datagram > 0),
     ];
     let has = has.into_iter().filter(|(_, has)| *has);
     let mtu = (MTU_NAME.to_owned(), device.mtu.to_string());

@@ -43,6 +43,7 @@ pub mod object;
 pub mod provider;
 pub mod psp;
 pub mod pz;
+pub mod resolution;
 pub mod rmr;
 pub mod rsp;
 pub mod rules;

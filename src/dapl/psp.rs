@@ -13,7 +13,7 @@ use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
-use crate::device::{Device, ListenHandler};
+use crate::device::{ConnectionRequest, Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 
 /// A public service point: connection requests arrive at it until it is freed.
@@ -24,6 +24,8 @@ pub struct Psp<D: Device> {
     /// The EVD for the events of requests.
     evd: Arc<Evd<D>>,
     flags: DAT_PSP_FLAGS,
+    /// Whether it takes requests for where datagrams are received.
+    datagrams: bool,
     /// `None` once the PSP is freed.
     listening: Mutex<Option<Listening<D>>>,
 }
@@ -38,6 +40,10 @@ impl<D: Device> Child for Psp<D> {
 
 impl<D: Device> ListenHandler<D> for Psp<D> {
     fn request(&self, request: D::ConnRequest) {
+        // A request that is dropped is refused.
+        if request.is_for_datagrams() && !self.datagrams {
+            return;
+        }
         let ia = &self.base.ia;
         let ep = match self.flags {
             DAT_PSP_PROVIDER_FLAG => {
@@ -62,13 +68,16 @@ impl<D: Device> ListenHandler<D> for Psp<D> {
 
 impl<D: Device> ServicePoint<D> for Psp<D> {
     fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest> {
+        if request.is_for_datagrams() && !self.datagrams {
+            return Err(request);
+        }
         self.request(request);
         Ok(())
     }
 }
 
 impl<D: Device> Psp<D> {
-    fn create(
+    fn create<A: Abi>(
         ia: &Arc<Ia<D>>,
         qual: Qual,
         evd: DAT_EVD_HANDLE,
@@ -84,6 +93,8 @@ impl<D: Device> Psp<D> {
             conn_qual,
             evd,
             flags,
+            // An endpoint that the provider makes is one for connections.
+            datagrams: A::DATAGRAMS && flags == DAT_PSP_CONSUMER_FLAG,
             listening: Mutex::new(Some(listening)),
         });
         publish(&psp).inspect_err(|_| {
@@ -126,7 +137,7 @@ pub unsafe extern "C" fn psp_create<A: Abi, D: Device>(
     creation::<A>(|| {
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(psp_handle, Subtype::Arg5)?;
-        let psp = Psp::create(&ia, Qual::This(conn_qual), evd_handle, psp_flags)?;
+        let psp = Psp::create::<A>(&ia, Qual::This(conn_qual), evd_handle, psp_flags)?;
         // SAFETY: not NULL.
         unsafe { psp_handle.write(psp.handle().0) };
         Ok(())
@@ -148,7 +159,7 @@ pub unsafe extern "C" fn psp_create_any<A: Abi, D: Device>(
         let ia = lookup_ia::<D>(ia_handle)?;
         non_null(conn_qual, Subtype::Arg2)?;
         non_null(psp_handle, Subtype::Arg5)?;
-        let psp = Psp::create(&ia, Qual::Any, evd_handle, psp_flags)?;
+        let psp = Psp::create::<A>(&ia, Qual::Any, evd_handle, psp_flags)?;
         // SAFETY: neither is NULL.
         unsafe {
             conn_qual.write(psp.conn_qual);

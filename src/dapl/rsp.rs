@@ -12,7 +12,7 @@ use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
-use crate::device::{Device, ListenHandler};
+use crate::device::{ConnectionRequest, Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 
 /// A reserved service point: takes exactly one connection request, for a reserved endpoint.
@@ -51,6 +51,10 @@ impl<D: Device> ListenHandler<D> for Rsp<D> {
 
 impl<D: Device> ServicePoint<D> for Rsp<D> {
     fn take(&self, request: D::ConnRequest) -> std::result::Result<(), D::ConnRequest> {
+        // The request of an RSP is for a connection.
+        if request.is_for_datagrams() {
+            return Err(request);
+        }
         let reserved = {
             let mut state = self.state.lock();
             if state.request_arrived || state.listening.is_none() {

@@ -134,6 +134,7 @@ impl<'a, D: Device> Arrival<'a, D> {
             local_address: Opaque(self.local_address.cast()),
             conn_qual: self.conn_qual,
             cr: self.cr.handle(),
+            datagrams: self.cr.is_for_datagrams(),
         })
     }
 

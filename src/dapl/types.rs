@@ -2,9 +2,14 @@
 //! layout: handles and their kinds, events, parameters of queries.
 
 use std::ffi::{CStr, c_void};
+use std::net::SocketAddr;
 use std::ptr::null_mut;
 
 use crate::abi::common::*;
+use crate::abi::v2::{
+    DAT_IB_EXT_TYPE, DAT_IB_HANDLE_TYPE_EXT, DAT_IB_UD_CONNECT_REQUEST,
+    DAT_IB_UD_CONNECTION_REQUEST_EVENT,
+};
 use crate::device::{Access, Completion, DeviceAttr, WcStatus};
 use crate::error::{Error, Result, Subtype, Version};
 
@@ -43,11 +48,13 @@ pub enum HandleType {
     Rsp = DAT_HANDLE_TYPE_RSP,
     Cno = DAT_HANDLE_TYPE_CNO,
     Srq = DAT_HANDLE_TYPE_SRQ,
+    /// [`Resolution`](super::resolution::Resolution).
+    Resolution = DAT_IB_HANDLE_TYPE_EXT,
 }
 
-/// The handle tag of a kind of object of a device: 12 kinds, up to 5 devices.
+/// The handle tag of a kind of object of a device: 13 kinds, up to 4 devices.
 pub const fn tag(kind: HandleType, device: usize) -> usize {
-    1 + kind as usize + 12 * device
+    1 + kind as usize + 13 * device
 }
 
 /// A pointer of the consumer's that is only passed on.
@@ -75,6 +82,9 @@ pub enum Event {
         conn_qual: u64,
         /// The new CR.
         cr: Handle,
+        /// Whether the peer asks where datagrams are received:
+        /// `DAT_IB_UD_CONNECTION_REQUEST_EVENT`.
+        datagrams: bool,
     },
     /// `DAT_CONNECTION_EVENT_*`.
     Connection {
@@ -87,6 +97,15 @@ pub enum Event {
         /// Its size in bytes.
         private_data_size: u32,
     },
+    /// `DAT_IB_UD_CONNECTION_*`.
+    Resolution {
+        /// Number of the event.
+        number: DAT_EVENT_NUMBER,
+        /// The endpoint.
+        ep: Handle,
+        /// The [`Resolution`](super::resolution::Resolution).
+        resolution: Handle,
+    },
     /// `DAT_ASYNC_ERROR_*`.
     Async {
         /// Number of the event.
@@ -98,6 +117,40 @@ pub enum Event {
     },
     /// `DAT_SOFTWARE_EVENT` of `dat_evd_post_se`.
     Software(Opaque),
+}
+
+/// What makes an event one of an extension (`DAT_IB_EXTENSION_EVENT_DATA`).
+#[derive(Clone, Copy, Debug)]
+pub struct Extension {
+    /// Number of the event.
+    pub number: DAT_EVENT_NUMBER,
+    /// What has happened.
+    pub kind: DAT_IB_EXT_TYPE,
+    /// Where the peer receives datagrams.
+    pub peer: Option<Peer>,
+    /// For `dat_ib_ud_cm_free`.
+    pub context: Handle,
+}
+
+impl Extension {
+    /// Of a request for where datagrams are received.
+    pub const REQUEST: Extension = Extension {
+        number: DAT_IB_UD_CONNECTION_REQUEST_EVENT,
+        kind: DAT_IB_UD_CONNECT_REQUEST,
+        peer: None,
+        context: Handle::NULL,
+    };
+}
+
+/// Where a peer receives datagrams (`DAT_IB_ADDR_HANDLE`).
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The address handle.
+    pub handle: Handle,
+    /// Number of the queue pair.
+    pub qp_number: u32,
+    /// Address of the interface adapter.
+    pub address: SocketAddr,
 }
 
 /// Attributes of an IA (`DAT_IA_ATTR`).

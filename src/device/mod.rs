@@ -15,6 +15,7 @@
 
 mod attempt;
 mod connection_log;
+mod datagram;
 mod events;
 mod log_limit;
 pub(crate) mod netif;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 use crate::kernel::Instant;
 
+pub use datagram::*;
 pub use types::*;
 
 use self::params::Key;
@@ -96,6 +98,8 @@ pub trait ConnectionRequest: Send + Sync {
     fn peer_rd_in(&self) -> Option<u32>;
     /// RDMA reads the peer wants to have outstanding, where the transport carries it.
     fn peer_rd_out(&self) -> Option<u32>;
+    /// Whether the peer asks where datagrams are received, rather than for a connection.
+    fn is_for_datagrams(&self) -> bool;
 }
 
 /// A registered memory region. Dropping it deregisters: when the drop has returned no access,
@@ -367,6 +371,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
     fn post_bind(qp: &Arc<Self::Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError>;
+    /// Sends a datagram. The completion does not tell whether it has arrived.
+    ///
+    /// # Errors
+    /// See [`PostError`]; nothing was sent then. [`PostError::Unsupported`] if this is no queue pair
+    /// for datagrams, or the address handle is of another device.
+    fn post_datagram(qp: &Arc<Self::Qp>, wr: &DatagramWr<'_>) -> Result<(), PostError>;
     /// Makes a queue pair. Work requests of a queue without completion queue are executed like
     /// others, and their completions are discarded; with a shared receive queue the queue pair takes
     /// no receives of its own.
@@ -408,7 +418,8 @@ pub trait Device: Sized + Send + Sync + 'static {
         self: &Arc<Self>,
         handler: Arc<dyn ListenHandler<Self>>,
     ) -> Result<(Self::Listener, u64), DeviceError>;
-    /// Starts to connect; the outcome is a [`CmEvent`]. The port of `remote` is ignored.
+    /// Starts to connect; the outcome is a [`CmEvent`]. The port of `remote` is ignored. A queue pair
+    /// for datagrams asks where the peer receives them.
     ///
     /// # Errors
     /// [`DeviceError::BadAddress`] for an address this device can never reach,
@@ -422,10 +433,12 @@ pub trait Device: Sized + Send + Sync + 'static {
         private_data: &[u8],
     ) -> Result<(), DeviceError>;
     /// Accepts a request on a queue pair; [`CmEvent::Established`] follows, or
-    /// [`CmEvent::AcceptError`] if the peer gave up meanwhile.
+    /// [`CmEvent::AcceptError`] if the peer gave up meanwhile. On a queue pair for datagrams
+    /// [`CmEvent::Resolved`] follows.
     ///
     /// # Errors
-    /// [`DeviceError::Resources`].
+    /// [`DeviceError::Resources`], [`DeviceError::Unsupported`] if the request is for a queue pair of
+    /// the other kind.
     fn accept(
         self: &Arc<Self>,
         request: Self::ConnRequest,

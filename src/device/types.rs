@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Resolved;
+
 bitflags::bitflags! {
     /// What a memory region or window allows.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,6 +222,11 @@ pub enum WcOp {
         /// The number.
         imm: u32,
     },
+    /// [`DatagramWr`](super::DatagramWr).
+    SendDatagram,
+    /// A receive of a datagram. Its length counts the
+    /// [header](super::DATAGRAM_HEADER_LEN) too.
+    RecvDatagram,
 }
 
 /// How a work request ended (the verbs' names).
@@ -367,6 +374,8 @@ pub struct DeviceAttr {
     pub atomics: bool,
     /// Whether there are RDMA writes with immediate data ([`SendOp::RdmaWriteImm`]).
     pub immediate: bool,
+    /// Bytes of one datagram; 0 if the device has none.
+    pub max_datagram: u32,
     /// Memory windows; 0 if the device has none.
     pub max_mw: u32,
     /// Shared receive queues; 0 if the device has none.
@@ -375,10 +384,23 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     /// Bytes of private data, each way.
     pub max_private_data: u32,
+    /// The same where queue pairs for datagrams ask and answer; not above
+    /// [`DeviceAttr::max_private_data`].
+    pub max_datagram_private_data: u32,
     /// Bytes of payload that go in one packet: what programs that size buffers by it take.
     pub mtu: u32,
     /// Named values for `transport_attr`, such as the path that is in force.
     pub transport_attr: Vec<(String, String)>,
+}
+
+impl DeviceAttr {
+    /// Bytes of private data that queue pairs may give, those for datagrams or the others.
+    pub fn private_data_of(&self, datagrams: bool) -> u32 {
+        match datagrams {
+            true => self.max_datagram_private_data,
+            false => self.max_private_data,
+        }
+    }
 }
 
 /// What a queue pair is made with.
@@ -404,6 +426,8 @@ pub struct QpAttr {
     pub max_rd_out: u32,
     /// Successful receives notify only when their message was solicited.
     pub recv_solicited_only: bool,
+    /// Whether the queue pair sends and receives datagrams, and makes no connections.
+    pub datagrams: bool,
 }
 
 impl QpAttr {
@@ -442,6 +466,8 @@ pub enum CmEvent {
     Disconnected,
     /// The transport failed or a request failed. Everything outstanding has been flushed.
     Broken,
+    /// Only of queue pairs for datagrams: where the peer receives them.
+    Resolved(Resolved),
 }
 
 /// How a sleep ended.

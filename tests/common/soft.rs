@@ -63,6 +63,7 @@ pub fn queue_pair(
         max_rd_in: 4,
         max_rd_out: 4,
         recv_solicited_only: false,
+        datagrams: false,
     };
     let qp = device
         .create_qp(&parts, &attr, Arc::new(Events(tx)))

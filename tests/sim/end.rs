@@ -138,6 +138,7 @@ impl End {
             max_rd_in: plan.rd_in,
             max_rd_out: plan.rd_out,
             recv_solicited_only: false,
+            datagrams: false,
         };
         let qp = device.create_qp(&parts, &attr, handler.clone()).unwrap();
         let (at, len) = memory.region();

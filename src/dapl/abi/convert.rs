@@ -81,6 +81,7 @@ macro_rules! common_conversions {
                     local_address,
                     conn_qual,
                     cr,
+                    datagrams: _,
                 } => (
                     DAT_CONNECTION_REQUEST_EVENT,
                     DAT_EVENT_DATA {
@@ -99,6 +100,16 @@ macro_rules! common_conversions {
                             ep_handle: ep.0,
                             private_data_size: private_data_size as DAT_COUNT,
                             private_data: private_data.0,
+                        },
+                    },
+                ),
+                Event::Resolution { number, ep, .. } => (
+                    number,
+                    DAT_EVENT_DATA {
+                        connect_event_data: DAT_CONNECTION_EVENT_DATA {
+                            ep_handle: ep.0,
+                            private_data_size: 0,
+                            private_data: null_mut(),
                         },
                     },
                 ),
@@ -151,7 +162,7 @@ macro_rules! common_conversions {
                 srq_soft_hw: attr.srq_soft_hw,
                 max_rdma_read_iov: attr.max_rdma_read_iov,
                 max_rdma_write_iov: attr.max_rdma_write_iov,
-                service_type: attr.service_type,
+                service_type: service_type(attr.service_type),
             }
         }
 

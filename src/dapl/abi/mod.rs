@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 use super::ep_attr::{EpAttr, EpChange, EpParam};
-use super::types::{Event, IaAttr, LmrParam, LmrRange, RmrParam};
+use super::types::{Event, Extension, IaAttr, LmrParam, LmrRange, RmrParam};
 use crate::abi::common::*;
 use crate::device::{Completion, DeviceAttr, Remote, Sge};
 use crate::error::{Result, Version};
@@ -52,6 +52,8 @@ pub trait Abi: Send + Sync + 'static {
     const LMR_FIELDS: u32;
     /// All bits of a `DAT_RMR_PARAM_MASK`.
     const RMR_FIELDS: u32;
+    /// Whether there are endpoints for datagrams.
+    const DATAGRAMS: bool;
     /// All bits that the `DAT_EVD_FLAGS` of an EVD may have.
     const EVD_FLAGS: DAT_EVD_FLAGS;
     /// All bits that a `DAT_CNO_PARAM_MASK` may have.
@@ -91,6 +93,8 @@ pub trait Abi: Send + Sync + 'static {
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
     /// Writes the event as C sees it. `evd` is the EVD it is taken from.
     fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
+    /// Adds what makes an event that was written one of an extension, which this version has.
+    fn extend(out: &mut MaybeUninit<Self::Event>, extension: &Extension);
     /// Writes a completion as the event that C sees. `evd` is the EVD it is taken from.
     fn completion(completion: &Completion, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
     /// Number and pointer of an event that `dat_evd_post_se` was given.

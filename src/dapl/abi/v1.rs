@@ -9,7 +9,9 @@ use super::{Abi, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v1;
 use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
-use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status};
+use crate::dapl::types::{
+    Event, Extension, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status,
+};
 use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Result, Subtype, Version};
 
@@ -21,6 +23,7 @@ impl Abi for V1 {
     common_conversions!(v1);
 
     const EVD_FLAGS: DAT_EVD_FLAGS = DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG;
+    const DATAGRAMS: bool = false;
     const CNO_FIELDS: u32 = v1::DAT_CNO_FIELD_ALL;
 
     #[inline]
@@ -47,6 +50,8 @@ impl Abi for V1 {
         }
     }
 
+    fn extend(_out: &mut MaybeUninit<v1::DAT_EVENT>, _extension: &Extension) {}
+
     fn cno_param(
         ia: DAT_IA_HANDLE,
         agent: DAT_OS_WAIT_PROXY_AGENT,
@@ -64,6 +69,14 @@ impl Abi for V1 {
 fn ep_mask(mask: u64) -> u64 {
     const AFTER_STATE: u64 = 0x7fc;
     mask & !AFTER_STATE | (mask & AFTER_STATE) << 1
+}
+
+/// The service of an endpoint in the numbers of DAT 2.0: none but that of connections.
+fn service_type(number: DAT_SERVICE_TYPE) -> DAT_SERVICE_TYPE {
+    match number {
+        DAT_SERVICE_TYPE_RC => number,
+        _ => DAT_SERVICE_TYPE::MAX,
+    }
 }
 
 /// There are no extensions.

@@ -8,8 +8,11 @@ use super::convert::{common_conversions, version_part};
 use super::{Abi, fill_name, handle};
 use crate::abi::common::*;
 use crate::abi::v2;
+use crate::dapl::address::CAddress;
 use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
-use crate::dapl::types::{Event, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status};
+use crate::dapl::types::{
+    Event, Extension, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status,
+};
 use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Result, Subtype, Version};
 
@@ -26,6 +29,7 @@ impl Abi for V2 {
     const EVD_FLAGS: DAT_EVD_FLAGS =
         DAT_EVD_DEFAULT_FLAG | DAT_EVD_SOFTWARE_FLAG | v2::DAT_EVD_EXTENSION_BASE;
     const CNO_FIELDS: u32 = 7;
+    const DATAGRAMS: bool = true;
 
     #[inline]
     fn remote(triplet: &v2::DAT_RMR_TRIPLET) -> (Remote, u64) {
@@ -49,6 +53,30 @@ impl Abi for V2 {
             rmr_context: param.rmr_context,
             rmr_scope: v2::DAT_RMR_SCOPE_PZ,
             va_type: v2::DAT_VA_TYPE_VA,
+        }
+    }
+
+    fn extend(out: &mut MaybeUninit<v2::DAT_EVENT>, extension: &Extension) {
+        let out = out.as_mut_ptr();
+        // SAFETY: the event was written as a whole; all zero is valid for the data of an extension, which
+        // is laid over words that have its size.
+        unsafe {
+            (*out).event_number = extension.number;
+            let words = &raw mut (*out).event_extension_data;
+            words.write([0; 8]);
+            let data = words.cast::<v2::DAT_IB_EXTENSION_EVENT_DATA>();
+            (*data).r#type = extension.kind;
+            (*data).context.as_ptr = extension.context.0;
+            if let Some(peer) = &extension.peer {
+                (*data).peer.remote_ah = v2::DAT_IB_ADDR_HANDLE {
+                    ah: peer.handle.0,
+                    qpn: peer.qp_number,
+                    ia_addr: CAddress::new(peer.address)
+                        .as_ptr()
+                        .cast::<DAT_SOCK_ADDR6>()
+                        .read(),
+                };
+            }
         }
     }
 
@@ -78,6 +106,11 @@ impl Abi for V2 {
 /// A mask of endpoint parameters in the numbers of DAT 2.0.
 fn ep_mask(mask: u64) -> u64 {
     mask
+}
+
+/// The service of an endpoint in the numbers of DAT 2.0.
+fn service_type(number: DAT_SERVICE_TYPE) -> DAT_SERVICE_TYPE {
+    number
 }
 
 /// The InfiniBand extensions (`dat_ib_extensions.h`).
@@ -139,6 +172,8 @@ unsafe fn add_details(completion: &Completion, out: *mut v2::DAT_EVENT) -> v2::D
             v2::DAT_IB_RECV_IMMED_DATA,
             imm,
         ),
+        WcOp::SendDatagram => (v2::DAT_IB_DTO_SEND_UD, v2::DAT_IB_UD_SEND, 0),
+        WcOp::RecvDatagram => (v2::DAT_IB_DTO_RECV_UD, v2::DAT_IB_UD_RECV, 0),
         WcOp::RecvInvalidate { rkey } => {
             // SAFETY: the caller's promise.
             unsafe { (*out).event_data.dto_completion_event_data.rmr_context = rkey };

@@ -212,7 +212,12 @@ pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
         if wait == 0 {
             return Err(Error::arg(Subtype::Arg4));
         }
-        let max = ep.base.ia.device.attr().max_private_data;
+        let max = ep
+            .base
+            .ia
+            .device
+            .attr()
+            .private_data_of(ep.is_for_datagrams());
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg5, Subtype::Arg6) }?;
         if quality_of_service != DAT_QOS_BEST_EFFORT || connect_flags != DAT_CONNECT_DEFAULT_FLAG {

@@ -77,6 +77,9 @@ impl<D: Device> Ep<D> {
         timeout: Option<Duration>,
         private_data: &[u8],
     ) -> Result<()> {
+        if self.is_for_datagrams() {
+            return self.ask(remote, conn_qual, timeout, private_data);
+        }
         let mut inner = self.inner.lock();
         let Some(uses) = &inner.uses else {
             return Err(Error::handle(Subtype::HandleEp));
@@ -226,6 +229,9 @@ impl<D: Device> Ep<D> {
 
     /// Handles an event of the connection, reported by the device.
     pub(crate) fn on_event(&self, event: CmEvent) {
+        if self.is_for_datagrams() {
+            return self.on_exchange(event);
+        }
         let (number, state, data) = match event {
             CmEvent::Established { private_data } => (
                 DAT_CONNECTION_EVENT_ESTABLISHED,

@@ -1,17 +1,20 @@
 //! Endpoints: creation, state, watermarks, `dat_ep_query`, `dat_ep_free`.
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
-//! device) is in [`connect`], `dat_ep_modify` in [`modify`], the posts are in [`post`] and [`post_extended`], the objects
-//! that an endpoint uses in [`parts`].
+//! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
+//! [`modify`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
+//! [`parts`].
 
 mod calls;
 mod connect;
+mod datagrams;
 mod modify;
 mod parts;
 mod post;
 mod post_extended;
 
 pub use calls::*;
+pub use datagrams::{free_address_handle, free_exchange, post_send_datagram};
 pub(super) use parts::Parts;
 pub use post::*;
 pub use post_extended::*;
@@ -29,6 +32,7 @@ use super::ep_attr::{EpAttr, EpParam};
 use super::evd::{Evd, EvdUse};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, publish, unpublish};
+use super::resolution::Resolution;
 use super::rules::Rules;
 use super::work_request::OpFlags;
 use crate::abi::common::*;
@@ -45,6 +49,8 @@ pub struct Ep<D: Device> {
     me: Weak<Ep<D>>,
     /// `DAT_EP_STATE`. Written under the lock of `inner`; the posts read it without the lock.
     state: AtomicU32,
+    /// Whether the endpoint is for datagrams, and makes no connections.
+    datagrams: bool,
     /// What the posts need; nothing once the endpoint is freed.
     config: Shared<Config<D>>,
     inner: Mutex<Inner<D>>,
@@ -126,6 +132,8 @@ struct Inner<D: Device> {
     /// Private data of the peer that the last connection event points to.
     private_data: Option<Box<[u8]>>,
     addresses: Addresses,
+    /// What an endpoint for datagrams has learned about peers.
+    resolutions: Vec<Weak<Resolution<D>>>,
 }
 
 /// Where the two ends of a connection are, or of the attempt to make one.
@@ -248,6 +256,7 @@ impl<D: Device> Ep<D> {
             base: Base::new(ia.clone()),
             me: me.clone(),
             state: AtomicU32::new(state),
+            datagrams: attr.is_for_datagrams(),
             config: Shared::empty(),
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
@@ -255,6 +264,7 @@ impl<D: Device> Ep<D> {
                 watermarks,
                 private_data: None,
                 addresses: Addresses::default(),
+                resolutions: Vec::new(),
             }),
         });
         // Before the queue pair, which returns the handle in its completions.
@@ -333,6 +343,7 @@ impl<D: Device> Ep<D> {
             max_rd_in: count(attr.max_rdma_read_in),
             max_rd_out: count(attr.max_rdma_read_out),
             recv_solicited_only: solicited != 0,
+            datagrams: attr.is_for_datagrams(),
         }
     }
 
@@ -450,7 +461,10 @@ impl<D: Device> Ep<D> {
     fn release(&self) {
         let qp = self.qp();
         // First: a thread that finds them there finds the queue pair too.
-        let uses = self.inner.lock().uses.take();
+        let mut inner = self.inner.lock();
+        let uses = inner.uses.take();
+        let resolutions = std::mem::take(&mut inner.resolutions);
+        drop(inner);
         self.config.set(None);
         delay::point("ep.free");
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);
@@ -458,5 +472,6 @@ impl<D: Device> Ep<D> {
         if let Some(uses) = &uses {
             uses.purge(self.handle(), lost);
         }
+        datagrams::release(resolutions);
     }
 }

@@ -115,6 +115,9 @@ impl<D: Device> Ep<D> {
             .apply(&config.attr)
             .admit(ia.device.attr(), ia.rules, config.has_srq, Subtype::Arg3)
             .map_err(|_| Error::arg(Subtype::Arg3))?;
+        if attr.service_type != config.attr.service_type {
+            return Err(Error::arg(Subtype::Arg3));
+        }
         let watermarks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
             let soft = Watermarks::of(&attr, ia.rules).soft;
             Watermarks {

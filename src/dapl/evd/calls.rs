@@ -13,7 +13,8 @@ use crate::dapl::boundary::{
 use crate::dapl::cno::Cno;
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
-use crate::dapl::types::{Event, Opaque};
+use crate::dapl::resolution::Resolution;
+use crate::dapl::types::{Event, Extension, Opaque};
 use crate::device::{CompletionQueue, Device, DeviceError, PollOutcome};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
@@ -411,10 +412,30 @@ impl<D: Device> Evd<D> {
         handle: DAT_EVD_HANDLE,
         out: &mut MaybeUninit<A::Event>,
     ) {
-        if let Event::Completion(completion) = event {
-            self.account(completion);
+        match *event {
+            Event::Completion(ref completion) => {
+                self.account(completion);
+                A::event(event, handle, out);
+            }
+            Event::Resolution {
+                number,
+                ep,
+                resolution,
+            } => {
+                let (event, extension) = Resolution::<D>::deliver(resolution, number, ep);
+                A::event(&event, handle, out);
+                if let Some(extension) = extension {
+                    A::extend(out, &extension);
+                }
+            }
+            Event::Request {
+                datagrams: true, ..
+            } => {
+                A::event(event, handle, out);
+                A::extend(out, &Extension::REQUEST);
+            }
+            _ => A::event(event, handle, out),
         }
-        A::event(event, handle, out);
     }
 
     fn post_software(&self, event: Event) -> Result<()> {

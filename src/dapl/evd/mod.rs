@@ -422,7 +422,7 @@ impl<D: Device> Evd<D> {
                 from_srq += usize::from(completion.from_srq);
                 false
             }
-            Event::Connection { ep, .. } => *ep != of,
+            Event::Connection { ep, .. } | Event::Resolution { ep, .. } => *ep != of,
             _ => true,
         });
         from_srq

@@ -6,6 +6,8 @@
 //!   ([`shm`](transport::shm));
 //! * elsewhere, as iWARP over TCP ([`iwarp`] is the wire format, [`engine`] serves the sockets).
 //!
+//! Datagrams go over UDP, or by one copy within the process ([`datagram`](transport::datagram)).
+//!
 //! An address of this device is an IP address, a connection qualifier up to 65535 a TCP port.
 
 // The objects are public for integration tests and benches; what they are made of is not.
@@ -50,8 +52,8 @@ use self::params::Params;
 use self::qp::state::Identity;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
-    PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
+    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, ListenHandler,
+    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
 };
 use crate::device::events::EventQueue;
 use crate::guarded;
@@ -117,10 +119,12 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_rdma_size: qp::state::MAX_MESSAGE,
         atomics: guarded::ATOMICS,
         immediate: true,
+        max_datagram: transport::datagram::wire::MAX_DATAGRAM as u32,
         max_mw: mem::window::MAX_MW,
         max_srq: qp::srq::MAX_SRQ,
         max_srq_wr: qp::srq::MAX_SRQ_WR,
         max_private_data: cm::MAX_PRIVATE as u32,
+        max_datagram_private_data: cm::MAX_DATAGRAM_PRIVATE as u32,
         mtu: MTU,
         transport_attr: vec![
             named("transport", "iwarp".into()),
@@ -284,6 +288,10 @@ impl Device for Soft {
         qp.post_bind(wr)
     }
 
+    fn post_datagram(qp: &Arc<Qp>, wr: &DatagramWr<'_>) -> Result<(), PostError> {
+        transport::post_datagram(qp, wr)
+    }
+
     fn create_qp(
         self: &Arc<Self>,
         parts: &QpParts<'_, Self>,
@@ -292,7 +300,11 @@ impl Device for Soft {
     ) -> Result<Arc<Qp>, DeviceError> {
         let id = identity(parts, attr, Arc::new(EventQueue::new(handler)))?;
         count(&self.counts.qp, MAX_QP)?;
-        Ok(Qp::new(self, id))
+        let qp = Qp::new(self, id);
+        if attr.datagrams {
+            transport::open_datagrams(&qp)?;
+        }
+        Ok(qp)
     }
 
     fn modify_qp(

@@ -25,6 +25,17 @@ pub(crate) fn tcp(ipv6: bool) -> Result<OwnedFd, Errno> {
         .map(OwnedFd::from)
 }
 
+/// A UDP socket that does not block.
+pub(super) fn udp(ipv6: bool) -> Result<OwnedFd, Errno> {
+    let family = if ipv6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    kernel::net::socket_with(family, SocketType::DGRAM, FLAGS, Some(ipproto::UDP))
+        .map(OwnedFd::from)
+}
+
 /// Accepts the next connection of a listening socket; the new socket does not block.
 pub(super) fn accept(listening: impl AsFd) -> Result<OwnedFd, Errno> {
     kernel::net::accept_with(listening, FLAGS).map(OwnedFd::from)
@@ -200,6 +211,19 @@ pub(super) fn is_open(fd: impl AsFd) -> bool {
         Ok((_, n)) => n > 0,
         Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
     }
+}
+
+/// Receives a datagram; gives its length and its sender.
+///
+/// # Errors
+/// `EAGAIN` if none has arrived, or another error of the system.
+pub(super) fn receive_datagram(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+) -> Result<(usize, Option<SocketAddr>), Errno> {
+    let (_, n, from) = kernel::net::recvfrom(fd, buffer, RecvFlags::DONTWAIT)?;
+    let from = from.and_then(|from| from.try_into().ok());
+    Ok((n, from.map(canonical)))
 }
 
 /// The local address of a socket.

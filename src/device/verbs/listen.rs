@@ -104,6 +104,10 @@ impl ConnectionRequest for ConnRequest {
     fn peer_rd_out(&self) -> Option<u32> {
         Some(self.rd_out.into())
     }
+
+    fn is_for_datagrams(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for ConnRequest {

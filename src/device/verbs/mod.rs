@@ -63,8 +63,8 @@ use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, Device, DeviceAttr, DeviceError, ListenHandler, PollOutcome,
-    PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, ListenHandler,
+    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler, Wake,
 };
 use crate::handle::Guard;
 
@@ -202,6 +202,8 @@ fn attributes(
         max_rdma_size: message,
         atomics: has_atomics(device.atomic_cap, iwarp),
         immediate: !iwarp,
+        max_datagram: 0,
+        max_datagram_private_data: 0,
         max_mw: match windows {
             Windows::None => 0,
             _ => count(device.max_mw).max(1),
@@ -351,6 +353,10 @@ impl Device for Verbs {
 
     fn post_bind(qp: &Arc<Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError> {
         mw::post(qp, wr)
+    }
+
+    fn post_datagram(_qp: &Arc<Qp>, _wr: &DatagramWr<'_>) -> Result<(), PostError> {
+        Err(PostError::Unsupported)
     }
 
     fn create_qp(

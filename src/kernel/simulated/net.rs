@@ -76,6 +76,25 @@ pub fn recv(fd: impl AsFd, to: &mut [u8], flags: RecvFlags) -> Result<((), usize
     ask(|kernel| kernel.recv(raw(fd), to, peek)).map(|n| ((), n))
 }
 
+/// The simulated kernel has no datagrams.
+pub fn sendto(
+    _fd: impl AsFd,
+    _bytes: &[u8],
+    _flags: SendFlags,
+    _to: &SocketAddr,
+) -> Result<usize, Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// See [`sendto`].
+pub fn recvfrom(
+    _fd: impl AsFd,
+    _to: &mut [u8],
+    _flags: RecvFlags,
+) -> Result<((), usize, Option<SocketAddr>), Errno> {
+    Err(Errno::OPNOTSUPP)
+}
+
 /// See [`Kernel::shutdown`](super::Kernel::shutdown).
 pub fn shutdown(fd: impl AsFd, _how: Shutdown) -> Result<(), Errno> {
     ask(|kernel| kernel.shutdown(raw(fd)))

@@ -45,6 +45,8 @@ pub(crate) enum ConnectError {
     Request(WireError),
     /// The parameters of the two ends contradict each other.
     Negotiation(WireError),
+    /// The peer does not say where it receives datagrams.
+    NoDatagrams,
     /// The consumer of the peer has rejected the request.
     Rejected,
     /// The listener has dropped the request.
@@ -93,6 +95,9 @@ impl fmt::Display for ConnectError {
             ConnectError::Request(error) => write!(f, "protocol violation: {error}"),
             ConnectError::Negotiation(error) => {
                 write!(f, "the two ends cannot agree on parameters: {error}")
+            }
+            ConnectError::NoDatagrams => {
+                f.write_str("the peer does not say where it receives datagrams")
             }
             ConnectError::Rejected => f.write_str(REJECTED),
             ConnectError::Dropped => f.write_str(

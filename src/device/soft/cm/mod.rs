@@ -9,23 +9,27 @@
 //! ```
 //!
 //! Within a process [`connect`] hands the request to the listener, and [`accept`] joins the two
-//! queue pairs.
+//! queue pairs. The same exchange, without a connection at its end, tells a queue pair for datagrams where a peer
+//! receives them ([`resolve`]).
 
 pub(super) mod acceptor;
 pub(crate) mod connector;
 pub(crate) mod error;
 mod incomplete;
+mod initiator;
 pub(crate) mod listener;
 mod local_port;
 mod pending;
 mod request;
+mod resolve;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::connector::Connector;
+use self::connector::{Connector, Plan};
 use self::error::ConnectError;
+use self::initiator::QpAttempt;
 use self::listener::{ConnRequest, Listening};
 use self::request::{Origin, SocketOrigin};
 use super::device::Soft;
@@ -33,6 +37,7 @@ use super::engine::{EventFlags, Timer, Watch};
 use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::Path;
 use super::socket;
+use super::transport::datagram::wire;
 use super::transport::shm::{AccessGrant, ShmRefusal};
 use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
@@ -45,6 +50,9 @@ use crate::device::{CmEvent, DeviceError};
 /// Bytes of private data of the consumer, each way. An MPA frame holds 512 bytes; 4 are for the
 /// read depths (RFC 6581), 16 for a wide qualifier.
 pub(super) const MAX_PRIVATE: usize = PRIVATE_MAX - qualifier::HEADER_LEN;
+
+/// The same for a request or an answer that says where datagrams are received.
+pub(super) const MAX_DATAGRAM_PRIVATE: usize = MAX_PRIVATE - wire::END_LEN;
 
 /// Why there is no shared memory with a peer whose socket the engine cannot watch.
 const UNWATCHED: ShmRefusal = ShmRefusal::new("its socket cannot be watched");
@@ -103,6 +111,9 @@ pub(crate) fn connect(
     netif::check_remote(remote)?;
     check_private_data(private_data)?;
     device.engine.start()?;
+    if let Some(end) = transport::datagram_end(qp) {
+        return resolve::ask(qp, &end, remote, qual, timeout, private_data);
+    }
     let port = u16::try_from(qual).unwrap_or(0);
     let mut addrs = (device.params.address, SocketAddr::new(ip, port));
     let loopback = device.params.path == Path::Auto && is_own_address(ip);
@@ -117,12 +128,36 @@ pub(crate) fn connect(
     let socket = Connector::socket(remote)?;
     let attempt = qp.begin(Some(addrs), qual, connection_log::Path::Undecided)?;
     let timer = limit_attempt(qp, attempt, timeout);
-    let connector = Connector::new(qp, attempt, remote, qual, timeout, private_data, socket);
+    let attr = qp.attr();
+    let plan = Plan {
+        endpoint: attr.context,
+        target: remote,
+        qual,
+        timeout,
+        transports: transports(device.params.path, ip),
+        private_data,
+        depths: (attr.max_rd_in as u16, attr.max_rd_out as u16),
+    };
+    let initiator = Box::new(QpAttempt {
+        qp: Arc::downgrade(qp),
+        number: attempt,
+    });
+    let connector = Connector::new(device, initiator, &plan, socket);
     qp.holds(attempt, timer, Some(connector.clone()));
     let mut up = Upcalls::default();
     connector.advance(&mut up);
     up.run();
     Ok(())
+}
+
+/// The transports by which a listener that is not in this process is tried, in this order.
+fn transports(path: Path, target: IpAddr) -> &'static [Transport] {
+    match path {
+        Path::Tcp => &[Transport::Tcp],
+        _ if !is_own_address(target) => &[Transport::Tcp],
+        Path::Auto => &[Transport::Shm, Transport::Tcp],
+        Path::Shm => &[Transport::Shm],
+    }
 }
 
 /// Ends an attempt after `timeout`, unless the timer is dropped before.
@@ -165,6 +200,7 @@ fn request_loopback(
         private_data: private_data.into(),
         local: remote,
         remote: local,
+        datagrams: None,
         rd_in: Some(attr.max_rd_in),
         rd_out: Some(attr.max_rd_out),
     };
@@ -182,6 +218,12 @@ pub(crate) fn accept(
 ) -> Result<(), DeviceError> {
     check_private_data(private_data)?;
     let mut up = Upcalls::default();
+    if let Some(end) = transport::datagram_end(qp) {
+        return resolve::answer(request, qp, &end, private_data);
+    }
+    if request.datagrams.is_some() {
+        return Err(DeviceError::Unsupported);
+    }
     let result = match request.origin.take() {
         Some(Origin::Socket(origin)) => accept_socket(&request, origin, qp, private_data, &mut up),
         Some(Origin::Loopback { active, attempt }) => match active.upgrade() {

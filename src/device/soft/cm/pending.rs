@@ -21,6 +21,7 @@ use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{self, Frame, Kind, Parsed};
 use crate::device::soft::socket;
+use crate::device::soft::transport::datagram::wire;
 use crate::device::soft::transport::shm::{
     EndAddresses, Incomplete, PassiveHandshake, SharedSegment, ShmRefusal,
 };
@@ -281,6 +282,10 @@ impl PendingRequest {
             Some((QualHeader::Request, qual, rest)) => (qual, rest),
             _ => (u64::from(self.port), &*data),
         };
+        let (datagrams, private_data) = match wire::End::split_from(private_data) {
+            Some((end, rest)) if segment.is_none() => (Some(end), rest),
+            _ => (None, private_data),
+        };
         let Some(listening) = acceptor.listener(qual) else {
             // The connecting end then tries the next port of the wide qualifier. A port without a
             // listener of its own behaves like one that is closed.
@@ -301,6 +306,7 @@ impl PendingRequest {
             private_data: private_data.into(),
             local,
             remote,
+            datagrams,
             rd_in: frame.enhanced.and_then(|e| depth(e.ird)),
             rd_out: frame.enhanced.and_then(|e| depth(e.ord)),
             origin: Some(Origin::Socket(SocketOrigin {

@@ -14,6 +14,7 @@ use crate::device::soft::engine::Watch;
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Frame};
 use crate::device::soft::socket;
 use crate::device::soft::transport::Qp;
+use crate::device::soft::transport::datagram::wire;
 use crate::device::soft::transport::shm::{self, SharedSegment};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
@@ -56,6 +57,8 @@ pub struct ConnRequest {
     pub(super) local: SocketAddr,
     /// The address of the peer; port 0 is one that is not known.
     pub(super) remote: SocketAddr,
+    /// Where the peer receives datagrams, if it asks for that of this end rather than for a connection.
+    pub(super) datagrams: Option<wire::End>,
     /// The number of RDMA Reads of this end that the peer can hold; `None` if not stated.
     pub(super) rd_in: Option<u32>,
     /// The number of RDMA Reads that the peer wants outstanding; `None` if not stated.
@@ -186,5 +189,9 @@ impl ConnectionRequest for ConnRequest {
 
     fn peer_rd_out(&self) -> Option<u32> {
         self.rd_out
+    }
+
+    fn is_for_datagrams(&self) -> bool {
+        self.datagrams.is_some()
     }
 }

@@ -44,6 +44,18 @@ impl QpState {
         self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
     }
 
+    /// Completes a datagram.
+    pub fn complete_datagram(
+        &self,
+        wr_id: u64,
+        flags: WrFlags,
+        len: u32,
+        status: WcStatus,
+        up: &mut Upcalls,
+    ) {
+        self.complete_as(WcOp::SendDatagram, wr_id, flags, len, status, up);
+    }
+
     #[inline(always)]
     fn complete_as(
         &self,

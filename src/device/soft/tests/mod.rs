@@ -7,6 +7,7 @@ mod bursts;
 mod chaos;
 mod connections;
 mod data;
+mod datagrams;
 mod direct;
 mod ends;
 mod engine;
@@ -141,6 +142,7 @@ fn attr() -> QpAttr {
         max_rd_in: 4,
         max_rd_out: 4,
         recv_solicited_only: false,
+        datagrams: false,
     }
 }
 

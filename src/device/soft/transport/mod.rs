@@ -1,11 +1,13 @@
 //! How a connected queue pair reaches its peer: within the process ([`loopback`]), through memory
-//! that both processes map ([`shm`]), or as iWARP over a TCP socket ([`tcp`]).
+//! that both processes map ([`shm`]), or as iWARP over a TCP socket ([`tcp`]); and how a queue pair
+//! for datagrams reaches its peers ([`datagram`]).
 //!
 //! This file is the one place that knows which kind of connection a queue pair has. A transport
 //! returns why a connection ends; the connection is ended here.
 
 pub(crate) mod close_timers;
 pub(super) mod coalesce;
+pub mod datagram;
 pub(super) mod lifecycle;
 pub(crate) mod loopback;
 pub mod shm;
@@ -14,6 +16,7 @@ pub(crate) mod tcp;
 
 use std::sync::Arc;
 
+use self::datagram::DatagramEnd;
 use self::lifecycle::Connection;
 use self::shm::{AccessGrant, Budget, ShmConn};
 use self::targets::{PollTarget, TcpSource};
@@ -27,8 +30,8 @@ use super::qp::state::QpState;
 use super::qp::work_queue::Transfer;
 use super::socket;
 use super::upcalls::Upcalls;
-use crate::device::WcStatus;
 use crate::device::connection_log::Path;
+use crate::device::{DatagramWr, DeviceError, PostError, WcStatus};
 use crate::handle::Guard;
 
 /// A queue pair of this device.
@@ -52,6 +55,8 @@ pub enum Link {
     Shm(Box<ShmConn>),
     /// A connection over TCP.
     Tcp(Box<TcpConn>),
+    /// No connection: the queue pair is one for datagrams.
+    Datagrams(Arc<DatagramEnd>),
 }
 
 /// A connection that is set up, but for the queue pair.
@@ -112,6 +117,30 @@ pub(crate) fn connect(qp: &Arc<Qp>, attempt: u64, setup: SetUp, up: &mut Upcalls
         pending
     });
     drop(pending);
+}
+
+/// Makes a new queue pair one for datagrams.
+///
+/// # Errors
+/// [`DeviceError::Resources`].
+pub(crate) fn open_datagrams(qp: &Arc<Qp>) -> Result<(), DeviceError> {
+    let end = DatagramEnd::open(qp)?;
+    qp.with(|locked| *locked.link = Link::Datagrams(end));
+    Ok(())
+}
+
+/// What a queue pair for datagrams has instead of a connection.
+pub(crate) fn datagram_end(qp: &Qp) -> Option<Arc<DatagramEnd>> {
+    qp.with(|locked| match locked.link {
+        Link::Datagrams(end) => Some(end.clone()),
+        _ => None,
+    })
+}
+
+/// See [`Device::post_datagram`](crate::device::Device::post_datagram).
+pub(crate) fn post_datagram(qp: &Qp, wr: &DatagramWr<'_>) -> Result<(), PostError> {
+    let end = datagram_end(qp).ok_or(PostError::Unsupported)?;
+    datagram::post(qp, &end, wr)
 }
 
 impl Link {
@@ -256,7 +285,7 @@ impl Transport for Link {
         up: &mut Upcalls,
     ) {
         match self {
-            Link::None | Link::Pending(_) | Link::Opening => {}
+            Link::None | Link::Pending(_) | Link::Opening | Link::Datagrams(_) => {}
             Link::Loop => {
                 if let Some(peer) = peer {
                     loopback::posted_send(me, peer, guard, up);
@@ -285,7 +314,7 @@ impl Transport for Link {
         up: &mut Upcalls,
     ) {
         match self {
-            Link::None | Link::Pending(_) | Link::Opening => {}
+            Link::None | Link::Pending(_) | Link::Opening | Link::Datagrams(_) => {}
             Link::Loop => {
                 if let Some(peer) = peer.filter(|peer| !peer.sq.is_empty()) {
                     loopback::pump(peer, me, guard, up);
@@ -337,7 +366,7 @@ impl Transport for Link {
         up: &mut Upcalls,
     ) {
         match self {
-            Link::None | Link::Pending(_) | Link::Opening => {}
+            Link::None | Link::Pending(_) | Link::Opening | Link::Datagrams(_) => {}
             Link::Loop => {
                 if let Some(peer) = peer {
                     loopback::pump(me, peer, guard, up);
@@ -360,7 +389,7 @@ impl Transport for Link {
 
     fn abort(self) {
         match self {
-            Link::None | Link::Pending(_) | Link::Opening | Link::Loop => {}
+            Link::None | Link::Pending(_) | Link::Opening | Link::Loop | Link::Datagrams(_) => {}
             Link::Shm(conn) => conn.abort(),
             Link::Tcp(conn) => conn.abort(),
         }

@@ -4,8 +4,8 @@ mod exchange;
 mod shm;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::descriptor::OwnedFd;
@@ -18,18 +18,16 @@ use rustix::io::Errno;
 use self::shm::ShmHandshake;
 use super::Transport;
 use super::error::{ConnectError, ShmUnavailable};
+use super::initiator::{Accepted, Initiator};
 use super::local_port;
 use crate::device::connection_log::{self, LogEntry};
-use crate::device::netif::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
-use crate::device::soft::params::Path;
 use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::socket;
-use crate::device::soft::transport::shm::{AccessGrant, SharedSegment};
-use crate::device::soft::transport::{self, Qp, SetUp};
+use crate::device::soft::transport::shm::SharedSegment;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
 
@@ -45,12 +43,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Connector {
     /// The device that connects.
     device: Arc<Soft>,
-    /// The queue pair that connects.
-    qp: Weak<Qp>,
+    /// Who wants to know what becomes of the attempt.
+    initiator: Box<dyn Initiator>,
     /// The handle of the endpoint, for the log.
     endpoint: u64,
-    /// The number of the queue pair's attempt.
-    attempt: u64,
     /// The address of the peer; the port is that of the candidate.
     target: SocketAddr,
     /// The qualifier to connect to.
@@ -147,6 +143,24 @@ fn all_candidates(qual: u64, transports: &[Transport]) -> Vec<Candidate> {
     candidates
 }
 
+/// What an attempt is to reach, and what its request says.
+pub(super) struct Plan<'a> {
+    /// The handle of the endpoint, for the log.
+    pub endpoint: u64,
+    /// The address of the peer; the port is ignored.
+    pub target: SocketAddr,
+    /// The qualifier to connect to.
+    pub qual: u64,
+    /// How long the consumer waits.
+    pub timeout: Option<Duration>,
+    /// The transports that are allowed, in the order in which they are tried.
+    pub transports: &'static [Transport],
+    /// Private data of the request.
+    pub private_data: &'a [u8],
+    /// Read depths of this end: those of the peer that it can hold, and its own.
+    pub depths: (u16, u16),
+}
+
 impl Connector {
     /// The socket for the first candidate, if there can be one for this kind of address.
     ///
@@ -162,41 +176,38 @@ impl Connector {
 
     /// An attempt that has not begun; `socket` is from [`Connector::socket`].
     pub fn new(
-        qp: &Arc<Qp>,
-        attempt: u64,
-        target: SocketAddr,
-        qual: u64,
-        timeout: Option<Duration>,
-        private_data: &[u8],
+        device: &Arc<Soft>,
+        initiator: Box<dyn Initiator>,
+        plan: &Plan<'_>,
         socket: Option<OwnedFd>,
     ) -> Arc<Connector> {
-        let device = qp.device.clone();
-        let attr = qp.attr();
+        let Plan {
+            endpoint,
+            target,
+            qual,
+            timeout,
+            transports,
+            private_data,
+            depths: (ird, ord),
+        } = *plan;
         // A consumer with a shorter timeout shall still learn that there is no listener.
         let grace = timeout.map_or(LISTENER_GRACE, |timeout| LISTENER_GRACE.min(timeout / 2));
-        let transports: &[Transport] = match device.params.path {
-            Path::Tcp => &[Transport::Tcp],
-            _ if !is_own_address(target.ip()) => &[Transport::Tcp],
-            Path::Auto => &[Transport::Shm, Transport::Tcp],
-            Path::Shm => &[Transport::Shm],
-        };
         Arc::new(Connector {
-            qp: Arc::downgrade(qp),
-            endpoint: attr.context,
-            attempt,
+            initiator,
+            endpoint,
             target,
             qual,
             private_data: qualifier::add_header(QualHeader::Request, qual, private_data).into(),
             local: Local {
                 crc: device.params.crc,
-                ird: attr.max_rd_in as u16,
-                ord: attr.max_rd_out as u16,
+                ird,
+                ord,
                 rtr: Rtr::WRITE | Rtr::READ,
                 acknowledge: device.params.acknowledge,
                 extensions: device.params.acknowledge,
             },
             transports,
-            device,
+            device: device.clone(),
             retry_until: Instant::now() + grace,
             uses_shm: AtomicBool::new(false),
             state: Mutex::new(State {
@@ -242,39 +253,28 @@ impl Connector {
         let segment = state.segment.take_if(|_| accepted);
         let port = state.current.port;
         let no_sharing = state.no_sharing.filter(|_| segment.is_none());
-        let qp = self.qp.upgrade();
         let local_port = state.local_port;
-        if let (Some(qp), line @ Some(_)) = (&qp, state.sent_line.take()) {
+        if let Some(line) = state.sent_line.take() {
             // Under the lock, so that the log has this line before what the reply leads to.
-            up.log(&qp.events, line);
+            self.initiator.log(line, up);
         }
-        // The queue pair may cancel the attempt in return.
+        // The initiator may cancel the attempt in return.
         drop(state);
-        let Some(qp) = qp else {
-            return;
-        };
         if let Some(port) = local_port {
-            qp.set_local_port(self.attempt, port);
+            self.initiator.set_local_port(port);
         }
         match progress {
             Progress::Wait | Progress::Continue => {}
-            Progress::Failed(event, failure) => qp.give_up(self.attempt, event, &failure, up),
+            Progress::Failed(event, failure) => self.initiator.failed(event, &failure, up),
             Progress::Accepted(watch, agreed, private_data) => {
-                if let Some(why) = no_sharing {
-                    qp.log_detour(self.attempt, &ConnectError::NotOffered(port, why));
-                }
-                let grant = segment
-                    .map(|segment| AccessGrant::new(segment, qp.with(|locked| locked.me.id.pd)));
-                let setup = SetUp {
-                    order: watch.event_order().begin(),
+                let accepted = Accepted {
                     watch,
                     agreed,
-                    grant,
-                    initiator: true,
-                    unsent: Vec::new(),
                     private_data,
+                    segment,
+                    detour: no_sharing.map(|why| ConnectError::NotOffered(port, why)),
                 };
-                transport::connect(&qp, self.attempt, setup, up);
+                self.initiator.accepted(accepted, up);
             }
         }
     }
