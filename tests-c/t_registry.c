@@ -307,13 +307,55 @@ static void add_provider__length_of_the_name(void)
 	CHECK_RET(dat_registry_remove_provider(&provider, &info), DAT_SUCCESS);
 }
 
+/* --- dat_registry_providers_related (2.0) ---------------------------------------------------- */
+
+#ifdef LIBDAT_HAS_PROVIDERS_RELATED
+static void providers_related__asked(void)
+{
+	static DAT_PROVIDER provider;
+	static char other[] = "of-another-vendor", nobody[] = "nobody";
+	DAT_PROVIDER_INFO info = { .dapl_version_major = DX_MAJOR,
+				   .dapl_version_minor = DX_MINOR,
+				   .is_thread_safe = DAT_TRUE };
+	DAT_NAME_PTR ours = (DAT_NAME_PTR)(uintptr_t)tap_ia;
+	DAT_HA_RELATIONSHIP answer = DAT_HA_EXTENSION_BASE;
+
+	/* No IA of ours backs up another one. */
+	OK(dat_registry_providers_related(ours, ours, &answer));
+	CHECK_EQ(answer, DAT_HA_FALSE);
+	CHECK_RET(dat_registry_providers_related(ours, other, &answer), DAT_PROVIDER_NOT_FOUND);
+	strcpy(info.ia_name, other);
+	provider.device_name = other;
+	OK(dat_registry_add_provider(&provider, &info));
+	OK(dat_registry_providers_related(ours, other, &answer));
+	CHECK_EQ(answer, DAT_HA_UNKNOWN);
+	OK(dat_registry_remove_provider(&provider, &info));
+	CHECK_CODE(dat_registry_providers_related(NULL, ours, &answer), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG1);
+	CHECK_CODE(dat_registry_providers_related(ours, NULL, &answer), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG2);
+	CHECK_CODE(dat_registry_providers_related(ours, ours, NULL), DAT_INVALID_PARAMETER,
+		   DAT_INVALID_ARG3);
+	CHECK_RET(dat_registry_providers_related(nobody, ours, &answer), DAT_PROVIDER_NOT_FOUND);
+}
+#endif
+
 static const struct tap_test tests[] = {
-	T(list_providers, names_the_ia),     T(list_providers, truncated),
-	T(list_providers, how_many),	     T(list_providers, without_what_was_added),
-	T(list_providers, arguments),	     T(list_providers, can_be_opened),
-	T(add_provider, and_remove),	     T(add_provider, arguments),
-	T(add_provider, several_names),	     T(add_provider, parts_of_the_key),
-	T(add_provider, length_of_the_name), TAP_END,
+	T(list_providers, names_the_ia),
+	T(list_providers, truncated),
+	T(list_providers, how_many),
+	T(list_providers, without_what_was_added),
+	T(list_providers, arguments),
+	T(list_providers, can_be_opened),
+	T(add_provider, and_remove),
+	T(add_provider, arguments),
+	T(add_provider, several_names),
+	T(add_provider, parts_of_the_key),
+	T(add_provider, length_of_the_name),
+#ifdef LIBDAT_HAS_PROVIDERS_RELATED
+	T(providers_related, asked),
+#endif
+	TAP_END,
 };
 
 int main(int argc, char **argv)

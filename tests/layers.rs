@@ -82,7 +82,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::ep", "dapl::ia_open"],
     &["dapl::cr", "dapl::extension", "dapl::rmr"],
     &["dapl::service"],
-    &["dapl::psp", "dapl::rsp"],
+    &["dapl::csp", "dapl::psp", "dapl::rsp"],
     &["dapl::generic"],
     &["dapl::table"],
     &["dapl"],

@@ -19,6 +19,20 @@ mod added {
 
     use dat_core::abi::v2::*;
 
+    dat_core::entry! { V2, "LIBDAT_2.0";
+        /// Whether two IAs back each other up.
+        dat_registry_providers_related(
+            name1: DAT_NAME_PTR,
+            name2: DAT_NAME_PTR,
+            answer: *mut DAT_HA_RELATIONSHIP,
+        ) {
+            dat_core::registry::setup(&crate::SETUP);
+            // SAFETY: the caller's promise.
+            unsafe { dat_core::registry::providers_related(name1, name2, answer) }
+                .map(|()| DAT_SUCCESS)
+        }
+    }
+
     dat_core::dispatch! { V2, "LIBDAT_2.0";
         dat_cno_fd_create(
             ia_handle: DAT_IA_HANDLE,
@@ -29,6 +43,26 @@ mod added {
             cno_handle: DAT_CNO_HANDLE,
             evd_handle: *mut DAT_EVD_HANDLE,
         ) => HandleCno, cno_trigger_func;
+        dat_csp_create(
+            ia_handle: DAT_IA_HANDLE,
+            comm: *mut DAT_COMM,
+            address: DAT_IA_ADDRESS_PTR,
+            evd_handle: DAT_EVD_HANDLE,
+            csp_handle: *mut DAT_CSP_HANDLE,
+        ) => HandleIa, csp_create_func;
+        dat_csp_free(csp_handle: DAT_CSP_HANDLE) => HandleCsp, csp_free_func;
+        dat_csp_query(
+            csp_handle: DAT_CSP_HANDLE,
+            csp_param_mask: DAT_CSP_PARAM_MASK,
+            csp_param: *mut DAT_CSP_PARAM,
+        ) => HandleCsp, csp_query_func;
+        dat_ep_common_connect(
+            ep_handle: DAT_EP_HANDLE,
+            remote_ia_address: DAT_IA_ADDRESS_PTR,
+            timeout: DAT_TIMEOUT,
+            private_data_size: DAT_COUNT,
+            private_data: DAT_PVOID,
+        ) => HandleEp, ep_common_connect_func;
         dat_ep_post_send_with_invalidate(
             ep_handle: DAT_EP_HANDLE,
             num_segments: DAT_COUNT,

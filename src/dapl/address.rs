@@ -60,11 +60,25 @@ impl CAddress {
 /// Reads the address of a remote IA. The port is ignored, because consumers leave it unset.
 ///
 /// # Errors
+/// As [`read_socket_address`].
+///
+/// # Safety
+/// As [`read_socket_address`].
+pub unsafe fn read_address(address: DAT_IA_ADDRESS_PTR) -> Result<SocketAddr> {
+    // SAFETY: the caller's promise.
+    let mut address = unsafe { read_socket_address(address) }?;
+    address.set_port(0);
+    Ok(address)
+}
+
+/// Reads an address, with its port.
+///
+/// # Errors
 /// `DAT_INVALID_ADDRESS` for another family than IPv4 and IPv6.
 ///
 /// # Safety
 /// `address` points to a socket address of the size that its family has.
-pub unsafe fn read_address(address: DAT_IA_ADDRESS_PTR) -> Result<SocketAddr> {
+pub unsafe fn read_socket_address(address: DAT_IA_ADDRESS_PTR) -> Result<SocketAddr> {
     // SAFETY: the caller's promise; only the family is read yet. C does not promise alignment.
     let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
     match i32::from(family) {
@@ -72,13 +86,14 @@ pub unsafe fn read_address(address: DAT_IA_ADDRESS_PTR) -> Result<SocketAddr> {
             // SAFETY: an address of this family has this type.
             let sin = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
-            Ok(SocketAddr::new(IpAddr::V4(ip), 0))
+            Ok(SocketAddr::new(IpAddr::V4(ip), u16::from_be(sin.sin_port)))
         }
         libc::AF_INET6 => {
             // SAFETY: an address of this family has this type.
             let sin6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
-            Ok(std::net::SocketAddrV6::new(ip, 0, 0, sin6.sin6_scope_id).into())
+            let port = u16::from_be(sin6.sin6_port);
+            Ok(std::net::SocketAddrV6::new(ip, port, 0, sin6.sin6_scope_id).into())
         }
         _ => Err(Error::new(
             Kind::InvalidAddress,
@@ -104,6 +119,12 @@ mod tests {
         // SAFETY: made by `CAddress`.
         let read = unsafe { read_address(c.as_ptr()) }.unwrap();
         assert_eq!(read, "10.1.2.3:0".parse().unwrap());
+        for text in ["10.1.2.3:99", "[fe80::1%3]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let c = CAddress::new(address);
+            // SAFETY: made by `CAddress`.
+            assert_eq!(unsafe { read_socket_address(c.as_ptr()) }, Ok(address));
+        }
     }
 
     #[test]

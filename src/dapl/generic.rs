@@ -7,6 +7,7 @@ use super::abi::Abi;
 use super::boundary::{boundary, non_null};
 use super::cno::Cno;
 use super::cr::Cr;
+use super::csp::Csp;
 use super::ep::Ep;
 use super::evd::Evd;
 use super::ia::Ia;
@@ -55,6 +56,7 @@ fn any<D: Device>(handle: DAT_HANDLE, guard: &Guard) -> Result<Any<'_>> {
         .or_else(|| of::<D, Rmr<D>>(handle, guard))
         .or_else(|| of::<D, Srq<D>>(handle, guard))
         .or_else(|| of::<D, Rsp<D>>(handle, guard))
+        .or_else(|| of::<D, Csp<D>>(handle, guard))
         .ok_or(Error::handle(Subtype::Handle1))
 }
 

@@ -111,6 +111,7 @@ unsafe impl<D: Device> Object for Ia<D> {
 const fn close_order(kind: HandleType) -> u32 {
     match kind {
         HandleType::Psp => 0,
+        HandleType::Csp => 0,
         HandleType::Rsp => 1,
         HandleType::Cr => 2,
         HandleType::Ep => 3,

@@ -31,6 +31,7 @@ pub mod async_events;
 pub mod boundary;
 pub mod cno;
 pub mod cr;
+pub mod csp;
 pub mod ep;
 pub mod ep_attr;
 pub mod evd;

@@ -6,7 +6,8 @@ use std::ptr::null_mut;
 
 use super::abi::{Abi, V1, V2};
 use super::{
-    cno, cr, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq, unsupported,
+    cno, cr, csp, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq,
+    unsupported,
 };
 use crate::abi::{v1, v2};
 use crate::device::Device;
@@ -127,10 +128,10 @@ provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), {
     lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
     rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,
     ep_post_send_with_invalidate_func: ep::ep_post_send_with_invalidate::<V2, D>,
-    csp_create_func: unsupported::csp_create::<V2>,
-    csp_query_func: unsupported::csp_query::<V2>,
-    csp_free_func: unsupported::csp_free::<V2>,
-    ep_common_connect_func: unsupported::ep_common_connect::<V2>,
+    csp_create_func: csp::csp_create::<V2, D>,
+    csp_query_func: csp::csp_query::<V2, D>,
+    csp_free_func: csp::csp_free::<V2, D>,
+    ep_common_connect_func: ep::ep_common_connect::<V2, D>,
     rmr_create_for_ep_func: unsupported::rmr_create_for_ep::<V2>,
     ep_post_rdma_read_to_rmr_func: unsupported::ep_post_rdma_read_to_rmr::<V2>,
     cno_fd_create_func: cno::cno_fd_create::<V2, D>,

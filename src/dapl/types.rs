@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 
 use crate::abi::common::*;
 use crate::abi::v2::{
-    DAT_IB_EXT_TYPE, DAT_IB_HANDLE_TYPE_EXT, DAT_IB_UD_CONNECT_REQUEST,
+    DAT_HANDLE_TYPE_CSP, DAT_IB_EXT_TYPE, DAT_IB_HANDLE_TYPE_EXT, DAT_IB_UD_CONNECT_REQUEST,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT,
 };
 use crate::device::{Access, Completion, DeviceAttr, WcStatus};
@@ -48,6 +48,7 @@ pub enum HandleType {
     Rsp = DAT_HANDLE_TYPE_RSP,
     Cno = DAT_HANDLE_TYPE_CNO,
     Srq = DAT_HANDLE_TYPE_SRQ,
+    Csp = DAT_HANDLE_TYPE_CSP,
     /// [`Resolution`](super::resolution::Resolution).
     Resolution = DAT_IB_HANDLE_TYPE_EXT,
 }

@@ -10,54 +10,6 @@ fn unsupported<A: Abi>() -> DAT_RETURN {
     Error::from(Kind::ModelNotSupported).code(A::VERSION)
 }
 
-/// `dat_csp_create`: a common service point needs a communication domain.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn csp_create<A: Abi>(
-    _ia_handle: DAT_IA_HANDLE,
-    _comm: *mut DAT_COMM,
-    _address: DAT_IA_ADDRESS_PTR,
-    _evd_handle: DAT_EVD_HANDLE,
-    _csp_handle: *mut DAT_CSP_HANDLE,
-) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
-/// `dat_csp_query`.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn csp_query<A: Abi>(
-    _csp_handle: DAT_CSP_HANDLE,
-    _mask: DAT_CSP_PARAM_MASK,
-    _csp_param: *mut DAT_CSP_PARAM,
-) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
-/// `dat_csp_free`.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn csp_free<A: Abi>(_csp_handle: DAT_CSP_HANDLE) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
-/// `dat_ep_common_connect`.
-///
-/// # Safety
-/// The arguments are not used.
-pub unsafe extern "C" fn ep_common_connect<A: Abi>(
-    _ep_handle: DAT_EP_HANDLE,
-    _remote_ia_address: DAT_IA_ADDRESS_PTR,
-    _timeout: DAT_TIMEOUT,
-    _private_data_size: DAT_COUNT,
-    _private_data: DAT_PVOID,
-) -> DAT_RETURN {
-    unsupported::<A>()
-}
-
 /// `dat_rmr_create_for_ep`: the windows of our devices belong to a protection zone.
 ///
 /// # Safety

@@ -2,6 +2,7 @@
 //! the program, with the number of IAs open on each.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 
 use crate::lock::Mutex;
 
@@ -41,6 +42,12 @@ impl Dynamic {
     pub unsafe fn force_unlock(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.registrations.force_unlock() };
+    }
+
+    /// Whether a table is registered under an IA name.
+    pub fn has_name(&self, name: &CStr) -> bool {
+        let registrations = self.registrations.lock();
+        registrations.keys().any(|key| *key.name == *name)
     }
 
     /// Registers a table.

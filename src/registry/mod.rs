@@ -29,6 +29,7 @@ pub mod key;
 pub mod load;
 pub mod parse;
 mod process;
+mod related;
 pub mod statics;
 mod table;
 

@@ -10,7 +10,7 @@ use super::{Registry, Setup, config};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
 };
-use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
+use crate::abi::v2::{DAPL_EXTENSIONS_FUNC, DAT_HA_RELATIONSHIP};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::lock::{self, Mutex};
 use crate::process::{self, Across, AcrossEntry};
@@ -193,6 +193,24 @@ pub unsafe fn list_providers(
 ) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { registry()?.list_providers(max, count, list) }
+}
+
+/// [`Registry::providers_related`].
+///
+/// # Errors
+///
+/// As there.
+///
+/// # Safety
+///
+/// As there.
+pub unsafe fn providers_related(
+    first: *const c_char,
+    second: *const c_char,
+    answer: *mut DAT_HA_RELATIONSHIP,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { registry()?.providers_related(first, second, answer) }
 }
 
 /// `dats_get_ia_handle`: the provider's handle for an index, the index for a provider's handle, and

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,6 +127,14 @@ impl Static {
             }
             !is_builtin
         });
+    }
+
+    /// Whether the entries of an IA name are those of a built-in provider; `None` if there are none.
+    pub fn is_of_builtin(&self, name: &CStr) -> Option<bool> {
+        let named = |listed: &&Listed| *listed.entry.key.name == *name;
+        let mut entries = self.entries.iter().filter(named).peekable();
+        entries.peek()?;
+        Some(entries.all(|listed| matches!(listed.entry.target, Target::Builtin(_))))
     }
 
     /// Every key once, in the order of the entries.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Ep, Parts, Watermarks};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::address::read_address;
+use crate::dapl::address::{read_address, read_socket_address};
 use crate::dapl::boundary::{
     answer_query, boundary, check_mask, creation, non_null, private_data, timeout, write_opt,
 };
@@ -212,12 +212,7 @@ pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
         if wait == 0 {
             return Err(Error::arg(Subtype::Arg4));
         }
-        let max = ep
-            .base
-            .ia
-            .device
-            .attr()
-            .private_data_of(ep.is_for_datagrams());
+        let max = ep.max_private_data();
         // SAFETY: the caller's promise.
         let data = unsafe { private_data(size, data, max, Subtype::Arg5, Subtype::Arg6) }?;
         if quality_of_service != DAT_QOS_BEST_EFFORT || connect_flags != DAT_CONNECT_DEFAULT_FLAG {
@@ -226,6 +221,35 @@ pub unsafe extern "C" fn ep_connect<A: Abi, D: Device>(
         // SAFETY: not NULL.
         let remote = unsafe { read_address(remote_ia_address) }?;
         ep.connect(remote, remote_conn_qual, timeout(wait), data)
+    })
+}
+
+/// `dat_ep_common_connect` of DAT 2.0: to the common service point at this address, whose port counts.
+///
+/// # Safety
+/// As [`ep_connect`].
+pub unsafe extern "C" fn ep_common_connect<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    remote_ia_address: DAT_IA_ADDRESS_PTR,
+    wait: DAT_TIMEOUT,
+    size: DAT_COUNT,
+    data: DAT_PVOID,
+) -> DAT_RETURN {
+    creation::<A>(|| {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        non_null(remote_ia_address, Subtype::Arg2)?;
+        if wait == 0 {
+            return Err(Error::arg(Subtype::Arg3));
+        }
+        let max = ep.max_private_data();
+        // SAFETY: the caller's promise.
+        let data = unsafe { private_data(size, data, max, Subtype::Arg4, Subtype::Arg5) }?;
+        // SAFETY: not NULL.
+        let remote = unsafe { read_socket_address(remote_ia_address) }?;
+        if remote.port() == 0 {
+            return Err(Kind::InvalidAddress.into());
+        }
+        ep.connect(remote, remote.port().into(), timeout(wait), data)
     })
 }
 

@@ -38,6 +38,12 @@ impl<D: Device> Ep<D> {
         self.datagrams
     }
 
+    /// Bytes of private data that the endpoint may give.
+    pub(super) fn max_private_data(&self) -> u32 {
+        let limits = self.base.ia.device.attr();
+        limits.private_data_of(self.datagrams)
+    }
+
     /// The queue pair, if the endpoint is of this IA and has what an exchange needs.
     fn exchange(&self, ia: &Arc<Ia<D>>) -> Result<Arc<D::Qp>> {
         let invalid = Error::handle(Subtype::HandleEp);
