@@ -254,6 +254,23 @@ static void handles__of_a_freed_endpoint(void)
 	datagrams_down();
 }
 
+/* Programs of older versions of the extensions give nothing back. */
+static void handles__are_no_objects_of_the_ia(void)
+{
+	struct outcome at_a, at_b;
+
+	datagrams_up();
+	exchange(da.ep, db.ep, &at_a, &at_b);
+	CHECK_RET(dat_ia_close(da.rig.ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_STATE);
+	OK(dat_psp_free(datagrams_psp));
+	free_mem(&da.mem);
+	free_mem(&db.mem);
+	OK(dat_ep_free(da.ep));
+	OK(dat_ep_free(db.ep));
+	rig_down_unused(__FILE__, __LINE__, &da.rig);
+	rig_down_unused(__FILE__, __LINE__, &db.rig);
+}
+
 static const struct tap_test tests[] = {
 	T(exchange, tells_both_ends),
 	T(exchange, many_at_once),
@@ -265,6 +282,7 @@ static const struct tap_test tests[] = {
 	T(exchange, arguments),
 	T(handles, are_freed_once),
 	T(handles, of_a_freed_endpoint),
+	T(handles, are_no_objects_of_the_ia),
 	TAP_END,
 };
 
