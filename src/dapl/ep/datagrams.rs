@@ -16,7 +16,6 @@ use crate::dapl::object::lookup;
 use crate::dapl::resolution::Resolution;
 use crate::dapl::types::Event;
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
-use crate::delay;
 use crate::device::{CmEvent, DatagramWr, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard};
@@ -124,7 +123,6 @@ impl<D: Device> Ep<D> {
         let Ok(resolution) = Resolution::create(&self.base.ia, kind, to, private_data) else {
             return;
         };
-        delay::point("ep.exchange");
         let mut inner = self.inner.lock();
         let evd = inner
             .uses
