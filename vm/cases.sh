@@ -43,6 +43,16 @@ extension_cases() {
 	dtestx_case "$@" RDMA_WRITE_WITH_IMMEDIATE_DATA CMP_SWAP FETCH_ADD
 }
 
+# datagram_cases SERVER CLIENT: both ends of our library, on devices that have them.
+datagram_cases() {
+	local mode
+	[ "$DEVICE" = rxe ] || return 0
+	for mode in -u '-U 2' '-U 8' '-u -m'; do
+		# shellcheck disable=SC2086 # a list of arguments
+		dtestx_datagrams_case "$@" $mode
+	done
+}
+
 # The kernel's iWARP and a librdmacm program on it, against our iWARP over TCP, both ways.
 group_iwarp() {
 	local ends a b bytes
@@ -106,6 +116,7 @@ group_ours() {
 	dtestcm_case $end $end 50
 	dtestsrq_case $end $end
 	extension_cases $end $end
+	datagram_cases $end $end
 	dapltest_cases $end $end
 	limits $end
 }

@@ -123,6 +123,21 @@ dtestx_case() {
 	verdict "$name" "$why"
 }
 
+# dtestx_datagrams_case SERVER CLIENT ARGUMENTS...: datagrams. Each end asks the other.
+dtestx_datagrams_case() {
+	local name="dtestx ${*:3}/$1/$2" status why end
+	wanted "$name" || return 0
+	serve $limit "$1" '[Ww]aiting' dtestx -P "${1#*:}" -v -s -h "$(address_of "$2")" "${@:3}"
+	call $limit "$2" dtestx -P "${2#*:}" -v -c -h "$(address_of "$1")" "${@:3}"
+	status=$?
+	served
+	why=$(complain $status $?)
+	for end in server client; do
+		said $end 'test PASSED' || why+=$'\n'"$end: does not say PASSED"
+	done
+	verdict "$name" "$why"
+}
+
 # dapltest_cases SERVER CLIENT: one server, several clients, and the last ends it.
 dapltest_cases() {
 	local ends="$1/$2" status why

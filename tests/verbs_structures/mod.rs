@@ -55,6 +55,8 @@ macro_rules! structures {
         });
         $check!($context, PortAttr, ibv_port_attr, whole, {
             active_mtu = active_mtu,
+            gid_tbl_len = gid_tbl_len,
+            lid = lid,
             max_msg_sz = max_msg_sz,
             link_layer = link_layer,
             flags = flags,
@@ -136,11 +138,29 @@ macro_rules! structures {
             sq_sig_all = sq_sig_all,
         });
         $check!($context, AhAttr, ibv_ah_attr, whole, {
-            port_num = port_num,
+            dgid = grh.dgid,
+            flow_label = grh.flow_label,
+            sgid_index = grh.sgid_index,
+            hop_limit = grh.hop_limit,
+            traffic_class = grh.traffic_class,
             dlid = dlid,
+            sl = sl,
+            src_path_bits = src_path_bits,
+            static_rate = static_rate,
+            is_global = is_global,
+            port_num = port_num,
+        });
+        $check!($context, GidEntry, ibv_gid_entry, whole, {
+            gid = gid,
+            gid_index = gid_index,
+            port_num = port_num,
+            gid_type = gid_type,
+            ndev_ifindex = ndev_ifindex,
         });
         $check!($context, QpAttr, ibv_qp_attr, whole, {
             qp_state = qp_state,
+            qkey = qkey,
+            sq_psn = sq_psn,
             qp_access_flags = qp_access_flags,
             pkey_index = pkey_index,
             max_rd_atomic = max_rd_atomic,
@@ -171,6 +191,9 @@ macro_rules! structures {
             wr.atomic.compare_add = wr.atomic.compare_add,
             wr.atomic.swap = wr.atomic.swap,
             wr.atomic.rkey = wr.atomic.rkey,
+            wr.ud.ah = wr.ud.ah,
+            wr.ud.remote_qpn = wr.ud.remote_qpn,
+            wr.ud.remote_qkey = wr.ud.remote_qkey,
             mw = bind_mw.mw / bind_mw_tso_union.bind_mw.mw,
             mw_rkey = bind_mw.rkey / bind_mw_tso_union.bind_mw.rkey,
             bind_info = bind_mw.bind_info / bind_mw_tso_union.bind_mw.bind_info,
@@ -215,12 +238,20 @@ macro_rules! structures {
             srq = srq,
             qp_num = qp_num,
         });
+        $check!($context, UdParam, rdma_ud_param, whole, {
+            private_data = private_data,
+            private_data_len = private_data_len,
+            ah_attr = ah_attr,
+            qp_num = qp_num,
+            qkey = qkey,
+        });
         $check!($context, CmEvent, rdma_cm_event, whole, {
             id = id,
             listen_id = listen_id,
             event = event,
             status = status,
-            conn = param.conn,
+            param.conn = param.conn,
+            param.ud = param.ud,
         });
     };
 }

@@ -1,17 +1,16 @@
 //! The active end until its request was sent: address, route, request, and the next port if
 //! there is no listener on one.
 
-use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::adapter::{Target, check};
+use super::adapter::Target;
 use super::handshake::parameters;
 use super::id::CmId;
 use super::qp::Qp;
-use super::{address, sys};
+use super::sys;
 use crate::device::CmEvent;
 use crate::device::connection_log::{Cause, NoListener, Step};
 use crate::device::netif::at_port;
@@ -25,7 +24,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCAL_PORT_RETRIES: u8 = 5;
 
 /// Why an attempt ends that gets no identifier.
-const NO_IDENTIFIER: &str = "the connection manager is out of resources";
+pub(super) const NO_IDENTIFIER: &str = "the connection manager is out of resources";
 
 /// What the active end needs until the connection is established.
 pub(super) struct ActiveConnect {
@@ -36,9 +35,9 @@ pub(super) struct ActiveConnect {
     /// Ports that were not tried yet, the next one last.
     ports: Vec<u16>,
     /// Private data of the request, with the header of the qualifier.
-    private_data: Vec<u8>,
+    pub private_data: Vec<u8>,
     /// The time in which the address, and then the route, is to be resolved.
-    timeout: Duration,
+    pub timeout: Duration,
     /// How often the request may still be sent from another local port.
     local_port_retries: u8,
 }
@@ -68,7 +67,7 @@ impl ActiveConnect {
     }
 
     /// The same; that port is not tried again.
-    fn take_next(&mut self) -> Option<SocketAddr> {
+    pub fn take_next(&mut self) -> Option<SocketAddr> {
         let next = self.next();
         self.ports.pop();
         next
@@ -80,7 +79,8 @@ impl ActiveConnect {
 pub(super) fn try_next_port(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Error>> {
     let device = &qp.device;
     let target = Target::Conn(qp.weak.clone(), attempt);
-    let id = Arc::new(CmId::new(&device.adapter, target).map_err(|_| None)?);
+    let id = CmId::new(&device.adapter, sys::PS_TCP, target).map_err(|_| None)?;
+    let id = Arc::new(id);
     let mut state = qp.state.lock();
     if !state.attempt.is_connecting(attempt) {
         return Ok(true);
@@ -97,25 +97,8 @@ pub(super) fn try_next_port(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Er
     drop(state);
     drop(old);
     qp.log_step(Step::ResolvingAddress);
-    let mut from = address::storage(device.address);
-    let mut to = address::storage(to);
-    // SAFETY: the id and the addresses are valid.
-    check(unsafe {
-        (device.adapter.lib.rdma_resolve_addr)(
-            id.raw,
-            from.as_mut_ptr(),
-            to.as_mut_ptr(),
-            millis(timeout),
-        )
-    })
-    .map_err(Some)?;
+    id.resolve_addr(device.address, to, timeout).map_err(Some)?;
     Ok(true)
-}
-
-fn millis(timeout: Duration) -> c_int {
-    c_int::try_from(timeout.as_millis())
-        .unwrap_or(c_int::MAX)
-        .max(1)
 }
 
 /// The address is resolved: starts to resolve the route.
@@ -129,10 +112,7 @@ pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
         let active = state.active.as_ref();
         active.map_or(RESOLVE_TIMEOUT, |active| active.timeout)
     };
-    // SAFETY: the id is valid.
-    let error = unsafe { (qp.device.adapter.lib.rdma_resolve_route)(id.raw, millis(timeout)) };
-    if error != 0 {
-        let error = io::Error::last_os_error();
+    if let Err(error) = id.resolve_route(timeout) {
         let cause = format_args!("no route: {error}");
         qp.end_attempt(attempt, CmEvent::Unreachable, &cause);
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use super::adapter::{Adapter, Target};
+use super::datagram::Destination;
 use super::id::CmId;
 use super::sys;
 use crate::device::connection_log::{Cause, Step};
@@ -22,6 +23,10 @@ pub(super) struct CmEventData {
     pub rd_in: u8,
     /// RDMA reads that the peer wants to have outstanding.
     pub rd_out: u8,
+    /// The event is about datagrams, not about a connection.
+    pub for_datagrams: bool,
+    /// Where the peer receives datagrams, which it has answered.
+    pub destination: Option<Destination>,
     /// The identifier that the kernel has made for a connection request.
     pub request: Option<CmId>,
 }
@@ -32,10 +37,12 @@ impl CmEventData {
     /// # Safety
     /// The event was just read and is not acknowledged.
     pub unsafe fn read(adapter: &Arc<Adapter>, event: &sys::CmEvent) -> CmEventData {
-        // SAFETY: the data of a connection event is as long as the event says; events have no data
-        // otherwise.
+        // SAFETY: the id is valid until the event is acknowledged.
+        let for_datagrams = unsafe { (*event.id).ps } == sys::PS_UDP;
+        // SAFETY: the data of an event is as long as the event says; those of both kinds have it at the
+        // same place. Events have no data otherwise.
         let private_data = unsafe {
-            let conn = &event.conn;
+            let conn = &event.param.conn;
             if conn.private_data.is_null() {
                 &[]
             } else {
@@ -58,6 +65,17 @@ impl CmEventData {
             // SAFETY: a request has an id that belongs to the reader of the event.
             unsafe { CmId::adopt(adapter, event.id, none_yet) }
         });
+        let destination = (for_datagrams && event.event == sys::CM_ESTABLISHED)
+            // SAFETY: the event is of that kind.
+            .then(|| Destination::of(unsafe { &event.param.ud }));
+        let (rd_in, rd_out) = match for_datagrams {
+            true => (0, 0),
+            // SAFETY: the event is of the other kind.
+            false => unsafe {
+                let conn = &event.param.conn;
+                (conn.initiator_depth, conn.responder_resources)
+            },
+        };
         CmEventData {
             target,
             kind: CmEventKind {
@@ -66,8 +84,10 @@ impl CmEventData {
                 iwarp: adapter.iwarp,
             },
             private_data: private_data.into(),
-            rd_in: event.conn.initiator_depth,
-            rd_out: event.conn.responder_resources,
+            rd_in,
+            rd_out,
+            for_datagrams,
+            destination,
             request,
         }
     }
@@ -137,16 +157,32 @@ const REASONS: [&str; 33] = [
     "invalid alternate flow label",
 ];
 
+/// Why InfiniBand does not resolve a service ID (InfiniBand architecture, 12.11.2), from status 1 on.
+const ANSWERS: [&str; 5] = [
+    "no listener",
+    "rejected by the listener",
+    "no queue pair available",
+    "redirected to another port",
+    "unsupported class version",
+];
+
 impl CmEventKind {
     /// The peer has rejected a request because there is no listener for it.
     pub fn is_no_listener(&self) -> bool {
         self.event == sys::CM_REJECTED && !self.iwarp && self.status == sys::REJ_SERVICE_ID
     }
 
+    /// The status with which a peer has refused to say where it receives datagrams.
+    pub fn refusal(&self) -> Option<c_int> {
+        // The kernel has the same event for a peer that does not answer, with an error number.
+        (self.event == sys::CM_UNREACHABLE && self.status > 0).then_some(self.status)
+    }
+
     /// The step that the log has for this event; `None` if another step follows that
     /// means the same.
     pub fn step(&self) -> Option<Step> {
         match self.event {
+            _ if self.refusal().is_some() => Some(Step::RejectArrived),
             sys::CM_ADDR_RESOLVED => Some(Step::AddressResolved),
             sys::CM_ROUTE_RESOLVED => Some(Step::RouteResolved),
             sys::CM_CONNECT_RESPONSE => Some(Step::ReplyArrived),
@@ -171,6 +207,12 @@ impl fmt::Display for CmEventKind {
         if event == sys::CM_REJECTED && !self.iwarp {
             let reason = usize::try_from(status).ok().and_then(|s| s.checked_sub(1));
             return match reason.and_then(|reason| REASONS.get(reason)) {
+                Some(text) => write!(f, ", status {status}: {text}"),
+                None => write!(f, ", status {status}"),
+            };
+        }
+        if let Some(status) = self.refusal() {
+            return match ANSWERS.get(status as usize - 1) {
                 Some(text) => write!(f, ", status {status}: {text}"),
                 None => write!(f, ", status {status}"),
             };
@@ -237,6 +279,18 @@ mod tests {
                 false,
                 "RDMA_CM_EVENT_UNREACHABLE, status -110: Connection timed out (os error 110)",
             ),
+            (
+                sys::CM_UNREACHABLE,
+                sys::SIDR_UNSUPPORTED,
+                false,
+                "RDMA_CM_EVENT_UNREACHABLE, status 1: no listener",
+            ),
+            (
+                sys::CM_UNREACHABLE,
+                6,
+                false,
+                "RDMA_CM_EVENT_UNREACHABLE, status 6",
+            ),
             (99, 0, false, "event 99 of the connection manager"),
         ] {
             let kind = CmEventKind {
@@ -257,6 +311,21 @@ mod tests {
         };
         assert!(rejected(false).is_no_listener());
         assert!(!rejected(true).is_no_listener());
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_silence() {
+        let unreachable = |status| CmEventKind {
+            event: sys::CM_UNREACHABLE,
+            status,
+            iwarp: false,
+        };
+        let refused = unreachable(sys::SIDR_REJECT);
+        assert_eq!(refused.refusal(), Some(sys::SIDR_REJECT));
+        assert_eq!(refused.step(), Some(Step::RejectArrived));
+        let silent = unreachable(-libc::ETIMEDOUT);
+        assert_eq!(silent.refusal(), None);
+        assert_eq!(silent.step(), Some(Step::OtherEvent));
     }
 
     #[test]

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::active::{self, ActiveConnect, next_port_or_end};
-use super::adapter::{Target, check};
+use super::adapter::Target;
 use super::cm_event::{CmEventData, CmEventKind};
+use super::datagram::exchange;
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
@@ -78,20 +79,20 @@ pub(super) fn connect(
     if remote.is_ipv6() != device.address.is_ipv6() {
         return Err(DeviceError::BadAddress);
     }
+    if !device.start_service() {
+        return Err(DeviceError::Resources);
+    }
+    if let Some(exchanges) = &qp.exchanges {
+        return exchange::ask(qp, exchanges, remote, qual, timeout, private_data);
+    }
     let private_data = qualifier::add_header(QualHeader::Request, qual, private_data);
     if private_data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }
-    if !device.start_service() {
-        return Err(DeviceError::Resources);
-    }
     let active = ActiveConnect::new(remote, qual, private_data, timeout);
     let first = active.next().ok_or(DeviceError::BadAddress)?;
     let attempt = begin(qp, (device.address, first), qual)?;
-    let deadline = timeout.and_then(|timeout| {
-        let when = Instant::now().checked_add(timeout)?;
-        Some((when, timeout))
-    });
+    let deadline = deadline(timeout);
     qp.state.lock().active = Some(active);
     match active::try_next_port(qp, attempt) {
         Ok(_) => {}
@@ -104,11 +105,22 @@ pub(super) fn connect(
             return Err(DeviceError::Resources);
         }
     }
+    limit(qp, attempt, deadline);
+    Ok(())
+}
+
+/// The end of an attempt that begins now, and the time until then.
+pub(super) fn deadline(timeout: Option<Duration>) -> Option<(Instant, Duration)> {
+    let timeout = timeout?;
+    Some((Instant::now().checked_add(timeout)?, timeout))
+}
+
+/// Has an attempt of a queue pair end at a [`deadline`].
+pub(super) fn limit(qp: &Arc<Qp>, attempt: u64, deadline: Option<(Instant, Duration)>) {
     if let Some((when, timeout)) = deadline {
         let job = Job::Deadline(when, Arc::downgrade(qp), attempt, timeout);
-        device.adapter.jobs.add(job);
+        qp.device.adapter.jobs.add(job);
     }
-    Ok(())
 }
 
 impl Qp {
@@ -130,6 +142,9 @@ impl Qp {
 
 /// The time of an attempt has passed.
 pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
+    if let Some(exchanges) = &qp.exchanges {
+        return exchange::expire(qp, exchanges, attempt, timeout);
+    }
     if qp.state.lock().attempt.is_connecting(attempt) {
         qp.end(CmEvent::TimedOut, &NoAnswer(timeout));
     }
@@ -146,6 +161,9 @@ pub(super) fn on_early_data(qp: &Qp) {
 
 /// An event of the connection manager about an attempt, or the connection that it led to.
 pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, event: CmEventData) {
+    if let Some(exchanges) = &qp.exchanges {
+        return exchange::on_event(qp, exchanges, attempt, &event);
+    }
     let Some((phase, id)) = qp.attempt(attempt) else {
         return;
     };
@@ -264,6 +282,12 @@ pub(super) fn accept(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     let device = &qp.device;
+    if let (Some(peer), true) = (request.datagrams, qp.is_for_datagrams()) {
+        return exchange::answer(request, peer, qp, private_data);
+    }
+    if request.datagrams.is_some() || qp.is_for_datagrams() {
+        return Err(DeviceError::Unsupported);
+    }
     let data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     if data.len() > device.max_private {
         return Err(DeviceError::Limit);
@@ -299,8 +323,8 @@ pub(super) fn accept(
     let depths = (param.responder_resources, param.initiator_depth);
     qp.log_step(Step::RequestAccepted);
     let result = ready(qp, &id, Some(depths)).and_then(|()| {
-        // SAFETY: the id is valid, the parameters are during the call.
-        check(unsafe { (device.adapter.lib.rdma_accept)(id.raw, &mut param) })
+        // SAFETY: the data is valid during the call.
+        unsafe { id.accept(&mut param) }
     });
     if let Err(error) = result {
         let cause = format_args!("the answer could not be sent: {error}");

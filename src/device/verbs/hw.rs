@@ -15,6 +15,7 @@ use crate::lock::Mutex;
 use super::adapter::{Ops, Target};
 use super::completion_order::CompletionOrder;
 use super::cq::Cq;
+use super::datagram::{self, SentTo};
 use super::id::CmId;
 use super::mw::{Bind, Mw};
 use super::qp::{Parts, Qp};
@@ -59,6 +60,8 @@ pub(super) struct Hw {
     pub order: Option<Mutex<CompletionOrder>>,
     /// Bytes of payload that the driver copies into a request.
     pub inline: u32,
+    /// The address handles of the datagrams that were sent last, by slot.
+    pub addresses: Mutex<SentTo>,
     qp: Weak<Qp>,
     /// Status of the first request that failed.
     failed: OnceLock<WcStatus>,
@@ -121,7 +124,9 @@ impl Hw {
         let mut hw = Hw {
             // First, as nothing has to be undone if there is no memory.
             send: WrRing::new(attr.max_send_wr).map_err(no_memory)?,
-            recv: WrRing::new(max_recv_wr).map_err(no_memory)?,
+            recv: WrRing::new(max_recv_wr)
+                .map_err(no_memory)?
+                .with_datagrams(attr.datagrams),
             device: device.clone(),
             ops: adapter.ops,
             raw: AtomicPtr::default(),
@@ -136,6 +141,7 @@ impl Hw {
             attr: *attr,
             order: device.siw.then(Mutex::default),
             inline: 0,
+            addresses: Mutex::default(),
             qp: qp.clone(),
             failed: OnceLock::new(),
             binds: Mutex::default(),
@@ -174,7 +180,10 @@ impl Hw {
                 max_recv_sge: self.attr.max_recv_sge.max(1),
                 max_inline_data: INLINE,
             },
-            qp_type: sys::QPT_RC,
+            qp_type: match self.attr.datagrams {
+                true => sys::QPT_UD,
+                false => sys::QPT_RC,
+            },
             sq_sig_all: 0,
         };
         let cap = init.cap;
@@ -196,12 +205,20 @@ impl Hw {
         if self.raw.get_mut().is_null() {
             return Err(resources());
         }
+        match self.attr.datagrams {
+            true => datagram::start(self),
+            false => self.init(),
+        }
+        .map_err(|_| DeviceError::Resources)
+    }
+
+    /// Lets receives be posted before there is a connection.
+    fn init(&self) -> io::Result<()> {
         let mut attr = zeroed_attr(sys::QPS_INIT);
         attr.port_num = self.device.port;
         attr.qp_access_flags = self.device.remote_rights(Access::REMOTE) as u32;
         let mask = sys::QP_STATE | sys::QP_PKEY_INDEX | sys::QP_PORT | sys::QP_ACCESS_FLAGS;
         self.modify(&mut attr, mask)
-            .map_err(|_| DeviceError::Resources)
     }
 
     fn attach(&self) {
@@ -225,7 +242,7 @@ impl Hw {
 
     /// Its protection domain.
     #[inline]
-    pub fn pd(&self) -> &Pd {
+    pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
@@ -264,11 +281,11 @@ impl Hw {
         let _ = self.modify(&mut zeroed_attr(sys::QPS_ERR), sys::QP_STATE);
     }
 
-    /// A request has failed with this status; the service thread ends the connection. May be
-    /// called while polling.
+    /// A request has failed with this status; the service thread ends the connection, or has a queue
+    /// pair for datagrams go on. May be called while polling.
     #[cold]
     pub fn fail(&self, status: WcStatus) {
-        if self.failed.set(status).is_ok() {
+        if self.failed.set(status).is_ok() || self.attr.datagrams {
             self.device.adapter.jobs.add(Job::Failed(self.qp.clone()));
         }
     }
@@ -292,11 +309,11 @@ impl Hw {
         self.binds.lock().remove(&slot)
     }
 
-    /// A request has completed. Gives the operation of the completion for a bind.
+    /// A request has completed. Gives the operation of the completion for a bind and for a datagram.
     #[inline]
     pub fn finish(&self, slot: u32, posted: &PostedWr, success: bool) -> Option<WcOp> {
         if posted.kind() != Kind::Bind {
-            return None;
+            return posted.is_datagram().then_some(WcOp::SendDatagram);
         }
         let bind = self.take_bind(slot)?;
         let context = bind.context;

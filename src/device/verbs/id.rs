@@ -1,10 +1,12 @@
 //! Communication identifiers of librdmacm.
 
+use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::lock::{Mutex, MutexGuard};
 
@@ -32,16 +34,20 @@ unsafe impl Send for CmId {}
 unsafe impl Sync for CmId {}
 
 impl CmId {
-    /// A new identifier, whose events are for `target`.
+    /// A new identifier in a port space (`sys::PS_*`), whose events are for `target`.
     ///
     /// # Errors
     /// [`DeviceError::Resources`].
-    pub fn new(adapter: &Arc<Adapter>, target: Target) -> Result<CmId, DeviceError> {
+    pub fn new(
+        adapter: &Arc<Adapter>,
+        port_space: c_int,
+        target: Target,
+    ) -> Result<CmId, DeviceError> {
         let token = adapter.register(target);
         let mut raw = null_mut();
         // SAFETY: the channel is open as long as the adapter.
         let error = unsafe {
-            (adapter.lib.rdma_create_id)(adapter.cm_channel, &mut raw, token.as_ptr(), sys::PS_TCP)
+            (adapter.lib.rdma_create_id)(adapter.cm_channel, &mut raw, token.as_ptr(), port_space)
         };
         if error != 0 {
             return Err(DeviceError::Resources);
@@ -112,6 +118,41 @@ impl CmId {
         check(unsafe { (self.adapter.lib.rdma_bind_addr)(self.raw, storage.as_mut_ptr()) })
     }
 
+    /// The port of this end.
+    pub fn port(&self) -> u16 {
+        // SAFETY: the id is valid.
+        u16::from_be(unsafe { (self.adapter.lib.rdma_get_src_port)(self.raw) })
+    }
+
+    /// Starts to resolve the address of a peer, from that of this end.
+    pub fn resolve_addr(
+        &self,
+        from: SocketAddr,
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> io::Result<()> {
+        let (mut from, mut to) = (address::storage(from), address::storage(to));
+        let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+        let resolve = self.adapter.lib.rdma_resolve_addr;
+        // SAFETY: the id and the addresses are valid.
+        check(unsafe { resolve(self.raw, from, to, millis(timeout)) })
+    }
+
+    /// Starts to resolve the route to the peer.
+    pub fn resolve_route(&self, timeout: Duration) -> io::Result<()> {
+        // SAFETY: the id is valid.
+        check(unsafe { (self.adapter.lib.rdma_resolve_route)(self.raw, millis(timeout)) })
+    }
+
+    /// Accepts a request.
+    ///
+    /// # Safety
+    /// The private data that `param` names is valid.
+    pub unsafe fn accept(&self, param: &mut sys::ConnParam) -> io::Result<()> {
+        // SAFETY: the id is valid; the rest is the caller's promise.
+        check(unsafe { (self.adapter.lib.rdma_accept)(self.raw, param) })
+    }
+
     /// Rejects a request: as the consumer of this end if `by_consumer` is set. rdma-core before
     /// version 31 can reject as the consumer only.
     pub fn reject(&self, private_data: &[u8], by_consumer: bool) {
@@ -126,6 +167,12 @@ impl CmId {
             reject(self.raw, private_data.as_ptr().cast(), len);
         }
     }
+}
+
+fn millis(timeout: Duration) -> c_int {
+    c_int::try_from(timeout.as_millis())
+        .unwrap_or(c_int::MAX)
+        .max(1)
 }
 
 impl Drop for CmId {

@@ -69,6 +69,9 @@ libraries! {
         ibv_modify_qp(*mut Qp, *mut QpAttr, c_int) -> c_int;
         ibv_query_qp(*mut Qp, *mut QpAttr, c_int, *mut QpInitAttr) -> c_int;
         ibv_destroy_qp(*mut Qp) -> c_int;
+        ibv_create_ah(*mut Pd, *mut AhAttr) -> *mut Ah;
+        ibv_destroy_ah(*mut Ah) -> c_int;
+        ibv_query_gid(*mut Context, u8, c_int, *mut [u64; 2]) -> c_int;
     }
     c"librdmacm.so.1" {
         rdma_create_event_channel() -> *mut EventChannel;
@@ -93,6 +96,10 @@ libraries! {
     // Version 31.
     optional c"librdmacm.so.1" {
         rdma_reject_ece(*mut CmId, *const c_void, u8) -> c_int;
+    }
+    // Version 32.
+    optional c"libibverbs.so.1" {
+        _ibv_query_gid_ex(*mut Context, u32, u32, *mut GidEntry, u32, usize) -> c_int;
     }
 }
 

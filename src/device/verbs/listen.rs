@@ -2,6 +2,7 @@
 //!
 //! A qualifier that is no port is treated as over TCP: see [`qualifier`].
 
+use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,12 +10,18 @@ use std::sync::{Arc, Weak};
 use super::Verbs;
 use super::adapter::{Target, check};
 use super::cm_event::CmEventData;
+use super::datagram::wire::End;
 use super::id::CmId;
+use super::sys;
 use crate::descriptor::OwnedFd;
 use crate::device::connection_log::{self, Identity, LogEntry, Path, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::{self, QualHeader, candidates, claim, needs_header};
 use crate::device::{ConnectionRequest, DeviceError, KERNEL_BACKLOG, ListenHandler};
+
+/// How many ports that the kernel has chosen are tried until one is free for datagrams too. Exchanges under
+/// way have ports of their own.
+const PORT_ATTEMPTS: usize = 8;
 
 /// What the service thread needs of a listener when a request arrives.
 pub(super) struct ListenerState {
@@ -26,11 +33,21 @@ pub(super) struct ListenerState {
 
 /// A listener. Dropping it stops listening.
 pub struct Listener {
-    /// The identifier that listens; dropped first, so that no request arrives afterwards.
-    _id: CmId,
+    /// The identifiers that listen; dropped first, so that no request arrives afterwards.
+    _ids: Ids,
     _state: Arc<ListenerState>,
     /// A name in the system that keeps other processes from a qualifier that is no port.
     _claim: Option<OwnedFd>,
+}
+
+/// The identifiers of a listener, at the same port of two port spaces.
+struct Ids {
+    /// For connections.
+    connections: CmId,
+    /// For datagrams, unless the device or the kernel has none.
+    _datagrams: Option<CmId>,
+    /// Another program listens at the port for datagrams.
+    is_shared: bool,
 }
 
 /// Whether the sender of a request that was not answered has given up.
@@ -53,6 +70,8 @@ pub struct ConnRequest {
     /// The qualifier of the listener.
     pub(super) qual: u64,
     private_data: Box<[u8]>,
+    /// Where the peer receives datagrams, if it asks where this end does.
+    pub(super) datagrams: Option<End>,
     /// Local address.
     pub(super) local: SocketAddr,
     /// Address of the peer.
@@ -106,7 +125,7 @@ impl ConnectionRequest for ConnRequest {
     }
 
     fn is_for_datagrams(&self) -> bool {
-        false
+        self.datagrams.is_some()
     }
 }
 
@@ -163,6 +182,19 @@ pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
     } else {
         event.private_data
     };
+    let (datagrams, private_data) = if event.for_datagrams {
+        match End::split_from(&private_data) {
+            Some((end, data)) => (Some(end), data.into()),
+            // The sender is not of this library, and does not say where it is to be reached.
+            None => {
+                log(Step::RequestDropped);
+                id.reject(&[], false);
+                return;
+            }
+        }
+    } else {
+        (None, private_data)
+    };
     let state = Arc::new(RequestState {
         withdrawn: AtomicBool::new(false),
     });
@@ -173,6 +205,7 @@ pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
         state,
         qual: own_qual,
         private_data,
+        datagrams,
         local,
         remote,
         rd_in: event.rd_in,
@@ -184,17 +217,30 @@ pub(super) fn on_request(listener: &Weak<ListenerState>, event: CmEventData) {
 /// See [`Device::reject`](crate::device::Device::reject). Private data beyond the maximum is
 /// cut off.
 pub(super) fn reject(device: &Verbs, mut request: ConnRequest, private_data: &[u8]) {
-    let mut data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
-    data.truncate(device.max_private);
+    let data = if request.is_for_datagrams() {
+        let max = device.attr.max_datagram_private_data as usize;
+        let private_data = End::NONE.add_to(&private_data[..private_data.len().min(max)]);
+        qualifier::add_header(QualHeader::Reply, request.qual, &private_data)
+    } else {
+        let mut data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
+        data.truncate(device.max_private);
+        data
+    };
     if let Some(id) = request.take() {
         request.log(Step::RequestRejected);
         id.reject(&data, true);
     }
 }
 
-/// Listens at one port.
-fn open(device: &Arc<Verbs>, port: u16, state: &Arc<ListenerState>) -> Result<CmId, DeviceError> {
-    let id = CmId::new(&device.adapter, Target::Listener(Arc::downgrade(state)))?;
+/// Listens at one port of a port space.
+fn open(
+    device: &Arc<Verbs>,
+    port_space: c_int,
+    port: u16,
+    state: &Arc<ListenerState>,
+) -> Result<CmId, DeviceError> {
+    let target = Target::Listener(Arc::downgrade(state));
+    let id = CmId::new(&device.adapter, port_space, target)?;
     id.bind(at_port(device.address, port))
         // SAFETY: the id is valid.
         .and_then(|()| check(unsafe { (device.adapter.lib.rdma_listen)(id.raw, KERNEL_BACKLOG) }))
@@ -204,6 +250,47 @@ fn open(device: &Arc<Verbs>, port: u16, state: &Arc<ListenerState>) -> Result<Cm
             _ => DeviceError::Resources,
         })?;
     Ok(id)
+}
+
+impl Ids {
+    /// Listens at one port, 0 for one that the kernel chooses. What keeps requests for datagrams from
+    /// arriving is no error.
+    fn open(
+        device: &Arc<Verbs>,
+        port: u16,
+        state: &Arc<ListenerState>,
+    ) -> Result<Ids, DeviceError> {
+        let connections = open(device, sys::PS_TCP, port, state)?;
+        let port = connections.port();
+        let datagrams = match device.attr.max_datagram {
+            0 => Err(DeviceError::Unsupported),
+            _ => open(device, sys::PS_UDP, port, state),
+        };
+        Ok(Ids {
+            connections,
+            is_shared: matches!(datagrams, Err(DeviceError::QualInUse)),
+            _datagrams: datagrams.ok(),
+        })
+    }
+
+    /// Listens at the first of these ports that no other program has, for datagrams either if there is
+    /// such a port.
+    fn open_first(
+        device: &Arc<Verbs>,
+        ports: impl Iterator<Item = u16>,
+        state: &Arc<ListenerState>,
+    ) -> Result<Ids, DeviceError> {
+        let mut result = Err(DeviceError::QualInUse);
+        for port in ports {
+            match Ids::open(device, port, state) {
+                Ok(ids) if !ids.is_shared => return Ok(ids),
+                Ok(ids) => result = result.or(Ok(ids)),
+                Err(DeviceError::QualInUse) => {}
+                Err(error) => return result.map_err(|_: DeviceError| error),
+            }
+        }
+        result
+    }
 }
 
 fn new(
@@ -231,26 +318,15 @@ pub(super) fn listen(
     qualifier::check(qual)?;
     let state = new(device, Some(qual), handler)?;
     let claim = claim(qual, Some(device.address.ip()))?;
-    let mut last = DeviceError::QualInUse;
-    for port in candidates(qual) {
-        match open(device, port, &state) {
-            Ok(id) => {
-                return Ok(Listener {
-                    _id: id,
-                    _state: state,
-                    _claim: claim,
-                });
-            }
-            Err(error) => last = error,
-        }
-        if last != DeviceError::QualInUse {
-            break;
-        }
-    }
-    Err(match last {
+    let ids = Ids::open_first(device, candidates(qual), &state).map_err(|error| match error {
         // Other programs listen on its ports, but not for the qualifier.
         DeviceError::QualInUse if needs_header(qual) => DeviceError::Resources,
         error => error,
+    })?;
+    Ok(Listener {
+        _ids: ids,
+        _state: state,
+        _claim: claim,
     })
 }
 
@@ -260,14 +336,15 @@ pub(super) fn listen_any(
     handler: Arc<dyn ListenHandler<Verbs>>,
 ) -> Result<(Listener, u64), DeviceError> {
     let state = new(device, None, handler)?;
-    let id = open(device, 0, &state).map_err(|error| match error {
+    // The kernel chooses a port that is free for connections, and each time another one.
+    let ports = [0; PORT_ATTEMPTS].into_iter();
+    let ids = Ids::open_first(device, ports, &state).map_err(|error| match error {
         DeviceError::QualInUse => DeviceError::QualUnavailable,
         error => error,
     })?;
-    // SAFETY: the id is valid.
-    let port = u16::from_be(unsafe { (device.adapter.lib.rdma_get_src_port)(id.raw) });
+    let port = ids.connections.port();
     let listener = Listener {
-        _id: id,
+        _ids: ids,
         _state: state,
         _claim: None,
     };

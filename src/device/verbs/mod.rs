@@ -2,7 +2,7 @@
 //!
 //! libibverbs and librdmacm are opened at run time ([`library`]). Connections are made with
 //! rdma_cm; on the wire there is nothing but the consumer's private data, so peers may be any
-//! program on librdmacm.
+//! program on librdmacm. Datagrams are exchanged between ends of this library ([`datagram`]).
 //!
 //! ```text
 //! Verbs ── adapter          the open device, its channels, and the targets of its events
@@ -11,7 +11,8 @@
 //!    ├ Qp ─── hw            the queue pair of the device, one for each connection
 //!    │         ring         requests that are outstanding
 //!    ├ Cq   Srq   Pd   Mr   Mw
-//!    └ connect  active  listen  teardown    from a request to the end of a connection
+//!    ├ connect  active  listen  teardown    from a request to the end of a connection
+//!    └ datagram           queue pairs without a connection
 //! ```
 
 mod active;
@@ -22,6 +23,7 @@ mod cm_event;
 mod completion_order;
 mod connect;
 mod cq;
+mod datagram;
 mod discard;
 mod handshake;
 mod hw;
@@ -33,6 +35,7 @@ mod mr;
 mod mw;
 pub mod params;
 mod post;
+mod preposted;
 mod qp;
 mod ring;
 mod service;
@@ -181,6 +184,8 @@ fn attributes(
         0 => MAX_MESSAGE,
         n => n.min(MAX_MESSAGE),
     };
+    // 1 is 256 bytes, and each step doubles that.
+    let mtu = 128 << port.active_mtu.clamp(1, 5);
     DeviceAttr {
         vendor_name: format!("{:#06x}:{}", device.vendor_id, device.vendor_part_id),
         max_qp: count(device.max_qp),
@@ -202,8 +207,8 @@ fn attributes(
         max_rdma_size: message,
         atomics: has_atomics(device.atomic_cap, iwarp),
         immediate: !iwarp,
-        max_datagram: 0,
-        max_datagram_private_data: 0,
+        max_datagram: if iwarp { 0 } else { mtu },
+        max_datagram_private_data: if iwarp { 0 } else { PRIVATE_IB as u32 },
         max_mw: match windows {
             Windows::None => 0,
             _ => count(device.max_mw).max(1),
@@ -216,8 +221,7 @@ fn attributes(
         } else {
             PRIVATE_IB as u32
         },
-        // 1 is 256 bytes, and each step doubles that.
-        mtu: 128 << port.active_mtu.clamp(1, 5),
+        mtu,
         transport_attr: vec![
             named(
                 "transport",
@@ -355,8 +359,8 @@ impl Device for Verbs {
         mw::post(qp, wr)
     }
 
-    fn post_datagram(_qp: &Arc<Qp>, _wr: &DatagramWr<'_>) -> Result<(), PostError> {
-        Err(PostError::Unsupported)
+    fn post_datagram(qp: &Arc<Qp>, wr: &DatagramWr<'_>) -> Result<(), PostError> {
+        post::post_datagram(qp, wr)
     }
 
     fn create_qp(

@@ -51,6 +51,11 @@ impl Pd {
         }))
     }
 
+    /// The device.
+    pub(super) fn device(&self) -> &Arc<Verbs> {
+        &self.device
+    }
+
     /// The dummy region of this domain, made when it is first needed, with its range.
     pub(super) fn dummy_region(&self) -> Option<(*mut sys::Mr, u64, u64)> {
         let make = || {

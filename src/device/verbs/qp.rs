@@ -9,9 +9,11 @@ use crate::lock::Mutex;
 
 use super::active::ActiveConnect;
 use super::cq::{Cq, Withheld};
+use super::datagram::Exchanges;
 use super::hw::Hw;
 use super::id::CmId;
 use super::mr::{Pd, RegionCache};
+use super::preposted::Preposted;
 use super::srq::Srq;
 use super::{Verbs, post, teardown};
 use crate::device::attempt::{Attempt, Phase};
@@ -21,7 +23,6 @@ use crate::device::connection_log::{
 use crate::device::events::{EventQueue, QpEvent};
 use crate::device::{
     CmEvent, DeviceError, PostError, QpAttr, QpHandler, QpParts, QueuePair, RecvWr, SendOp, SendWr,
-    Sge,
 };
 use crate::handle::{Biased, Guard};
 
@@ -90,14 +91,7 @@ pub(super) struct Rq {
     pub ended: bool,
     /// Receives posted before the connection, to post them again if the queue pair is modified;
     /// `None` once a connection is being made.
-    pub preposted: Option<Vec<PrepostedRecv>>,
-}
-
-/// A receive posted before the connection.
-pub(super) struct PrepostedRecv {
-    pub wr_id: u64,
-    pub sges: Box<[Sge]>,
-    pub flags: crate::device::WrFlags,
+    pub preposted: Option<Preposted>,
 }
 
 /// The most bytes that operations of a queue pair may have, as in [`QpAttr`]. Posts read them without
@@ -138,6 +132,8 @@ pub struct Qp {
     pub(super) device: Arc<Verbs>,
     /// Events for the consumer.
     pub(super) events: EventQueue,
+    /// The attempts to resolve peers, of a queue pair for datagrams.
+    pub(super) exchanges: Option<Exchanges>,
     /// What the queue pair was last made or modified with.
     pub(super) parts: Mutex<(Parts, QpAttr)>,
     pub(super) max_sizes: MaxSizes,
@@ -159,6 +155,7 @@ impl Qp {
             weak: me.clone(),
             device: device.clone(),
             events: EventQueue::new(handler),
+            exchanges: attr.datagrams.then(Exchanges::default),
             parts: Mutex::new((parts, *attr)),
             max_sizes: MaxSizes::of(attr),
             state: Mutex::new(State {
@@ -181,7 +178,7 @@ impl Qp {
             rq: Biased::new(Rq {
                 hw: None,
                 ended: false,
-                preposted: Some(Vec::new()),
+                preposted: Some(Preposted::default()),
             }),
         });
         qp.renew()?;
@@ -224,6 +221,11 @@ impl Qp {
         let connecting = before == Phase::Connecting;
         let outcome = Outcome::of(event, connecting).filter(|_| before.is_live())?;
         LogEntry::new(|| self.identity(state), outcome, cause)
+    }
+
+    /// Whether the queue pair sends and receives datagrams, and makes no connections.
+    pub(super) fn is_for_datagrams(&self) -> bool {
+        self.exchanges.is_some()
     }
 
     /// The protection domain.
@@ -269,7 +271,7 @@ impl Qp {
         sq.region_cache = RegionCache::default();
         rq.hw = Some(hw.clone());
         rq.ended = false;
-        rq.preposted = Some(Vec::new());
+        rq.preposted = Some(Preposted::default());
     }
 
     /// Takes the queue pair of the device away from posts, which are flushed from now on. `with`
@@ -302,21 +304,16 @@ impl Qp {
     ) -> Result<(), DeviceError> {
         check(&self.device, attr)?;
         let state = self.state.lock();
-        if state.attempt.phase != Phase::Idle {
+        if state.attempt.phase != Phase::Idle || attr.datagrams != self.is_for_datagrams() {
             return Err(DeviceError::Unsupported);
         }
         let parts = Parts::of(parts);
         let hw = Hw::new(&self.device, &self.weak, &parts, attr)?;
-        let preposted = self.rq.lock().preposted.take().unwrap_or_default();
-        let reposted = preposted.iter().try_for_each(|preposted| {
-            let wr = RecvWr {
-                wr_id: preposted.wr_id,
-                sges: &preposted.sges,
-                flags: preposted.flags,
-            };
-            post::recv(&hw, &wr)
-        });
-        if reposted.is_err() {
+        let mut preposted = self.rq.lock().preposted.take().unwrap_or_default();
+        if let Some(old) = self.hw() {
+            preposted.keep(old.recv.len());
+        }
+        if preposted.repost(|wr| post::recv(&hw, wr)).is_err() {
             self.rq.lock().preposted = Some(preposted);
             hw.close();
             hw.retire(false);
@@ -344,6 +341,7 @@ fn check(device: &Verbs, attr: &QpAttr) -> Result<(), DeviceError> {
         || sge > limits.max_sge
         || attr.max_rd_in > limits.max_rd_in
         || attr.max_rd_out > limits.max_rd_out
+        || (attr.datagrams && limits.max_datagram == 0)
     {
         return Err(DeviceError::Limit);
     }
@@ -418,6 +416,9 @@ impl QueuePair for Qp {
         let withheld = state.withheld.take();
         let entry = self.failure_entry(&state, before, &CmEvent::Disconnected, &GIVEN_UP);
         drop(state);
+        if let Some(exchanges) = &self.exchanges {
+            exchanges.close();
+        }
         drop(withheld);
         connection_log::write(entry);
         if let Some(hw) = self.remove(|_| ()) {
@@ -426,7 +427,7 @@ impl QueuePair for Qp {
                 self.send_disconnect(id);
             }
             // The caller is to learn how many buffers of the shared receive queue are lost.
-            if hw.srq.is_some() && before != Phase::Idle {
+            if hw.srq.is_some() && (before != Phase::Idle || self.is_for_datagrams()) {
                 teardown::collect(&hw);
             }
             hw.close_with(id.as_ref());

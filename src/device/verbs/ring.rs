@@ -17,7 +17,7 @@ use crate::device::{WcOp, WrFlags};
 pub(super) struct PostedWr {
     /// The number that the consumer has given the request.
     pub wr_id: u64,
-    /// Bind 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
+    /// Datagram 1 | bind 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
     info: u64,
 }
 
@@ -61,9 +61,11 @@ impl Kind {
 impl PostedWr {
     const FLAGS: u32 = 40;
     const SIGNAL: u64 = 1 << 48;
-    /// Set for a bind and for an unsignaled request.
-    const SPECIAL: u64 = Self::BIND | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
+    /// Set for a bind, a datagram and an unsignaled request.
+    const SPECIAL: u64 =
+        Self::BIND | Self::DATAGRAM | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
     const BIND: u64 = 1 << 49;
+    const DATAGRAM: u64 = 1 << 50;
 
     #[inline]
     pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> PostedWr {
@@ -101,8 +103,20 @@ impl PostedWr {
         self.info & u64::from(flag.bits()) << Self::FLAGS != 0
     }
 
-    /// Whether the request is neither unsignaled nor a bind, so that its completion goes to the
-    /// consumer as it is.
+    /// The same request, which sends a datagram.
+    pub fn as_datagram(self) -> PostedWr {
+        let info = self.info | Self::DATAGRAM;
+        PostedWr { info, ..self }
+    }
+
+    /// Whether the request sends a datagram.
+    #[inline]
+    pub fn is_datagram(&self) -> bool {
+        self.info & Self::DATAGRAM != 0
+    }
+
+    /// Whether the request is neither unsignaled nor a bind nor a datagram, so that its completion goes
+    /// to the consumer as it is.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.info & Self::SPECIAL == 0
@@ -145,6 +159,8 @@ pub(super) struct WrRing {
     slots: Box<[Slot]>,
     /// Requests that may be outstanding.
     limit: u32,
+    /// See [`WrRing::datagram_mark`].
+    datagram_mark: u32,
     /// Number of requests posted so far.
     tail: AtomicU32,
     /// Number of requests retired so far.
@@ -165,9 +181,25 @@ impl WrRing {
         Ok(WrRing {
             slots: slots.into_boxed_slice(),
             limit,
+            datagram_mark: 0,
             tail: AtomicU32::new(0),
             head: AtomicU32::new(0),
         })
+    }
+
+    /// The same ring, for a receive queue of datagrams if `datagrams` is set.
+    pub fn with_datagrams(self, datagrams: bool) -> WrRing {
+        WrRing {
+            datagram_mark: datagrams.into(),
+            ..self
+        }
+    }
+
+    /// 1 if datagrams are received, else 0: polls test it together with the flags of a completion. It is
+    /// here, in memory that they read anyway.
+    #[inline(always)]
+    pub fn datagram_mark(&self) -> u32 {
+        self.datagram_mark
     }
 
     #[inline]
@@ -305,6 +337,15 @@ mod tests {
             let fetching = [WcOp::RdmaRead, WcOp::FetchAdd, WcOp::CompareSwap];
             assert_eq!(kind.fetches(), fetching.contains(&op), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn datagrams_are_told_from_other_sends() {
+        let send = PostedWr::new(1, 8, Kind::Send, WrFlags::empty());
+        assert!(send.is_plain() && !send.is_datagram());
+        let datagram = send.as_datagram().with_signal(true);
+        assert!(datagram.is_datagram() && !datagram.is_plain() && datagram.signal());
+        assert_eq!((datagram.kind(), datagram.len()), (Kind::Send, 8));
     }
 
     #[test]

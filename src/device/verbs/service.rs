@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
 use super::qp::Qp;
-use super::{connect, listen, sys};
+use super::{connect, datagram, listen, sys};
 use crate::device::{CmEvent, threads};
 
 /// The interval at which connections that are closing are checked.
@@ -298,6 +298,7 @@ impl Service {
                 Job::Failed(qp) => {
                     if let Some(qp) = qp.upgrade() {
                         qp.end(CmEvent::Broken, &"a request of this end failed");
+                        datagram::go_on(&qp);
                     }
                 }
                 Job::Closing(qp) => self.closing.push(qp),

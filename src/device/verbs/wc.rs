@@ -33,18 +33,23 @@ pub(super) fn completion<'a>(
         if out.status != WcStatus::Flushed {
             hw.fail(out.status);
         }
-    } else if received && wc.wc_flags & (sys::WC_WITH_INV | sys::WC_WITH_IMM) != 0 {
-        out.op = received_with(wc);
+    } else if received
+        && wc.wc_flags & (sys::WC_WITH_INV | sys::WC_WITH_IMM) | hw.recv.datagram_mark() != 0
+    {
+        out.op = received_with(wc, hw.recv.datagram_mark());
     }
     (out, !posted.quiet() || !success)
 }
 
-/// The operation of a receive whose message has invalidated a key, or has come with immediate data.
+/// The operation of a receive whose message is a datagram, has invalidated a key, or has come with
+/// immediate data.
 #[cold]
 #[inline(never)]
-fn received_with(wc: &sys::Wc) -> WcOp {
+fn received_with(wc: &sys::Wc, datagram_mark: u32) -> WcOp {
     let word = wc.imm_or_key;
-    if wc.wc_flags & sys::WC_WITH_INV != 0 {
+    if datagram_mark != 0 {
+        WcOp::RecvDatagram
+    } else if wc.wc_flags & sys::WC_WITH_INV != 0 {
         WcOp::RecvInvalidate { rkey: word }
     } else if wc.opcode == sys::WC_RECV_RDMA_WITH_IMM {
         WcOp::RecvRdmaImm { imm: word }
@@ -83,7 +88,7 @@ mod tests {
             // SAFETY: all zero is valid.
             let mut wc: sys::Wc = unsafe { MaybeUninit::zeroed().assume_init() };
             (wc.opcode, wc.wc_flags, wc.imm_or_key) = (opcode, wc_flags, 7);
-            received_with(&wc)
+            received_with(&wc, 0)
         };
         let invalidate = received(RECV, sys::WC_WITH_INV);
         assert_eq!(invalidate, WcOp::RecvInvalidate { rkey: 7 });
@@ -91,6 +96,9 @@ mod tests {
         assert_eq!(message, WcOp::RecvImm { imm: 7 });
         let write = received(sys::WC_RECV_RDMA_WITH_IMM, sys::WC_WITH_IMM);
         assert_eq!(write, WcOp::RecvRdmaImm { imm: 7 });
+        // SAFETY: all zero is valid.
+        let datagram: sys::Wc = unsafe { MaybeUninit::zeroed().assume_init() };
+        assert_eq!(received_with(&datagram, 1), WcOp::RecvDatagram);
     }
 
     #[test]

@@ -2,17 +2,19 @@
 //!
 //! The device checks keys, bounds and rights; an error there is reported in a completion.
 
+mod datagram;
 mod request;
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+pub(super) use self::datagram::post_datagram;
 use self::request::names;
 pub(super) use self::request::{Request, send};
 use super::cq::Cq;
 use super::hw::Hw;
 use super::mr::RegionCache;
-use super::qp::{PrepostedRecv, Qp, Sq};
+use super::qp::{Qp, Sq};
 use super::ring::{Kind, PostedWr, WrRing};
 use super::sys;
 use super::wr_table::{Numbered, RECEIVE};
@@ -341,16 +343,11 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
         return flush_recv(qp, wr);
     };
     if let Some(preposted) = &mut rq.preposted {
-        let reserved = preposted.try_reserve(1);
-        reserved.map_err(|_| PostError::QueueFull)?;
+        preposted.reserve()?;
     }
     recv(hw, wr)?;
     if let Some(preposted) = &mut rq.preposted {
-        preposted.push(PrepostedRecv {
-            wr_id: wr.wr_id,
-            sges: wr.sges.into(),
-            flags: wr.flags,
-        });
+        preposted.push(wr, hw.recv.len());
     }
     Ok(())
 }

@@ -104,6 +104,12 @@ impl Request {
         unsafe { (*self.0.as_mut_ptr()).wr.atomic = atomic };
     }
 
+    /// Where a datagram goes.
+    pub fn datagram(&mut self, to: sys::WrUd) {
+        // SAFETY: a member of a structure that is ours.
+        unsafe { (*self.0.as_mut_ptr()).wr.ud = to };
+    }
+
     /// The memory window of a bind, its new key, and what it is bound to.
     pub fn bind(&mut self, mw: *mut sys::Mw, key: u32, info: sys::MwBindInfo) {
         let wr = self.0.as_mut_ptr();

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Context, Qp};
+use super::{AhAttr, Context, Qp};
 
 /// `struct rdma_event_channel`.
 #[repr(C)]
@@ -27,6 +27,10 @@ pub struct CmId {
 }
 
 pub const PS_TCP: c_int = 0x0106;
+pub const PS_UDP: c_int = 0x0111;
+
+/// The Q_Key of the queue pairs of RDMA_PS_UDP.
+pub const UDP_QKEY: u32 = 0x0123_4567;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -42,15 +46,32 @@ pub struct ConnParam {
     pub qp_num: u32,
 }
 
-/// `struct rdma_cm_event` with `param.conn`, which is all that connections use.
+/// `struct rdma_ud_param`. The private data is where that of [`ConnParam`] is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UdParam {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub ah_attr: AhAttr,
+    pub qp_num: u32,
+    pub qkey: u32,
+}
+
+/// What an event has, by the kind of its identifier.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union CmParam {
+    pub conn: ConnParam,
+    pub ud: UdParam,
+}
+
 #[repr(C)]
 pub struct CmEvent {
     pub id: *mut CmId,
     pub listen_id: *mut CmId,
     pub event: c_int,
     pub status: c_int,
-    pub conn: ConnParam,
-    pub _ud: [u64; 4],
+    pub param: CmParam,
 }
 
 pub const CM_ADDR_RESOLVED: c_int = 0;
@@ -70,3 +91,8 @@ pub const CM_DEVICE_REMOVAL: c_int = 11;
 pub const REJ_SERVICE_ID: c_int = 8;
 /// Reason of a rejection by the consumer (InfiniBand architecture, 12.6.7.2).
 pub const REJ_CONSUMER: c_int = 28;
+
+/// Status of the answer of a port that has no listener (InfiniBand architecture, 12.11.2).
+pub const SIDR_UNSUPPORTED: c_int = 1;
+/// Status of the answer of a listener that rejects (InfiniBand architecture, 12.11.2).
+pub const SIDR_REJECT: c_int = 2;

@@ -10,11 +10,13 @@
     reason = "the names are documented by rdma-core's man pages"
 )]
 
+mod address;
 mod cma;
 mod wr;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+pub use self::address::*;
 pub use self::cma::*;
 pub use self::wr::*;
 
@@ -28,7 +30,7 @@ macro_rules! opaque {
     )*};
 }
 
-opaque!(Pd CompChannel);
+opaque!(Pd CompChannel Ah);
 
 #[repr(C)]
 pub struct IbvDevice {
@@ -297,22 +299,7 @@ pub struct QpInitAttr {
 }
 
 pub const QPT_RC: c_int = 2;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct AhAttr {
-    pub dgid: [u64; 2],
-    pub flow_label: u32,
-    pub sgid_index: u8,
-    pub hop_limit: u8,
-    pub traffic_class: u8,
-    pub dlid: u16,
-    pub sl: u8,
-    pub src_path_bits: u8,
-    pub static_rate: u8,
-    pub is_global: u8,
-    pub port_num: u8,
-}
+pub const QPT_UD: c_int = 4;
 
 #[repr(C)]
 pub struct QpAttr {
@@ -348,7 +335,9 @@ pub const QP_STATE: c_int = 1;
 pub const QP_ACCESS_FLAGS: c_int = 1 << 3;
 pub const QP_PKEY_INDEX: c_int = 1 << 4;
 pub const QP_PORT: c_int = 1 << 5;
+pub const QP_QKEY: c_int = 1 << 6;
 pub const QP_MIN_RNR_TIMER: c_int = 1 << 15;
+pub const QP_SQ_PSN: c_int = 1 << 16;
 /// Bits that some kernels set for RoCE's benefit and that InfiniBand ports refuse.
 pub const QP_ROCE_ONLY: c_int = 0xe0_0000;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::{Mw, MwBindInfo};
+use super::{Ah, Mw, MwBindInfo};
 use crate::device::Sge;
 
 /// Where an RDMA write or read is, in `struct ibv_send_wr`.
@@ -23,12 +23,22 @@ pub struct WrAtomic {
     pub rkey: u32,
 }
 
+/// Where a datagram goes, in `struct ibv_send_wr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WrUd {
+    pub ah: *mut Ah,
+    pub remote_qpn: u32,
+    pub remote_qkey: u32,
+}
+
 /// What an operation has besides its segments, in `struct ibv_send_wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union WrOperands {
     pub rdma: WrRdma,
     pub atomic: WrAtomic,
+    pub ud: WrUd,
 }
 
 /// `struct ibv_send_wr`, with the members of its unions that this library uses.
