@@ -107,6 +107,7 @@ fn constants(p: &mut Program) {
         QP_MIN_RNR_TIMER = "IBV_QP_MIN_RNR_TIMER",
         QP_SQ_PSN = "IBV_QP_SQ_PSN",
         GID_TYPE_ROCE_V2 = "IBV_GID_TYPE_ROCE_V2",
+        QPS_RESET = "IBV_QPS_RESET",
         QPS_INIT = "IBV_QPS_INIT",
         QPS_RTR = "IBV_QPS_RTR",
         QPS_RTS = "IBV_QPS_RTS",

@@ -378,12 +378,18 @@ impl Hw {
         }
         self.detach();
         if flush {
-            self.flush(&self.send, &self.send_cq);
-            self.flush(&self.recv, &self.recv_cq);
+            self.flush_outstanding();
         }
         for (_, bind) in std::mem::take(&mut *self.binds.lock()) {
             bind.finish(false);
         }
+    }
+
+    /// Completes what is outstanding as flushed. Nothing is posted, and the device completes nothing any
+    /// more.
+    pub fn flush_outstanding(&self) {
+        self.flush(&self.send, &self.send_cq);
+        self.flush(&self.recv, &self.recv_cq);
     }
 
     fn flush(&self, ring: &WrRing, cq: &Cq) {

@@ -288,6 +288,15 @@ impl Qp {
         Some(hw)
     }
 
+    /// Calls a function while nothing is posted, if this is still the queue pair of the device.
+    pub(super) fn without_posts(&self, hw: &Hw, f: impl FnOnce()) {
+        let sq = self.sq.lock();
+        let _rq = self.rq.lock();
+        if sq.hw.as_deref().is_some_and(|own| std::ptr::eq(own, hw)) {
+            f();
+        }
+    }
+
     /// Removes the completions that are queued; gives how many of them are of buffers of a
     /// shared receive queue.
     fn purge(&self) -> u32 {

@@ -39,7 +39,7 @@ impl fmt::Display for RequestFailed {
 impl Cause for RequestFailed {}
 
 /// The completion queues of a queue pair, each once.
-fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
+pub(super) fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
     let second = (!Arc::ptr_eq(&hw.send_cq, &hw.recv_cq)).then_some(&hw.recv_cq);
     std::iter::once(&hw.send_cq).chain(second)
 }
@@ -172,7 +172,7 @@ pub(super) fn collect(hw: &Hw) {
 }
 
 /// Collects the completions of a queue pair that flushes.
-fn drain(hw: &Hw, holds: &[Hold<'_>]) {
+pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
     let start = Instant::now();
     let least = if hw.srq.is_some() {
         SRQ_FLUSH_TIME

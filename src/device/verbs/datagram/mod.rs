@@ -14,18 +14,19 @@
 
 mod address;
 pub(super) mod exchange;
+mod restart;
 pub(super) mod wire;
 
 use std::io;
 
 use super::hw::{Hw, zeroed_attr};
-use super::qp::Qp;
 use super::sys;
 
 pub(super) use address::{Destination, Peer, SentTo};
 pub(super) use exchange::Exchanges;
+pub(super) use restart::go_on;
 
-/// Takes a queue pair that was just made to RTS, where it sends and receives.
+/// Takes a queue pair that was just made or reset to RTS, where it sends and receives.
 pub(super) fn start(hw: &Hw) -> io::Result<()> {
     let mut attr = zeroed_attr(sys::QPS_INIT);
     attr.port_num = hw.device.port;
@@ -35,12 +36,4 @@ pub(super) fn start(hw: &Hw) -> io::Result<()> {
     hw.modify(&mut zeroed_attr(sys::QPS_RTR), sys::QP_STATE)?;
     let mask = sys::QP_STATE | sys::QP_SQ_PSN;
     hw.modify(&mut zeroed_attr(sys::QPS_RTS), mask)
-}
-
-/// Has a queue pair for datagrams send again whose device has stopped sending because a request has
-/// failed (the state SQE, InfiniBand architecture, 10.3.1). Without effect in any other state.
-pub(super) fn go_on(qp: &Qp) {
-    if let Some(hw) = qp.hw().filter(|hw| hw.attr.datagrams) {
-        let _ = hw.modify(&mut zeroed_attr(sys::QPS_RTS), sys::QP_STATE);
-    }
 }

@@ -341,6 +341,7 @@ pub const QP_SQ_PSN: c_int = 1 << 16;
 /// Bits that some kernels set for RoCE's benefit and that InfiniBand ports refuse.
 pub const QP_ROCE_ONLY: c_int = 0xe0_0000;
 
+pub const QPS_RESET: c_int = 0;
 pub const QPS_INIT: c_int = 1;
 pub const QPS_RTR: c_int = 2;
 pub const QPS_RTS: c_int = 3;
