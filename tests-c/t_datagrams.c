@@ -356,7 +356,8 @@ static void peer__answers(void)
 
 		fill(da.mem.at, size, (unsigned)i);
 		OK(receive_at(&da, 4000, 1000, i));
-		OK(send_from(&da, 0, size, i, &to_b, DAT_COMPLETION_SUPPRESS_FLAG));
+		OK(send_from(&da, 0, size, i, &to_b, DEFAULT));
+		EXPECT_SENT(da.rig.request_evd, i);
 		EXPECT_RECEIVED(da.rig.recv_evd, i, size);
 		CHECK(filled(da.mem.at + 4000 + HEADER, size, (unsigned)i));
 	}
