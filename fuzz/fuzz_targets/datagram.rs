@@ -2,7 +2,9 @@
 
 #![no_main]
 
-use dat_core::device::soft::transport::datagram::wire::{End, HEADER_LEN, MAX_DATAGRAM, Route};
+use dat_core::testing::device::soft::transport::datagram::wire::{
+    End, HEADER_LEN, MAX_DATAGRAM, Route,
+};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Some((end, private_data)) = End::split_from(data) {

@@ -298,6 +298,8 @@ impl End {
                 self.established = Some(private_data);
                 return Ok(());
             }
+            // Only queue pairs for datagrams resolve.
+            CmEvent::Resolved(_) => return Err(format!("{event:?} of a queue pair that connects")),
             CmEvent::Disconnected | CmEvent::Broken => {
                 if self.established.is_none() && self.left.is_none() {
                     return Err(format!("{event:?} of no connection"));
