@@ -162,12 +162,71 @@ static void order__one_end_of_many_disconnects(void)
 	ends_down();
 }
 
+enum { SEVERAL = 4 };
+
+static void *disconnect_several(void *arg)
+{
+	for (int i = 0; i < SEVERAL; i++)
+		OK(dat_ep_disconnect(((DAT_EP_HANDLE *)arg)[i], DAT_CLOSE_ABRUPT_FLAG));
+	return NULL;
+}
+
+/* The peer ends several connections at once. Their endpoints leave the SRQ in the order of the events
+ * of their connections: a program takes one of each stream in turn. */
+static void order__ends_of_an_srq(void)
+{
+	DAT_SRQ_ATTR queue = { SEVERAL, 1, DAT_SRQ_LW_DEFAULT };
+	DAT_EP_HANDLE active[SEVERAL];
+	DAT_EP_HANDLE passive[SEVERAL];
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_ATTR attr;
+
+	order_up();
+	if (b.attr.max_srqs == 0)
+		tap_skip("the device has no SRQ");
+	OK(dat_srq_create(b.ia, b.pz, &queue, &srq));
+	attr = ep_attr(&b);
+	for (int i = 0; i < SEVERAL; i++) {
+		active[i] = make_ep(&a, NULL);
+		OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq,
+					  &attr, &passive[i]));
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_t peer;
+
+		for (int i = 0; i < SEVERAL; i++)
+			connect_eps(&a, active[i], &b, passive[i]);
+		REQUIRE(pthread_create(&peer, NULL, disconnect_several, active) == 0);
+		for (int i = 0; i < SEVERAL; i++) {
+			DAT_EVENT end = EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+			DAT_EVENT left = EXPECT(b.async_evd, DAT_ASYNC_ERROR_EP_BROKEN);
+
+			CHECK(left.event_data.asynch_error_event_data.dat_handle ==
+			      end.event_data.connect_event_data.ep_handle);
+		}
+		REQUIRE(pthread_join(peer, NULL) == 0);
+		for (int i = 0; i < SEVERAL; i++)
+			EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		for (int i = 0; i < SEVERAL; i++) {
+			OK(dat_ep_reset(active[i]));
+			OK(dat_ep_reset(passive[i]));
+		}
+	}
+	for (int i = 0; i < SEVERAL; i++) {
+		OK(dat_ep_free(active[i]));
+		OK(dat_ep_free(passive[i]));
+	}
+	OK(dat_srq_free(srq));
+	ends_down();
+}
+
 static const struct tap_test tests[] = {
 	T(order, nothing_after_reset),
 	T(order, nothing_after_free),
 	T(order, nothing_after_reset_beside_posts),
 	T(order, nothing_after_free_in_any_state),
 	T(order, one_end_of_many_disconnects),
+	T(order, ends_of_an_srq),
 	TAP_END,
 };
 

@@ -15,8 +15,10 @@ use crate::lock::Mutex;
 pub trait AsyncEvd: Send + Sync {
     /// The handle.
     fn handle(&self) -> Handle;
-    /// Queues an asynchronous error.
-    fn report(&self, event: Event);
+    /// Queues an asynchronous error. Wakes no thread, and calls no code of the consumer.
+    fn queue(&self, event: Event);
+    /// Wakes those that wait for the errors that were queued. The caller holds no lock.
+    fn report(&self);
     /// An instance reports no more errors.
     fn detach(&self);
     /// Destroys the EVD.
@@ -57,8 +59,20 @@ impl AsyncEvds {
         }
     }
 
-    /// Reports an asynchronous error in each EVD, once. The caller holds no lock.
-    pub fn report(&self, event: Event) {
+    /// Calls `first`, which queues another event, and then queues an asynchronous error in each EVD,
+    /// once. No other error comes between them: several objects have their errors in the order of
+    /// these events. The caller calls [`report`](Self::report) when it holds no lock any more.
+    pub fn queue_after<T>(&self, first: impl FnOnce() -> T, event: Event) -> T {
+        let evds = self.0.lock();
+        let result = first();
+        for shared in evds.values() {
+            shared.evd.queue(event);
+        }
+        result
+    }
+
+    /// Wakes those that wait for the errors that were queued. The caller holds no lock.
+    pub fn report(&self) {
         let mut last = Unbounded;
         loop {
             // Copied, because a report may call the consumer's code. No list of all of them is made:
@@ -69,7 +83,7 @@ impl AsyncEvds {
                 return;
             };
             drop(evds);
-            evd.report(event);
+            evd.report();
             last = Excluded(key);
         }
     }

@@ -300,11 +300,31 @@ impl<D: Device> Ia<D> {
 
     /// Reports an asynchronous error in the async EVDs of all open instances of the IA.
     pub fn async_event(&self, number: DAT_EVENT_NUMBER, handle: Handle, reason: u32) {
-        self.async_evds.report(Event::Async {
+        self.queue_async_event(|| (), number, handle, reason);
+        self.report_async_events();
+    }
+
+    /// Calls `first`, which queues another event of an object, and then queues an asynchronous error
+    /// of the object: the errors of several objects are in the order of these events. The caller
+    /// calls [`report_async_events`](Self::report_async_events) when it holds no lock any more.
+    pub(super) fn queue_async_event<T>(
+        &self,
+        first: impl FnOnce() -> T,
+        number: DAT_EVENT_NUMBER,
+        handle: Handle,
+        reason: u32,
+    ) -> T {
+        let event = Event::Async {
             number,
             handle,
             reason,
-        });
+        };
+        self.async_evds.queue_after(first, event)
+    }
+
+    /// Wakes those that wait for the asynchronous errors that were queued.
+    pub(super) fn report_async_events(&self) {
+        self.async_evds.report();
     }
 
     /// The handle of the EVD that receives the asynchronous errors of this instance.

@@ -290,7 +290,19 @@ impl<D: Device> Ep<D> {
         };
         // Under the lock: who finds the new state, and resets or frees the endpoint, removes the
         // event as well.
-        let queued = evd.map(|evd| (evd.queue(event), evd));
+        let queue = || evd.map(|evd| (evd.queue(event), evd));
+        let queued = if drained {
+            // The endpoint takes no more buffers of its SRQ. Programs wait for both events before
+            // they free the endpoint, and of several endpoints expect them in the same order.
+            self.base.ia.queue_async_event(
+                queue,
+                DAT_ASYNC_ERROR_EP_BROKEN,
+                self.handle(),
+                DAT_EP_TRANSFER_TO_ERROR,
+            )
+        } else {
+            queue()
+        };
         drop(inner);
         // The event and the state come before the first completion of the connection. Receiving
         // starts before the waiter is woken: the consumer may run in this thread, from its CNO's
@@ -302,13 +314,7 @@ impl<D: Device> Ep<D> {
             evd.report(queued);
         }
         if drained {
-            // The endpoint takes no more buffers of its SRQ. Programs wait for this before they free
-            // the endpoint.
-            self.base.ia.async_event(
-                DAT_ASYNC_ERROR_EP_BROKEN,
-                self.handle(),
-                DAT_EP_TRANSFER_TO_ERROR,
-            );
+            self.base.ia.report_async_events();
         }
     }
 

@@ -76,6 +76,8 @@ struct State<D: Device> {
     /// An asynchronous error was lost here. There is no EVD to report that to, so waits and
     /// dequeues return it.
     overflowed: bool,
+    /// The log has it that an asynchronous error was lost here.
+    loss_is_logged: bool,
     /// Freed, or its IA is closed.
     closed: bool,
 }
@@ -122,9 +124,15 @@ impl<D: Device> AsyncEvd for Evd<D> {
         self.base.handle()
     }
 
-    fn report(&self, event: Event) {
-        let queued = self.queue(event);
-        Evd::report(self, queued);
+    fn queue(&self, event: Event) {
+        if Evd::queue(self, event) == Queued::Full {
+            self.state.lock().overflowed = true;
+        }
+    }
+
+    fn report(&self) {
+        delay::point("evd.queued");
+        self.report_errors(self.state.lock());
     }
 
     fn detach(&self) {
@@ -206,6 +214,7 @@ impl<D: Device> Evd<D> {
                 cno,
                 streams: StreamCounts::default(),
                 overflowed: false,
+                loss_is_logged: false,
                 closed: false,
             }),
             wait_queue: WaitQueue::default(),
@@ -396,11 +405,8 @@ impl<D: Device> Evd<D> {
         delay::point("evd.overflow");
         let mut state = self.state.lock();
         if state.streams.has_async() {
-            // Logged once, as every further error is lost too.
-            if !std::mem::replace(&mut state.overflowed, true) {
-                drop(state);
-                log::error!("asynchronous EVD overflowed: error reports are lost");
-            }
+            state.overflowed = true;
+            self.report_errors(state);
             return;
         }
         drop(state);
@@ -409,6 +415,17 @@ impl<D: Device> Evd<D> {
             self.handle(),
             DAT_EVD_OVERFLOW_ERROR,
         );
+    }
+
+    /// Notifies the waiter or the CNO of asynchronous errors that were queued. The log has the first
+    /// that is lost: every further one is lost too.
+    fn report_errors(&self, mut state: Held<'_, State<D>>) {
+        if state.overflowed && !std::mem::replace(&mut state.loss_is_logged, true) {
+            drop(state);
+            log::error!("asynchronous EVD overflowed: error reports are lost");
+        } else if !state.closed {
+            self.notify(state);
+        }
     }
 
     /// Removes the events of an endpoint, of whose completions the completion queue has none any
