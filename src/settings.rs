@@ -2,7 +2,7 @@
 //! page with it. Each device has the table of its own parameters, and the provider the table of
 //! those that all devices share.
 
-use crate::dapl::rules;
+use crate::dapl::parameters;
 use crate::device::params::Key;
 use crate::device::{soft, verbs};
 
@@ -58,7 +58,7 @@ pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
         ("Environment variables", ENVIRONMENT.to_vec()),
         (
             "Parameters of builtin:soft and builtin:verbs in dat.conf",
-            settings(rules::KEYS),
+            settings(parameters::KEYS),
         ),
         (
             "Parameters of builtin:soft in dat.conf",

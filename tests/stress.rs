@@ -52,7 +52,7 @@ fn table(name: &CStr, params: &CStr) -> &'static DAT_PROVIDER {
     });
     let instance = instance::<Soft>(name).expect("made by init");
     // SAFETY: the table of this version, which lives as long as the process.
-    unsafe { &*instance.table.cast() }
+    unsafe { &*instance.tables.plain.cast() }
 }
 
 /// Small numbers, the same in every run.

@@ -2,6 +2,7 @@
 
 /// A `va_list` of this architecture.
 #[cfg(target_arch = "x86_64")]
+#[derive(Clone)]
 #[repr(C)]
 pub struct VaList {
     gp_offset: u32,
@@ -34,6 +35,7 @@ impl VaList {
 
 /// A `va_list` of this architecture.
 #[cfg(target_arch = "aarch64")]
+#[derive(Clone)]
 #[repr(C)]
 pub struct VaList {
     stack: *mut u8,

@@ -11,6 +11,7 @@ use super::ep::{Ep, RequestAddrs};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
 use crate::abi::common::*;
+use crate::abi::v2::{DCNT_IA_CM_USER_REJ_TX, DCNT_IA_SP_CR_REJECTED};
 use crate::delay;
 use crate::device::{ConnectionRequest, Device};
 use crate::error::{Error, Result, Subtype};
@@ -132,6 +133,7 @@ impl<D: Device> Cr<D> {
         match accepted {
             Ok(()) => {
                 accepting.done();
+                ep.count_accept();
                 Ok(())
             }
             Err(error) => {
@@ -148,6 +150,8 @@ impl<D: Device> Cr<D> {
         delay::point("cr.reject");
         self.base.ia.device.reject(request, data);
         self.release_ep();
+        self.base.ia.count(DCNT_IA_SP_CR_REJECTED);
+        self.base.ia.count(DCNT_IA_CM_USER_REJ_TX);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_void};
 use super::abi::Abi;
 use super::boundary::{boundary, creation, non_null};
 use super::ia::{AttributesOut, lookup_ia};
-use super::{ep, ia_open, provider};
+use super::{counter_operations, ep, ia_open, provider};
 use crate::abi::v2::*;
 use crate::abi::va_list::VaList;
 use crate::device::Device;
@@ -30,6 +30,10 @@ pub unsafe extern "C" fn handle_extendedop<A: Abi, D: Device>(
             DAT_IB_UD_SEND_OP => ep::post_send_datagram::<A, D>(handle, arguments),
             DAT_IB_UD_CM_FREE_OP => ep::free_exchange::<A, D>(handle, arguments),
             DAT_IB_UD_AH_FREE_OP => ep::free_address_handle::<A, D>(handle, arguments),
+            DAT_IB_QUERY_COUNTERS_OP => counter_operations::query::<A, D>(handle, arguments),
+            DAT_IB_PRINT_COUNTERS_OP => counter_operations::print::<A, D>(handle, arguments),
+            DAT_IB_START_COUNTERS_OP => counter_operations::start::<A, D>(handle, arguments),
+            DAT_IB_STOP_COUNTERS_OP => counter_operations::stop::<A, D>(handle, arguments),
             DAT_IB_CLOSE_QUERY_OP => close_query::<A, D>(handle),
             _ => not_implemented::<A>(),
         }

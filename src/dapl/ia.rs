@@ -17,26 +17,18 @@ use super::abi::Abi;
 use super::address::CAddress;
 use super::async_events::{AsyncEvd, AsyncEvds};
 use super::boundary::{boundary, check_mask, non_null, write_opt};
-use super::provider::Instance;
+use super::counters::{self, Counters, IaCounters};
+use super::named_attributes::{Attributes, provider_attributes};
+use super::parameters::Parameters;
+use super::provider::{Instance, Tables};
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType, IaAttr, tag};
 use crate::abi::common::*;
+use crate::abi::v2::{DAT_IA_COUNTERS, DCNT_IA_ASYNC_ERROR};
 use crate::delay;
-use crate::device::{Device, DeviceAttr};
+use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Object};
-
-/// The provider attribute that programs of OpenFabrics use as the size of their buffers.
-const MTU_NAME: &str = "DAT_IB_TRANSPORT_MTU";
-
-/// The provider attribute by which programs of OpenFabrics decide to use RDMA reads. Without it
-/// dtest does none, and a peer whose provider has the attribute waits for them for ever.
-const READ_NAME: &str = "DAT_IB_RDMA_READ";
-/// Present where the device has the operations: the names of `dat_ib_extensions.h`.
-const FETCH_AND_ADD_NAME: &str = "DAT_IB_FETCH_AND_ADD";
-const COMPARE_AND_SWAP_NAME: &str = "DAT_IB_CMP_AND_SWAP";
-const IMMEDIATE_NAME: &str = "DAT_IB_IMMED_DATA";
-const DATAGRAM_NAME: &str = "DAT_IB_UD";
 
 /// An object of an IA, as the IA sees it.
 pub trait Child: Send + Sync {
@@ -63,6 +55,8 @@ pub struct Ia<D: Device> {
     name: CString,
     /// The provider table, which is never freed.
     table: *const c_void,
+    /// The counters, if they are on.
+    counters: Option<IaCounters>,
     /// See [`Instance`].
     says_thread_safe: bool,
     handle: AtomicPtr<c_void>,
@@ -90,14 +84,7 @@ struct State {
     owns_async_evd: bool,
 }
 
-/// Named attributes with the strings they point to.
-struct Attributes {
-    list: Vec<DAT_NAMED_ATTR>,
-    _strings: Vec<CString>,
-}
-
-// SAFETY: `table` points to a provider table that is never freed; the attribute list points
-// into strings that live as long as the IA; both are only read.
+// SAFETY: `table` points to a provider table that is never freed, and is only read.
 unsafe impl<D: Device> Send for Ia<D> {}
 // SAFETY: as above.
 unsafe impl<D: Device> Sync for Ia<D> {}
@@ -127,42 +114,6 @@ const fn close_order(kind: HandleType) -> u32 {
     }
 }
 
-impl Attributes {
-    fn new(pairs: &[(String, String)]) -> Self {
-        let mut strings = Vec::new();
-        let mut list = Vec::new();
-        for (name, value) in pairs {
-            let (Ok(name), Ok(value)) = (CString::new(&**name), CString::new(&**value)) else {
-                continue;
-            };
-            list.push(DAT_NAMED_ATTR {
-                name: name.as_ptr(),
-                value: value.as_ptr(),
-            });
-            strings.extend([name, value]);
-        }
-        Attributes {
-            list,
-            _strings: strings,
-        }
-    }
-}
-
-/// The attributes of the provider, by which programs find out what there is besides DAT.
-fn provider_attributes(device: &DeviceAttr) -> Vec<(String, String)> {
-    let has = [
-        (READ_NAME, true),
-        (FETCH_AND_ADD_NAME, device.atomics),
-        (COMPARE_AND_SWAP_NAME, device.atomics),
-        (IMMEDIATE_NAME, device.immediate),
-        (DATAGRAM_NAME, device.max_datagram > 0),
-    ];
-    let has = has.into_iter().filter(|(_, has)| *has);
-    let mtu = (MTU_NAME.to_owned(), device.mtu.to_string());
-    let has = has.map(|(name, _)| (name.to_owned(), "TRUE".to_owned()));
-    std::iter::once(mtu).chain(has).collect()
-}
-
 impl<D: Device> Ia<D> {
     /// Makes an instance of an open device under this name, with a handle and without an asynchronous
     /// EVD.
@@ -172,15 +123,20 @@ impl<D: Device> Ia<D> {
     pub(super) fn create(
         name: &CStr,
         device: Arc<D>,
-        rules: Rules,
+        Parameters { rules, counters }: Parameters,
         instance: Instance,
     ) -> Result<Arc<Self>> {
-        let table = instance.table;
+        let Tables { plain, counting } = instance.tables;
+        let (table, counters) = match counting {
+            Some(counting) if counters => (counting, Some(IaCounters::default())),
+            _ => (plain, None),
+        };
         let ia = Arc::new(Ia {
             name: name.to_owned(),
             address: CAddress::new(device.address()),
             transport_attr: Attributes::new(&device.attr().transport_attr),
-            provider_attr: Attributes::new(&provider_attributes(device.attr())),
+            provider_attr: Attributes::new(&provider_attributes(device.attr(), counters.is_some())),
+            counters,
             device,
             rules,
             says_thread_safe: instance.says_thread_safe,
@@ -298,6 +254,23 @@ impl<D: Device> Ia<D> {
         self.service_points.lock().get(&conn_qual)?.1.upgrade()
     }
 
+    /// The counters, if they are on.
+    pub fn counters(&self) -> Option<&IaCounters> {
+        self.counters.as_ref()
+    }
+
+    /// Counts one more of something, if counters are on.
+    pub fn count(&self, counter: DAT_IA_COUNTERS) {
+        if let Some(counters) = &self.counters {
+            counters.count(counter);
+        }
+    }
+
+    /// Counters for an object of this IA, if they are on.
+    pub fn new_counters(&self, len: u32) -> Option<Counters> {
+        self.counters.as_ref().map(|_| Counters::new(len))
+    }
+
     /// Reports an asynchronous error in the async EVDs of all open instances of the IA.
     pub fn async_event(&self, number: DAT_EVENT_NUMBER, handle: Handle, reason: u32) {
         self.queue_async_event(|| (), number, handle, reason);
@@ -319,6 +292,10 @@ impl<D: Device> Ia<D> {
             handle,
             reason,
         };
+        self.count(DCNT_IA_ASYNC_ERROR);
+        if let Some(counter) = counters::of_async_event(number) {
+            self.count(counter);
+        }
         self.async_evds.queue_after(first, event)
     }
 

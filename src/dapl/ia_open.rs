@@ -8,8 +8,8 @@ use super::boundary::{creation, non_null};
 use super::evd::{Evd, Stream};
 use super::ia::Ia;
 use super::object::lookup_opt;
+use super::parameters;
 use super::provider::{self, Instance};
-use super::rules;
 use crate::abi::common::*;
 use crate::device::Device;
 use crate::error::{Error, Result, Subtype};
@@ -23,11 +23,11 @@ const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES`; why the device cannot be opened is logged.
 pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<Arc<Ia<D>>> {
-    let (device, rules) = rules::open::<D>(&instance.params).map_err(|why| {
+    let (device, parameters) = parameters::open::<D>(&instance.params).map_err(|why| {
         log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
         Error::resource(Subtype::ResourceDevice)
     })?;
-    Ia::create(name, device, rules, instance)
+    Ia::create(name, device, parameters, instance)
 }
 
 /// `dat_ia_open`, the provider's part.

@@ -13,7 +13,7 @@
 //! # Layers
 //!
 //! The imports of these modules have no circle. From the bottom up: [`types`], [`ep_attr`] and
-//! [`address`] (values in no ABI's layout), [`abi`] (conversions), [`boundary`] (to C), [`async_events`], [`ia`],
+//! [`address`] (values in no ABI's layout), [`counters`], [`abi`] (conversions), [`boundary`] (to C), [`async_events`], [`ia`],
 //! [`object`] (what the other objects share); the objects, each above those that it uses; and
 //! [`table`] with the function tables, above all. Where an object has to reach one above it, as an
 //! IA its objects, it does so through a trait object or a function that it was handed.
@@ -30,6 +30,9 @@ pub mod address;
 pub mod async_events;
 pub mod boundary;
 pub mod cno;
+pub mod counted_calls;
+pub mod counter_operations;
+pub mod counters;
 pub mod cr;
 pub mod csp;
 pub mod ep;
@@ -40,7 +43,9 @@ pub mod generic;
 pub mod ia;
 pub mod ia_open;
 pub mod lmr;
+pub mod named_attributes;
 pub mod object;
+pub mod parameters;
 pub mod provider;
 pub mod psp;
 pub mod pz;

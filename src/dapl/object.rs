@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use super::counters;
 use super::ia::{Child, Ia};
 use super::types::{Handle, HandleType};
 use crate::abi::common::*;
@@ -95,6 +96,9 @@ pub fn publish<D: Device, T: DatObject<D>>(object: &Arc<T>) -> Result<Handle> {
         handle::remove(handle, &**object);
         return Err(Error::handle(Subtype::HandleIa));
     }
+    if let Some((created, _)) = counters::of_kind(T::TYPE) {
+        base.ia.count(created);
+    }
     Ok(Handle(handle))
 }
 
@@ -106,6 +110,9 @@ pub fn unpublish<D: Device, T: DatObject<D>>(object: &T) -> bool {
         return false;
     }
     base.ia.remove_child(T::TYPE, handle);
+    if let Some((_, freed)) = counters::of_kind(T::TYPE) {
+        base.ia.count(freed);
+    }
     true
 }
 

@@ -20,10 +20,19 @@ pub struct Instance {
     /// Whether `is_thread_safe` of the provider attributes is true. The provider always is; but
     /// OpenFabrics' library closes an IA by an entry that says what the attribute says.
     pub says_thread_safe: bool,
-    /// The function table; lives as long as the process.
-    pub table: *const c_void,
+    /// The function tables.
+    pub tables: Tables,
     /// The async EVDs of the open instances of the IA.
     pub async_evds: Arc<AsyncEvds>,
+}
+
+/// The function tables of an IA name; both live as long as the process.
+#[derive(Clone, Copy)]
+pub struct Tables {
+    /// The one of the name, and of its IAs.
+    pub plain: *const c_void,
+    /// That of IAs whose counters are on, in versions of the API that have counters.
+    pub counting: Option<*const c_void>,
 }
 
 // SAFETY: a function table is constant data that every thread may read; the rest is Send.
@@ -57,7 +66,7 @@ pub struct Entry {
 pub fn enter<D: Device>(
     name: &CStr,
     entry: Entry,
-    make: impl FnOnce(*const c_char) -> *const c_void,
+    make: impl FnOnce(*const c_char) -> Tables,
 ) -> Option<*const c_void> {
     let Entry {
         params,
@@ -70,17 +79,17 @@ pub fn enter<D: Device>(
         instance.params = params;
         instance.origin = origin;
         instance.says_thread_safe = says_thread_safe;
-        return Some(instance.table);
+        return Some(instance.tables.plain);
     }
     // The name moves, its characters on the heap do not.
-    let table = make(name.1.as_ptr());
+    let tables = make(name.1.as_ptr());
     let instance = Instance {
         params,
         origin,
         says_thread_safe,
-        table,
+        tables,
         async_evds: Arc::default(),
     };
     instances.insert(name, instance);
-    Some(table)
+    Some(tables.plain)
 }

@@ -13,6 +13,7 @@ use super::ia::{Child, Ia, ServicePoint, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::service::{Arrival, Listening, Qual, Upcall, listen};
 use crate::abi::common::*;
+use crate::abi::v2::DCNT_IA_PSP_CREATE_ANY;
 use crate::device::{ConnectionRequest, Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 
@@ -87,6 +88,7 @@ impl<D: Device> Psp<D> {
             return Err(Error::arg(Subtype::Arg4));
         }
         let upcall = Upcall::new();
+        let any = matches!(qual, Qual::Any);
         let (listening, conn_qual, evd) = listen(ia, qual, evd, &upcall)?;
         let psp = Arc::new(Psp {
             base: Base::new(ia.clone()),
@@ -100,6 +102,9 @@ impl<D: Device> Psp<D> {
         publish(&psp).inspect_err(|_| {
             psp.stop();
         })?;
+        if any {
+            ia.count(DCNT_IA_PSP_CREATE_ANY);
+        }
         let point: Weak<Self> = Arc::downgrade(&psp);
         ia.add_service_point(conn_qual, psp.handle(), point);
         upcall.open(&psp);

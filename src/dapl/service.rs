@@ -10,6 +10,7 @@ use super::evd::{Evd, EvdUse, Queued, Stream};
 use super::ia::Ia;
 use super::types::{Event, Handle, Opaque};
 use crate::abi::common::{DAT_EVD_HANDLE, DAT_IA_ADDRESS_PTR};
+use crate::abi::v2::{DCNT_IA_CM_AH_REQ_RX, DCNT_IA_CM_LISTEN, DCNT_IA_CM_REQ_RX, DCNT_IA_SP_CR};
 use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
@@ -83,6 +84,7 @@ pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
         Qual::Any => device.listen_any(upcall.clone()),
     }
     .map_err(|e| device_error(e, Subtype::ResourceDevice))?;
+    ia.count(DCNT_IA_CM_LISTEN);
     let listening = Listening {
         _listener: listener,
         _stream: stream,
@@ -116,6 +118,11 @@ impl<'a, D: Device> Arrival<'a, D> {
         ep: Option<Arc<Ep<D>>>,
     ) -> Option<Self> {
         let cr = Cr::create(ia, request, ep).ok()?;
+        ia.count(DCNT_IA_SP_CR);
+        ia.count(match cr.is_for_datagrams() {
+            true => DCNT_IA_CM_AH_REQ_RX,
+            false => DCNT_IA_CM_REQ_RX,
+        });
         delay::point("service.report");
         Some(Arrival {
             evd,

@@ -1,13 +1,14 @@
 //! The function tables: `DAT_PROVIDER` of both versions, filled with the C functions of all
 //! objects. This is the top of the provider: nothing below it knows which functions there are.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::ptr::null_mut;
 
 use super::abi::{Abi, V1, V2};
+use super::provider::Tables;
 use super::{
-    cno, cr, csp, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp, srq,
-    unsupported,
+    cno, counted_calls, cr, csp, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp,
+    srq, unsupported,
 };
 use crate::abi::{v1, v2};
 use crate::device::Device;
@@ -22,23 +23,35 @@ pub trait ProviderTable: Abi {
 
     /// The table for a device. `name` is the IA name and lives as long as the table.
     fn table<D: Device>(name: *const c_char) -> Self::Table;
+
+    /// The same for IAs whose counters are on, where programs of this version can read counters.
+    fn counting_table<D: Device>(name: *const c_char) -> Option<Self::Table>;
 }
 
-/// Makes a table that lives as long as the process, as every handle points to one.
-pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> *const c_void {
-    std::ptr::from_ref(Box::leak(Box::new(A::table::<D>(name)))).cast()
+/// Makes the tables of a name, which live as long as the process, as every handle points to one.
+pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> Tables {
+    let leak = |table: A::Table| std::ptr::from_ref(Box::leak(Box::new(table))).cast();
+    Tables {
+        plain: leak(A::table::<D>(name)),
+        counting: A::counting_table::<D>(name).map(leak),
+    }
 }
 
 /// The function table: slots whose functions read the same in both versions, and those given.
 ///
 /// Together they are all slots.
 macro_rules! provider_table {
-    ($abi:ident, $c:ident, extensions: $extensions:expr, { $($slot:ident: $function:expr,)* }) => {
+    ($abi:ident, $c:ident, extensions: $extensions:expr, counting: $counting:expr, { $($slot:ident: $function:expr,)* }) => {
         impl ProviderTable for $abi {
             type Table = $c::DAT_PROVIDER;
 
             fn extensions<D: Device>() -> Option<v2::DAPL_EXTENSIONS_FUNC> {
                 $extensions
+            }
+
+            fn counting_table<D: Device>(name: *const c_char) -> Option<$c::DAT_PROVIDER> {
+                let counting: fn($c::DAT_PROVIDER) -> Option<$c::DAT_PROVIDER> = $counting;
+                counting(Self::table::<D>(name))
             }
 
             fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
@@ -117,13 +130,13 @@ macro_rules! provider_table {
     };
 }
 
-provider_table!(V1, v1, extensions: None, {
+provider_table!(V1, v1, extensions: None, counting: |_| None, {
     cr_reject_func: cr::cr_reject_plain::<V1, D>,
     lmr_create_func: lmr::lmr_create::<V1, D>,
     rmr_bind_func: rmr::rmr_bind::<V1, D>,
 });
 
-provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), {
+provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counting: |table| Some(counted_calls::count::<D>(table)), {
     cr_reject_func: cr::cr_reject::<V2, D>,
     lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
     rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,

@@ -303,6 +303,11 @@ pub trait Device: Sized + Send + Sync + 'static {
     fn attr(&self) -> &DeviceAttr;
     /// The address of this interface adapter; the port is 0.
     fn address(&self) -> SocketAddr;
+    /// The value of a counter that the hardware keeps, by its name in the InfiniBand specification or
+    /// that of the adapter; 0 if there is none.
+    fn hardware_counter(&self, _of: HardwareCounter, _name: &str) -> u64 {
+        0
+    }
     /// A completion queue was empty: polls, inside the section of that poll, whether something
     /// arrived at the device since.
     fn poll_events(&self, guard: &Guard) -> PollOutcome;

@@ -493,3 +493,12 @@ pub enum PollOutcome {
     /// Only [`Device::progress`](super::Device::progress) can find out.
     NeedsProgress,
 }
+
+/// What hardware keeps a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HardwareCounter {
+    /// The port.
+    Port,
+    /// The adapter.
+    Adapter,
+}

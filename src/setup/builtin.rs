@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use crate::abi::common::DAT_PROVIDER_INFO;
 use crate::dapl::boundary::boundary;
 use crate::dapl::table::{self, ProviderTable};
-use crate::dapl::{provider, rules};
+use crate::dapl::{parameters, provider};
 use crate::device::Device;
 use crate::registry::{self, Builtin, BuiltinEntry, BuiltinIa};
 
@@ -41,14 +41,14 @@ unsafe extern "C" fn fini<A: ProviderTable, D: Device>(info: *const DAT_PROVIDER
         let name = unsafe { CStr::from_ptr((*info).ia_name.as_ptr()) };
         match provider::instance::<D>(name) {
             // SAFETY: as for `add_provider`.
-            Some(instance) => unsafe { registry::remove_provider(instance.table, info) },
+            Some(instance) => unsafe { registry::remove_provider(instance.tables.plain, info) },
             None => Ok(()),
         }
     });
 }
 
 fn probe<D: Device>(params: &str) -> Result<String, String> {
-    rules::open::<D>(params).map(|(device, _)| device.address().ip().to_string())
+    parameters::open::<D>(params).map(|(device, _)| device.address().ip().to_string())
 }
 
 fn discover<D: Device>() -> Vec<BuiltinIa> {

@@ -94,7 +94,7 @@ pub unsafe fn fini<A: ProviderTable, D: Device>(info: *const DAT_PROVIDER_INFO) 
         let remove = registry_function(A::VERSION, c"dat_registry_remove_provider");
         if let (Some(instance), Some(remove)) = (provider::instance::<D>(name), remove) {
             // SAFETY: as for `add`.
-            unsafe { remove(instance.table, info) };
+            unsafe { remove(instance.tables.plain, info) };
         }
         Ok(())
     });

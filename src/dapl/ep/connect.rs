@@ -108,6 +108,7 @@ impl<D: Device> Ep<D> {
         let Err(error) = device.connect(&qp, remote, conn_qual, timeout, private_data) else {
             delay::point("ep.started");
             self.started(&qp);
+            self.count_connect();
             return Ok(());
         };
         let mut inner = self.inner.lock();
@@ -232,6 +233,7 @@ impl<D: Device> Ep<D> {
         if self.is_for_datagrams() {
             return self.on_exchange(event);
         }
+        self.count_event(&event, self.state());
         let (number, state, data) = match event {
             CmEvent::Established { private_data } => (
                 DAT_CONNECTION_EVENT_ESTABLISHED,
@@ -345,6 +347,7 @@ impl<D: Device> Ep<D> {
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
         drop(inner);
         delay::point("ep.disconnect");
+        self.count_disconnect();
         qp.disconnect(graceful);
         Ok(())
     }

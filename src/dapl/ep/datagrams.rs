@@ -69,7 +69,9 @@ impl<D: Device> Ep<D> {
         let qp = self.exchange(ia)?;
         ia.device
             .connect(&qp, remote, conn_qual, timeout, private_data)
-            .map_err(|e| device_error(e, Subtype::ResourceTep))
+            .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+        self.count_connect();
+        Ok(())
     }
 
     /// `dat_cr_accept`: answers the peer of a request.
@@ -89,11 +91,14 @@ impl<D: Device> Ep<D> {
         let request = claim()?;
         ia.device
             .accept(request, &qp, private_data)
-            .map_err(|e| device_error(e, Subtype::ResourceTep))
+            .map_err(|e| device_error(e, Subtype::ResourceTep))?;
+        self.count_accept();
+        Ok(())
     }
 
     /// Handles the outcome of an exchange.
     pub(super) fn on_exchange(&self, event: CmEvent) {
+        self.count_event(&event, self.state());
         let (number, kind, to, private_data) = match event {
             CmEvent::Resolved(resolved) => {
                 let kind = match resolved.accepted {

@@ -2,11 +2,12 @@
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
 //! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
-//! [`modify`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
+//! [`modify`], what is counted in [`counted`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
 //! [`parts`].
 
 mod calls;
 mod connect;
+mod counted;
 mod datagrams;
 mod modify;
 mod parts;
@@ -28,6 +29,7 @@ use crate::lock::Mutex;
 use self::parts::Uses;
 use super::address::CAddress;
 use super::boundary::device_error;
+use super::counters::Counters;
 use super::ep_attr::{EpAttr, EpParam};
 use super::evd::{Evd, EvdUse};
 use super::ia::{Child, Ia};
@@ -36,6 +38,7 @@ use super::resolution::Resolution;
 use super::rules::Rules;
 use super::work_request::OpFlags;
 use crate::abi::common::*;
+use crate::abi::v2::DCNT_EP_ALL_COUNTERS;
 use crate::delay;
 use crate::device::{CmEvent, ConnectionRequest, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -51,6 +54,8 @@ pub struct Ep<D: Device> {
     state: AtomicU32,
     /// Whether the endpoint is for datagrams, and makes no connections.
     datagrams: bool,
+    /// The counters, if those of the IA are on.
+    counters: Option<Counters>,
     /// What the posts need; nothing once the endpoint is freed.
     config: Shared<Config<D>>,
     inner: Mutex<Inner<D>>,
@@ -257,6 +262,7 @@ impl<D: Device> Ep<D> {
             me: me.clone(),
             state: AtomicU32::new(state),
             datagrams: attr.is_for_datagrams(),
+            counters: ia.new_counters(DCNT_EP_ALL_COUNTERS),
             config: Shared::empty(),
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
@@ -297,6 +303,11 @@ impl<D: Device> Ep<D> {
         let ep = Ep::create(ia, Parts::NONE, None, state)?;
         ep.inner.lock().addresses.set_requested(addrs);
         Ok(ep)
+    }
+
+    /// The counters, if those of the IA are on.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.counters.as_ref()
     }
 
     fn make_qp(

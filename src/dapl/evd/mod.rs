@@ -6,6 +6,7 @@
 //! completions that are there are moved to it, so that all events are in the order of arrival.
 
 mod calls;
+mod errors;
 mod idle;
 mod spin;
 mod stream;
@@ -22,15 +23,18 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use self::spin::SpinPolicy;
 use self::stream_counts::StreamCounts;
-use super::async_events::AsyncEvd;
 use super::boundary::device_error;
 use super::cno::Cno;
+use super::counters::Counters;
 use super::ia::{Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType};
 use super::wait_queue::WaitQueue;
 use crate::abi::common::*;
+use crate::abi::v2::{
+    DAT_EVD_COUNTERS, DCNT_EVD_ALL_COUNTERS, DCNT_EVD_CONN_CALLBACK, DCNT_EVD_DTO_CALLBACK,
+};
 use crate::delay;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -48,6 +52,8 @@ pub struct Evd<D: Device> {
     /// The device's completion queue, if the EVD is made for completions.
     cq: Option<Arc<D::Cq>>,
     state: Biased<State<D>>,
+    /// The counters, if those of the IA are on.
+    counters: Option<Counters>,
     /// Wakes the thread in `dat_evd_wait`.
     wait_queue: WaitQueue,
     /// Whether that thread polls for events before it sleeps.
@@ -119,31 +125,6 @@ impl<D: Device> Child for Evd<D> {
     }
 }
 
-impl<D: Device> AsyncEvd for Evd<D> {
-    fn handle(&self) -> Handle {
-        self.base.handle()
-    }
-
-    fn queue(&self, event: Event) {
-        if Evd::queue(self, event) == Queued::Full {
-            self.state.lock().overflowed = true;
-        }
-    }
-
-    fn report(&self) {
-        delay::point("evd.queued");
-        self.report_errors(self.state.lock());
-    }
-
-    fn detach(&self) {
-        Evd::detach(self, Stream::Async);
-    }
-
-    fn destroy(&self) {
-        Child::destroy(self);
-    }
-}
-
 /// The handler of the completion queue: passes upcalls to its EVD.
 struct Upcall<D: Device>(OnceLock<Weak<Evd<D>>>);
 
@@ -156,6 +137,7 @@ impl<D: Device> Upcall<D> {
 impl<D: Device> CqHandler for Upcall<D> {
     fn notify(&self) {
         if let Some(evd) = self.evd() {
+            evd.count(DCNT_EVD_DTO_CALLBACK);
             let state = evd.state.lock();
             // Armed again before the notification, so that no completion is missed in between.
             evd.arm(&state);
@@ -217,6 +199,7 @@ impl<D: Device> Evd<D> {
                 loss_is_logged: false,
                 closed: false,
             }),
+            counters: ia.new_counters(DCNT_EVD_ALL_COUNTERS),
             wait_queue: WaitQueue::default(),
             spin_policy: SpinPolicy::default(),
             retire_srq_buffer: OnceLock::new(),
@@ -294,9 +277,24 @@ impl<D: Device> Evd<D> {
         let _ = self.retire_srq_buffer.set(retire);
     }
 
+    /// The counters, if those of the IA are on.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.counters.as_ref()
+    }
+
+    /// Counts one more of something, if counters are on.
+    fn count(&self, counter: DAT_EVD_COUNTERS) {
+        if let Some(counters) = &self.counters {
+            counters.add(counter, 1);
+        }
+    }
+
     /// Queues an event of the provider. The caller may hold the lock of the object that the event is
     /// about: a dequeue finds the event, but no thread is woken for it before [`Evd::report`].
     pub fn queue(&self, event: Event) -> Queued {
+        if matches!(event, Event::Connection { .. } | Event::Request { .. }) {
+            self.count(DCNT_EVD_CONN_CALLBACK);
+        }
         let mut state = self.state.lock();
         if state.closed {
             Queued::Closed
@@ -397,34 +395,6 @@ impl<D: Device> Evd<D> {
             } else {
                 cq.disarm();
             }
-        }
-    }
-
-    /// Reports that an event was lost: in the async EVDs, or in the log if this is one of them.
-    fn report_overflow(&self) {
-        delay::point("evd.overflow");
-        let mut state = self.state.lock();
-        if state.streams.has_async() {
-            state.overflowed = true;
-            self.report_errors(state);
-            return;
-        }
-        drop(state);
-        self.base.ia.async_event(
-            DAT_ASYNC_ERROR_EVD_OVERFLOW,
-            self.handle(),
-            DAT_EVD_OVERFLOW_ERROR,
-        );
-    }
-
-    /// Notifies the waiter or the CNO of asynchronous errors that were queued. The log has the first
-    /// that is lost: every further one is lost too.
-    fn report_errors(&self, mut state: Held<'_, State<D>>) {
-        if state.overflowed && !std::mem::replace(&mut state.loss_is_logged, true) {
-            drop(state);
-            log::error!("asynchronous EVD overflowed: error reports are lost");
-        } else if !state.closed {
-            self.notify(state);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Evd, State};
 use crate::abi::common::*;
+use crate::abi::v2::{DCNT_EVD_WAIT_BLOCKED, DCNT_EVD_WAIT_NOTIFY};
 use crate::cancel::{Cancelled, Waiting};
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
@@ -88,6 +89,9 @@ impl<D: Device> Evd<D> {
         } else {
             self.spin(threshold, begun + timeout.map_or(spin, |t| t.min(spin)))
         };
+        if found.is_none() {
+            self.count(DCNT_EVD_WAIT_BLOCKED);
+        }
         let result = match found {
             Some(event) => {
                 self.spin_policy.succeeded();
@@ -190,7 +194,7 @@ impl<D: Device> Evd<D> {
             }
             while !state.signalled {
                 match self.wait_queue.wait(device, &mut state, deadline) {
-                    Wake::Woken => {}
+                    Wake::Woken => self.count(DCNT_EVD_WAIT_NOTIFY),
                     Wake::TimedOut => break,
                     Wake::Interrupted if state.signalled => break,
                     Wake::Interrupted => return Ok(Err(Kind::InterruptedCall.into())),

@@ -66,8 +66,9 @@ use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, ListenHandler,
-    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler, Wake,
+    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, HardwareCounter,
+    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler,
+    Wake,
 };
 use crate::handle::Guard;
 
@@ -298,6 +299,24 @@ impl Device for Verbs {
 
     fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    fn hardware_counter(&self, of: HardwareCounter, name: &str) -> u64 {
+        let port = format!("ports/{}/", self.port);
+        // Drivers have counters of the adapter in one of these.
+        let places = match of {
+            HardwareCounter::Port => vec![format!("{port}counters")],
+            HardwareCounter::Adapter => vec![
+                "diag_counters".to_owned(),
+                "hw_counters".to_owned(),
+                format!("{port}hw_counters"),
+            ],
+        };
+        let read = |place: String| {
+            let file = format!("/sys/class/infiniband/{}/{place}/{name}", self.name);
+            std::fs::read_to_string(file).ok()?.trim().parse().ok()
+        };
+        places.into_iter().find_map(read).unwrap_or(0)
     }
 
     #[inline]
