@@ -344,6 +344,7 @@ struct dat_provider_attr {
 #define LIBDAT_HAS_CNO_FD 1               /* dat_cno_fd_create, dat_cno_trigger */
 #define LIBDAT_HAS_COMMON_CONNECT 1       /* dat_csp_*, dat_ep_common_connect */
 #define LIBDAT_HAS_PROVIDERS_RELATED 1    /* dat_registry_providers_related */
+#define LIBDAT_HAS_RMR_FOR_EP 1           /* dat_rmr_create_for_ep, dat_ep_post_rdma_read_to_rmr */
 #define LIBDAT_HAS_SEND_WITH_INVALIDATE 1 /* dat_ep_post_send_with_invalidate */
 
 /* Makes a CNO; an agent, if any, is called for each event. */

@@ -63,6 +63,13 @@ mod added {
             private_data_size: DAT_COUNT,
             private_data: DAT_PVOID,
         ) => HandleEp, ep_common_connect_func;
+        dat_ep_post_rdma_read_to_rmr(
+            ep_handle: DAT_EP_HANDLE,
+            local_iov: *const DAT_RMR_TRIPLET,
+            user_cookie: DAT_DTO_COOKIE,
+            remote_iov: *const DAT_RMR_TRIPLET,
+            completion_flags: DAT_COMPLETION_FLAGS,
+        ) => HandleEp, ep_post_rdma_read_to_rmr_func;
         dat_ep_post_send_with_invalidate(
             ep_handle: DAT_EP_HANDLE,
             num_segments: DAT_COUNT,
@@ -72,6 +79,10 @@ mod added {
             invalidate_flag: DAT_BOOLEAN,
             rmr_context: DAT_RMR_CONTEXT,
         ) => HandleEp, ep_post_send_with_invalidate_func;
+        dat_rmr_create_for_ep(
+            pz_handle: DAT_PZ_HANDLE,
+            rmr_handle: *mut DAT_RMR_HANDLE,
+        ) => HandlePz, rmr_create_for_ep_func;
     }
 }
 

@@ -9,7 +9,7 @@ use crate::dapl::abi::V2;
 use crate::dapl::counters::Counters;
 use crate::dapl::ep::{self, Ep};
 use crate::dapl::evd::{self, Evd};
-use crate::dapl::extension;
+use crate::dapl::{extension, rmr};
 use crate::device::Device;
 use crate::handle::{self, pin};
 
@@ -22,6 +22,7 @@ pub fn count<D: Device>(table: DAT_PROVIDER) -> DAT_PROVIDER {
         ep_post_send_with_invalidate_func: Some(ep_post_send_with_invalidate::<D>),
         ep_post_recv_func: Some(ep_post_recv::<D>),
         ep_post_rdma_read_func: Some(ep_post_rdma_read::<D>),
+        ep_post_rdma_read_to_rmr_func: Some(ep_post_rdma_read_to_rmr::<D>),
         ep_post_rdma_write_func: Some(ep_post_rdma_write::<D>),
         handle_extendedop_func: Some(handle_extendedop::<D>),
         ..table
@@ -177,6 +178,32 @@ unsafe extern "C" fn ep_post_rdma_read<D: Device>(
             (num_segments, local_iov),
         )
     }
+}
+
+/// `dat_ep_post_rdma_read_to_rmr`.
+///
+/// # Safety
+/// As [`rmr::ep_post_rdma_read_to_rmr`].
+unsafe extern "C" fn ep_post_rdma_read_to_rmr<D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    local_iov: *const DAT_RMR_TRIPLET,
+    user_cookie: DAT_DTO_COOKIE,
+    remote_iov: *const DAT_RMR_TRIPLET,
+    flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    // SAFETY: the caller's promise.
+    let code = unsafe {
+        rmr::ep_post_rdma_read_to_rmr::<V2, D>(ep_handle, local_iov, user_cookie, remote_iov, flags)
+    };
+    if code == DAT_SUCCESS {
+        // SAFETY: the post has read the triplet.
+        let bytes = unsafe { local_iov.read_unaligned() }.segment_length;
+        of_ep::<D>(ep_handle, |counters| {
+            counters.add(DCNT_EP_POST_READ, 1);
+            counters.add(DCNT_EP_POST_READ_DATA, bytes.into());
+        });
+    }
+    code
 }
 
 /// `dat_ep_post_rdma_write`.

@@ -259,6 +259,16 @@ impl<D: Device> Ia<D> {
         self.counters.as_ref()
     }
 
+    /// The handles of the objects of a kind.
+    pub fn objects(&self, kind: HandleType) -> Vec<Handle> {
+        let state = self.state.lock();
+        let of_kind = (close_order(kind), 0)..(close_order(kind) + 1, 0);
+        let objects = state.children.iter().flat_map(|c| c.range(of_kind.clone()));
+        objects
+            .map(|((_, handle), _)| Handle(std::ptr::without_provenance_mut(*handle)))
+            .collect()
+    }
+
     /// Counts one more of something, if counters are on.
     pub fn count(&self, counter: DAT_IA_COUNTERS) {
         if let Some(counters) = &self.counters {

@@ -59,6 +59,11 @@ impl<D: Device> LmrUse<D> {
         Ok(LmrUse(lmr))
     }
 
+    /// The context of the region.
+    pub fn context(&self) -> u32 {
+        self.0.lmr_context
+    }
+
     /// Calls `f` with the device's region, which remains registered meanwhile.
     pub fn with<R>(&self, f: impl FnOnce(&D::Mr) -> R) -> Option<R> {
         self.0.registration.lock().as_ref().map(|r| f(&r.mr))

@@ -8,15 +8,15 @@ use super::abi::Abi;
 use super::boundary::{
     answer_query, boundary, creation, device_error, non_null, short_boundary, write_opt,
 };
-use super::ep::Ep;
+use super::ep::{self, Ep};
 use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, check_va_type};
-use super::object::{Base, dat_object, lookup, publish, unpublish};
+use super::object::{Base, DatObject, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::{LmrRange, RmrParam, access};
+use super::types::{Handle, HandleType, LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, BindWr, Device, MemoryWindow};
+use crate::device::{Access, BindWr, Device, MemoryWindow, Sge, WindowScope};
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::pin;
 
@@ -27,6 +27,8 @@ pub struct Rmr<D: Device> {
     base: Base<D>,
     /// The handle of the protection zone.
     pz: DAT_PZ_HANDLE,
+    /// Who may use the window.
+    scope: WindowScope,
     /// The device's memory window.
     window: Arc<D::Mw>,
     /// `None` once the RMR is freed.
@@ -43,7 +45,9 @@ struct Binding<D: Device> {
     range: LmrRange,
     privileges: DAT_MEM_PRIV_FLAGS,
     rmr_context: u32,
-    _lmr: LmrUse<D>,
+    /// The endpoint on which the window was bound.
+    ep: Handle,
+    lmr: LmrUse<D>,
 }
 
 // SAFETY: the handle of the protection zone is handed back, never followed; the rest is Send
@@ -75,7 +79,7 @@ struct Bind {
 }
 
 impl<D: Device> Rmr<D> {
-    fn create(pz: &Arc<Pz<D>>) -> Result<Arc<Self>> {
+    fn create(pz: &Arc<Pz<D>>, scope: WindowScope) -> Result<Arc<Self>> {
         let ia = pz.ia();
         if ia.device.attr().max_mw == 0 {
             return Err(Kind::ModelNotSupported.into());
@@ -83,11 +87,12 @@ impl<D: Device> Rmr<D> {
         let in_pz = pz.enter(ia)?;
         let window = ia
             .device
-            .alloc_mw(&in_pz.pd)
+            .alloc_mw(&in_pz.pd, scope)
             .map_err(|e| device_error(e, Subtype::ResourceMemoryRegion))?;
         let rmr = Arc::new(Rmr {
             base: Base::new(ia.clone()),
             pz: pz.handle().0,
+            scope,
             window,
             state: Mutex::new(Some(State {
                 binding: None,
@@ -156,10 +161,48 @@ impl<D: Device> Rmr<D> {
                 range: bind.range,
                 privileges: bind.privileges,
                 rmr_context,
-                _lmr: lmr,
+                ep: ep.handle(),
+                lmr,
             });
         }
         Ok(rmr_context)
+    }
+
+    /// The local segment for a range of the window with this context: that of its LMR. `ep` is the endpoint
+    /// that fills the range.
+    ///
+    /// # Errors
+    /// `DAT_PROTECTION_VIOLATION` for an endpoint that may not use the window, `DAT_PRIVILEGES_VIOLATION` for
+    /// a window that may not be written, `DAT_INVALID_PARAMETER` for a range outside of it.
+    fn sink(&self, rmr_context: u32, addr: u64, len: u64, ep: &Ep<D>) -> Result<Option<Sge>> {
+        let state = self.state.lock();
+        let binding = state.as_ref().and_then(|state| state.binding.as_ref());
+        let Some(binding) = binding.filter(|binding| binding.rmr_context == rmr_context) else {
+            return Ok(None);
+        };
+        let elsewhere = self.scope == WindowScope::QueuePair && binding.ep != ep.handle();
+        if elsewhere || ep.pz() != Some(self.pz) {
+            return Err(Error::new(
+                Kind::ProtectionViolation,
+                Subtype::ProtectionRead,
+            ));
+        }
+        if binding.privileges & DAT_MEM_PRIV_REMOTE_WRITE_FLAG == 0 {
+            return Err(Error::new(
+                Kind::PrivilegesViolation,
+                Subtype::PrivilegesRead,
+            ));
+        }
+        let offset = addr.checked_sub(binding.range.addr);
+        let room = offset.and_then(|offset| binding.range.len.checked_sub(offset));
+        match (room, u32::try_from(len)) {
+            (Some(room), Ok(bytes)) if len <= room => Ok(Some(Sge {
+                addr,
+                len: bytes,
+                lkey: binding.lmr.context(),
+            })),
+            _ => Err(Error::arg(Subtype::Arg2)),
+        }
     }
 
     fn free(&self) -> Result<()> {
@@ -197,10 +240,36 @@ pub unsafe extern "C" fn rmr_create<A: Abi, D: Device>(
     pz_handle: DAT_PZ_HANDLE,
     rmr_handle: *mut DAT_RMR_HANDLE,
 ) -> DAT_RETURN {
+    // SAFETY: the caller's promise.
+    unsafe { create::<A, D>(pz_handle, WindowScope::Domain, rmr_handle) }
+}
+
+/// `dat_rmr_create_for_ep` of DAT 2.0: a window that only the peer of the endpoint may use on which it is
+/// bound.
+///
+/// # Safety
+/// As [`rmr_create`].
+pub unsafe extern "C" fn rmr_create_for_ep<A: Abi, D: Device>(
+    pz_handle: DAT_PZ_HANDLE,
+    rmr_handle: *mut DAT_RMR_HANDLE,
+) -> DAT_RETURN {
+    // SAFETY: the caller's promise.
+    unsafe { create::<A, D>(pz_handle, WindowScope::QueuePair, rmr_handle) }
+}
+
+/// Makes an RMR for a consumer.
+///
+/// # Safety
+/// As [`rmr_create`].
+unsafe fn create<A: Abi, D: Device>(
+    pz_handle: DAT_PZ_HANDLE,
+    scope: WindowScope,
+    rmr_handle: *mut DAT_RMR_HANDLE,
+) -> DAT_RETURN {
     creation::<A>(|| {
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
         non_null(rmr_handle, Subtype::Arg2)?;
-        let rmr = Rmr::create(&pz)?;
+        let rmr = Rmr::create(&pz, scope)?;
         // SAFETY: not NULL.
         unsafe { rmr_handle.write(rmr.handle().0) };
         Ok(())
@@ -328,4 +397,51 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
 /// No pointers; any handle value is safe.
 pub unsafe extern "C" fn rmr_free<A: Abi, D: Device>(rmr_handle: DAT_RMR_HANDLE) -> DAT_RETURN {
     boundary::<A>(|| lookup::<D, Rmr<D>>(rmr_handle)?.free())
+}
+
+/// `dat_ep_post_rdma_read_to_rmr` of DAT 2.0: an RDMA read into a range of a window, which names it by the
+/// context that peers have.
+///
+/// # Safety
+/// The triplets are NULL or point to one each.
+pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    local_iov: *const A::RmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    remote_iov: *const A::RmrTriplet,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    let find = || -> Result<Sge> {
+        let ep: Arc<Ep<D>> = lookup(ep_handle)?;
+        non_null(local_iov, Subtype::Arg2)?;
+        // SAFETY: not NULL.
+        let (to, len) = A::remote(unsafe { &*local_iov });
+        let ia = &ep.base().ia;
+        for handle in ia.objects(HandleType::Rmr) {
+            let Ok(rmr) = lookup::<D, Rmr<D>>(handle.0) else {
+                continue;
+            };
+            if let Some(sge) = rmr.sink(to.rkey, to.addr, len, &ep)? {
+                return Ok(sge);
+            }
+        }
+        // As for the context of an LMR that is none.
+        Err(Error::new(
+            Kind::PrivilegesViolation,
+            Subtype::PrivilegesRead,
+        ))
+    };
+    // The search takes locks, which the post does not.
+    let mut local = Err(Kind::InternalError.into());
+    let code = boundary::<A>(|| {
+        local = find();
+        local.map(|_| ())
+    });
+    match local {
+        // SAFETY: the caller's promise, for the remote triplet.
+        Ok(sge) => unsafe {
+            ep::post_read_into::<A, D>(ep_handle, sge, user_cookie, remote_iov, completion_flags)
+        },
+        Err(_) => code,
+    }
 }

@@ -366,8 +366,12 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Makes a memory window, which is closed.
     ///
     /// # Errors
-    /// [`DeviceError::Resources`], [`DeviceError::Unsupported`].
-    fn alloc_mw(self: &Arc<Self>, pd: &Self::Pd) -> Result<Arc<Self::Mw>, DeviceError>;
+    /// [`DeviceError::Resources`]; [`DeviceError::Unsupported`] without windows of this scope.
+    fn alloc_mw(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        scope: WindowScope,
+    ) -> Result<Arc<Self::Mw>, DeviceError>;
     /// Queues the bind of a memory window and gives the key it will have. The old key dies
     /// and the new one lives when the bind completes; later requests of the queue pair wait
     /// for it. The caller has checked that window, region and queue pair are in one protection

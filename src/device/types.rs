@@ -502,3 +502,12 @@ pub enum HardwareCounter {
     /// The adapter.
     Adapter,
 }
+
+/// Who may use a memory window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowScope {
+    /// The peers of all queue pairs of its protection domain.
+    Domain,
+    /// The peer of the queue pair on which the window is bound.
+    QueuePair,
+}

@@ -238,15 +238,6 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     section::<A>(|guard| {
-        let op = |total: u64| {
-            non_null(remote_iov, Subtype::Arg5)?;
-            // SAFETY: not NULL.
-            let (remote, length) = A::remote(unsafe { &*remote_iov });
-            match u32::try_from(length) {
-                Ok(len) if length <= total => Ok(SendOp::RdmaRead { remote, len }),
-                _ => Err(Kind::LengthError.into()),
-            }
-        };
         // SAFETY: the caller's promise.
         unsafe {
             post_request::<A, D>(
@@ -257,10 +248,56 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
                     user_cookie,
                     completion_flags,
                     allowed: (REQUEST_FLAGS, Subtype::Arg6),
-                    op,
+                    op: |total| read::<A>(remote_iov, total, Subtype::Arg5),
                 },
             )
         }
+    })
+}
+
+/// An RDMA read of the remote segment into `total` bytes; `arg` is the argument that the remote segment is.
+///
+/// # Errors
+/// `DAT_INVALID_PARAMETER` for NULL, `DAT_LENGTH_ERROR` for too few bytes.
+///
+/// # Safety
+/// `remote_iov` is NULL or points to a triplet.
+#[inline(always)]
+unsafe fn read<A: Abi>(
+    remote_iov: *const A::RmrTriplet,
+    total: u64,
+    arg: Subtype,
+) -> Result<SendOp> {
+    non_null(remote_iov, arg)?;
+    // SAFETY: not NULL.
+    let (remote, length) = A::remote(unsafe { &*remote_iov });
+    match u32::try_from(length) {
+        Ok(len) if length <= total => Ok(SendOp::RdmaRead { remote, len }),
+        _ => Err(Kind::LengthError.into()),
+    }
+}
+
+/// `dat_ep_post_rdma_read_to_rmr`, with the local segment that its first triplet stands for.
+///
+/// # Safety
+/// `remote_iov` is NULL or points to a triplet.
+pub unsafe fn post_read_into<A: Abi, D: Device>(
+    ep_handle: DAT_EP_HANDLE,
+    local: Sge,
+    user_cookie: DAT_DTO_COOKIE,
+    remote_iov: *const A::RmrTriplet,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    section::<A>(|guard| {
+        let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        let request = Request {
+            user_cookie,
+            completion_flags,
+            allowed: (REQUEST_FLAGS, Subtype::Arg5),
+            // SAFETY: the caller's promise.
+            op: |total| unsafe { read::<A>(remote_iov, total, Subtype::Arg4) },
+        };
+        request.post(ep, guard, &[local], local.len.into())
     })
 }
 

@@ -53,7 +53,7 @@ use self::qp::state::Identity;
 use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, ListenHandler,
-    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
+    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake, WindowScope,
 };
 use crate::device::events::EventQueue;
 use crate::guarded;
@@ -151,6 +151,7 @@ fn default_spin() -> Duration {
 fn identity(
     parts: &QpParts<'_, Soft>,
     attr: &QpAttr,
+    key_scope: u32,
     events: Arc<EventQueue>,
 ) -> Result<Identity, DeviceError> {
     let wr = attr.max_send_wr.max(attr.max_recv_wr);
@@ -162,6 +163,7 @@ fn identity(
     Ok(Identity {
         attr: *attr,
         pd: parts.pd.id,
+        key_scope,
         send_cq: parts.send_cq.cloned(),
         recv_cq: parts.recv_cq.cloned(),
         srq: parts.srq.cloned(),
@@ -279,9 +281,9 @@ impl Device for Soft {
         Ok(Srq::new(pd.id, max_wr, max_sge, handler, counter))
     }
 
-    fn alloc_mw(self: &Arc<Self>, pd: &Pd) -> Result<Arc<Mw>, DeviceError> {
+    fn alloc_mw(self: &Arc<Self>, pd: &Pd, scope: WindowScope) -> Result<Arc<Mw>, DeviceError> {
         count(&self.counts.mw, mem::window::MAX_MW)?;
-        Ok(Mw::new(pd.id, self.counts.mw.clone()))
+        Ok(Mw::new(pd.id, scope, self.counts.mw.clone()))
     }
 
     fn post_bind(qp: &Arc<Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError> {
@@ -298,7 +300,8 @@ impl Device for Soft {
         attr: &QpAttr,
         handler: Arc<dyn QpHandler>,
     ) -> Result<Arc<Qp>, DeviceError> {
-        let id = identity(parts, attr, Arc::new(EventQueue::new(handler)))?;
+        let key_scope = mem::scope::next_qp();
+        let id = identity(parts, attr, key_scope, Arc::new(EventQueue::new(handler)))?;
         count(&self.counts.qp, MAX_QP)?;
         let qp = Qp::new(self, id);
         if attr.datagrams {
@@ -313,7 +316,8 @@ impl Device for Soft {
         parts: &QpParts<'_, Self>,
         attr: &QpAttr,
     ) -> Result<(), DeviceError> {
-        qp.modify(identity(parts, attr, qp.events.clone())?)
+        let key_scope = qp.with(|locked| locked.me.id.key_scope);
+        qp.modify(identity(parts, attr, key_scope, qp.events.clone())?)
     }
 
     fn listen(

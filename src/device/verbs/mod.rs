@@ -68,7 +68,7 @@ use super::params::Key;
 use super::{
     Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, HardwareCounter,
     ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler,
-    Wake,
+    Wake, WindowScope,
 };
 use crate::handle::Guard;
 
@@ -370,8 +370,16 @@ impl Device for Verbs {
         Srq::new(self, pd, max_wr, max_sge, handler)
     }
 
-    fn alloc_mw(self: &Arc<Self>, pd: &Arc<Pd>) -> Result<Arc<Mw>, DeviceError> {
-        Mw::new(self, pd)
+    fn alloc_mw(
+        self: &Arc<Self>,
+        pd: &Arc<Pd>,
+        scope: WindowScope,
+    ) -> Result<Arc<Mw>, DeviceError> {
+        // Windows of type 2 are for the queue pair on which they are bound.
+        match (scope, self.windows) {
+            (WindowScope::QueuePair, Windows::Type1) => Err(DeviceError::Unsupported),
+            _ => Mw::new(self, pd),
+        }
     }
 
     fn post_bind(qp: &Arc<Qp>, wr: &BindWr<'_, Self>) -> Result<u32, PostError> {

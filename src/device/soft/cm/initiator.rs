@@ -72,14 +72,14 @@ impl Initiator for QpAttempt {
         if let Some(why) = &accepted.detour {
             qp.log_detour(self.number, why);
         }
-        let pd = || qp.with(|locked| locked.me.id.pd);
+        let scope = || qp.with(|locked| locked.me.id.scope());
         let setup = SetUp {
             order: accepted.watch.event_order().begin(),
             watch: accepted.watch,
             agreed: accepted.agreed,
             grant: accepted
                 .segment
-                .map(|segment| AccessGrant::new(segment, pd())),
+                .map(|segment| AccessGrant::new(segment, scope())),
             initiator: true,
             unsent: Vec::new(),
             private_data: accepted.private_data,

@@ -282,11 +282,11 @@ fn accept_socket(
     let private_data = qualifier::add_header(QualHeader::Reply, request.qual, private_data);
     let attempt = qp.begin(Some(request.addrs()), request.qual, request.path)?;
     let order = origin.watch.event_order().begin();
-    let pd = qp.with(|locked| locked.me.id.pd);
+    let scope = qp.with(|locked| locked.me.id.scope());
     let grant = origin
         .segment
         .clone()
-        .map(|segment| AccessGrant::new(segment, pd));
+        .map(|segment| AccessGrant::new(segment, scope));
     let failure = match origin.frame.answer(&local, &private_data) {
         Ok((reply, agreed))
             if socket::is_open(&origin.watch)

@@ -2,6 +2,7 @@
 
 use super::copy::{self, Cursor};
 use super::key_table;
+use super::scope::Scope;
 use crate::device::{ATOMIC_LEN, Access, AtomicOp, Remote, Sge, WcStatus};
 use crate::guarded::{self, CopyFault};
 use crate::handle::Guard;
@@ -11,10 +12,17 @@ use crate::handle::Guard;
 /// # Errors
 /// The status of the request of the peer: [`WcStatus::RemoteAccess`] if the key does not open the
 /// word, or the word is not there, [`WcStatus::RemoteOperation`] if the address is not aligned.
-pub fn execute(op: AtomicOp, word: Remote, pd: u32, guard: &Guard) -> Result<u64, WcStatus> {
+pub fn execute(op: AtomicOp, word: Remote, scope: Scope, guard: &Guard) -> Result<u64, WcStatus> {
     let len = u64::from(ATOMIC_LEN);
-    key_table::check(word.rkey, pd, word.addr, len, Access::REMOTE_ATOMIC, guard)
-        .map_err(|_| WcStatus::RemoteAccess)?;
+    key_table::check(
+        word.rkey,
+        scope,
+        word.addr,
+        len,
+        Access::REMOTE_ATOMIC,
+        guard,
+    )
+    .map_err(|_| WcStatus::RemoteAccess)?;
     if !word.addr.is_multiple_of(len) {
         return Err(WcStatus::RemoteOperation);
     }

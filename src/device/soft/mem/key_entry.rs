@@ -4,6 +4,7 @@
 //! consist of the same entries, so that both are checked alike.
 
 use super::key_table::Fault;
+use super::scope::Scope;
 use crate::device::Access;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -61,7 +62,7 @@ impl MappedRange {
 /// What an entry holds besides its key.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents {
-    /// Protection domain.
+    /// Protection domain; in a window for one queue pair alone the number of that.
     pub pd: u32,
     /// Address of the first byte of the range.
     pub addr: u64,
@@ -180,7 +181,7 @@ impl KeyEntry {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Protection domain.
+    /// Protection domain, or the queue pair that a window is for.
     pub fn pd(&self) -> u32 {
         self.pd.load(Ordering::Relaxed)
     }
@@ -204,13 +205,13 @@ impl KeyEntry {
     #[inline(always)]
     pub fn check<'a>(
         &self,
-        pd: u32,
+        scope: Scope,
         addr: u64,
         len: u64,
         need: Access,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
-        if self.pd() != pd {
+        if !scope.has(self.pd()) {
             return Err(Fault::Domain);
         }
         if !self.contains(addr, len) {

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::directory::{CurrentDirectory, OwnedDirectory};
 use super::export::exporter;
 use super::key_entry::{Contents, KeyEntry, MappedRange};
+use super::scope::Scope;
 use crate::device::random::random;
 use crate::device::{Access, PostError, Sge};
 use crate::handle::Guard;
@@ -350,7 +351,7 @@ impl Drop for WindowKey {
 #[inline(always)]
 pub(crate) fn check(
     key: u32,
-    pd: u32,
+    scope: Scope,
     addr: u64,
     len: u64,
     need: Access,
@@ -360,7 +361,7 @@ pub(crate) fn check(
         return Ok(());
     }
     let entry = TABLE.entry(key).ok_or(Fault::Key)?;
-    entry.check(pd, addr, len, need, |key| TABLE.entry(key))
+    entry.check(scope, addr, len, need, |key| TABLE.entry(key))
 }
 
 /// Whether `window` is, or was last, the key of a window that is bound to the region with that key
@@ -393,7 +394,8 @@ pub(crate) fn slots() -> u32 {
 /// [`check`] for every segment of a list.
 #[inline(always)]
 pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
-    let check = |s: &Sge| check(s.lkey, pd, s.addr, u64::from(s.len), need, guard);
+    let scope = Scope::of_pd(pd);
+    let check = |s: &Sge| check(s.lkey, scope, s.addr, u64::from(s.len), need, guard);
     match sges {
         // Nearly always a single segment, which needs no loop.
         [only] => check(only),
@@ -402,9 +404,9 @@ pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
 }
 
 /// Takes remote access from a region or a window, for a peer that invalidates its key.
-pub(crate) fn invalidate(key: u32, pd: u32, _guard: &Guard) -> Result<(), Fault> {
+pub(crate) fn invalidate(key: u32, scope: Scope, _guard: &Guard) -> Result<(), Fault> {
     let entry = TABLE.entry(key).ok_or(Fault::Key)?;
-    if entry.pd() != pd {
+    if !scope.has(entry.pd()) {
         return Err(Fault::Domain);
     }
     let remote = Access::REMOTE;

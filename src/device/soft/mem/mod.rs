@@ -9,4 +9,5 @@ pub mod key_table;
 mod probe;
 pub(crate) mod ranges;
 pub(crate) mod region;
+pub mod scope;
 pub(crate) mod window;

@@ -94,6 +94,7 @@ impl MemoryRegion for Mr {
 mod tests {
     use super::*;
     use crate::device::soft::mem::key_table::{Fault, check, invalidate};
+    use crate::device::soft::mem::scope::Scope;
     use crate::handle::pin;
 
     const ALL: Access = Access::all();
@@ -113,22 +114,37 @@ mod tests {
         assert_eq!(mr.rkey(), key);
         let g = pin::pin();
         let read = Access::REMOTE_READ;
-        assert_eq!(check(key, 7, addr, 100, read, &g), Ok(()));
-        assert_eq!(check(key, 7, addr + 99, 1, read, &g), Ok(()));
-        assert_eq!(check(key, 8, addr, 1, read, &g), Err(Fault::Domain));
+        assert_eq!(check(key, Scope::of_pd(7), addr, 100, read, &g), Ok(()));
+        assert_eq!(check(key, Scope::of_pd(7), addr + 99, 1, read, &g), Ok(()));
+        assert_eq!(
+            check(key, Scope::of_pd(8), addr, 1, read, &g),
+            Err(Fault::Domain)
+        );
         for (a, n) in [(addr - 1, 1), (addr, 101), (addr + 100, 1), (u64::MAX, 2)] {
-            assert_eq!(check(key, 7, a, n, read, &g), Err(Fault::Bounds));
+            assert_eq!(
+                check(key, Scope::of_pd(7), a, n, read, &g),
+                Err(Fault::Bounds)
+            );
         }
         let write = Access::REMOTE_WRITE;
-        assert_eq!(check(key, 7, addr, 1, write, &g), Err(Fault::Access));
+        assert_eq!(
+            check(key, Scope::of_pd(7), addr, 1, write, &g),
+            Err(Fault::Access)
+        );
         for other in [0, key ^ 1, key ^ 0x100, key ^ 0x8000_0000] {
-            assert_eq!(check(other, 7, addr, 1, read, &g), Err(Fault::Key));
-            assert_eq!(check(other, 7, addr, 0, read, &g), Ok(()));
+            assert_eq!(
+                check(other, Scope::of_pd(7), addr, 1, read, &g),
+                Err(Fault::Key)
+            );
+            assert_eq!(check(other, Scope::of_pd(7), addr, 0, read, &g), Ok(()));
         }
         drop(g);
         drop(mr);
         let g = pin::pin();
-        assert_eq!(check(key, 7, addr, 1, read, &g), Err(Fault::Key));
+        assert_eq!(
+            check(key, Scope::of_pd(7), addr, 1, read, &g),
+            Err(Fault::Key)
+        );
     }
 
     #[test]
@@ -138,16 +154,16 @@ mod tests {
         let mr = region(&mut buf, 7, ALL).unwrap();
         let key = mr.lkey();
         let g = pin::pin();
-        assert_eq!(invalidate(key, 8, &g), Err(Fault::Domain));
-        assert_eq!(invalidate(key, 7, &g), Ok(()));
-        assert_eq!(invalidate(key, 7, &g), Err(Fault::Access));
+        assert_eq!(invalidate(key, Scope::of_pd(8), &g), Err(Fault::Domain));
+        assert_eq!(invalidate(key, Scope::of_pd(7), &g), Ok(()));
+        assert_eq!(invalidate(key, Scope::of_pd(7), &g), Err(Fault::Access));
         let faults = [
             (Access::REMOTE_WRITE, Err(Fault::Access)),
             (Access::REMOTE_READ, Err(Fault::Access)),
             (Access::LOCAL_WRITE, Ok(())),
         ];
         for (need, result) in faults {
-            assert_eq!(check(key, 7, addr, 1, need, &g), result);
+            assert_eq!(check(key, Scope::of_pd(7), addr, 1, need, &g), result);
         }
         drop(g);
         drop(mr);

@@ -11,7 +11,7 @@ use crate::lock::Mutex;
 
 use super::key_table::{Opening, Region, Reserved, WindowKey};
 use super::region::Mr;
-use crate::device::{Access, BindWr, Device, MemoryWindow, PostError};
+use crate::device::{Access, BindWr, Device, MemoryWindow, PostError, WindowScope};
 use crate::handle::{Guard, pin};
 
 /// Number of windows of one device at most.
@@ -30,6 +30,8 @@ enum State {
 pub struct Mw {
     /// The protection domain.
     pd: u32,
+    /// Who may use the window.
+    scope: WindowScope,
     /// What the window is bound to.
     state: Mutex<State>,
     /// Number of windows of the device, this one included.
@@ -38,9 +40,10 @@ pub struct Mw {
 
 impl Mw {
     /// A window that is not bound, and that `count` has counted already.
-    pub(crate) fn new(pd: u32, count: Arc<AtomicU32>) -> Arc<Mw> {
+    pub(crate) fn new(pd: u32, scope: WindowScope, count: Arc<AtomicU32>) -> Arc<Mw> {
         Arc::new(Mw {
             pd,
+            scope,
             state: Mutex::new(State::Shut),
             count,
         })
@@ -70,17 +73,23 @@ pub(crate) struct Bind {
 }
 
 impl Bind {
-    /// Reserves the new key.
+    /// Reserves the new key. `qp` is the number of the queue pair in keys for it alone.
     ///
     /// # Errors
     /// [`PostError::QueueFull`] if no key is left.
-    pub fn new<D: Device<Mr = Mr, Mw = Mw>>(wr: &BindWr<'_, D>) -> Result<Bind, PostError> {
+    pub fn new<D: Device<Mr = Mr, Mw = Mw>>(
+        wr: &BindWr<'_, D>,
+        qp: u32,
+    ) -> Result<Bind, PostError> {
         let opens = match wr.region {
             None => None,
             Some(region) => {
                 let region = region.region();
                 let reserved = Reserved::new(&Opening {
-                    pd: wr.window.pd,
+                    pd: match wr.window.scope {
+                        WindowScope::Domain => wr.window.pd,
+                        WindowScope::QueuePair => qp,
+                    },
                     addr: wr.addr,
                     len: wr.len,
                     access: wr.access & Access::REMOTE,

@@ -99,7 +99,7 @@ pub(crate) fn deliver(
     }
     if part.last {
         if let Some(rkey) = part.invalidate {
-            key_table::invalidate(rkey, me.id.pd, guard).map_err(|_| DeliveryError::Key)?;
+            key_table::invalidate(rkey, me.id.scope(), guard).map_err(|_| DeliveryError::Key)?;
         }
         me.rq.advance();
         me.complete_recv(

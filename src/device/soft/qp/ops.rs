@@ -110,7 +110,7 @@ impl<L: Transport> LockedQp<'_, L> {
     ) -> Result<u32, PostError> {
         let me = &mut *self.me;
         me.admit_request()?;
-        let bind = Bind::new(wr)?;
+        let bind = Bind::new(wr, me.id.key_scope)?;
         let key = bind.key();
         let context = wr.context;
         let request = Request {

@@ -13,6 +13,7 @@ use crate::device::soft::cq::Cq;
 use crate::device::soft::engine::Timer;
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::scope::Scope;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
@@ -32,6 +33,8 @@ pub(crate) const LATE_RECV: &str =
 pub(crate) struct Identity {
     pub attr: QpAttr,
     pub pd: u32,
+    /// The number of the queue pair in keys of windows that are for it alone.
+    pub key_scope: u32,
     pub send_cq: Option<Arc<Cq>>,
     pub recv_cq: Option<Arc<Cq>>,
     pub srq: Option<Arc<Srq>>,
@@ -39,6 +42,15 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Which keys are open to the peer.
+    #[inline]
+    pub fn scope(&self) -> Scope {
+        Scope {
+            pd: self.pd,
+            qp: self.key_scope,
+        }
+    }
+
     /// The protection domain of receives.
     #[inline]
     pub fn recv_pd(&self) -> u32 {

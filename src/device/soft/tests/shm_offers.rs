@@ -65,8 +65,8 @@ fn receiver(device: &Arc<Soft>) -> (ShmPeer, End) {
 /// A peer that sends what is in the memory of our end.
 fn sender(device: &Arc<Soft>) -> (Sender, End) {
     let (peer, b) = connected(device);
-    let pd = peer.segment.theirs().pd();
-    peer.segment.ours().set_pd(pd);
+    let scope = peer.segment.theirs().scope();
+    peer.segment.ours().set_scope(scope);
     b.fill(SOURCE, &pattern(LEN, 5));
     let sender = Sender {
         peer,
@@ -281,8 +281,8 @@ fn places_of_a_half() {
         (u64::MAX, 0, Stage::Withdrawn),
     ] {
         let (peer, b) = receiver(&device);
-        let pd = peer.segment.theirs().pd();
-        peer.segment.ours().set_pd(pd);
+        let scope = peer.segment.theirs().scope();
+        peer.segment.ours().set_scope(scope);
         b.fill(0, &pattern(LEN, 3));
         b.post(7, SendOp::Send, &[b.sge(0, LEN)]).unwrap();
         let at = Remote {

@@ -6,6 +6,7 @@ use crate::device::soft::Mw;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::OP_READ_RESPONSE;
 use crate::device::soft::mem::key_table::{self, Fault};
+use crate::device::soft::mem::scope::Scope;
 use crate::device::soft::mem::window;
 use crate::handle::pin;
 
@@ -13,7 +14,7 @@ const BOTH: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 const CONTEXT: u64 = 77;
 
 fn window(end: &End) -> Arc<Mw> {
-    end.device.alloc_mw(&end.pd).unwrap()
+    end.device.alloc_mw(&end.pd, WindowScope::Domain).unwrap()
 }
 
 /// Binds `len` bytes of the buffer of `end` at `offset`.
@@ -59,7 +60,7 @@ fn at(end: &End, offset: usize, rkey: u32) -> Remote {
 /// What the table says about a byte of the buffer.
 fn opens(end: &End, rkey: u32, offset: usize, need: Access) -> Result<(), Fault> {
     let addr = end.buffer as u64 + offset as u64;
-    key_table::check(rkey, end.pd.id, addr, 1, need, &pin::pin())
+    key_table::check(rkey, Scope::of_pd(end.pd.id), addr, 1, need, &pin::pin())
 }
 
 #[test]
@@ -101,7 +102,10 @@ fn a_window_has_bounds_rights_and_a_domain() {
                 _ => BOTH,
             };
             let w = match case {
-                1 => b.device.alloc_mw(&b.device.alloc_pd().unwrap()).unwrap(),
+                1 => b
+                    .device
+                    .alloc_mw(&b.device.alloc_pd().unwrap(), WindowScope::Domain)
+                    .unwrap(),
                 _ => window(&b),
             };
             let key = bind(&b, &w, 100, 50, access);
@@ -299,9 +303,12 @@ fn as_many_windows_as_promised() {
     assert_eq!(device.attr().max_mw, window::MAX_MW);
     let pd = device.alloc_pd().unwrap();
     let all: Vec<_> = (0..window::MAX_MW)
-        .map(|_| device.alloc_mw(&pd).unwrap())
+        .map(|_| device.alloc_mw(&pd, WindowScope::Domain).unwrap())
         .collect();
-    assert!(matches!(device.alloc_mw(&pd), Err(DeviceError::Resources)));
+    assert!(matches!(
+        device.alloc_mw(&pd, WindowScope::Domain),
+        Err(DeviceError::Resources)
+    ));
     drop(all);
-    assert!(device.alloc_mw(&pd).is_ok());
+    assert!(device.alloc_mw(&pd, WindowScope::Domain).is_ok());
 }

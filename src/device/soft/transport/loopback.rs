@@ -57,7 +57,7 @@ pub(crate) fn execute(
 /// Whether a range of the peer is open to an operation.
 #[inline(always)]
 fn is_open(peer: &QpState, range: Remote, len: u64, need: Access, guard: &Guard) -> bool {
-    key_table::check(range.rkey, peer.id.pd, range.addr, len, need, guard).is_ok()
+    key_table::check(range.rkey, peer.id.scope(), range.addr, len, need, guard).is_ok()
 }
 
 #[inline(always)]
@@ -112,7 +112,7 @@ fn atomic(
     op: AtomicOp,
     guard: &Guard,
 ) -> Outcome {
-    match mem::atomic::execute(op, word, peer.id.pd, guard) {
+    match mem::atomic::execute(op, word, peer.id.scope(), guard) {
         Ok(before) => {
             // SAFETY: the local segments were checked to be registered, in this section, and hold as
             // much.
@@ -153,7 +153,7 @@ fn send(
         peer.fail_recv(status, up);
         return Outcome::Failed(WcStatus::RemoteOperation);
     }
-    if invalidate.is_some_and(|rkey| key_table::invalidate(rkey, peer.id.pd, guard).is_err()) {
+    if invalidate.is_some_and(|rkey| key_table::invalidate(rkey, peer.id.scope(), guard).is_err()) {
         return Outcome::Failed(WcStatus::RemoteAccess);
     }
     // SAFETY: both ranges were checked to be registered, in this section, and the receive is as

@@ -156,7 +156,14 @@ fn keys_are_found_while_the_directory_grows() {
             let found = TABLE.entry(region.key).unwrap();
             assert!(std::ptr::eq(found, region.entry));
             assert_eq!(
-                check(region.key, 1, 0x1000, 16, Access::all(), &guard),
+                check(
+                    region.key,
+                    Scope::of_pd(1),
+                    0x1000,
+                    16,
+                    Access::all(),
+                    &guard
+                ),
                 Ok(())
             );
             for bit in 0..32 {

@@ -158,7 +158,7 @@ impl ShmConn {
         let read = |from: *const u8| unsafe { from.cast::<Words>().read_unaligned() };
         let words = consumer.payload(ring, piece, read);
         let (word, op) = operation(words).ok_or(CloseReason::Fault)?;
-        let result = atomic::execute(op, word, me.id.pd, guard);
+        let result = atomic::execute(op, word, me.id.scope(), guard);
         self.segment.rx_response().set(number, result);
         self.consume(piece);
         // The initiator waits for the response.

@@ -271,7 +271,7 @@ impl ShmConn {
         let number = consumer.next_cell();
         let mut placed = self.place(number, &source, &receive, sges, me, guard);
         if let (Ok(_), Some(rkey)) = (&placed, self.rx.invalidate)
-            && key_table::invalidate(rkey, me.id.pd, guard).is_err()
+            && key_table::invalidate(rkey, me.id.scope(), guard).is_err()
         {
             placed = Err(Untaken::BadKey);
         }

@@ -198,10 +198,10 @@ impl ShmConn {
         if theirs.phase() != EndPhase::Open {
             return 0;
         }
-        let (table, pd) = (peer.keys(), theirs.pd());
+        let (table, scope) = (peer.keys(), theirs.scope());
         let allows = |write: &ShortWrite<'_>| {
             let (addr, len) = (write.to.addr, write.len.into());
-            let run = table.check(&section, pd, addr, len, Access::REMOTE_WRITE);
+            let run = table.check(&section, scope, addr, len, Access::REMOTE_WRITE);
             run.is_ok_and(|run| run.is_empty())
                 && key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard).is_ok()
         };

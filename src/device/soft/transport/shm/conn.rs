@@ -260,7 +260,7 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         let take = if self.in_poll_set { take } else { Budget::All };
         let promotion = self.theirs().promotion();
-        if promotion != self.promoted && promotion::request(promotion, self.ours().pd()) {
+        if promotion != self.promoted && promotion::request(promotion, self.ours().scope().pd) {
             self.promoted = promotion;
         }
         loop {

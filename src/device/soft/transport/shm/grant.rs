@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::copy_waits;
 use super::segment::{EndPhase, SharedSegment};
+use crate::device::soft::mem::scope::Scope;
 
 /// A segment whose peer may access our registered memory. The drop ends that: the peer begins no
 /// access any longer.
@@ -11,9 +12,9 @@ pub(crate) struct AccessGrant(Arc<SharedSegment>);
 
 impl AccessGrant {
     /// To be made before the peer learns that the connection is established. The peer may access
-    /// memory of the protection domain `pd` once the phase of our end is [`EndPhase::Open`].
-    pub fn new(segment: Arc<SharedSegment>, pd: u32) -> AccessGrant {
-        segment.ours().set_pd(pd);
+    /// memory of this scope once the phase of our end is [`EndPhase::Open`].
+    pub fn new(segment: Arc<SharedSegment>, scope: Scope) -> AccessGrant {
+        segment.ours().set_scope(scope);
         copy_waits::add_peer(&segment);
         AccessGrant(segment)
     }

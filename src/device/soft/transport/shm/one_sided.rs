@@ -61,7 +61,7 @@ impl Copy<'_> {
     ) -> Result<CopiedBy, CopyRefusal> {
         let mut by = CopiedBy::Us;
         let (theirs, peer) = (segment.theirs(), segment.peer());
-        let pd = theirs.pd();
+        let scope = theirs.scope();
         while self.len > 0 {
             let n = self.len.min(SECTION_LEN);
             let Remote { addr, rkey } = self.remote;
@@ -74,7 +74,7 @@ impl Copy<'_> {
                 return Err(CopyRefusal::Void);
             }
             let table = peer.keys();
-            let Ok(run) = table.check(&section, pd, addr, n, self.need) else {
+            let Ok(run) = table.check(&section, scope, addr, n, self.need) else {
                 return Err(CopyRefusal::Key);
             };
             // SAFETY: the caller's promise, in this section for the memory of the peer.

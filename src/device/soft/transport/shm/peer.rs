@@ -32,6 +32,7 @@ use crate::device::soft::engine::ZERO_TIME;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
+use crate::device::soft::mem::scope::Scope;
 
 /// The process at the other end of a local socket: the one that connected, or that listened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,15 +218,15 @@ impl<'a> Keys<'a> {
     pub fn check(
         self,
         section: &CopySection<'_>,
-        pd: u32,
+        scope: Scope,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
         let current = self.current();
-        match current.check(section, pd, addr, len, need) {
+        match current.check(section, scope, addr, len, need) {
             Err(Fault::Key) if self.refresh().entries.len() > current.entries.len() => {
-                self.current().check(section, pd, addr, len, need)
+                self.current().check(section, scope, addr, len, need)
             }
             result => result,
         }

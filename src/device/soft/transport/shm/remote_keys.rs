@@ -14,6 +14,7 @@
 use crate::device::Access;
 use crate::device::soft::mem::key_entry::{KeyEntry, MappedRange};
 use crate::device::soft::mem::key_table::Fault;
+use crate::device::soft::mem::scope::Scope;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The copy guard of an initiator, in shared memory. The lower 32 bits are the number of its copy
@@ -147,14 +148,14 @@ impl<'a> RemoteKeys<'a> {
     pub fn check(
         &self,
         section: &CopySection<'_>,
-        pd: u32,
+        scope: Scope,
         addr: u64,
         len: u64,
         need: Access,
     ) -> Result<MappedRange, Fault> {
         let attempt = || {
             let entry = self.entry(section.key).ok_or(Fault::Key)?;
-            entry.check(pd, addr, len, need, |key| self.entry(key))?;
+            entry.check(scope, addr, len, need, |key| self.entry(key))?;
             let mapped = entry.mapped_range();
             // The entry may have moved meanwhile, because the table has grown, and its slot may be
             // that of another key.

@@ -15,6 +15,7 @@ use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
 use crate::descriptor::OwnedFd;
 use crate::device::soft::engine::ready_bitmap::BitmapPlace;
+use crate::device::soft::mem::scope::Scope;
 
 /// How far one end of a connection has got, as it reports in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,11 +45,17 @@ pub(crate) struct EndState {
     /// The key of the region of the peer that this end has last used so much that the peer is to move
     /// it to where this end maps it; 0 before the first one.
     promotion: AtomicU32,
+    /// The number of this end's queue pair in keys that are open on this connection alone; 0 in an end
+    /// that has no such keys.
+    qp: AtomicU32,
     /// Armed while this end sleeps.
     pub doorbell: Doorbell,
     /// The copy section in which this end accesses the memory of the peer.
     pub copy_guard: CopyGuard,
 }
+
+// Ends of other versions have the same layout.
+const _: () = assert!(size_of::<EndState>() == 3 * 128);
 
 impl EndState {
     /// The phase. A value that is no phase counts as [`EndPhase::Broken`].
@@ -68,14 +75,19 @@ impl EndState {
         self.phase.store(phase as u32, Ordering::SeqCst);
     }
 
-    /// The protection domain of this end's queue pair.
-    pub fn pd(&self) -> u32 {
-        self.pd.load(Ordering::Relaxed)
+    /// Which keys are open to the peer of this end.
+    #[inline]
+    pub fn scope(&self) -> Scope {
+        Scope {
+            pd: self.pd.load(Ordering::Relaxed),
+            qp: self.qp.load(Ordering::Relaxed),
+        }
     }
 
     /// To be called before the phase is [`EndPhase::Open`].
-    pub fn set_pd(&self, pd: u32) {
-        self.pd.store(pd, Ordering::Relaxed);
+    pub fn set_scope(&self, scope: Scope) {
+        self.pd.store(scope.pd, Ordering::Relaxed);
+        self.qp.store(scope.qp, Ordering::Relaxed);
     }
 
     /// The key of the region that the peer of this end is to move to where this end maps it; 0 if

@@ -88,11 +88,11 @@ impl TcpConn {
         if word.addr.checked_add(len).is_none() {
             return Err(violation(WireError::RDMAP_TO_WRAP));
         }
-        key_table::check(word.rkey, me.id.pd, word.addr, len, need, guard)
+        key_table::check(word.rkey, me.id.scope(), word.addr, len, need, guard)
             .map_err(|fault| violation(wire_fault(fault)))?;
         let reserved = self.tx.responses.try_reserve(1);
         reserved.map_err(|_| CloseReason::NoMemory)?;
-        let before = atomic::execute(op, word, me.id.pd, guard).map_err(|status| {
+        let before = atomic::execute(op, word, me.id.scope(), guard).map_err(|status| {
             violation(match status {
                 WcStatus::RemoteOperation => WireError::RDMAP_OPERATION,
                 _ => WireError::RDMAP_ACCESS,

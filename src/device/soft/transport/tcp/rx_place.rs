@@ -108,7 +108,7 @@ pub(super) fn write(
 ) -> Result<(), CloseReason> {
     let len = payload.len();
     let need = Access::REMOTE_WRITE;
-    key_table::check(stag, me.id.pd, to, len as u64, need, guard).map_err(|fault| {
+    key_table::check(stag, me.id.scope(), to, len as u64, need, guard).map_err(|fault| {
         // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
         // 7.1).
         let error = match fault {

@@ -54,7 +54,7 @@ impl Response {
     ) -> Result<(), CloseReason> {
         key_table::check(
             self.request.source_stag,
-            me.id.pd,
+            me.id.scope(),
             self.request.source_to.wrapping_add(u64::from(offset)),
             u64::from(len),
             Access::REMOTE_READ,
