@@ -1,5 +1,6 @@
 //! The calls of the data path for IAs whose counters are on: each calls the function that does the work
-//! and counts when that has succeeded.
+//! and counts when that has succeeded. Those functions are never inlined: each stays the piece of code that
+//! it is without counters.
 
 use std::ffi::c_void;
 

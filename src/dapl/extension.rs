@@ -15,6 +15,7 @@ use crate::error::{Error, Kind, Subtype};
 ///
 /// # Safety
 /// The list is a `va_list` of C with the arguments of the operation.
+#[inline(never)]
 pub unsafe extern "C" fn handle_extendedop<A: Abi, D: Device>(
     handle: DAT_HANDLE,
     extended_op: DAT_EXTENDED_OP,

@@ -121,6 +121,7 @@ pub(super) unsafe fn post_request<A: Abi, D: Device>(
 ///
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
+#[inline(never)]
 pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
@@ -152,6 +153,7 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
 ///
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
+#[inline(never)]
 pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
@@ -189,6 +191,7 @@ pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
 /// one.
+#[inline(never)]
 pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
@@ -229,6 +232,7 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
 /// one.
+#[inline(never)]
 pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
@@ -305,6 +309,7 @@ pub unsafe fn post_read_into<A: Abi, D: Device>(
 ///
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
+#[inline(never)]
 pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,

@@ -139,6 +139,7 @@ pub unsafe extern "C" fn evd_resize<A: Abi, D: Device>(
 ///
 /// # Safety
 /// The pointers are NULL or point to memory for an event and a count.
+#[inline(never)]
 pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     wait: DAT_TIMEOUT,
@@ -192,6 +193,7 @@ const PROGRESS: u32 = 4;
 ///
 /// # Safety
 /// `event` is NULL or points to memory for an event.
+#[inline(never)]
 pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     event: *mut A::Event,
