@@ -86,7 +86,8 @@ static void counters__of_objects(void)
 	make_ep(&rig, NULL);
 	mem = make_mem(&rig, 4096, DAT_MEM_PRIV_ALL_FLAG);
 	OK(dat_lmr_free(mem.lmr));
-	OK(dat_rmr_create(rig.pz, &rmr));
+	if (rig.attr.max_rmrs > 0)
+		OK(dat_rmr_create(rig.pz, &rmr));
 	OK(dat_psp_create_any(rig.ia, &qual, rig.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
 	if (rig.attr.max_srqs > 0) {
 		OK(dat_srq_create(rig.ia, rig.pz, &queue, &srq));
@@ -101,7 +102,7 @@ static void counters__of_objects(void)
 	CHECK_EQ(ia_counters[DCNT_IA_EP_FREE], 1);
 	CHECK_EQ(ia_counters[DCNT_IA_LMR_CREATE], 1);
 	CHECK_EQ(ia_counters[DCNT_IA_LMR_FREE], 1);
-	CHECK_EQ(ia_counters[DCNT_IA_RMR_CREATE], 1);
+	CHECK_EQ(ia_counters[DCNT_IA_RMR_CREATE], rig.attr.max_rmrs > 0);
 	CHECK_EQ(ia_counters[DCNT_IA_RMR_FREE], 0);
 	CHECK_EQ(ia_counters[DCNT_IA_PSP_CREATE], 1);
 	CHECK_EQ(ia_counters[DCNT_IA_PSP_CREATE_ANY], 1);
@@ -110,10 +111,11 @@ static void counters__of_objects(void)
 	CHECK_EQ(ia_counters[DCNT_IA_SRQ_CREATE], rig.attr.max_srqs > 0);
 	CHECK_EQ(ia_counters[DCNT_IA_SRQ_FREE], rig.attr.max_srqs > 0);
 	OK(dat_psp_free(psp));
-	OK(dat_rmr_free(rmr));
+	if (rig.attr.max_rmrs > 0)
+		OK(dat_rmr_free(rmr));
 	read_ia(rig.ia);
 	CHECK_EQ(ia_counters[DCNT_IA_PSP_FREE], 1);
-	CHECK_EQ(ia_counters[DCNT_IA_RMR_FREE], 1);
+	CHECK_EQ(ia_counters[DCNT_IA_RMR_FREE], rig.attr.max_rmrs > 0);
 	rig_down(&rig);
 }
 
