@@ -114,7 +114,7 @@ if [ -n "${LONG-}" ]; then
 	valgrind_1=() valgrind_2=()
 	dtest_devices= dapltest_devices=
 	vm_only='*'
-	vm=(iwarp:siw ours:rxe suite:rxe)
+	vm=(iwarp:siw ours:rxe provider:rxe suite:rxe)
 else
 	dev_runs='dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)

@@ -105,6 +105,22 @@ group_loaded() {
 	many_case loaded:rxe rxe scm-rxe ucm-rxe late-rxe soft siw
 }
 
+# Our provider library, which OpenFabrics' registry loads, and the same at one end only.
+group_provider() {
+	local end=provider:$DEVICE
+	loads_our_provider
+	every_mode $end $end
+	dtestcm_case $end $end 10
+	dtestsrq_case $end $end
+	extension_cases $end $end
+	datagram_cases $end $end
+	dapltest_cases $end $end
+	dtest_case $end "debian:$DEVICE" -b 4096 -B 10
+	dtest_case "debian:$DEVICE" $end -b 4096 -B 10
+	extension_cases $end "debian:$DEVICE"
+	extension_cases "debian:$DEVICE" $end
+}
+
 # Both ends ours.
 group_ours() {
 	local end=ours:$DEVICE

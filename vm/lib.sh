@@ -8,6 +8,7 @@
 #   ours     our library, our verbs provider
 #   suite    the same, with the rules that the C suite tests
 #   loaded   our library, with OpenFabrics' provider library in it
+#   provider OpenFabrics' libdat2, with our verbs provider in it
 #   debian   OpenFabrics' libraries
 #   soft     our library, our soft provider on the other end of siw's wire
 #   plain    the same, without checksums where the peer agrees, as siw does
@@ -16,7 +17,10 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${LIBDAT:=$here/../build/release/lib}"
 logs=/vm/log
-mkdir -p $logs
+# Our provider without our libdat2.
+alone=$logs/provider
+mkdir -p $alone
+ln -sf "$LIBDAT/libdapl-verbs.so.2" $alone/
 number=0
 bad=0
 server= # process id
@@ -88,10 +92,11 @@ run_end() {
 	shift
 	case $whose in
 	ours | suite | loaded | soft | plain) export LD_LIBRARY_PATH=$LIBDAT ;;
+	provider) export LD_LIBRARY_PATH=$alone ;;
 	esac
 	case $whose in
 	# What our library has to say is shown if the case fails.
-	ours | suite | soft | plain)
+	ours | suite | provider | soft | plain)
 		export DAT_OVERRIDE=$here/conf/$whose.conf DAT_DBG_TYPE=2 DAT_DBG_DEST=1
 		;;
 	*) export DAT_OVERRIDE=$here/conf/ofa.conf PEER_SLICE=200 ;;
@@ -213,6 +218,19 @@ many_case() {
 	why=$(ended $status 0)
 	said client PASSED || why+=$'\nclient: does not say PASSED'
 	verdict "$name" "$why"
+}
+
+# The original loads our provider.
+loads_our_provider() {
+	local used
+	: >$logs/client
+	: >$logs/server
+	used=$(run_end "provider:$DEVICE" ldd "$(command -v dtest)" | awk '/libdat2/ { print $3 }')
+	if [ -e "$used" ] && [ "$(readlink -f "$used")" != "$(readlink -f "$LIBDAT/libdat2.so.2")" ]; then
+		verdict "OpenFabrics' libdat2 is used"
+	else
+		verdict "OpenFabrics' libdat2 is used" "it is $used"
+	fi
 }
 
 # The system may have the original under the same names.

@@ -400,9 +400,14 @@ impl<A: Abi> AttributesOut<A> {
     /// The pointers are NULL or point to memory for the attributes.
     pub unsafe fn write<D: Device>(self, ia: &Ia<D>) {
         if !self.ia.is_null() {
+            let device = ia.device.attr();
             let attr = A::ia_attr(&IaAttr {
+                extensions: device.atomics
+                    || device.immediate
+                    || device.max_datagram > 0
+                    || ia.counters.is_some(),
                 name: &ia.name,
-                device: ia.device.attr(),
+                device,
                 address: ia.address(),
                 transport: &ia.transport_attr.list,
             });

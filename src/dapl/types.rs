@@ -162,6 +162,8 @@ pub struct IaAttr<'a> {
     pub device: &'a DeviceAttr,
     /// The IA's address.
     pub address: DAT_IA_ADDRESS_PTR,
+    /// Whether there are extended operations.
+    pub extensions: bool,
     /// Named values, owned by the IA.
     pub transport: &'a [DAT_NAMED_ATTR],
 }

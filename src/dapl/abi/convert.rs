@@ -269,7 +269,7 @@ macro_rules! common_conversions {
             out.max_rdma_read_out = count(device.max_rd_out.saturating_mul(device.max_qp));
             out.max_rdma_read_per_ep_in_guaranteed = DAT_TRUE;
             out.max_rdma_read_per_ep_out_guaranteed = DAT_TRUE;
-            set_extensions(&mut out);
+            set_extensions(&mut out, attr.extensions);
             out.num_transport_attr = attr.transport.len() as DAT_COUNT;
             out.transport_attr = attr.transport.as_ptr().cast_mut();
             out

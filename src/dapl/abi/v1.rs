@@ -80,7 +80,7 @@ fn service_type(number: DAT_SERVICE_TYPE) -> DAT_SERVICE_TYPE {
 }
 
 /// There are no extensions.
-fn set_extensions(_attr: &mut v1::DAT_IA_ATTR) {}
+fn set_extensions(_attr: &mut v1::DAT_IA_ATTR, _supported: bool) {}
 
 /// Writes the event of a data transfer.
 ///

@@ -113,9 +113,13 @@ fn service_type(number: DAT_SERVICE_TYPE) -> DAT_SERVICE_TYPE {
     number
 }
 
-/// The InfiniBand extensions (`dat_ib_extensions.h`).
-fn set_extensions(attr: &mut v2::DAT_IA_ATTR) {
-    attr.extension_supported = v2::DAT_EXTENSION_IB;
+/// Whether there are InfiniBand extensions (`dat_ib_extensions.h`). As with OpenFabrics' providers, an IA
+/// whose device has none of their operations says so: dtest then does without.
+fn set_extensions(attr: &mut v2::DAT_IA_ATTR, supported: bool) {
+    attr.extension_supported = match supported {
+        true => v2::DAT_EXTENSION_IB,
+        false => v2::DAT_EXTENSION_NONE,
+    };
     attr.extension_version = v2::DAT_IB_EXTENSION_VERSION;
 }
 
