@@ -18,10 +18,12 @@ static void query__says_what_there_is(void)
 					     DAT_IB_ATTR_IMMED_DATA };
 
 	up();
-	CHECK_EQ(p.a.attr.extension_supported,
-		 has(DAT_IB_ATTR_FETCH_AND_ADD) || has(DAT_IB_ATTR_IMMED_DATA) || has(DAT_IB_ATTR_UD) ?
-			 DAT_EXTENSION_IB :
-			 DAT_EXTENSION_NONE);
+	CHECK_EQ(p.a.attr.extension_supported, has(DAT_IB_ATTR_FETCH_AND_ADD) ||
+							       has(DAT_IB_ATTR_IMMED_DATA) ||
+							       has(DAT_IB_ATTR_UD) ?
+						       DAT_EXTENSION_IB :
+						       DAT_EXTENSION_NONE);
+	CHECK_EQ(has("DAT_EXTENSION_INTERFACE"), p.a.attr.extension_supported == DAT_EXTENSION_IB);
 	CHECK_EQ(p.a.attr.extension_version, DAT_IB_EXTENSION_VERSION);
 	/* Atomic operations come together. */
 	CHECK_EQ(has(names[0]), has(names[1]));

@@ -18,7 +18,7 @@ use super::address::CAddress;
 use super::async_events::{AsyncEvd, AsyncEvds};
 use super::boundary::{boundary, check_mask, non_null, write_opt};
 use super::counters::{self, Counters, IaCounters};
-use super::named_attributes::{Attributes, provider_attributes};
+use super::named_attributes::{Attributes, has_extensions, provider_attributes};
 use super::parameters::Parameters;
 use super::provider::{Instance, Tables};
 use super::rules::Rules;
@@ -402,10 +402,7 @@ impl<A: Abi> AttributesOut<A> {
         if !self.ia.is_null() {
             let device = ia.device.attr();
             let attr = A::ia_attr(&IaAttr {
-                extensions: device.atomics
-                    || device.immediate
-                    || device.max_datagram > 0
-                    || ia.counters.is_some(),
+                extensions: has_extensions(device, ia.counters.is_some()),
                 name: &ia.name,
                 device,
                 address: ia.address(),

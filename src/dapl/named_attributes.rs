@@ -17,6 +17,8 @@ const FETCH_AND_ADD_NAME: &str = "DAT_IB_FETCH_AND_ADD";
 const COMPARE_AND_SWAP_NAME: &str = "DAT_IB_CMP_AND_SWAP";
 const IMMEDIATE_NAME: &str = "DAT_IB_IMMED_DATA";
 const DATAGRAM_NAME: &str = "DAT_IB_UD";
+/// Present where there is any of these.
+const EXTENSIONS_NAME: &str = "DAT_EXTENSION_INTERFACE";
 /// Present where counters are on.
 const COUNTERS_NAME: &str = "DAT_COUNTERS";
 
@@ -54,6 +56,11 @@ impl Attributes {
     }
 }
 
+/// Whether there are extended operations, for an IA with or without counters.
+pub fn has_extensions(device: &DeviceAttr, counters: bool) -> bool {
+    device.atomics || device.immediate || device.max_datagram > 0 || counters
+}
+
 /// The attributes of the provider, by which programs find out what there is besides DAT.
 pub fn provider_attributes(device: &DeviceAttr, counters: bool) -> Vec<(String, String)> {
     let has = [
@@ -63,6 +70,7 @@ pub fn provider_attributes(device: &DeviceAttr, counters: bool) -> Vec<(String, 
         (IMMEDIATE_NAME, device.immediate),
         (DATAGRAM_NAME, device.max_datagram > 0),
         (COUNTERS_NAME, counters),
+        (EXTENSIONS_NAME, has_extensions(device, counters)),
     ];
     let has = has.into_iter().filter(|(_, has)| *has);
     let mtu = (MTU_NAME.to_owned(), device.mtu.to_string());
