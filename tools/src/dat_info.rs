@@ -8,6 +8,7 @@
 
 mod library;
 mod loader;
+mod output;
 mod table;
 
 use std::env;
@@ -22,6 +23,7 @@ use dat_core::registry::key::Key;
 use dat_core::{settings, setup};
 
 use library::Library;
+use output::print;
 
 /// Exit status if no IA is usable.
 const NONE_USABLE: u8 = 1;
@@ -70,18 +72,10 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NONE_USABLE),
         Err(error) => {
-            // Standard output was closed, which is the reader's right, or something is broken.
             let _ = writeln!(io::stderr(), "dat-info: {error}");
             ExitCode::from(NONE_USABLE)
         }
     }
-}
-
-/// Writes to standard output; unlike `print!`, a closed one is an error and no panic.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// Lists both versions, each in a process of its own. Whether an IA is usable.

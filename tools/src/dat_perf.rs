@@ -4,6 +4,7 @@
 //! library crate only the C types and the search for the file.
 
 mod loader;
+mod output;
 mod perf;
 
 use std::io::Write;
@@ -83,8 +84,8 @@ fn serve(ia: &Rc<Ia>, options: &Options) -> Result<()> {
 fn reported(options: &Options, measure: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
     let mut report = Report::new(options);
     let result = measure(&mut report);
-    report.finish();
-    result
+    let finished = report.finish();
+    result.and(finished)
 }
 
 fn plan(ia: &Ia, options: &Options) -> Result<Plan> {

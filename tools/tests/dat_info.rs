@@ -144,3 +144,26 @@ fn settings_version_and_mistakes() {
         assert_eq!(dat_info(mistake, None).status.code(), Some(2));
     }
 }
+
+/// A full disk is an error; a pipe whose reader has seen enough is none.
+#[test]
+fn standard_output_that_takes_nothing() {
+    for full in [true, false] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dat-info"));
+        command.arg("--env");
+        if full {
+            command.stdout(fs::File::create("/dev/full").unwrap());
+        } else {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            command.stdout(writer);
+        }
+        let output = command
+            .stderr(std::process::Stdio::piped())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !full, "{said}");
+        assert_eq!(said.contains("No space left"), full, "{said}");
+    }
+}

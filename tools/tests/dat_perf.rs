@@ -214,3 +214,27 @@ fn mistakes_have_a_message_and_a_status() {
         said(wrong, 2);
     }
 }
+
+/// A full disk is an error; a pipe whose reader has seen enough is none.
+#[test]
+fn standard_output_that_takes_nothing() {
+    for form in [&[][..], &["--json"]] {
+        for full in [true, false] {
+            let mut command = dat_perf("output");
+            command
+                .args(["--loopback", "-t", "latency", "-n", "10"])
+                .args(form);
+            if full {
+                command.stdout(fs::File::create("/dev/full").unwrap());
+            } else {
+                let (reader, writer) = std::io::pipe().unwrap();
+                drop(reader);
+                command.stdout(writer);
+            }
+            let output = command.stderr(Stdio::piped()).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(i32::from(full)), "{said}");
+            assert_eq!(said.contains("No space left"), full, "{said}");
+        }
+    }
+}

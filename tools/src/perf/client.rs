@@ -35,7 +35,7 @@ pub fn measure(
 ) -> Result<()> {
     for item in &plan.items {
         let row = measure_item(options, item, runner, trips)?;
-        report.add(row);
+        report.add(row)?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! What was measured, as a table for people or as JSON for programs.
 
-use std::io::{self, Write};
-
 use serde_json::{Value, json};
 
+use super::failure::{Failure, Result};
 use super::options::Options;
 use super::plan::Item;
 use super::samples::Latency;
+use crate::output;
 
 /// A measurement that has been made.
 pub struct Row {
@@ -61,32 +61,37 @@ impl Report {
     }
 
     /// Adds a row, and shows it at once if people read it.
-    pub fn add(&mut self, row: Row) {
+    ///
+    /// # Errors
+    /// Why standard output takes nothing.
+    pub fn add(&mut self, row: Row) -> Result<()> {
         if self.json {
             self.rows.push(as_json(&row));
-            return;
+            return Ok(());
         }
         if !self.started {
             self.started = true;
-            print(&format!("{:40}      latency [us]\n{HEADS}\n", ""));
+            print(&format!("{:40}      latency [us]\n{HEADS}\n", ""))?;
         }
-        print(&as_text(&row));
+        print(&as_text(&row))
     }
 
     /// The end: the JSON object, if that is wanted.
-    pub fn finish(self) {
-        if self.json {
-            let mut all = self.head;
-            all["results"] = Value::Array(self.rows);
-            print(&format!("{all:#}\n"));
+    ///
+    /// # Errors
+    /// Why standard output takes nothing.
+    pub fn finish(self) -> Result<()> {
+        if !self.json {
+            return Ok(());
         }
+        let mut all = self.head;
+        all["results"] = Value::Array(self.rows);
+        print(&format!("{all:#}\n"))
     }
 }
 
-/// Writes to standard output. That it is closed is the reader's right.
-fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+fn print(text: &str) -> Result<()> {
+    output::print(text).map_err(|error| Failure::Error(format!("standard output: {error}")))
 }
 
 fn per_second(row: &Row) -> f64 {
