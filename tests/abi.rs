@@ -113,6 +113,22 @@ fn a_program_needs_one_header() {
 }
 
 #[test]
+fn a_program_includes_one_version() {
+    for [first, second] in [["dat", "dat2"], ["dat2", "dat"]] {
+        let source = format!("#include <{first}/udat.h>\n#include <{second}/udat.h>\n");
+        for language in [Language::C11, Language::Cxx17] {
+            let errors = cc::check(&format!("both_{first}"), language, &source).unwrap_err();
+            let lines = errors
+                .lines()
+                .filter(|line| line.contains("error:"))
+                .count();
+            assert_eq!(lines, 1, "{errors}");
+            assert!(errors.contains("not both"), "{errors}");
+        }
+    }
+}
+
+#[test]
 fn a_program_sees_the_facts() {
     for version in &VERSIONS {
         let facts = version.facts();

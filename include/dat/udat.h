@@ -7,6 +7,10 @@
 #ifndef DAT_UDAT_H
 #define DAT_UDAT_H
 
+#ifdef DAT2_UDAT_H
+#error "a program includes <dat/udat.h> for DAT 1.2 or <dat2/udat.h> for DAT 2.0, not both"
+#else
+
 #include <dat/dat_platform_specific.h>
 #include <dat/udat_config.h>
 
@@ -303,6 +307,8 @@ extern DAT_RETURN dat_lmr_create(
 
 #ifdef __cplusplus
 }
+#endif
+
 #endif
 
 #endif

@@ -7,6 +7,10 @@
 #ifndef DAT2_UDAT_H
 #define DAT2_UDAT_H
 
+#ifdef DAT_UDAT_H
+#error "a program includes <dat/udat.h> for DAT 1.2 or <dat2/udat.h> for DAT 2.0, not both"
+#else
+
 #include <dat2/dat_platform_specific.h>
 #include <dat2/udat_config.h>
 
@@ -418,6 +422,8 @@ DAT_EXPORT DAT_RETURN dat_lmr_query(
 
 #ifdef __cplusplus
 }
+#endif
+
 #endif
 
 #endif
