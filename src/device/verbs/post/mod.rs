@@ -305,6 +305,14 @@ fn fetched(op: &SendOp) -> Option<u32> {
 #[cold]
 #[inline(never)]
 fn post_short_read(qp: &Qp, wr: &SendWr<'_>, len: u32, guard: &Guard) -> Result<(), PostError> {
+    // As many as the consumer has given are judged, not as many as the device needs.
+    let limit = match &qp.sq.lock_as(guard.thread()).hw {
+        Some(hw) => hw.attr.max_send_sge,
+        None => qp.device.attr.max_sge,
+    };
+    if wr.sges.len() > limit as usize {
+        return Err(PostError::TooManySegments);
+    }
     let mut cut = [Sge::NONE; MAX_SEGMENTS];
     let sges = shorten(wr.sges, len, &mut cut);
     post_send(qp, &SendWr { sges, ..*wr }, guard)
