@@ -170,6 +170,12 @@ environment_tests() {
 	run "secure-$version" soft DAT_DBG_TYPE=0xff
 	check "$version.a_secure_program_ignores_the_log_variables" silent
 
+	run "plain-$version" 'ofa-v2-no-card listen' DAT_FALLBACK=soft
+	check "$version.an_ordinary_program_takes_the_fallback" \
+		grep -qx 'listen 0x0' "$scratch/out"
+	run "secure-$version" ofa-v2-no-card DAT_FALLBACK=soft
+	check "$version.a_secure_program_ignores_the_fallback" refused
+
 	# The Rust runtime would take the size of a new thread's stack, in bytes, from this variable.
 	run "plain-$version" 'b listen' "$override" RUST_MIN_STACK=9000000000000000000
 	check "$version.no_variable_sets_the_size_of_our_stacks" \

@@ -28,6 +28,12 @@ pub const ENVIRONMENT: &[Setting] = &[
         help: "the only configuration file to read; if it cannot be read, no IA is registered",
     },
     Setting {
+        name: "DAT_FALLBACK",
+        kind: "off|soft",
+        default: "off",
+        help: "soft: the soft provider serves every IA name that no entry can serve",
+    },
+    Setting {
         name: "DAT_DBG_TYPE",
         kind: "bit mask",
         default: "1",

@@ -7,9 +7,12 @@
 //!   file written for hardware that this machine lacks then find one that opens.
 //! * Otherwise the built-in table is used: the IAs that the built-in providers discover.
 //!
+//! An entry with the name `*` serves every name that no other entry can serve. `DAT_FALLBACK` adds one for
+//! the soft provider.
+//!
 //! Every faulty line is reported once on standard error and skipped.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -26,6 +29,10 @@ use crate::reserve::{self, NoMemory};
 
 /// The environment variable that names the only configuration file.
 pub const OVERRIDE: &str = "DAT_OVERRIDE";
+/// The environment variable that adds an entry of the soft provider for every name.
+pub const FALLBACK: &str = "DAT_FALLBACK";
+/// The name of an entry that serves every name which no other entry can serve.
+const EVERY_NAME: &CStr = c"*";
 /// What the library field begins with when it names a built-in provider.
 const BUILTIN_PREFIX: &[u8] = b"builtin:";
 /// The provider that works on every machine.
@@ -99,6 +106,8 @@ pub enum Origin {
     File(Arc<str>, usize),
     /// The built-in table.
     Builtin,
+    /// A variable of the environment.
+    Variable(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -106,6 +115,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::File(path, line) => write!(f, "{path}:{line}"),
             Origin::Builtin => f.write_str("built-in"),
+            Origin::Variable(name) => f.write_str(name),
         }
     }
 }
@@ -137,6 +147,51 @@ impl Entry {
             origin: Origin::File(file.clone(), number),
         }
     }
+}
+
+impl Entry {
+    /// Whether the entry is for every name.
+    pub fn is_for_every_name(&self) -> bool {
+        *self.key.name == *EVERY_NAME
+    }
+
+    /// Whether the entry is for every name, that of the key included.
+    pub fn serves_any(&self, key: &Key) -> bool {
+        let version = (self.key.major, self.key.minor) == (key.major, key.minor);
+        let safety = self.target.may_be_builtin() || self.key.thread_safe == key.thread_safe;
+        self.is_for_every_name() && version && safety
+    }
+}
+
+/// Adds the entry that `DAT_FALLBACK` asks for; `value` is the value of the variable, if it is set.
+///
+/// # Errors
+///
+/// `DAT_INSUFFICIENT_RESOURCES`.
+pub fn add_fallback(setup: &Setup, value: Option<&OsStr>, entries: &mut Vec<Entry>) -> Result<()> {
+    match value.and_then(OsStr::to_str) {
+        None if value.is_none() => return Ok(()),
+        Some("" | "off") => return Ok(()),
+        Some(SOFT) => {}
+        _ => {
+            log::error!("{FALLBACK} is off or {SOFT}");
+            return Ok(());
+        }
+    }
+    let (major, minor) = api_version(setup.version);
+    entries.try_reserve(1)?;
+    entries.push(Entry {
+        key: Key {
+            name: EVERY_NAME.to_owned(),
+            major,
+            minor,
+            thread_safe: true,
+        },
+        target: Target::Builtin(SOFT.into()),
+        ia_params: CString::default(),
+        origin: Origin::Variable(FALLBACK),
+    });
+    Ok(())
 }
 
 /// The entries of the registry, in their order.

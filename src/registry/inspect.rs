@@ -28,7 +28,9 @@ pub struct Report {
 pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
     let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
-    let entries = config::entries(setup, file.as_deref(), defaults)?;
+    let mut entries = config::entries(setup, file.as_deref(), defaults)?;
+    let fallback = environment::variable(config::FALLBACK);
+    config::add_fallback(setup, fallback.as_deref(), &mut entries)?;
     let reports = entries.into_iter().map(|entry| report(setup, entry));
     Ok(reports.collect())
 }

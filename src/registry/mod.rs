@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::lock::Mutex;
 
 use crate::abi::common::{
-    DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
-    DAT_SUCCESS,
+    DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_INVALID_HANDLE,
+    DAT_INVALID_PARAMETER, DAT_PROVIDER_INFO, DAT_RETURN, DAT_SUCCESS, DAT_TYPE_MASK,
 };
 use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
 use crate::error::{Error, Kind, Result, Subtype, Version};
@@ -212,28 +212,41 @@ impl Registry {
             name = &name[RO_AWARE.len()..];
         }
         reserve::check()?;
-        let reference = self.acquire(&Key {
+        let key = Key {
             name: name.to_owned(),
             major,
             minor,
             thread_safe,
-        })?;
-        let table = reference.table;
-        log::debug!(target: CONSUMER_API, "open an IA of {}", reference.key);
-        // SAFETY: the registration that was just counted keeps the table; the arguments are
-        // the caller's, and providers only read the name.
-        let opened = unsafe { table.open(name.as_ptr().cast_mut(), qlen, evd) };
-        let handle = match opened {
-            Ok((DAT_SUCCESS, handle)) if !handle.is_null() => handle,
-            failure => {
-                self.release(&reference);
-                let (code, _) = failure?;
-                return match code {
-                    DAT_SUCCESS => Err(Kind::InternalError.into()),
-                    code => Ok(code),
-                };
-            }
         };
+        let (reference, handle) = loop {
+            let reference = self.acquire(&key)?;
+            let table = reference.table;
+            log::debug!(target: CONSUMER_API, "open an IA of {key}");
+            // SAFETY: the registration that was just counted keeps the table; the arguments are
+            // the caller's, and providers only read the name.
+            let opened = unsafe { table.open(name.as_ptr().cast_mut(), qlen, evd) };
+            let failure = match opened {
+                Ok((DAT_SUCCESS, handle)) if !handle.is_null() => break (reference, handle),
+                failure => failure,
+            };
+            let wrong_arguments = failure.is_ok_and(|(code, _)| {
+                matches!(
+                    code & DAT_TYPE_MASK,
+                    DAT_INVALID_PARAMETER | DAT_INVALID_HANDLE
+                )
+            });
+            let again = !wrong_arguments && self.statics.give_up(&key);
+            self.release(&reference);
+            if again {
+                continue;
+            }
+            let (code, _) = failure?;
+            return match code {
+                DAT_SUCCESS => Err(Kind::InternalError.into()),
+                code => Ok(code),
+            };
+        };
+        let table = reference.table;
         // SAFETY: the provider has just given the handle.
         if self.version == Version::V2 && unsafe { table.extension_supported(handle) } {
             self.extensions.store(true, Ordering::Relaxed);

@@ -106,7 +106,10 @@ fn make(setup: &Setup) -> Result<&'static Registry> {
     log_sink::report_panics();
     let file = environment::variable(config::OVERRIDE);
     let defaults = config::default_files(setup.version);
-    let registry = Registry::new(*setup, config::entries(setup, file.as_deref(), defaults)?)?;
+    let mut entries = config::entries(setup, file.as_deref(), defaults)?;
+    let fallback = environment::variable(config::FALLBACK);
+    config::add_fallback(setup, fallback.as_deref(), &mut entries)?;
+    let registry = Registry::new(*setup, entries)?;
     let registry: &_ = Box::leak(Box::new(registry));
     REGISTRY.store(std::ptr::from_ref(registry).cast_mut(), Ordering::Release);
     Ok(registry)

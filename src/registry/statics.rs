@@ -31,12 +31,18 @@ struct Listed {
     is_first: bool,
     /// Its failure to load has been logged.
     reported: AtomicBool,
+    /// It is an entry for every name, and the log has it that it serves others.
+    announced: AtomicBool,
+    /// An IA of it could not be opened, and an entry for every name serves it.
+    given_up: AtomicBool,
 }
 
 /// A provider that is loaded under some key.
 struct Loaded {
     /// How many IAs are open or being opened.
     count: usize,
+    /// The number of its entry.
+    entry: usize,
     fini: Fini,
     /// Its function for extension calls that need no open IA.
     extensions: Option<DAPL_EXTENSIONS_FUNC>,
@@ -91,6 +97,8 @@ impl Static {
             entry,
             is_first,
             reported: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         }));
         Ok(Static {
             setup,
@@ -131,16 +139,47 @@ impl Static {
 
     /// Whether the entries of an IA name are those of a built-in provider; `None` if there are none.
     pub fn is_of_builtin(&self, name: &CStr) -> Option<bool> {
-        let named = |listed: &&Listed| *listed.entry.key.name == *name;
-        let mut entries = self.entries.iter().filter(named).peekable();
+        let named = |listed: &Listed| *listed.entry.key.name == *name;
+        let has_its_own = self.entries.iter().any(named);
+        let entries = self.entries.iter().filter(|listed| match has_its_own {
+            true => named(listed),
+            false => listed.entry.is_for_every_name(),
+        });
+        let mut entries = entries.peekable();
         entries.peek()?;
         Some(entries.all(|listed| matches!(listed.entry.target, Target::Builtin(_))))
     }
 
-    /// Every key once, in the order of the entries.
+    /// Every key once, in the order of the entries. An entry for every name has none.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        let first = self.entries.iter().filter(|listed| listed.is_first);
+        let entries = self.entries.iter();
+        let first = entries.filter(|listed| listed.is_first && !listed.entry.is_for_every_name());
         first.map(|listed| &listed.entry.key)
+    }
+
+    /// The provider of a key, of which the caller has counted a use, could not open the IA. Whether an entry
+    /// for every name is to try it: the entry of that provider is not used any more then. The caller ends its
+    /// use first.
+    pub fn give_up(&self, key: &Key) -> bool {
+        let guard = self.loaded.lock();
+        let Ok(map) = guard.try_borrow() else {
+            return false;
+        };
+        let Some(loaded) = map.get(key).filter(|loaded| loaded.count == 1) else {
+            return false;
+        };
+        let listed = &self.entries[loaded.entry];
+        let mut entries = self.entries.iter();
+        if listed.entry.is_for_every_name() || !entries.any(|other| other.entry.serves_any(key)) {
+            return false;
+        }
+        log::error!(
+            "{}: {}: {key} cannot be opened",
+            listed.entry.origin,
+            listed.entry.target
+        );
+        listed.given_up.store(true, Ordering::Relaxed);
+        true
     }
 
     /// Counts one more use of the provider of a key; the first loads and initialises it. Of
@@ -196,11 +235,20 @@ impl Static {
 
     /// Loads the provider of a key from the first usable entry.
     fn load(&self, key: &Key, dynamic: &Dynamic) -> Option<Loaded> {
-        self.candidates(key).find_map(|listed| {
+        self.candidates(key).find_map(|(number, listed)| {
             let entry = &listed.entry;
             let failure = match self.code(entry, key) {
-                Ok(code) => match start(code, key, entry, dynamic) {
+                Ok(code) => match start(code, key, (number, entry), dynamic) {
                     Some(loaded) => {
+                        if entry.is_for_every_name()
+                            && !listed.announced.swap(true, Ordering::Relaxed)
+                        {
+                            log::error!(
+                                "{}: {} serves {key}, and other names that no entry can serve",
+                                entry.origin,
+                                entry.target
+                            );
+                        }
                         log::debug!(target: STATIC_REGISTRY, "load {key} from {}", entry.target);
                         return Some(loaded);
                     }
@@ -221,16 +269,21 @@ impl Static {
         })
     }
 
-    /// The entries that may serve a key, in order: those that have it, then those with the other
-    /// value of thread safety that a built-in provider may serve.
-    fn candidates<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Listed> {
+    /// The entries that may serve a key, in order, with their numbers: those that have it, then those with
+    /// the other value of thread safety that a built-in provider may serve, then those for every name.
+    fn candidates<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = (usize, &'a Listed)> {
         let other = key.with_other_safety();
-        let same = |listed: &&Listed| listed.entry.key == *key;
-        let ours = move |listed: &&Listed| {
+        let same = |(_, listed): &(usize, &Listed)| listed.entry.key == *key;
+        let ours = move |(_, listed): &(usize, &Listed)| {
             listed.entry.key == other && listed.entry.target.may_be_builtin()
         };
-        let entries = self.entries.iter();
-        entries.clone().filter(same).chain(entries.filter(ours))
+        let any = |(_, listed): &(usize, &Listed)| listed.entry.serves_any(key);
+        let entries = self.entries.iter().enumerate();
+        let named = entries.clone().filter(same);
+        let all = named
+            .chain(entries.clone().filter(ours))
+            .chain(entries.filter(any));
+        all.filter(|(_, listed)| !listed.given_up.load(Ordering::Relaxed))
     }
 
     /// The code of an entry that is to be used under `key`.
@@ -240,7 +293,7 @@ impl Static {
             Target::Library(library) => library,
         };
         match Library::load(library) {
-            Ok(library) if entry.key == *key => Ok(Code::Library(library)),
+            Ok(library) if entry.key == *key || entry.serves_any(key) => Ok(Code::Library(library)),
             Ok(_) => Err(Unusable::OtherSafety),
             Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
                 let code = self.builtin(VERBS, key).map_err(|_| {
@@ -277,7 +330,12 @@ fn reentered() -> Error {
 
 /// Runs a provider's init function. If the key is not registered after that the provider is finished
 /// again, and the result is `None`.
-fn start(code: Code, key: &Key, entry: &Entry, dynamic: &Dynamic) -> Option<Loaded> {
+fn start(
+    code: Code,
+    key: &Key,
+    (number, entry): (usize, &Entry),
+    dynamic: &Dynamic,
+) -> Option<Loaded> {
     let before = dynamic.get(key);
     let info = key.to_info();
     let (fini, extensions, library) = match code {
@@ -303,6 +361,7 @@ fn start(code: Code, key: &Key, entry: &Entry, dynamic: &Dynamic) -> Option<Load
     let after = dynamic.get(key);
     let loaded = Loaded {
         count: 1,
+        entry: number,
         fini,
         extensions,
         // A registration that the program made itself before is not the provider's.

@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::fake::{SCRIPT, SOFT, calls, entry, registry, registry_of, setup, table};
 use super::*;
-use crate::abi::common::DAT_CLOSE_ABRUPT_FLAG;
+use crate::abi::common::{DAT_CLOSE_ABRUPT_FLAG, DAT_INSUFFICIENT_RESOURCES};
 use crate::abi::{v1, v2};
 
 /// Opens `name` 2.0; the result and the handle.
@@ -430,4 +430,105 @@ fn tables_of_both_versions_begin_alike() {
         std::mem::offset_of!(v1::DAT_PROVIDER, ia_close_func),
         std::mem::offset_of!(v2::DAT_PROVIDER, ia_close_func)
     );
+}
+
+const UNOPENABLE: DAT_RETURN = DAT_INSUFFICIENT_RESOURCES;
+
+#[test]
+fn an_entry_for_every_name_serves_what_no_entry_has() {
+    let registry = registry(&[
+        ("a", "builtin:soft", "threadsafe"),
+        ("*", "builtin:soft", "threadsafe"),
+    ]);
+    let (result, ia) = open(&registry, "ofa-v2-mlx4_0-1u", false);
+    assert_eq!(result, Ok(DAT_SUCCESS));
+    let key = "`ofa-v2-mlx4_0-1u' u2.0 nonthreadsafe";
+    assert_eq!(
+        calls(),
+        [&format!("init {key} lo"), "open ofa-v2-mlx4_0-1u 8 false",]
+    );
+    assert_eq!(close(&registry, ia), Ok(DAT_SUCCESS));
+    calls();
+    // Not of another version, and not in the list.
+    let mut ia = ptr::null_mut();
+    let name = c"b".as_ptr();
+    // SAFETY: a C string and a local.
+    let result = unsafe { registry.open(name, 8, ptr::null_mut(), &mut ia, 1, 2, true) };
+    assert_eq!(result, Err(NOT_REGISTERED));
+    assert_eq!(registry.statics.keys().count(), 1);
+    assert_eq!(registry.statics.is_of_builtin(c"b"), Some(true));
+}
+
+#[test]
+fn an_entry_for_every_name_serves_what_cannot_be_loaded() {
+    let registry = registry(&[
+        ("a", "/no/such/library.so", "threadsafe"),
+        ("*", "builtin:soft", "threadsafe"),
+    ]);
+    assert_eq!(open(&registry, "a", true).0, Ok(DAT_SUCCESS));
+    assert_eq!(calls(), ["init `a' u2.0 threadsafe lo", "open a 8 false"]);
+}
+
+#[test]
+fn an_entry_for_every_name_serves_what_cannot_be_opened() {
+    let entries = [
+        ("a", "builtin:verbs", "threadsafe"),
+        ("*", "builtin:soft", "threadsafe"),
+    ];
+    let setup = Setup {
+        builtins: &WITH_VERBS,
+        ..setup(Version::V2)
+    };
+    let registry = registry_of(setup, &entries);
+    // Both providers of these tests are one: the second attempt has the same result, and is the last.
+    SCRIPT.with(|script| script.open_result.set(UNOPENABLE));
+    assert_eq!(open(&registry, "a", true).0, Ok(UNOPENABLE));
+    let once = [
+        "init `a' u2.0 threadsafe lo",
+        "open a 8 false",
+        "fini `a' u2.0 threadsafe",
+    ];
+    assert_eq!(calls(), [once, once].concat());
+    // The entry that could not be opened is not tried again.
+    SCRIPT.with(|script| script.open_result.set(DAT_SUCCESS));
+    assert_eq!(open(&registry, "a", true).0, Ok(DAT_SUCCESS));
+    assert_eq!(calls(), once[..2]);
+}
+
+#[test]
+fn wrong_arguments_are_no_reason_to_look_further() {
+    let registry = registry(&[
+        ("a", "builtin:soft", "threadsafe"),
+        ("*", "builtin:soft", "threadsafe"),
+    ]);
+    let wrong = Error::arg(Subtype::Arg2).code(Version::V2);
+    SCRIPT.with(|script| script.open_result.set(wrong));
+    assert_eq!(open(&registry, "a", true).0, Ok(wrong));
+    assert_eq!(calls().len(), 3);
+}
+
+#[test]
+fn without_such_an_entry_a_failure_is_final() {
+    let registry = registry(&[("a", "builtin:soft", "threadsafe")]);
+    SCRIPT.with(|script| script.open_result.set(UNOPENABLE));
+    assert_eq!(open(&registry, "a", true).0, Ok(UNOPENABLE));
+    assert_eq!(calls().len(), 3);
+    assert_eq!(open(&registry, "b", true).0, Err(NOT_REGISTERED));
+}
+
+#[test]
+fn the_variable_adds_an_entry_for_every_name() {
+    for (value, added) in [
+        (None, 0),
+        (Some(""), 0),
+        (Some("off"), 0),
+        (Some("soft"), 1),
+        (Some("yes"), 0),
+    ] {
+        let mut entries = Vec::new();
+        let value = value.map(std::ffi::OsStr::new);
+        config::add_fallback(&setup(Version::V2), value, &mut entries).unwrap();
+        assert_eq!(entries.len(), added, "{value:?}");
+        assert!(entries.iter().all(|entry| entry.is_for_every_name()));
+    }
 }

@@ -17,12 +17,12 @@ use std::process::{Command, ExitCode};
 
 use clap::{Parser, ValueEnum};
 use dat_core::registry::Setup;
-use dat_core::registry::config::api_version;
+use dat_core::registry::config::{Target, api_version};
 use dat_core::registry::inspect::{self, Report};
 use dat_core::registry::key::Key;
 use dat_core::{settings, setup};
 
-use library::Library;
+use library::{Library, Opened};
 use output::print;
 
 /// Exit status if no IA is usable.
@@ -138,21 +138,44 @@ fn opened(library: &Library, reports: &[Report], version: (u32, u32)) -> Vec<Row
     keys.retain(|key| (key.major, key.minor) == version);
     keys.into_iter()
         .map(|key| {
-            let result = library.address(&key);
+            let result = library.try_open(&key);
             row(key, result, reports)
         })
+        .chain(
+            reports
+                .iter()
+                .filter(|r| r.entry.is_for_every_name())
+                .map(of_every_name),
+        )
         .collect()
+}
+
+/// An entry that serves every name that no other entry can serve.
+fn of_every_name(report: &Report) -> Row {
+    let (address, fault) = match report.state.clone() {
+        Ok(address) => (address, None),
+        Err(why) => (None, Some(why)),
+    };
+    Row {
+        address,
+        fault,
+        ..unopened(report)
+    }
 }
 
 /// What is known of an IA: the result of opening it, and the report of its entry. Of several
 /// entries with the key, one that is usable is the one that serves.
-fn row(key: Key, result: Result<Option<String>, String>, reports: &[Report]) -> Row {
+fn row(key: Key, result: Result<Opened, String>, reports: &[Report]) -> Row {
     let mut of_key = reports.iter().filter(|report| report.entry.key == key);
     let first = of_key.clone().next();
     let report = of_key.find(|report| report.state.is_ok()).or(first);
     let why = report.and_then(|report| report.state.clone().err());
+    let fallback = result
+        .as_ref()
+        .ok()
+        .and_then(|opened| fallback(opened, &key, reports));
     let (address, fault) = match result {
-        Ok(address) => (address, None),
+        Ok(opened) => (opened.address, None),
         Err(code) => {
             let fault = why.map_or(code.clone(), |why| format!("{code} ({why})"));
             (None, Some(fault))
@@ -160,11 +183,32 @@ fn row(key: Key, result: Result<Option<String>, String>, reports: &[Report]) -> 
     };
     Row {
         key,
-        provider: report.map_or("builtin".into(), |report| report.provider.clone()),
+        provider: match (fallback, report) {
+            (Some(fallback), Some(report)) => {
+                format!("{} for {}", fallback.provider, report.provider)
+            }
+            (_, Some(report)) => report.provider.clone(),
+            (_, None) => "builtin".into(),
+        },
         origin: report.map_or("built-in".into(), |report| report.entry.origin.to_string()),
         address,
         fault,
     }
+}
+
+/// The entry for every name that serves an IA which is open, if no entry of its own does.
+fn fallback<'a>(opened: &Opened, key: &Key, reports: &'a [Report]) -> Option<&'a Report> {
+    let serves = |report: &&Report| match &report.entry.target {
+        Target::Builtin(name) => opened.provider_name.contains(&**name),
+        Target::Library(_) => false,
+    };
+    let own = |report: &&Report| report.entry.key == *key && serves(report);
+    if reports.iter().any(|report| own(&report)) {
+        return None;
+    }
+    reports
+        .iter()
+        .find(|report| report.entry.is_for_every_name() && serves(report))
 }
 
 /// An entry that cannot be opened because the DAT library itself is not there.
@@ -213,7 +257,7 @@ fn settings_text() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dat_core::registry::config::{Entry, Origin, Target};
+    use dat_core::registry::config::{Entry, Origin};
 
     fn key(name: &str) -> Key {
         Key {
@@ -237,10 +281,35 @@ mod tests {
         }
     }
 
+    fn opened(provider_name: &str) -> Result<Opened, String> {
+        Ok(Opened {
+            address: Some("127.0.0.1".into()),
+            provider_name: provider_name.into(),
+        })
+    }
+
+    #[test]
+    fn an_ia_that_the_entry_for_every_name_serves() {
+        let mut card = report("a", 1, Ok(None));
+        card.entry.target = Target::Builtin("verbs".into());
+        card.provider = "builtin:verbs".into();
+        let reports = [card, report("b", 2, Ok(None)), report("*", 3, Ok(None))];
+        let served = row(key("a"), opened("libdat soft"), &reports);
+        assert_eq!(served.provider, "builtin:soft for builtin:verbs");
+        assert_eq!(
+            row(key("a"), opened("libdat verbs"), &reports).provider,
+            "builtin:verbs"
+        );
+        assert_eq!(
+            row(key("b"), opened("libdat soft"), &reports).provider,
+            "builtin:soft"
+        );
+    }
+
     #[test]
     fn a_usable_ia() {
         let reports = [report("b", 1, Ok(None)), report("a", 2, Ok(None))];
-        let row = row(key("a"), Ok(Some("127.0.0.1".into())), &reports);
+        let row = row(key("a"), opened("libdat soft"), &reports);
         let expected = ["a", "2.0", "builtin:soft", "127.0.0.1", "file:2", "ok"];
         assert_eq!(cells(row), expected);
     }
@@ -251,8 +320,11 @@ mod tests {
             report("a", 1, Err("broken".into())),
             report("a", 2, Ok(None)),
         ];
-        assert_eq!(row(key("a"), Ok(None), &reports).origin, "file:2");
-        assert_eq!(row(key("a"), Ok(None), &reports[..1]).origin, "file:1");
+        assert_eq!(row(key("a"), opened("soft"), &reports).origin, "file:2");
+        assert_eq!(
+            row(key("a"), opened("soft"), &reports[..1]).origin,
+            "file:1"
+        );
     }
 
     #[test]

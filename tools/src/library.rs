@@ -41,6 +41,14 @@ type IaClose = unsafe extern "C" fn(DAT_IA_HANDLE, DAT_CLOSE_FLAGS) -> DAT_RETUR
 /// Length of the asynchronous EVD of an IA that is opened for a look.
 const QLEN: DAT_COUNT = 8;
 
+/// What an IA says about itself.
+pub struct Opened {
+    /// Its address, if it is one of IP.
+    pub address: Option<String>,
+    /// `provider_name` of the provider attributes.
+    pub provider_name: String,
+}
+
 /// A DAT library.
 pub struct Library {
     version: Version,
@@ -119,12 +127,12 @@ impl Library {
             .collect()
     }
 
-    /// Opens an IA, asks for its address and closes it.
+    /// Opens an IA, asks for its attributes and closes it.
     ///
     /// # Errors
     ///
     /// The name of the code of the call that failed.
-    pub fn address(&self, key: &Key) -> Result<Option<String>, String> {
+    pub fn try_open(&self, key: &Key) -> Result<Opened, String> {
         let (mut evd, mut ia) = (ptr::null_mut(), ptr::null_mut());
         let safety = if key.thread_safe { DAT_TRUE } else { DAT_FALSE };
         let name = key.name.as_ptr().cast_mut();
@@ -132,34 +140,50 @@ impl Library {
         let code =
             unsafe { (self.ia_openv)(name, QLEN, &mut evd, &mut ia, key.major, key.minor, safety) };
         self.check("dat_ia_open", code)?;
-        let address = self.query_address(ia);
+        let opened = self.query(ia);
         // SAFETY: the IA was opened above and is not used any more.
         let code = unsafe { (self.ia_close)(ia, DAT_CLOSE_ABRUPT_FLAG) };
-        let address = address?;
+        let opened = opened?;
         self.check("dat_ia_close", code)?;
-        Ok(address)
+        Ok(opened)
     }
 
-    fn query_address(&self, ia: DAT_IA_HANDLE) -> Result<Option<String>, String> {
-        let mut v1 = MaybeUninit::<v1::DAT_IA_ATTR>::zeroed();
-        let mut v2 = MaybeUninit::<v2::DAT_IA_ATTR>::zeroed();
-        let (mask, attributes) = match self.version {
-            Version::V1 => (v1::DAT_IA_ALL, v1.as_mut_ptr().cast()),
-            Version::V2 => (v2::DAT_IA_ALL, v2.as_mut_ptr().cast()),
-        };
-        let (no_evd, none) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: `attributes` is of the type of the version; nothing else is asked for.
-        let code = unsafe { (self.ia_query)(ia, no_evd, mask, attributes, 0, none) };
-        self.check("dat_ia_query", code)?;
-        // SAFETY: zeroed, and filled by the call.
-        let address = unsafe {
+    fn query(&self, ia: DAT_IA_HANDLE) -> Result<Opened, String> {
+        let mut v1 = MaybeUninit::<(v1::DAT_IA_ATTR, v1::DAT_PROVIDER_ATTR)>::zeroed();
+        let mut v2 = MaybeUninit::<(v2::DAT_IA_ATTR, v2::DAT_PROVIDER_ATTR)>::zeroed();
+        let (v1, v2) = (v1.as_mut_ptr(), v2.as_mut_ptr());
+        // SAFETY: both are there.
+        let (masks, attributes, provider) = unsafe {
             match self.version {
-                Version::V1 => (*v1.as_ptr()).ia_address_ptr,
-                Version::V2 => (*v2.as_ptr()).ia_address_ptr,
+                Version::V1 => (
+                    (v1::DAT_IA_ALL, v1::DAT_PROVIDER_FIELD_ALL),
+                    (&raw mut (*v1).0).cast(),
+                    (&raw mut (*v1).1).cast(),
+                ),
+                Version::V2 => (
+                    (v2::DAT_IA_ALL, v2::DAT_PROVIDER_FIELD_ALL),
+                    (&raw mut (*v2).0).cast(),
+                    (&raw mut (*v2).1).cast(),
+                ),
             }
         };
-        // SAFETY: the address of an open IA.
-        Ok(unsafe { loader::address_text(address) })
+        let no_evd = ptr::null_mut();
+        // SAFETY: the attributes are of the types of the version.
+        let code = unsafe { (self.ia_query)(ia, no_evd, masks.0, attributes, masks.1, provider) };
+        self.check("dat_ia_query", code)?;
+        // SAFETY: zeroed, and filled by the call.
+        let (address, name) = unsafe {
+            match self.version {
+                Version::V1 => ((*v1).0.ia_address_ptr, (*v1).1.provider_name),
+                Version::V2 => ((*v2).0.ia_address_ptr, (*v2).1.provider_name),
+            }
+        };
+        let name = name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
+        Ok(Opened {
+            // SAFETY: the address of an open IA.
+            address: unsafe { loader::address_text(address) },
+            provider_name: String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned(),
+        })
     }
 
     fn check(&self, call: &str, code: DAT_RETURN) -> Result<(), String> {

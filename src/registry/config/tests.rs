@@ -44,7 +44,7 @@ fn show(entries: Vec<Entry>) -> Vec<String> {
     let show = |entry: Entry| {
         let line = match &entry.origin {
             Origin::File(_, line) => line.to_string(),
-            Origin::Builtin => "built-in".into(),
+            origin => origin.to_string(),
         };
         let (key, target) = (&entry.key, &entry.target);
         format!("{key} {target} {line}")
