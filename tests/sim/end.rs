@@ -143,7 +143,9 @@ impl End {
         let qp = device.create_qp(&parts, &attr, handler.clone()).unwrap();
         let (at, len) = memory.region();
         let mr = device.reg_mr(&pd, at, len, Access::all()).unwrap();
-        let mw = plan.has_window.then(|| device.alloc_mw(&pd).unwrap());
+        let mw = plan
+            .has_window
+            .then(|| device.alloc_mw(&pd, WindowScope::Domain).unwrap());
         End {
             process,
             qp: Some(qp),
