@@ -120,7 +120,7 @@ DAT_DTO_COMPLETION_EVENT_DATA expect_dto(const char *file, int line, DAT_EVD_HAN
 
 /* A listener on a free qualifier. */
 DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier);
-/* A qualifier that was free a moment ago. */
+/* A qualifier that was free a moment ago, and that no connection and no listen_any() takes meanwhile. */
 DAT_CONN_QUAL free_qualifier(const struct rig *rig);
 /* Gives an endpoint of the provider's making what it needs. */
 void configure_ep(const struct rig *rig, DAT_EP_HANDLE ep);

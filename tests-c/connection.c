@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <string.h>
+#include <unistd.h>
 
 DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)
 {
@@ -17,9 +18,20 @@ DAT_PSP_HANDLE listen_any(const struct rig *rig, DAT_CONN_QUAL *qualifier)
 
 DAT_CONN_QUAL free_qualifier(const struct rig *rig)
 {
+	/* Ports below those that the kernel gives to connections and to dat_psp_create_any. */
+	enum { FIRST = 20000, COUNT = 10000 };
+	static unsigned tried;
+	DAT_PSP_HANDLE psp = DAT_HANDLE_NULL;
 	DAT_CONN_QUAL qualifier;
+	DAT_RETURN ret;
 
-	OK(dat_psp_free(listen_any(rig, &qualifier)));
+	do {
+		REQUIRE(tried < COUNT);
+		qualifier = FIRST + ((unsigned)getpid() + tried++) % COUNT;
+		ret = dat_psp_create(rig->ia, qualifier, rig->cr_evd, DAT_PSP_CONSUMER_FLAG, &psp);
+	} while (DAT_GET_TYPE(ret) == DAT_CONN_QUAL_IN_USE);
+	OK(ret);
+	OK(dat_psp_free(psp));
 	return qualifier;
 }
 
