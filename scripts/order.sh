@@ -15,7 +15,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
 programs=("$@")
 if [ $# = 0 ]; then
-	programs=(t_order t_order_data t_order_ends t_order_evd t_order_requests)
+	programs=(t_notify t_order t_order_data t_order_ends t_order_evd t_order_requests)
 	[ -n "${BOUNDED-}" ] || programs+=(t_agent t_cno t_connect t_cr t_disconnect t_evd t_evd_wait
 		t_handoff t_psp t_rmr t_rsp t_srq t_srq_marks)
 fi

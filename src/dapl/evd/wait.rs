@@ -12,8 +12,8 @@ use crate::dapl::wait_queue::Wake;
 use crate::delay;
 use crate::device::{Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::Guard;
 use crate::handle::pin::pin;
+use crate::handle::{Guard, Held};
 use crate::kernel::Instant;
 use crate::reserve;
 
@@ -69,13 +69,14 @@ impl<D: Device> Evd<D> {
         }
         state.waiter = true;
         state.signalled = false;
+        // Where consumers control notification, only a notification ends the wait, and polling
+        // does not show which events notify. The lock is held until the queue is armed: a thread
+        // that learns that this one waits finds that only a notification ends that.
         let controlled = state.streams.are_controlled();
-        drop(state);
+        let held = (controlled && timeout != Some(Duration::ZERO)).then_some(state);
         let begun = Instant::now();
         let deadline = timeout.map(|t| begun + t);
         let device = &self.base.ia.device;
-        // Where consumers control notification, only a notification ends the wait, and polling
-        // does not show which events notify.
         let spin = if controlled {
             Duration::ZERO
         } else {
@@ -98,7 +99,9 @@ impl<D: Device> Evd<D> {
                 Ok(Ok(event))
             }
             None => {
-                let result = self.sleep(threshold, deadline);
+                delay::point("evd.sleep");
+                let state = held.unwrap_or_else(|| self.state.lock());
+                let result = self.sleep(state, threshold, deadline);
                 self.spin_policy.slept(spin, device.spin(), begun.elapsed());
                 result
             }
@@ -168,14 +171,14 @@ impl<D: Device> Evd<D> {
         }
     }
 
+    /// Arms the queue and sleeps until `threshold` events are there, or the deadline is.
     fn sleep(
         &self,
+        mut state: Held<'_, State<D>>,
         threshold: usize,
         deadline: Option<Instant>,
     ) -> std::result::Result<Result<Event>, Cancelled> {
-        delay::point("evd.sleep");
         let device = &*self.base.ia.device;
-        let mut state = self.state.lock();
         loop {
             state.signalled = false;
             self.arm(&state);
