@@ -22,15 +22,22 @@ static DAT_EP_ATTR shallow(void)
 	return attr;
 }
 
-/* The next completion of an EVD that another thread fills. */
+/* The next event of an EVD that another thread fills. */
+static void poll(DAT_EVD_HANDLE evd, DAT_EVENT *event)
+{
+	DAT_RETURN ret;
+
+	while (DAT_GET_TYPE(ret = dat_evd_dequeue(evd, event)) == DAT_QUEUE_EMPTY)
+		sched_yield();
+	OK(ret);
+}
+
+/* The next completion of such an EVD. */
 static DAT_DTO_COMPLETION_EVENT_DATA poll_for(DAT_EVD_HANDLE evd)
 {
 	DAT_EVENT event;
-	DAT_RETURN ret;
 
-	while (DAT_GET_TYPE(ret = dat_evd_dequeue(evd, &event)) == DAT_QUEUE_EMPTY)
-		sched_yield();
-	OK(ret);
+	poll(evd, &event);
 	return event.event_data.dto_completion_event_data;
 }
 
@@ -139,6 +146,31 @@ static void order__a_long_message_is_whole(void)
 		memset(ma.at, 0xee, size);
 	}
 	REQUIRE(pthread_join(receiver, NULL) == 0);
+	down();
+}
+
+/* Also one that is sent as soon as the event of the connection is there. */
+static void order__a_first_long_message_waits_for_its_receive(void)
+{
+	enum { LONG = 16 * 1024 };
+	DAT_EVENT event;
+
+	rigs_up();
+	listen_any(&p.b, &qualifier);
+	p.ep_a = make_ep(&p.a, NULL);
+	p.ep_b = make_ep(&p.b, NULL);
+	fill(ma.at, LONG, 3);
+	OK(try_connect(p.ep_a, &p.b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&p.b), p.ep_b, 0, NULL));
+	poll(p.a.connect_evd, &event);
+	CHECK_EQ(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(a_sends(0, LONG, 1, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_NOTHING(p.a.request_evd);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(b_receives(0, LONG, 2));
+	EXPECT_DTO(p.a.request_evd, 1, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 2, DAT_DTO_SUCCESS);
+	CHECK(filled(mb.at, LONG, 3));
 	down();
 }
 
@@ -328,6 +360,7 @@ static const struct tap_test tests[] = {
 	T(order, a_completion_makes_room),
 	T(order, a_completion_makes_room_for_suppressed_ones),
 	T(order, a_long_message_is_whole),
+	T(order, a_first_long_message_waits_for_its_receive),
 	T(order, memory_is_free_with_the_last_completion),
 	T(order, a_window_is_open_with_its_completion),
 	T(order, an_overflow_loses_only_what_has_no_room),

@@ -167,6 +167,7 @@ impl<L: Transport> QueuePair for Qp<L> {
     }
 
     fn start_receiving(&self) {
+        delay::point("qp.receive");
         let mut up = Upcalls::default();
         let backlog = self.with(|locked| locked.start_receiving(&mut up));
         self.device.engine.serve_new(backlog, &mut up);

@@ -11,7 +11,6 @@ use super::doorbell::WakeOn;
 use super::offer::{Rest, SecondHalf, Stage};
 use super::one_sided::{CopiedBy, Copy, CopyRefusal};
 use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
-use super::segment::EndPhase;
 use crate::delay;
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::key_table;
@@ -132,17 +131,14 @@ impl From<CopyRefusal> for Untaken {
 
 // The sender.
 impl ShmConn {
-    /// Whether a message is offered rather than copied into the ring.
+    /// Whether a message is offered, while the peer may access our memory, rather than copied into
+    /// the ring.
     #[inline]
-    pub(super) fn is_offered(&self, transfer: &Transfer<'_>) -> bool {
-        transfer.len >= OFFER_MIN
-            && transfer.sges.len() <= MOST_SEGMENTS
-            && self.tx.sent == 0
-            // The receiver may access our memory.
-            && self.ours().phase() == EndPhase::Open
+    pub(super) fn may_offer(&self, transfer: &Transfer<'_>) -> bool {
+        transfer.len >= OFFER_MIN && transfer.sges.len() <= MOST_SEGMENTS && self.tx.sent == 0
     }
 
-    /// Offers a message; there is room for a cell.
+    /// Offers a message; there is room for a cell, and the peer may access our memory.
     pub(super) fn offer(&mut self, transfer: &Transfer<'_>) {
         let mut marks = CellFlags::LAST;
         let solicited = transfer.flags.contains(WrFlags::SOLICITED);

@@ -45,6 +45,9 @@ pub(crate) enum SendWait {
     Cell,
     /// Room for a chunk of so many bytes.
     Bytes(usize),
+    /// Our consent to access our memory, of a message that is to be offered: the thread that gives
+    /// our consumer the event of the connection is about to give it.
+    Opening,
     /// The receive of a message that was offered.
     Taken,
     /// The response to an atomic operation.

@@ -58,6 +58,7 @@ impl Tx {
             None => Ok(false),
             Some(SendWait::Cell) => self.producer.has_cell(ring),
             Some(SendWait::Bytes(n)) => Ok(self.producer.chunk(ring, n)? > 0),
+            Some(SendWait::Opening) => Ok(segment.ours().phase() != EndPhase::Fresh),
             Some(SendWait::Taken) => match self.offer {
                 Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
                 None => Ok(true),
@@ -191,9 +192,19 @@ impl ShmConn {
                 tx.need = Some(SendWait::Cell);
                 return Ok(false);
             }
-            if self.is_offered(transfer) {
-                self.offer(transfer);
-                return Ok(false);
+            if self.may_offer(transfer) {
+                match self.ours().phase() {
+                    EndPhase::Fresh => {
+                        self.tx.need = Some(SendWait::Opening);
+                        return Ok(false);
+                    }
+                    EndPhase::Open => {
+                        self.offer(transfer);
+                        return Ok(false);
+                    }
+                    // The peer may not access our memory any longer.
+                    _ => {}
+                }
             }
             let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
             let left = (transfer.len - tx.sent) as usize;
