@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo secure install vm'
+every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -140,6 +140,7 @@ suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
+suite address scripts/address-test.sh "${CARGO_TARGET_DIR:-target}/release"
 suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make

@@ -94,7 +94,7 @@ static void conf__address_of_many_machines(void)
 
 static void conf__interface_that_is_not_there(void)
 {
-	check_refused("nosuchdev0", "no network interface or address \"nosuchdev0\"");
+	check_refused("nosuchdev_0", "no network interface, address or host \"nosuchdev_0\"");
 }
 
 static void conf__parameter_unknown(void)

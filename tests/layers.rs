@@ -34,7 +34,11 @@ const ORDER: &[&[&str]] = &[
         "device::log_limit",
         "device::random",
     ],
-    &["device::events", "device::qualifier"],
+    &[
+        "device::events",
+        "device::local_address",
+        "device::qualifier",
+    ],
     &[
         "device::verbs",
         "device::soft::iwarp",

@@ -17,6 +17,7 @@ mod attempt;
 mod connection_log;
 mod datagram;
 mod events;
+pub(crate) mod local_address;
 mod log_limit;
 pub(crate) mod netif;
 pub mod params;

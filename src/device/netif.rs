@@ -1,8 +1,8 @@
 //! The network interfaces of this host and their addresses.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 #[cfg(not(dat_sim))]
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 
 use super::DeviceError;
 
@@ -87,76 +87,12 @@ unsafe fn socket_address(sa: *const libc::sockaddr) -> Option<SocketAddr> {
     }
 }
 
-/// The address that a name stands for: the name is an address of this host, or that of a network
-/// interface, of whose addresses the best by [`rank`] is taken.
-///
-/// # Errors
-/// What is wrong with the name, for the log.
-pub(crate) fn named_address(name: &str) -> Result<SocketAddr, String> {
-    if let Ok(ip) = name.parse::<IpAddr>() {
-        return match is_own_address(ip) || is_local(ip) {
-            true => Ok(SocketAddr::new(ip, 0)),
-            false => Err(format!("{ip} is no address of this machine")),
-        };
-    }
-    let all = interfaces();
-    if !all.iter().any(|i| i.name == name) && !interface_exists(name) {
-        return Err(format!("no network interface or address \"{name}\""));
-    }
-    all.iter()
-        .filter(|i| i.name == name)
-        .min_by_key(|i| rank(&i.address))
-        .map(|i| i.address)
-        .ok_or_else(|| format!("network interface {name} has no address"))
-}
-
-/// The order in which addresses are preferred: IPv4 first, then IPv6, and link-local addresses last.
-pub(crate) fn rank(address: &SocketAddr) -> u8 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
-        SocketAddr::V6(_) => 2,
-    }
-}
-
-/// The first IPv4 address of an interface that is up and no loopback interface; the loopback
-/// address if there is none.
-pub(crate) fn default_address() -> SocketAddr {
-    interfaces()
-        .iter()
-        .find(|i| i.up && !i.loopback && i.address.is_ipv4())
-        .map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |i| i.address)
-}
-
-/// Whether `ip` is an address of this host.
-pub(crate) fn is_own_address(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
-}
-
-/// Whether the system takes an address that no interface lists for one of this host, as it may be
-/// configured to: sockets can be bound to it.
-#[cfg(not(dat_sim))]
-fn is_local(ip: IpAddr) -> bool {
-    let single = match ip {
-        IpAddr::V4(ip) => !ip.is_broadcast() && !ip.is_multicast() && !ip.is_unspecified(),
-        IpAddr::V6(ip) => !ip.is_multicast() && !ip.is_unspecified(),
-    };
-    single && std::net::UdpSocket::bind((ip, 0)).is_ok()
-}
-
-/// The addresses of the simulated host are all listed.
-#[cfg(dat_sim)]
-fn is_local(_ip: IpAddr) -> bool {
-    false
-}
-
-/// Whether the system has a network interface of this name, with or without an address.
-fn interface_exists(name: &str) -> bool {
-    std::ffi::CString::new(name).is_ok_and(|name| {
-        // SAFETY: a string that ends with NUL.
-        unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }
-    })
+/// The number of the network interface of this name, with or without an address.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: a string that ends with NUL.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
 }
 
 /// An address with another port; an IPv6 address keeps its scope.
@@ -165,45 +101,33 @@ pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Refuses an address that no single peer has.
+/// The address of a peer, as the IA with the address `local` reaches it: a link-local address
+/// without a scope has that of the IA.
 ///
 /// # Errors
-/// [`DeviceError::BadAddress`].
-pub(crate) fn check_remote(remote: SocketAddr) -> Result<(), DeviceError> {
+/// [`DeviceError::BadAddress`] for an address that no single peer has.
+pub(crate) fn peer_address(
+    remote: SocketAddr,
+    local: SocketAddr,
+) -> Result<SocketAddr, DeviceError> {
     let ip = remote.ip();
     if ip.is_multicast() || ip.is_unspecified() {
         return Err(DeviceError::BadAddress);
     }
-    Ok(())
+    match (remote, local) {
+        (SocketAddr::V6(mut peer), SocketAddr::V6(own))
+            if peer.scope_id() == 0 && peer.ip().is_unicast_link_local() =>
+        {
+            peer.set_scope_id(own.scope_id());
+            Ok(peer.into())
+        }
+        _ => Ok(remote),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn own_addresses() {
-        assert!(is_own_address("127.0.0.9".parse().unwrap()));
-        assert!(is_own_address("::ffff:127.0.0.1".parse().unwrap()));
-        assert!(!is_own_address("192.0.2.255".parse().unwrap()));
-        assert!(is_own_address(default_address().ip()));
-    }
-
-    #[test]
-    fn names_stand_for_addresses() {
-        let address = |name| named_address(name).map(|a| a.to_string());
-        assert_eq!(address("lo").as_deref(), Ok("127.0.0.1:0"));
-        assert_eq!(address("::1").as_deref(), Ok("[::1]:0"));
-        let error = address("no-such-netdev").unwrap_err();
-        assert!(error.contains("no-such-netdev"), "{error}");
-    }
-
-    #[test]
-    fn ipv4_is_preferred_and_link_local_comes_last() {
-        let rank = |text: &str| rank(&text.parse().unwrap());
-        assert!(rank("10.0.0.1:0") < rank("[2001:db8::1]:0"));
-        assert!(rank("[2001:db8::1]:0") < rank("[fe80::1]:0"));
-    }
 
     #[test]
     fn another_port_leaves_the_scope() {
@@ -214,11 +138,24 @@ mod tests {
 
     #[test]
     fn peers_have_an_address_of_their_own() {
-        let check = |text: &str| check_remote(text.parse().unwrap());
+        let from = |text: &str, own: &str| {
+            peer_address(text.parse().unwrap(), own.parse().unwrap()).map(|a| a.to_string())
+        };
         for text in ["0.0.0.0:1", "[::]:1", "224.0.0.1:1", "[ff02::1]:1"] {
-            assert_eq!(check(text), Err(DeviceError::BadAddress), "{text}");
+            assert_eq!(
+                from(text, "[::1]:0"),
+                Err(DeviceError::BadAddress),
+                "{text}"
+            );
         }
-        assert_eq!(check("127.0.0.1:0"), Ok(()));
-        assert_eq!(check("[fe80::1%3]:0"), Ok(()));
+        for (peer, own, reached) in [
+            ("127.0.0.1:5", "10.0.0.1:0", "127.0.0.1:5"),
+            ("[fe80::1%3]:5", "[fe80::2%4]:0", "[fe80::1%3]:5"),
+            ("[fe80::1]:5", "[fe80::2%4]:0", "[fe80::1%4]:5"),
+            ("[fe80::1]:5", "10.0.0.1:0", "[fe80::1]:5"),
+            ("[2001:db8::1]:5", "[fe80::2%4]:0", "[2001:db8::1]:5"),
+        ] {
+            assert_eq!(from(peer, own).as_deref(), Ok(reached));
+        }
     }
 }

@@ -73,7 +73,7 @@ fn candidates(version: Version) -> Vec<PathBuf> {
     paths
 }
 
-/// An address as text, without a port; `None` if there is none or it is of another family.
+/// An address as text, with its scope and without a port; `None` if there is none or it is of another family.
 ///
 /// # Safety
 ///
@@ -92,7 +92,11 @@ pub unsafe fn address_text(address: DAT_IA_ADDRESS_PTR) -> Option<String> {
         libc::AF_INET6 => {
             // SAFETY: as above.
             let address = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).to_string())
+            let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+            Some(match address.sin6_scope_id {
+                0 => ip.to_string(),
+                scope => format!("{ip}%{scope}"),
+            })
         }
         _ => None,
     }
@@ -133,6 +137,9 @@ mod tests {
             assert_eq!(text.as_deref(), Some("192.0.2.7"));
             let text = address_text(ptr::from_mut(&mut v6).cast());
             assert_eq!(text.as_deref(), Some("::1"));
+            v6.sin6_scope_id = 3;
+            let text = address_text(ptr::from_mut(&mut v6).cast());
+            assert_eq!(text.as_deref(), Some("::1%3"));
             v4.sin_family = libc::AF_UNIX as libc::sa_family_t;
             assert_eq!(address_text(ptr::from_mut(&mut v4).cast()), None);
             assert_eq!(address_text(ptr::null_mut()), None);

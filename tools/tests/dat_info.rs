@@ -82,7 +82,7 @@ fn entries_that_cannot_be_used_are_explained() {
 fn the_soft_provider_is_usable() {
     let config = Config::new(
         "usable",
-        "gone u2.0 threadsafe default builtin:soft v.1.0 \"no-such-netdev\" \"\"\n\
+        "gone u2.0 threadsafe default builtin:soft v.1.0 \"no_such_netdev\" \"\"\n\
          here u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n",
     );
     let output = dat_info(&[], Some(&config));
@@ -100,7 +100,7 @@ fn the_soft_provider_is_usable() {
     assert_eq!(cells("here "), expected);
     let gone = cells("gone ");
     assert_eq!(gone[3], "-");
-    assert!(gone[5].contains("no-such-netdev"), "{gone:?}");
+    assert!(gone[5].contains("no_such_netdev"), "{gone:?}");
     assert!(
         text.contains("\nno interface adapter is registered\n"),
         "{text}"

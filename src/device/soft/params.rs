@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::device::netif::{default_address, named_address};
+use crate::device::local_address::{default_address, named_address};
 use crate::device::params::{Key, unknown, wrong_value};
 
 /// The longest spin that can be set, in microseconds.
@@ -260,13 +260,13 @@ mod tests {
         let p = Params::parse("").unwrap();
         assert!(!p.bound && p.crc && p.memory == Memory::Private);
         assert_eq!(p.address.port(), 0);
-        assert!(crate::device::netif::is_own_address(p.address.ip()));
+        assert!(crate::device::local_address::is_own_address(p.address.ip()));
     }
 
     #[test]
     fn errors_say_what_is_wrong() {
         for (text, part) in [
-            ("no-such-netdev", "no-such-netdev"),
+            ("no_such_netdev", "no_such_netdev"),
             ("lo lo", "unexpected"),
             ("lo 0 0", "unexpected"),
             ("crc=maybe", "on|off"),

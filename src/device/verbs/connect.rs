@@ -75,7 +75,7 @@ pub(super) fn connect(
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
     qualifier::check(qual)?;
-    netif::check_remote(remote)?;
+    let remote = netif::peer_address(remote, device.address)?;
     if remote.is_ipv6() != device.address.is_ipv6() {
         return Err(DeviceError::BadAddress);
     }

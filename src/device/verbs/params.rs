@@ -13,7 +13,8 @@
 use std::net::SocketAddr;
 
 use super::adapter::{DevicePort, Probe};
-use crate::device::netif::{Interface, interfaces, named_address, rank};
+use crate::device::local_address::{named_address, rank};
+use crate::device::netif::{Interface, interfaces};
 use crate::device::params::{Key, unknown};
 
 /// All parameters.

@@ -43,7 +43,8 @@ use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
 use crate::delay;
 use crate::device::connection_log::{self, Cause, Identity, LogEntry, NoAnswer, Step};
-use crate::device::netif::{self, is_own_address};
+use crate::device::local_address::is_own_address;
+use crate::device::netif;
 use crate::device::qualifier::{self, QualHeader};
 use crate::device::{CmEvent, DeviceError};
 
@@ -106,16 +107,16 @@ pub(crate) fn connect(
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
-    let ip = remote.ip();
     qualifier::check(qual)?;
-    netif::check_remote(remote)?;
+    let remote = netif::peer_address(remote, device.params.address)?;
+    let ip = remote.ip();
     check_private_data(private_data)?;
     device.engine.start()?;
     if let Some(end) = transport::datagram_end(qp) {
         return resolve::ask(qp, &end, remote, qual, timeout, private_data);
     }
     let port = u16::try_from(qual).unwrap_or(0);
-    let mut addrs = (device.params.address, SocketAddr::new(ip, port));
+    let mut addrs = (device.params.address, netif::at_port(remote, port));
     let loopback = device.params.path == Path::Auto && is_own_address(ip);
     if let Some(listening) = loopback.then(|| listener::find(ip, qual)).flatten() {
         addrs.0.set_port(local_port::next());
