@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use dat_core::testing::device::Access;
 use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
+use dat_core::testing::device::soft::mem::scope::Scope;
 use dat_core::testing::device::soft::transport::shm::mapped::order::{
     after_publishing, unregistered,
 };
@@ -69,7 +70,7 @@ impl Target {
         let table = RemoteKeys {
             entries: &self.entries,
         };
-        let open = table.check(&section, pd, ADDR, 8, Access::REMOTE_WRITE);
+        let open = table.check(&section, Scope::of_pd(pd), ADDR, 8, Access::REMOTE_WRITE);
         if open.is_ok() {
             // SAFETY: loom checks that no other thread accesses the memory.
             self.memory.with_mut(|m| unsafe { *m += 1 });
@@ -164,7 +165,13 @@ fn a_table_that_grows() {
                 let section = guard.begin(&mut count, MOVES);
                 let check = |size: usize| {
                     let entries = &entries[..size];
-                    RemoteKeys { entries }.check(&section, PD, ADDR, 8, Access::REMOTE_WRITE)
+                    RemoteKeys { entries }.check(
+                        &section,
+                        Scope::of_pd(PD),
+                        ADDR,
+                        8,
+                        Access::REMOTE_WRITE,
+                    )
                 };
                 // An initiator that does not find a key asks for the size of the table.
                 let found = check(2).or_else(|_| check(4));
@@ -193,7 +200,7 @@ fn a_promotion_in_use() {
                 let (guard, mut count) = (CopyGuard::new(), 0);
                 let section = guard.begin(&mut count, KEY);
                 let keys = RemoteKeys { entries: &entries };
-                let mapped = keys.check(&section, PD, ADDR, 8, Access::REMOTE_WRITE);
+                let mapped = keys.check(&section, Scope::of_pd(PD), ADDR, 8, Access::REMOTE_WRITE);
                 let mapped = mapped.unwrap();
                 let parts = mapped.end.saturating_sub(mapped.start) / PART;
                 for part in &file[..parts as usize] {
