@@ -53,13 +53,14 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
 	@echo 'make            build libdat.so.1 and libdat2.so.2 (release) into build/release/lib'
 	@echo 'make demo       install what is missing, build, and run a C client and server'
 	@echo 'make check      install what is missing and run the tests, a bounded part of the slow suites'
+	@echo 'make lint       formats, lints and that every configuration compiles: before each commit'
 	@echo 'make check-long the same, with every suite whole'
 	@echo 'make check-rdma-sys  the layouts of the verbs provider beside the bindings of rdma-sys (needs libclang)'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
@@ -85,6 +86,9 @@ help:
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
 	@echo 'make uninstall  remove what make install has put there (same PREFIX)'
 	@echo 'make clean      remove build/ and target/'
+
+lint:
+	scripts/lint.sh
 
 loom:
 	scripts/loom.sh
