@@ -114,15 +114,15 @@ if [ -n "${LONG-}" ]; then
 	valgrind_1=() valgrind_2=()
 	dtest_devices= dapltest_devices=
 	vm_only='*'
-	vm=(iwarp:siw ours:rxe provider:rxe suite:rxe)
+	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
 else
 	dev_runs='dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|send|counters))*'
-	vm=(iwarp:siw suite:rxe)
+	vm_only='@(transfers|moving|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|send|counters))*'
+	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 
 # valgrind PROGRAM...: each version of the API and each path once; what they have in common is

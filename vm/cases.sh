@@ -157,6 +157,22 @@ group_mixed() {
 	dapltest_cases $other $ours
 }
 
+# Shared memory where Yama lets processes reach their descendants alone, as those of a user without
+# rights: root may reach all.
+group_yama() {
+	local scope=/proc/sys/kernel/yama/ptrace_scope
+	if [ ! -e $scope ]; then
+		verdict yama "no $scope: the kernel of the machine has no Yama"
+		return
+	fi
+	echo 1 >$scope
+	as_user=1
+	scenarios soft:shm soft:shm transfers crash
+	# Where the exception is not wanted: over TCP, and not at all with path=shm.
+	scenarios soft:closed soft:closed transfers
+	strangers soft:closed-shm
+}
+
 group_suite() {
 	c_suite "$DEVICE"
 }

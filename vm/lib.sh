@@ -24,6 +24,7 @@ ln -sf "$LIBDAT/libdapl-verbs.so.2" $alone/
 number=0
 bad=0
 server= # process id
+as_user= # set if both ends run without rights
 complaints='[Ee]rror|ERR|[Ww]arning|[Ff]ail|FAIL|bad |can not|unimplemented|timed out|panicked'
 
 # What the devices, or programs that are not ours, can not do: patterns, and why.
@@ -104,6 +105,7 @@ run_end() {
 	case $whose in
 	soft | plain) prefix=(ip netns exec peer) ;;
 	esac
+	[ -z "$as_user" ] || prefix+=(setpriv --reuid 1000 --regid 1000 --clear-groups)
 	exec "${prefix[@]}" "$@"
 }
 
@@ -205,6 +207,22 @@ meet() {
 	for end in $ends; do
 		said $end PASSED || why+=$'\n'"$end: does not say PASSED"
 	done
+	verdict "$name" "$why"
+}
+
+# strangers END: two processes that listen and connect by this end do not find each other.
+strangers() {
+	local name="strangers/$1" commands=() why=
+	wanted "$name" || return 0
+	port=$((port + 1))
+	read -ra commands <<<"$(peer_command "$1")"
+	serve 40 "$1" listening "${commands[@]}" serve $port transfers
+	call 40 "$1" "${commands[@]}" connect "$(address_of "$1")" $port nobody
+	ended $? 0 >$logs/ended
+	kill "$server" 2>/dev/null
+	wait "$server"
+	why=$(cat $logs/ended)
+	said client PASSED || why+=$'\nclient: does not say PASSED'
 	verdict "$name" "$why"
 }
 

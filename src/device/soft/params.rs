@@ -51,6 +51,12 @@ pub const KEYS: &[Key] = &[
         help: "Whether registered memory moves to where peers of this host can map it: never, once they have used it so much that the move pays, or when it is registered.",
     },
     Key {
+        name: "ptracer",
+        values: "any|none",
+        default: "any",
+        help: "Where kernel.yama.ptrace_scope is 1: whether all processes of the user may reach the memory of this one once a peer of this host has connected, as shared memory needs it, or none but its ancestors.",
+    },
+    Key {
         name: "congestion",
         values: "NAME",
         default: "that of the system",
@@ -125,6 +131,9 @@ pub(crate) struct Params {
     pub path: Path,
     /// Where registered memory is. Private if all peers are reached over TCP.
     pub memory: Memory,
+    /// Whether processes of the same user may be let in where Yama keeps them out, once a peer is one
+    /// of them.
+    pub may_be_traced: bool,
     /// Congestion control algorithm of connections over TCP; `None` for that of the system.
     pub congestion: Option<String>,
     /// How long the peer of a connection that was ended gracefully may take to post receives for
@@ -149,6 +158,7 @@ impl Params {
     pub fn parse(text: &str) -> Result<Params, String> {
         let (mut crc, mut path, mut congestion, mut spin) = (true, Path::Auto, None, None);
         let mut acknowledge = true;
+        let mut may_be_traced = true;
         let mut memory = Memory::Private;
         let (mut linger, mut timeout) = (LINGER, TIMEOUT);
         let mut name = None;
@@ -165,6 +175,8 @@ impl Params {
                 Some(("memory", "private")) => memory = Memory::Private,
                 Some(("memory", "shared")) => memory = Memory::Shared,
                 Some(("memory", "eager")) => memory = Memory::Eager,
+                Some(("ptracer", "any")) => may_be_traced = true,
+                Some(("ptracer", "none")) => may_be_traced = false,
                 Some(("congestion", value)) if !value.is_empty() => {
                     congestion = Some(value.to_owned());
                 }
@@ -204,6 +216,7 @@ impl Params {
                 Path::Tcp => Memory::Private,
                 Path::Auto | Path::Shm => memory,
             },
+            may_be_traced,
             congestion,
             linger: Duration::from_secs(linger),
             timeout: Duration::from_secs(timeout),
@@ -273,6 +286,7 @@ mod tests {
             ("completion=late", "acknowledged|sent"),
             ("path=", "auto|shm|tcp"),
             ("memory=mine", "private|shared"),
+            ("ptracer=", "any|none"),
             ("congestion=", "NAME"),
             ("linger=0", "1 to 86400"),
             ("linger=86401", "1 to 86400"),

@@ -178,7 +178,12 @@ impl Acceptor {
                 }
                 addrs
             }
-            Transport::Shm if shm::is_same_user(&fd) => None,
+            Transport::Shm if shm::is_same_user(&fd) => {
+                if device.params.may_be_traced {
+                    shm::permit_peers();
+                }
+                None
+            }
             // A peer that is refused here connects over TCP.
             Transport::Shm => return,
         };

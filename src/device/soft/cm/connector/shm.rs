@@ -96,6 +96,9 @@ impl Connector {
             return Ok(None);
         };
         let params = &self.device.params;
+        if params.may_be_traced {
+            shm::permit_peers();
+        }
         let source = if params.bound {
             params.address.ip()
         } else {

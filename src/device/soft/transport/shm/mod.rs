@@ -94,6 +94,7 @@ pub mod ring;
 pub(crate) mod segment;
 pub(crate) mod socket;
 pub(super) mod verifier;
+mod yama;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{Budget, ShmConn, ShmTarget};
@@ -113,3 +114,4 @@ pub(crate) use self::segment::SharedSegment;
 #[cfg(test)]
 pub(crate) use self::segment::layout as segment_layout;
 pub(crate) use self::socket::{connect, is_same_user, listen, send_now};
+pub(crate) use self::yama::permit_peers;
