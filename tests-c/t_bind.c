@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static const DAT_MEM_PRIV_FLAGS REMOTE =
 	DAT_MEM_PRIV_REMOTE_READ_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG;
@@ -56,10 +57,29 @@ static void rmr_bind__needs_an_evd_for_binds(void)
 /* --- the size ------------------------------------------------------------------------------------ */
 
 #ifndef DAT2
+/* A file of a few pages, so many times one behind the other: all pages of registered memory are made
+ * present. 4 GiB are no multiple of the file, so that an address without its upper bits is another
+ * page. */
+enum { PIECE = 12 << 20, PIECES = 430 };
+
+static char *map_pieces(void)
+{
+	int fd = memfd_create("t_bind", MFD_CLOEXEC);
+	char *at = mmap(NULL, (size_t)PIECES * PIECE, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	REQUIRE(fd >= 0 && ftruncate(fd, PIECE) == 0 && at != MAP_FAILED);
+	for (size_t i = 0; i < PIECES; i++)
+		REQUIRE(mmap(at + i * PIECE, PIECE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			     fd, 0) != MAP_FAILED);
+	close(fd);
+	return at;
+}
+
 /* Segments of DAT 2.0 have 32 bits. */
 static void rmr_bind__more_than_4_gib(void)
 {
-	const DAT_VLEN most = (DAT_VLEN)5 << 30;
+	const DAT_VLEN most = (DAT_VLEN)PIECES * PIECE;
 	const DAT_VLEN far = ((DAT_VLEN)4 << 30) + 4096;
 	DAT_REGION_DESCRIPTION region;
 	DAT_VLEN length;
@@ -74,10 +94,8 @@ static void rmr_bind__more_than_4_gib(void)
 	rmr = up_to_bind();
 	if (strstr(p.b.provider.provider_name, "verbs"))
 		tap_skip("an adapter has all registered memory pinned");
-	/* Shared, so that memory=eager leaves it where it is. Two pages of it are touched. */
-	big.at = mmap(NULL, most, PROT_READ | PROT_WRITE,
-		      MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	REQUIRE(big.at != MAP_FAILED);
+	/* Shared, so that memory=eager leaves it where it is. */
+	big.at = map_pieces();
 	region.for_va = big.at;
 	OK(dx_lmr_create(p.b.ia, DAT_MEM_TYPE_VIRTUAL, region, most, p.b.pz,
 			 DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG, &big.lmr,
