@@ -15,6 +15,7 @@ use dat_core::error::Version;
 use dat_core::registry::key::Key;
 use dat_core::strerror;
 
+use crate::info::attributes::Attributes;
 use crate::loader;
 
 type ListProviders =
@@ -47,6 +48,8 @@ pub struct Opened {
     pub address: Option<String>,
     /// `provider_name` of the provider attributes.
     pub provider_name: String,
+    /// All attributes.
+    pub attributes: Attributes,
 }
 
 /// A DAT library.
@@ -172,10 +175,18 @@ impl Library {
         let code = unsafe { (self.ia_query)(ia, no_evd, masks.0, attributes, masks.1, provider) };
         self.check("dat_ia_query", code)?;
         // SAFETY: zeroed, and filled by the call.
-        let (address, name) = unsafe {
+        let (address, name, attributes) = unsafe {
             match self.version {
-                Version::V1 => ((*v1).0.ia_address_ptr, (*v1).1.provider_name),
-                Version::V2 => ((*v2).0.ia_address_ptr, (*v2).1.provider_name),
+                Version::V1 => {
+                    let (ia, provider) = &*v1;
+                    let attributes = Attributes::of_v1(ia, provider);
+                    (ia.ia_address_ptr, provider.provider_name, attributes)
+                }
+                Version::V2 => {
+                    let (ia, provider) = &*v2;
+                    let attributes = Attributes::of_v2(ia, provider);
+                    (ia.ia_address_ptr, provider.provider_name, attributes)
+                }
             }
         };
         let name = name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
@@ -183,6 +194,7 @@ impl Library {
             // SAFETY: the address of an open IA.
             address: unsafe { loader::address_text(address) },
             provider_name: String::from_utf8_lossy(&name.collect::<Vec<u8>>()).into_owned(),
+            attributes,
         })
     }
 

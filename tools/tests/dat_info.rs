@@ -140,9 +140,142 @@ fn settings_version_and_mistakes() {
     let output = dat_info(&["--version"], None);
     let expected = format!("dat-info {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(stdout(&output), expected);
-    for mistake in [&["--api", "3.0"][..], &["--env", "--api", "1.2"], &["x"]] {
+    for mistake in [
+        &["--api", "3.0"][..],
+        &["--env", "--api", "1.2"],
+        &["-v", "--json"],
+        &["x"],
+    ] {
         assert_eq!(dat_info(mistake, None).status.code(), Some(2));
     }
+}
+
+#[test]
+fn all_attributes() {
+    let config = Config::new(
+        "verbose",
+        "here u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1 counters=on\" \"\"\n",
+    );
+    let text = stdout(&dat_info(&["-v", "--api", "2.0"], Some(&config)));
+    let (_, attributes) = text.split_once("\nhere\n").expect(&text);
+    let value = |name: &str| {
+        let line = attributes
+            .lines()
+            .find(|line| line.trim().starts_with(name));
+        line.map(|line| line.trim()[name.len()..].trim().to_owned())
+    };
+    assert_eq!(value("provider_name").as_deref(), Some("libdat-soft"));
+    assert_eq!(value("max_message_size").as_deref(), Some("1073741824"));
+    let counters = value("provider_specific_attr DAT_COUNTERS");
+    assert!(counters.is_some(), "{attributes}");
+}
+
+#[test]
+fn as_json() {
+    let config = Config::new(
+        "json",
+        "here u1.2 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n\
+         here u2.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n\
+         gone u2.0 threadsafe default builtin:soft v.1.0 \"no_such_netdev\" \"\"\n",
+    );
+    let read = |arguments: &[&str]| -> serde_json::Value {
+        let output = dat_info(arguments, Some(&config));
+        assert_eq!(output.status.code(), Some(0));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let all = read(&["--json", "--check"]);
+    assert_eq!(all["version"], env!("CARGO_PKG_VERSION"));
+    let host = all["host"].as_array().unwrap();
+    assert!(
+        host.iter().any(|f| f["what"] == "shared memory"),
+        "{host:?}"
+    );
+    for (index, api) in ["1.2", "2.0"].into_iter().enumerate() {
+        let listing = &all["apis"][index];
+        assert_eq!(listing["api"], api);
+        let here = &listing["adapters"][0];
+        assert_eq!(here["name"], "here");
+        assert_eq!(here["usable"], true);
+        assert_eq!(here["origin"], format!("{}:{}", config.name(), index + 1));
+        assert_eq!(here["attributes"]["max_eps"], 65536);
+    }
+    let gone = &all["apis"][1]["adapters"][1];
+    assert_eq!(gone["usable"], false);
+    assert!(gone["fault"].as_str().unwrap().contains("no_such_netdev"));
+    assert!(gone["attributes"].is_null());
+    let one = read(&["--json", "--api", "2.0"]);
+    assert_eq!(one["apis"][0], all["apis"][1]);
+    assert!(one["host"].is_null());
+    let settings = read(&["--json", "--env"]);
+    assert_eq!(settings[0]["settings"][0]["name"], "DAT_OVERRIDE");
+}
+
+#[test]
+fn what_the_machine_is_like() {
+    let config = Config::new("check", "");
+    let output = dat_info(&["--check"], Some(&config));
+    let text = stdout(&output);
+    assert!(text.starts_with("HOST "), "{text}");
+    let file = format!("{} (DAT_OVERRIDE)", config.name());
+    let line = |what: &str| {
+        let line = text.lines().find(|line| line.starts_with(what));
+        line.unwrap_or_else(|| panic!("no {what}: {text}"))
+    };
+    assert!(
+        line("dat.conf").ends_with(&format!("  ok     {file}")),
+        "{text}"
+    );
+    assert!(line("open files").contains("  ok  "), "{text}");
+    // Once, although each version has its own process.
+    assert_eq!(text.matches("HOST ").count(), 1);
+    assert_eq!(text.matches("\nDAT ").count(), 2);
+}
+
+/// Lists, as JSON, an IA of a provider library for DAT 2.0 that begins so.
+fn json_of_provider(name: &str, init: &str) -> (serde_json::Value, String) {
+    let directory = std::env::temp_dir().join(format!("dat-info-{}-{name}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let (source, library) = (directory.join("p.c"), directory.join("libprovider.so"));
+    let text = format!(
+        "#include <stdio.h>\n#include <stdlib.h>\n\
+         void dat_provider_init(void *a, char *b) {{ {init}; }}\n\
+         void dat_provider_fini(void *a) {{ }}\n"
+    );
+    fs::write(&source, text).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .args([&library, &source])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let entry = format!(
+        "ia u2.0 threadsafe default {} v.1.0 \"\" \"\"\n",
+        library.display()
+    );
+    let config = Config::new(name, &entry);
+    let output = dat_info(&["--json"], Some(&config));
+    fs::remove_dir_all(&directory).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (serde_json::from_slice(&output.stdout).unwrap(), said)
+}
+
+/// What a provider library prints is not between the rows.
+#[test]
+fn providers_that_print() {
+    let (all, said) = json_of_provider("prints", "puts(\"noise of a provider\")");
+    assert!(said.contains("noise of a provider"), "{said}");
+    assert_eq!(all["apis"][1]["adapters"][0]["name"], "ia");
+}
+
+/// A provider that crashes takes the listing of its version alone.
+#[test]
+fn providers_that_crash() {
+    let (all, _) = json_of_provider("crashes", "abort()");
+    assert_eq!(all["apis"][0]["api"], "1.2");
+    assert_eq!(all["apis"][0]["adapters"], serde_json::json!([]));
+    assert_eq!(all["apis"][1]["api"], "2.0");
+    let error = all["apis"][1]["error"].as_str().unwrap();
+    assert!(error.contains("signal: 6"), "{error}");
 }
 
 /// A full disk is an error; a pipe whose reader has seen enough is none.

@@ -1,0 +1,5 @@
+//! What `dat-info` shows.
+
+pub mod attributes;
+pub mod host;
+pub mod row;
