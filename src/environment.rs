@@ -18,3 +18,12 @@ pub fn variable(name: &str) -> Option<OsString> {
     }
     env::var_os(name)
 }
+
+/// The names of the variables that begin so, unless the program is [secure](is_secure).
+pub fn names(prefix: &str) -> Vec<String> {
+    if is_secure() {
+        return Vec::new();
+    }
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter(|name| name.starts_with(prefix)).collect()
+}

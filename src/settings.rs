@@ -72,7 +72,11 @@ pub fn all() -> Vec<(&'static str, Vec<Setting>)> {
         ),
         (
             "Parameters of builtin:verbs in dat.conf",
-            settings(verbs::params::KEYS),
+            settings(verbs::tuning::KEYS),
+        ),
+        (
+            "Environment variables of OpenFabrics' providers, as builtin:verbs takes them",
+            settings(verbs::tuning::VARIABLES),
         ),
     ]
 }

@@ -173,7 +173,36 @@ group_yama() {
 	strangers soft:closed-shm
 }
 
+# What users of OpenFabrics' providers set reaches the queue pairs: smaller packets are more packets.
+tuned_case() {
+	local end=ours:rxe name=tuned/ours:rxe large small
+	wanted "$name" || return 0
+	count_packets meet $end $end transfers
+	large=$packets
+	export DAPL_IB_MTU=256 DAPL_ACK_TIMER=20 DAPL_ACK_RETRY=10 DAPL_RNR_TIMER=28 DAPL_TCLASS=32 \
+		DAPL_MAX_INLINE=0 DAPL_CM_ARP_TIMEOUT_MS=8000 DAPL_UCM_REP_TIME=2000
+	count_packets meet $end $end transfers
+	small=$packets
+	unset "${!DAPL_@}"
+	if [ "$small" -lt $((4 * large)) ]; then
+		verdict "$name" "$small packets of 256 bytes, $large of up to 4096"
+	elif ! said client 'DAPL_UCM_REP_TIME has no effect' || said client 'DAPL_ACK_TIMER'; then
+		verdict "$name" 'the log does not name the variables without effect'
+	else
+		verdict "$name"
+	fi
+}
+
+# count_packets COMMAND...: packets is how many rxe sends meanwhile
+count_packets() {
+	local counter=/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts before
+	before=$(cat $counter)
+	"$@"
+	packets=$(($(cat $counter) - before))
+}
+
 group_suite() {
+	[ "$DEVICE" != rxe ] || tuned_case
 	c_suite "$DEVICE"
 }
 

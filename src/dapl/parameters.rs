@@ -81,7 +81,7 @@ mod tests {
             pages,
             Ok((own(Rules::Pages, true), "lo 0 crc=off path=tcp".into()))
         );
-        let programs = split("eth0  0", verbs::params::KEYS);
+        let programs = split("eth0  0", verbs::tuning::KEYS);
         assert_eq!(programs, Ok((own(Rules::Programs, false), "eth0 0".into())));
         assert_eq!(split("rules=programs counters=off", keys), split("", keys));
     }
@@ -91,11 +91,11 @@ mod tests {
         for (text, part) in [
             ("lo rules=mine", "programs|pages"),
             ("lo rules=", "programs|pages"),
-            ("lo rule=pages", "rnr_retry, rules, counters"),
+            ("lo rule=pages", "route_timeout, rules, counters"),
             ("lo counters=yes", "off|on"),
             ("lo crc=off", "known: retry"),
         ] {
-            let error = split(text, verbs::params::KEYS).unwrap_err();
+            let error = split(text, verbs::tuning::KEYS).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -11,13 +11,11 @@ use super::handshake::parameters;
 use super::id::CmId;
 use super::qp::Qp;
 use super::sys;
+use super::tuning::Tuning;
 use crate::device::CmEvent;
 use crate::device::connection_log::{Cause, NoListener, Step};
 use crate::device::netif::at_port;
 use crate::device::qualifier::candidates;
-
-/// The longest time in which an address or a route is resolved.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a request is sent again because the connection manager had chosen a local port that
 /// the network stack has given to another socket: the connection manager knows its own ports only.
@@ -36,8 +34,10 @@ pub(super) struct ActiveConnect {
     ports: Vec<u16>,
     /// Private data of the request, with the header of the qualifier.
     pub private_data: Vec<u8>,
-    /// The time in which the address, and then the route, is to be resolved.
-    pub timeout: Duration,
+    /// The time in which the address is to be resolved.
+    pub arp_timeout: Duration,
+    /// The time in which the route is to be resolved.
+    pub route_timeout: Duration,
     /// How often the request may still be sent from another local port.
     local_port_retries: u8,
 }
@@ -50,13 +50,16 @@ impl ActiveConnect {
         qual: u64,
         private_data: Vec<u8>,
         timeout: Option<Duration>,
+        tuning: &Tuning,
     ) -> ActiveConnect {
+        let limited = |time: Duration| timeout.map_or(time, |timeout| timeout.min(time));
         ActiveConnect {
             remote,
             qual,
             ports: candidates(qual).rev().collect(),
             private_data,
-            timeout: timeout.unwrap_or(RESOLVE_TIMEOUT).min(RESOLVE_TIMEOUT),
+            arp_timeout: limited(tuning.arp_timeout),
+            route_timeout: limited(tuning.route_timeout),
             local_port_retries: LOCAL_PORT_RETRIES,
         }
     }
@@ -86,7 +89,7 @@ pub(super) fn try_next_port(qp: &Qp, attempt: u64) -> Result<bool, Option<io::Er
         return Ok(true);
     }
     let active = state.active.as_mut();
-    let next = active.and_then(|active| Some((active.take_next()?, active.timeout)));
+    let next = active.and_then(|active| Some((active.take_next()?, active.arp_timeout)));
     let Some((to, timeout)) = next else {
         return Ok(false);
     };
@@ -110,7 +113,9 @@ pub(super) fn resolve_route(qp: &Qp, attempt: u64, id: &CmId) {
             local.set_port(chosen.port());
         }
         let active = state.active.as_ref();
-        active.map_or(RESOLVE_TIMEOUT, |active| active.timeout)
+        active.map_or(qp.device.params.tuning.route_timeout, |active| {
+            active.route_timeout
+        })
     };
     if let Err(error) = id.resolve_route(timeout) {
         let cause = format_args!("no route: {error}");
@@ -229,7 +234,7 @@ mod tests {
     fn every_port_is_tried_at_the_whole_address() {
         let qual = 0x1_0000;
         let remote = "[fe80::1%3]:0".parse().unwrap();
-        let mut active = ActiveConnect::new(remote, qual, Vec::new(), None);
+        let mut active = ActiveConnect::new(remote, qual, Vec::new(), None, &Tuning::default());
         for port in candidates(qual) {
             let next = format!("[fe80::1%3]:{port}").parse().ok();
             assert_eq!(active.next(), next);

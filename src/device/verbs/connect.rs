@@ -89,7 +89,7 @@ pub(super) fn connect(
     if private_data.len() > device.max_private {
         return Err(DeviceError::Limit);
     }
-    let active = ActiveConnect::new(remote, qual, private_data, timeout);
+    let active = ActiveConnect::new(remote, qual, private_data, timeout, &device.params.tuning);
     let first = active.next().ok_or(DeviceError::BadAddress)?;
     let attempt = begin(qp, (device.address, first), qual)?;
     let deadline = deadline(timeout);

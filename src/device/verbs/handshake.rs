@@ -10,10 +10,6 @@ use super::qp::Qp;
 use super::{Verbs, sys};
 use crate::device::Access;
 
-/// The time before a message is sent again to a receiver that was not ready: 0.64 ms (InfiniBand
-/// architecture, table 45).
-const RNR_TIMER: u8 = 12;
-
 /// The parameters of a request or reply, without its private data.
 pub(super) fn parameters(device: &Verbs, hw: &Hw, rd_in: u32, rd_out: u32) -> sys::ConnParam {
     let depth = |n: u32| n.min(254) as u8;
@@ -23,8 +19,8 @@ pub(super) fn parameters(device: &Verbs, hw: &Hw, rd_in: u32, rd_out: u32) -> sy
         responder_resources: depth(rd_in),
         initiator_depth: depth(rd_out),
         flow_control: 1,
-        retry_count: device.params.retry,
-        rnr_retry_count: device.params.rnr_retry,
+        retry_count: device.params.tuning.retry,
+        rnr_retry_count: device.params.tuning.rnr_retry,
         srq: hw.srq.is_some().into(),
         qp_num: hw.qp_num,
     }
@@ -62,15 +58,25 @@ pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<
         attr.qp_access_flags |= qp.device.remote_rights(Access::REMOTE) as u32;
         *mask |= sys::QP_ACCESS_FLAGS;
     })?;
+    let tuning = &qp.device.params.tuning;
     advance(qp, &hw, id, sys::QPS_RTR, |attr, mask| {
         if *mask & sys::QP_MIN_RNR_TIMER != 0 {
-            attr.min_rnr_timer = RNR_TIMER;
+            attr.min_rnr_timer = tuning.rnr_timer;
+        }
+        if let Some(mtu) = tuning.mtu {
+            attr.path_mtu = attr.path_mtu.min(mtu);
+        }
+        if let Some(tclass) = tuning.tclass {
+            attr.ah_attr.traffic_class = tclass;
         }
         if let Some((rd_in, _)) = depths {
             attr.max_dest_rd_atomic = rd_in;
         }
     })?;
     advance(qp, &hw, id, sys::QPS_RTS, |attr, _| {
+        if let Some(timer) = tuning.ack_timer {
+            attr.timeout = timer;
+        }
         if let Some((_, rd_out)) = depths {
             attr.max_rd_atomic = rd_out;
         }

@@ -26,10 +26,6 @@ use super::wr_table::Numbered;
 use super::{Pd, Verbs, limits, sys};
 use crate::device::{Access, Completion, DeviceError, QpAttr, WcOp, WcStatus};
 
-/// Bytes of payload that the driver is to copy into the request, so that the device need not fetch
-/// them.
-const INLINE: u32 = 64;
-
 /// See the module.
 pub(super) struct Hw {
     pub device: Arc<Verbs>,
@@ -178,7 +174,7 @@ impl Hw {
                 },
                 max_send_sge: self.attr.max_send_sge.max(1),
                 max_recv_sge: self.attr.max_recv_sge.max(1),
-                max_inline_data: INLINE,
+                max_inline_data: 0,
             },
             qp_type: match self.attr.datagrams {
                 true => sys::QPT_UD,
@@ -187,7 +183,8 @@ impl Hw {
             sq_sig_all: 0,
         };
         let cap = init.cap;
-        for inline in [INLINE, 0] {
+        let inline = self.device.params.tuning.inline;
+        for inline in [inline, 0] {
             init.cap = sys::QpCap {
                 max_inline_data: inline,
                 ..cap
@@ -198,7 +195,7 @@ impl Hw {
                 *self.raw.get_mut() = raw;
                 // SAFETY: it was just made.
                 self.qp_num = unsafe { (*raw).qp_num };
-                self.inline = init.cap.max_inline_data.min(INLINE);
+                self.inline = init.cap.max_inline_data.min(inline);
                 break;
             }
         }

@@ -33,7 +33,7 @@ mod limits;
 mod listen;
 mod mr;
 mod mw;
-pub mod params;
+mod params;
 mod post;
 mod preposted;
 mod qp;
@@ -42,6 +42,7 @@ mod service;
 mod srq;
 pub mod sys;
 mod teardown;
+pub mod tuning;
 mod wc;
 mod wr_table;
 
@@ -247,7 +248,7 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
-    const KEYS: &'static [Key] = self::params::KEYS;
+    const KEYS: &'static [Key] = self::tuning::KEYS;
 
     fn discover() -> Vec<(String, String)> {
         match adapter::probe() {
@@ -261,6 +262,7 @@ impl Device for Verbs {
 
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
+        tuning::name_ignored_variables();
         let probe = adapter::probe()?;
         let (address, device_port) = params.find_port(&probe)?;
         let adapter = Adapter::open(probe, &device_port)?;

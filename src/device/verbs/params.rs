@@ -13,26 +13,10 @@
 use std::net::SocketAddr;
 
 use super::adapter::{DevicePort, Probe};
+use super::tuning::{KEYS, Tuning};
 use crate::device::local_address::{named_address, rank};
 use crate::device::netif::{Interface, interfaces};
-use crate::device::params::{Key, unknown};
-
-/// All parameters.
-pub const KEYS: &[Key] = &[
-    Key {
-        name: "retry",
-        values: "0..7",
-        default: "7",
-        help: "How often the device repeats a request that is not acknowledged.",
-    },
-    Key {
-        name: "rnr_retry",
-        values: "0..7",
-        default: "7",
-        help: "How often the device repeats a message for which the peer has no receive \
-               buffer; 7 is without end.",
-    },
-];
+use crate::device::params::unknown;
 
 /// The parameters of one device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,10 +25,8 @@ pub(super) struct Params {
     name: String,
     /// Port of the RDMA device, where the name is that of one.
     port: Option<u8>,
-    /// Transport retries.
-    pub retry: u8,
-    /// Receiver-not-ready retries.
-    pub rnr_retry: u8,
+    /// How queue pairs send and connect.
+    pub tuning: Tuning,
 }
 
 impl Params {
@@ -56,14 +38,14 @@ impl Params {
         let mut params = Params {
             name: String::new(),
             port: None,
-            retry: 7,
-            rnr_retry: 7,
+            tuning: Tuning::of_environment(),
         };
         for word in text.split_whitespace() {
             match word.split_once('=') {
-                Some(("retry", value)) => params.retry = retries("retry", value)?,
-                Some(("rnr_retry", value)) => params.rnr_retry = retries("rnr_retry", value)?,
-                Some((key, _)) => return Err(unknown(key, KEYS)),
+                Some((key, value)) => match params.tuning.set(key, value) {
+                    Some(result) => result?,
+                    None => return Err(unknown(key, KEYS)),
+                },
                 None if params.name.is_empty() => params.name = word.into(),
                 None => match (word.parse(), params.port) {
                     (Ok(port), None) => params.port = Some(port),
@@ -115,13 +97,6 @@ impl Params {
     }
 }
 
-fn retries(key: &str, value: &str) -> Result<u8, String> {
-    match value.parse() {
-        Ok(n) if n <= 7 => Ok(n),
-        _ => Err(format!("{key} is one of 0..7, not \"{value}\"")),
-    }
-}
-
 /// The IAs of this machine: one for every network interface with an address that leads to an
 /// RDMA device. They are named as OpenFabrics' files name them, `ofa-v2-NETDEV`.
 pub(super) fn discover(probe: &Probe) -> Vec<(String, String)> {
@@ -149,9 +124,9 @@ mod tests {
         assert_eq!((p.name.as_str(), p.port), ("eth0", Some(0)));
         let p = Params::parse("mlx5_0 1 retry=3 rnr_retry=0").unwrap();
         assert_eq!((p.name.as_str(), p.port), ("mlx5_0", Some(1)));
-        assert_eq!((p.retry, p.rnr_retry), (3, 0));
+        assert_eq!((p.tuning.retry, p.tuning.rnr_retry), (3, 0));
         let p = Params::parse("10.0.0.1").unwrap();
-        assert_eq!((p.port, p.retry, p.rnr_retry), (None, 7, 7));
+        assert_eq!((p.port, p.tuning), (None, Tuning::default()));
     }
 
     #[test]

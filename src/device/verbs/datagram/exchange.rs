@@ -146,7 +146,13 @@ pub(in crate::device::verbs) fn ask(
     check_private_data(&qp.device, private_data)?;
     let private_data = own_end(qp)?.add_to(private_data);
     let private_data = qualifier::add_header(QualHeader::Request, qual, &private_data);
-    let active = ActiveConnect::new(remote, qual, private_data, timeout);
+    let active = ActiveConnect::new(
+        remote,
+        qual,
+        private_data,
+        timeout,
+        &qp.device.params.tuning,
+    );
     let remote = active.next().ok_or(DeviceError::BadAddress)?;
     let deadline = deadline(timeout);
     let number = exchanges.begin(Exchange {
@@ -185,7 +191,7 @@ fn try_next_port(
         let to = exchange.active.take_next()?;
         exchange.remote = to;
         let old = exchange.id.replace(id.clone());
-        Some((to, exchange.active.timeout, old))
+        Some((to, exchange.active.arp_timeout, old))
     });
     let Some(next) = next else {
         // The attempt has ended.
@@ -243,7 +249,8 @@ pub(in crate::device::verbs) fn on_event(
     number: u64,
     event: &CmEventData,
 ) {
-    let parts = |exchange: &mut Exchange| Some((exchange.id.clone()?, exchange.active.timeout));
+    let parts =
+        |exchange: &mut Exchange| Some((exchange.id.clone()?, exchange.active.route_timeout));
     let Some((id, timeout)) = exchanges.with(number, parts).flatten() else {
         return;
     };
