@@ -11,8 +11,10 @@ pub type Init = unsafe extern "C" fn(*const DAT_PROVIDER_INFO, *const c_char);
 /// `dat_provider_fini` of a provider.
 pub type Fini = unsafe extern "C" fn(*const DAT_PROVIDER_INFO);
 
-/// OpenFabrics' provider libraries, up to `.so`: those of DAT 2.0 (with "o") and of 1.2.
-const OPENFABRICS: [&[u8]; 7] = [
+/// OpenFabrics' provider libraries, up to `.so`: the first one of all, and those of DAT 2.0 (with "o")
+/// and of 1.2.
+const OPENFABRICS: [&[u8]; 8] = [
+    b"libdapl",
     b"libdaplofa",
     b"libdaploscm",
     b"libdaploucm",
@@ -213,6 +215,7 @@ mod tests {
             c"libdaplcma.so.1",
             c"libdaplscm.so.1",
             c"libdaplucm.so.1",
+            c"/usr/lib64/libdapl.so",
             c"/usr/lib64/libdaplofa.so",
             c"libdaplofa.so.2.0.0",
         ] {
@@ -223,6 +226,8 @@ mod tests {
             c"libdaplofa",
             c"libdaplofa.so2",
             c"xlibdaplofa.so.2",
+            c"libdapl-soft.so.2",
+            c"libdaplx.so",
             c"libdaplofa.so.2/libother.so",
             c"builtin:verbs",
         ] {

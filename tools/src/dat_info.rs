@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::{Parser, ValueEnum};
 use dat_core::registry::Setup;
 use dat_core::registry::config::api_version;
-use dat_core::registry::inspect;
+use dat_core::registry::inspect::{self, Report};
 use dat_core::{settings, setup};
 use serde_json::{Value, json};
 
@@ -183,9 +183,11 @@ impl Listing {
         let version = api_version(setup.version);
         // Provider libraries find the DAT library in the global scope, so it goes first.
         let library = Library::open(setup.version);
-        let mut reports = inspect::reports(setup).map_err(io::Error::other)?;
-        reports.retain(|report| (report.entry.key.major, report.entry.key.minor) == version);
-        let (library, rows) = match library {
+        let reports = inspect::reports(setup).map_err(io::Error::other)?;
+        let (reports, others): (Vec<Report>, Vec<Report>) = reports
+            .into_iter()
+            .partition(|report| row::version(&report.entry.key) == version);
+        let (library, mut rows) = match library {
             Ok(library) => {
                 let rows = row::opened(&library, &reports, version);
                 (Ok(library.path()), rows)
@@ -198,6 +200,10 @@ impl Listing {
                 reports.iter().map(row::unopened).collect(),
             ),
         };
+        let others = others
+            .iter()
+            .filter(|r| row::is_of_no_library(&r.entry.key, version));
+        rows.extend(others.map(row::of_another_version));
         Ok(Listing {
             version,
             library,

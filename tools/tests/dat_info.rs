@@ -107,6 +107,27 @@ fn the_soft_provider_is_usable() {
     );
 }
 
+/// An entry for a version that no library has is shown with the nearest one.
+#[test]
+fn entries_of_no_version() {
+    let config = Config::new(
+        "versions",
+        "early u1.1 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n\
+         late u3.0 threadsafe default builtin:soft v.1.0 \"127.0.0.1\" \"\"\n",
+    );
+    let output = dat_info(&[], Some(&config));
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    let (first, second) = text.split_once("\nDAT 2.0").unwrap();
+    for (listing, name, api) in [(first, "early", "1.1"), (second, "late", "3.0")] {
+        let row = listing.lines().find(|line| line.starts_with(name));
+        let row = row.unwrap_or_else(|| panic!("no {name}: {text}"));
+        assert!(row.contains(&format!("  {api}  ")), "{row}");
+        assert!(row.ends_with("  programs ask for DAT 1.2 or 2.0"), "{row}");
+        assert_eq!(text.matches(name).count(), 1);
+    }
+}
+
 #[test]
 fn one_version_alone() {
     let config = Config::new("one", "");

@@ -129,6 +129,27 @@ fn fallback<'a>(opened: &Opened, key: &Key, reports: &'a [Report]) -> Option<&'a
         .find(|report| report.entry.is_for_every_name() && serves(report))
 }
 
+/// The version of the API that an entry is for.
+pub fn version(key: &Key) -> (u32, u32) {
+    (key.major, key.minor)
+}
+
+/// Whether an entry, which is not for `version`, is for no library that there is: it is shown with the
+/// version that is nearest.
+pub fn is_of_no_library(key: &Key, (major, _): (u32, u32)) -> bool {
+    let of_first = key.major < 2;
+    !matches!(version(key), (1, 2) | (2, 0)) && of_first == (major < 2)
+}
+
+/// An entry that no program asks for.
+pub fn of_another_version(report: &Report) -> Row {
+    Row {
+        address: None,
+        fault: Some("programs ask for DAT 1.2 or 2.0".into()),
+        ..unopened(report)
+    }
+}
+
 /// An entry that cannot be opened because the DAT library itself is not there.
 pub fn unopened(report: &Report) -> Row {
     Row {
