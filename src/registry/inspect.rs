@@ -17,6 +17,8 @@ pub struct Report {
     /// The address or device, if the provider reports it without an open IA; or why the entry
     /// cannot be used.
     pub state: Result<Option<String>, String>,
+    /// What users have to know of an IA that is usable.
+    pub note: Option<&'static str>,
 }
 
 /// The entries of the registry that a program started now in this environment would have.
@@ -38,6 +40,7 @@ pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
 /// Explains one entry.
 pub fn report(setup: &Setup, entry: Entry) -> Report {
     let mut provider = entry.target.to_string();
+    let mut note = None;
     let state = match &entry.target {
         Target::Builtin(name) => probe(setup, &entry, name),
         Target::Library(library) => match load::probe(library) {
@@ -45,6 +48,7 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
             Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
                 if builtin(setup.builtins, VERBS).is_some() {
                     provider = format!("builtin:{VERBS} for {provider}");
+                    note = load::replacement_note(library);
                 }
                 probe(setup, &entry, VERBS)
                     .map_err(|why| format!("{} is not installed; {why}", entry.target))
@@ -56,6 +60,7 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
         entry,
         provider,
         state,
+        note,
     }
 }
 

@@ -122,6 +122,17 @@ pub fn is_openfabrics(library: &CStr) -> bool {
     })
 }
 
+/// What users have to know of `builtin:verbs` in the place of that library of OpenFabrics: those for
+/// sockets ("scm"), datagrams ("ucm") and coprocessors ("mcm") connect by messages of their own.
+pub fn replacement_note(library: &CStr) -> Option<&'static str> {
+    let file = library.to_bytes().rsplit(|&byte| byte == b'/').next()?;
+    let stem = file.split(|&byte| byte == b'.').next()?;
+    [&b"scm"[..], b"ucm", b"mcm"]
+        .iter()
+        .any(|manager| stem.ends_with(manager))
+        .then_some("connects by rdma_cm, unlike peers that have this library")
+}
+
 /// Closes a handle of `dlopen` when dropped.
 struct Close(NonNull<c_void>);
 
@@ -204,6 +215,20 @@ fn last_error() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_with_a_connection_manager_of_their_own() {
+        for name in [
+            c"libdaploscm.so.2",
+            c"/usr/lib64/libdaplucm.so.1",
+            c"libdaplomcm.so",
+        ] {
+            assert!(replacement_note(name).is_some(), "{name:?}");
+        }
+        for name in [c"libdaplofa.so.2", c"libdaplcma.so.1", c"libdapl.so"] {
+            assert_eq!(replacement_note(name), None, "{name:?}");
+        }
+    }
 
     #[test]
     fn openfabrics_names() {

@@ -299,8 +299,10 @@ impl Static {
                 let code = self.builtin(VERBS, key).map_err(|_| {
                     Unusable::Absent("not installed, and this build has no verbs provider".into())
                 })?;
+                let note = load::replacement_note(library);
+                let (comma, note) = note.map_or(("", ""), |note| (", ", note));
                 log::info!(
-                    "{}: {}: not installed, builtin:{VERBS} serves {key}",
+                    "{}: {}: not installed, builtin:{VERBS} serves {key}{comma}{note}",
                     entry.origin,
                     entry.target
                 );

@@ -23,6 +23,8 @@ pub struct Row {
     pub origin: String,
     /// Why the IA cannot be used.
     pub fault: Option<String>,
+    /// What users have to know of an IA that is usable.
+    pub note: Option<&'static str>,
     /// What the IA can do, if it is usable.
     pub attributes: Option<Attributes>,
 }
@@ -44,6 +46,7 @@ impl Row {
             "origin": self.origin,
             "usable": self.fault.is_none(),
             "fault": self.fault,
+            "note": self.note,
             "attributes": self.attributes.as_ref().map(Attributes::to_json),
         })
     }
@@ -98,6 +101,10 @@ fn row(key: Key, result: Result<Opened, String>, reports: &[Report]) -> Row {
             (None, None, Some(fault))
         }
     };
+    // What serves in the place of an entry has nothing of it.
+    let note = report
+        .and_then(|report| report.note)
+        .filter(|_| fallback.is_none());
     Row {
         key,
         provider: match (fallback, report) {
@@ -110,6 +117,7 @@ fn row(key: Key, result: Result<Opened, String>, reports: &[Report]) -> Row {
         origin: report.map_or("built-in".into(), |report| report.entry.origin.to_string()),
         address,
         fault,
+        note,
         attributes,
     }
 }
@@ -158,6 +166,7 @@ pub fn unopened(report: &Report) -> Row {
         address: report.state.clone().ok().flatten(),
         origin: report.entry.origin.to_string(),
         fault: Some("not tried, there is no library".into()),
+        note: report.note,
         attributes: None,
     }
 }
@@ -170,7 +179,11 @@ pub fn cells(row: &Row) -> [String; 6] {
         row.provider.clone(),
         row.address.clone().unwrap_or("-".into()),
         row.origin.clone(),
-        row.fault.clone().unwrap_or("ok".into()),
+        match (&row.fault, row.note) {
+            (Some(fault), _) => fault.clone(),
+            (None, Some(note)) => format!("ok, {note}"),
+            (None, None) => "ok".into(),
+        },
     ]
 }
 
@@ -198,6 +211,7 @@ mod tests {
             },
             provider: "builtin:soft".into(),
             state,
+            note: None,
         }
     }
 
@@ -225,6 +239,16 @@ mod tests {
             row(key("b"), opened("libdat soft"), &reports).provider,
             "builtin:soft"
         );
+    }
+
+    #[test]
+    fn an_ia_that_its_users_have_to_know_of() {
+        let mut report = report("a", 1, Ok(None));
+        report.note = Some("connects otherwise");
+        let reports = [report];
+        let state = |result| cells(&row(key("a"), result, &reports))[5].clone();
+        assert_eq!(state(opened("libdat soft")), "ok, connects otherwise");
+        assert_eq!(state(Err("dat_ia_open: CODE".into())), "dat_ia_open: CODE");
     }
 
     #[test]
