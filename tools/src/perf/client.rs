@@ -47,7 +47,15 @@ fn measure_item(
     trips: fn(&Order) -> u32,
 ) -> Result<Row> {
     let endpoints = u64::from(options.endpoints);
-    let warm_up = plan::order(options, item, plan::warm_up(options, item));
+    let mut bad = 0;
+    let (window, warm_up) = match options.count {
+        Some(_) => (plan::window(options, item), plan::warm_up(options, item)),
+        None => {
+            let each = probe(options, item, runner, &mut bad)?;
+            plan::within_time(options, item, each)
+        }
+    };
+    let warm_up = plan::order(options, item, window, warm_up);
     let warm = runner.run(&warm_up, plan::pace(options, 1))?;
     let warm_total = warm_up.count * endpoints;
     let each = match item.test {
@@ -55,11 +63,11 @@ fn measure_item(
         Test::Latency => Duration::from_secs_f64(warm.times.latency(warm_total, 1).p50 / 1e6),
         _ => warm.times.total.div_f64(warm_total as f64),
     };
-    let order = plan::order(options, item, plan::count(options, each));
+    let order = plan::order(options, item, window, plan::count(options, each));
     let pace = plan::pace(options, samples::group(each));
-    let Outcome { times, bad } = runner.run(&order, pace)?;
+    let Outcome { times, bad: wrong } = runner.run(&order, pace)?;
     let total = order.count * endpoints;
-    let bad = bad + warm.bad;
+    bad += warm.bad + wrong;
     if bad > 0 {
         let (test, op) = (item.test.name(), item.op.name());
         return error(format!(
@@ -76,6 +84,26 @@ fn measure_item(
         group: (item.test == Test::Latency).then_some(group),
         latency: (item.test == Test::Latency).then(|| times.latency(total, trips(&order))),
     })
+}
+
+/// How long one more operation takes, when there are others at the time: not the delay of the link.
+/// Adds messages that were wrong.
+fn probe(
+    options: &Options,
+    item: &Item,
+    runner: &mut impl Runner,
+    bad: &mut u64,
+) -> Result<Duration> {
+    let mut time_of = |operations: u32| {
+        let order = plan::order(options, item, operations, operations.into());
+        let outcome = runner.run(&order, plan::pace(options, 1))?;
+        *bad += outcome.bad;
+        Ok(outcome.times.total)
+    };
+    let (few, more) = plan::PROBES;
+    let few_take = time_of(few)?;
+    let difference = time_of(more)?.saturating_sub(few_take);
+    Ok(difference / (more - few) / u32::from(options.endpoints))
 }
 
 /// The client of a server.

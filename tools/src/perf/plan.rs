@@ -10,6 +10,8 @@ use super::run::Pace;
 
 /// Bytes that a warm-up moves at most, so that it ends soon with large operations.
 const WARM_BYTES: u64 = 64 << 20;
+/// The fewest operations that are measured at once, also where they take longer than was asked for.
+const COUNT_MIN: u64 = 4;
 /// The most operations that are measured at once.
 const COUNT_MAX: u64 = 50_000_000;
 /// The most memory of an end, in bytes.
@@ -75,7 +77,9 @@ impl Plan {
                 item.size
             ));
         }
-        let orders = items.iter().map(|item| order(options, item, 1));
+        let orders = items
+            .iter()
+            .map(|item| order(options, item, window(options, item), 1));
         let area = orders.map(|order| Slots::new(&order).area(options.endpoints.into()));
         let area = area.max().unwrap_or(0).max(4096);
         if area > MEMORY_MAX / 3 {
@@ -91,11 +95,34 @@ impl Plan {
     }
 }
 
+/// The window for an item, if the link allows it.
+pub fn window(options: &Options, item: &Item) -> u32 {
+    match item.test {
+        Test::Latency => 1,
+        _ => options.window.into(),
+    }
+}
+
+/// How many operations show how long one takes: a run of so many, and then one of so many, each at a
+/// time.
+pub const PROBES: (u32, u32) = (1, 3);
+
+/// What a slow link leaves of a window and of a warm-up where one more operation takes `each`, so that
+/// a measurement is not much longer than was asked for.
+pub fn within_time(options: &Options, item: &Item, each: Duration) -> (u32, u64) {
+    let endpoints = u64::from(options.endpoints);
+    let possible = options.time / each.as_secs_f64().max(1e-9) / endpoints as f64;
+    let possible = possible as u64;
+    let window = u64::from(window(options, item)).min((possible / 2).max(2)) as u32;
+    let warm_up = warm_up(options, item).min((possible / 4).max(window.into()));
+    (window, warm_up)
+}
+
 /// The order for an item.
-pub fn order(options: &Options, item: &Item, count: u64) -> Order {
+pub fn order(options: &Options, item: &Item, window: u32, count: u64) -> Order {
     let window = match item.test {
         Test::Latency => 1,
-        _ => u32::from(options.window),
+        _ => window.min(options.window.into()),
     };
     let window64 = u64::from(window);
     Order {
@@ -130,7 +157,7 @@ pub fn count(options: &Options, each: Duration) -> u64 {
     }
     let each = each.as_secs_f64() + options.pause as f64 / 1e6;
     let count = (options.time / each.max(1e-9)).round();
-    ((count as u64).clamp(16, COUNT_MAX) / endpoints).max(1)
+    ((count as u64).clamp(COUNT_MIN, COUNT_MAX) / endpoints).max(1)
 }
 
 /// How the loop goes.
@@ -182,15 +209,40 @@ mod tests {
             op: Op::Send,
             size: 8,
         };
-        assert_eq!(order(&options, &item(Test::Rate), 65).count, 128);
-        assert_eq!(order(&options, &item(Test::Latency), 65).count, 65);
+        assert_eq!(order(&options, &item(Test::Rate), 64, 65).count, 128);
+        assert_eq!(order(&options, &item(Test::Rate), 10, 65).count, 70);
+        assert_eq!(order(&options, &item(Test::Latency), 64, 65).count, 65);
+    }
+
+    #[test]
+    fn slow_links_get_short_windows() {
+        let options = options(&["--time", "0.5", "-w", "64"]);
+        let item = |test, size| Item {
+            test,
+            op: Op::Send,
+            size,
+        };
+        let large = item(Test::Bandwidth, 4 << 20);
+        // 100 Mbit/s, 10 Gbit/s, and a fast one.
+        assert_eq!(
+            within_time(&options, &large, Duration::from_millis(335)),
+            (2, 2)
+        );
+        let (window, warm_up) = within_time(&options, &large, Duration::from_micros(3350));
+        assert_eq!((window, warm_up), (64, 16));
+        assert_eq!(within_time(&options, &large, Duration::ZERO).0, 64);
+        let short = item(Test::Latency, 8);
+        assert_eq!(
+            within_time(&options, &short, Duration::from_millis(100)),
+            (1, 1)
+        );
     }
 
     #[test]
     fn a_measurement_takes_the_time_that_is_asked_for() {
         let timed = options(&["--time", "2"]);
         assert_eq!(count(&timed, Duration::from_micros(10)), 200_000);
-        assert_eq!(count(&timed, Duration::from_secs(10)), 16);
+        assert_eq!(count(&timed, Duration::from_secs(10)), 4);
         let many = options(&["--count", "1000", "--endpoints", "10"]);
         assert_eq!(count(&many, Duration::ZERO), 100);
     }
