@@ -103,6 +103,12 @@ address on_another_interface "fe80::78%first" "- *(fe80::78%first is no address 
 address without_a_route "" "10.77.1.1 ok"
 ip route add default via 10.77.2.2
 address of_the_default_route "" "10.77.2.1 ok"
+ip -4 address flush dev first
+ip -4 address flush dev near
+address without_ipv4_but_link_local "" "127.0.0.1 ok"
+ip address add 2001:db8::77/64 dev near nodad
+address without_ipv4 "" "2001:db8::77 ok"
+ip address del 2001:db8::77/64 dev near
 
 # moves NAME END...: dat-perf measures from an end with a link-local address.
 moves() {

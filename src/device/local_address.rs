@@ -125,23 +125,27 @@ fn look_up(_name: &str) -> std::io::Result<Vec<SocketAddr>> {
     Err(std::io::ErrorKind::NotFound.into())
 }
 
+/// The rank of link-local addresses.
+const LINK_LOCAL: u8 = 2;
+
 /// The order in which addresses are preferred: IPv4 first, then IPv6, and link-local addresses last.
 pub(crate) fn rank(address: &SocketAddr) -> u8 {
     match address {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(a) if !a.ip().is_unicast_link_local() => 1,
-        SocketAddr::V6(_) => 2,
+        SocketAddr::V6(_) => LINK_LOCAL,
     }
 }
 
 /// The address of an IA whose parameters name none: the one from which the host sends by its default
 /// route. Without a default route the best by [`rank`] of the interfaces that are up and no loopback
-/// interfaces, and the loopback address if there is none.
+/// interfaces, and the loopback address if there is none, or only link-local ones: most programs take
+/// IPv4 addresses alone.
 pub(crate) fn default_address() -> SocketAddr {
     let all = interfaces();
     let usable = || {
         let usable = all.iter().filter(|i| i.up && !i.loopback);
-        usable.map(|i| i.address)
+        usable.map(|i| i.address).filter(|a| rank(a) < LINK_LOCAL)
     };
     let best = usable().min_by_key(rank);
     let routed = || {
