@@ -314,7 +314,7 @@ stage: $(TARGET)/.libdat-built
 		    pkgconfig/$$pc.pc.in > '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc && \
 		chmod 644 '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc || exit 1; \
 	done
-	for page in man/*.[1-8]; do \
+	for page in man/*.[1-8] man/man3/*.3; do \
 		$(INSTALL) -d '$(D)$(MANDIR)'/man$${page##*.} && \
 		$(INSTALL_DATA) $$page '$(D)$(MANDIR)'/man$${page##*.} || exit 1; \
 	done

@@ -95,6 +95,15 @@ check example_configuration test -f "$dest/usr/share/doc/libdat/dat.conf.example
 check man_page_of_dat_conf test -f "$dest/usr/share/man/man5/dat.conf.5"
 check man_page_of_dat_info test -f "$dest/usr/share/man/man1/dat-info.1"
 check man_page_of_dat_perf test -f "$dest/usr/share/man/man1/dat-perf.1"
+check man_page_of_libdat test -f "$dest/usr/share/man/man7/libdat.7"
+# pages_of_functions: all of them are there
+pages_of_functions() {
+	local page
+	for page in man/man3/*.3; do
+		cmp "$page" "$dest/usr/share/man/man3/${page##*/}" || return 1
+	done
+}
+check man_pages_of_functions pages_of_functions
 check uninstall "${make[@]}" uninstall
 leftover() {
 	[ "$(find "$dest" ! -path "$dest")" = "$dest/etc"$'\n'"$dest/etc/dat.conf" ] || {

@@ -844,7 +844,7 @@ extern DAT_RETURN dat_lmr_free(IN DAT_LMR_HANDLE lmr_handle);
 
 /* Reads the parameters of an LMR. */
 extern DAT_RETURN dat_lmr_query(
-    IN DAT_LMR_HANDLE lmr_handle, IN DAT_LMR_PARAM_MASK lmv_param_mask,
+    IN DAT_LMR_HANDLE lmr_handle, IN DAT_LMR_PARAM_MASK lmr_param_mask,
     OUT DAT_LMR_PARAM *lmr_param);
 
 /* Makes local writes visible to RDMA reads of the peer. */

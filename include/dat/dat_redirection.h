@@ -140,7 +140,7 @@ typedef DAT_RETURN (*DAT_IA_QUERY_FUNC)(
 typedef DAT_RETURN (*DAT_LMR_FREE_FUNC)(IN DAT_LMR_HANDLE lmr_handle);
 
 typedef DAT_RETURN (*DAT_LMR_QUERY_FUNC)(
-    IN DAT_LMR_HANDLE lmr_handle, IN DAT_LMR_PARAM_MASK lmv_param_mask,
+    IN DAT_LMR_HANDLE lmr_handle, IN DAT_LMR_PARAM_MASK lmr_param_mask,
     OUT DAT_LMR_PARAM *lmr_param);
 
 typedef DAT_RETURN (*DAT_LMR_SYNC_RDMA_READ_FUNC)(

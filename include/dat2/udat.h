@@ -403,7 +403,7 @@ DAT_EXPORT DAT_RETURN dat_evd_set_unwaitable(IN DAT_EVD_HANDLE evd_handle);
 
 /* Waits for events and takes the first. */
 DAT_EXPORT DAT_RETURN dat_evd_wait(
-    IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT Timeout, IN DAT_COUNT Threshold,
+    IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT timeout, IN DAT_COUNT threshold,
     OUT DAT_EVENT *event, OUT DAT_COUNT *n_more_events);
 
 /* Registers memory. */

@@ -56,7 +56,7 @@ typedef DAT_RETURN (*DAT_EVD_MODIFY_CNO_FUNC)(
 typedef DAT_RETURN (*DAT_EVD_SET_UNWAITABLE_FUNC)(IN DAT_EVD_HANDLE evd_handle);
 
 typedef DAT_RETURN (*DAT_EVD_WAIT_FUNC)(
-    IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT Timeout, IN DAT_COUNT Threshold,
+    IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT timeout, IN DAT_COUNT threshold,
     OUT DAT_EVENT *event, OUT DAT_COUNT *n_more_events);
 
 typedef DAT_RETURN (*DAT_LMR_CREATE_FUNC)(

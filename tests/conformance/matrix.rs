@@ -1,10 +1,8 @@
-//! The conformance matrix: every row of `tests-c/conformance/rows.tsv` has tests, or a reason
-//! why no caller can provoke it, in `tests-c/conformance/coverage.tsv`.
+//! Every row of the matrix has tests, or a reason why no caller can provoke it, in
+//! `tests-c/conformance/coverage.tsv`, and the document shows both.
 //!
-//! Rows: id, kind (`return`, `event`, `parameter`, `transition`, `rule`; `program` for what the
-//! default of `rules=` in `dat.conf` accepts against the letter), the function or section, the
-//! code, event or parameter, the condition or what the parameter is. Coverage: the id, and either the names of tests, separated by
-//! blanks, or `exclude: REASON`. A test is `PROGRAM/OBJECT.CASE`, as the C suite prints it
+//! Coverage: the id of the row, and either the names of tests, separated by blanks, or
+//! `exclude: REASON`. A test is `PROGRAM/OBJECT.CASE`, as the C suite prints it
 //! (`t_post/post_send.queue_full`), or `FILE::FUNCTION` for a test of cargo.
 //!
 //! `docs/conformance.md` is made of both. `UPDATE_DOCS=1 cargo test --test conformance` writes
@@ -13,52 +11,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-const ROWS: &str = "tests-c/conformance/rows.tsv";
+use crate::rows::{ROWS, Row, read, root, rows, table};
+
 const COVERAGE: &str = "tests-c/conformance/coverage.tsv";
 const FIGURES: &str = "tests/mutants/figures.tsv";
 const DOCUMENT: &str = "docs/conformance.md";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
-}
-
-/// The lines of a table that are not comments, split at tabs.
-fn table(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty())
-        .map(|line| line.split('\t').collect())
-}
-
-struct Row<'a> {
-    id: &'a str,
-    kind: &'a str,
-    /// Function, or section of the rules.
-    subject: &'a str,
-    /// Return code, event, parameter or transition; `-` where the id says it all.
-    what: &'a str,
-    condition: &'a str,
-}
-
-fn rows(text: &str) -> Vec<Row<'_>> {
-    table(text)
-        .map(|fields| match fields[..] {
-            [id, kind, subject, what, condition] => Row {
-                id,
-                kind,
-                subject,
-                what,
-                condition,
-            },
-            _ => panic!("{ROWS}: not five fields: {fields:?}"),
-        })
-        .collect()
-}
 
 enum Covered<'a> {
     Tests(Vec<&'a str>),

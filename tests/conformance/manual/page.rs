@@ -1,0 +1,472 @@
+//! The manual page of a function: its source, its prototypes and its rows put together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::markup::{Names, escape, page as reference};
+use super::prototypes::{Direction, Headers, Prototype, Version, headers, parameters};
+use super::source::{Source, all};
+use crate::rows::{Row, read};
+
+/// The date of the pages.
+const DATE: &str = "November 24, 2026";
+
+/// Everything that pages are made of.
+pub struct Manual<'a> {
+    pub sources: Vec<Source>,
+    pub rows: &'a [Row<'a>],
+    pub headers: BTreeMap<Version, Headers>,
+    /// Functions that are in this library and in no other, with the macro that tells so.
+    pub added: BTreeMap<String, String>,
+    functions: BTreeSet<String>,
+    types: BTreeSet<String>,
+}
+
+/// The functions of the version node LIBDAT_2.0, and the macros of the header that name them.
+fn added() -> BTreeMap<String, String> {
+    let header = read("include/dat2/udat.h");
+    let macros: Vec<(&str, Vec<&str>)> = header
+        .lines()
+        .filter_map(|line| {
+            let rest = line.strip_prefix("#define LIBDAT_HAS_")?;
+            let (name, comment) = rest.split_once(" 1")?;
+            let names = comment
+                .trim()
+                .trim_start_matches("/*")
+                .trim_end_matches("*/");
+            Some((name, names.split(',').map(str::trim).collect()))
+        })
+        .collect();
+    let functions = read("abi/added-2.0.txt");
+    let named = functions.lines().map(|function| {
+        let of = |name: &&str| match name.strip_suffix('*') {
+            Some(prefix) => function.starts_with(prefix),
+            None => *name == function,
+        };
+        let found = macros.iter().find(|(_, names)| names.iter().any(of));
+        let (name, _) = found.unwrap_or_else(|| panic!("no macro LIBDAT_HAS_ names {function}"));
+        (function.to_owned(), format!("LIBDAT_HAS_{name}"))
+    });
+    named.collect()
+}
+
+/// A prototype that the source of a page declares.
+fn declared(text: &str, header: &str) -> (String, Prototype) {
+    let (head, list) = text.split_once('(').unwrap_or((text, ""));
+    let (returns, name) = head.rsplit_once(' ').unwrap_or(("", head));
+    let list = list.trim().trim_end_matches(')');
+    let prototype = Prototype {
+        returns: returns.to_owned(),
+        header: header.to_owned(),
+        parameters: parameters(list),
+    };
+    (name.to_owned(), prototype)
+}
+
+impl<'a> Manual<'a> {
+    pub fn new(rows: &'a [Row<'a>]) -> Self {
+        let sources = all();
+        let headers: BTreeMap<_, _> = Version::ALL.map(|v| (v, headers(v))).into();
+        let mut manual = Manual {
+            functions: BTreeSet::new(),
+            types: headers.values().flat_map(|h| h.types.clone()).collect(),
+            added: added(),
+            sources,
+            rows,
+            headers,
+        };
+        let functions = manual.sources.iter().flat_map(|s| manual.functions_of(s));
+        manual.functions = functions.collect();
+        manual
+    }
+
+    /// The prototypes of a page: function, version, prototype.
+    pub fn prototypes(&self, source: &Source) -> Vec<(String, Version, Prototype)> {
+        let mut found = Vec::new();
+        for version in Version::ALL {
+            for entry in &source.declared {
+                if entry.version.is_none_or(|only| only == version) {
+                    let header = source.header.as_deref().unwrap_or("udat.h");
+                    if version == Version::V1 && header == "dat_ib_extensions.h" {
+                        continue;
+                    }
+                    let header = match header {
+                        "none" => String::new(),
+                        header => format!("{}/{header}", version.folder()),
+                    };
+                    let (name, prototype) = declared(&entry.prototype, &header);
+                    found.push((name, version, prototype));
+                }
+            }
+            if let Some(prototype) = self.headers[&version].functions.get(&source.name) {
+                found.push((source.name.clone(), version, prototype.clone()));
+            }
+        }
+        found
+    }
+
+    /// The functions of a page.
+    pub fn functions_of(&self, source: &Source) -> Vec<String> {
+        let mut names = Vec::new();
+        for (name, _, _) in self.prototypes(source) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The names of the parameters of a page.
+    pub fn parameters_of(&self, source: &Source) -> BTreeSet<String> {
+        let prototypes = self.prototypes(source).into_iter();
+        let parameters = prototypes.flat_map(|(_, _, prototype)| prototype.parameters);
+        parameters
+            .map(|p| p.name)
+            .filter(|name| !matches!(name.as_str(), "..." | ""))
+            .collect()
+    }
+
+    /// The rows of a page.
+    pub fn rows_of(&self, source: &Source) -> Vec<&'a Row<'a>> {
+        let claims =
+            |source: &Source, row: &Row| source.rows.iter().any(|p| row.id.starts_with(p.as_str()));
+        let of_page = |row: &&Row| match source.rows.is_empty() {
+            false => claims(source, row),
+            true => row.subject == source.name && !self.sources.iter().any(|s| claims(s, row)),
+        };
+        self.rows.iter().filter(of_page).collect()
+    }
+
+    /// The page.
+    pub fn page(&self, source: &Source) -> String {
+        let own = self.functions_of(source);
+        let names = Names {
+            own: &own,
+            functions: &self.functions,
+            parameters: self.parameters_of(source),
+            types: &self.types,
+        };
+        let rows = self.rows_of(source);
+        let prototypes = self.prototypes(source);
+        let mut page = format!(
+            ".\\\" SPDX-License-Identifier: MIT OR Apache-2.0\n\
+             .\\\" Made of man/functions/{}.txt, tests-c/conformance/rows.tsv and the headers by\n\
+             .\\\" UPDATE_DOCS=1 cargo test --test conformance.\n\
+             .Dd {DATE}\n.Dt {} 3\n.Os\n.Sh NAME\n",
+            source.name,
+            source.name.to_uppercase()
+        );
+        let commas = |i: usize| if i + 1 < own.len() { " ," } else { "" };
+        for (i, name) in own.iter().enumerate() {
+            let _ = writeln!(page, ".Nm {name}{}", commas(i));
+        }
+        let _ = writeln!(page, ".Nd {}", source.summary);
+        page.push_str(&library(&prototypes));
+        page.push_str(&synopsis(&prototypes));
+        page.push_str(".Sh DESCRIPTION\n");
+        page.push_str(&names.paragraphs(&source.description));
+        if let Some(name) = self.added.get(&source.name) {
+            let _ = writeln!(
+                page,
+                ".Pp\nOther libraries of DAT 2.0 declare this function and do not have it.\n\
+                 A program that is to be compiled for them, too, tests\n.Dv {name} ."
+            );
+        }
+        page.push_str(&self.parameter_section(source, &names, &rows, &prototypes));
+        page.push_str(&self.states(source, &names));
+        page.push_str(&events(&names, &rows));
+        if !source.completion.is_empty() {
+            page.push_str(".Ss What a completion means\n");
+            page.push_str(&names.paragraphs(&source.completion));
+        }
+        page.push_str(&programs(&names, &rows));
+        page.push_str(&return_values(&names, &rows));
+        for (i, example) in source.examples.iter().enumerate() {
+            if i == 0 {
+                page.push_str(".Sh EXAMPLES\n");
+            }
+            if let Some(version) = example.version {
+                let _ = writeln!(page, "With {}:", version.name());
+            }
+            page.push_str(".Bd -literal -offset indent\n");
+            for line in example.code.lines() {
+                let _ = writeln!(page, "{}", escape(line));
+            }
+            page.push_str(".Ed\n");
+        }
+        page.push_str(&see_also(source));
+        page.push_str(&standards(&prototypes, source));
+        page
+    }
+
+    fn parameter_section(
+        &self,
+        source: &Source,
+        names: &Names,
+        rows: &[&Row],
+        prototypes: &[(String, Version, Prototype)],
+    ) -> String {
+        let mut order: Vec<(&str, Direction, Vec<Version>)> = Vec::new();
+        for (_, version, prototype) in prototypes {
+            for parameter in &prototype.parameters {
+                if !names.parameters.contains(&parameter.name) {
+                    continue;
+                }
+                match order.iter_mut().find(|(name, ..)| *name == parameter.name) {
+                    Some((_, _, versions)) => versions.push(*version),
+                    None => order.push((&parameter.name, parameter.direction, vec![*version])),
+                }
+            }
+        }
+        let versions: BTreeSet<Version> = prototypes.iter().map(|(_, v, _)| *v).collect();
+        let rows: Vec<&&Row> = rows.iter().filter(|row| row.kind == "parameter").collect();
+        let mut page = String::new();
+        if !order.is_empty() {
+            page.push_str(".Ss Parameters\n.Bl -tag -width Ds\n");
+            for (name, direction, of) in order {
+                let way = match direction {
+                    Direction::In => "",
+                    Direction::Out => " Pq out",
+                    Direction::InOut => " Pq in and out",
+                };
+                let only = match &of[..] {
+                    [version, ..] if versions.len() > 1 && of.iter().all(|v| v == version) => {
+                        format!(" Pq {} only", version.name())
+                    }
+                    _ => String::new(),
+                };
+                let _ = writeln!(page, ".It Fa {name}{way}{only}");
+                for (_, text) in source.parameters.iter().filter(|(n, _)| n == name) {
+                    page.push_str(&names.paragraphs(text));
+                }
+                for row in rows.iter().filter(|row| row.what == name) {
+                    page.push_str(&names.sentence(row.condition));
+                }
+            }
+            page.push_str(".El\n");
+        }
+        let (mut tagged, mut rest) = (String::new(), String::new());
+        for row in rows
+            .iter()
+            .filter(|row| !names.parameters.contains(row.what))
+        {
+            // Members of structures have a name to look for; other rules are read one by one.
+            match row.what.contains('_') {
+                true => {
+                    let _ = write!(
+                        tagged,
+                        ".It Va {}\n{}",
+                        row.what,
+                        names.sentence(row.condition)
+                    );
+                }
+                false => {
+                    let _ = write!(rest, ".It\n{}", names.sentence(row.condition));
+                }
+            }
+        }
+        for (list, items) in [("-tag -width Ds", tagged), ("-bullet", rest)] {
+            if !items.is_empty() {
+                let _ = write!(page, ".Bl {list}\n{items}.El\n");
+            }
+        }
+        page
+    }
+
+    /// The states in which a call is valid, and what they become.
+    fn states(&self, source: &Source, names: &Names) -> String {
+        let mentions = |row: &&Row| {
+            let mut words = row
+                .condition
+                .split(|c: char| !c.is_alphanumeric() && c != '_');
+            row.subject == "ep_state_machine" && words.any(|word| word == source.name)
+        };
+        let rules: Vec<&Row> = self.rows.iter().filter(mentions).collect();
+        let mut page = names.paragraphs(&source.states);
+        let allowed = rules.iter().filter(|row| row.id.starts_with("allowed."));
+        for row in allowed {
+            page.push_str(&names.sentence(row.condition));
+        }
+        let transitions: Vec<_> = rules
+            .iter()
+            .filter(|row| row.kind == "transition")
+            .collect();
+        if !transitions.is_empty() {
+            page.push_str(".Bl -tag -width Ds\n");
+            for row in transitions {
+                let _ = writeln!(page, ".It {}", escape(row.what));
+                page.push_str(&names.sentence(row.condition));
+            }
+            page.push_str(".El\n");
+        }
+        match page.is_empty() {
+            true => page,
+            false => format!(".Ss Valid states\n{page}"),
+        }
+    }
+}
+
+/// Which libraries have the functions.
+fn library(prototypes: &[(String, Version, Prototype)]) -> String {
+    let mut page = ".Sh LIBRARY\n".to_owned();
+    let versions: BTreeSet<Version> = prototypes.iter().map(|(_, v, _)| *v).collect();
+    for (i, version) in versions.iter().enumerate() {
+        let end = if i + 1 < versions.len() { " ," } else { "" };
+        let (library, flag) = match version {
+            Version::V1 => ("libdat.so.1", "ldat"),
+            Version::V2 => ("libdat2.so.2", "ldat2"),
+        };
+        let _ = writeln!(
+            page,
+            ".Pa {library}\n.Pq {}, Fl {flag}{end}",
+            version.name()
+        );
+    }
+    page
+}
+
+fn synopsis(prototypes: &[(String, Version, Prototype)]) -> String {
+    let mut page = ".Sh SYNOPSIS\n".to_owned();
+    let shape = |p: &Prototype| (p.returns.clone(), p.parameters.clone());
+    let of = |version| {
+        let functions = prototypes.iter().filter(move |(_, v, _)| *v == version);
+        functions
+            .map(|(name, _, p)| (name, shape(p)))
+            .collect::<Vec<_>>()
+    };
+    let (first, second) = (of(Version::V1), of(Version::V2));
+    let both = !first.is_empty() && !second.is_empty();
+    let same = !both || first == second;
+    for version in Version::ALL {
+        let functions: Vec<_> = prototypes
+            .iter()
+            .filter(|(_, v, _)| *v == version)
+            .collect();
+        let Some((_, _, prototype)) = functions.first() else {
+            continue;
+        };
+        if both {
+            let paragraph = if version == Version::V1 { "" } else { ".Pp\n" };
+            let _ = writeln!(page, "{paragraph}{}:", version.name());
+        }
+        if !prototype.header.is_empty() {
+            let _ = writeln!(page, ".In {}", prototype.header);
+        }
+        // Where both versions have the same functions these stand once, behind both headers.
+        if same && both {
+            match version {
+                Version::V1 => continue,
+                Version::V2 => page.push_str(".Pp\nBoth:\n"),
+            }
+        }
+        for (name, _, prototype) in functions {
+            let _ = writeln!(page, ".Ft {}\n.Fo {name}", prototype.returns);
+            for parameter in &prototype.parameters {
+                let _ = writeln!(page, ".Fa \"{}\"", parameter.declaration);
+            }
+            page.push_str(".Fc\n");
+        }
+    }
+    page
+}
+
+fn events(names: &Names, rows: &[&Row]) -> String {
+    let events: Vec<_> = rows.iter().filter(|row| row.kind == "event").collect();
+    if events.is_empty() {
+        return String::new();
+    }
+    let mut page = ".Ss Events\n.Bl -tag -width Ds\n".to_owned();
+    for row in events {
+        page.push_str(&names.item(row.what));
+        page.push_str(&names.sentence(row.condition));
+    }
+    page + ".El\n"
+}
+
+/// What is accepted against the letter.
+fn programs(names: &Names, rows: &[&Row]) -> String {
+    let rows: Vec<_> = rows.iter().filter(|row| row.kind == "program").collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut page =
+        ".Ss Rules of programs\nUnless the entry in\n.Xr dat.conf 5\nhas\n.Ql rules=pages ,\n\
+                    this is accepted, too, as other libraries do:\n.Bl -bullet\n"
+            .to_owned();
+    for row in rows {
+        let _ = write!(page, ".It\n{}", names.sentence(row.condition));
+    }
+    page + ".El\n"
+}
+
+fn return_values(names: &Names, rows: &[&Row]) -> String {
+    let is_code = |what: &str| what.starts_with("DAT_");
+    let (codes, rules): (Vec<&&Row>, Vec<_>) = rows
+        .iter()
+        .filter(|row| matches!(row.kind, "return" | "rule"))
+        .partition(|row| is_code(row.what));
+    let mut page = String::new();
+    if !rules.is_empty() {
+        page.push_str(".Ss Rules\n.Bl -bullet\n");
+        for row in &rules {
+            let _ = write!(page, ".It\n{}", names.sentence(row.condition));
+        }
+        page.push_str(".El\n");
+    }
+    if codes.is_empty() {
+        return page;
+    }
+    page.push_str(".Sh RETURN VALUES\n.Bl -tag -width Ds\n");
+    let mut order: Vec<&str> = Vec::new();
+    for row in &codes {
+        if !order.contains(&row.what) {
+            order.push(row.what);
+        }
+    }
+    order.sort_by_key(|code| *code != "DAT_SUCCESS");
+    for code in order {
+        page.push_str(&names.item(code));
+        for row in codes.iter().filter(|row| row.what == code) {
+            page.push_str(&names.sentence(row.condition));
+        }
+    }
+    page + ".El\n.Pp\nAn error has a class and a subtype beside its type:\n\
+            .Fn DAT_GET_TYPE\ngives the codes of this list, and\n.Xr dat_strerror 3\nnames both.\n"
+}
+
+fn see_also(source: &Source) -> String {
+    let mut pages: Vec<(String, String)> = source
+        .see
+        .iter()
+        .map(|word| match reference(word) {
+            Some((name, section)) => (section.to_owned(), name.to_owned()),
+            None => ("3".to_owned(), word.to_owned()),
+        })
+        .collect();
+    pages.push(("7".to_owned(), "libdat".to_owned()));
+    pages.sort();
+    pages.dedup();
+    let mut page = ".Sh SEE ALSO\n".to_owned();
+    let last = pages.len() - 1;
+    for (i, (section, name)) in pages.iter().enumerate() {
+        let comma = if i < last { " ," } else { "" };
+        let _ = writeln!(page, ".Xr {name} {section}{comma}");
+    }
+    page
+}
+
+fn standards(prototypes: &[(String, Version, Prototype)], source: &Source) -> String {
+    let versions: BTreeSet<Version> = prototypes.iter().map(|(_, v, _)| *v).collect();
+    let text = match (
+        versions.contains(&Version::V1),
+        versions.contains(&Version::V2),
+    ) {
+        _ if source.name.starts_with("dat_ib_") || source.name == "dat_extension_op" => {
+            "The extensions of OpenFabrics to the DAT API, version 2.0."
+        }
+        (true, true) => "The user-level DAT API (uDAPL), versions 1.2 and 2.0.",
+        (true, false) => "The user-level DAT API (uDAPL), version 1.2.",
+        _ => "The user-level DAT API (uDAPL), version 2.0.",
+    };
+    format!(".Sh STANDARDS\n{text}\n")
+}
