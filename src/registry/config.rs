@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::key::Key;
 use super::parse::{self, Line};
-use super::{Builtin, Setup, load};
+use super::{Builtin, Setup, replaced};
 use crate::error::{Result, Version};
 use crate::log_sink::STATIC_REGISTRY;
 use crate::reserve::{self, NoMemory};
@@ -81,11 +81,11 @@ impl Target {
     }
 
     /// Whether a built-in provider may serve the entry. Those serve both values of thread safety,
-    /// and replace OpenFabrics' libraries where these are not installed.
+    /// and replace some libraries where these are not installed.
     pub fn may_be_builtin(&self) -> bool {
         match self {
             Target::Builtin(_) => true,
-            Target::Library(library) => load::is_openfabrics(library),
+            Target::Library(library) => replaced::is_replaced(library),
         }
     }
 }

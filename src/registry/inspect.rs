@@ -4,7 +4,7 @@
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
 use super::statics::VERBS;
-use super::{Setup, builtin};
+use super::{Setup, builtin, replaced};
 use crate::{environment, error};
 
 /// An entry of the static registry, explained.
@@ -45,10 +45,10 @@ pub fn report(setup: &Setup, entry: Entry) -> Report {
         Target::Builtin(name) => probe(setup, &entry, name),
         Target::Library(library) => match load::probe(library) {
             Ok(()) => Ok(None),
-            Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
+            Err(LoadError::NotInstalled(_)) if replaced::is_replaced(library) => {
                 if builtin(setup.builtins, VERBS).is_some() {
                     provider = format!("builtin:{VERBS} for {provider}");
-                    note = load::replacement_note(library);
+                    note = replaced::note(library);
                 }
                 probe(setup, &entry, VERBS)
                     .map_err(|why| format!("{} is not installed; {why}", entry.target))
@@ -72,7 +72,8 @@ fn probe(setup: &Setup, entry: &Entry, name: &str) -> Result<Option<String>, Str
     let Some(builtin) = builtin(setup.builtins, name) else {
         return Err(format!("this build has no builtin:{name}"));
     };
-    (builtin.probe)(&entry.ia_params.to_string_lossy()).map(Some)
+    let params = replaced::parameters(entry, &entry.key.name);
+    (builtin.probe)(&params.to_string_lossy()).map(Some)
 }
 
 #[cfg(test)]

@@ -11,19 +11,6 @@ pub type Init = unsafe extern "C" fn(*const DAT_PROVIDER_INFO, *const c_char);
 /// `dat_provider_fini` of a provider.
 pub type Fini = unsafe extern "C" fn(*const DAT_PROVIDER_INFO);
 
-/// OpenFabrics' provider libraries, up to `.so`: the first one of all, and those of DAT 2.0 (with "o")
-/// and of 1.2.
-const OPENFABRICS: [&[u8]; 8] = [
-    b"libdapl",
-    b"libdaplofa",
-    b"libdaploscm",
-    b"libdaploucm",
-    b"libdaplomcm",
-    b"libdaplcma",
-    b"libdaplscm",
-    b"libdaplucm",
-];
-
 /// Why a library is not usable, with a text for the user.
 #[derive(PartialEq, Eq, Debug)]
 pub enum LoadError {
@@ -109,30 +96,6 @@ pub fn probe(path: &CStr) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Whether `library` names a provider library of OpenFabrics, in any directory and with any version
-/// suffix.
-pub fn is_openfabrics(library: &CStr) -> bool {
-    let file = library.to_bytes().rsplit(|&byte| byte == b'/').next();
-    file.is_some_and(|file| {
-        OPENFABRICS.iter().any(|name| {
-            file.strip_prefix(*name)
-                .and_then(|rest| rest.strip_prefix(b".so"))
-                .is_some_and(|version| matches!(version.first(), None | Some(b'.')))
-        })
-    })
-}
-
-/// What users have to know of `builtin:verbs` in the place of that library of OpenFabrics: those for
-/// sockets ("scm"), datagrams ("ucm") and coprocessors ("mcm") connect by messages of their own.
-pub fn replacement_note(library: &CStr) -> Option<&'static str> {
-    let file = library.to_bytes().rsplit(|&byte| byte == b'/').next()?;
-    let stem = file.split(|&byte| byte == b'.').next()?;
-    [&b"scm"[..], b"ucm", b"mcm"]
-        .iter()
-        .any(|manager| stem.ends_with(manager))
-        .then_some("connects by rdma_cm, unlike peers that have this library")
-}
-
 /// Closes a handle of `dlopen` when dropped.
 struct Close(NonNull<c_void>);
 
@@ -215,50 +178,6 @@ fn last_error() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn libraries_with_a_connection_manager_of_their_own() {
-        for name in [
-            c"libdaploscm.so.2",
-            c"/usr/lib64/libdaplucm.so.1",
-            c"libdaplomcm.so",
-        ] {
-            assert!(replacement_note(name).is_some(), "{name:?}");
-        }
-        for name in [c"libdaplofa.so.2", c"libdaplcma.so.1", c"libdapl.so"] {
-            assert_eq!(replacement_note(name), None, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn openfabrics_names() {
-        for name in [
-            c"libdaplofa.so.2",
-            c"libdaploscm.so.2",
-            c"libdaploucm.so.2",
-            c"libdaplomcm.so.2",
-            c"libdaplcma.so.1",
-            c"libdaplscm.so.1",
-            c"libdaplucm.so.1",
-            c"/usr/lib64/libdapl.so",
-            c"/usr/lib64/libdaplofa.so",
-            c"libdaplofa.so.2.0.0",
-        ] {
-            assert!(is_openfabrics(name), "{name:?}");
-        }
-        for name in [
-            c"",
-            c"libdaplofa",
-            c"libdaplofa.so2",
-            c"xlibdaplofa.so.2",
-            c"libdapl-soft.so.2",
-            c"libdaplx.so",
-            c"libdaplofa.so.2/libother.so",
-            c"builtin:verbs",
-        ] {
-            assert!(!is_openfabrics(name), "{name:?}");
-        }
-    }
 
     #[test]
     fn paths_that_depend_on_the_working_directory() {

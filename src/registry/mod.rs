@@ -30,6 +30,7 @@ pub mod load;
 pub mod parse;
 mod process;
 mod related;
+mod replaced;
 pub mod statics;
 mod table;
 
@@ -239,6 +240,9 @@ impl Registry {
             self.release(&reference);
             if again {
                 continue;
+            }
+            if !wrong_arguments {
+                self.statics.advise(&key);
             }
             let (code, _) = failure?;
             return match code {

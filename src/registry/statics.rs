@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::ReentrantMutex;
 
-use super::config::{Entry, Target, api_version};
+use super::config::{Entry, FALLBACK, Target, api_version};
 use super::dynamic::{Dynamic, NOT_REGISTERED};
 use super::key::Key;
-use super::load::{self, Fini, Library, LoadError};
+use super::load::{Fini, Library, LoadError};
 use super::table::Table;
-use super::{Builtin, BuiltinEntry, Setup};
+use super::{Builtin, BuiltinEntry, Setup, replaced};
 use crate::abi::v2::DAPL_EXTENSIONS_FUNC;
+use crate::environment;
 use crate::error::{Error, Kind, Result};
 use crate::log_sink::STATIC_REGISTRY;
 use crate::reserve;
 
-/// The built-in provider that replaces OpenFabrics' libraries.
+/// The built-in provider that replaces libraries of others.
 pub(super) const VERBS: &str = "verbs";
 
 /// An entry of the configuration.
@@ -62,9 +63,11 @@ enum Code {
 enum Unusable {
     /// An error, which is logged.
     Error(String),
-    /// OpenFabrics' library is not installed and this build has no replacement, which is the case
+    /// A library that has a replacement is not installed and this build has no replacement, which is the case
     /// for most entries of a distribution's `dat.conf`.
     Absent(String),
+    /// The provider has not registered the name of the IA, which is logged.
+    Unregistered,
     /// The provider of the entry has the other value of thread safety.
     OtherSafety,
 }
@@ -76,6 +79,8 @@ pub struct Static {
     setup: Setup,
     entries: Vec<Listed>,
     loaded: ReentrantMutex<RefCell<BTreeMap<Key, Loaded>>>,
+    /// The log has it that there is a provider for names that no entry can serve.
+    advised: AtomicBool,
 }
 
 impl Static {
@@ -104,6 +109,7 @@ impl Static {
             setup,
             entries: listed,
             loaded: ReentrantMutex::default(),
+            advised: AtomicBool::new(false),
         })
     }
 
@@ -182,6 +188,26 @@ impl Static {
         true
     }
 
+    /// An IA of a key could not be opened. Tells the user once how to run the program all the same, if
+    /// there are entries of the key, whose failures have been logged, and none for every name.
+    pub fn advise(&self, key: &Key) {
+        let mut entries = self.entries.iter().map(|listed| &listed.entry);
+        let other = key.with_other_safety();
+        if !entries
+            .clone()
+            .any(|entry| entry.key == *key || entry.key == other)
+            || entries.any(|entry| entry.serves_any(key))
+            || environment::is_secure()
+            || !reserve::fill()
+            || self.advised.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        log::error!(
+            "{FALLBACK}=soft in the environment lets builtin:soft serve what no entry can serve"
+        );
+    }
+
     /// Counts one more use of the provider of a key; the first loads and initialises it. Of
     /// several entries with the key, the first whose provider loads and registers is used.
     ///
@@ -235,7 +261,8 @@ impl Static {
 
     /// Loads the provider of a key from the first usable entry.
     fn load(&self, key: &Key, dynamic: &Dynamic) -> Option<Loaded> {
-        self.candidates(key).find_map(|(number, listed)| {
+        let mut unloadable = false;
+        let loaded = self.candidates(key).find_map(|(number, listed)| {
             let entry = &listed.entry;
             let failure = match self.code(entry, key) {
                 Ok(code) => match start(code, key, (number, entry), dynamic) {
@@ -252,21 +279,31 @@ impl Static {
                         log::debug!(target: STATIC_REGISTRY, "load {key} from {}", entry.target);
                         return Some(loaded);
                     }
-                    None => Unusable::Error("the provider has not registered this IA name".into()),
+                    None => Unusable::Unregistered,
                 },
                 Err(failure) => failure,
             };
-            match failure {
+            let why = match failure {
                 Unusable::Error(why) => {
-                    if reserve::fill() && !listed.reported.swap(true, Ordering::Relaxed) {
-                        log::error!("{}: {}: {why}", entry.origin, entry.target);
-                    }
+                    unloadable = true;
+                    why
                 }
-                Unusable::Absent(why) => log::debug!("{}: {}: {why}", entry.origin, entry.target),
-                Unusable::OtherSafety => {}
+                Unusable::Unregistered => "the provider has not registered this IA name".into(),
+                Unusable::Absent(why) => {
+                    log::debug!("{}: {}: {why}", entry.origin, entry.target);
+                    return None;
+                }
+                Unusable::OtherSafety => return None,
+            };
+            if reserve::fill() && !listed.reported.swap(true, Ordering::Relaxed) {
+                log::error!("{}: {}: {why}", entry.origin, entry.target);
             }
             None
-        })
+        });
+        if loaded.is_none() && unloadable {
+            self.advise(key);
+        }
+        loaded
     }
 
     /// The entries that may serve a key, in order, with their numbers: those that have it, then those with
@@ -295,11 +332,11 @@ impl Static {
         match Library::load(library) {
             Ok(library) if entry.key == *key || entry.serves_any(key) => Ok(Code::Library(library)),
             Ok(_) => Err(Unusable::OtherSafety),
-            Err(LoadError::NotInstalled(_)) if load::is_openfabrics(library) => {
+            Err(LoadError::NotInstalled(_)) if replaced::is_replaced(library) => {
                 let code = self.builtin(VERBS, key).map_err(|_| {
                     Unusable::Absent("not installed, and this build has no verbs provider".into())
                 })?;
-                let note = load::replacement_note(library);
+                let note = replaced::note(library);
                 let (comma, note) = note.map_or(("", ""), |note| (", ", note));
                 log::info!(
                     "{}: {}: not installed, builtin:{VERBS} serves {key}{comma}{note}",
@@ -344,7 +381,7 @@ fn start(
         Code::Builtin(builtin) => {
             (builtin.init)(&BuiltinEntry {
                 info: &info,
-                params: &entry.ia_params,
+                params: &replaced::parameters(entry, &key.name),
                 origin: &entry.origin,
             });
             (builtin.fini, (builtin.extensions)(), None)
