@@ -315,8 +315,10 @@ stage: $(TARGET)/.libdat-built
 		chmod 644 '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc || exit 1; \
 	done
 	for page in man/*.[1-8] man/man3/*.3; do \
-		$(INSTALL) -d '$(D)$(MANDIR)'/man$${page##*.} && \
-		$(INSTALL_DATA) $$page '$(D)$(MANDIR)'/man$${page##*.} || exit 1; \
+		section='$(D)$(MANDIR)'/man$${page##*.}; \
+		$(INSTALL) -d "$$section" && \
+		if [ -L $$page ]; then ln -sf $$(readlink $$page) "$$section/$${page##*/}"; \
+		else $(INSTALL_DATA) $$page "$$section"; fi || exit 1; \
 	done
 	$(INSTALL_DATA) README.md LICENSE-MIT LICENSE-APACHE dat.conf.example '$(D)$(DOCDIR)'
 

@@ -430,8 +430,10 @@ fn return_values(names: &Names, rows: &[&Row]) -> String {
             page.push_str(&names.sentence(row.condition));
         }
     }
-    page + ".El\n.Pp\nAn error has a class and a subtype beside its type:\n\
-            .Fn DAT_GET_TYPE\ngives the codes of this list, and\n.Xr dat_strerror 3\nnames both.\n"
+    page.push_str(
+        ".El\n.Pp\nAn error has a class and a subtype beside its type:\n.Fn DAT_GET_TYPE\n",
+    );
+    page + &names.text("gives the codes of this list, and dat_strerror names both.")
 }
 
 fn see_also(source: &Source) -> String {
