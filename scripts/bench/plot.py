@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Runs as an SVG: for each target how many times as good libdat is on each maker of processors, on a
-logarithmic axis, with a mark at what is needed."""
+logarithmic axis, with a mark at what is needed, and beside that the figures themselves."""
 
 import math
 from html import escape
 
-LEFT, WIDTH, ROW, GAP, TOP = 330, 420, 18, 4, 58
-LOW, HIGH = 1 / 64, 64
+from report import figure, ratio
+from targets import TARGETS
+
+LEFT, WIDTH, WORDS, ROW, GAP, TOP = 330, 280, 500, 18, 4, 58
+LOW, HIGH = 1 / 32, 32
+TICKS = (1 / 16, 1 / 4, 1, 4, 16)
 # By the place of the processors, for one maker after the other.
 COLOURS = (
     {"core": "#9dbad8", "near": "#3b6ea5", "far": "#1d3a5a", "any": "#3b6ea5"},
@@ -31,8 +35,7 @@ def text(x, y, words, anchor="start", size=12, extra=""):
 
 def axis(height):
     parts = []
-    value = LOW
-    while value <= HIGH:
+    for value in TICKS:
         x = x_of(value)
         strong = value == 1
         colour, width = ("#333", 1.5) if strong else ("#ddd", 1)
@@ -42,19 +45,30 @@ def axis(height):
         )
         label = f"1/{round(1 / value)}" if value < 1 else f"{value:g}"
         parts.append(text(x, TOP - 13, label, "middle", 10))
-        value *= 4
     return parts
+
+
+def targets_of(runs):
+    """What is measured and its unit, by target, in the order of the targets; in the words of the last run."""
+    found = {}
+    for run in sorted(runs, key=lambda run: run["date"]):
+        for result in run["results"]:
+            found[result["target"]] = (result["what"], result["unit"])
+    order = [target.key for target in TARGETS]
+    return dict(sorted(found.items(), key=lambda item: (
+        order.index(item[0]) if item[0] in order else len(order))))
+
+
+def versions(run):
+    """Which programs were measured."""
+    return ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items() if version)
 
 
 def bars(runs):
     """A group of bars for each target: those of one run after the other."""
     y = TOP
     parts = []
-    names = {}
-    for run in runs:
-        for result in run["results"]:
-            names.setdefault(result["target"], result["what"])
-    for key, what in names.items():
+    for key, (what, unit) in targets_of(runs).items():
         label = f"{key.split('.')[0]}: {what}"
         parts.append(text(LEFT - 8, y + 14, label, "end"))
         for run, colours in zip(runs, COLOURS):
@@ -63,7 +77,9 @@ def bars(runs):
                 continue
             drawn = [c for c in result["comparisons"] if "ratio" in c]
             for comparison in drawn:
-                parts += bar(comparison, colours, y)
+                place = PLACES.get(comparison["place"])
+                where = f"{run['maker']}, {place}" if place else run["maker"]
+                parts += bar(comparison, colours, y, f"{where}: {words_of(comparison, unit)}")
                 y += ROW
             if not drawn:
                 words = "open" if result["comparisons"] else "no figure"
@@ -73,10 +89,20 @@ def bars(runs):
     return parts, y
 
 
-def bar(comparison, colours, y):
+def words_of(comparison, unit):
+    """A comparison in words: the figure of libdat, the other and its figure, the ratio, what is needed."""
+    c = comparison
+    words = ""
+    if "figure" in c:
+        words = f"{figure(c['libdat'])} {unit}, {c['other']} {figure(c['figure'])} {unit}: "
+    elif "other" in c:
+        words = f"{c['other']}: "
+    return f"{words}{ratio(c)} times, needed {c['needed']:.3g}: {c['verdict']}"
+
+
+def bar(comparison, colours, y, words):
     a, b = sorted((x_of(1), x_of(comparison["ratio"])))
     mark = x_of(comparison["needed"])
-    words = f"{comparison['ratio']:.2g}, {comparison['verdict']}"
     return [
         f'<rect x="{a:.1f}" y="{y + 3}" width="{max(b - a, 1):.1f}" height="{ROW - 6}" '
         f'fill="{colours[comparison["place"]]}"/>',
@@ -87,12 +113,14 @@ def bar(comparison, colours, y):
 
 def svg(runs):
     drawn, bottom = bars(runs)
-    height, width = bottom + 20 + 18 * len(runs), LEFT + WIDTH + 110
+    lines = sum(2 if "note" in run else 1 for run in runs)
+    height, width = bottom + 20 + 18 * lines, LEFT + WIDTH + WORDS
     legend = []
     y = bottom + 14
     for run, colours in zip(runs, COLOURS):
         x = 12
         words = f"{run['processor']}, Linux {run['kernel']}, {run['date']}, {run['rounds']} rounds"
+        words = ", ".join(filter(None, (words, versions(run))))
         for place, name in PLACES.items():
             legend.append(
                 f'<rect x="{x}" y="{y}" width="11" height="11" fill="{colours[place]}"/>'
@@ -101,12 +129,15 @@ def svg(runs):
             x += 120
         legend.append(text(x, y + 10, words, size=10, extra=' fill="#555"'))
         y += 18
+        if "note" in run:
+            legend.append(text(12 + 16, y + 10, f"{run['maker']}: {run['note']}", size=10, extra=' fill="#555"'))
+            y += 18
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif">',
         "<title>libdat against the best other program, or a limit of the machine</title>",
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         text(12, 20, "Times as good as the best other program, or a limit of the machine", size=14),
-        text(12, 36, "the red mark is what is needed", size=10, extra=' fill="#555"'),
+        text(12, 36, "a bar: how many times as good; the red mark: what is needed; in words: libdat, the other and its figure", size=10, extra=' fill="#555"'),
     ]
     return "\n".join(head + axis(bottom + 12) + drawn + legend + ["</svg>", ""])

@@ -7,9 +7,8 @@ import os
 import time
 
 import plot
-from report import counts, figure, machine
+from report import ROOT, counts, figure, machine, ratio
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEPT = os.path.join(ROOT, "docs", "bench")
 TABLE = os.path.join(ROOT, "docs", "performance.md")
 PICTURE = os.path.join(ROOT, "docs", "bench.svg")
@@ -77,10 +76,10 @@ def cell(comparison):
     words = [] if c["place"] == "any" else [f"{c['place']}:"]
     if "libdat" in c:
         words.append(figure(c["libdat"]))
-    if "figure" in c:
-        words.append(f"({c['other']} {figure(c['figure'])})")
+    if "other" in c:
+        words.append(f"({c['other']}" + (f" {figure(c['figure'])})" if "figure" in c else ")"))
     if "ratio" in c:
-        words.append(f"{figure(c['ratio'])}x")
+        words.append(f"{ratio(c)}x")
     if c["verdict"] != "reached":
         words.append(f"**{c['verdict']}**")
     return " ".join(words)
@@ -90,24 +89,20 @@ def table(kept_runs):
     """The table of all runs side by side."""
     lines = [HEAD]
     for run in kept_runs:
-        others = ", ".join(f"{n} {v}" for n, v in run.get("versions", {}).items() if v)
+        versions = plot.versions(run)
         lines.append(
             f"- **{run['maker']}**: {run['processor']}, Linux {run['kernel']}, {run['date']}, "
             f"{run['rounds']} rounds"
-            + (f", {others}" if others else "")
+            + (f", {versions}" if versions else "")
             + (f"; {run['note']}" if "note" in run else "")
             + "."
         )
-    targets = {}
-    for run in kept_runs:
-        for result in run["results"]:
-            targets.setdefault(result["target"], (result["what"], result["unit"]))
     lines += ["", "A cell is the figure of libdat, that of the best other program or limit of the machine,"]
     lines += ["and how many times as good libdat is; more than what is needed unless it says missed.", ""]
     lines.append("| what | unit | " + " | ".join(run["maker"] for run in kept_runs) + " |")
     lines.append("|---|---|" + "---|" * len(kept_runs))
     by_target = [{r["target"]: r for r in run["results"]} for run in kept_runs]
-    for target, (what, unit) in targets.items():
+    for target, (what, unit) in plot.targets_of(kept_runs).items():
         cells = []
         for results in by_target:
             result = results.get(target)

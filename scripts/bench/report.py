@@ -3,10 +3,14 @@
 
 import dataclasses
 import json
+import os
 import platform
+import re
 import shutil
 import subprocess
 import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def figure(value):
@@ -18,6 +22,18 @@ def figure(value):
     if value >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def ratio(kept):
+    """How many times as good libdat is in a comparison that is kept, and not so rounded that what was
+    missed looks reached."""
+    value, needed = kept["ratio"], kept["needed"]
+    # Of what was kept with few digits there are no more.
+    for write in (figure, "{:.4g}".format) if "figure" in kept else ("{:g}".format,):
+        words, limit = write(value), write(needed)
+        if kept["verdict"] != "missed" or float(words) < float(limit):
+            return words
+    return f"less than {limit}"
 
 
 def aim(target):
@@ -106,7 +122,8 @@ def machine():
 
 
 def versions():
-    found = {}
+    with open(os.path.join(ROOT, "Cargo.toml"), encoding="utf-8") as file:
+        found = {"libdat": re.search(r'^version = "(.*)"$', file.read(), re.MULTILINE)[1]}
     if shutil.which("dpkg-query"):
         for package in ("ucx-utils", "libfabric-bin"):
             done = subprocess.run(

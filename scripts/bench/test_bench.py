@@ -277,6 +277,42 @@ class Output(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(file.read(), made, path)
 
+    def test_what_was_missed_does_not_look_reached(self):
+        def said(value, needed, verdict, **more):
+            return report.ratio({"ratio": value, "needed": needed, "verdict": verdict, **more})
+
+        self.assertEqual(said(1.553, 1.0, "reached", figure=2), "1.55")
+        self.assertEqual(said(0.9996, 1.0, "missed", figure=2), "0.9996")
+        self.assertEqual(said(2.996, 3.0, "missed", figure=2), "2.996")
+        self.assertEqual(said(2.99999, 3.0, "missed", figure=2), "less than 3")
+        # Where two digits were kept, there are no more.
+        self.assertEqual(said(1.1, 1.0, "reached"), "1.1")
+        self.assertEqual(said(3.0, 3.0, "missed"), "less than 3")
+        for run in published.records(published.KEPT):
+            for result in run["results"]:
+                for c in result["comparisons"]:
+                    words = report.ratio(c)
+                    if c["verdict"] == "missed" and not words.startswith("less than"):
+                        self.assertLess(float(words), c["needed"], result["target"])
+
+    def test_the_picture_has_the_figures(self):
+        run = self.kept()
+        run["maker"], run["versions"] = "A", {"libdat": "1.2.3", "rival": None}
+        run["results"] = run["results"][:1]
+        words = [element.text for element in xml.fromstring(plot.svg([run])).iter() if element.text]
+        self.assertIn("A, near: 1.10 us, peer 2.00 us: 1.82 times, needed 1: reached", words)
+        self.assertIn("A, far: 400 us, peer 5.00 us: 0.013 times, needed 1: missed", words)
+        self.assertIn("1", words)
+        (about,) = [text for text in words if run["date"] in text]
+        self.assertTrue(about.endswith(", 7 rounds, libdat 1.2.3"), about)
+
+    def test_each_run_says_what_it_compares_with(self):
+        for run in published.records(published.KEPT):
+            self.assertIn("libdat", run["versions"], run["maker"])
+            for result in run["results"]:
+                for comparison in result["comparisons"]:
+                    self.assertIn("other", comparison, result["target"])
+
     def test_svg_is_xml(self):
         run = self.kept()
         run["processor"] = "a <machine> & more"
