@@ -38,7 +38,8 @@ PROVIDERS := soft.1 soft.2 verbs.1 verbs.2
 TOOLS := dat-info dat-perf
 
 OUT    := build/$(PROFILE)
-TARGET := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+# Links to what cargo has built, wherever that is.
+BUILT  := $(OUT)/cargo
 RUST_SOURCES := Cargo.toml Cargo.lock \
 	$(shell find src libdat libdat2 providers tools -name '*.rs' -o -name Cargo.toml)
 
@@ -53,7 +54,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
 all: libs
 
 help:
@@ -132,28 +133,34 @@ deps:
 
 libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so $(PROVIDERS:%=$(OUT)/lib/.provider.%)
 
-$(TARGET)/.libdat-built: $(RUST_SOURCES)
-	$(CARGO) build --locked --profile $(PROFILE) -p libdat -p libdat2 -p dat-tools \
-		$(foreach provider,$(PROVIDERS),-p dapl-$(subst .,-,$(provider)))
+$(BUILT)/.complete: $(RUST_SOURCES) $(BUILT)/.target
+	CARGO='$(CARGO)' scripts/build.sh $(BUILT) $(PROFILE) libdat libdat2 dat-tools \
+		$(foreach provider,$(PROVIDERS),dapl-$(subst .,-,$(provider)))
 	@touch $@
 
-$(OUT)/lib/libdat.so: $(TARGET)/.libdat-built
+# What the last build was for: another target needs another build.
+$(BUILT)/.target: FORCE
 	@mkdir -p $(@D)
-	ln -sf $(abspath $(TARGET))/libdat.so $(@D)/$(LIB1)
+	@echo '$(CARGO_BUILD_TARGET) $(CARGO_TARGET_DIR)' | cmp -s - $@ || \
+		echo '$(CARGO_BUILD_TARGET) $(CARGO_TARGET_DIR)' >$@
+
+$(OUT)/lib/libdat.so: $(BUILT)/.complete
+	@mkdir -p $(@D)
+	ln -sf $(abspath $(BUILT))/libdat.so $(@D)/$(LIB1)
 	ln -sf $(LIB1) $(@D)/libdat.so.1
 	ln -sf libdat.so.1 $@
 	@touch -h $@
 
-$(OUT)/lib/libdat2.so: $(TARGET)/.libdat-built
+$(OUT)/lib/libdat2.so: $(BUILT)/.complete
 	@mkdir -p $(@D)
-	ln -sf $(abspath $(TARGET))/libdat2.so $(@D)/$(LIB2)
+	ln -sf $(abspath $(BUILT))/libdat2.so $(@D)/$(LIB2)
 	ln -sf $(LIB2) $(@D)/libdat2.so.2
 	ln -sf libdat2.so.2 $@
 	@touch -h $@
 
-$(OUT)/lib/.provider.%: $(TARGET)/.libdat-built
+$(OUT)/lib/.provider.%: $(BUILT)/.complete
 	@mkdir -p $(@D)
-	ln -sf $(abspath $(TARGET))/libdapl_$(subst .,_,$*).so \
+	ln -sf $(abspath $(BUILT))/libdapl_$(subst .,_,$*).so \
 		$(@D)/libdapl-$(basename $*).so$(suffix $*)
 	@touch $@
 
@@ -219,11 +226,11 @@ dtest: libs
 bench:
 	scripts/deps.sh bench
 	@$(MAKE) --no-print-directory PROFILE=release libs build/bench/touch
-	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh $(or $(CARGO_TARGET_DIR),target)/release build/bench
+	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh build/release/cargo build/bench
 
 bench-crowd:
 	@$(MAKE) --no-print-directory PROFILE=release libs
-	scripts/bench-crowd.sh $(or $(CARGO_TARGET_DIR),target)/release
+	scripts/bench-crowd.sh build/release/cargo
 
 # What UCX does with messages that are written and read.
 build/bench/touch: benches/ucx/touch.c
@@ -279,7 +286,7 @@ bench-verbs:
 
 # --- installation --------------------------------------------------------------------------
 
-install: $(TARGET)/.libdat-built
+install: $(BUILT)/.complete
 	@for directory in '$(LIBDIR)' '$(INCLUDEDIR)' '$(BINDIR)' '$(MANDIR)' '$(DOCDIR)'; do \
 		case $$directory in /*) ;; *) \
 			echo "install: $$directory is no absolute path" >&2; exit 1 ;; esac; \
@@ -291,23 +298,23 @@ install: $(TARGET)/.libdat-built
 	@echo 'An example: $(DOCDIR)/dat.conf.example'
 
 # Everything that is installed, below the directory D.
-stage: $(TARGET)/.libdat-built
+stage: $(BUILT)/.complete
 	@[ -n '$(D)' ]
 	$(INSTALL) -d '$(D)$(LIBDIR)/pkgconfig' '$(D)$(INCLUDEDIR)/dat' '$(D)$(INCLUDEDIR)/dat2' \
 		'$(D)$(BINDIR)' '$(D)$(DOCDIR)'
-	$(INSTALL_DATA) $(TARGET)/libdat.so '$(D)$(LIBDIR)/$(LIB1)'
-	$(INSTALL_DATA) $(TARGET)/libdat2.so '$(D)$(LIBDIR)/$(LIB2)'
+	$(INSTALL_DATA) $(BUILT)/libdat.so '$(D)$(LIBDIR)/$(LIB1)'
+	$(INSTALL_DATA) $(BUILT)/libdat2.so '$(D)$(LIBDIR)/$(LIB2)'
 	ln -sf $(LIB1) '$(D)$(LIBDIR)/libdat.so.1'
 	ln -sf libdat.so.1 '$(D)$(LIBDIR)/libdat.so'
 	ln -sf $(LIB2) '$(D)$(LIBDIR)/libdat2.so.2'
 	ln -sf libdat2.so.2 '$(D)$(LIBDIR)/libdat2.so'
 	for provider in $(PROVIDERS); do \
-		$(INSTALL_DATA) $(TARGET)/libdapl_$$(echo $$provider | tr . _).so \
+		$(INSTALL_DATA) $(BUILT)/libdapl_$$(echo $$provider | tr . _).so \
 			'$(D)$(LIBDIR)'/libdapl-$${provider%.*}.so.$${provider#*.} || exit 1; \
 	done
 	$(INSTALL_DATA) include/dat/*.h '$(D)$(INCLUDEDIR)/dat'
 	$(INSTALL_DATA) include/dat2/*.h '$(D)$(INCLUDEDIR)/dat2'
-	$(INSTALL) $(TOOLS:%=$(TARGET)/%) '$(D)$(BINDIR)'
+	$(INSTALL) $(TOOLS:%=$(BUILT)/%) '$(D)$(BINDIR)'
 	for pc in dat dat2; do \
 		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
 		    -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \

@@ -8,15 +8,10 @@ set -eu
 
 cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')
-mkdir -p build/asan
-target=$(realpath build/asan)/target
-
-# -Z flags need a nightly compiler or this; what is built here is not shipped.
-RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_TARGET_DIR=$target \
-	cargo build --locked --target "$host" -p libdat -p libdat2
-# make takes the libraries as they are.
-touch "$target/$host/debug/.libdat-built"
-make --no-print-directory PROFILE=dev OUT=build/asan CARGO_TARGET_DIR="$target/$host" \
+# -Z flags need a nightly compiler or this; what is built here is not shipped. With a target that is
+# named, build scripts are left without.
+RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address" CARGO_BUILD_TARGET=$host \
+	make --no-print-directory PROFILE=dev OUT=build/asan CARGO_TARGET_DIR="$PWD/build/asan/target" \
 	CFLAGS='-O1 -g -fsanitize=address' libs ctest-bin
 # A process with handlers for faults cannot tell a stop from a handler that ends a wait.
 quiet=handle_segv=0:handle_sigbus=0:handle_sigfpe=0

@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install vm'
+every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -107,6 +107,7 @@ suite order env BOUNDED="$([ -n "${LONG-}" ] || echo 1)" scripts/order.sh
 # A million seeds are a quarter of an hour on two processors.
 suite sim env SIM_RUNS="$([ -n "${LONG-}" ] && echo 1000000 || echo 60000)" scripts/sim.sh
 suite build "${make[@]}" PROFILE=release libs ctest-bin build/release/dat_demo
+suite build-test scripts/build-test.sh
 suite self-test scripts/self-test.sh build/release
 suite model "${make[@]}" PROFILE=release model
 if [ -n "${LONG-}" ]; then
@@ -140,7 +141,7 @@ suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest
 suite dapltest env DEVICES="$dapltest_devices" "${make[@]}" PROFILE=release dapltest
 suite providers scripts/providers-test.sh build/release
 suite demo scripts/demo.sh build/release --quick
-suite address scripts/address-test.sh "${CARGO_TARGET_DIR:-target}/release"
+suite address scripts/address-test.sh build/release/cargo
 suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make

@@ -11,8 +11,8 @@ out=${MUTANTS_OUT:?}
 model=${MUTANTS_MODEL:?}
 limit=60
 
-cargo build --locked --quiet --package libdat --package libdat2 || exit 1
-libraries=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+scripts/build.sh build/mutant dev libdat libdat2 || exit 1
+libraries=$(realpath build/mutant)
 mkdir -p "$libraries/lib"
 ln -sf ../libdat.so "$libraries/lib/libdat.so.1"
 ln -sf ../libdat2.so "$libraries/lib/libdat2.so.2"

@@ -16,10 +16,9 @@ if ! cargo mutants --version >/dev/null 2>&1; then
 	echo "mutants.sh: cargo-mutants is missing: cargo install --locked cargo-mutants" >&2
 	exit 1
 fi
-cargo build --locked --quiet --package dat-model
-target=${CARGO_TARGET_DIR:-target}
+scripts/build.sh build/model dev dat-model
 export MUTANTS_OUT="$out"
-export MUTANTS_MODEL="$(realpath "$target")/debug/dat-model"
+export MUTANTS_MODEL="$root/build/model/dat-model"
 output=${MUTANTS_OUTPUT:-build/mutants}
 mkdir -p "$output"
 # Debug information is most of the time that a build takes.

@@ -8,6 +8,8 @@
 set -u
 . "${0%/*}/need.sh" bash cat cc dirname env grep ln mkdir mktemp realpath rm sed timeout tr
 
+# Tools that scripts take by these variables are tried by their own names.
+unset CARGO OBJCOPY
 cd "$(dirname "$0")/.." || exit 1
 out=$(realpath "${1:?usage: self-test.sh OUT}")
 scratch=$(mktemp -d) || exit 1
@@ -34,7 +36,7 @@ check() {
 # needed SCRIPT: what it reads need.sh for.
 needed() {
 	sed -e :a -e '/\\$/N; s/\\\n//; ta' "$1" | sed -n 's/^\. .*\/need\.sh" //p' |
-		sed 's/\${VALGRIND:+valgrind}/valgrind/'
+		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z]+:-([a-z]+)\}"/\1/g'
 }
 
 # names_what_is_missing SCRIPT PROGRAM...: the script ends at once, and names each of them.

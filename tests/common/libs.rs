@@ -84,9 +84,14 @@ pub fn directory(profile: Profile) -> PathBuf {
 }
 
 fn build(profile: Profile) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR"))
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let target = temporary
         .parent()
         .expect("tmp is inside the target directory");
+    // This program is in a profile's directory, in `deps`. With CARGO_BUILD_TARGET the directories of
+    // the profiles are not in `target` itself.
+    let program = std::env::current_exe().expect("this program has a file");
+    let profiles = program.ancestors().nth(3).expect("this is deep enough");
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package=libdat", "--package=libdat2"])
         .args(["--profile", profile.name()])
@@ -98,13 +103,12 @@ fn build(profile: Profile) -> PathBuf {
     assert!(status.success(), "the libraries do not build");
 
     // One directory a test program, as several may run at once.
-    let dir = target
-        .join("tmp")
+    let dir = temporary
         .join(env!("CARGO_CRATE_NAME"))
         .join(profile.name());
     fs::create_dir_all(&dir).expect("the target directory is writable");
     for library in [DAT_1_2, DAT_2_0] {
-        let file = target.join(profile.directory()).join(library.file);
+        let file = profiles.join(profile.directory()).join(library.file);
         assert!(file.exists(), "{file:?} was not built");
         for name in [library.soname, library.file] {
             let link = dir.join(name);
