@@ -14,6 +14,10 @@ MANIFEST   ?= $(DOCDIR)/manifest
 DESTDIR    ?=
 LDCONFIG   ?= ldconfig
 export LDCONFIG
+# What make install does with the debug information of libraries and programs: apart, in files of its
+# own, which debuggers find; none; or inside, where the tools of packagers want it.
+DEBUG_INFO ?= apart
+OBJCOPY    ?= objcopy
 
 # Rust is often installed for the user alone.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -297,6 +301,16 @@ install: $(BUILT)/.complete
 	@echo 'No dat.conf is installed and none is touched: without one the built-in table applies.'
 	@echo 'An example: $(DOCDIR)/dat.conf.example'
 
+# What a file of pkg-config or CMake says of where things are: the options of sed for its template.
+# $(1) is the variable with the file's own directory, $(2) that directory below LIBDIR, and $(3) the
+# variable with the prefix, which is found from there. So what is installed may be moved. Directories
+# that are not below PREFIX stand as they are.
+places = -e 's|@PREFIX@|$(if $(filter $(PREFIX)/%,$(LIBDIR)),$(1)/$(shell \
+	realpath -ms --relative-to='$(LIBDIR)/$(2)' '$(PREFIX)'),$(PREFIX))|' \
+	-e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$(or $(3),$${prefix})/%,$(LIBDIR))|' \
+	-e 's|@INCLUDEDIR@|$(patsubst $(PREFIX)/%,$(or $(3),$${prefix})/%,$(INCLUDEDIR))|' \
+	-e 's|@VERSION@|$(VERSION)|'
+
 # Everything that is installed, below the directory D.
 stage: $(BUILT)/.complete
 	@[ -n '$(D)' ]
@@ -315,11 +329,22 @@ stage: $(BUILT)/.complete
 	$(INSTALL_DATA) include/dat/*.h '$(D)$(INCLUDEDIR)/dat'
 	$(INSTALL_DATA) include/dat2/*.h '$(D)$(INCLUDEDIR)/dat2'
 	$(INSTALL) $(TOOLS:%=$(BUILT)/%) '$(D)$(BINDIR)'
+	OBJCOPY='$(OBJCOPY)' scripts/debug-info.sh $(DEBUG_INFO) '$(D)$(LIBDIR)/$(LIB1)' '$(D)$(LIBDIR)/$(LIB2)' \
+		$(foreach provider,$(PROVIDERS),'$(D)$(LIBDIR)'/libdapl-$(basename $(provider)).so$(suffix $(provider))) \
+		$(TOOLS:%='$(D)$(BINDIR)'/%)
 	for pc in dat dat2; do \
-		sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
-		    -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
-		    pkgconfig/$$pc.pc.in > '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc && \
+		sed $(call places,$${pcfiledir},pkgconfig) pkgconfig/$$pc.pc.in \
+			> '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc && \
 		chmod 644 '$(D)$(LIBDIR)'/pkgconfig/$$pc.pc || exit 1; \
+	done
+	for library in dat:1 dat2:2; do \
+		name=$${library%:*} && to='$(D)$(LIBDIR)'/cmake/$$name && $(INSTALL) -d "$$to" && \
+		for file in config config-version; do \
+			sed $(call places,$${_@NAME@_here},cmake/any,$${_@NAME@_prefix}) \
+			    -e "s|@NAME@|$$name|g" -e "s|@MAJOR@|$${library#*:}|g" \
+			    cmake/$$file.cmake.in > "$$to/$$name-$$file.cmake" && \
+			chmod 644 "$$to/$$name-$$file.cmake" || exit 1; \
+		done || exit 1; \
 	done
 	for page in man/*.[1-8] man/man3/*.3; do \
 		section='$(D)$(MANDIR)'/man$${page##*.}; \

@@ -43,6 +43,8 @@ pub fn provider(soname: &str) {
 fn common(soname: &str) {
     println!("cargo::rerun-if-changed=build.rs");
     arg(&format!("-Wl,-soname,{soname}"));
+    // By which debuggers find the debug information that `make install` puts apart.
+    arg("-Wl,--build-id=sha1");
     // The runtime of a sanitizer comes with the program.
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     if !flags.contains("-Zsanitizer") {

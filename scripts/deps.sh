@@ -12,7 +12,7 @@ build='gcc libc6-dev make lld'
 # libdat2.so.2, which the tests never load: they name our directory and check with ldd.
 # The last are for the programs and the devices of the virtual machine.
 check='clang-format g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
-	ibverbs-providers libibverbs-dev librdmacm-dev mandoc'
+	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config'
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys='libclang-dev pkg-config libibverbs-dev librdmacm-dev'
 # What libdat is measured beside (make bench), and what drives it.

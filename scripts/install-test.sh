@@ -5,8 +5,8 @@
 # uninstalls, and prints TAP. Then the same beside packages of the system, which stay as they are:
 # those of a database of the test's own, and Debian's libdapl2 where that is installed.
 set -u
-. "${0%/*}/need.sh" cat cc chmod diff dirname find grep head id ldd ln make mkdir mktemp \
-	readlink realpath rm sed sh sha256sum sort tail touch unshare
+. "${0%/*}/need.sh" addr2line awk cat cc chmod cmake diff dirname find grep head id ldd ln make mkdir \
+	mktemp mv nm pkg-config readelf readlink realpath rm sed sh sha256sum sort tail touch unshare
 
 cd "$(dirname "$0")/.." || exit 1
 scratch=$(mktemp -d)
@@ -41,17 +41,10 @@ links_to() {
 	[ "$(readlink "$dest/usr/lib/$1")" = "$2" ]
 }
 
-# The flags that a package configuration file gives, under the scratch directory.
-flags() {
-	sed -n "s/^$2: //p" "$dest/usr/lib/pkgconfig/$1.pc" |
-		sed "s|\${libdir}|$dest/usr/lib|; s|\${includedir}|$dest/usr/include|"
-}
-
-# A program that is compiled, linked and run against what was installed.
-consumer() {
-	local major=$2
-	printf '#include <%s/udat.h>\n' "$1" >"$scratch/c.c"
-	cat >>"$scratch/c.c" <<'END'
+# source_of NAME: a program for that library, in $scratch/NAME.c.
+source_of() {
+	printf '#include <%s/udat.h>\n' "$1" >"$scratch/$1.c"
+	cat >>"$scratch/$1.c" <<'END'
 int main(void)
 {
 	DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
@@ -68,11 +61,119 @@ int main(void)
 	return attr.dapl_version_major == DAT_VERSION_MAJOR ? 0 : 4;
 }
 END
+}
+
+# runs PROGRAM NAME LIBDIR: it runs on the library there.
+runs() {
+	LD_LIBRARY_PATH=$3 ldd "$1" | grep "lib$2\.so\.[12] => $3/" && LD_LIBRARY_PATH=$3 "$1"
+}
+
+# consumer NAME LIBDIR: a program that is compiled, linked and run against what was installed, with
+# what pkg-config says.
+consumer() {
+	local name=$1 libdir=$2
+	source_of "$name"
 	# shellcheck disable=SC2046 # flags are words
-	cc -std=c11 -Wall -Wextra -Werror $(flags "$1" Cflags) -o "$scratch/c" "$scratch/c.c" \
-		$(flags "$1" Libs) &&
-		ldd "$scratch/c" | grep -q "lib$1.so.$major" &&
-		LD_LIBRARY_PATH=$dest/usr/lib "$scratch/c"
+	cc -std=c11 -Wall -Wextra -Werror -o "$scratch/c" "$scratch/$name.c" \
+		$(PKG_CONFIG_PATH=$libdir/pkgconfig pkg-config --cflags --libs "$name") &&
+		runs "$scratch/c" "$name" "$libdir"
+}
+
+# cmake_consumers PREFIX LIBDIR [OPTION]...: the same with what the configurations of CMake say.
+cmake_consumers() {
+	local project=$scratch/project name options=("-DCMAKE_PREFIX_PATH=$1" "${@:3}")
+	rm -rf "$project"
+	mkdir "$project"
+	source_of dat
+	source_of dat2
+	cat >"$project/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.13)
+project(consumers C)
+foreach(name dat dat2)
+  find_package(\${name} 0.0.1 REQUIRED)
+  find_package(\${name} $version EXACT REQUIRED)
+  add_executable(with_\${name} $scratch/\${name}.c)
+  target_link_libraries(with_\${name} PRIVATE \${name}::\${name})
+endforeach()
+find_package(dat 99 QUIET)
+if(dat_FOUND)
+  message(FATAL_ERROR "version $version is taken for 99")
+endif()
+END
+	cmake -S "$project" -B "$project/build" "${options[@]}" &&
+		cmake --build "$project/build" || return
+	for name in dat dat2; do
+		runs "$project/build/with_$name" "$name" "$2" || return
+	done
+	# A directory of headers that is gone is said, not used.
+	mv "$1/include/dat2" "$1/include/gone"
+	! cmake -S "$project" -B "$project/again" "${options[@]}" >"$scratch/said" 2>&1 &&
+		grep 'dat2/udat.h does not exist' "$scratch/said"
+	set -- $? "$1"
+	mv "$2/include/gone" "$2/include/dat2"
+	return "$1"
+}
+
+# Functions of the libraries are found in the source, through files with debug information that the
+# libraries alone do not have.
+debug_files() {
+	local library file address
+	for library in libdat.so.1 libdat2.so.2 libdapl-soft.so.2; do
+		file=$dest/usr/lib/$library
+		if readelf -SW "$file" | grep '\.debug_\|\.symtab'; then
+			echo "$library has debug information inside" && return 1
+		fi
+		address=$(nm -D "$file" | awk '/ T (dat_evd_create|dat_provider_init)/ { print $1; exit }')
+		addr2line -e "$file" "$address" | grep '/[a-z]*\.rs:[0-9]' || return
+		file=$(realpath "$file")
+		[ "$(build_id "$file")" = "$(build_id "${file%/*}/.debug/${file##*/}.debug")" ] || return
+	done
+	[ -e "$dest/usr/bin/.debug/dat-perf.debug" ]
+}
+build_id() {
+	readelf -nW "$1" | grep 'Build ID: [0-9a-f]\{40\}$' || echo "no build ID in $1" >&2
+}
+
+# with_debug_info WHERE: where the debug information is, in a tree of its own.
+with_debug_info() {
+	rm -rf "$scratch/debug"
+	"${make[@]}" "DESTDIR=$scratch/debug" "DEBUG_INFO=$1" install || return
+	[ -z "$(find "$scratch/debug" -name '*.debug*')" ] || return
+	readelf -SW "$scratch/debug/usr/lib/libdat2.so.2" >"$scratch/sections" || return
+	case $1 in
+	none) ! grep '\.debug_\|\.symtab' "$scratch/sections" ;;
+	inside) grep '\.debug_info' "$scratch/sections" ;;
+	esac
+}
+
+refused_debug_info() {
+	! "${make[@]}" "DESTDIR=$scratch/debug" DEBUG_INFO=elsewhere install >"$scratch/said" 2>&1 &&
+		grep 'usage: .*apart|none|inside' "$scratch/said"
+}
+
+# moved LIBDIR: what was installed there, below /usr, is used from another place.
+moved() {
+	local name libdir=$scratch/moved/a/b${1#/usr}
+	rm -rf "$scratch/moved" "$scratch/unmoved"
+	mkdir -p "$scratch/moved/a"
+	"${make[@]}" "DESTDIR=$scratch/unmoved" "LIBDIR=$1" DEBUG_INFO=none install || return
+	mv "$scratch/unmoved/usr" "$scratch/moved/a/b"
+	for name in dat dat2; do
+		consumer "$name" "$libdir" || return
+	done
+	# Where CMake looks for such a directory depends on the system.
+	cmake_consumers "$scratch/moved/a/b" "$libdir" "-Ddat_DIR=$libdir/cmake/dat" \
+		"-Ddat2_DIR=$libdir/cmake/dat2"
+}
+
+# Directories that are not below PREFIX stand in the files as they are.
+apart() {
+	local out=$scratch/apart
+	"${make[@]}" "DESTDIR=$out" LIBDIR=/opt/lib INCLUDEDIR=/opt/include DEBUG_INFO=none install || return
+	grep -x 'prefix=/usr' "$out/opt/lib/pkgconfig/dat.pc" &&
+		grep -x 'libdir=/opt/lib' "$out/opt/lib/pkgconfig/dat.pc" &&
+		grep -x 'includedir=/opt/include' "$out/opt/lib/pkgconfig/dat.pc" &&
+		grep '_library "/opt/lib/libdat.so"' "$out/opt/lib/cmake/dat/dat-config.cmake"
 }
 
 # A file that belongs to the administrator.
@@ -86,8 +187,16 @@ check libdat_links links_to libdat.so libdat.so.1
 check libdat_soname_link links_to libdat.so.1 "libdat.so.1.libdat-$version"
 check libdat2_links links_to libdat2.so libdat2.so.2
 check libdat2_soname_link links_to libdat2.so.2 "libdat2.so.2.libdat-$version"
-check consumer_of_dat consumer dat 1
-check consumer_of_dat2 consumer dat2 2
+check consumer_of_dat consumer dat "$dest/usr/lib"
+check consumer_of_dat2 consumer dat2 "$dest/usr/lib"
+check consumers_with_cmake cmake_consumers "$dest/usr" "$dest/usr/lib"
+check moved moved /usr/lib
+check moved_with_a_directory_for_the_architecture moved /usr/lib/a-linux-gnu
+check directories_apart apart
+check debug_files debug_files
+check no_debug_information with_debug_info none
+check debug_information_inside with_debug_info inside
+check debug_information_elsewhere_is_refused refused_debug_info
 check dat_info env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-info"
 check dat_perf env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-perf" --loopback \
 	--time 0.01 -s 8,4K --verify
@@ -117,7 +226,7 @@ check uninstall_leaves_nothing leftover
 
 prefix=$scratch/prefix
 # Nothing of this writes to the system: the prefix is ours, and so is the package database.
-here=(env "DPKG_ADMINDIR=$scratch/dpkg" make --no-print-directory "PREFIX=$prefix" DESTDIR=
+here=(env "DPKG_ADMINDIR=$scratch/dpkg" make --no-print-directory "PREFIX=$prefix" DESTDIR= DEBUG_INFO=none
 	LDCONFIG=true)
 
 # owned PATH...: makes a package database in which the package "original" owns these paths.
