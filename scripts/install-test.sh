@@ -200,10 +200,12 @@ check debug_information_elsewhere_is_refused refused_debug_info
 check dat_info env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-info"
 check dat_perf env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-perf" --loopback \
 	--time 0.01 -s 8,4K --verify
+check dat_top "$dest/usr/bin/dat-top" --once
 check example_configuration test -f "$dest/usr/share/doc/libdat/dat.conf.example"
 check man_page_of_dat_conf test -f "$dest/usr/share/man/man5/dat.conf.5"
 check man_page_of_dat_info test -f "$dest/usr/share/man/man1/dat-info.1"
 check man_page_of_dat_perf test -f "$dest/usr/share/man/man1/dat-perf.1"
+check man_page_of_dat_top test -f "$dest/usr/share/man/man1/dat-top.1"
 check man_page_of_libdat test -f "$dest/usr/share/man/man7/libdat.7"
 # pages_of_functions: all of them are there
 pages_of_functions() {

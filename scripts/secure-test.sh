@@ -110,6 +110,10 @@ silent() {
 	grep -qx 'open 0x0' "$scratch/out" && ! logged
 }
 
+counters_ignored() {
+	grep -qx 'listen 0x0' "$scratch/out" && ! grep -q DAT_COUNTERS "$scratch/err"
+}
+
 called() {
 	[ -e "$mark" ]
 }
@@ -175,6 +179,12 @@ environment_tests() {
 		grep -qx 'listen 0x0' "$scratch/out"
 	run "secure-$version" ofa-v2-no-card DAT_FALLBACK=soft
 	check "$version.a_secure_program_ignores_the_fallback" refused
+
+	run "plain-$version" 'b listen' "$override" DAT_COUNTERS=wrong
+	check "$version.an_ordinary_program_takes_the_variable_of_counters" \
+		grep -q DAT_COUNTERS "$scratch/err"
+	run "secure-$version" 'soft listen' DAT_COUNTERS=wrong
+	check "$version.a_secure_program_ignores_the_variable_of_counters" counters_ignored
 
 	# The Rust runtime would take the size of a new thread's stack, in bytes, from this variable.
 	run "plain-$version" 'b listen' "$override" RUST_MIN_STACK=9000000000000000000

@@ -30,6 +30,7 @@ pub mod entry;
 mod environment;
 mod errno;
 pub mod error;
+mod figures;
 mod guarded;
 mod handle;
 mod kernel;

@@ -34,6 +34,13 @@ pub const ENVIRONMENT: &[Setting] = &[
         help: "soft: the soft provider serves every IA name that no entry can serve",
     },
     Setting {
+        name: "DAT_COUNTERS",
+        kind: "off|states|on",
+        default: "as counters= of the entry",
+        help: "what dat-top can read of the process: nothing, the states of its objects, or their \
+               counters too",
+    },
+    Setting {
         name: "DAT_DBG_TYPE",
         kind: "bit mask",
         default: "1",

@@ -69,6 +69,7 @@ const ORDER: &[&[&str]] = &[
     &["device::soft::transport"],
     &["device::soft::cm"],
     &["device::soft"],
+    &["figures"],
     &[
         "dapl::address",
         "dapl::rules",
@@ -86,7 +87,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::abi"],
     &["dapl::boundary", "dapl::unsupported"],
     &["dapl::ia", "dapl::work_request"],
-    &["dapl::object"],
+    &["dapl::figures", "dapl::object"],
     &["dapl::cno", "dapl::pz", "dapl::resolution"],
     &["dapl::evd", "dapl::lmr", "dapl::srq"],
     &["dapl::ep", "dapl::ia_open"],

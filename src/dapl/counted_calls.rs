@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use crate::abi::v2::*;
 use crate::abi::va_list::VaList;
 use crate::dapl::abi::V2;
-use crate::dapl::counters::Counters;
+use crate::dapl::counters::{Counters, EP_FAILED, EP_FLUSHED};
 use crate::dapl::ep::{self, Ep};
 use crate::dapl::evd::{self, Evd};
 use crate::dapl::{extension, rmr};
@@ -339,15 +339,19 @@ fn is_completion(event: &DAT_EVENT) -> bool {
     )
 }
 
-/// Counts what an endpoint has received, if the event says so.
+/// Counts what an endpoint has received, or that a request or receive of it has failed, if the event says so.
 fn received<D: Device>(event: &DAT_EVENT) {
     if !is_completion(event) {
         return;
     }
     // SAFETY: the member of a completion.
     let data = unsafe { event.event_data.dto_completion_event_data };
-    if data.status != DAT_DTO_SUCCESS {
-        return;
+    match data.status {
+        DAT_DTO_SUCCESS => {}
+        DAT_DTO_ERR_FLUSHED => {
+            return of_ep::<D>(data.ep_handle, |counters| counters.add(EP_FLUSHED, 1));
+        }
+        _ => return of_ep::<D>(data.ep_handle, |counters| counters.add(EP_FAILED, 1)),
     }
     let counter = match data.operation {
         DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,

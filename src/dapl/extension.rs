@@ -90,7 +90,7 @@ unsafe fn open_query<A: Abi, D: Device>(name: DAT_NAME_PTR, arguments: &mut VaLi
         // SAFETY: not NULL, so a C string.
         let name = unsafe { CStr::from_ptr(name) };
         let instance = provider::instance::<D>(name).ok_or(Error::arg(Subtype::Arg1))?;
-        let ia = ia_open::create::<D>(name, instance)?;
+        let (ia, _) = ia_open::create::<D>(name, instance)?;
         // SAFETY: NULL or valid, says the caller.
         unsafe {
             attributes.write(&ia);

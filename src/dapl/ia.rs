@@ -28,6 +28,7 @@ use crate::abi::v2::{DAT_IA_COUNTERS, DCNT_IA_ASYNC_ERROR};
 use crate::delay;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::figures::{Json, Offer};
 use crate::handle::{self, Object};
 
 /// An object of an IA, as the IA sees it.
@@ -35,6 +36,9 @@ pub trait Child: Send + Sync {
     /// Takes the object down, whatever its state, when its IA is closed. Without effect on an
     /// object that is freed.
     fn destroy(&self);
+
+    /// Writes the figures of the object, if objects of its kind have any. The caller holds no lock.
+    fn figures(&self, _json: &mut Json) {}
 }
 
 /// A service point, as the IA sees it.
@@ -82,6 +86,8 @@ struct State {
     async_evd: Option<Arc<dyn AsyncEvd>>,
     /// The async EVD was made by `dat_ia_open`, not given by the consumer.
     owns_async_evd: bool,
+    /// Shows the figures of this instance to readers, if that is wanted.
+    offer: Option<Offer>,
 }
 
 // SAFETY: `table` points to a provider table that is never freed, and is only read.
@@ -123,7 +129,9 @@ impl<D: Device> Ia<D> {
     pub(super) fn create(
         name: &CStr,
         device: Arc<D>,
-        Parameters { rules, counters }: Parameters,
+        Parameters {
+            rules, counters, ..
+        }: Parameters,
         instance: Instance,
     ) -> Result<Arc<Self>> {
         let Tables { plain, counting } = instance.tables;
@@ -148,6 +156,7 @@ impl<D: Device> Ia<D> {
                 children: Some(BTreeMap::new()),
                 async_evd: None,
                 owns_async_evd: false,
+                offer: None,
             }),
             lmrs: Mutex::default(),
             service_points: Mutex::default(),
@@ -269,6 +278,40 @@ impl<D: Device> Ia<D> {
             .collect()
     }
 
+    /// Up to `most` objects of a kind, in the order of their handles, from the first one behind `after`.
+    pub(super) fn children(
+        &self,
+        kind: HandleType,
+        after: Option<Handle>,
+        most: usize,
+    ) -> Vec<(Handle, Option<Arc<dyn Child>>)> {
+        let first = after.map_or(0, |after| after.0.addr() + 1);
+        let of_kind = (close_order(kind), first)..(close_order(kind) + 1, 0);
+        let state = self.state.lock();
+        let objects = state.children.iter().flat_map(|c| c.range(of_kind.clone()));
+        objects
+            .take(most)
+            .map(|((_, handle), object)| {
+                let handle = Handle(std::ptr::without_provenance_mut(*handle));
+                (handle, object.upgrade())
+            })
+            .collect()
+    }
+
+    /// Sets what shows the figures of this instance to readers, until it is closed.
+    pub(super) fn set_offer(&self, offer: Offer) {
+        let mut state = self.state.lock();
+        // Not an instance that another thread has closed.
+        if state.children.is_some() {
+            state.offer = Some(offer);
+        }
+    }
+
+    /// The name that the instance was opened by.
+    pub fn name(&self) -> &CStr {
+        &self.name
+    }
+
     /// Counts one more of something, if counters are on.
     pub fn count(&self, counter: DAT_IA_COUNTERS) {
         if let Some(counters) = &self.counters {
@@ -326,7 +369,7 @@ impl<D: Device> Ia<D> {
     /// `DAT_INVALID_STATE` when `graceful` and the consumer's objects remain;
     /// `DAT_INVALID_HANDLE` when another thread closes it.
     pub(super) fn close(&self, graceful: bool) -> Result<()> {
-        let (children, async_evd, owned) = {
+        let (children, async_evd, owned, offer) = {
             let mut state = self.state.lock();
             let Some(children) = &state.children else {
                 return Err(Error::handle(Subtype::HandleIa));
@@ -342,8 +385,10 @@ impl<D: Device> Ia<D> {
                 state.children.take(),
                 state.async_evd.take(),
                 state.owns_async_evd,
+                state.offer.take(),
             )
         };
+        drop(offer);
         if let Some(evd) = async_evd {
             self.async_evds.remove(&*evd);
             evd.detach();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::abi::Abi;
 use super::boundary::{creation, non_null};
 use super::evd::{Evd, Stream};
+use super::figures;
 use super::ia::Ia;
 use super::object::lookup_opt;
 use super::parameters;
@@ -18,16 +19,18 @@ use crate::error::{Error, Result, Subtype};
 /// mind, but every endpoint with an SRQ reports here when it has drained.
 const MIN_ASYNC_QLEN: DAT_COUNT = 1024;
 
-/// Opens the device of an IA, and makes an instance without an asynchronous EVD.
+/// Opens the device of an IA, and makes an instance without an asynchronous EVD. Gives whether its
+/// figures are to be shown to readers.
 ///
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES`; why the device cannot be opened is logged.
-pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<Arc<Ia<D>>> {
+pub(super) fn create<D: Device>(name: &CStr, instance: Instance) -> Result<(Arc<Ia<D>>, bool)> {
     let (device, parameters) = parameters::open::<D>(&instance.params).map_err(|why| {
         log::error!("{}: {}: {why}", instance.origin, name.to_string_lossy());
         Error::resource(Subtype::ResourceDevice)
     })?;
-    Ia::create(name, device, parameters, instance)
+    let ia = Ia::create(name, device, parameters, instance)?;
+    Ok((ia, parameters.shown))
 }
 
 /// `dat_ia_open`, the provider's part.
@@ -60,7 +63,7 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
         if given.is_none() && !elsewhere && async_evd_min_qlen <= 0 {
             return Err(Error::arg(Subtype::Arg2));
         }
-        let ia = create::<D>(name, instance)?;
+        let (ia, shown) = create::<D>(name, instance)?;
         let attached = match given {
             Some(evd) => evd.attach(Stream::Async).map(|()| Some((evd, false))),
             None if elsewhere => Ok(None),
@@ -83,6 +86,9 @@ pub unsafe extern "C" fn ia_open<A: Abi, D: Device>(
             // SAFETY: not NULL.
             unsafe { async_evd_handle.write(evd.handle().0) };
             ia.set_async_evd(evd, owned);
+        }
+        if shown {
+            figures::offer::<A, D>(&ia);
         }
         // SAFETY: not NULL.
         unsafe { ia_handle.write(ia.handle().0) };

@@ -39,6 +39,7 @@ pub mod ep;
 pub mod ep_attr;
 pub mod evd;
 pub mod extension;
+mod figures;
 pub mod generic;
 pub mod ia;
 pub mod ia_open;

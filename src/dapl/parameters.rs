@@ -1,11 +1,14 @@
 //! The parameters in the field `ia_params` of an entry of `dat.conf` that every device of our provider
 //! shares.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::rules::Rules;
 use crate::device::Device;
 use crate::device::params::{Key, unknown, wrong_value};
+use crate::environment;
 
 /// The parameters.
 pub const KEYS: &[Key] = &[RULES, COUNTERS];
@@ -22,8 +25,13 @@ const COUNTERS: Key = Key {
     name: "counters",
     values: "off|on",
     default: "off",
-    help: "Counters of the IA, its endpoints and its EVDs, for dat_ib_query_counters of DAT 2.0.",
+    help: "Counters of the IA, its endpoints and its EVDs, for dat_ib_query_counters of DAT 2.0 and \
+           for dat-top.",
 };
+
+/// The environment variable that says of all IAs whether they have counters, and whether dat-top may
+/// read the process.
+const VARIABLE: &str = "DAT_COUNTERS";
 
 /// The values of the parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,6 +40,8 @@ pub struct Parameters {
     pub rules: Rules,
     /// Whether the IA has counters.
     pub counters: bool,
+    /// Whether readers see the figures of the IA.
+    pub shown: bool,
 }
 
 /// Splits the parameters of a field into those of the provider and those of the device.
@@ -55,12 +65,38 @@ fn split(field: &str, of_device: &[Key]) -> Result<(Parameters, String), String>
     Ok((own, rest.join(" ")))
 }
 
+impl Parameters {
+    /// The same as the value of [`VARIABLE`] has it.
+    ///
+    /// # Errors
+    /// A message about an unknown value.
+    fn with_variable(self, value: Option<&OsStr>) -> Result<Self, String> {
+        let (counters, shown) = match value.map(OsStr::as_bytes) {
+            None | Some(b"") => (self.counters, self.counters),
+            Some(b"off") => (self.counters, false),
+            Some(b"states") => (self.counters, true),
+            Some(b"on") => (true, true),
+            Some(_) => return Err(format!("{VARIABLE} is off, states or on")),
+        };
+        Ok(Parameters {
+            counters,
+            shown,
+            ..self
+        })
+    }
+}
+
 /// Opens the device of an entry of `dat.conf` with this field `ia_params`.
 ///
 /// # Errors
 /// A message for the log that describes the fault of the parameters or the machine.
 pub fn open<D: Device>(field: &str) -> Result<(Arc<D>, Parameters), String> {
     let (own, rest) = split(field, D::KEYS)?;
+    let value = environment::variable(VARIABLE);
+    let own = own.with_variable(value.as_deref()).unwrap_or_else(|why| {
+        log::error!("{why}");
+        own
+    });
     Ok((D::open(&rest)?, own))
 }
 
@@ -70,7 +106,25 @@ mod tests {
     use crate::device::{soft, verbs};
 
     fn own(rules: Rules, counters: bool) -> Parameters {
-        Parameters { rules, counters }
+        Parameters {
+            rules,
+            counters,
+            shown: false,
+        }
+    }
+
+    #[test]
+    fn the_variable_is_for_all_entries() {
+        let of = |counters, value: Option<&str>| {
+            let own = own(Rules::Programs, counters).with_variable(value.map(OsStr::new));
+            own.map(|own| (own.counters, own.shown))
+        };
+        assert_eq!(of(false, None), Ok((false, false)));
+        assert_eq!(of(true, None), Ok((true, true)));
+        assert_eq!(of(true, Some("off")), Ok((true, false)));
+        assert_eq!(of(false, Some("states")), Ok((false, true)));
+        assert_eq!(of(false, Some("on")), Ok((true, true)));
+        assert!(of(true, Some("all")).is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::device::{
     SrqHandler, WrFlags,
 };
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::figures::Json;
 use crate::handle::{self, pin};
 
 /// A shared receive queue: buffers for any of the endpoints made with it.
@@ -60,6 +61,21 @@ dat_object!(Srq, Srq, HandleSrq);
 impl<D: Device> Child for Srq<D> {
     fn destroy(&self) {
         self.release(self.state.lock());
+    }
+
+    fn figures(&self, json: &mut Json) {
+        let state = self.state.lock();
+        let (max, users) = (state.max_recv_dtos, state.users);
+        drop(state);
+        let count = |n: DAT_COUNT| u64::try_from(n).ok();
+        json.number_or_null("receives", self.srq.available());
+        json.number_or_null("max_receives", count(max));
+        // Buffers whose completions the program has not taken, those that wait for messages among them.
+        json.number_or_null(
+            "outstanding",
+            count(self.outstanding.load(Ordering::Relaxed)),
+        );
+        json.number_or_null("endpoints", users.map(|users| users as u64));
     }
 }
 

@@ -183,6 +183,9 @@ mod tests {
         fn set_recv_watermarks(&self, _: Option<u32>, _: Option<u32>) -> Result<(), DeviceError> {
             Err(DeviceError::Unsupported)
         }
+        fn path(&self) -> Option<String> {
+            None
+        }
         fn addrs(&self) -> Option<(std::net::SocketAddr, std::net::SocketAddr)> {
             None
         }

@@ -24,7 +24,7 @@ pub mod params;
 pub(crate) mod qualifier;
 mod random;
 pub mod soft;
-mod threads;
+pub(crate) mod threads;
 mod types;
 pub mod verbs;
 
@@ -180,6 +180,8 @@ pub trait CompletionQueue: Send + Sync {
     fn arm(&self);
     /// Disarms, if the notification was not delivered yet.
     fn disarm(&self);
+    /// How many completions are queued; `None` if the device does not report that.
+    fn queued(&self) -> Option<u32>;
     /// How many completions the queue can hold: at least what it was created or resized for.
     fn capacity(&self) -> u32;
     /// Changes the capacity.
@@ -247,6 +249,9 @@ pub trait QueuePair: Send + Sync {
     /// # Errors
     /// [`DeviceError::Unsupported`].
     fn set_recv_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<(), DeviceError>;
+    /// How the two ends of the connection, or of the last one, reach each other, as the log names that;
+    /// `None` if that is not decided.
+    fn path(&self) -> Option<String>;
     /// Local and remote address of the connection or of the attempt.
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)>;
 }

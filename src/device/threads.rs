@@ -29,7 +29,6 @@ const STACK: usize = 2 << 20;
 /// A thread. It goes on by itself when this is dropped.
 pub(crate) struct Thread(libc::pthread_t);
 
-#[cfg_attr(dat_sim, expect(dead_code, reason = "the simulation has no threads"))]
 impl Thread {
     /// Whether this thread is the one that calls.
     pub fn is_current(&self) -> bool {

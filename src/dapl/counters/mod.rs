@@ -17,6 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::types::HandleType;
 use crate::abi::v2::*;
 
+/// The counter of an endpoint for completions that were flushed. It is behind those that programs can
+/// read, as the next one.
+pub const EP_FLUSHED: u32 = DCNT_EP_ALL_COUNTERS;
+/// The counter of an endpoint for completions with other errors.
+pub const EP_FAILED: u32 = EP_FLUSHED + 1;
+/// How many counters an endpoint has.
+pub const EP_COUNTERS: u32 = EP_FAILED + 1;
+
 /// The counters of one object.
 pub struct Counters(Box<[AtomicU64]>);
 

@@ -2,13 +2,14 @@
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
 //! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
-//! [`modify`], what is counted in [`counted`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
+//! [`modify`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
 //! [`parts`].
 
 mod calls;
 mod connect;
 mod counted;
 mod datagrams;
+mod figures;
 mod modify;
 mod parts;
 mod post;
@@ -29,7 +30,7 @@ use crate::lock::Mutex;
 use self::parts::Uses;
 use super::address::CAddress;
 use super::boundary::device_error;
-use super::counters::Counters;
+use super::counters::{self, Counters};
 use super::ep_attr::{EpAttr, EpParam};
 use super::evd::{Evd, EvdUse};
 use super::ia::{Child, Ia};
@@ -38,10 +39,10 @@ use super::resolution::Resolution;
 use super::rules::Rules;
 use super::work_request::OpFlags;
 use crate::abi::common::*;
-use crate::abi::v2::DCNT_EP_ALL_COUNTERS;
 use crate::delay;
 use crate::device::{CmEvent, ConnectionRequest, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::figures::Json;
 use crate::handle::{self, Shared};
 
 /// One end of a connection.
@@ -203,6 +204,10 @@ impl<D: Device> Child for Ep<D> {
             self.release();
         }
     }
+
+    fn figures(&self, json: &mut Json) {
+        self.write_figures(json);
+    }
 }
 
 /// The handler of the queue pair: passes upcalls to its endpoint.
@@ -262,7 +267,7 @@ impl<D: Device> Ep<D> {
             me: me.clone(),
             state: AtomicU32::new(state),
             datagrams: attr.is_for_datagrams(),
-            counters: ia.new_counters(DCNT_EP_ALL_COUNTERS),
+            counters: ia.new_counters(counters::EP_COUNTERS),
             config: Shared::empty(),
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,

@@ -7,6 +7,7 @@
 
 mod calls;
 mod errors;
+mod figures;
 mod idle;
 mod spin;
 mod stream;
@@ -38,6 +39,7 @@ use crate::abi::v2::{
 use crate::delay;
 use crate::device::{Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::figures::Json;
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held};
 
@@ -122,6 +124,10 @@ impl<D: Device> Child for Evd<D> {
         drop(state);
         self.release_cno();
         unpublish(self);
+    }
+
+    fn figures(&self, json: &mut Json) {
+        self.write_figures(json);
     }
 }
 

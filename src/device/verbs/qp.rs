@@ -468,6 +468,10 @@ impl QueuePair for Qp {
         }
     }
 
+    fn path(&self) -> Option<String> {
+        Some(Path::Device(&self.device.name).to_string())
+    }
+
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {
         self.state.lock().addrs
     }

@@ -130,6 +130,10 @@ impl CompletionQueue for Cq {
         self.queue.lock().armed = false;
     }
 
+    fn queued(&self) -> Option<u32> {
+        Some(self.len.load(Ordering::Relaxed) as u32)
+    }
+
     fn capacity(&self) -> u32 {
         self.queue.lock().capacity as u32
     }

@@ -28,7 +28,7 @@ use super::mem::window::Mw;
 use super::upcalls::Upcalls;
 use crate::delay;
 use crate::device::attempt::Phase;
-use crate::device::connection_log::{self, GIVEN_UP};
+use crate::device::connection_log::{self, GIVEN_UP, Path};
 use crate::device::events::EventQueue;
 use crate::device::{
     BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
@@ -249,6 +249,14 @@ impl<L: Transport> QueuePair for Qp<L> {
         link.abort();
         up.run();
         Ok(())
+    }
+
+    fn path(&self) -> Option<String> {
+        let path = self.with(|locked| {
+            locked.note_path();
+            locked.me.path
+        });
+        (path != Path::Undecided).then(|| path.to_string())
     }
 
     fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {

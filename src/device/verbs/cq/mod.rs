@@ -268,6 +268,10 @@ impl CompletionQueue for Cq {
         self.armed.store(false, Ordering::Release);
     }
 
+    fn queued(&self) -> Option<u32> {
+        None
+    }
+
     fn capacity(&self) -> u32 {
         let _guard = pin();
         // SAFETY: the queue is valid for the section.

@@ -1,0 +1,233 @@
+//! Gives the figures of the process to readers: who connects to the socket gets one JSON object, and
+//! then the end of the stream.
+//!
+//! The socket has a name in the abstract name space: there is no file that a killed process would leave,
+//! and the processes of the host find the name in `/proc/net/unix`. Anyone can connect to such a
+//! name, so each reader is asked the kernel for; other users get nothing.
+//!
+//! Readers cannot cost the process more than a little: there are up to [`READERS`] at a time, each for
+//! no longer than [`PATIENCE`], what they get is written without waiting, and figures are gathered for at
+//! most a twentieth of the time.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{io, process};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown, SocketFlags, accept_with, send, shutdown};
+
+use crate::descriptor::OwnedFd;
+use crate::device::threads::{self, Thread};
+use crate::kernel;
+
+/// What the name of a socket begins with. The identifier of the process, in its own PID namespace, and
+/// a random number follow, each after a slash.
+const NAME: &str = "libdat-figures";
+/// The most readers at a time.
+const READERS: usize = 4;
+/// How long a reader may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The least time between two readers of this user.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The least time between two attempts of other users.
+const PAUSE_OTHERS: Duration = Duration::from_millis(1);
+/// The share of the time in which figures are gathered is one divided by this.
+const SHARE: u32 = 20;
+
+/// The server, whose drop ends its thread.
+pub struct Server {
+    /// Readers connect to it.
+    listener: Arc<OwnedFd>,
+    /// Serves the readers; taken by the drop.
+    thread: Option<Thread>,
+}
+
+impl Server {
+    /// Begins to serve what `figures` gives, which is called in the thread of the server.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn start(figures: fn() -> Option<Vec<u8>>) -> io::Result<Server> {
+        let name = format!("{NAME}/{}/{:x}", process::id(), kernel::random()?);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+        listener.set_nonblocking(true)?;
+        let listener = Arc::new(OwnedFd::from(std::os::fd::OwnedFd::from(listener)));
+        let served = listener.clone();
+        let thread = threads::start(c"dat-figures", move || serve(&served, figures))?;
+        Ok(Server {
+            listener,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The thread sees the end of the listener.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        match self.thread.take() {
+            // It has had the last reference to a source.
+            Some(thread) if thread.is_current() => {}
+            Some(thread) => thread.join(),
+            None => {}
+        }
+    }
+}
+
+/// A process that reads the figures.
+struct Reader {
+    socket: OwnedFd,
+    /// What it gets.
+    text: Vec<u8>,
+    /// How many bytes of the text it has.
+    sent: usize,
+    /// When it is given up.
+    deadline: Instant,
+}
+
+impl Reader {
+    /// Sends what the socket takes; false when the reader is through or gone.
+    fn advance(&mut self) -> bool {
+        while self.sent < self.text.len() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match send(&self.socket, &self.text[self.sent..], flags) {
+                Ok(sent) => self.sent += sent,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Accepts the next reader. `None` if there is none, an error if it is another user.
+fn accept(listener: &OwnedFd) -> Option<Result<OwnedFd, ()>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = OwnedFd::from(accept_with(listener, flags).ok()?);
+    let own = rustix::process::geteuid().as_raw();
+    Some(match kernel::peer_credentials(&socket) {
+        Ok((_, user)) if user == own => Ok(socket),
+        _ => Err(()),
+    })
+}
+
+/// The thread: serves readers until the listener is shut down.
+fn serve(listener: &OwnedFd, figures: fn() -> Option<Vec<u8>>) {
+    let mut readers: Vec<Reader> = Vec::with_capacity(READERS);
+    // No reader is accepted before.
+    let mut next = Instant::now();
+    loop {
+        let now = Instant::now();
+        readers.retain(|reader| reader.deadline > now);
+        let accepts = readers.len() < READERS;
+        let until = match accepts {
+            true if next > now => Some(next),
+            _ => readers.iter().map(|reader| reader.deadline).min(),
+        };
+        let wanted = match accepts && next <= now {
+            true => PollFlags::IN,
+            // Its end is reported all the same.
+            false => PollFlags::empty(),
+        };
+        let mut polled = Vec::with_capacity(1 + READERS);
+        polled.push(PollFd::new(listener, wanted));
+        let sockets = readers.iter().map(|reader| &reader.socket);
+        polled.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::OUT)));
+        let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let of_listener = polled[0].revents();
+        if of_listener.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return;
+        }
+        readers.retain_mut(Reader::advance);
+        if of_listener.contains(PollFlags::IN)
+            && let Some(accepted) = accept(listener)
+        {
+            let begun = Instant::now();
+            let Ok(socket) = accepted else {
+                next = begun + PAUSE_OTHERS;
+                continue;
+            };
+            if let Some(text) = figures() {
+                let mut reader = Reader {
+                    socket,
+                    text,
+                    sent: 0,
+                    deadline: begun + PATIENCE,
+                };
+                if reader.advance() {
+                    readers.push(reader);
+                }
+            }
+            let took = begun.elapsed();
+            next = begun + PAUSE.max(took * SHARE);
+        } else if of_listener.contains(PollFlags::IN) {
+            // No descriptor is left, say.
+            next = Instant::now() + PAUSE;
+        }
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn two_megabytes() -> Option<Vec<u8>> {
+        Some(vec![b'x'; 2 << 20])
+    }
+
+    fn connect(server: &Server) -> UnixStream {
+        let name = rustix::net::getsockname(&*server.listener).unwrap();
+        let name: rustix::net::SocketAddrUnix = name.try_into().unwrap();
+        let name = SocketAddr::from_abstract_name(name.abstract_name().unwrap()).unwrap();
+        UnixStream::connect_addr(&name).unwrap()
+    }
+
+    /// How much a reader gets, until the end of the stream or an error.
+    fn read(mut stream: UnixStream) -> usize {
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        text.len()
+    }
+
+    #[test]
+    fn readers_that_stall_are_given_up() {
+        let server = Server::start(two_megabytes).unwrap();
+        let begun = Instant::now();
+        let stalled: Vec<UnixStream> = (0..READERS + 2).map(|_| connect(&server)).collect();
+        // It has a place when three of them have been given up.
+        assert_eq!(read(connect(&server)), 2 << 20);
+        assert!(begun.elapsed() >= PATIENCE);
+        let got = stalled.into_iter().map(read);
+        let whole = got.filter(|len| *len == 2 << 20).count();
+        assert!(whole < READERS, "{whole} have got all");
+    }
+
+    #[test]
+    fn the_end_of_the_server_is_that_of_its_socket() {
+        let server = Server::start(two_megabytes).unwrap();
+        let name = rustix::net::getsockname(&*server.listener).unwrap();
+        let name: rustix::net::SocketAddrUnix = name.try_into().unwrap();
+        let stalled = connect(&server);
+        drop(server);
+        let name = SocketAddr::from_abstract_name(name.abstract_name().unwrap()).unwrap();
+        assert!(UnixStream::connect_addr(&name).is_err());
+        assert!(read(stalled) < 2 << 20);
+    }
+}
