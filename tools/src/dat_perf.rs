@@ -3,6 +3,7 @@
 //! A DAT program like any other: it uses the functions that `libdat2.so.2` exports, and from the
 //! library crate only the C types and the search for the file.
 
+mod figures;
 mod loader;
 mod output;
 mod perf;
@@ -17,6 +18,7 @@ use perf::api::Api;
 use perf::client::{self, Client};
 use perf::failure::{Failure, Result, catch_signals};
 use perf::ia::Ia;
+use perf::link::{self, Link};
 use perf::loopback::{self, Loopback};
 use perf::options::Options;
 use perf::plan::Plan;
@@ -31,6 +33,7 @@ const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let options = Options::parse();
     catch_signals();
+    link::ask_for_states();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Interrupted) => {
@@ -81,8 +84,12 @@ fn serve(ia: &Rc<Ia>, options: &Options) -> Result<()> {
 }
 
 /// Prints what there is of the results, also if it is not all.
-fn reported(options: &Options, measure: impl FnOnce(&mut Report) -> Result<()>) -> Result<()> {
-    let mut report = Report::new(options);
+fn reported(
+    options: &Options,
+    link: Link,
+    measure: impl FnOnce(&mut Report) -> Result<()>,
+) -> Result<()> {
+    let mut report = Report::new(options, link);
     let result = measure(&mut report);
     let finished = report.finish();
     result.and(finished)
@@ -98,7 +105,7 @@ fn plan(ia: &Ia, options: &Options) -> Result<Plan> {
 fn measure(ia: &Rc<Ia>, options: &Options, host: &str) -> Result<()> {
     let plan = plan(ia, options)?;
     let mut client = Client::connect(ia, options, &plan, host)?;
-    reported(options, |report| {
+    reported(options, client.link(), |report| {
         client::measure(options, &plan, &mut client, client::trips, report)
     })?;
     client.close()
@@ -107,7 +114,7 @@ fn measure(ia: &Rc<Ia>, options: &Options, host: &str) -> Result<()> {
 fn in_one(ia: &Rc<Ia>, options: &Options) -> Result<()> {
     let plan = plan(ia, options)?;
     let mut loopback = Loopback::connect(ia, options, &plan)?;
-    reported(options, |report| {
+    reported(options, loopback.link(), |report| {
         client::measure(options, &plan, &mut loopback, loopback::trips, report)
     })
 }

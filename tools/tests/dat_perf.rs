@@ -6,7 +6,8 @@
 mod libs;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -163,6 +164,101 @@ fn a_table_without_json() {
         last.starts_with("latency    send             4K          10 "),
         "{text}"
     );
+}
+
+#[test]
+fn the_path_and_the_peer() {
+    let quick = ["-t", "latency", "-o", "send", "-s", "8", "-n", "10"];
+    let report = |command: &mut Command| -> Value {
+        let output = command.args(quick).arg("--json").output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for (ia, path) in [("soft", "loopback"), ("tcp", "TCP")] {
+        let report = report(dat_perf("link").args(["--loopback", "-e", "3", "-i", ia]));
+        assert_eq!(report["path"], path);
+        assert_eq!(report["peer"], "127.0.0.1");
+    }
+    let server = Server::start("link", &["-i", "tcp"]);
+    let report = report(&mut server.client("link", &["-i", "tcp"]));
+    assert_eq!(report["path"], "TCP");
+    assert_eq!(report["peer"], "127.0.0.1");
+    let mut client = server.client("link", &["-i", "tcp"]);
+    let output = client.args(quick).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("IA tcp, path TCP, peer 127.0.0.1\n"),
+        "{text}"
+    );
+    // Who wants nothing to be shown gets nothing.
+    let mut mute = dat_perf("link");
+    mute.env("DAT_COUNTERS", "off").arg("--loopback");
+    let output = mute.args(quick).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("IA soft, path unknown, peer unknown\n"),
+        "{text}"
+    );
+}
+
+/// A measurement of two seconds.
+const LONG: [&str; 11] = [
+    "--loopback",
+    "-t",
+    "latency",
+    "-o",
+    "send",
+    "-s",
+    "8",
+    "-n",
+    "20",
+    "--pause",
+    "100000",
+];
+
+#[test]
+fn progress_is_for_terminals() {
+    let mut piped = dat_perf("progress");
+    let piped = piped
+        .args(LONG)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut ours, mut theirs) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: places for the two descriptors.
+    let made = unsafe {
+        libc::openpty(
+            &mut ours,
+            &mut theirs,
+            none,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(made, 0);
+    // SAFETY: new descriptors, which are ours.
+    let (mut ours, theirs) = unsafe { (fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let mut shown = dat_perf("progress");
+    shown.args(LONG).stdout(Stdio::piped()).stderr(theirs);
+    let child = shown.spawn().unwrap();
+    // With the command goes our copy of its end of the terminal.
+    drop(shown);
+    let mut text = Vec::new();
+    // The end of a terminal is an error.
+    let _ = ours.read_to_end(&mut text);
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("1 of 1: latency send 8: "), "{text:?}");
+    assert!(text.contains(" of about 2 s"), "{text:?}");
+    assert!(text.ends_with("\r\x1b[K"), "{text:?}");
+    for output in [child.wait_with_output(), piped.wait_with_output()] {
+        let output = output.unwrap();
+        assert!(output.status.success());
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert!(out.lines().last().unwrap().starts_with("latency    send"));
+        assert!(!out.contains(['\x1b', '\r']), "{out:?}");
+        assert!(output.stderr.is_empty());
+    }
 }
 
 #[test]

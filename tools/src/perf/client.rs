@@ -1,16 +1,18 @@
 //! The end that measures, and the order of things that it has in common with the loopback.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_core::abi::common::*;
 
 use super::failure::{Result, error};
 use super::ia::{Address, Ia};
 use super::inbox::{Inbox, Slots};
+use super::link::Link;
 use super::options::{Options, Wait};
 use super::order::{Hello, Note, Op, Order, Test};
 use super::plan::{self, Item, Plan};
+use super::progress::Progress;
 use super::report::{Report, Row};
 use super::run::{self, Outcome, Pace};
 use super::samples;
@@ -33,8 +35,11 @@ pub fn measure(
     trips: fn(&Order) -> u32,
     report: &mut Report,
 ) -> Result<()> {
-    for item in &plan.items {
-        let row = measure_item(options, item, runner, trips)?;
+    let progress = Progress::new();
+    for (index, item) in plan.items.iter().enumerate() {
+        progress.begin(item, index + 1, plan.items.len());
+        let row = measure_item(options, item, runner, trips, &progress)?;
+        progress.end();
         report.add(row)?;
     }
     Ok(())
@@ -45,6 +50,7 @@ fn measure_item(
     item: &Item,
     runner: &mut impl Runner,
     trips: fn(&Order) -> u32,
+    progress: &Progress,
 ) -> Result<Row> {
     let endpoints = u64::from(options.endpoints);
     let mut bad = 0;
@@ -56,17 +62,27 @@ fn measure_item(
         }
     };
     let warm_up = plan::order(options, item, window, warm_up);
+    let begun = Instant::now();
     let warm = runner.run(&warm_up, plan::pace(options, 1))?;
+    let warm_took = begun.elapsed();
     let warm_total = warm_up.count * endpoints;
     let each = match item.test {
         // One slow operation of a few says little about the next ones.
-        Test::Latency => Duration::from_secs_f64(warm.times.latency(warm_total, 1).p50 / 1e6),
+        Test::Latency => {
+            let usual = Duration::from_secs_f64(warm.times.latency(warm_total, 1).p50 / 1e6);
+            plan::lasting(options, usual, warm_took, warm_total)
+        }
         _ => warm.times.total.div_f64(warm_total as f64),
     };
     let order = plan::order(options, item, window, plan::count(options, each));
+    let total = order.count * endpoints;
+    let pauses = Duration::from_micros(options.pause).mul_f64(match item.test {
+        Test::Latency => total as f64,
+        _ => 0.0,
+    });
+    progress.expect(each.mul_f64(total as f64) + pauses);
     let pace = plan::pace(options, samples::group(each));
     let Outcome { times, bad: wrong } = runner.run(&order, pace)?;
-    let total = order.count * endpoints;
     bad += warm.bad + wrong;
     if bad > 0 {
         let (test, op) = (item.test.name(), item.op.name());
@@ -152,6 +168,11 @@ impl Client {
             }
         }
         Ok(Client { side })
+    }
+
+    /// What connects it to the server.
+    pub fn link(&self) -> Link {
+        self.side.link()
     }
 
     /// Ends the session.

@@ -8,6 +8,7 @@ use super::failure::{Result, error};
 use super::ia::{Address, Ia};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
+use super::link::Link;
 use super::options::Options;
 use super::order::{Hello, Op, Order, Test};
 use super::pattern;
@@ -51,6 +52,11 @@ impl Loopback {
         (here.peer.base, here.peer.key) = (theirs.base, theirs.key);
         (there.peer.base, there.peer.key) = (ours.base, ours.key);
         Ok(Loopback { here, there })
+    }
+
+    /// What connects the two ends.
+    pub fn link(&self) -> Link {
+        self.here.link()
     }
 
     /// A send, its receive, both completions.

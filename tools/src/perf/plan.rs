@@ -160,6 +160,21 @@ pub fn count(options: &Options, each: Duration) -> u64 {
     ((count as u64).clamp(COUNT_MIN, COUNT_MAX) / endpoints).max(1)
 }
 
+/// How long an operation takes in the long run, if it `usually` takes so long, one at a time, and `total` of them
+/// took `all`, until they had arrived. Writes that complete as soon as the socket has taken them usually
+/// take next to nothing, and now and then the time of many.
+pub fn lasting(options: &Options, usual: Duration, all: Duration, total: u64) -> Duration {
+    let each = all.div_f64(total.max(1) as f64);
+    let each = each.saturating_sub(Duration::from_micros(options.pause));
+    match each > usual * 2 && all > LONG {
+        true => each,
+        false => usual,
+    }
+}
+
+/// A warm-up that takes longer is not made of what the two ends tell each other before and after.
+const LONG: Duration = Duration::from_millis(20);
+
 /// How the loop goes.
 pub fn pace(options: &Options, group: u64) -> Pace {
     Pace {
@@ -236,6 +251,23 @@ mod tests {
             within_time(&options, &short, Duration::from_millis(100)),
             (1, 1)
         );
+    }
+
+    #[test]
+    fn writes_take_what_their_arrival_takes() {
+        let options = options(&[]);
+        let of = |usual, all| {
+            lasting(
+                &options,
+                Duration::from_micros(usual),
+                Duration::from_micros(all),
+                100,
+            )
+        };
+        assert_eq!(of(10, 10_000_000), Duration::from_millis(100));
+        // One slow operation, and what is said before the first one.
+        assert_eq!(of(1000, 150_000), Duration::from_millis(1));
+        assert_eq!(of(1, 15_000), Duration::from_micros(1));
     }
 
     #[test]

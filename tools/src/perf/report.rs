@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failure::{Failure, Result};
+use super::link::Link;
 use super::options::Options;
 use super::plan::Item;
 use super::samples::Latency;
@@ -25,6 +26,9 @@ pub struct Row {
 /// Prints what was measured.
 pub struct Report {
     json: bool,
+    /// The name of the IA.
+    ia: String,
+    link: Link,
     head: Value,
     rows: Vec<Value>,
     started: bool,
@@ -35,18 +39,21 @@ const HEADS: &str = "test       op             size       count     \
 
 impl Report {
     /// Of a run with these options.
-    pub fn new(options: &Options) -> Report {
+    pub fn new(options: &Options, link: Link) -> Report {
         let mode = match options.loopback {
             true => "loopback",
             false => "client",
         };
         Report {
             json: options.json,
+            ia: options.ia.clone(),
             head: json!({
                 "program": "dat-perf",
                 "version": env!("CARGO_PKG_VERSION"),
                 "mode": mode,
                 "ia": options.ia,
+                "path": link.path,
+                "peer": link.peer,
                 "endpoints": options.endpoints,
                 "window": options.window,
                 "wait": options.wait.map(|wait| format!("{wait:?}").to_lowercase()),
@@ -55,6 +62,7 @@ impl Report {
                 "verified": options.verify,
                 "data": options.data().name(),
             }),
+            link,
             rows: Vec::new(),
             started: false,
         }
@@ -71,7 +79,8 @@ impl Report {
         }
         if !self.started {
             self.started = true;
-            print(&format!("{:40}      latency [us]\n{HEADS}\n", ""))?;
+            let head = link_text(&self.ia, &self.link);
+            print(&format!("{head}{:40}      latency [us]\n{HEADS}\n", ""))?;
         }
         print(&as_text(&row))
     }
@@ -88,6 +97,13 @@ impl Report {
         all["results"] = Value::Array(self.rows);
         print(&format!("{all:#}\n"))
     }
+}
+
+/// What connects the two ends, for people.
+fn link_text(ia: &str, link: &Link) -> String {
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let (path, peer) = (known(&link.path), known(&link.peer));
+    format!("IA {ia}, path {path}, peer {peer}\n")
 }
 
 fn print(text: &str) -> Result<()> {

@@ -14,6 +14,7 @@ use super::api::kind;
 use super::failure::{Result, check_interrupted, error};
 use super::ia::{EVENTS, Ia, event_name};
 use super::idle::Idle;
+use super::link::Link;
 use super::map::Map;
 use super::order::{Hello, NOTE_LEN};
 
@@ -198,6 +199,11 @@ impl Side {
     /// The handle of an endpoint.
     pub fn ep(&self, ep: usize) -> DAT_EP_HANDLE {
         self.eps[ep]
+    }
+
+    /// What connects the endpoints to those of the peer.
+    pub fn link(&self) -> Link {
+        Link::of(&self.eps)
     }
 
     /// Number of endpoints.
