@@ -13,6 +13,15 @@ pub struct Names<'a> {
     pub types: &'a BTreeSet<String>,
 }
 
+/// The rows have short names of these.
+const COMPLETION_FLAGS: [&str; 5] = [
+    "SUPPRESS",
+    "SOLICITED_WAIT",
+    "UNSIGNALLED",
+    "BARRIER_FENCE",
+    "EVD_THRESHOLD",
+];
+
 /// The longest line of a page, in characters.
 const WIDTH: usize = 100;
 
@@ -62,6 +71,9 @@ impl Names<'_> {
         }
         if self.functions.contains(function) {
             return Some(format!("Xr {function} 3"));
+        }
+        if COMPLETION_FLAGS.contains(&word) {
+            return Some(format!("Dv DAT_COMPLETION_{word}_FLAG"));
         }
         if self.types.contains(word) {
             return Some(format!("Vt {word}"));
@@ -131,18 +143,21 @@ impl Names<'_> {
     pub fn sentence(&self, fragment: &str) -> String {
         let fragment = fragment.trim_end_matches(" (2.0)");
         let first = fragment.split([' ', ':', ',']).next().unwrap_or_default();
-        let mut sentence = match self.macro_of(first, false).is_some() || first.contains('_') {
-            true => fragment.to_owned(),
-            false => {
-                let mut chars = fragment.chars();
-                let head = chars.next().map(|c| c.to_ascii_uppercase());
-                head.into_iter().chain(chars).collect()
-            }
-        };
+        let mut sentence = self.capitalized(fragment, first);
         if !sentence.ends_with(['.', '?', '!']) {
             sentence.push('.');
         }
         self.text(&sentence)
+    }
+
+    /// With a capital letter in front, unless the first word is a name.
+    fn capitalized(&self, text: &str, first: &str) -> String {
+        if self.macro_of(first, false).is_some() || first.contains(['_', '`']) {
+            return text.to_owned();
+        }
+        let mut chars = text.chars();
+        let head = chars.next().map(|c| c.to_ascii_uppercase());
+        head.into_iter().chain(chars).collect()
     }
 
     /// Paragraphs and lists.
@@ -196,11 +211,11 @@ impl Names<'_> {
             match item.split_once(": ") {
                 Some((term, text)) if tagged => {
                     page.push_str(&self.item(term));
-                    page.push_str(&self.text(text));
+                    page.push_str(&self.sentence(text));
                 }
                 _ => {
                     page.push_str(".It\n");
-                    page.push_str(&self.text(&item));
+                    page.push_str(&self.sentence(&item));
                 }
             }
         }

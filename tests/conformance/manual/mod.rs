@@ -4,6 +4,7 @@
 mod markup;
 mod page;
 mod prototypes;
+mod sections;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,10 +10,12 @@
 //! | `@function PROTOTYPE` | what no header declares as a function: a macro with its types. `@function 1.2 PROTOTYPE` for one version |
 //! | `@header FILE` | what to include for it, `none` for nothing |
 //! | `@rows PREFIX` | the rows whose ids begin so belong to this page; may be repeated |
+//! | `@also ID...` | rows of other functions that hold for this one, too |
 //! | `@description` | paragraphs |
 //! | `@parameter NAME` | what a parameter is; the rows of the parameter follow there |
 //! | `@states` | in which states of the objects the call is valid; the transitions follow there |
 //! | `@completion` | what a completion means |
+//! | `@returns` | what is to be said of return codes beside the rows |
 //! | `@example` | C, for both versions; `@example 1.2` for one of them |
 //! | `@see PAGE...` | other functions, and pages such as `dat.conf(5)` |
 //!
@@ -48,11 +50,13 @@ pub struct Source {
     pub declared: Vec<Declared>,
     pub header: Option<String>,
     pub rows: Vec<String>,
+    pub also: Vec<String>,
     pub description: String,
     /// Name and text.
     pub parameters: Vec<(String, String)>,
     pub states: String,
     pub completion: String,
+    pub returns: String,
     pub examples: Vec<Example>,
     pub see: Vec<String>,
 }
@@ -97,6 +101,11 @@ pub fn parse(name: &str, text: &str) -> Result<Source, String> {
             }
             "header" => source.header = Some(argument.to_owned()),
             "rows" => source.rows.push(argument.to_owned()),
+            "also" => {
+                let all = argument.split_whitespace().map(str::to_owned);
+                source.also.extend(all);
+            }
+            "returns" => source.returns = text,
             "description" => source.description = text,
             "parameter" => source.parameters.push((argument.to_owned(), text)),
             "states" => source.states = text,
