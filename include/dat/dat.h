@@ -82,7 +82,7 @@ typedef DAT_CONTEXT DAT_RMR_COOKIE; /* Cookie of an RMR bind, returned in its co
  * Flags
  */
 
-/* How a posted operation completes. */
+/* How a posted operation completes. Which flags an operation may have is in its manual page. */
 typedef enum dat_completion_flags {
     DAT_COMPLETION_DEFAULT_FLAG = 0,
     DAT_COMPLETION_SUPPRESS_FLAG = 1,
@@ -115,7 +115,7 @@ typedef enum dat_close_flags {
 
 #define DAT_CLOSE_DEFAULT DAT_CLOSE_ABRUPT_FLAG
 
-/* Event streams that feed an EVD. */
+/* Event streams that feed an EVD: any of them may be combined. */
 typedef enum dat_evd_flags {
     DAT_EVD_SOFTWARE_FLAG = 1,
     DAT_EVD_CR_FLAG = 0x10,
@@ -132,7 +132,7 @@ typedef enum dat_psp_flags {
     DAT_PSP_PROVIDER_FLAG = 1
 } DAT_PSP_FLAGS;
 
-/* Access rights to memory. */
+/* Access rights to memory, any of which may be combined. */
 typedef enum dat_mem_priv_flags {
     DAT_MEM_PRIV_NONE_FLAG = 0,
     DAT_MEM_PRIV_LOCAL_READ_FLAG = 1,
@@ -152,18 +152,18 @@ typedef enum dat_mem_priv_flags {
 
 /* Local buffer segment. */
 typedef struct dat_lmr_triplet {
-    DAT_LMR_CONTEXT lmr_context;
+    DAT_LMR_CONTEXT lmr_context; /* of dat_lmr_create */
     DAT_UINT32 pad;
     DAT_VADDR virtual_address;
-    DAT_VLEN segment_length;
+    DAT_VLEN segment_length; /* bytes */
 } DAT_LMR_TRIPLET;
 
 /* Remote buffer segment. */
 typedef struct dat_rmr_triplet {
-    DAT_RMR_CONTEXT rmr_context;
+    DAT_RMR_CONTEXT rmr_context; /* of dat_lmr_create or dat_rmr_bind of the peer */
     DAT_UINT32 pad;
     DAT_VADDR target_address;
-    DAT_VLEN segment_length;
+    DAT_VLEN segment_length; /* bytes */
 } DAT_RMR_TRIPLET;
 
 /* Fields of DAT_LMR_PARAM. */
@@ -226,25 +226,25 @@ typedef struct dat_ia_attr {
     DAT_UINT32 hardware_version_minor;
     DAT_UINT32 firmware_version_major;
     DAT_UINT32 firmware_version_minor;
-    DAT_IA_ADDRESS_PTR ia_address_ptr;
+    DAT_IA_ADDRESS_PTR ia_address_ptr; /* where peers connect to */
     DAT_COUNT max_eps;
-    DAT_COUNT max_dto_per_ep;
-    DAT_COUNT max_rdma_read_per_ep_in;
-    DAT_COUNT max_rdma_read_per_ep_out;
+    DAT_COUNT max_dto_per_ep;           /* requests, and receives, of an endpoint */
+    DAT_COUNT max_rdma_read_per_ep_in;  /* at a time */
+    DAT_COUNT max_rdma_read_per_ep_out; /* at a time */
     DAT_COUNT max_evds;
-    DAT_COUNT max_evd_qlen;
-    DAT_COUNT max_iov_segments_per_dto;
+    DAT_COUNT max_evd_qlen;             /* events of an EVD */
+    DAT_COUNT max_iov_segments_per_dto; /* of a send or receive */
     DAT_COUNT max_lmrs;
-    DAT_VLEN max_lmr_block_size;
+    DAT_VLEN max_lmr_block_size; /* bytes of a region */
     DAT_VADDR max_lmr_virtual_address;
     DAT_COUNT max_pzs;
-    DAT_VLEN max_message_size;
-    DAT_VLEN max_rdma_size;
+    DAT_VLEN max_message_size; /* bytes */
+    DAT_VLEN max_rdma_size;    /* bytes */
     DAT_COUNT max_rmrs;
     DAT_VADDR max_rmr_target_address;
     DAT_COUNT max_srqs;
     DAT_COUNT max_ep_per_srq;
-    DAT_COUNT max_recv_per_srq;
+    DAT_COUNT max_recv_per_srq; /* buffers of a shared queue */
     DAT_COUNT max_iov_segments_per_rdma_read;
     DAT_COUNT max_iov_segments_per_rdma_write;
     DAT_COUNT max_rdma_read_in;
@@ -318,20 +318,20 @@ typedef enum dat_service_type {
 /* Attributes of an endpoint. */
 typedef struct dat_ep_attr {
     DAT_SERVICE_TYPE service_type;
-    DAT_VLEN max_message_size;
-    DAT_VLEN max_rdma_size;
+    DAT_VLEN max_message_size; /* bytes of a message */
+    DAT_VLEN max_rdma_size;    /* bytes of an RDMA operation */
     DAT_QOS qos;
-    DAT_COMPLETION_FLAGS recv_completion_flags;
-    DAT_COMPLETION_FLAGS request_completion_flags;
-    DAT_COUNT max_recv_dtos;
-    DAT_COUNT max_request_dtos;
-    DAT_COUNT max_recv_iov;
-    DAT_COUNT max_request_iov;
-    DAT_COUNT max_rdma_read_in;
-    DAT_COUNT max_rdma_read_out;
-    DAT_COUNT srq_soft_hw;
-    DAT_COUNT max_rdma_read_iov;
-    DAT_COUNT max_rdma_write_iov;
+    DAT_COMPLETION_FLAGS recv_completion_flags;    /* UNSIGNALLED, SOLICITED_WAIT, EVD_THRESHOLD */
+    DAT_COMPLETION_FLAGS request_completion_flags; /* UNSIGNALLED, EVD_THRESHOLD */
+    DAT_COUNT max_recv_dtos;                       /* receives outstanding */
+    DAT_COUNT max_request_dtos;                    /* requests outstanding */
+    DAT_COUNT max_recv_iov;                        /* segments of a receive */
+    DAT_COUNT max_request_iov;                     /* segments of a send */
+    DAT_COUNT max_rdma_read_in;                    /* reads of the peer at a time */
+    DAT_COUNT max_rdma_read_out;                   /* reads of this endpoint at a time */
+    DAT_COUNT srq_soft_hw;                         /* soft watermark, or DAT_HW_DEFAULT for none */
+    DAT_COUNT max_rdma_read_iov;                   /* local segments of a read */
+    DAT_COUNT max_rdma_write_iov;                  /* local segments of a write */
     DAT_COUNT ep_transport_specific_count;
     DAT_NAMED_ATTR *ep_transport_specific;
     DAT_COUNT ep_provider_specific_count;
@@ -418,9 +418,9 @@ typedef struct dat_ep_param {
 
 /* Attributes of a shared receive queue. */
 typedef struct dat_srq_attr {
-    DAT_COUNT max_recv_dtos;
-    DAT_COUNT max_recv_iov;
-    DAT_COUNT low_watermark;
+    DAT_COUNT max_recv_dtos; /* buffers, at least */
+    DAT_COUNT max_recv_iov;  /* segments of a buffer, at least */
+    DAT_COUNT low_watermark; /* 0 when the queue is made */
 } DAT_SRQ_ATTR;
 
 /* State of a shared receive queue. */
@@ -507,9 +507,9 @@ typedef enum dat_rsp_param_mask {
 typedef struct dat_cr_param {
     DAT_IA_ADDRESS_PTR remote_ia_address_ptr;
     DAT_PORT_QUAL remote_port_qual;
-    DAT_COUNT private_data_size;
-    DAT_PVOID private_data;
-    DAT_EP_HANDLE local_ep_handle;
+    DAT_COUNT private_data_size;   /* bytes; transports may pad them */
+    DAT_PVOID private_data;        /* good until the request is answered */
+    DAT_EP_HANDLE local_ep_handle; /* the endpoint that the request brings, or DAT_HANDLE_NULL */
 } DAT_CR_PARAM;
 
 /* Fields of DAT_CR_PARAM. */
@@ -555,9 +555,9 @@ typedef DAT_DTO_COMPLETION_STATUS DAT_RMR_BIND_COMPLETION_STATUS;
 /* Payload of DAT_DTO_COMPLETION_EVENT. */
 typedef struct dat_dto_completion_event_data {
     DAT_EP_HANDLE ep_handle;
-    DAT_DTO_COOKIE user_cookie;
+    DAT_DTO_COOKIE user_cookie; /* as posted */
     DAT_DTO_COMPLETION_STATUS status;
-    DAT_VLEN transfered_length;
+    DAT_VLEN transfered_length; /* bytes */
 } DAT_DTO_COMPLETION_EVENT_DATA;
 
 /* Payload of DAT_RMR_BIND_COMPLETION_EVENT. */
@@ -578,20 +578,20 @@ typedef struct dat_cr_arrival_event_data {
     DAT_SP_HANDLE sp_handle;
     DAT_IA_ADDRESS_PTR local_ia_address_ptr;
     DAT_CONN_QUAL conn_qual;
-    DAT_CR_HANDLE cr_handle;
+    DAT_CR_HANDLE cr_handle; /* good until accept, reject or handoff */
 } DAT_CR_ARRIVAL_EVENT_DATA;
 
 /* Payload of the DAT_CONNECTION_EVENT_* events. */
 typedef struct dat_connection_event_data {
     DAT_EP_HANDLE ep_handle;
-    DAT_COUNT private_data_size;
-    DAT_PVOID private_data;
+    DAT_COUNT private_data_size; /* bytes; transports may pad them */
+    DAT_PVOID private_data;      /* good until the endpoint is reset or freed */
 } DAT_CONNECTION_EVENT_DATA;
 
 /* Payload of the DAT_ASYNC_ERROR_* events. */
 typedef struct dat_asynch_error_event_data {
-    DAT_HANDLE dat_handle;
-    DAT_COUNT reason;
+    DAT_HANDLE dat_handle; /* the object */
+    DAT_COUNT reason;      /* of the kind of object */
 } DAT_ASYNCH_ERROR_EVENT_DATA;
 
 /* Asynchronous error of an IA. */
@@ -637,7 +637,7 @@ typedef enum pz_async_error_reason {
 
 /* Payload of DAT_SOFTWARE_EVENT. */
 typedef struct dat_software_event_data {
-    DAT_PVOID pointer;
+    DAT_PVOID pointer; /* as posted */
 } DAT_SOFTWARE_EVENT_DATA;
 
 /* Kind of an event. */
@@ -691,7 +691,7 @@ typedef struct dat_provider_info {
 } DAT_PROVIDER_INFO;
 
 /*
- * Functions. All of them return DAT_SUCCESS or a code of dat_error.h.
+ * Functions, each of which has a manual page. They return DAT_SUCCESS or a code of dat_error.h.
  */
 
 /* Opens an IA for the version of DAT that the program was compiled for. */
@@ -699,54 +699,70 @@ typedef struct dat_provider_info {
     dat_ia_openv((name), (qlen), (async_evd), (ia), DAT_VERSION_MAJOR, DAT_VERSION_MINOR,         \
                  DAT_THREADSAFE)
 
-/* Opens an IA; dat_ia_open supplies the last three arguments. */
+/*
+ * Opens an IA; dat_ia_open supplies the last three arguments. *async_event_handle is
+ * DAT_HANDLE_NULL for a new EVD of async_event_qlen events, an EVD that exists, or
+ * DAT_EVD_ASYNC_EXISTS.
+ */
 extern DAT_RETURN dat_ia_openv(
     IN const DAT_NAME_PTR name, IN DAT_COUNT async_event_qlen,
     INOUT DAT_EVD_HANDLE *async_event_handle, OUT DAT_IA_HANDLE *ia_handle,
     IN DAT_UINT32 dapl_major, IN DAT_UINT32 dapl_minor, IN DAT_BOOLEAN thread_safety);
 
-/* Closes an IA. */
+/* Closes an IA. Graceful: refused while there are objects; abrupt: they are freed. */
 extern DAT_RETURN dat_ia_close(IN DAT_IA_HANDLE ia_handle, IN DAT_CLOSE_FLAGS ia_flags);
 
-/* Reads the attributes of an IA and of its provider. */
+/*
+ * Reads the attributes of an IA and of its provider. Pointers in the attributes are good until
+ * the IA is closed. Each OUT argument may be NULL if its mask is 0.
+ */
 extern DAT_RETURN dat_ia_query(
     IN DAT_IA_HANDLE ia_handle, OUT DAT_EVD_HANDLE *async_evd_handle,
     IN DAT_IA_ATTR_MASK ia_attr_mask, OUT DAT_IA_ATTR *ia_attr,
     IN DAT_PROVIDER_ATTR_MASK provider_attr_mask, OUT DAT_PROVIDER_ATTR *provider_attr);
 
-/* Reads the context of an object. */
+/* Reads the context of an object. It is 0 if none was set. */
 extern DAT_RETURN dat_get_consumer_context(
     IN DAT_HANDLE dat_handle, OUT DAT_CONTEXT *context);
 
 /* Tells the kind of an object. */
 extern DAT_RETURN dat_get_handle_type(IN DAT_HANDLE dat_handle, OUT DAT_HANDLE_TYPE *type);
 
-/* Sets the context of an object. */
+/* Sets the context of an object. The library does not look at it. */
 extern DAT_RETURN dat_set_consumer_context(
     IN DAT_HANDLE dat_handle, IN DAT_CONTEXT context);
 
-/* Accepts a connection request. */
+/*
+ * Accepts a connection request. The call ends the request, unless it fails. ep_handle is
+ * DAT_HANDLE_NULL where the request brings its endpoint. The private data are copied.
+ */
 extern DAT_RETURN dat_cr_accept(
     IN DAT_CR_HANDLE cr_handle, IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT private_data_size,
     IN const DAT_PVOID private_data);
 
-/* Passes a connection request to another qualifier. */
+/*
+ * Passes a connection request to another qualifier. The handle is good for nothing afterwards,
+ * unless the call fails.
+ */
 extern DAT_RETURN dat_cr_handoff(IN DAT_CR_HANDLE cr_handle, IN DAT_CONN_QUAL handoff);
 
-/* Reads the parameters of a connection request. */
+/*
+ * Reads the parameters of a connection request. Private data are good until the request is
+ * answered.
+ */
 extern DAT_RETURN dat_cr_query(
     IN DAT_CR_HANDLE cr_handle, IN DAT_CR_PARAM_MASK cr_param_mask, OUT DAT_CR_PARAM *cr_param);
 
-/* Rejects a connection request. */
+/* Rejects a connection request. The call ends the request. */
 extern DAT_RETURN dat_cr_reject(IN DAT_CR_HANDLE cr_handle);
 
-/* Takes the next event, without waiting. */
+/* Takes the next event, without waiting. DAT_QUEUE_EMPTY comes without the class of errors. */
 extern DAT_RETURN dat_evd_dequeue(IN DAT_EVD_HANDLE evd_handle, OUT DAT_EVENT *event);
 
-/* Frees an EVD that nothing feeds. */
+/* Frees an EVD that nothing feeds. Events that are in it are lost. */
 extern DAT_RETURN dat_evd_free(IN DAT_EVD_HANDLE evd_handle);
 
-/* Posts a software event. */
+/* Posts a software event. The pointer of the event is passed on as it is. */
 extern DAT_RETURN dat_evd_post_se(IN DAT_EVD_HANDLE evd_handle, IN const DAT_EVENT *event);
 
 /* Reads the parameters of an EVD. */
@@ -757,28 +773,41 @@ extern DAT_RETURN dat_evd_query(
 /* Changes how many events an EVD holds. */
 extern DAT_RETURN dat_evd_resize(IN DAT_EVD_HANDLE evd_handle, IN DAT_COUNT evd_min_qlen);
 
-/* Connects to a service point. */
+/*
+ * Connects to a service point. The port in the address does not count. Timeout in microseconds,
+ * at least 1, or DAT_TIMEOUT_INFINITE. The private data are copied.
+ */
 extern DAT_RETURN dat_ep_connect(
     IN DAT_EP_HANDLE ep_handle, IN DAT_IA_ADDRESS_PTR remote_ia_address,
     IN DAT_CONN_QUAL remote_conn_qual, IN DAT_TIMEOUT timeout, IN DAT_COUNT private_data_size,
     IN const DAT_PVOID private_data, IN DAT_QOS quality_of_service,
     IN DAT_CONNECT_FLAGS connect_flags);
 
-/* Makes an endpoint. */
+/*
+ * Makes an endpoint. The zone and the EVD of connections may be DAT_HANDLE_NULL until
+ * dat_ep_modify; without an EVD completions are not reported. The attributes are minimums; NULL:
+ * the provider chooses them.
+ */
 extern DAT_RETURN dat_ep_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_PZ_HANDLE pz_handle,
     IN DAT_EVD_HANDLE recv_completion_evd_handle,
     IN DAT_EVD_HANDLE request_completion_evd_handle, IN DAT_EVD_HANDLE connect_evd_handle,
     IN const DAT_EP_ATTR *ep_attributes, OUT DAT_EP_HANDLE *ep_handle);
 
-/* Makes an endpoint that takes its receives from a shared queue. */
+/*
+ * Makes an endpoint that takes its receives from a shared queue. The zone and the EVDs as in
+ * dat_ep_create; the attributes may not be NULL.
+ */
 extern DAT_RETURN dat_ep_create_with_srq(
     IN DAT_IA_HANDLE ia_handle, IN DAT_PZ_HANDLE pz_handle, IN DAT_EVD_HANDLE recv_evd_handle,
     IN DAT_EVD_HANDLE request_evd_handle, IN DAT_EVD_HANDLE connect_evd_handle,
     IN DAT_SRQ_HANDLE srq_handle, IN const DAT_EP_ATTR *ep_attributes,
     OUT DAT_EP_HANDLE *ep_handle);
 
-/* Ends a connection or its establishment. */
+/*
+ * Ends a connection or its establishment. Graceful: requests are done first; abrupt: everything
+ * is flushed.
+ */
 extern DAT_RETURN dat_ep_disconnect(
     IN DAT_EP_HANDLE ep_handle, IN DAT_CLOSE_FLAGS close_flags);
 
@@ -788,58 +817,75 @@ extern DAT_RETURN dat_ep_dup_connect(
     IN DAT_COUNT private_data_size, IN const DAT_PVOID private_data,
     IN DAT_QOS quality_of_service);
 
-/* Frees an endpoint. */
+/* Frees an endpoint. Its events are taken out of its EVDs. */
 extern DAT_RETURN dat_ep_free(IN DAT_EP_HANDLE ep_handle);
 
-/* Reads the state of an endpoint and whether it is idle. */
+/* Reads the state of an endpoint and whether it is idle. Each result may be NULL. */
 extern DAT_RETURN dat_ep_get_status(
     IN DAT_EP_HANDLE ep_handle, OUT DAT_EP_STATE *ep_state, OUT DAT_BOOLEAN *recv_idle,
     OUT DAT_BOOLEAN *request_idle);
 
-/* Changes parameters of an endpoint. */
+/*
+ * Changes parameters of an endpoint. The mask says which members of ep_param count; all of them
+ * change, or none.
+ */
 extern DAT_RETURN dat_ep_modify(
     IN DAT_EP_HANDLE ep_handle, IN DAT_EP_PARAM_MASK ep_param_mask,
     IN const DAT_EP_PARAM *ep_param);
 
-/* Posts an RDMA read into LMRs. */
+/* Posts an RDMA read into LMRs. All of remote_iov is read; the local segments may hold more. */
 extern DAT_RETURN dat_ep_post_rdma_read(
     IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT num_segments, IN DAT_LMR_TRIPLET *local_iov,
     IN DAT_DTO_COOKIE user_cookie, IN const DAT_RMR_TRIPLET *remote_iov,
     IN DAT_COMPLETION_FLAGS completion_flags);
 
-/* Posts an RDMA write. */
+/* Posts an RDMA write. remote_iov may be longer than the data. */
 extern DAT_RETURN dat_ep_post_rdma_write(
     IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT num_segments, IN DAT_LMR_TRIPLET *local_iov,
     IN DAT_DTO_COOKIE user_cookie, IN const DAT_RMR_TRIPLET *remote_iov,
     IN DAT_COMPLETION_FLAGS completion_flags);
 
-/* Posts a receive. */
+/*
+ * Posts a receive. The memory is not the caller's until the completion; the list is as soon as
+ * the call returns.
+ */
 extern DAT_RETURN dat_ep_post_recv(
     IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT num_segments, IN DAT_LMR_TRIPLET *local_iov,
     IN DAT_DTO_COOKIE user_cookie, IN DAT_COMPLETION_FLAGS completion_flags);
 
-/* Posts a send. */
+/*
+ * Posts a send. The memory must not change until the completion; the list is the caller's as soon
+ * as the call returns.
+ */
 extern DAT_RETURN dat_ep_post_send(
     IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT num_segments, IN DAT_LMR_TRIPLET *local_iov,
     IN DAT_DTO_COOKIE user_cookie, IN DAT_COMPLETION_FLAGS completion_flags);
 
-/* Reads the parameters of an endpoint. */
+/* Reads the parameters of an endpoint. Pointers are to memory of the library. */
 extern DAT_RETURN dat_ep_query(
     IN DAT_EP_HANDLE ep_handle, IN DAT_EP_PARAM_MASK ep_param_mask, OUT DAT_EP_PARAM *ep_param);
 
-/* Counts the receive buffers that an endpoint took from its shared queue. */
+/*
+ * Counts the receive buffers that an endpoint took from its shared queue. Each count may be NULL.
+ */
 extern DAT_RETURN dat_ep_recv_query(
     IN DAT_EP_HANDLE ep_handle, OUT DAT_COUNT *nbufs_allocated, OUT DAT_COUNT *bufs_alloc_span);
 
-/* Makes a disconnected endpoint connectable again. */
+/*
+ * Makes a disconnected endpoint connectable again. Events of the old connection are taken out of
+ * its EVDs.
+ */
 extern DAT_RETURN dat_ep_reset(IN DAT_EP_HANDLE ep_handle);
 
-/* Bounds the receive buffers that an endpoint takes from its shared queue. */
+/*
+ * Bounds the receive buffers that an endpoint takes from its shared queue.
+ * DAT_WATERMARK_INFINITE: no mark.
+ */
 extern DAT_RETURN dat_ep_set_watermark(
     IN DAT_EP_HANDLE ep_handle, IN DAT_COUNT soft_high_watermark,
     IN DAT_COUNT hard_high_watermark);
 
-/* Deregisters memory. */
+/* Deregisters memory. No window may be bound to it. */
 extern DAT_RETURN dat_lmr_free(IN DAT_LMR_HANDLE lmr_handle);
 
 /* Reads the parameters of an LMR. */
@@ -857,7 +903,10 @@ extern DAT_RETURN dat_lmr_sync_rdma_write(
     IN DAT_IA_HANDLE ia_handle, IN const DAT_LMR_TRIPLET *local_segments,
     IN DAT_VLEN num_segments);
 
-/* Opens a range of an LMR to the peer, or closes it. */
+/*
+ * Opens a range of an LMR to the peer, or closes it. A length of 0 closes the window. context
+ * gets the new key and may be NULL.
+ */
 extern DAT_RETURN dat_rmr_bind(
     IN DAT_RMR_HANDLE rmr_handle, IN const DAT_LMR_TRIPLET *lmr_triplet,
     IN DAT_MEM_PRIV_FLAGS mem_priv, IN DAT_EP_HANDLE ep_handle, IN DAT_RMR_COOKIE user_cookie,
@@ -867,7 +916,7 @@ extern DAT_RETURN dat_rmr_bind(
 extern DAT_RETURN dat_rmr_create(
     IN DAT_PZ_HANDLE pz_handle, OUT DAT_RMR_HANDLE *rmr_handle);
 
-/* Frees an RMR. */
+/* Frees an RMR. It is closed first. */
 extern DAT_RETURN dat_rmr_free(IN DAT_RMR_HANDLE rmr_handle);
 
 /* Reads the parameters of an RMR. */
@@ -875,7 +924,10 @@ extern DAT_RETURN dat_rmr_query(
     IN DAT_RMR_HANDLE rmr_handle, IN DAT_RMR_PARAM_MASK rmr_param_mask,
     OUT DAT_RMR_PARAM *rmr_param);
 
-/* Listens on a connection qualifier. */
+/*
+ * Listens on a connection qualifier. evd_handle is for DAT_EVD_CR_FLAG; its queue is the backlog.
+ * conn_qual is not 0.
+ */
 extern DAT_RETURN dat_psp_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_CONN_QUAL conn_qual, IN DAT_EVD_HANDLE evd_handle,
     IN DAT_PSP_FLAGS psp_flags, OUT DAT_PSP_HANDLE *psp_handle);
@@ -885,7 +937,7 @@ extern DAT_RETURN dat_psp_create_any(
     IN DAT_IA_HANDLE ia_handle, OUT DAT_CONN_QUAL *conn_qual, IN DAT_EVD_HANDLE evd_handle,
     IN DAT_PSP_FLAGS psp_flags, OUT DAT_PSP_HANDLE *psp_handle);
 
-/* Stops listening. */
+/* Stops listening. Requests that have arrived stay. */
 extern DAT_RETURN dat_psp_free(IN DAT_PSP_HANDLE psp_handle);
 
 /* Reads the parameters of a public service point. */
@@ -893,7 +945,10 @@ extern DAT_RETURN dat_psp_query(
     IN DAT_PSP_HANDLE psp_handle, IN DAT_PSP_PARAM_MASK psp_param_mask,
     OUT DAT_PSP_PARAM *psp_param);
 
-/* Listens for one connection, for a given endpoint. */
+/*
+ * Listens for one connection, for a given endpoint. ep_handle may be DAT_HANDLE_NULL: the
+ * provider makes the endpoint.
+ */
 extern DAT_RETURN dat_rsp_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_CONN_QUAL conn_qual, IN DAT_EP_HANDLE ep_handle,
     IN DAT_EVD_HANDLE evd_handle, OUT DAT_RSP_HANDLE *rsp_handle);
@@ -924,7 +979,7 @@ extern DAT_RETURN dat_srq_create(
 /* Frees a shared receive queue that no endpoint uses. */
 extern DAT_RETURN dat_srq_free(IN DAT_SRQ_HANDLE srq_handle);
 
-/* Posts a receive to a shared queue. */
+/* Posts a receive to a shared queue. The memory is not the caller's until the completion. */
 extern DAT_RETURN dat_srq_post_recv(
     IN DAT_SRQ_HANDLE srq_handle, IN DAT_COUNT num_segments, IN DAT_LMR_TRIPLET *local_iov,
     IN DAT_DTO_COOKIE user_cookie);
@@ -938,15 +993,17 @@ extern DAT_RETURN dat_srq_query(
 extern DAT_RETURN dat_srq_resize(
     IN DAT_SRQ_HANDLE srq_handle, IN DAT_COUNT srq_max_recv_dto);
 
-/* Sets the low watermark of a shared receive queue. */
+/* Sets the low watermark of a shared receive queue. An event comes once for each call. */
 extern DAT_RETURN dat_srq_set_lw(IN DAT_SRQ_HANDLE srq_handle, IN DAT_COUNT low_watermark);
 
-/* Lists the IAs that can be opened. */
+/*
+ * Lists the IAs that can be opened. The list has max_to_return pointers to memory of the caller.
+ */
 extern DAT_RETURN dat_registry_list_providers(
     IN DAT_COUNT max_to_return, OUT DAT_COUNT *entries_returned,
     OUT DAT_PROVIDER_INFO **dat_provider_list);
 
-/* Names the type and subtype of a return code. */
+/* Names the type and subtype of a return code. Either message may be NULL. */
 extern DAT_RETURN dat_strerror(
     IN DAT_RETURN value, OUT const char **major_message, OUT const char **minor_message);
 

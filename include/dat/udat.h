@@ -190,25 +190,25 @@ struct dat_provider_attr {
     DAT_UINT32 dapl_version_major;
     DAT_UINT32 dapl_version_minor;
     DAT_MEM_TYPE lmr_mem_types_supported;
-    DAT_IOV_OWNERSHIP iov_ownership_on_return;
+    DAT_IOV_OWNERSHIP iov_ownership_on_return; /* whose a list of segments is after a post */
     DAT_QOS dat_qos_supported;
     DAT_COMPLETION_FLAGS completion_flags_supported;
     DAT_BOOLEAN is_thread_safe;
-    DAT_COUNT max_private_data_size;
+    DAT_COUNT max_private_data_size; /* bytes each way */
     DAT_BOOLEAN supports_multipath;
     DAT_EP_CREATOR_FOR_PSP ep_creator;
     DAT_PZ_SUPPORT pz_support;
-    DAT_UINT32 optimal_buffer_alignment;
+    DAT_UINT32 optimal_buffer_alignment; /* bytes */
 #ifndef __cplusplus /* a const member would cost the class its default constructor */
     const
 #endif
-    DAT_BOOLEAN evd_stream_merging_supported[6][6];
+    DAT_BOOLEAN evd_stream_merging_supported[6][6]; /* which kinds of events merge */
     DAT_BOOLEAN srq_supported;
     DAT_COUNT srq_watermarks_supported;
-    DAT_BOOLEAN srq_ep_pz_difference_supported;
+    DAT_BOOLEAN srq_ep_pz_difference_supported; /* whether zones of queue and endpoint may differ */
     DAT_COUNT srq_info_supported;
     DAT_COUNT ep_recv_info_supported;
-    DAT_BOOLEAN lmr_sync_req;
+    DAT_BOOLEAN lmr_sync_req; /* whether dat_lmr_sync_* are needed */
     DAT_BOOLEAN dto_async_return_guaranteed;
     DAT_BOOLEAN rdma_write_for_rdma_read_req;
     DAT_COUNT num_provider_specific_attr;
@@ -246,10 +246,13 @@ struct dat_provider_attr {
 #define DAT_PROVIDER_FIELD_NONE UINT64_C(0x0)
 
 /*
- * Functions. All of them return DAT_SUCCESS or a code of dat_error.h.
+ * Functions, each of which has a manual page. They return DAT_SUCCESS or a code of dat_error.h.
  */
 
-/* Makes a CNO; an agent, if any, is called for each event. */
+/*
+ * Makes a CNO; an agent, if any, is called for each event. The agent is called with its
+ * instance_data and the EVD; DAT_OS_WAIT_PROXY_AGENT_NULL: no agent.
+ */
 extern DAT_RETURN dat_cno_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_OS_WAIT_PROXY_AGENT agent,
     OUT DAT_CNO_HANDLE *cno_handle);
@@ -266,37 +269,50 @@ extern DAT_RETURN dat_cno_query(
     IN DAT_CNO_HANDLE cno_handle, IN DAT_CNO_PARAM_MASK cno_param_mask,
     OUT DAT_CNO_PARAM *cno_param);
 
-/* Waits until an EVD of the CNO has an event. */
+/*
+ * Waits until an EVD of the CNO has an event. Timeout in microseconds: 0 polls,
+ * DAT_TIMEOUT_INFINITE has no end. A NULL EVD: the CNO has none any more.
+ */
 extern DAT_RETURN dat_cno_wait(
     IN DAT_CNO_HANDLE cno_handle, IN DAT_TIMEOUT timeout, OUT DAT_EVD_HANDLE *evd_handle);
 
 /* Lets consumers wait on an EVD again. */
 extern DAT_RETURN dat_evd_clear_unwaitable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Makes an EVD. */
+/*
+ * Makes an EVD. The flags are the kinds of events that may come to it, and may be combined;
+ * cno_handle may be DAT_HANDLE_NULL.
+ */
 extern DAT_RETURN dat_evd_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_COUNT evd_min_qlen, IN DAT_CNO_HANDLE cno_handle,
     IN DAT_EVD_FLAGS evd_flags, OUT DAT_EVD_HANDLE *evd_handle);
 
-/* Stops an EVD from waking its CNO. */
+/* Stops an EVD from waking its CNO. Threads may wait on it all the same. */
 extern DAT_RETURN dat_evd_disable(IN DAT_EVD_HANDLE evd_handle);
 
 /* Lets an EVD wake its CNO. */
 extern DAT_RETURN dat_evd_enable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Moves an EVD to another CNO. */
+/* Moves an EVD to another CNO. cno_handle may be DAT_HANDLE_NULL. */
 extern DAT_RETURN dat_evd_modify_cno(
     IN DAT_EVD_HANDLE evd_handle, IN DAT_CNO_HANDLE cno_handle);
 
 /* Stops consumers from waiting on an EVD, and wakes the one that does. */
 extern DAT_RETURN dat_evd_set_unwaitable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Waits for events and takes the first. */
+/*
+ * Waits for events and takes the first. Timeout in microseconds: 0 polls, DAT_TIMEOUT_INFINITE
+ * has no end. It returns when there are threshold events, at least 1; n_more_events tells how
+ * many are left.
+ */
 extern DAT_RETURN dat_evd_wait(
     IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT timeout, IN DAT_COUNT threshold,
     OUT DAT_EVENT *event, OUT DAT_COUNT *n_more_events);
 
-/* Registers memory. */
+/*
+ * Registers memory. The description has the member that mem_type says. All results but the handle
+ * may be NULL; rmr_context is 0 without remote privileges.
+ */
 extern DAT_RETURN dat_lmr_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_MEM_TYPE mem_type,
     IN DAT_REGION_DESCRIPTION region_description, IN DAT_VLEN length,

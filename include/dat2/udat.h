@@ -215,25 +215,25 @@ struct dat_ia_attr {
     DAT_UINT32 hardware_version_minor;
     DAT_UINT32 firmware_version_major;
     DAT_UINT32 firmware_version_minor;
-    DAT_IA_ADDRESS_PTR ia_address_ptr;
+    DAT_IA_ADDRESS_PTR ia_address_ptr; /* where peers connect to */
     DAT_COUNT max_eps;
-    DAT_COUNT max_dto_per_ep;
-    DAT_COUNT max_rdma_read_per_ep_in;
-    DAT_COUNT max_rdma_read_per_ep_out;
+    DAT_COUNT max_dto_per_ep;           /* requests, and receives, of an endpoint */
+    DAT_COUNT max_rdma_read_per_ep_in;  /* at a time */
+    DAT_COUNT max_rdma_read_per_ep_out; /* at a time */
     DAT_COUNT max_evds;
-    DAT_COUNT max_evd_qlen;
-    DAT_COUNT max_iov_segments_per_dto;
+    DAT_COUNT max_evd_qlen;             /* events of an EVD */
+    DAT_COUNT max_iov_segments_per_dto; /* of a send or receive */
     DAT_COUNT max_lmrs;
-    DAT_SEG_LENGTH max_lmr_block_size;
+    DAT_SEG_LENGTH max_lmr_block_size; /* bytes of a region */
     DAT_VADDR max_lmr_virtual_address;
     DAT_COUNT max_pzs;
-    DAT_SEG_LENGTH max_message_size;
-    DAT_SEG_LENGTH max_rdma_size;
+    DAT_SEG_LENGTH max_message_size; /* bytes */
+    DAT_SEG_LENGTH max_rdma_size;    /* bytes */
     DAT_COUNT max_rmrs;
     DAT_VADDR max_rmr_target_address;
     DAT_COUNT max_srqs;
     DAT_COUNT max_ep_per_srq;
-    DAT_COUNT max_recv_per_srq;
+    DAT_COUNT max_recv_per_srq; /* buffers of a shared queue */
     DAT_COUNT max_iov_segments_per_rdma_read;
     DAT_COUNT max_iov_segments_per_rdma_write;
     DAT_COUNT max_rdma_read_in;
@@ -276,25 +276,25 @@ struct dat_provider_attr {
     DAT_UINT32 dapl_version_major;
     DAT_UINT32 dapl_version_minor;
     DAT_MEM_TYPE lmr_mem_types_supported;
-    DAT_IOV_OWNERSHIP iov_ownership_on_return;
+    DAT_IOV_OWNERSHIP iov_ownership_on_return; /* whose a list of segments is after a post */
     DAT_QOS dat_qos_supported;
     DAT_COMPLETION_FLAGS completion_flags_supported;
     DAT_BOOLEAN is_thread_safe;
-    DAT_COUNT max_private_data_size;
+    DAT_COUNT max_private_data_size; /* bytes each way */
     DAT_BOOLEAN supports_multipath;
     DAT_EP_CREATOR_FOR_PSP ep_creator;
     DAT_PZ_SUPPORT pz_support;
-    DAT_UINT32 optimal_buffer_alignment;
+    DAT_UINT32 optimal_buffer_alignment; /* bytes */
 #ifndef __cplusplus /* a const member would cost the class its default constructor */
     const
 #endif
-    DAT_BOOLEAN evd_stream_merging_supported[6][6];
+    DAT_BOOLEAN evd_stream_merging_supported[6][6]; /* which kinds of events merge */
     DAT_BOOLEAN srq_supported;
     DAT_COUNT srq_watermarks_supported;
-    DAT_BOOLEAN srq_ep_pz_difference_supported;
+    DAT_BOOLEAN srq_ep_pz_difference_supported; /* whether zones of queue and endpoint may differ */
     DAT_COUNT srq_info_supported;
     DAT_COUNT ep_recv_info_supported;
-    DAT_BOOLEAN lmr_sync_req;
+    DAT_BOOLEAN lmr_sync_req; /* whether dat_lmr_sync_* are needed */
     DAT_BOOLEAN dto_async_return_guaranteed;
     DAT_BOOLEAN rdma_write_for_rdma_read_req;
     DAT_BOOLEAN rdma_read_lmr_rmr_context_exposure;
@@ -342,8 +342,8 @@ struct dat_provider_attr {
 #define DAT_PROVIDER_FIELD_NONE UINT64_C(0x0)
 
 /*
- * Functions. All of them return DAT_SUCCESS or a code of dat_error.h. Of those that DAT 2.0 declares, these
- * are in this library and in no other; for #ifdef.
+ * Functions, each of which has a manual page. They return DAT_SUCCESS or a code of dat_error.h. Of
+ * those that DAT 2.0 declares, these are in this library and in no other; for #ifdef.
  */
 #define LIBDAT_HAS_CNO_FD 1               /* dat_cno_fd_create, dat_cno_trigger */
 #define LIBDAT_HAS_COMMON_CONNECT 1       /* dat_csp_*, dat_ep_common_connect */
@@ -351,12 +351,18 @@ struct dat_provider_attr {
 #define LIBDAT_HAS_RMR_FOR_EP 1           /* dat_rmr_create_for_ep, dat_ep_post_rdma_read_to_rmr */
 #define LIBDAT_HAS_SEND_WITH_INVALIDATE 1 /* dat_ep_post_send_with_invalidate */
 
-/* Makes a CNO; an agent, if any, is called for each event. */
+/*
+ * Makes a CNO; an agent, if any, is called for each event. The agent is called with its
+ * instance_data and the EVD; DAT_OS_WAIT_PROXY_AGENT_NULL: no agent.
+ */
 DAT_EXPORT DAT_RETURN dat_cno_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_OS_WAIT_PROXY_AGENT agent,
     OUT DAT_CNO_HANDLE *cno_handle);
 
-/* Makes a CNO that signals through a file descriptor, which is closed with the CNO. */
+/*
+ * Makes a CNO that signals through a file descriptor, which is closed with the CNO. The
+ * descriptor belongs to the library; nothing is to be read from it.
+ */
 DAT_EXPORT DAT_RETURN dat_cno_fd_create(
     IN DAT_IA_HANDLE ia_handle, OUT DAT_FD *fd, OUT DAT_CNO_HANDLE *cno_handle);
 
@@ -376,37 +382,50 @@ DAT_EXPORT DAT_RETURN dat_cno_query(
 DAT_EXPORT DAT_RETURN dat_cno_trigger(
     IN DAT_CNO_HANDLE cno_handle, OUT DAT_EVD_HANDLE *evd_handle);
 
-/* Waits until an EVD of the CNO has an event. */
+/*
+ * Waits until an EVD of the CNO has an event. Timeout in microseconds: 0 polls,
+ * DAT_TIMEOUT_INFINITE has no end. A NULL EVD: the CNO has none any more.
+ */
 DAT_EXPORT DAT_RETURN dat_cno_wait(
     IN DAT_CNO_HANDLE cno_handle, IN DAT_TIMEOUT timeout, OUT DAT_EVD_HANDLE *evd_handle);
 
 /* Lets consumers wait on an EVD again. */
 DAT_EXPORT DAT_RETURN dat_evd_clear_unwaitable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Makes an EVD. */
+/*
+ * Makes an EVD. The flags are the kinds of events that may come to it, and may be combined;
+ * cno_handle may be DAT_HANDLE_NULL.
+ */
 DAT_EXPORT DAT_RETURN dat_evd_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_COUNT evd_min_qlen, IN DAT_CNO_HANDLE cno_handle,
     IN DAT_EVD_FLAGS evd_flags, OUT DAT_EVD_HANDLE *evd_handle);
 
-/* Stops an EVD from waking its CNO. */
+/* Stops an EVD from waking its CNO. Threads may wait on it all the same. */
 DAT_EXPORT DAT_RETURN dat_evd_disable(IN DAT_EVD_HANDLE evd_handle);
 
 /* Lets an EVD wake its CNO. */
 DAT_EXPORT DAT_RETURN dat_evd_enable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Moves an EVD to another CNO. */
+/* Moves an EVD to another CNO. cno_handle may be DAT_HANDLE_NULL. */
 DAT_EXPORT DAT_RETURN dat_evd_modify_cno(
     IN DAT_EVD_HANDLE evd_handle, IN DAT_CNO_HANDLE cno_handle);
 
 /* Stops consumers from waiting on an EVD, and wakes the one that does. */
 DAT_EXPORT DAT_RETURN dat_evd_set_unwaitable(IN DAT_EVD_HANDLE evd_handle);
 
-/* Waits for events and takes the first. */
+/*
+ * Waits for events and takes the first. Timeout in microseconds: 0 polls, DAT_TIMEOUT_INFINITE
+ * has no end. It returns when there are threshold events, at least 1; n_more_events tells how
+ * many are left.
+ */
 DAT_EXPORT DAT_RETURN dat_evd_wait(
     IN DAT_EVD_HANDLE evd_handle, IN DAT_TIMEOUT timeout, IN DAT_COUNT threshold,
     OUT DAT_EVENT *event, OUT DAT_COUNT *n_more_events);
 
-/* Registers memory. */
+/*
+ * Registers memory. The description has the member that mem_type says. All results but the handle
+ * may be NULL; rmr_context is 0 without remote privileges.
+ */
 DAT_EXPORT DAT_RETURN dat_lmr_create(
     IN DAT_IA_HANDLE ia_handle, IN DAT_MEM_TYPE mem_type,
     IN DAT_REGION_DESCRIPTION region_description, IN DAT_VLEN length,
