@@ -103,7 +103,7 @@ refused() {
 }
 
 logged() {
-	grep -q '^libdat: open an IA' "$scratch/err"
+	grep -q '^libdat: [^ ]* [0-9/]*: open an IA' "$scratch/err"
 }
 
 silent() {

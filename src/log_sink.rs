@@ -2,13 +2,15 @@
 //! `DAT_DBG_DEST`.
 //!
 //! Errors are always written to standard error. Other messages are written only if `DAT_DBG_TYPE`
-//! has the bit of their target, to the destinations of `DAT_DBG_DEST`. Nothing is ever written to
-//! standard output, which belongs to the program (the original libraries write there).
+//! has the bit of their target, to the destinations of `DAT_DBG_DEST`; then each line begins with the
+//! time, the process and the thread. Nothing is ever written to standard output, which belongs to the
+//! program (the original libraries write there).
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -29,8 +31,21 @@ pub const CONSUMER_API: &str = "dat::consumer";
 /// 0x40).
 pub const CONNECTIONS: &str = "dat::connections";
 
+/// Bit of `DAT_DBG_TYPE`: errors, which are always written.
+const ERRORS: u32 = 0x01;
 /// Bit of `DAT_DBG_TYPE` for every target that has none of its own.
 const GENERIC: u32 = 0x02;
+/// What `DAT_DBG_TYPE` may have. Bit 0x80 belongs to the original library alone.
+const TYPES: Known = Known {
+    bits: 0xff,
+    names: "0x01 errors, 0x02 general, 0x04 static registry, 0x08 dynamic registry, \
+            0x10 calls of providers, 0x20 calls of programs, 0x40 connections, 0xff all",
+};
+/// What `DAT_DBG_DEST` may have.
+const DESTINATIONS: Known = Known {
+    bits: DEST_STDERR | DEST_SYSLOG,
+    names: "0 nowhere, 1 standard error, 2 syslog",
+};
 /// Bit of `DAT_DBG_DEST`: standard error.
 const DEST_STDERR: u32 = 1;
 /// Bit of `DAT_DBG_DEST`: the system log.
@@ -57,6 +72,15 @@ impl Sink {
         metadata.level() == Level::Error || self.types & bit != 0
     }
 
+    /// The line of a message. Someone who asks for more than errors wants to know what came after what,
+    /// and who did it.
+    fn line(&self, message: &std::fmt::Arguments<'_>) -> String {
+        match self.types & !ERRORS {
+            0 => format!("libdat: {message}"),
+            _ => format!("libdat: {}: {message}", stamp()),
+        }
+    }
+
     /// Whether a message of this level goes to standard error, and to the system log.
     fn destinations(&self, level: Level) -> (bool, bool) {
         (
@@ -78,25 +102,16 @@ impl Log for Sink {
         // Among other functions `syslog` and `sigtimedwait` are points of cancellation.
         let _disabled = cancel::Disabled::begin();
         let (stderr, syslog) = self.destinations(record.level());
+        let line = self.line(record.args());
         if stderr {
-            // One write, so that lines of several threads do not mix. Errors are ignored: standard
-            // error may be closed (`eprintln!` would panic), a pipe without a reader, or a file
-            // at its size limit.
-            let line = format!("libdat: {}\n", record.args());
-            // Past the lock of std, which another thread may hold when this process is forked. The
-            // system call is no point at which the thread is cancelled, unlike `write(2)`.
-            // SAFETY: if standard error is closed the call fails.
-            let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
-            let write = || rustix::io::write(stderr, line.as_bytes());
-            let _ = signals::suppressing(&[libc::SIGPIPE, libc::SIGXFSZ], write);
+            // Errors are ignored: standard error may be closed (`eprintln!` would panic), a pipe
+            // without a reader, or a file at its size limit.
+            to_standard_error(&format!("{line}\n"));
         }
         if syslog {
-            let text: Vec<u8> = format!("libdat: {}", record.args())
-                .into_bytes()
-                .into_iter()
-                .filter(|&byte| byte != 0)
-                .collect();
-            if let Ok(text) = CString::new(text) {
+            let text: Vec<u8> = line.into_bytes();
+            let text = text.into_iter().filter(|&byte| byte != 0);
+            if let Ok(text) = CString::new(text.collect::<Vec<u8>>()) {
                 write_to_syslog(&text);
             }
         }
@@ -145,6 +160,84 @@ fn write_to_syslog(text: &CStr) {
     }
 }
 
+/// Writes to standard error in one piece, so that lines of several threads do not mix. Whether all of it
+/// is written.
+pub fn to_standard_error(text: &str) -> bool {
+    // Past the lock of std, which another thread may hold when this process is forked. The
+    // system call is no point at which the thread is cancelled, unlike `write(2)`.
+    // SAFETY: if standard error is closed the call fails.
+    let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+    let write = || rustix::io::write(stderr, text.as_bytes());
+    let written = signals::suppressing(&[libc::SIGPIPE, libc::SIGXFSZ], write);
+    written == Ok(text.len())
+}
+
+/// The local time minus that of Greenwich, in seconds.
+static OFFSET: AtomicI64 = AtomicI64::new(0);
+
+/// Seconds and microseconds since 1970.
+fn now() -> (i64, u32) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(0);
+    (seconds, since.subsec_micros())
+}
+
+/// Finds the local time out. The C library has a lock for that, which a forked child may find locked
+/// for ever; so this is done once, and [`stamp`] counts on.
+pub fn set_offset() {
+    // SAFETY: all zeros are a value of the structure of numbers and a pointer.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: two locals.
+    if !unsafe { libc::localtime_r(&now().0, &mut parts) }.is_null() {
+        OFFSET.store(parts.tm_gmtoff, Ordering::Relaxed);
+    }
+}
+
+/// The local time, the process and the thread: what a line of a trace begins with.
+pub fn stamp() -> String {
+    let (seconds, micros) = now();
+    let of_day = (seconds + OFFSET.load(Ordering::Relaxed)).rem_euclid(24 * 60 * 60);
+    format!(
+        "{:02}:{:02}:{:02}.{micros:06} {}/{}",
+        of_day / 3600,
+        of_day / 60 % 60,
+        of_day % 60,
+        std::process::id(),
+        rustix::thread::gettid().as_raw_pid()
+    )
+}
+
+/// The bits that a variable may have.
+struct Known {
+    bits: u32,
+    /// Their names, for users.
+    names: &'static str,
+}
+
+impl Known {
+    /// What is wrong with a value of a variable, if there is something.
+    fn complaint(&self, name: &str, text: &OsStr) -> Option<String> {
+        let text = text.to_string_lossy();
+        let Known { bits, names } = self;
+        let digits = text.trim();
+        let (digits, radix) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+            Some(hex) => (hex, 16),
+            None if digits.starts_with('0') => (digits, 8),
+            None => (digits, 10),
+        };
+        match u32::from_str_radix(digits, radix).map(|value| value & !bits) {
+            Ok(0) => None,
+            // All bits that there are.
+            Ok(unknown) if unknown == !bits => None,
+            Ok(unknown) => Some(format!(
+                "{name}={text}: the bits {unknown:#x} are not known; known are {names}"
+            )),
+            Err(_) => Some(format!("{name}={text}: not a number; known are {names}")),
+        }
+    }
+}
+
 /// A number as `strtol` with base 0 reads it: decimal, `0x` hexadecimal or `0` octal. Text after
 /// the digits is ignored, and without digits the number is 0.
 fn number(text: &str) -> u32 {
@@ -164,10 +257,14 @@ fn number(text: &str) -> u32 {
         })
 }
 
-/// The number in a variable, or `default` if it is not set or not valid text.
-fn variable(name: &str, default: u32) -> u32 {
-    let text = environment::variable(name).and_then(|value| value.into_string().ok());
-    text.map_or(default, |text| number(&text))
+/// The number in a variable, or `default` if it is not set or not valid text. What is wrong with the
+/// value is added to `complaints`.
+fn variable(name: &str, default: u32, known: &Known, complaints: &mut Vec<String>) -> u32 {
+    let Some(value) = environment::variable(name) else {
+        return default;
+    };
+    complaints.extend(known.complaint(name, &value));
+    value.to_str().map_or(default, number)
 }
 
 /// Installs the sink, once; the environment is read then. If the program is a Rust program
@@ -175,17 +272,24 @@ fn variable(name: &str, default: u32) -> u32 {
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let mut wrong = Vec::new();
         let sink = Sink {
-            types: variable("DAT_DBG_TYPE", 1),
-            destination: variable("DAT_DBG_DEST", DEST_STDERR),
+            types: variable("DAT_DBG_TYPE", ERRORS, &TYPES, &mut wrong),
+            destination: variable("DAT_DBG_DEST", DEST_STDERR, &DESTINATIONS, &mut wrong),
         };
         // With this a disabled message costs one load.
-        let level = match sink.types & !1 {
+        let level = match sink.types & !ERRORS {
             0 => LevelFilter::Error,
-            _ => LevelFilter::Trace,
+            _ => {
+                set_offset();
+                LevelFilter::Trace
+            }
         };
         if log::set_logger(Box::leak(Box::new(sink))).is_ok() {
             log::set_max_level(level);
+        }
+        for complaint in wrong {
+            log::error!("{complaint}");
         }
     });
 }
@@ -219,6 +323,47 @@ mod tests {
         ] {
             assert_eq!(number(text), value, "{text:?}");
         }
+    }
+
+    #[test]
+    fn values_that_are_not_known_are_named() {
+        let complaint = |text: &str| TYPES.complaint("DAT_DBG_TYPE", OsStr::new(text));
+        for known in ["0", "1", "0x42", "0XFF", " 255 ", "0377", "0xffffffff"] {
+            assert_eq!(complaint(known), None, "{known}");
+        }
+        let said = complaint("0x142").unwrap();
+        assert!(
+            said.starts_with("DAT_DBG_TYPE=0x142: the bits 0x100 are not known; known are 0x01")
+        );
+        for wrong in ["", "all", "5x", "09", "-1"] {
+            let said = complaint(wrong).unwrap();
+            let start = format!("DAT_DBG_TYPE={wrong}: not a number; known are 0x01 errors");
+            assert!(said.starts_with(&start), "{said}");
+        }
+        let complaint = |text: &str| DESTINATIONS.complaint("DAT_DBG_DEST", OsStr::new(text));
+        assert_eq!(complaint("3"), None);
+        assert!(complaint("4").unwrap().contains("the bits 0x4"));
+    }
+
+    #[test]
+    fn lines_have_time_and_thread_if_more_than_errors_is_asked_for() {
+        let line = |types| {
+            let sink = Sink {
+                types,
+                destination: 0,
+            };
+            sink.line(&format_args!("text"))
+        };
+        assert_eq!(line(0), "libdat: text");
+        assert_eq!(line(ERRORS), "libdat: text");
+        let (process, thread) = (std::process::id(), rustix::thread::gettid().as_raw_pid());
+        let end = format!(" {process}/{thread}: text");
+        let stamped = line(0x02);
+        let time = stamped
+            .strip_prefix("libdat: ")
+            .and_then(|l| l.strip_suffix(&end));
+        let time = time.expect("the form of a line");
+        assert_eq!(time.len(), "12:34:56.123456".len(), "{stamped}");
     }
 
     #[test]

@@ -129,9 +129,33 @@ struct Line<'a> {
     text: &'a str,
 }
 
+/// A line without the time, process and thread, which it has unless it is an error that is written
+/// without anyone asking.
+fn without_stamp(line: &str) -> &str {
+    let Some((stamp, rest)) = line
+        .split_once(": ")
+        .filter(|_| line.starts_with(|c: char| c.is_ascii_digit()))
+    else {
+        return line;
+    };
+    let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    let (time, who) = stamp.split_once(' ').expect(line);
+    assert_eq!(
+        time.chars().map(digits).collect::<String>(),
+        "00:00:00.000000",
+        "{line}"
+    );
+    let (process, thread) = who.split_once('/').expect(line);
+    assert!(
+        process.parse::<u32>().is_ok() && thread.parse::<u32>().is_ok(),
+        "{line}"
+    );
+    rest
+}
+
 fn parse(line: &str) -> Line<'_> {
     let parts = || {
-        let rest = line.strip_prefix("libdat: ")?;
+        let rest = without_stamp(line.strip_prefix("libdat: ")?);
         let (endpoint, rest) = rest.split_once(", local ")?;
         let (local, rest) = rest.split_once(", remote ")?;
         let (remote, rest) = rest.split_once(", qualifier ")?;

@@ -167,10 +167,10 @@ fn a_good_file_is_read_in_silence_unless_asked() {
     assert_eq!(run(NAME, &file, &[]), ["1 entries"]);
     let said = run(NAME, &file, &[("DAT_DBG_TYPE", "0xff")]);
     let entry = format!(
-        "libdat: {}:1: `a' u2.0 nonthreadsafe is /no/libdaplofa.so.2",
+        ": {}:1: `a' u2.0 nonthreadsafe is /no/libdaplofa.so.2",
         file.to_str().unwrap()
     );
-    assert!(said.contains(&entry), "{said:?}");
+    assert!(said.iter().any(|line| line.ends_with(&entry)), "{said:?}");
     assert!(said.iter().any(|line| line.contains("not installed")));
     assert_eq!(
         run(
@@ -180,6 +180,30 @@ fn a_good_file_is_read_in_silence_unless_asked() {
         ),
         ["1 entries"]
     );
+}
+
+#[test]
+fn values_of_the_log_variables_that_are_not_known_are_named_once() {
+    const NAME: &str = "values_of_the_log_variables_that_are_not_known_are_named_once";
+    if is_child() {
+        return child();
+    }
+    let dir = Dir::new();
+    let file = dir.file("dat.conf", &line("a", "nonthreadsafe", "libc.so.6"));
+    let said = run(
+        NAME,
+        &file,
+        &[("DAT_DBG_TYPE", "all"), ("DAT_DBG_DEST", "8")],
+    );
+    assert_eq!(said.len(), 3, "{said:?}");
+    let starts = [
+        "libdat: DAT_DBG_TYPE=all: not a number; known are 0x01 errors, ",
+        "libdat: DAT_DBG_DEST=8: the bits 0x8 are not known; known are 0 nowhere, ",
+        "1 entries",
+    ];
+    for (line, start) in said.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
 }
 
 #[test]
