@@ -39,7 +39,7 @@ LIB1 := libdat.so.1.libdat-$(VERSION)
 LIB2 := libdat2.so.2.libdat-$(VERSION)
 # Our providers for other registry libraries: what cargo calls libdapl_soft_2.so is libdapl-soft.so.2.
 PROVIDERS := soft.1 soft.2 verbs.1 verbs.2
-TOOLS := dat-info dat-perf dat-top
+TOOLS := dat-info dat-perf dat-top dat-trace
 
 OUT    := build/$(PROFILE)
 # Links to what cargo has built, wherever that is.

@@ -37,6 +37,13 @@ skip() {
 	echo "ok $number - install.$1 # SKIP $2"
 }
 
+# dat-info loads the installed libraries, whose calls are in the trace.
+traced() {
+	LD_LIBRARY_PATH=$dest/usr/lib "$dest/usr/bin/dat-trace" -o "$scratch/trace-%p" \
+		"$dest/usr/bin/dat-info" >/dev/null 2>&1 &&
+		cat "$scratch"/trace-* | grep -q ' dat_registry_list_providers(.* = DAT_SUCCESS, '
+}
+
 links_to() {
 	[ "$(readlink "$dest/usr/lib/$1")" = "$2" ]
 }
@@ -201,9 +208,11 @@ check dat_info env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-info"
 check dat_perf env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-perf" --loopback \
 	--time 0.01 -s 8,4K --verify
 check dat_top "$dest/usr/bin/dat-top" --once
+check dat_trace traced
 check example_configuration test -f "$dest/usr/share/doc/libdat/dat.conf.example"
 check man_page_of_dat_conf test -f "$dest/usr/share/man/man5/dat.conf.5"
 check man_page_of_dat_info test -f "$dest/usr/share/man/man1/dat-info.1"
+check man_page_of_dat_trace test -f "$dest/usr/share/man/man1/dat-trace.1"
 check man_page_of_dat_perf test -f "$dest/usr/share/man/man1/dat-perf.1"
 check man_page_of_dat_top test -f "$dest/usr/share/man/man1/dat-top.1"
 check man_page_of_libdat test -f "$dest/usr/share/man/man7/libdat.7"

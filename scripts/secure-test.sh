@@ -93,7 +93,7 @@ run() {
 	[ "$(id -u)" != 0 ] || as=(setpriv --reuid $user --regid $user --clear-groups)
 	rm -f "$mark"
 	# shellcheck disable=SC2086 # arguments are words
-	(cd "$scratch" && "${as[@]}" env -u DAT_OVERRIDE -u DAT_DBG_TYPE -u DAT_DBG_DEST "$@" \
+	(cd "$scratch" && "${as[@]}" env -u DAT_OVERRIDE -u DAT_DBG_TYPE -u DAT_DBG_DEST -u DAT_TRACE "$@" \
 		"./$program" $arguments >"$scratch/out" 2>"$scratch/err")
 }
 
@@ -104,6 +104,15 @@ refused() {
 
 logged() {
 	grep -q '^libdat: [^ ]* [0-9/]*: open an IA' "$scratch/err"
+}
+
+traced() {
+	grep -q ' dat_ia_openv(name="soft", ' "$scratch/err"
+}
+
+# Neither on standard error nor in the file.
+untraced() {
+	grep -qx 'open 0x0' "$scratch/out" && [ ! -s "$scratch/err" ] && [ ! -e "$scratch/trace" ]
 }
 
 silent() {
@@ -173,6 +182,11 @@ environment_tests() {
 	check "$version.an_ordinary_program_logs_what_it_is_told_to" logged
 	run "secure-$version" soft DAT_DBG_TYPE=0xff
 	check "$version.a_secure_program_ignores_the_log_variables" silent
+
+	run "plain-$version" soft DAT_TRACE=calls
+	check "$version.an_ordinary_program_is_traced" traced
+	run "secure-$version" soft DAT_TRACE=calls DAT_TRACE_FILE="$scratch/trace"
+	check "$version.a_secure_program_is_not_traced" untraced
 
 	run "plain-$version" 'ofa-v2-no-card listen' DAT_FALLBACK=soft
 	check "$version.an_ordinary_program_takes_the_fallback" \

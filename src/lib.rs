@@ -6,6 +6,7 @@
 //! * [`setup`] puts the registry and the providers of each library together; [`settings`] lists
 //!   what users can set;
 //! * [`mod@entry`] makes the C symbols, which dispatch through the C provider table;
+//! * [`trace`] writes the calls of the program (`DAT_TRACE`);
 //! * [`registry`] finds the provider of an IA name (`dat.conf`, dynamic registration);
 //! * [`dapl`] is the built-in provider: the DAT objects and the rules of the man pages, once for
 //!   both ABIs (a type parameter) and for every device;
@@ -46,3 +47,4 @@ pub mod strerror;
 mod sync;
 #[doc(hidden)]
 pub mod testing;
+pub mod trace;

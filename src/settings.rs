@@ -54,6 +54,20 @@ pub const ENVIRONMENT: &[Setting] = &[
         default: "1",
         help: "where the log goes: 1 standard error, 2 syslog; errors always go to standard error",
     },
+    Setting {
+        name: "DAT_TRACE",
+        kind: "off|calls|summary",
+        default: "off",
+        help: "calls: a line for each DAT call of the program, and a table of all at its exit; \
+               summary: the table alone (see dat-trace)",
+    },
+    Setting {
+        name: "DAT_TRACE_FILE",
+        kind: "path",
+        default: "not set",
+        help: "the file that DAT_TRACE appends to, instead of standard error; %p in it is the number \
+               of the process",
+    },
 ];
 
 /// All settings, under headings.

@@ -99,7 +99,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::generic"],
     &["dapl::table"],
     &["dapl"],
-    &["registry"],
+    &["registry", "trace"],
     &["entry"],
     &["setup", "settings"],
     &["testing"],

@@ -7,9 +7,10 @@
 use dat_core::abi::v2::*;
 use dat_core::abi::va_list::VaList;
 use dat_core::entry::extension;
-use dat_core::entry::guard;
+use dat_core::entry::traced;
 use dat_core::error::Version;
 use dat_core::registry;
+use dat_core::trace;
 
 dat_core::symbol_version!(dat_extension_op, "DAT_2.0");
 
@@ -109,10 +110,17 @@ unsafe extern "C" fn extension_op(
     op: DAT_EXTENDED_OP,
     arguments: *mut VaList,
 ) -> DAT_RETURN {
+    static FUNCTION: trace::Function = trace::Function::new("dat_extension_op");
     registry::setup(&crate::SETUP);
-    guard(Version::V2, || {
-        // SAFETY: only the shim has the list; the rest as the caller of
-        // `dat_extension_op` promises.
-        unsafe { extension::operation(handle, op, &mut *arguments) }
-    })
+    traced(
+        Version::V2,
+        &FUNCTION,
+        // SAFETY: as below.
+        || unsafe { trace::extension::arguments(handle, op, &*arguments) },
+        || {
+            // SAFETY: only the shim has the list; the rest as the caller of
+            // `dat_extension_op` promises.
+            unsafe { extension::operation(handle, op, &mut *arguments) }
+        },
+    )
 }

@@ -9,6 +9,7 @@
 //! * keeps `errno` as it was ([`guard`]);
 //! * turns a panic into `DAT_INTERNAL_ERROR`. The functions of the built-in providers do both
 //!   themselves, since other libraries call them too; a call of them is only a check and a jump;
+//! * is traced if the user asks for that ([`trace`]);
 //! * returns `DAT_NOT_IMPLEMENTED` where a provider has left a slot of its table empty.
 
 pub mod extension;
@@ -16,13 +17,14 @@ mod list;
 
 /// For the macros of this module, which other crates use.
 #[doc(hidden)]
-pub use crate::handle::table_of;
+pub use crate::handle::dispatched_table_of;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype, Version};
+use crate::trace::{self, Argument, Function};
 use crate::{cancel, handle, registry, reserve};
 
 /// The target of a call.
@@ -152,6 +154,39 @@ pub fn guard(version: Version, call: impl FnOnce() -> Result<u32>) -> u32 {
     code
 }
 
+/// [`guard`] for an exported function, which is traced. The arguments are made if there is a trace.
+#[inline]
+pub fn traced<A: AsRef<[Argument]>>(
+    version: Version,
+    function: &'static Function,
+    arguments: impl FnOnce() -> A,
+    call: impl FnOnce() -> Result<u32>,
+) -> u32 {
+    guard(version, || {
+        if !trace::on() {
+            return call();
+        }
+        let arguments = arguments();
+        let begun = trace::begin(function, version, arguments.as_ref());
+        let code = find(version, call).unwrap_or_else(|code| code);
+        trace::end(begun, code, arguments.as_ref());
+        Ok(code)
+    })
+}
+
+/// The arguments of an exported function, for the trace.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! traced_arguments {
+    ($($arg:ident: $type:ty),*) => {
+        [$($crate::trace::Argument::new(
+            ::core::stringify!($arg),
+            ::core::stringify!($type),
+            $arg,
+        )),*]
+    };
+}
+
 /// Binds an exported function to the version node of its library.
 ///
 /// The directive has to be in the object file of the definition, so the macro is used in the module
@@ -189,7 +224,14 @@ macro_rules! entry {
         /// their C types, for the time that the page requires.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> DAT_RETURN {
-            $crate::entry::guard($crate::error::Version::$version, || $body)
+            static FUNCTION: $crate::trace::Function =
+                $crate::trace::Function::new(::core::stringify!($name));
+            $crate::entry::traced(
+                $crate::error::Version::$version,
+                &FUNCTION,
+                || $crate::traced_arguments!($($arg: $type),*),
+                || $body,
+            )
         }
     )*};
 }
@@ -214,13 +256,22 @@ macro_rules! dispatch {
         /// page of the function documents.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
-            // For values that are not valid handles of the arena. Out of line, so that a call of a
-            // built-in provider, which keeps `errno` and catches panics itself, is a check and a
-            // jump.
+            // For values that are not valid handles of the arena, and for all while there is a trace.
+            // Out of line, so that a call of a built-in provider, which keeps `errno` and catches
+            // panics itself, is a check and a jump.
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn other($handle: $handle_type $(, $arg: $type)*) -> DAT_RETURN {
+                static FUNCTION: $crate::trace::Function =
+                    $crate::trace::Function::new(::core::stringify!($name));
                 let errno = $crate::entry::KeptErrno::begin();
+                let arguments = || {
+                    $crate::traced_arguments!($handle: $handle_type $(, $arg: $type)*)
+                };
+                let traced = $crate::trace::on().then(|| {
+                    let version = $crate::error::Version::$version;
+                    $crate::trace::begin(&FUNCTION, version, &arguments())
+                });
                 let found = $crate::entry::find($crate::error::Version::$version, || {
                     // SAFETY: the caller's promise.
                     let target = unsafe {
@@ -236,15 +287,19 @@ macro_rules! dispatch {
                     Ok((function, target.handle))
                 });
                 let code = match found {
-                    // Outside of what catches panics: a provider may have points of cancellation.
+                    // Outside of what catches panics: a provider may have points of cancellation. There is
+                    // nothing to be dropped here then.
                     // SAFETY: the arguments are those of the function by the type of the slot.
                     Ok((function, handle)) => unsafe { function(handle $(, $arg)*) },
                     Err(code) => code,
                 };
+                if let Some(traced) = traced {
+                    $crate::trace::end(traced, code, &arguments());
+                }
                 errno.end();
                 code
             }
-            if let Some(table) = $crate::entry::table_of($handle) {
+            if let Some(table) = $crate::entry::dispatched_table_of($handle) {
                 // SAFETY: the table of a handle of the arena is of this version and valid as long as
                 // the process runs.
                 if let Some(function) = unsafe { (*table.cast::<DAT_PROVIDER>()).$slot } {

@@ -50,6 +50,7 @@ shared_static! {
     static SLOTS: Slots = Slots {
         base: AtomicUsize::new(0),
         used: AtomicUsize::new(0),
+        dispatched: AtomicUsize::new(0),
     };
     /// Bytes reserved, 0 before the first handle.
     static RESERVED: AtomicUsize = AtomicUsize::new(0);
@@ -57,6 +58,7 @@ shared_static! {
         committed: 0,
         next: 0,
         wrapped: false,
+        diverted: false,
     });
 }
 
@@ -73,13 +75,16 @@ static EMPTY_ALL: fn() = || {
     unsafe { memory::discard(SLOTS.base.load(Ordering::Relaxed), committed) };
 };
 
-/// Every look-up reads both, so they share a cache line.
+/// Every look-up reads two of them, so they share a cache line.
 struct Slots {
     /// Address of the first page, 0 before the first handle.
     base: AtomicUsize,
     /// Number of slots from `base` on that are allocated, page headers included. Set after the
     /// slot is filled.
     used: AtomicUsize,
+    /// The same number for exported functions, which call the provider of such a handle at once; 0
+    /// when they are [diverted](divert).
+    dispatched: AtomicUsize,
 }
 
 struct Growth {
@@ -90,14 +95,17 @@ struct Growth {
     next: usize,
     /// Whether all pages have been used.
     wrapped: bool,
+    /// Whether exported functions find no handle.
+    diverted: bool,
 }
 
-/// Whether the handle is the address of an allocated slot or of a page header.
+/// Whether the handle is the address of a page header or of one of the first slots, of which there
+/// are as many as `bound` says.
 #[inline(always)]
-fn is_slot(handle: *mut c_void) -> bool {
-    // `used` is loaded first. It is 0 until `base` is set, so that no value passes before, not even
-    // a small number.
-    let used = SLOTS.used.load(Ordering::Acquire);
+fn is_slot(handle: *mut c_void, bound: &AtomicUsize) -> bool {
+    // The bound is loaded first. It is 0 until `base` is set, so that no value passes before, not
+    // even a small number.
+    let used = bound.load(Ordering::Acquire);
     let offset = handle
         .addr()
         .wrapping_sub(SLOTS.base.load(Ordering::Relaxed));
@@ -107,9 +115,13 @@ fn is_slot(handle: *mut c_void) -> bool {
 
 /// Calls `f` with the slot of a handle, if [`is_slot`]. The slot may be empty.
 #[inline(always)]
-fn with_slot<R>(handle: *mut c_void, f: impl FnOnce(&'static Slot) -> R) -> Option<R> {
+fn with_slot<R>(
+    handle: *mut c_void,
+    bound: &AtomicUsize,
+    f: impl FnOnce(&'static Slot) -> R,
+) -> Option<R> {
     // The slot is not returned as an `Option`, which would be tested once more.
-    if !is_slot(handle) {
+    if !is_slot(handle, bound) {
         return None;
     }
     // SAFETY: below `used`, so committed; the base is aligned to pages, so the address is aligned
@@ -121,13 +133,32 @@ fn with_slot<R>(handle: *mut c_void, f: impl FnOnce(&'static Slot) -> R) -> Opti
 /// handle is the address of no slot.
 #[inline(always)]
 pub(super) fn object(handle: *mut c_void) -> Option<*mut c_void> {
-    with_slot(handle, |slot| slot.object.load(Ordering::Acquire))
+    with_slot(handle, &SLOTS.used, |slot| {
+        slot.object.load(Ordering::Acquire)
+    })
 }
 
 /// The provider table in the slot of a handle, as [`object`].
 #[inline(always)]
 pub(super) fn table(handle: *mut c_void) -> Option<*mut c_void> {
-    with_slot(handle, |slot| slot.table.load(Ordering::Acquire))
+    with_slot(handle, &SLOTS.used, |slot| {
+        slot.table.load(Ordering::Acquire)
+    })
+}
+
+/// [`table`] for exported functions; `None` when they are diverted.
+#[inline(always)]
+pub(super) fn dispatched_table(handle: *mut c_void) -> Option<*mut c_void> {
+    with_slot(handle, &SLOTS.dispatched, |slot| {
+        slot.table.load(Ordering::Acquire)
+    })
+}
+
+/// Diverts exported functions: [`dispatched_table`] finds nothing from now on.
+pub(super) fn divert() {
+    let mut growth = GROWTH.lock();
+    growth.diverted = true;
+    SLOTS.dispatched.store(0, Ordering::Relaxed);
 }
 
 /// Whether the address lies in the reservation.
@@ -163,13 +194,16 @@ pub(super) fn insert(table: *mut c_void, object: *mut c_void) -> Option<*mut c_v
     slot.table.store(table, Ordering::Release);
     if !growth.wrapped {
         SLOTS.used.store(offset / SLOT + 1, Ordering::Release);
+        if !growth.diverted {
+            SLOTS.dispatched.store(offset / SLOT + 1, Ordering::Release);
+        }
     }
     Some(std::ptr::with_exposed_provenance_mut(address))
 }
 
 /// Empties the slot if it still holds `object`. `false` if another thread was faster.
 pub(super) fn remove(handle: *mut c_void, object: *mut c_void) -> bool {
-    let Some(slot) = with_slot(handle, |slot| slot) else {
+    let Some(slot) = with_slot(handle, &SLOTS.used, |slot| slot) else {
         return false;
     };
     if slot

@@ -135,6 +135,19 @@ pub fn table_of(handle: *mut c_void) -> Option<*const c_void> {
     (!table.is_null()).then_some(table.cast_const())
 }
 
+/// [`table_of`] for exported functions: what a call of them costs most of the time.
+#[inline]
+pub fn dispatched_table_of(handle: *mut c_void) -> Option<*const c_void> {
+    let table = arena::dispatched_table(handle)?;
+    (!table.is_null()).then_some(table.cast_const())
+}
+
+/// Diverts exported functions: [`dispatched_table_of`] finds nothing from now on, so that each call
+/// looks for its provider where that may cost something.
+pub fn divert() {
+    arena::divert();
+}
+
 /// Whether the value is in the address range of the handles, valid or not. Such a value must
 /// never be taken for the pointer of another provider.
 pub fn is_ours(handle: *mut c_void) -> bool {
