@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
-use crate::rows::{ROWS, Row, read, root, rows, table};
+use crate::rows::{COVERAGE, ROWS, Row, read, root, rows, table};
 
-const COVERAGE: &str = "tests-c/conformance/coverage.tsv";
 const FIGURES: &str = "tests/mutants/figures.tsv";
 const DOCUMENT: &str = "docs/conformance.md";
 

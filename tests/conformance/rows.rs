@@ -3,10 +3,12 @@
 //! `dat.conf` accepts against the letter), the function or section, the code, event or parameter, the
 //! condition or what the parameter is. The document and the manual pages are made of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub const ROWS: &str = "tests-c/conformance/rows.tsv";
+pub const COVERAGE: &str = "tests-c/conformance/coverage.tsv";
 
 /// The directory of the repository.
 pub fn root() -> PathBuf {
@@ -33,6 +35,17 @@ pub struct Row<'a> {
     /// Return code, event, parameter or transition; `-` where the id says it all.
     pub what: &'a str,
     pub condition: &'a str,
+}
+
+/// The rows that no caller can cause on the soft provider, with the reason, from
+/// `tests-c/conformance/coverage.tsv`; without the tests that a reason may name behind a semicolon.
+pub fn excluded(coverage: &str) -> BTreeMap<&str, &str> {
+    table(coverage)
+        .filter_map(|fields| {
+            let reason = fields.get(1)?.strip_prefix("exclude:")?;
+            Some((fields[0], reason.split(';').next()?.trim()))
+        })
+        .collect()
 }
 
 pub fn rows(text: &str) -> Vec<Row<'_>> {

@@ -1,7 +1,9 @@
 //! Plain text, of the sources and of the rows, as mdoc(7).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+
+use crate::rows::Row;
 
 /// What a page knows of names in its text.
 pub struct Names<'a> {
@@ -11,6 +13,8 @@ pub struct Names<'a> {
     pub functions: &'a BTreeSet<String>,
     pub parameters: BTreeSet<String>,
     pub types: &'a BTreeSet<String>,
+    /// Rows that the soft provider gives no caller a chance to see, with the reason.
+    pub excluded: &'a BTreeMap<String, String>,
 }
 
 /// The rows have short names of these.
@@ -148,6 +152,15 @@ impl Names<'_> {
             sentence.push('.');
         }
         self.text(&sentence)
+    }
+
+    /// The condition of a code, an event or a state.
+    pub fn condition(&self, row: &Row) -> String {
+        let mut text = self.sentence(row.condition);
+        if let Some(reason) = self.excluded.get(row.id) {
+            text += &self.text(&format!("The soft provider does not give it: {reason}."));
+        }
+        text
     }
 
     /// With a capital letter in front, unless the first word is a name.

@@ -360,12 +360,11 @@ fn examples_compile() {
         let mut files = Vec::new();
         for source in &manual.sources {
             let prototypes = manual.prototypes(source);
-            let Some((_, _, prototype)) = prototypes.iter().find(|(_, v, _)| *v == version) else {
-                continue;
-            };
-            let header = match prototype.header.as_str() {
-                "" => format!("{}/udat.h", version.folder()),
-                header => header.to_owned(),
+            let of_version = prototypes.iter().find(|(_, v, _)| *v == version);
+            let header = match of_version {
+                None if !prototypes.is_empty() => continue,
+                Some((_, _, prototype)) if !prototype.header.is_empty() => prototype.header.clone(),
+                _ => format!("{}/udat.h", version.folder()),
             };
             for (number, example) in source.examples.iter().enumerate() {
                 if example.version.is_none_or(|only| only == version) {

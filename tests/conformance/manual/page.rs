@@ -7,7 +7,7 @@ use super::markup::{Names, escape};
 use super::prototypes::{Direction, Headers, Prototype, Version, headers, parameters};
 use super::sections::{events, library, programs, return_values, see_also, standards, synopsis};
 use super::source::{Source, all};
-use crate::rows::{Row, read};
+use crate::rows::{COVERAGE, Row, excluded, read};
 
 /// The date of the pages.
 const DATE: &str = "November 24, 2026";
@@ -21,6 +21,8 @@ pub struct Manual<'a> {
     pub added: BTreeMap<String, String>,
     functions: BTreeSet<String>,
     types: BTreeSet<String>,
+    /// Rows that no caller can cause on the soft provider, with the reason.
+    excluded: BTreeMap<String, String>,
 }
 
 /// The functions of the version node LIBDAT_2.0, and the macros of the header that name them.
@@ -72,6 +74,10 @@ impl<'a> Manual<'a> {
             functions: BTreeSet::new(),
             types: headers.values().flat_map(|h| h.types.clone()).collect(),
             added: added(),
+            excluded: excluded(&read(COVERAGE))
+                .into_iter()
+                .map(|(id, reason)| (id.to_owned(), reason.to_owned()))
+                .collect(),
             sources,
             rows,
             headers,
@@ -147,6 +153,7 @@ impl<'a> Manual<'a> {
             functions: &self.functions,
             parameters: self.parameters_of(source),
             types: &self.types,
+            excluded: &self.excluded,
         };
         let rows = self.rows_of(source);
         let prototypes = self.prototypes(source);
@@ -162,6 +169,9 @@ impl<'a> Manual<'a> {
         for (i, name) in own.iter().enumerate() {
             let _ = writeln!(page, ".Nm {name}{}", commas(i));
         }
+        if own.is_empty() {
+            let _ = writeln!(page, ".Nm {}", source.name);
+        }
         let _ = writeln!(page, ".Nd {}", source.summary);
         page.push_str(&library(&prototypes));
         page.push_str(&synopsis(&prototypes));
@@ -173,6 +183,9 @@ impl<'a> Manual<'a> {
                 ".Pp\nOther libraries of DAT 2.0 declare this function and do not have it.\n\
                  A program that is to be compiled for them, too, tests\n.Dv {name} ."
             );
+        }
+        for (prefix, title) in &source.tables {
+            page.push_str(&self.table(&names, prefix, title));
         }
         page.push_str(&self.parameter_section(source, &names, &rows, &prototypes));
         page.push_str(&self.states(source, &names));
@@ -199,6 +212,21 @@ impl<'a> Manual<'a> {
         page.push_str(&see_also(source));
         page.push_str(&standards(&prototypes, source));
         page
+    }
+
+    /// The rows whose ids begin with `prefix` and go on with the name of a constant.
+    fn table(&self, names: &Names, prefix: &str, title: &str) -> String {
+        let mut page = format!(".Ss {title}\n.Bl -tag -width Ds\n");
+        for row in self.rows {
+            let Some(name) = row.id.strip_prefix(prefix) else {
+                continue;
+            };
+            if name.starts_with(|c: char| c.is_ascii_uppercase()) {
+                page.push_str(&names.item(if row.what == "-" { name } else { row.what }));
+                page.push_str(&names.condition(row));
+            }
+        }
+        page + ".El\n"
     }
 
     fn parameter_section(

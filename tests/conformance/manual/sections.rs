@@ -10,6 +10,9 @@ use crate::rows::Row;
 
 /// Which libraries have the functions.
 pub fn library(prototypes: &[(String, Version, Prototype)]) -> String {
+    if prototypes.is_empty() {
+        return String::new();
+    }
     let mut page = ".Sh LIBRARY\n".to_owned();
     let versions: BTreeSet<Version> = prototypes.iter().map(|(_, v, _)| *v).collect();
     for (i, version) in versions.iter().enumerate() {
@@ -29,6 +32,9 @@ pub fn library(prototypes: &[(String, Version, Prototype)]) -> String {
 
 pub fn synopsis(prototypes: &[(String, Version, Prototype)]) -> String {
     let mut page = ".Sh SYNOPSIS\n".to_owned();
+    if prototypes.is_empty() {
+        return page + ".In dat/udat.h\n.Pp\nor\n.Pp\n.In dat2/udat.h\n";
+    }
     let shape = |p: &Prototype| (p.returns.clone(), p.parameters.clone());
     let of = |version| {
         let functions = prototypes.iter().filter(move |(_, v, _)| *v == version);
@@ -80,7 +86,7 @@ pub fn events(names: &Names, rows: &[&Row]) -> String {
     let mut page = ".Ss Events\n.Bl -tag -width Ds\n".to_owned();
     for row in events {
         page.push_str(&names.item(row.what));
-        page.push_str(&names.sentence(row.condition));
+        page.push_str(&names.condition(row));
     }
     page + ".El\n"
 }
@@ -140,7 +146,7 @@ pub fn return_values(
     for code in order {
         page.push_str(&names.item(code));
         for row in codes.iter().filter(|row| row.what == code) {
-            page.push_str(&names.sentence(row.condition));
+            page.push_str(&names.condition(row));
         }
     }
     page.push_str(
@@ -179,7 +185,7 @@ pub fn standards(prototypes: &[(String, Version, Prototype)], source: &Source) -
         _ if source.name.starts_with("dat_ib_") || source.name == "dat_extension_op" => {
             "The extensions of OpenFabrics to the DAT API, version 2.0."
         }
-        (true, true) => "The user-level DAT API (uDAPL), versions 1.2 and 2.0.",
+        (true, true) | (false, false) => "The user-level DAT API (uDAPL), versions 1.2 and 2.0.",
         (true, false) => "The user-level DAT API (uDAPL), version 1.2.",
         _ => "The user-level DAT API (uDAPL), version 2.0.",
     };

@@ -12,6 +12,7 @@
 //! | `@rows PREFIX` | the rows whose ids begin so belong to this page; may be repeated |
 //! | `@also ID...` | rows of other functions that hold for this one, too |
 //! | `@description` | paragraphs |
+//! | `@table PREFIX TITLE` | a list of the rows whose ids begin so and go on with the name of a constant |
 //! | `@parameter NAME` | what a parameter is; the rows of the parameter follow there |
 //! | `@states` | in which states of the objects the call is valid; the transitions follow there |
 //! | `@completion` | what a completion means |
@@ -52,6 +53,8 @@ pub struct Source {
     pub rows: Vec<String>,
     pub also: Vec<String>,
     pub description: String,
+    /// The beginning of the ids, and the title.
+    pub tables: Vec<(String, String)>,
     /// Name and text.
     pub parameters: Vec<(String, String)>,
     pub states: String,
@@ -104,6 +107,10 @@ pub fn parse(name: &str, text: &str) -> Result<Source, String> {
             "also" => {
                 let all = argument.split_whitespace().map(str::to_owned);
                 source.also.extend(all);
+            }
+            "table" => {
+                let (prefix, title) = argument.split_once(' ').unwrap_or((argument, ""));
+                source.tables.push((prefix.to_owned(), title.to_owned()));
             }
             "returns" => source.returns = text,
             "description" => source.description = text,
