@@ -224,6 +224,20 @@ fn a_thread_that_returns_after_fini_finds_its_code() {
     );
 }
 
+/// That of OpenFabrics crashes when it is finished after an init function that has failed.
+#[test]
+fn a_provider_that_registers_nothing_is_not_finished() {
+    let (host, dir) = (Host::get(), Dir::new());
+    let library = dir.library(Some("provider.c"), "libprovider.so");
+    let lines = line("a", "nonthreadsafe", &library).replace("eth0 1", "fail");
+    let registry = host.registry(&dir, &(lines + &line("a", "nonthreadsafe", &library)));
+    // The next entry serves.
+    let ia = open(&registry, c"a", false).unwrap();
+    assert_eq!(host.notes(), "init a fail;init a eth0 1;open a -;");
+    close(&registry, ia);
+    assert_eq!(host.notes(), "close ia graceful;fini a -;");
+}
+
 #[test]
 fn the_next_entry_serves_when_a_library_is_no_provider() {
     let (host, dir) = (Host::get(), Dir::new());

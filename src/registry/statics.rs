@@ -367,8 +367,7 @@ fn reentered() -> Error {
     Kind::InvalidState.into()
 }
 
-/// Runs a provider's init function. If the key is not registered after that the provider is finished
-/// again, and the result is `None`.
+/// Runs a provider's init function. If the key is not registered after that the result is `None`.
 fn start(
     code: Code,
     key: &Key,
@@ -407,11 +406,16 @@ fn start(
         registered: after.filter(|_| before.is_none()),
         library,
     };
-    if after.is_none() {
-        finish(key, loaded, dynamic);
-        return None;
+    if after.is_some() {
+        return Some(loaded);
     }
-    Some(loaded)
+    match loaded.library {
+        // Its init function has failed, and what it has made is not known: OpenFabrics' libraries crash in
+        // their fini function then. Their own registry does not call that either.
+        Some(library) => library.keep_loaded(),
+        None => finish(key, loaded, dynamic),
+    }
+    None
 }
 
 /// Runs a provider's fini function.

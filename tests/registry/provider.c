@@ -85,6 +85,8 @@ void dat_provider_init(const struct info *info, const char *instance_data)
 	pthread_t thread;
 
 	host_note("init", info->name, instance_data);
+	if (!strcmp(instance_data, "fail"))
+		return;
 	dat_registry_add_provider(&table, info);
 	if (!strcmp(instance_data, "late") && !pthread_create(&thread, NULL, late, NULL)) {
 		pthread_detach(thread);
