@@ -353,6 +353,9 @@ stage: $(BUILT)/.complete
 		else $(INSTALL_DATA) $$page "$$section"; fi || exit 1; \
 	done
 	$(INSTALL_DATA) README.md LICENSE-MIT LICENSE-APACHE dat.conf.example '$(D)$(DOCDIR)'
+	$(INSTALL) -d '$(D)$(DOCDIR)/docs' '$(D)$(DOCDIR)/examples'
+	$(INSTALL_DATA) docs/cookbook.md '$(D)$(DOCDIR)/docs'
+	$(INSTALL_DATA) examples/README.md examples/*.c examples/*.cpp '$(D)$(DOCDIR)/examples'
 
 uninstall:
 	scripts/install.sh uninstall '$(DESTDIR)' '$(MANIFEST)'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# c-format.sh [--fix]: checks that the C files of tests and measurements have the format that
+# c-format.sh [--fix]: checks that the C files of tests, measurements and examples have the format that
 # .clang-format describes; --fix gives it to them. The public headers below include/ are laid out by
 # hand. CLANG_FORMAT names another clang-format (14 to 19).
 set -eu
@@ -13,5 +13,5 @@ case "${1-}" in
 *) echo "usage: $0 [--fix]" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086 # a list of options
-find tests tests-c benches vm/progs -name '*.[ch]' -print0 |
+find tests tests-c benches vm/progs examples \( -name '*.[ch]' -o -name '*.cpp' \) -print0 |
 	xargs -0 timeout 120 "${CLANG_FORMAT:-clang-format}" $action

@@ -9,7 +9,7 @@ set -eu
 # What a build of the libraries and of C programs on them needs.
 build='gcc libc6-dev make lld'
 # What the tests need on top. dapl2-utils brings dtest, and with libdapl2 the original
-# libdat2.so.2, which the tests never load: they name our directory and check with ldd.
+# libdat2.so.2, which only scripts/examples-test.sh loads: the others name our directory and check with ldd.
 # The last are for the programs and the devices of the virtual machine.
 check='clang-format g++ binutils valgrind libc6-dbg iproute2 util-linux coreutils dapl2-utils python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config'

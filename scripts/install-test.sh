@@ -210,6 +210,7 @@ check dat_perf env LD_LIBRARY_PATH="$dest/usr/lib" "$dest/usr/bin/dat-perf" --lo
 check dat_top "$dest/usr/bin/dat-top" --once
 check dat_trace traced
 check example_configuration test -f "$dest/usr/share/doc/libdat/dat.conf.example"
+check examples test -f "$dest/usr/share/doc/libdat/examples/hello2.c"
 check man_page_of_dat_conf test -f "$dest/usr/share/man/man5/dat.conf.5"
 check man_page_of_dat_info test -f "$dest/usr/share/man/man1/dat-info.1"
 check man_page_of_dat_trace test -f "$dest/usr/share/man/man1/dat-trace.1"
