@@ -1,30 +1,51 @@
 //! The calls of the data path for IAs whose counters are on: each calls the function that does the work
 //! and counts when that has succeeded. Those functions are never inlined: each stays the piece of code that
-//! it is without counters.
+//! it is without counters. Completions are counted where they become events, by an ABI of its own
+//! ([`Counting`]): events of DAT 1.2 do not say which operation has ended.
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 
+use crate::abi::v1;
 use crate::abi::v2::*;
 use crate::abi::va_list::VaList;
-use crate::dapl::abi::V2;
+use crate::dapl::abi::{Abi, V1, V2};
 use crate::dapl::counters::{Counters, EP_FAILED, EP_FLUSHED};
 use crate::dapl::ep::{self, Ep};
+use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::evd::{self, Evd};
+use crate::dapl::types::{Event, Extension, IaAttr, LmrParam, LmrRange, RmrParam};
 use crate::dapl::{extension, rmr};
-use crate::device::Device;
+use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp, WcStatus};
+use crate::error::{Result, Version};
 use crate::handle::{self, pin};
 
-/// Replaces the functions of the data path in a function table by those that count.
-pub fn count<D: Device>(table: DAT_PROVIDER) -> DAT_PROVIDER {
+/// Replaces the functions of the data path in a function table of DAT 1.2 by those that count.
+pub fn count_v1<D: Device>(table: v1::DAT_PROVIDER) -> v1::DAT_PROVIDER {
+    v1::DAT_PROVIDER {
+        evd_wait_func: Some(evd_wait::<V1, D>),
+        evd_dequeue_func: Some(evd_dequeue::<V1, D>),
+        ep_post_send_func: Some(ep_post_send::<V1, D>),
+        ep_post_recv_func: Some(ep_post_recv::<V1, D>),
+        ep_post_rdma_read_func: Some(ep_post_rdma_read::<V1, D>),
+        ep_post_rdma_write_func: Some(ep_post_rdma_write::<V1, D>),
+        ..table
+    }
+}
+
+/// The same for DAT 2.0.
+pub fn count_v2<D: Device>(table: DAT_PROVIDER) -> DAT_PROVIDER {
     DAT_PROVIDER {
-        evd_wait_func: Some(evd_wait::<D>),
-        evd_dequeue_func: Some(evd_dequeue::<D>),
-        ep_post_send_func: Some(ep_post_send::<D>),
+        evd_wait_func: Some(evd_wait::<V2, D>),
+        evd_dequeue_func: Some(evd_dequeue::<V2, D>),
+        ep_post_send_func: Some(ep_post_send::<V2, D>),
         ep_post_send_with_invalidate_func: Some(ep_post_send_with_invalidate::<D>),
-        ep_post_recv_func: Some(ep_post_recv::<D>),
-        ep_post_rdma_read_func: Some(ep_post_rdma_read::<D>),
+        ep_post_recv_func: Some(ep_post_recv::<V2, D>),
+        ep_post_rdma_read_func: Some(ep_post_rdma_read::<V2, D>),
         ep_post_rdma_read_to_rmr_func: Some(ep_post_rdma_read_to_rmr::<D>),
-        ep_post_rdma_write_func: Some(ep_post_rdma_write::<D>),
+        ep_post_rdma_write_func: Some(ep_post_rdma_write::<V2, D>),
         handle_extendedop_func: Some(handle_extendedop::<D>),
         ..table
     }
@@ -50,17 +71,17 @@ fn of_evd<D: Device>(evd: DAT_EVD_HANDLE, count: impl FnOnce(&Counters)) {
 ///
 /// # Safety
 /// If the post has succeeded, `iov` points to `count` triplets.
-unsafe fn posted<D: Device>(
+unsafe fn posted<A: Abi, D: Device>(
     code: DAT_RETURN,
     ep: DAT_EP_HANDLE,
     counter: DAT_EP_COUNTERS,
-    (count, iov): (DAT_COUNT, *const DAT_LMR_TRIPLET),
+    (count, iov): (DAT_COUNT, *const A::LmrTriplet),
 ) -> DAT_RETURN {
     if code == DAT_SUCCESS {
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the caller's promise; read as the post does, in any alignment.
-        let length = |i: usize| unsafe { iov.add(i).read_unaligned() }.segment_length;
-        let bytes: u64 = (0..count).map(|i| u64::from(length(i))).sum();
+        let triplet = |i: usize| unsafe { iov.add(i).read_unaligned() };
+        let bytes: u64 = (0..count).map(|i| A::lmr_range(&triplet(i)).len).sum();
         of_ep::<D>(ep, |counters| {
             counters.add(counter, 1);
             counters.add(counter + 1, bytes);
@@ -73,18 +94,17 @@ unsafe fn posted<D: Device>(
 ///
 /// # Safety
 /// As [`ep::ep_post_send`].
-unsafe extern "C" fn ep_post_send<D: Device>(
+unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
-    local_iov: *mut DAT_LMR_TRIPLET,
+    local_iov: *mut A::LmrTriplet,
     user_cookie: DAT_DTO_COOKIE,
     flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code =
-            ep::ep_post_send::<V2, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
-        posted::<D>(
+        let code = ep::ep_post_send::<A, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
+        posted::<A, D>(
             code,
             ep_handle,
             DCNT_EP_POST_SEND,
@@ -117,7 +137,7 @@ unsafe extern "C" fn ep_post_send_with_invalidate<D: Device>(
             invalidate_flag,
             rmr_context,
         );
-        posted::<D>(
+        posted::<V2, D>(
             code,
             ep_handle,
             DCNT_EP_POST_SEND,
@@ -130,18 +150,17 @@ unsafe extern "C" fn ep_post_send_with_invalidate<D: Device>(
 ///
 /// # Safety
 /// As [`ep::ep_post_recv`].
-unsafe extern "C" fn ep_post_recv<D: Device>(
+unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
-    local_iov: *mut DAT_LMR_TRIPLET,
+    local_iov: *mut A::LmrTriplet,
     user_cookie: DAT_DTO_COOKIE,
     flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code =
-            ep::ep_post_recv::<V2, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
-        posted::<D>(
+        let code = ep::ep_post_recv::<A, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
+        posted::<A, D>(
             code,
             ep_handle,
             DCNT_EP_POST_RECV,
@@ -154,17 +173,17 @@ unsafe extern "C" fn ep_post_recv<D: Device>(
 ///
 /// # Safety
 /// As [`ep::ep_post_rdma_read`].
-unsafe extern "C" fn ep_post_rdma_read<D: Device>(
+unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
-    local_iov: *mut DAT_LMR_TRIPLET,
+    local_iov: *mut A::LmrTriplet,
     user_cookie: DAT_DTO_COOKIE,
-    remote_iov: *const DAT_RMR_TRIPLET,
+    remote_iov: *const A::RmrTriplet,
     flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_rdma_read::<V2, D>(
+        let code = ep::ep_post_rdma_read::<A, D>(
             ep_handle,
             num_segments,
             local_iov,
@@ -172,7 +191,7 @@ unsafe extern "C" fn ep_post_rdma_read<D: Device>(
             remote_iov,
             flags,
         );
-        posted::<D>(
+        posted::<A, D>(
             code,
             ep_handle,
             DCNT_EP_POST_READ,
@@ -211,17 +230,17 @@ unsafe extern "C" fn ep_post_rdma_read_to_rmr<D: Device>(
 ///
 /// # Safety
 /// As [`ep::ep_post_rdma_write`].
-unsafe extern "C" fn ep_post_rdma_write<D: Device>(
+unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
-    local_iov: *mut DAT_LMR_TRIPLET,
+    local_iov: *mut A::LmrTriplet,
     user_cookie: DAT_DTO_COOKIE,
-    remote_iov: *const DAT_RMR_TRIPLET,
+    remote_iov: *const A::RmrTriplet,
     flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_rdma_write::<V2, D>(
+        let code = ep::ep_post_rdma_write::<A, D>(
             ep_handle,
             num_segments,
             local_iov,
@@ -229,7 +248,7 @@ unsafe extern "C" fn ep_post_rdma_write<D: Device>(
             remote_iov,
             flags,
         );
-        posted::<D>(
+        posted::<A, D>(
             code,
             ep_handle,
             DCNT_EP_POST_WRITE,
@@ -261,7 +280,7 @@ unsafe extern "C" fn handle_extendedop<D: Device>(
                     arguments.int() as DAT_COUNT,
                     arguments.pointer::<DAT_LMR_TRIPLET>().cast_const(),
                 );
-                posted::<D>(code, handle, counter, segments)
+                posted::<V2, D>(code, handle, counter, segments)
             }
             op @ (DAT_IB_FETCH_AND_ADD_OP | DAT_IB_CMP_AND_SWAP_OP) => {
                 let counter = match op {
@@ -282,36 +301,31 @@ unsafe extern "C" fn handle_extendedop<D: Device>(
 ///
 /// # Safety
 /// As [`evd::evd_wait`].
-unsafe extern "C-unwind" fn evd_wait<D: Device>(
+unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     wait: DAT_TIMEOUT,
     threshold: DAT_COUNT,
-    event: *mut DAT_EVENT,
+    event: *mut A::Event,
     n_more_events: *mut DAT_COUNT,
 ) -> DAT_RETURN {
     of_evd::<D>(evd_handle, |counters| counters.add(DCNT_EVD_WAIT, 1));
     // SAFETY: the caller's promise. Nothing is held that a cancellation would leave.
-    let code = unsafe { evd::evd_wait::<V2, D>(evd_handle, wait, threshold, event, n_more_events) };
-    if code == DAT_SUCCESS {
-        // SAFETY: an event was written.
-        received::<D>(unsafe { &*event });
-    }
-    code
+    unsafe { evd::evd_wait::<Counting<A, D>, D>(evd_handle, wait, threshold, event, n_more_events) }
 }
 
 /// `dat_evd_dequeue`.
 ///
 /// # Safety
 /// As [`evd::evd_dequeue`].
-unsafe extern "C" fn evd_dequeue<D: Device>(
+unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
-    event: *mut DAT_EVENT,
+    event: *mut A::Event,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
-    let code = unsafe { evd::evd_dequeue::<V2, D>(evd_handle, event) };
+    let code = unsafe { evd::evd_dequeue::<Counting<A, D>, D>(evd_handle, event) };
     let found = code == DAT_SUCCESS;
     // SAFETY: an event was written.
-    let polled = !found || is_completion(unsafe { &*event });
+    let polled = !found || is_completion(A::event_number(unsafe { &*event }));
     of_evd::<D>(evd_handle, |counters| {
         counters.add(DCNT_EVD_DEQUEUE, 1);
         counters.add(
@@ -324,44 +338,143 @@ unsafe extern "C" fn evd_dequeue<D: Device>(
         counters.add(DCNT_EVD_DEQUEUE_POLL, polled.into());
         counters.add(DCNT_EVD_DEQUEUE_POLL_FOUND, (polled && found).into());
     });
-    if found {
-        // SAFETY: an event was written.
-        received::<D>(unsafe { &*event });
-    }
     code
 }
 
-/// Whether the event is the completion of a request or a receive.
-fn is_completion(event: &DAT_EVENT) -> bool {
-    matches!(
-        event.event_number,
-        DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT
-    )
+/// Whether an event of this number is the completion of a request or a receive.
+fn is_completion(number: DAT_EVENT_NUMBER) -> bool {
+    matches!(number, DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT)
 }
 
-/// Counts what an endpoint has received, or that a request or receive of it has failed, if the event says so.
-fn received<D: Device>(event: &DAT_EVENT) {
-    if !is_completion(event) {
-        return;
-    }
-    // SAFETY: the member of a completion.
-    let data = unsafe { event.event_data.dto_completion_event_data };
-    match data.status {
-        DAT_DTO_SUCCESS => {}
-        DAT_DTO_ERR_FLUSHED => {
-            return of_ep::<D>(data.ep_handle, |counters| counters.add(EP_FLUSHED, 1));
-        }
-        _ => return of_ep::<D>(data.ep_handle, |counters| counters.add(EP_FAILED, 1)),
-    }
-    let counter = match data.operation {
-        DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,
-        DAT_IB_DTO_RECV_UD | DAT_IB_DTO_RECV_UD_IMMED => DCNT_EP_RECV_UD,
-        DAT_IB_DTO_RECV_MSG_IMMED => DCNT_EP_RECV_IMM,
-        DAT_IB_DTO_RECV_IMMED => DCNT_EP_RECV_RDMA_IMM,
-        _ => return,
+/// Counts what an endpoint has received, or that a request or receive of it has failed. Binds are not
+/// counted.
+fn completed<D: Device>(completion: &Completion) {
+    let (counter, bytes) = match (completion.status, completion.op) {
+        (_, WcOp::Bind { .. }) => return,
+        (WcStatus::Success, WcOp::Recv | WcOp::RecvInvalidate { .. }) => (DCNT_EP_RECV, true),
+        (WcStatus::Success, WcOp::RecvDatagram) => (DCNT_EP_RECV_UD, true),
+        (WcStatus::Success, WcOp::RecvImm { .. }) => (DCNT_EP_RECV_IMM, true),
+        (WcStatus::Success, WcOp::RecvRdmaImm { .. }) => (DCNT_EP_RECV_RDMA_IMM, true),
+        (WcStatus::Success, _) => return,
+        (WcStatus::Flushed, _) => (EP_FLUSHED, false),
+        (_, _) => (EP_FAILED, false),
     };
-    of_ep::<D>(data.ep_handle, |counters| {
+    let ep = std::ptr::with_exposed_provenance_mut(completion.context as usize);
+    of_ep::<D>(ep, |counters| {
         counters.add(counter, 1);
-        counters.add(counter + 1, data.transfered_length.into());
+        if bytes {
+            counters.add(counter + 1, completion.byte_len.into());
+        }
     });
+}
+
+/// The ABI `A` for EVDs whose completions are counted when the program takes them.
+struct Counting<A, D>(PhantomData<fn() -> (A, D)>);
+
+impl<A: Abi, D: Device> Abi for Counting<A, D> {
+    const VERSION: Version = A::VERSION;
+    const MAJOR: u32 = A::MAJOR;
+    const MINOR: u32 = A::MINOR;
+    const IA_FIELDS: u64 = A::IA_FIELDS;
+    const EP_FIELDS: u64 = A::EP_FIELDS;
+    const LMR_FIELDS: u32 = A::LMR_FIELDS;
+    const RMR_FIELDS: u32 = A::RMR_FIELDS;
+    const DATAGRAMS: bool = A::DATAGRAMS;
+    const EVD_FLAGS: DAT_EVD_FLAGS = A::EVD_FLAGS;
+    const CNO_FIELDS: u32 = A::CNO_FIELDS;
+    const SRQ_OPERATIONAL: DAT_SRQ_STATE = A::SRQ_OPERATIONAL;
+
+    type LmrTriplet = A::LmrTriplet;
+    type RmrTriplet = A::RmrTriplet;
+    type Event = A::Event;
+    type EpAttr = A::EpAttr;
+    type EpParam = A::EpParam;
+    type LmrParam = A::LmrParam;
+    type RmrParam = A::RmrParam;
+    type IaAttr = A::IaAttr;
+    type ProviderAttr = A::ProviderAttr;
+    type CnoParam = A::CnoParam;
+
+    fn event(event: &Event, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>) {
+        match event {
+            Event::Completion(completion) => Self::completion(completion, evd, out),
+            _ => A::event(event, evd, out),
+        }
+    }
+
+    fn completion(
+        completion: &Completion,
+        evd: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<Self::Event>,
+    ) {
+        A::completion(completion, evd, out);
+        completed::<D>(completion);
+    }
+
+    // All else is that of the ABI.
+
+    fn lmr_range(triplet: &Self::LmrTriplet) -> LmrRange {
+        A::lmr_range(triplet)
+    }
+
+    fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
+        A::sge(triplet)
+    }
+
+    fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64) {
+        A::remote(triplet)
+    }
+
+    fn extend(out: &mut MaybeUninit<Self::Event>, extension: &Extension) {
+        A::extend(out, extension);
+    }
+
+    fn event_number(event: &Self::Event) -> DAT_EVENT_NUMBER {
+        A::event_number(event)
+    }
+
+    fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID) {
+        A::software_event(event)
+    }
+
+    fn ep_attr(attr: &Self::EpAttr) -> EpAttr {
+        A::ep_attr(attr)
+    }
+
+    fn ep_param(param: &EpParam) -> Self::EpParam {
+        A::ep_param(param)
+    }
+
+    fn ep_change(mask: u64, param: &Self::EpParam) -> EpChange {
+        A::ep_change(mask, param)
+    }
+
+    fn rmr_param(param: &RmrParam) -> Self::RmrParam {
+        A::rmr_param(param)
+    }
+
+    fn lmr_param(param: &LmrParam) -> Self::LmrParam {
+        A::lmr_param(param)
+    }
+
+    fn ia_attr(attr: &IaAttr<'_>) -> Self::IaAttr {
+        A::ia_attr(attr)
+    }
+
+    fn provider_attr(
+        name: &str,
+        device: &DeviceAttr,
+        named: &[DAT_NAMED_ATTR],
+        says_thread_safe: bool,
+    ) -> Self::ProviderAttr {
+        A::provider_attr(name, device, named, says_thread_safe)
+    }
+
+    fn cno_param(
+        ia: DAT_IA_HANDLE,
+        agent: DAT_OS_WAIT_PROXY_AGENT,
+        fd: Option<RawFd>,
+    ) -> Self::CnoParam {
+        A::cno_param(ia, agent, fd)
+    }
 }

@@ -135,9 +135,9 @@ impl<D: Device> Ia<D> {
         instance: Instance,
     ) -> Result<Arc<Self>> {
         let Tables { plain, counting } = instance.tables;
-        let (table, counters) = match counting {
-            Some(counting) if counters => (counting, Some(IaCounters::default())),
-            _ => (plain, None),
+        let (table, counters) = match counters {
+            true => (counting, Some(IaCounters::default())),
+            false => (plain, None),
         };
         let ia = Arc::new(Ia {
             name: name.to_owned(),

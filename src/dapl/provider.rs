@@ -31,8 +31,8 @@ pub struct Instance {
 pub struct Tables {
     /// The one of the name, and of its IAs.
     pub plain: *const c_void,
-    /// That of IAs whose counters are on, in versions of the API that have counters.
-    pub counting: Option<*const c_void>,
+    /// That of IAs whose counters are on.
+    pub counting: *const c_void,
 }
 
 // SAFETY: a function table is constant data that every thread may read; the rest is Send.

@@ -24,8 +24,8 @@ pub trait ProviderTable: Abi {
     /// The table for a device. `name` is the IA name and lives as long as the table.
     fn table<D: Device>(name: *const c_char) -> Self::Table;
 
-    /// The same for IAs whose counters are on, where programs of this version can read counters.
-    fn counting_table<D: Device>(name: *const c_char) -> Option<Self::Table>;
+    /// The same for IAs whose counters are on.
+    fn counting_table<D: Device>(name: *const c_char) -> Self::Table;
 }
 
 /// Makes the tables of a name, which live as long as the process, as every handle points to one.
@@ -33,7 +33,7 @@ pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> Tables {
     let leak = |table: A::Table| std::ptr::from_ref(Box::leak(Box::new(table))).cast();
     Tables {
         plain: leak(A::table::<D>(name)),
-        counting: A::counting_table::<D>(name).map(leak),
+        counting: leak(A::counting_table::<D>(name)),
     }
 }
 
@@ -49,9 +49,8 @@ macro_rules! provider_table {
                 $extensions
             }
 
-            fn counting_table<D: Device>(name: *const c_char) -> Option<$c::DAT_PROVIDER> {
-                let counting: fn($c::DAT_PROVIDER) -> Option<$c::DAT_PROVIDER> = $counting;
-                counting(Self::table::<D>(name))
+            fn counting_table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
+                $counting(Self::table::<D>(name))
             }
 
             fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
@@ -130,13 +129,13 @@ macro_rules! provider_table {
     };
 }
 
-provider_table!(V1, v1, extensions: None, counting: |_| None, {
+provider_table!(V1, v1, extensions: None, counting: counted_calls::count_v1::<D>, {
     cr_reject_func: cr::cr_reject_plain::<V1, D>,
     lmr_create_func: lmr::lmr_create::<V1, D>,
     rmr_bind_func: rmr::rmr_bind::<V1, D>,
 });
 
-provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counting: |table| Some(counted_calls::count::<D>(table)), {
+provider_table!(V2, v2, extensions: Some(extension::extensions::<V2, D>), counting: counted_calls::count_v2::<D>, {
     cr_reject_func: cr::cr_reject::<V2, D>,
     lmr_create_func: lmr::lmr_create_with_va_type::<V2, D>,
     rmr_bind_func: rmr::rmr_bind_lmr::<V2, D>,

@@ -25,6 +25,11 @@ macro_rules! common_conversions {
         const RMR_FIELDS: u32 = $c::DAT_RMR_FIELD_ALL;
         const SRQ_OPERATIONAL: DAT_SRQ_STATE = $c::DAT_SRQ_STATE_OPERATIONAL;
 
+        #[inline]
+        fn event_number(event: &Self::Event) -> DAT_EVENT_NUMBER {
+            event.event_number
+        }
+
         fn lmr_range(triplet: &Self::LmrTriplet) -> LmrRange {
             LmrRange {
                 addr: triplet.virtual_address,

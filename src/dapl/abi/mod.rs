@@ -97,6 +97,8 @@ pub trait Abi: Send + Sync + 'static {
     fn extend(out: &mut MaybeUninit<Self::Event>, extension: &Extension);
     /// Writes a completion as the event that C sees. `evd` is the EVD it is taken from.
     fn completion(completion: &Completion, evd: DAT_EVD_HANDLE, out: &mut MaybeUninit<Self::Event>);
+    /// The number of an event that was written.
+    fn event_number(event: &Self::Event) -> DAT_EVENT_NUMBER;
     /// Number and pointer of an event that `dat_evd_post_se` was given.
     fn software_event(event: &Self::Event) -> (DAT_EVENT_NUMBER, DAT_PVOID);
     /// Reads endpoint attributes.
