@@ -733,7 +733,7 @@ extern DAT_RETURN dat_set_consumer_context(
     IN DAT_HANDLE dat_handle, IN DAT_CONTEXT context);
 
 /*
- * Accepts a connection request. The call ends the request, unless it fails. ep_handle is
+ * Accepts a connection request. The call ends the request, unless it is refused. ep_handle is
  * DAT_HANDLE_NULL where the request brings its endpoint. The private data are copied.
  */
 extern DAT_RETURN dat_cr_accept(

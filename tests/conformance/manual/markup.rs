@@ -165,6 +165,9 @@ impl Names<'_> {
 
     /// With a capital letter in front, unless the first word is a name.
     fn capitalized(&self, text: &str, first: &str) -> String {
+        if self.parameters.contains(first) {
+            return format!("`{first}`{}", &text[first.len()..]);
+        }
         if self.macro_of(first, false).is_some() || first.contains(['_', '`']) {
             return text.to_owned();
         }
