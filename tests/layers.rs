@@ -61,11 +61,11 @@ const ORDER: &[&[&str]] = &[
         "device::soft::transport::lifecycle",
     ],
     &[
-        "device::soft::transport::datagram",
         "device::soft::transport::loopback",
         "device::soft::transport::shm",
         "device::soft::transport::tcp",
     ],
+    &["device::soft::transport::datagram"],
     &["device::soft::transport"],
     &["device::soft::cm"],
     &["device::soft"],

@@ -4,7 +4,7 @@
 #![no_main]
 
 use dat_core::testing::device::soft::transport::shm::ring::{
-    CELLS, CellFlags, Consumer, DATA_LEN, Kind, MAX_CHUNK, MAX_INLINE, Producer, Ring,
+    Assembly, CELLS, CellFlags, Consumer, DATA_LEN, Kind, MAX_CHUNK, MAX_INLINE, Producer, Ring,
 };
 
 /// Bytes of the two counters before the cells, and of a cell.
@@ -48,15 +48,19 @@ impl Input<'_> {
     }
 }
 
+/// Bytes of the longest message that is received whole.
+const LONGEST: usize = 5000;
+
 /// One step; `None` when the input or the connection is at its end.
 fn step(
     input: &mut Input<'_>,
     peer: &Peer<'_>,
     consumer: &mut Consumer,
+    assembly: &mut Assembly,
     producer: &mut Producer,
 ) -> Option<()> {
     let ring = peer.0;
-    match input.byte()? % 6 {
+    match input.byte()? % 8 {
         // The next cell, filled or nearly so.
         0 | 1 => {
             let number = consumer.next_cell();
@@ -87,6 +91,16 @@ fn step(
                 consumer.publish(ring);
             }
         }
+        5 => {
+            if let Some((message, _)) = assembly.take(consumer, ring).ok()? {
+                assert!(message.len() <= LONGEST);
+                consumer.publish(ring);
+            }
+        }
+        6 => {
+            let message = vec![0x55; input.word()? as usize % (LONGEST + 1)];
+            producer.push_whole(ring, CellFlags::empty(), &message).ok()?;
+        }
         _ => {
             let wanted = input.word()? as usize % (2 * DATA_LEN) + 1;
             if !producer.has_cell(ring).ok()? {
@@ -112,6 +126,7 @@ fn step(
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let ring = Ring::new();
     let (mut consumer, mut producer) = (Consumer::default(), Producer::default());
+    let mut assembly = Assembly::new(0, LONGEST);
     let mut input = Input(data);
-    while step(&mut input, &Peer(&ring), &mut consumer, &mut producer).is_some() {}
+    while step(&mut input, &Peer(&ring), &mut consumer, &mut assembly, &mut producer).is_some() {}
 });

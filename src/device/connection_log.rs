@@ -28,6 +28,8 @@ pub(crate) enum Path<'a> {
     SharedMemory,
     /// iWARP over TCP.
     Tcp,
+    /// Datagrams over UDP.
+    Udp,
     /// The RDMA device of this name.
     Device(&'a str),
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Path<'_> {
             Path::Loopback => "loopback",
             Path::SharedMemory => "shared memory",
             Path::Tcp => "TCP",
+            Path::Udp => "UDP",
             Path::Device(name) => name,
         })
     }
@@ -100,6 +103,8 @@ pub(crate) enum Outcome {
     Broken,
     /// The peer is on this host, and the connection is made over TCP all the same.
     Detour,
+    /// The peer is on this host, and datagrams to it go over UDP all the same.
+    DatagramDetour,
 }
 
 impl Outcome {
@@ -123,6 +128,7 @@ impl fmt::Display for Outcome {
             Outcome::NotAccepted => "not accepted",
             Outcome::Broken => "connection broken",
             Outcome::Detour => "shared memory refused, TCP taken instead",
+            Outcome::DatagramDetour => "shared memory refused, UDP taken instead",
         })
     }
 }
@@ -152,6 +158,8 @@ pub(crate) enum Step {
     RejectArrived,
     /// Data can flow.
     Connected,
+    /// Datagrams can be sent to the peer.
+    Resolved,
     /// The consumer of this end disconnects, after the requests that are queued.
     DisconnectingGracefully,
     /// The consumer of this end disconnects at once.
@@ -178,6 +186,7 @@ impl fmt::Display for Step {
             Step::ReplyArrived => "request accepted by the peer",
             Step::RejectArrived => "request rejected by the peer",
             Step::Connected => "connected",
+            Step::Resolved => "peer of datagrams resolved",
             Step::DisconnectingGracefully => "disconnecting gracefully",
             Step::Disconnecting => "disconnecting abruptly",
             Step::DisconnectArrived => "disconnected by the peer",

@@ -1,5 +1,6 @@
 //! What programs on the soft device need to have queue pairs: handlers that pass on what they
 //! are notified of, and a queue pair with one completion queue.
+#![allow(dead_code)] // Not every test program needs all of this.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -45,14 +46,12 @@ pub fn queue_pair(
     context: u64,
     max_send_sge: u32,
 ) -> (Arc<Qp>, Receiver<CmEvent>) {
-    let (tx, events) = channel();
-    let parts = QpParts {
-        pd,
-        send_cq: Some(cq),
-        recv_cq: Some(cq),
-        srq: None,
-    };
-    let attr = QpAttr {
+    queue_pair_with(device, pd, cq, &attr(context, max_send_sge))
+}
+
+/// Attributes of a queue pair for connections.
+pub fn attr(context: u64, max_send_sge: u32) -> QpAttr {
+    QpAttr {
         context,
         max_send_wr: 8,
         max_recv_wr: 8,
@@ -64,9 +63,25 @@ pub fn queue_pair(
         max_rd_out: 4,
         recv_solicited_only: false,
         datagrams: false,
+    }
+}
+
+/// A queue pair with these attributes, and its events.
+pub fn queue_pair_with(
+    device: &Arc<Soft>,
+    pd: &Pd,
+    cq: &Arc<Cq>,
+    attr: &QpAttr,
+) -> (Arc<Qp>, Receiver<CmEvent>) {
+    let (tx, events) = channel();
+    let parts = QpParts {
+        pd,
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
     };
     let qp = device
-        .create_qp(&parts, &attr, Arc::new(Events(tx)))
+        .create_qp(&parts, attr, Arc::new(Events(tx)))
         .unwrap();
     (qp, events)
 }

@@ -74,7 +74,7 @@ fn said(name: &str, params: &str, port: u16, types: Option<&str>) -> Vec<String>
     text.lines().map(str::to_owned).collect()
 }
 
-/// A peer in another process, which accepts one connection.
+/// A peer in another process, which accepts connections, or requests for datagrams.
 struct Peer {
     child: Child,
     _input: ChildStdin,
@@ -83,7 +83,11 @@ struct Peer {
 
 impl Peer {
     fn start(params: &str) -> Peer {
-        let mut child = start("peer", params, 0)
+        Peer::start_as("peer", params)
+    }
+
+    fn start_as(scenario: &str, params: &str) -> Peer {
+        let mut child = start(scenario, params, 0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -357,6 +361,34 @@ fn shared_memory_that_the_peer_does_not_offer() {
         let lines = said("up", LOOPBACK, peer.port, types);
         let wanted = [(ACTIVE, "TCP", detour)];
         check(&lines, "up", LOOPBACK, &wanted[..types.map_or(0, |_| 1)]);
+    }
+}
+
+/// The lines say how datagrams reach the peer, and why they go over UDP to one on the same host.
+#[test]
+fn the_way_of_datagrams() {
+    let resolved = "peer of datagrams resolved";
+    let paths = |lines: &[String]| {
+        let lines = lines.iter().map(|line| parse(line));
+        let of_them = lines.filter(|line| line.text == resolved);
+        let paths: Vec<String> = of_them.map(|line| line.path.to_owned()).collect();
+        paths
+    };
+    for (params, way) in [(LOOPBACK, "loopback"), (SHM, "shared memory"), (TCP, "UDP")] {
+        let lines = said("resolve-here", params, 0, Some("0x40"));
+        assert_eq!(paths(&lines), [way, way], "{params}: {lines:?}");
+        assert_eq!(said("resolve-here", params, 0, Some("0x02")), [""; 0]);
+    }
+    for (params, way) in [(SHM, "shared memory"), (TCP, "UDP")] {
+        let peer = Peer::start_as("datagram-peer", params);
+        let lines = said("resolve", LOOPBACK, peer.port, Some("0x40"));
+        assert_eq!(paths(&lines), [way], "{params}: {lines:?}");
+        let lines = said("resolve", LOOPBACK, peer.port, Some("0x02"));
+        let detour = "shared memory refused, UDP taken instead: port PORT: no process of the same \
+                      user offers it";
+        let wanted = [(ACTIVE, "UDP", detour)];
+        let count = usize::from(params == TCP);
+        check(&lines, "resolve", LOOPBACK, &wanted[..count]);
     }
 }
 

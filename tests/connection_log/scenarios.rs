@@ -9,7 +9,7 @@ use std::time::Duration;
 use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Pd, Qp, Soft};
 use dat_core::testing::device::*;
 
-use super::soft::{PATIENCE, Quiet, Requests, queue_pair};
+use super::soft::{PATIENCE, Quiet, Requests, attr, queue_pair_with};
 use super::{ACTIVE, PASSIVE};
 
 struct End {
@@ -22,10 +22,23 @@ struct End {
 
 impl End {
     fn new(params: &str, handle: u64) -> End {
+        End::with(params, &attr(handle, 1))
+    }
+
+    /// An end for datagrams.
+    fn datagrams(params: &str, handle: u64) -> End {
+        let attr = QpAttr {
+            datagrams: true,
+            ..attr(handle, 1)
+        };
+        End::with(params, &attr)
+    }
+
+    fn with(params: &str, attr: &QpAttr) -> End {
         let device = Soft::open(params).unwrap();
         let pd = device.alloc_pd().unwrap();
         let cq = device.create_cq(100, Arc::new(Quiet)).unwrap();
-        let (qp, events) = queue_pair(&device, &pd, &cq, handle, 1);
+        let (qp, events) = queue_pair_with(&device, &pd, &cq, attr);
         End {
             device,
             pd,
@@ -58,6 +71,23 @@ impl End {
 
     fn event(&self) -> CmEvent {
         self.events.recv_timeout(PATIENCE).unwrap()
+    }
+
+    fn is_resolved(&self) {
+        let event = self.event();
+        assert!(matches!(event, CmEvent::Resolved(_)), "{event:?}");
+    }
+
+    /// Accepts all requests until the one who started this process ends it.
+    fn serve(self) {
+        let (_listener, port, requests) = self.listen();
+        println!("\nport {port}");
+        std::thread::spawn(move || {
+            for request in requests {
+                self.accept(request);
+            }
+        });
+        wait();
     }
 
     fn is_up(&self) {
@@ -196,17 +226,21 @@ pub fn run(name: &str, params: &str, port: u16) {
             println!("\nsent");
             assert_eq!(active.event(), CmEvent::Broken);
         }
-        "peer" => {
-            let passive = End::new(params, PASSIVE);
+        "peer" => End::new(params, PASSIVE).serve(),
+        "datagram-peer" => End::datagrams(params, PASSIVE).serve(),
+        "resolve" => {
+            let active = End::datagrams(params, ACTIVE);
+            active.connect(port);
+            active.is_resolved();
+        }
+        "resolve-here" => {
+            let active = End::datagrams(params, ACTIVE);
+            let passive = End::datagrams(params, PASSIVE);
             let (_listener, port, requests) = passive.listen();
-            println!("\nport {port}");
-            std::thread::spawn(move || {
-                for request in requests {
-                    passive.accept(request);
-                }
-            });
-            // The one who started this process ends it.
-            wait();
+            active.connect(port);
+            passive.accept(requests.recv_timeout(PATIENCE).unwrap());
+            active.is_resolved();
+            passive.is_resolved();
         }
         "wrong-answer" => {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
 use dat_core::testing::device::soft::transport::shm::ring::{
-    CellFlags, Consumer, Kind, MAX_INLINE, Producer, Ring,
+    Assembly, CellFlags, Consumer, Kind, MAX_INLINE, Producer, Ring,
 };
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -141,6 +141,52 @@ fn short_messages_arrive_and_nobody_sleeps_for_ever() {
 #[test]
 fn long_messages_arrive_and_nobody_sleeps_for_ever() {
     transfer(&[(Kind::Bulk, 1), (Kind::Bulk, 2), (Kind::Bulk, 3)]);
+}
+
+/// Sends a message that does not wait for room, as datagrams are; whether there was room.
+fn send_whole(shared: &Shared, p: &mut Producer, message: &[u8]) -> bool {
+    let sent = p.push_whole(&shared.ring, CellFlags::empty(), message);
+    if shared.consumer.is_due(WakeOn::CELLS) {
+        shared.wake_consumer.ring();
+    }
+    sent.unwrap()
+}
+
+/// A message of two parts, which fill the ring of the model, and one that is sent if there is room by
+/// then: each arrives whole or not at all, and nobody sleeps for ever.
+#[test]
+fn whole_messages_arrive_or_are_lost() {
+    model(|| {
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut p = Producer::default();
+                assert!(send_whole(&shared, &mut p, &[1; 100]));
+                send_whole(&shared, &mut p, &[2; 3])
+            })
+        };
+        let (mut c, mut assembly) = (Consumer::default(), Assembly::new(0, 100));
+        let mut take = |c: &mut Consumer| {
+            let taken = assembly.take(c, &shared.ring).unwrap();
+            let taken = taken.map(|(message, _)| message.to_vec());
+            c.publish(&shared.ring);
+            taken
+        };
+        let first = loop {
+            if let Some(message) = take(&mut c) {
+                break message;
+            }
+            shared.consumer.arm(WakeOn::CELLS);
+            if let Some(message) = take(&mut c) {
+                break message;
+            }
+            shared.wake_consumer.sleep();
+        };
+        assert_eq!(first, [1; 100]);
+        let second = other.join().unwrap().then(|| vec![2; 3]);
+        assert_eq!(take(&mut c), second);
+    });
 }
 
 /// An end that polls disarms its doorbell.

@@ -38,7 +38,7 @@ use super::iwarp::mpa::{Local, PRIVATE_MAX, Rtr};
 use super::params::Path;
 use super::socket;
 use super::transport::datagram::wire;
-use super::transport::shm::{AccessGrant, ShmRefusal};
+use super::transport::shm::{AccessGrant, Purpose, ShmRefusal};
 use super::transport::{self, Qp, SetUp};
 use super::upcalls::Upcalls;
 use crate::delay;
@@ -112,13 +112,20 @@ pub(crate) fn connect(
     let ip = remote.ip();
     check_private_data(private_data)?;
     device.engine.start()?;
-    if let Some(end) = transport::datagram_end(qp) {
-        return resolve::ask(qp, &end, remote, qual, timeout, private_data);
-    }
     let port = u16::try_from(qual).unwrap_or(0);
     let mut addrs = (device.params.address, netif::at_port(remote, port));
     let loopback = device.params.path == Path::Auto && is_own_address(ip);
-    if let Some(listening) = loopback.then(|| listener::find(ip, qual)).flatten() {
+    let listening = loopback.then(|| listener::find(ip, qual)).flatten();
+    if let Some(end) = transport::datagram_end(qp) {
+        let transports = match listening {
+            // Within the process no memory is to be shared.
+            Some(_) => &[Transport::Tcp],
+            None => transports(device.params.path, ip),
+        };
+        let to = (remote, qual, transports);
+        return resolve::ask(qp, &end, to, timeout, private_data);
+    }
+    if let Some(listening) = listening {
         addrs.0.set_port(local_port::next());
         let attempt = qp.begin(Some(addrs), qual, connection_log::Path::Loopback)?;
         let timer = limit_attempt(qp, attempt, timeout);
@@ -136,6 +143,7 @@ pub(crate) fn connect(
         qual,
         timeout,
         transports: transports(device.params.path, ip),
+        purpose: Purpose::Connection,
         private_data,
         depths: (attr.max_rd_in as u16, attr.max_rd_out as u16),
     };

@@ -23,7 +23,7 @@ use crate::device::soft::iwarp::mpa::{self, Frame, Kind, Parsed};
 use crate::device::soft::socket;
 use crate::device::soft::transport::datagram::wire;
 use crate::device::soft::transport::shm::{
-    EndAddresses, Incomplete, PassiveHandshake, SharedSegment, ShmRefusal,
+    EndAddresses, Incomplete, PassiveHandshake, Purpose, SharedSegment, ShmRefusal,
 };
 use crate::device::soft::upcalls::Upcalls;
 
@@ -54,6 +54,8 @@ struct State {
     handshake: Option<PassiveHandshake>,
     /// The memory that is shared with a process of this host; `None` over TCP.
     segment: Option<Arc<SharedSegment>>,
+    /// What that memory is shared for.
+    purpose: Purpose,
     /// The bytes of the request frame that have arrived.
     request: Vec<u8>,
     /// Counts the connection among those without a whole request.
@@ -124,6 +126,7 @@ impl PendingRequest {
             addrs,
             handshake: addrs.is_none().then(|| PassiveHandshake::new(share)),
             segment: None,
+            purpose: Purpose::Connection,
             request: Vec::new(),
             slot: Slot::new(&pending, acceptor),
             delayed: None,
@@ -246,6 +249,7 @@ impl PendingRequest {
         match result {
             Ok((segment, ends)) => {
                 watched?;
+                state.purpose = handshake.purpose();
                 state.handshake = None;
                 state.segment = Some(segment);
                 state.addrs = Some((ends.target, ends.source));
@@ -273,6 +277,7 @@ impl PendingRequest {
             mut watch,
             addrs,
             segment,
+            purpose,
             ..
         } = state;
         let (Some((local, remote)), Some(acceptor)) = (addrs, self.acceptor.upgrade()) else {
@@ -282,9 +287,13 @@ impl PendingRequest {
             Some((QualHeader::Request, qual, rest)) => (qual, rest),
             _ => (u64::from(self.port), &*data),
         };
-        let (datagrams, private_data) = match wire::End::split_from(private_data) {
-            Some((end, rest)) if segment.is_none() => (Some(end), rest),
-            _ => (None, private_data),
+        // Whoever shares memory has said before what it asks for.
+        let may_resolve = segment.is_none() || purpose == Purpose::Datagrams;
+        let end = wire::End::split_from(private_data).filter(|_| may_resolve);
+        let (datagrams, private_data) = match end {
+            Some((end, rest)) => (Some(end), rest),
+            None if purpose == Purpose::Datagrams => return,
+            None => (None, private_data),
         };
         let Some(listening) = acceptor.listener(qual) else {
             // The connecting end then tries the next port of the wide qualifier. A port without a

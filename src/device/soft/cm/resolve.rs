@@ -1,25 +1,32 @@
 //! Where a peer receives datagrams: asked and answered by the exchange that makes connections.
 //!
 //! Both ends put what the other is to know in front of their private data
-//! ([`wire::End`]). The exchange goes over TCP, whatever the path of the device, and its connection ends
-//! with the reply.
+//! ([`wire::End`]). The exchange goes over TCP, and its connection ends with the reply; or with a process
+//! of this host, if the path of the device allows it, over a local socket, after the two processes have
+//! shared memory as they do for a connection. The end that answers says whether that memory is to carry
+//! datagrams, which it is unless both ports have such memory already. A peer of a version without
+//! that refuses the handshake and is asked over TCP.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::connector::{Connector, Plan};
-use super::error::ConnectError;
+use super::error::{ConnectError, ShmUnavailable};
 use super::initiator::{Accepted, Initiator};
 use super::request::{ConnRequest, Origin, SocketOrigin};
 use super::{MAX_DATAGRAM_PRIVATE, Transport, log_accepted};
-use crate::device::connection_log::{self, Cause, Identity, LogEntry, NoAnswer, Outcome};
+use crate::device::connection_log::{Cause, Identity, LogEntry, NoAnswer, Outcome, Path, Step};
+use crate::device::local_address::is_own_address;
 use crate::device::qualifier::{self, QualHeader};
-use crate::device::soft::engine::Timer;
+use crate::device::soft::engine::{Timer, Watch};
 use crate::device::soft::iwarp::mpa::{FRAME_MAX, Local, Rtr};
+use crate::device::soft::params;
 use crate::device::soft::qp::link::Pending;
 use crate::device::soft::transport::Qp;
+use crate::device::soft::transport::datagram::channel::Channel;
 use crate::device::soft::transport::datagram::{DatagramEnd, address_handle, wire};
+use crate::device::soft::transport::shm::{Purpose, SharedSegment, ShmRefusal};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError, Resolved};
@@ -39,27 +46,67 @@ struct Question {
 }
 
 impl Question {
-    /// Ends the attempt, unless it has ended before, and reports `event`.
-    fn finish(&self, event: CmEvent, cause: Option<&dyn Cause>, up: &mut Upcalls) {
+    /// Ends the attempt, unless it has ended before, and reports `event`. `path` is the one that the
+    /// attempt has come to, if that is not the one that was tried last.
+    fn finish(
+        &self,
+        event: CmEvent,
+        cause: Option<&dyn Cause>,
+        path: Option<Path<'_>>,
+        up: &mut Upcalls,
+    ) {
         let pending = self.end.upgrade().and_then(|end| end.finish(self.number));
-        if pending.is_none() {
+        let Some(pending) = pending else {
             return;
-        }
+        };
+        let tried = pending.connector.as_ref().map(|connector| connector.path());
+        let path = path.or(tried).unwrap_or(Path::Undecided);
         drop(pending);
         if let Some(qp) = self.qp.upgrade() {
-            if let (Some(cause), Some(outcome)) = (cause, Outcome::of(&event, true)) {
-                let identity = || Identity {
-                    endpoint: Some(qp.attr().context),
-                    addrs: Some((qp.device.params.address, self.remote)),
-                    qual: self.qual,
-                    path: connection_log::Path::Tcp,
-                };
+            let identity = || identity(&qp, self.remote, self.qual, path);
+            if let Some(cause) = cause {
+                let outcome = Outcome::of(&event, true).unwrap_or(Outcome::DatagramDetour);
                 up.log(&qp.events, LogEntry::new(identity, outcome, cause));
+            }
+            if let CmEvent::Resolved(_) = event {
+                up.log(&qp.events, LogEntry::step(identity, Step::Resolved));
             }
             up.event(&qp.events, event);
         }
     }
 }
+
+/// An exchange of a queue pair, for the log.
+fn identity<'a>(qp: &Qp, remote: SocketAddr, qual: u64, path: Path<'a>) -> Identity<'a> {
+    Identity {
+        endpoint: Some(qp.attr().context),
+        addrs: Some((qp.device.params.address, remote)),
+        qual,
+        path,
+    }
+}
+
+/// The channel to a peer with which the memory `segment` is shared, made now if that is to carry
+/// datagrams.
+fn channel(
+    end: &DatagramEnd,
+    (remote, peer): (SocketAddr, wire::End),
+    (watch, segment): (Watch, Arc<SharedSegment>),
+    up: &mut Upcalls,
+) -> Option<Arc<Channel>> {
+    let port = end.port();
+    if !peer.shares {
+        return port.channels().find(segment.peer(), peer.key, |_| true);
+    }
+    let channel = Channel::new(port, (remote.ip(), peer.key), watch, segment).ok()?;
+    port.channels().add(&channel);
+    channel.start(up);
+    Some(channel)
+}
+
+/// Why memory that was shared carries no datagrams.
+const NO_CHANNEL: ShmRefusal =
+    ShmRefusal::new("the memory that is shared with it can carry no more datagrams");
 
 impl Initiator for Question {
     fn log(&self, line: LogEntry, up: &mut Upcalls) {
@@ -71,28 +118,51 @@ impl Initiator for Question {
     fn set_local_port(&self, _port: u16) {}
 
     fn failed(&self, event: CmEvent, failure: &ConnectError, up: &mut Upcalls) {
-        self.finish(event, Some(failure), up);
+        self.finish(event, Some(failure), None, up);
     }
 
     fn accepted(&self, accepted: Accepted, up: &mut Upcalls) {
         let Some(qp) = self.qp.upgrade() else {
             return;
         };
-        match wire::End::split_from(&accepted.private_data) {
-            Some((end, private_data)) => {
-                let resolved = Resolved {
-                    to: address_handle(&qp.device, self.remote, end),
-                    private_data: private_data.into(),
-                    accepted: false,
-                };
-                self.finish(CmEvent::Resolved(resolved), None, up);
-            }
-            None => {
-                let cause = ConnectError::NoDatagrams;
-                self.finish(CmEvent::NonPeerRejected, Some(&cause), up);
-            }
+        let Accepted {
+            watch,
+            segment,
+            detour,
+            private_data,
+            ..
+        } = accepted;
+        let Some((peer, private_data)) = wire::End::split_from(&private_data) else {
+            let cause = ConnectError::NoDatagrams;
+            self.finish(CmEvent::NonPeerRejected, Some(&cause), None, up);
+            return;
+        };
+        let end = self.end.upgrade();
+        let channel = end
+            .zip(segment)
+            .and_then(|(end, segment)| channel(&end, (self.remote, peer), (watch, segment), up));
+        let or_udp = may_use_udp(&qp, self.remote);
+        if channel.is_none() && !or_udp {
+            let port = u16::try_from(self.qual).unwrap_or(0);
+            let cause = ConnectError::NotShared(port, ShmUnavailable(Some(NO_CHANNEL)));
+            self.finish(CmEvent::NonPeerRejected, Some(&cause), None, up);
+            return;
         }
+        let (to, path) = address_handle(&qp.device, self.remote, peer, channel.as_ref(), or_udp);
+        let resolved = Resolved {
+            to,
+            private_data: private_data.into(),
+            accepted: false,
+        };
+        let cause = detour.as_ref().filter(|_| path == Path::Udp);
+        let cause = cause.map(|cause| cause as &dyn Cause);
+        self.finish(CmEvent::Resolved(resolved), cause, Some(path), up);
     }
+}
+
+/// Whether datagrams to a peer may go over UDP, as far as the peer has nothing to say.
+fn may_use_udp(qp: &Qp, remote: SocketAddr) -> bool {
+    qp.device.params.path != params::Path::Shm || !is_own_address(remote.ip())
 }
 
 /// Checks the length of private data.
@@ -103,15 +173,15 @@ fn check_private_data(private_data: &[u8]) -> Result<(), DeviceError> {
     }
 }
 
-/// Asks the consumer that listens for `qual` at `remote`. The answer is an event of the queue pair.
+/// Asks the consumer that listens for `qual` at `remote`, by one of these transports. The answer is an
+/// event of the queue pair.
 ///
 /// # Errors
 /// [`DeviceError::Limit`] for private data that is too long, [`DeviceError::Resources`].
 pub(super) fn ask(
     qp: &Arc<Qp>,
     end: &Arc<DatagramEnd>,
-    remote: SocketAddr,
-    qual: u64,
+    (remote, qual, transports): (SocketAddr, u64, &'static [Transport]),
     timeout: Option<Duration>,
     private_data: &[u8],
 ) -> Result<(), DeviceError> {
@@ -123,7 +193,8 @@ pub(super) fn ask(
         target: remote,
         qual,
         timeout,
-        transports: &[Transport::Tcp],
+        transports,
+        purpose: Purpose::Datagrams,
         private_data: &private_data,
         depths: (0, 0),
     };
@@ -154,7 +225,7 @@ pub(super) fn ask(
 /// Ends an attempt after `timeout`, unless the timer is dropped before.
 fn limit(qp: &Arc<Qp>, question: Question, timeout: Duration) -> Timer {
     qp.device.engine.timer(timeout, move |up| {
-        question.finish(CmEvent::TimedOut, Some(&NoAnswer(timeout)), up);
+        question.finish(CmEvent::TimedOut, Some(&NoAnswer(timeout)), None, up);
     })
 }
 
@@ -176,35 +247,68 @@ pub(super) fn answer(
     let Some(Origin::Socket(origin)) = request.origin.take() else {
         return Err(DeviceError::Unsupported);
     };
-    let private_data = end.end().add_to(private_data);
-    send_answer(origin, request.qual, &private_data, qp.device.params.crc);
     log_accepted(&request, qp);
+    let mut up = Upcalls::default();
+    let or_udp = origin.segment.is_none() || may_use_udp(qp, request.remote);
+    let channel = send_answer(origin, &request, (qp, end), peer, private_data, &mut up);
+    let (to, path) = address_handle(&qp.device, request.remote, peer, channel.as_ref(), or_udp);
     let resolved = Resolved {
-        to: address_handle(&qp.device, request.remote, peer),
+        to,
         private_data: Box::default(),
         accepted: true,
     };
-    let mut up = Upcalls::default();
+    let identity = || identity(qp, request.remote, request.qual, path);
+    up.log(&qp.events, LogEntry::step(identity, Step::Resolved));
     up.event(&qp.events, CmEvent::Resolved(resolved));
     up.run();
     Ok(())
 }
 
-/// Sends the answer. A peer that is gone meanwhile does not get it, which is as if it went a moment later.
-fn send_answer(origin: SocketOrigin, qual: u64, private_data: &[u8], crc: bool) {
+/// Sends the answer to `peer`; gives the channel with its port, if there is one. A peer that is gone meanwhile
+/// does not get the answer, which is as if it went a moment later.
+fn send_answer(
+    origin: SocketOrigin,
+    request: &ConnRequest,
+    (qp, end): (&Qp, &DatagramEnd),
+    mut peer: wire::End,
+    private_data: &[u8],
+    up: &mut Upcalls,
+) -> Option<Arc<Channel>> {
+    let port = end.port();
+    // One that the peer has as well: of several questions at a time it may get this answer first.
+    let existing = origin.segment.as_ref().and_then(|segment| {
+        let known = Channel::is_known_to_peer;
+        port.channels().find(segment.peer(), peer.key, known)
+    });
+    let mut own = end.end();
+    own.shares = existing.is_none()
+        && (origin.segment.as_ref())
+            .is_some_and(|segment| port.channels().has_room(segment.peer()));
+    // This end decides.
+    peer.shares = own.shares;
     let local = Local {
-        crc,
+        crc: qp.device.params.crc,
         ird: 0,
         ord: 0,
         rtr: Rtr::all(),
         acknowledge: false,
         extensions: false,
     };
-    let private_data = qualifier::add_header(QualHeader::Reply, qual, private_data);
-    let mut bytes = [0; FRAME_MAX];
-    if let Ok((reply, _)) = origin.frame.answer(&local, &private_data)
-        && let Ok(bytes) = reply.encode(&mut bytes)
-    {
-        linger(origin.watch, bytes.to_vec(), End::Graceful);
+    let private_data = own.add_to(private_data);
+    let private_data = qualifier::add_header(QualHeader::Reply, request.qual, &private_data);
+    let (reply, _) = origin.frame.answer(&local, &private_data).ok()?;
+    if !own.shares {
+        let mut bytes = [0; FRAME_MAX];
+        let bytes = reply.encode(&mut bytes).ok()?.to_vec();
+        linger(origin.watch, bytes, End::Graceful);
+        return existing;
     }
+    // The socket has room for a first message.
+    origin.reply(&reply).filter(Vec::is_empty)?;
+    channel(
+        end,
+        (request.remote, peer),
+        (origin.watch, origin.segment?),
+        up,
+    )
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::kernel::Instant;
@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     /// Whether the socket is in the epoll instance.
     added: bool,
     /// Whether the socket is counted as a connection over TCP.
-    is_tcp_conn: bool,
+    is_tcp_conn: AtomicBool,
     /// Whether the socket is counted as a connection that owes its peer an acknowledgement.
     owes_acknowledgement: bool,
 }
@@ -49,7 +49,7 @@ impl Watch {
             token,
             events: EventFlags::empty(),
             added: false,
-            is_tcp_conn: false,
+            is_tcp_conn: AtomicBool::new(false),
             owes_acknowledgement: false,
         };
         watch.set(events)?;
@@ -142,9 +142,10 @@ impl Watch {
 
     /// Counts the socket as a connection over TCP, for which consumers that poll make system
     /// calls.
-    pub fn count_as_tcp_conn(&mut self) {
-        if !self.is_tcp_conn {
-            self.is_tcp_conn = true;
+    pub fn count_as_tcp_conn(&self) {
+        if !self.is_tcp_conn.load(Ordering::Relaxed)
+            && !self.is_tcp_conn.swap(true, Ordering::Relaxed)
+        {
             self.inner.tcp_conns.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -161,7 +162,7 @@ impl Drop for Watch {
         if self.added {
             let _ = epoll::delete(&self.inner.epoll, &self.fd);
         }
-        if self.is_tcp_conn {
+        if *self.is_tcp_conn.get_mut() {
             self.inner.tcp_conns.fetch_sub(1, Ordering::Relaxed);
         }
         self.set_owes_acknowledgement(false);

@@ -11,10 +11,10 @@ use crate::device::{AddressHandle, DATAGRAM_HEADER_LEN, DatagramWr, Resolved};
 
 const HEADER: usize = DATAGRAM_HEADER_LEN as usize;
 
-/// Over the network of the kernel, and within the process.
-const PATHS: [&str; 2] = ["127.0.0.1 path=tcp", "127.0.0.1"];
+/// Over the network of the kernel, within the process, and through shared memory.
+const PATHS: [&str; 3] = ["127.0.0.1 path=tcp", "127.0.0.1", "127.0.0.1 path=shm"];
 
-fn end(device: &Arc<Soft>) -> End {
+pub(super) fn end(device: &Arc<Soft>) -> End {
     let attr = QpAttr {
         datagrams: true,
         ..attr()
@@ -23,14 +23,14 @@ fn end(device: &Arc<Soft>) -> End {
 }
 
 impl End {
-    fn resolved(&self) -> Resolved {
+    pub(super) fn resolved(&self) -> Resolved {
         match self.event() {
             CmEvent::Resolved(resolved) => resolved,
             other => panic!("{other:?}"),
         }
     }
 
-    fn send_to(&self, to: &Arc<dyn AddressHandle>, len: usize) -> Result<(), PostError> {
+    pub(super) fn send_to(&self, to: &Arc<dyn AddressHandle>, len: usize) -> Result<(), PostError> {
         let wr = DatagramWr {
             wr_id: len as u64,
             to,
@@ -42,13 +42,13 @@ impl End {
     }
 
     /// What a peer is to know.
-    fn end(&self) -> wire::End {
+    pub(super) fn end(&self) -> wire::End {
         transport::datagram_end(&self.qp).unwrap().end()
     }
 }
 
 /// `a` learns where `b` receives.
-fn resolve(a: &End, b: &End) -> Arc<dyn AddressHandle> {
+pub(super) fn resolve(a: &End, b: &End) -> Arc<dyn AddressHandle> {
     let (server, qual) = Server::any(&b.device);
     a.connect(qual, b"hello").unwrap();
     let request = server.next();
@@ -138,7 +138,7 @@ fn memory_that_is_gone() {
         let page = rustix::param::page_size();
         let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
         let flags = rustix::mm::MapFlags::PRIVATE;
-        // SAFETY: a new mapping, which is unmapped below and used by nothing else.
+        // SAFETY: a new mapping, which nothing else uses.
         let map = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), page, prot, flags) };
         let map = map.unwrap();
         let (addr, len) = (map as u64, page as u64);
@@ -146,8 +146,9 @@ fn memory_that_is_gone() {
             .device
             .reg_mr(&end.pd, addr, len, Access::all())
             .unwrap();
+        // Not unmapped: another test could get memory there. It is gone with the process.
         // SAFETY: as above.
-        unsafe { rustix::mm::munmap(map, page) }.unwrap();
+        unsafe { rustix::mm::mprotect(map, page, rustix::mm::MprotectFlags::empty()) }.unwrap();
         let sge = Sge {
             addr,
             len: 1000,

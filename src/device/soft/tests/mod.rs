@@ -7,6 +7,7 @@ mod bursts;
 mod chaos;
 mod connections;
 mod data;
+mod datagram_channels;
 mod datagrams;
 mod direct;
 mod ends;

@@ -8,7 +8,7 @@ use super::*;
 use crate::descriptor::OwnedFd;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
 use crate::device::soft::transport::shm::{
-    self, ActiveHandshake, EndAddresses, EndPhase, Incomplete, SharedSegment,
+    self, ActiveHandshake, EndAddresses, EndPhase, Incomplete, Purpose, SharedSegment,
 };
 
 /// Such a peer, as the initiator.
@@ -43,12 +43,17 @@ fn call(qual: u64) -> OwnedFd {
 
 impl ShmPeer {
     pub(super) fn connect(qual: u64) -> ShmPeer {
+        Self::connect_for(Purpose::Connection, qual)
+    }
+
+    /// The same for what memory is to be shared for.
+    pub(super) fn connect_for(purpose: Purpose, qual: u64) -> ShmPeer {
         let socket = call(qual);
         let ends = EndAddresses {
             source: target(0),
             target: target(qual),
         };
-        let mut offer = ActiveHandshake::send(&socket, &ends, false).unwrap();
+        let mut offer = ActiveHandshake::send(&socket, &ends, purpose, false).unwrap();
         let segment = patiently(|| match offer.advance(&socket, || ()) {
             Ok(segment) => segment.ok_or(Errno::AGAIN),
             Err(Incomplete::AwaitingPeer | Incomplete::Verifying) => Err(Errno::AGAIN),
@@ -62,6 +67,17 @@ impl ShmPeer {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // The other end may be closed.
         let _ = rustix::net::send(&self.socket, bytes, flags);
+    }
+
+    /// The private data of the reply, which accepts.
+    pub(super) fn accepted(&self) -> Vec<u8> {
+        let mut reply = [0; FRAME_MAX];
+        let read = || rustix::net::recv(&self.socket, &mut reply, RecvFlags::DONTWAIT);
+        let (_, n) = patiently(read).unwrap();
+        match mpa::parse(Kind::Reply, &reply[..n]) {
+            Ok(Parsed::Frame(frame, _)) if !frame.reject => frame.private_data.to_vec(),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits for the end of the stream.
@@ -87,13 +103,7 @@ pub(super) fn initiate(b: &End) -> ShmPeer {
     let mut bytes = [0; FRAME_MAX];
     peer.send(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
     device.accept(server.next(), &b.qp, b"").unwrap();
-    let mut reply = [0; FRAME_MAX];
-    let (_, n) =
-        patiently(|| rustix::net::recv(&peer.socket, &mut reply, RecvFlags::DONTWAIT)).unwrap();
-    assert!(matches!(
-        mpa::parse(Kind::Reply, &reply[..n]),
-        Ok(Parsed::Frame(frame, _)) if !frame.reject
-    ));
+    peer.accepted();
     peer.segment.ours().set_phase(EndPhase::Open);
     peer
 }

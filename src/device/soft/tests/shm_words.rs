@@ -13,10 +13,10 @@ use crate::device::soft::transport::shm::ring::{CELLS, CellFlags, DATA_LEN, Kind
 use crate::device::soft::transport::shm::{EndPhase, segment_layout};
 
 /// A word of the segment, and its name.
-type Word = (&'static str, usize);
+pub(super) type Word = (&'static str, usize);
 
 /// The words that have a meaning. All others are padding or payload.
-fn words() -> Vec<Word> {
+pub(super) fn words() -> Vec<Word> {
     let mut words = Vec::new();
     for end in 0..2 {
         let at = end * segment_layout::END;
@@ -47,7 +47,7 @@ fn words() -> Vec<Word> {
 const GENERIC: usize = 20;
 
 /// The values: extremes, words that are nearly right for some meaning, and what was there.
-fn values(before: u64) -> Vec<u64> {
+pub(super) fn values(before: u64) -> Vec<u64> {
     let header = |number: u32, len: u64, kind: u64, flags: u64| {
         u64::from(number) | len << 32 | kind << 48 | flags << 56
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::lifecycle::{Connection, Overdue, Timed};
-use super::shm::{Budget, CloseReason as ShmCloseReason, Consumer, NO_CELL, SharedSegment};
+use super::shm::{Budget, CloseReason as ShmCloseReason, SharedSegment};
 use super::shm::{ShmConn, ShmTarget};
 use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
 use super::{LockedQp, QpPlace};
@@ -101,11 +101,7 @@ impl Source for PollTarget {
 impl PollEntry for PollTarget {
     #[inline]
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        let next = self.segment.next_cell.load(Ordering::Relaxed);
-        let ring = self.segment.rx_ring();
-        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
-        let full = next != NO_CELL && Consumer::is_filled(ring, next);
-        let busy = full || self.segment.send_blocked.load(Ordering::Relaxed);
+        let busy = self.segment.has_arrival() || self.segment.send_blocked.load(Ordering::Relaxed);
         if busy {
             self.messages_arrived::<true>(guard, up);
         }
@@ -114,10 +110,7 @@ impl PollEntry for PollTarget {
 
     #[inline]
     fn peek(&self) -> PollResult {
-        let next = self.segment.next_cell.load(Ordering::Relaxed);
-        let ring = self.segment.rx_ring();
-        Consumer::prefetch(ring, self.segment.next_data.load(Ordering::Relaxed));
-        if next != NO_CELL && Consumer::is_filled(ring, next) {
+        if self.segment.has_arrival() {
             PollResult::Message
         } else if self.segment.send_blocked.load(Ordering::Relaxed) {
             PollResult::Blocked

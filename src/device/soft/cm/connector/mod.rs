@@ -27,7 +27,7 @@ use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::iwarp::mpa::{Agreed, Local, Rtr};
 use crate::device::soft::qp::link::PendingConnect;
 use crate::device::soft::socket;
-use crate::device::soft::transport::shm::SharedSegment;
+use crate::device::soft::transport::shm::{Purpose, SharedSegment};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{CmEvent, DeviceError};
 
@@ -57,6 +57,8 @@ pub(crate) struct Connector {
     local: Local,
     /// The transports that are allowed, in the order in which they are tried.
     transports: &'static [Transport],
+    /// What memory is to be shared for.
+    purpose: Purpose,
     /// Until when all candidates are tried again if none has a listener.
     retry_until: Instant,
     /// Whether the current candidate is tried through shared memory. Read without the lock.
@@ -155,6 +157,8 @@ pub(super) struct Plan<'a> {
     pub timeout: Option<Duration>,
     /// The transports that are allowed, in the order in which they are tried.
     pub transports: &'static [Transport],
+    /// What memory is to be shared for.
+    pub purpose: Purpose,
     /// Private data of the request.
     pub private_data: &'a [u8],
     /// Read depths of this end: those of the peer that it can hold, and its own.
@@ -187,6 +191,7 @@ impl Connector {
             qual,
             timeout,
             transports,
+            purpose,
             private_data,
             depths: (ird, ord),
         } = *plan;
@@ -207,6 +212,7 @@ impl Connector {
                 extensions: device.params.acknowledge,
             },
             transports,
+            purpose,
             device: device.clone(),
             retry_until: Instant::now() + grace,
             uses_shm: AtomicBool::new(false),

@@ -106,7 +106,7 @@ impl Connector {
         };
         let source = SocketAddr::new(source, local_port);
         let ends = EndAddresses { source, target };
-        let active = ActiveHandshake::send(&fd, &ends, params.shares_memory())?;
+        let active = ActiveHandshake::send(&fd, &ends, self.purpose, params.shares_memory())?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());
         let watch = watch.map_err(|_| UNWATCHED)?;
         let now = Instant::now();

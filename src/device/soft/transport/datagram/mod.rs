@@ -1,12 +1,16 @@
-//! Datagrams: over UDP between processes, by one copy within the process.
+//! Datagrams: by one copy within the process, through shared memory between the processes of a host, and
+//! over UDP.
 //!
 //! A device has one UDP port for all its queue pairs ([`port`]). A peer gets the port, its key and the
-//! number of a queue pair in an exchange over TCP ([`cm::resolve`](crate::device::soft::cm)); [`wire`]
-//! is what both ends send.
+//! number of a queue pair in an exchange that is that of a connection, over TCP or, on the same host, over
+//! a local socket ([`cm::resolve`](crate::device::soft::cm)); [`wire`] is what both ends send. The memory
+//! that is shared for an exchange over a local socket carries the datagrams of the two ports from then on
+//! ([`channel`]).
 //!
 //! A datagram is lost if the receiver has no receive, and if the network or the kernel drops it. It is
 //! not lost because the kernel of the sender has no room: that is refused when it is posted.
 
+pub(crate) mod channel;
 pub(crate) mod port;
 pub mod wire;
 
@@ -15,9 +19,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
+use self::channel::{Channel, Sent};
 use self::port::{BUFFER_LEN, GAP, Port, Receiver};
 use self::wire::{MAX_DATAGRAM, ROUTE_LEN, Route};
 use crate::device::attempt::Phase;
+use crate::device::connection_log;
 use crate::device::soft::device::Soft;
 use crate::device::soft::mem::copy;
 use crate::device::soft::mem::key_table;
@@ -38,8 +44,20 @@ struct Peer {
     address: SocketAddr,
     /// The key of the port, and the number of its queue pair.
     end: wire::End,
-    /// The port, if it is one of this process that is reached without the network.
-    local: Option<Weak<Port>>,
+    way: Way,
+}
+
+/// How the port of a peer is reached.
+enum Way {
+    /// It is one of this process.
+    Local(Weak<Port>),
+    /// Through shared memory, as long as the channel exists. Then over UDP, if `or_udp`.
+    Shared {
+        channel: Weak<Channel>,
+        or_udp: bool,
+    },
+    /// Over UDP.
+    Udp,
 }
 
 impl AddressHandle for Peer {
@@ -53,21 +71,67 @@ impl AddressHandle for Peer {
 }
 
 /// Where the peer at this address has said that it receives datagrams; the port of `address` is ignored.
+/// `channel` is the one with the port of the peer. Without it, and after its end, datagrams go over UDP if
+/// `or_udp`, and are lost if not. Also gives the path, for the log.
 pub(crate) fn address_handle(
     device: &Soft,
     mut address: SocketAddr,
     end: wire::End,
-) -> Arc<dyn AddressHandle> {
+    channel: Option<&Arc<Channel>>,
+    or_udp: bool,
+) -> (Arc<dyn AddressHandle>, connection_log::Path<'static>) {
     address.set_port(end.port);
     let local = match device.params.path {
         Path::Auto => port::find(end.key),
         Path::Shm | Path::Tcp => None,
     };
-    Arc::new(Peer {
-        address,
-        end,
-        local,
-    })
+    let (way, path) = match (local, channel) {
+        (Some(port), _) => (Way::Local(port), connection_log::Path::Loopback),
+        (None, None) if or_udp => (Way::Udp, connection_log::Path::Udp),
+        (None, channel) => {
+            let channel = channel.map(Arc::downgrade).unwrap_or_default();
+            let way = Way::Shared { channel, or_udp };
+            (way, connection_log::Path::SharedMemory)
+        }
+    };
+    (Arc::new(Peer { address, end, way }), path)
+}
+
+impl Peer {
+    /// Sends a datagram whose payload begins at [`ROUTE_LEN`] of the buffer.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`] if the kernel has no room.
+    fn send(
+        &self,
+        port: &Port,
+        route: &Route,
+        datagram: &mut [u8],
+        up: &mut Upcalls,
+    ) -> Result<(), PostError> {
+        match &self.way {
+            Way::Local(to) => {
+                if let Some(to) = to.upgrade() {
+                    to.deliver(route, port.address(), datagram, up);
+                }
+                return Ok(());
+            }
+            Way::Shared { channel, or_udp } => {
+                let channel = channel.upgrade();
+                if channel.is_some_and(|c| c.send(route, datagram) != Sent::Ended) || !or_udp {
+                    return Ok(());
+                }
+            }
+            Way::Udp => {}
+        }
+        let header = route.header(&datagram[ROUTE_LEN..]);
+        datagram[GAP..ROUTE_LEN].copy_from_slice(&header);
+        match port.send(self.address, &datagram[GAP..]) {
+            Err(error) if socket::is_passing(error) => Err(PostError::QueueFull),
+            // An error of the way, which loses the datagram.
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
 }
 
 /// What a queue pair for datagrams has instead of a connection. Dropping it ends its attempts to resolve
@@ -111,12 +175,12 @@ impl DatagramEnd {
             qp_number: self.qp_number,
             port: self.port.number(),
             key: self.port.key(),
+            shares: false,
         }
     }
 
     /// The port of the device.
-    #[cfg(test)]
-    pub fn port(&self) -> &Port {
+    pub fn port(&self) -> &Arc<Port> {
         &self.port
     }
 
@@ -178,23 +242,7 @@ pub(crate) fn post<L: Transport>(
             key: peer.end.key,
             solicited: wr.flags.contains(WrFlags::SOLICITED),
         };
-        let datagram = &mut buffer[..ROUTE_LEN + len];
-        match peer.local.as_ref().map(Weak::upgrade) {
-            Some(port) => {
-                if let Some(port) = port {
-                    port.deliver(&route, end.port.address(), datagram, &mut up);
-                }
-            }
-            None => {
-                let header = route.header(&datagram[ROUTE_LEN..]);
-                datagram[GAP..ROUTE_LEN].copy_from_slice(&header);
-                match end.port.send(peer.address, &datagram[GAP..]) {
-                    Err(error) if socket::is_passing(error) => return Err(PostError::QueueFull),
-                    // An error of the way, which loses the datagram.
-                    Ok(()) | Err(_) => {}
-                }
-            }
-        }
+        peer.send(&end.port, &route, &mut buffer[..ROUTE_LEN + len], &mut up)?;
     }
     let status = match copied {
         true => WcStatus::Success,

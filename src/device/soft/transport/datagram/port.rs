@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::io::Errno;
 
+use super::channel::Channels;
 use super::wire::{HEADER_LEN, MAX_DATAGRAM, ROUTE_LEN, Route, route_header};
 use crate::device::DeviceError;
 use crate::device::random::random;
@@ -50,6 +51,8 @@ pub struct Port {
     /// Holds the socket; set when the port is made.
     watch: OnceLock<Watch>,
     receivers: Mutex<Receivers>,
+    /// The ports of other processes that share memory with this one.
+    channels: Channels,
 }
 
 #[derive(Default)]
@@ -131,11 +134,10 @@ impl Port {
                 by_number: BTreeMap::new(),
                 last: random().map_err(resources)? as u32 % QP_NUMBERS,
             }),
+            channels: Channels::default(),
         });
         let source = Arc::new(PortSource(Arc::downgrade(&port)));
-        let mut watch = device.engine.watch(fd, EventFlags::IN, source)?;
-        // Consumers that poll read it.
-        watch.count_as_tcp_conn();
+        let watch = device.engine.watch(fd, EventFlags::IN, source)?;
         let _ = port.watch.set(watch);
         Ok(port)
     }
@@ -153,6 +155,11 @@ impl Port {
     /// The address of the interface adapter.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// The ports of other processes that share memory with this one.
+    pub fn channels(&self) -> &Channels {
+        &self.channels
     }
 
     /// Adds a queue pair, and gives its number.
@@ -212,6 +219,8 @@ impl Port {
         };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let watch = self.watch.get().ok_or(Errno::BADF)?;
+        // Consumers that poll read the socket from now on. Before that the thread of the engine does.
+        watch.count_as_tcp_conn();
         kernel::net::sendto(watch, datagram, flags, &to).map(|_| ())
     }
 
@@ -230,6 +239,7 @@ impl Port {
                         continue;
                     };
                     if let Some(from) = from.filter(|_| route.key == self.key) {
+                        watch.count_as_tcp_conn();
                         self.deliver(&route, from.ip(), &mut buffer[..ROUTE_LEN + len], up);
                     }
                 }

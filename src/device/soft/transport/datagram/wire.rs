@@ -4,13 +4,23 @@
 //! (RFC 5044 section 7.1). In front of their private data they have an [`End`]:
 //!
 //! ```text
-//! "libdatU" 7 | 0 1 | queue pair 4 | UDP port 2 | 0 2 | key 8
+//! "libdatU" 7 | 0 1 | queue pair 4 | UDP port 2 | flags 2 | key 8
 //! ```
+//!
+//! A reply over a local socket has the flag 1 if the memory that was shared for the exchange is to carry
+//! datagrams. The other flags are 0 and not read.
 //!
 //! A datagram has a header, and the whole is the payload of UDP:
 //!
 //! ```text
 //! "dUDP" 4 | flags 1 | 0 3 | receiving queue pair 4 | sending queue pair 4 | key 8 | CRC32C 4
+//! ```
+//!
+//! In a ring in shared memory there is a shorter header, since nothing there is lost or changed on the way,
+//! and no stranger writes to it; the flag is one of the cell:
+//!
+//! ```text
+//! receiving queue pair 4 | sending queue pair 4
 //! ```
 //!
 //! All numbers are big-endian. The key is a random number of the port of the receiver, which only those
@@ -30,6 +40,8 @@ use crate::device::soft::iwarp::crc::Crc;
 pub const MAX_DATAGRAM: usize = 4096;
 /// Bytes of the header of a datagram.
 pub const HEADER_LEN: usize = size_of::<Header>();
+/// Bytes of the header of a datagram in a ring.
+pub const RING_HEADER_LEN: usize = size_of::<RingHeader>();
 /// Bytes of an [`End`] in private data.
 pub const END_LEN: usize = size_of::<EndHeader>();
 /// Bytes of the header that a receive has in front of a datagram.
@@ -39,6 +51,8 @@ const END_MAGIC: [u8; 8] = *b"libdatU\0";
 const MAGIC: [u8; 4] = *b"dUDP";
 /// The flag of a datagram whose receive is a solicited completion.
 const SOLICITED: u8 = 1;
+/// The flag of a reply whose shared memory is to carry datagrams.
+const SHARES: u16 = 1;
 /// Bytes of the checksum.
 const CRC_LEN: usize = 4;
 
@@ -49,7 +63,7 @@ struct EndHeader {
     magic: [u8; 8],
     qp_number: U32,
     port: U16,
-    reserved: [u8; 2],
+    flags: U16,
     key: U64,
 }
 
@@ -66,6 +80,14 @@ struct Header {
     crc: [u8; CRC_LEN],
 }
 
+/// See the [module](self).
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RingHeader {
+    receiver: U32,
+    sender: U32,
+}
+
 /// Where a queue pair receives datagrams, but for the address of its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
@@ -75,6 +97,8 @@ pub struct End {
     pub port: u16,
     /// The key of the port.
     pub key: u64,
+    /// Whether the memory that was shared for the exchange is to carry datagrams.
+    pub shares: bool,
 }
 
 impl End {
@@ -84,7 +108,7 @@ impl End {
             magic: END_MAGIC,
             qp_number: self.qp_number.into(),
             port: self.port.into(),
-            reserved: [0; 2],
+            flags: if self.shares { SHARES } else { 0 }.into(),
             key: self.key.into(),
         };
         [header.as_bytes(), private_data].concat()
@@ -97,6 +121,7 @@ impl End {
             qp_number: header.qp_number.get(),
             port: header.port.get(),
             key: header.key.get(),
+            shares: header.flags.get() & SHARES != 0,
         };
         (header.magic == END_MAGIC && end.port != 0).then_some((end, rest))
     }
@@ -129,6 +154,27 @@ impl Route {
         };
         header.crc = checksum(&header, payload);
         zerocopy::transmute!(header)
+    }
+
+    /// The header of a datagram in a ring.
+    pub fn ring_header(&self) -> [u8; RING_HEADER_LEN] {
+        let header = RingHeader {
+            receiver: self.receiver.into(),
+            sender: self.sender.into(),
+        };
+        zerocopy::transmute!(header)
+    }
+
+    /// The header of a message from a ring, to the port with this key; `None` if the message is too short
+    /// for one.
+    pub fn from_ring(message: &[u8], key: u64, solicited: bool) -> Option<Route> {
+        let (header, _) = RingHeader::read_from_prefix(message).ok()?;
+        Some(Route {
+            receiver: header.receiver.get(),
+            sender: header.sender.get(),
+            key,
+            solicited,
+        })
     }
 
     /// The header of what a port has received, and the number of bytes of its payload. `None` if that is
@@ -201,7 +247,14 @@ mod tests {
             qp_number: 5,
             port: 4711,
             key: u64::MAX - 1,
+            shares: false,
         };
+        let shares = End {
+            shares: true,
+            ..end
+        };
+        let bytes = shares.add_to(b"");
+        assert_eq!(End::split_from(&bytes), Some((shares, &b""[..])));
         let bytes = end.add_to(b"data");
         assert_eq!(bytes.len(), END_LEN + 4);
         assert_eq!(End::split_from(&bytes), Some((end, &b"data"[..])));
@@ -230,6 +283,15 @@ mod tests {
             Route::parse(&[&ROUTE.header(&long)[..], &long].concat()),
             None
         );
+    }
+
+    #[test]
+    fn a_message_of_a_ring_has_a_whole_header() {
+        let bytes = ROUTE.ring_header();
+        let parsed = Route::from_ring(&bytes, ROUTE.key, true);
+        assert_eq!(parsed, Some(ROUTE));
+        let len = RING_HEADER_LEN - 1;
+        assert_eq!(Route::from_ring(&bytes[..len], ROUTE.key, true), None);
     }
 
     #[test]

@@ -1,14 +1,9 @@
 //! A connection through shared memory that carries data: what lies between the send and receive
 //! queues of a queue pair and the rings.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use crate::kernel;
-use crate::kernel::net::{RecvFlags, SendFlags, sockopt};
-use rustix::io::Errno;
 
 use super::bulk::Taking;
 use super::close_reason::CloseReason;
@@ -16,12 +11,11 @@ use super::coalesced_writes::CoalescedWrites;
 use super::doorbell::WakeOn;
 use super::grant::AccessGrant;
 use super::mapped::promotion;
+use super::notify::{self, Notified, PeerNotifier};
 use super::ring::{Consumer, Kind, Producer};
 use super::segment::{EndPhase, EndState, NO_CELL};
-use super::socket::send_now;
 use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
-use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 use crate::device::soft::engine::{EventFlags, Source, Watch};
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::qp::link::Outcome;
@@ -33,11 +27,6 @@ use crate::handle::Guard;
 
 /// A connection as the engine knows it.
 pub(crate) trait ShmTarget: Source + PollEntry + Timed + Coalescer {}
-
-/// At least the room that one byte takes in the send buffer of a socket, in bytes.
-const BYTE_ROOM: usize = 4096;
-/// The most bytes of the doorbell that are left unread.
-const MOST_UNREAD: u32 = 64;
 
 /// What a message waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,19 +65,10 @@ pub(crate) struct ShmConn {
     pub(super) watch: Watch,
     pub(super) target: Arc<dyn ShmTarget>,
     lifecycle: Lifecycle,
-    /// How the peer notifies this end.
-    notify_mode: NotifyMode,
-    /// Whether consumers that poll serve the connection: it is in the
-    /// [`poll_set`](crate::device::soft::engine::poll_set).
-    in_poll_set: bool,
-    /// The number of the peer's sleep in which it was woken.
-    woken_sleep: Cell<u32>,
-    /// Times that the peer rang the doorbell and its byte was left unread.
-    unread: u32,
+    notified: Notified,
+    notifier: PeerNotifier,
     /// The key of the region that the peer has last asked to be moved to where it maps it.
     promoted: u32,
-    /// How often that may be, so that the socket does not fill up.
-    max_unread_doorbells: u32,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
     pub(super) writes: CoalescedWrites,
@@ -138,17 +118,13 @@ impl ShmConn {
         target: Arc<T>,
         linger: Duration,
     ) -> ShmConn {
-        let room = sockopt::socket_send_buffer_size(&watch).unwrap_or(0);
         ShmConn {
-            max_unread_doorbells: ((room / BYTE_ROOM) as u32).min(MOST_UNREAD),
-            unread: 0,
+            notified: Notified::new(&watch),
+            notifier: PeerNotifier::default(),
             segment,
             watch,
             lifecycle: Lifecycle::new(target.clone(), linger),
             target,
-            notify_mode: NotifyMode::Doorbell,
-            in_poll_set: false,
-            woken_sleep: Cell::new(0),
             promoted: 0,
             tx: Tx::default(),
             rx: Rx::default(),
@@ -190,9 +166,9 @@ impl ShmConn {
     /// that poll check the ring.
     pub fn open(&mut self) {
         self.ours().set_phase(EndPhase::Open);
-        let notify_mode = self.watch.poll_set().add(self.target.clone());
-        self.in_poll_set = notify_mode.is_some();
-        self.set_notify_mode(notify_mode.unwrap_or(NotifyMode::Doorbell));
+        let entry = self.target.clone();
+        self.notified
+            .join_poll_set(&self.segment, &self.watch, entry);
         self.notify_peer(WakeOn::ROOM);
     }
 
@@ -206,7 +182,7 @@ impl ShmConn {
     #[inline]
     pub(super) fn is_awake(&self) -> bool {
         let over = self.over || self.segment.peer_stuck.load(Ordering::Relaxed);
-        self.lifecycle.is_established() && !over && self.notify_mode != NotifyMode::Doorbell
+        self.lifecycle.is_established() && !over && self.notified.mode() != NotifyMode::Doorbell
     }
 
     pub(crate) fn ours(&self) -> &EndState {
@@ -217,34 +193,15 @@ impl ShmConn {
         self.segment.theirs()
     }
 
-    /// Wakes the peer. A socket that is full does already; one that is closed need not.
-    #[cold]
+    /// Wakes the peer.
     pub(super) fn wake_peer(&self) {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = send_now(|| kernel::net::send(&self.watch, &[1], flags));
+        notify::wake(&self.watch);
     }
 
-    /// Notifies the peer in its notify mode: sets its ready bit, or wakes it if it sleeps and waits
-    /// for this.
+    /// Notifies the peer in its notify mode.
     #[inline(always)]
     pub(crate) fn notify_peer(&self, what: WakeOn) {
-        if self.theirs().doorbell.is_due(what) {
-            self.wake_peer();
-        }
-        let slot = self.theirs().bitmap_place();
-        if slot != BitmapPlace::NONE {
-            self.set_ready_bit(slot);
-        }
-    }
-
-    /// Marks that there is something, and wakes the peer if that has to be.
-    #[inline(never)]
-    fn set_ready_bit(&self, slot: BitmapPlace) {
-        if let Some(sleep) = self.segment.peer().bitmaps().set(slot)
-            && self.woken_sleep.replace(sleep) != sleep
-        {
-            self.wake_peer();
-        }
+        self.notifier.notify(&self.segment, &self.watch, what);
     }
 
     /// The consumer ends the connection at once.
@@ -261,7 +218,10 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
-        let take = if self.in_poll_set { take } else { Budget::All };
+        let take = match self.notified.in_poll_set() {
+            true => take,
+            false => Budget::All,
+        };
         let promotion = self.theirs().promotion();
         if promotion != self.promoted && promotion::request(promotion, self.ours().scope().pd) {
             self.promoted = promotion;
@@ -280,7 +240,7 @@ impl ShmConn {
             }
             let left = self.has_message(me.receiving)?;
             self.settle(me, theirs, left)?;
-            if left || self.notify_mode != NotifyMode::Doorbell {
+            if left || self.notified.mode() != NotifyMode::Doorbell {
                 return Ok(());
             }
             let mut wants = WakeOn::CELLS;
@@ -360,19 +320,9 @@ impl ShmConn {
         Ok(())
     }
 
-    /// What the peer does from now on when it has something. PollOutcome at the rings after this.
+    /// What the peer does from now on when it has something. Poll the rings after this.
     pub(crate) fn set_notify_mode(&mut self, notify_mode: NotifyMode) {
-        let slot = match notify_mode {
-            NotifyMode::Bitmap(slot) => slot,
-            NotifyMode::Doorbell | NotifyMode::Polled => BitmapPlace::NONE,
-        };
-        if slot != self.ours().bitmap_place() {
-            self.ours().set_bitmap_place(slot);
-        }
-        self.notify_mode = notify_mode;
-        if notify_mode != NotifyMode::Doorbell {
-            self.ours().doorbell.disarm();
-        }
+        self.notified.set_mode(&self.segment, notify_mode);
     }
 
     /// The socket is ready: the peer rang the doorbell, or the socket has ended.
@@ -383,33 +333,17 @@ impl ShmConn {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        // The byte carries no data, and epoll reports the next one in any case.
-        if self.lifecycle.is_established() && !ends && self.unread < self.max_unread_doorbells {
-            self.unread += 1;
-            return Ok(());
+        let may_wait = self.lifecycle.is_established();
+        let read = self.notified.read_doorbells(&self.watch, ends, may_wait);
+        if read.any {
+            self.lifecycle.message_arrived(me, up);
         }
-        self.unread = 0;
-        let mut bytes = [0u8; 256];
-        loop {
-            match kernel::net::recv(&self.watch, &mut bytes, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Ok((_, n)) if n > 0 => {
-                    self.lifecycle.message_arrived(me, up);
-                    if n < bytes.len() && !ends {
-                        return Ok(());
-                    }
-                }
-                // A socket that the peer has closed with bytes unread returns an error.
-                _ => {
-                    self.ended = true;
-                    return self
-                        .watch
-                        .set(EventFlags::empty())
-                        .map_err(|_| CloseReason::Lost);
-                }
-            }
+        if read.ended {
+            self.ended = true;
+            let unwatched = self.watch.set(EventFlags::empty());
+            return unwatched.map_err(|_| CloseReason::Lost);
         }
+        Ok(())
     }
 }
 

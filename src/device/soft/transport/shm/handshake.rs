@@ -53,10 +53,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-pub(crate) use self::message::MAGIC;
 use self::message::{
-    FilesMessage, HelloMessage, VERSION_MISMATCH, from_wire, hello, receive, receive_files, send,
+    FilesMessage, HelloMessage, VERSION_MISMATCH, first_hello, from_wire, receive, receive_files,
+    second_hello, send,
 };
+pub(crate) use self::message::{MAGIC, Purpose};
 use super::challenge::Challenge;
 use super::exported_keys;
 use super::mapped;
@@ -186,12 +187,13 @@ impl ActiveHandshake {
     pub fn send(
         socket: impl AsFd,
         ends: &EndAddresses,
+        purpose: Purpose,
         share: bool,
     ) -> Result<ActiveHandshake, ShmRefusal> {
         let challenge = challenge_for(&socket)?;
-        send(socket, &hello(&challenge, 0, Some(ends)), &[])?;
+        send(socket, &first_hello(&challenge, ends, purpose), &[])?;
         Ok(ActiveHandshake {
-            share,
+            share: share && purpose == Purpose::Connection,
             challenge,
             stage: Stage::AwaitingHello,
         })
@@ -209,7 +211,8 @@ impl ActiveHandshake {
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<Option<Arc<SharedSegment>>, Incomplete> {
         if let Stage::AwaitingHello = self.stage {
-            let hello: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
+            let hello: HelloMessage =
+                receive(&socket, |hello: &HelloMessage| hello.magic == MAGIC)?;
             check_answer(&self.challenge, hello.answer)?;
             self.stage = Stage::Verifying(read_challenge(&socket, &hello, wake)?);
         }
@@ -238,6 +241,8 @@ pub(crate) struct PassiveHandshake {
     share: bool,
     /// The addresses in the initiator's hello, once that has arrived.
     ends: Option<EndAddresses>,
+    /// What the initiator wants the memory for, once its hello has arrived.
+    purpose: Purpose,
     stage: Stage,
 }
 
@@ -247,6 +252,7 @@ impl PassiveHandshake {
         PassiveHandshake {
             share,
             ends: None,
+            purpose: Purpose::Connection,
             stage: Stage::AwaitingHello,
         }
     }
@@ -254,6 +260,11 @@ impl PassiveHandshake {
     /// The addresses in the initiator's hello, if that has arrived.
     pub fn ends(&self) -> Option<EndAddresses> {
         self.ends
+    }
+
+    /// What the initiator wants the memory for, if its hello has arrived.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// Processes the messages of the initiator. `wake` is for [`Incomplete::Verifying`].
@@ -266,7 +277,9 @@ impl PassiveHandshake {
         wake: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<SharedSegment>, EndAddresses), Incomplete> {
         if let Stage::AwaitingHello = self.stage {
-            let theirs: HelloMessage = receive(&socket, |hello: &HelloMessage| hello.magic)?;
+            let is_known = |hello: &HelloMessage| Purpose::of(hello).is_some();
+            let theirs: HelloMessage = receive(&socket, is_known)?;
+            self.purpose = Purpose::of(&theirs).ok_or(VERSION_MISMATCH)?;
             let port = |port| u16::try_from(port).map_err(|_| VERSION_MISMATCH);
             self.ends = Some(EndAddresses {
                 source: SocketAddr::new(from_wire(theirs.source), port(theirs.source_port)?),
@@ -277,7 +290,7 @@ impl PassiveHandshake {
         if let Stage::Verifying(pending) = &self.stage {
             let verified = verified(pending)?;
             let challenge = challenge_for(&socket)?;
-            send(&socket, &hello(&challenge, verified.number(), None), &[])?;
+            send(&socket, &second_hello(&challenge, verified.number()), &[])?;
             self.stage = Stage::HelloSent(challenge, verified);
         }
         let (answer, fds) = receive_files(&socket)?;
@@ -291,7 +304,8 @@ impl PassiveHandshake {
                 let file = fds.next().ok_or(VERSION_MISMATCH)?;
                 let segment = NewSegment::open(&file).map_err(ShmRefusal::of(INVALID_FILES))?;
                 let peer = open_peer(verified, fds)?;
-                send_files(&socket, 0, None, self.share)?;
+                let share = self.share && self.purpose == Purpose::Connection;
+                send_files(&socket, 0, None, share)?;
                 Ok((segment.into_segment(peer, 1), ends))
             }
             _ => Err(VERSION_MISMATCH.into()),

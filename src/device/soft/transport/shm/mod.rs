@@ -84,6 +84,7 @@ pub(crate) mod handshake;
 mod kernel_copies;
 pub mod mapped;
 pub(crate) mod memfd;
+pub(crate) mod notify;
 pub mod offer;
 mod one_sided;
 pub(crate) mod peer;
@@ -101,17 +102,13 @@ pub(super) use self::conn::{Budget, ShmConn, ShmTarget};
 pub(crate) use self::exporter::ShmExporter;
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
-    ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, ShmRefusal,
+    ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, Purpose, ShmRefusal,
 };
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
 pub(crate) use self::ready_bitmap_file::take as take_bitmap;
-pub(super) use self::ring::Consumer;
-#[cfg(test)]
-pub(crate) use self::segment::EndPhase;
-pub(super) use self::segment::NO_CELL;
-pub(crate) use self::segment::SharedSegment;
 #[cfg(test)]
 pub(crate) use self::segment::layout as segment_layout;
+pub(crate) use self::segment::{EndPhase, NO_CELL, SharedSegment};
 pub(crate) use self::socket::{connect, is_same_user, listen, send_now};
 pub(crate) use self::yama::permit_peers;

@@ -9,8 +9,12 @@
 //!
 //! The peer is not trusted: a header or counter is read once and then checked.
 
+mod whole;
+
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::whole::Assembly;
 
 /// Bytes of the cell of an atomic operation: address, key and kind, and two operands.
 pub const REQUEST_LEN: usize = 32;

@@ -23,7 +23,8 @@ use crate::device::soft::mem::scope::Scope;
 pub(crate) enum EndPhase {
     /// Not connected yet.
     Fresh = 0,
-    /// Connected. The peer may access the registered memory of this end.
+    /// Connected: the peer may access the registered memory of this end. With datagrams: this end has the
+    /// channel, and there is no such access.
     Open = 1,
     /// Ended gracefully: this end sends nothing more, and the peer receives what is in the ring.
     Closed = 2,
@@ -255,6 +256,15 @@ impl SharedSegment {
             .store(consumer.next_cell(), Ordering::Relaxed);
         self.next_data
             .store(consumer.next_data(), Ordering::Relaxed);
+    }
+
+    /// Whether a message has arrived, for a poll without the lock of the receiving end.
+    #[inline]
+    pub(crate) fn has_arrival(&self) -> bool {
+        let next = self.next_cell.load(Ordering::Relaxed);
+        let ring = self.rx_ring();
+        Consumer::prefetch(ring, self.next_data.load(Ordering::Relaxed));
+        next != NO_CELL && Consumer::is_filled(ring, next)
     }
 
     /// The process at the other end.

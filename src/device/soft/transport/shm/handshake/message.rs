@@ -14,6 +14,35 @@ use crate::device::soft::transport::shm::socket::send_now;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
 pub(crate) const MAGIC: [u8; 8] = *b"libdat.6";
+/// The magic of an initiator that wants the memory for datagrams. Versions of this library that have no
+/// shared memory for datagrams do not know it, and refuse.
+const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU6";
+
+/// What two processes are to share memory for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// A connection of two queue pairs.
+    Connection,
+    /// The datagrams of two devices.
+    Datagrams,
+}
+
+impl Purpose {
+    /// What an initiator that has this purpose begins its hello with.
+    fn magic(self) -> [u8; 8] {
+        match self {
+            Purpose::Connection => MAGIC,
+            Purpose::Datagrams => DATAGRAMS_MAGIC,
+        }
+    }
+
+    /// The purpose of the initiator that has sent this hello.
+    pub(super) fn of(hello: &HelloMessage) -> Option<Purpose> {
+        let all = [Purpose::Connection, Purpose::Datagrams];
+        all.into_iter()
+            .find(|purpose| purpose.magic() == hello.magic)
+    }
+}
 
 /// The first message of both ends.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
@@ -62,20 +91,33 @@ fn to_wire(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A hello with these addresses, which only the initiator sends.
-pub(super) fn hello(
+/// The hello of the initiator.
+pub(super) fn first_hello(
     challenge: &Challenge,
-    answer: u64,
-    ends: Option<&EndAddresses>,
+    ends: &EndAddresses,
+    purpose: Purpose,
 ) -> HelloMessage {
+    HelloMessage {
+        magic: purpose.magic(),
+        challenge_addr: challenge.addr(),
+        answer: 0,
+        port: ends.target.port().into(),
+        source_port: ends.source.port().into(),
+        source: to_wire(ends.source.ip()),
+        target: to_wire(ends.target.ip()),
+    }
+}
+
+/// The hello of the responder.
+pub(super) fn second_hello(challenge: &Challenge, answer: u64) -> HelloMessage {
     HelloMessage {
         magic: MAGIC,
         challenge_addr: challenge.addr(),
         answer,
-        port: ends.map_or(0, |e| e.target.port().into()),
-        source_port: ends.map_or(0, |e| e.source.port().into()),
-        source: ends.map_or([0; 16], |e| to_wire(e.source.ip())),
-        target: ends.map_or([0; 16], |e| to_wire(e.target.ip())),
+        port: 0,
+        source_port: 0,
+        source: [0; 16],
+        target: [0; 16],
     }
 }
 
@@ -97,7 +139,7 @@ pub(super) fn send<T: IntoBytes + Immutable>(
 /// another one.
 fn receive_with<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
-    magic: impl FnOnce(&T) -> [u8; 8],
+    is_known: impl FnOnce(&T) -> bool,
     has_files: bool,
 ) -> Result<(T, Vec<OwnedFd>), Incomplete> {
     let mut message = T::new_zeroed();
@@ -105,23 +147,23 @@ fn receive_with<T: FromBytes + IntoBytes>(
         Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
         Err(error) => Err(ShmRefusal::of(CLOSED)(error).into()),
         Ok((0, _)) => Err(ShmRefusal::new(CLOSED).into()),
-        Ok((n, files)) if n == size_of::<T>() && magic(&message) == MAGIC => {
+        Ok((n, files)) if n == size_of::<T>() && is_known(&message) => {
             Ok((message, files.into_iter().map(OwnedFd::from).collect()))
         }
         Ok(_) => Err(VERSION_MISMATCH.into()),
     }
 }
 
-/// Receives a message without files.
+/// Receives a message without files, of a format that `is_known`.
 pub(super) fn receive<T: FromBytes + IntoBytes>(
     socket: impl AsFd,
-    magic: impl FnOnce(&T) -> [u8; 8],
+    is_known: impl FnOnce(&T) -> bool,
 ) -> Result<T, Incomplete> {
-    receive_with(socket, magic, false).map(|(message, _)| message)
+    receive_with(socket, is_known, false).map(|(message, _)| message)
 }
 
 /// Receives the files of the peer, and its answer to our challenge.
 pub(super) fn receive_files(socket: impl AsFd) -> Result<(u64, Vec<OwnedFd>), Incomplete> {
-    let (message, files) = receive_with(socket, |files: &FilesMessage| files.magic, true)?;
+    let (message, files) = receive_with(socket, |files: &FilesMessage| files.magic == MAGIC, true)?;
     Ok((message.answer, files))
 }

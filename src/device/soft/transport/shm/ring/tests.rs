@@ -96,3 +96,56 @@ fn violations_are_detected() {
     ring.consumed.bytes.store(100, Ordering::Relaxed);
     assert_eq!(p.refresh(&ring), Err(Violation));
 }
+
+#[test]
+fn messages_are_sent_whole_or_not_at_all() {
+    let ring = Ring::new();
+    let (mut p, mut c) = (Producer::default(), Consumer::default());
+    let mut assembly = Assembly::new(3, 5000);
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    let mut full = 0;
+    for round in 0..5000usize {
+        let message = vec![round as u8; round * 37 % 5001];
+        let before = (p.cells, p.bytes);
+        let mut flags = NONE;
+        flags.set(CellFlags::SOLICITED, round % 3 == 0);
+        if p.push_whole(&ring, flags, &message).unwrap() {
+            sent.push((message, flags | CellFlags::LAST));
+        } else {
+            assert_eq!((p.cells, p.bytes), before);
+            full += 1;
+        }
+        let most = if round % 50 > 20 { CELLS } else { 0 };
+        for _ in 0..most {
+            let Some((message, flags)) = assembly.take(&mut c, &ring).unwrap() else {
+                break;
+            };
+            assert_eq!(message[..3], [0; 3]);
+            got.push((message[3..].to_vec(), flags));
+            c.publish(&ring);
+        }
+    }
+    assert!(full > 100);
+    while let Some((message, flags)) = assembly.take(&mut c, &ring).unwrap() {
+        got.push((message[3..].to_vec(), flags));
+    }
+    assert!(sent == got);
+}
+
+#[test]
+fn messages_that_are_too_long_or_none() {
+    for (kind, len, parts) in [
+        (Kind::Inline, 50, 3),
+        (Kind::Bulk, 101, 1),
+        (Kind::Invalidate, 4, 1),
+    ] {
+        let ring = Ring::new();
+        let (mut p, mut c) = (Producer::default(), Consumer::default());
+        let mut assembly = Assembly::new(8, 100);
+        for _ in 0..parts {
+            push(&mut p, &ring, kind, &vec![1; len]);
+        }
+        let taken = assembly.take(&mut c, &ring).map(|_| ());
+        assert_eq!(taken, Err(Violation), "{kind:?}");
+    }
+}
