@@ -156,7 +156,7 @@ fn commands_exist() {
     let blocks = blocks(&text, "sh");
     let lines = blocks.iter().map(|line| line.split(" #").next().unwrap());
     let inline = quoted(&text).filter(|quote| {
-        ["dat-info ", "dat-perf ", "make "]
+        ["dat-info ", "dat-perf ", "dat-top ", "dat-trace ", "make "]
             .iter()
             .any(|command| quote.starts_with(command))
     });
@@ -169,9 +169,10 @@ fn commands_exist() {
         };
         count += 1;
         match command {
-            "dat-info" | "dat-perf" => {
+            "dat-info" | "dat-perf" | "dat-top" | "dat-trace" => {
                 let page = read(&format!("man/{command}.1"));
-                for option in words.filter_map(|word| word.strip_prefix('-')) {
+                let options = words.take_while(|word| *word != "./your-program");
+                for option in options.filter_map(|word| word.strip_prefix('-')) {
                     assert!(page.contains(&format!("Fl {option}")), "{line}");
                 }
             }
