@@ -54,14 +54,13 @@ fn measure_item(
 ) -> Result<Row> {
     let endpoints = u64::from(options.endpoints);
     let mut bad = 0;
-    let (window, warm_up) = match options.count {
-        Some(_) => (plan::window(options, item), plan::warm_up(options, item)),
-        None => {
-            let each = probe(options, item, runner, &mut bad)?;
-            plan::within_time(options, item, each)
-        }
+    let each = probe(options, item, runner, &mut bad)?;
+    let (short, warm_up) = plan::within_time(options, item, each);
+    let window = match options.count {
+        Some(_) => plan::window(options, item),
+        None => short,
     };
-    let warm_up = plan::order(options, item, window, warm_up);
+    let warm_up = plan::order(options, item, short, warm_up);
     let begun = Instant::now();
     let warm = runner.run(&warm_up, plan::pace(options, 1))?;
     let warm_took = begun.elapsed();

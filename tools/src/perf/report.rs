@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, Result};
 use super::link::Link;
 use super::options::Options;
+use super::order::Op;
 use super::plan::Item;
 use super::samples::Latency;
 use crate::output;
@@ -26,6 +27,8 @@ pub struct Row {
 /// Prints what was measured.
 pub struct Report {
     json: bool,
+    /// Both ends are in this process.
+    loopback: bool,
     /// The name of the IA.
     ia: String,
     link: Link,
@@ -46,6 +49,7 @@ impl Report {
         };
         Report {
             json: options.json,
+            loopback: options.loopback,
             ia: options.ia.clone(),
             head: json!({
                 "program": "dat-perf",
@@ -74,7 +78,7 @@ impl Report {
     /// Why standard output takes nothing.
     pub fn add(&mut self, row: Row) -> Result<()> {
         if self.json {
-            self.rows.push(as_json(&row));
+            self.rows.push(as_json(&row, self.loopback));
             return Ok(());
         }
         if !self.started {
@@ -114,7 +118,16 @@ fn per_second(row: &Row) -> f64 {
     row.count as f64 / row.seconds.max(1e-12)
 }
 
-fn as_json(row: &Row) -> Value {
+/// What a latency is that of: completions of writes may be sooner than their arrival.
+fn latency_of(op: Op, loopback: bool) -> &'static str {
+    match op {
+        _ if loopback => "operation",
+        Op::Send | Op::WritePoll => "half round trip",
+        Op::Write | Op::Read => "completion",
+    }
+}
+
+fn as_json(row: &Row, loopback: bool) -> Value {
     let rate = per_second(row);
     let mut value = json!({
         "test": row.item.test.name(),
@@ -133,6 +146,7 @@ fn as_json(row: &Row) -> Value {
             "max": latency.max,
         });
         value["operations_per_sample"] = row.group.into();
+        value["latency_of"] = latency_of(row.item.op, loopback).into();
     } else {
         value["bytes_per_second"] = json!(rate * f64::from(row.item.size));
         value["messages_per_second"] = json!(rate);
@@ -177,7 +191,7 @@ fn as_text(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::order::{Op, Test};
+    use crate::perf::order::Test;
 
     fn row(latency: Option<Latency>) -> Row {
         Row {
@@ -205,12 +219,16 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(" 1.250 "), "{text}");
-        assert_eq!(as_json(&row(Some(latency)))["latency_us"]["p50"], 1.25);
+        let value = as_json(&row(Some(latency)), false);
+        assert_eq!(value["latency_us"]["p50"], 1.25);
+        assert_eq!(value["latency_of"], "half round trip");
+        assert_eq!(latency_of(Op::Write, false), "completion");
+        assert_eq!(latency_of(Op::Write, true), "operation");
     }
 
     #[test]
     fn a_bandwidth() {
-        let value = as_json(&row(None));
+        let value = as_json(&row(None), false);
         assert_eq!(value["bytes_per_second"], 4096.0 * 2000.0);
         assert_eq!(value["messages_per_second"], 2000.0);
         assert!(as_text(&row(None)).ends_with("        8.2     0.0020\n"));
