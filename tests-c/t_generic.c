@@ -112,7 +112,7 @@ static void consumer_context__taken_away(void)
 	rig_down(&rig);
 }
 
-/* A handle that is none: the result is as it was. */
+/* A handle that is none: the result is as it was. No place for the result: refused. */
 static void consumer_context__of_nothing(void)
 {
 	DAT_HANDLE_TYPE type = (DAT_HANDLE_TYPE)77;
@@ -122,6 +122,8 @@ static void consumer_context__of_nothing(void)
 	rig_up(&rig);
 	OK(dat_pz_create(rig.ia, &pz));
 	OK(dat_set_consumer_context(pz, cookie(7)));
+	CHECK_CODE(dat_get_consumer_context(pz, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	CHECK_CODE(dat_get_handle_type(pz, NULL), DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
 	OK(dat_pz_free(pz));
 	CHECK_RET(dat_get_consumer_context(pz, &context), DAT_INVALID_HANDLE);
 	CHECK_EQ(context.as_64, 0x1234);
