@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install examples vm'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install examples vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -97,6 +97,7 @@ make=(make --no-print-directory)
 suite fmt cargo fmt --all --check
 suite c-format scripts/c-format.sh
 suite clippy cargo clippy --workspace --all-targets --locked -- -D warnings
+suite msrv scripts/msrv.sh
 suite doc env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
 # The proofs that need Debian's packages must not be passed over here.
 suite rust env DAT_CHECK_DTEST=1 DAT_CHECK_VERBS=1 DAT_CHECK_RELEASE=1 cargo test --workspace --locked --no-fail-fast

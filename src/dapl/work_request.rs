@@ -51,8 +51,9 @@ impl Segments {
             total += u64::from(segment.len);
             sge.write(segment);
         }
-        // SAFETY: the first `count` were just written.
-        Ok((unsafe { self.0[..count].assume_init_ref() }, total))
+        let written: *const [MaybeUninit<Sge>] = &self.0[..count];
+        // SAFETY: the first `count` were just written, and are borrowed as long as `self`.
+        Ok((unsafe { &*(written as *const [Sge]) }, total))
     }
 }
 

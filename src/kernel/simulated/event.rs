@@ -86,7 +86,8 @@ pub mod epoll {
             })
         })?;
         let (written, rest) = events.split_at_mut(len);
-        // SAFETY: written above.
-        Ok((unsafe { written.assume_init_mut() }, rest))
+        let written: *mut [MaybeUninit<Event>] = written;
+        // SAFETY: written above, and borrowed as long as `events`.
+        Ok((unsafe { &mut *(written as *mut [Event]) }, rest))
     }
 }

@@ -297,27 +297,31 @@ fn accept_socket(
         .clone()
         .map(|segment| AccessGrant::new(segment, scope));
     let failure = match origin.frame.answer(&local, &private_data) {
-        Ok((reply, agreed))
-            if socket::is_open(&origin.watch)
-                && let Some(unsent) = origin.reply(&reply)
-                // Nothing but doorbells follows on a local socket, which has room for the reply.
-                && (unsent.is_empty() || grant.is_none()) =>
-        {
-            log_accepted(request, qp);
-            delay::point("cm.replied");
-            let setup = SetUp {
-                watch: origin.watch,
-                agreed,
-                grant,
-                initiator: false,
-                unsent,
-                private_data: Box::default(),
-                order,
+        Ok((reply, agreed)) => {
+            let unsent = match socket::is_open(&origin.watch) {
+                true => origin.reply(&reply),
+                false => None,
             };
-            transport::connect(qp, attempt, setup, up);
-            return Ok(());
+            // Nothing but doorbells follows on a local socket, which has room for the reply.
+            match unsent.filter(|unsent| unsent.is_empty() || grant.is_none()) {
+                Some(unsent) => {
+                    log_accepted(request, qp);
+                    delay::point("cm.replied");
+                    let setup = SetUp {
+                        watch: origin.watch,
+                        agreed,
+                        grant,
+                        initiator: false,
+                        unsent,
+                        private_data: Box::default(),
+                        order,
+                    };
+                    transport::connect(qp, attempt, setup, up);
+                    return Ok(());
+                }
+                None => ConnectError::PeerGone,
+            }
         }
-        Ok(_) => ConnectError::PeerGone,
         Err(error) => {
             // Nothing that the consumer can do anything about.
             origin.reject(request.qual, b"");

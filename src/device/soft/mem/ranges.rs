@@ -63,8 +63,9 @@ impl<const N: usize> Ranges<N> {
     /// The ranges.
     #[inline]
     pub fn all(&self) -> &[libc::iovec] {
-        // SAFETY: so many were written.
-        unsafe { self.ranges[..self.count].assume_init_ref() }
+        let written: *const [MaybeUninit<libc::iovec>] = &self.ranges[..self.count];
+        // SAFETY: so many were written, and are borrowed as long as `self`.
+        unsafe { &*(written as *const [libc::iovec]) }
     }
 }
 
