@@ -93,41 +93,55 @@ help:
 	@echo 'make clean      remove build/ and target/'
 
 lint:
+	scripts/deps.sh lint
 	scripts/lint.sh
 
 loom:
+	scripts/deps.sh build
 	scripts/loom.sh
 
 order:
+	scripts/deps.sh run
 	scripts/order.sh $(TESTS)
 
 sim:
+	scripts/deps.sh build
 	scripts/sim.sh
 
-model: libs $(C_MODEL:%=$(OUT)/dat/%) $(C_MODEL:%=$(OUT)/dat2/%)
+model:
+	scripts/deps.sh build
+	@$(MAKE) --no-print-directory libs $(C_MODEL:%=$(OUT)/dat/%) $(C_MODEL:%=$(OUT)/dat2/%)
 	scripts/model.sh $(OUT)
 
 # In the dev build, whose compilation is short.
 mutants:
+	scripts/deps.sh run
 	@$(MAKE) --no-print-directory PROFILE=dev ctest-bin $(C_MODEL:%=build/dev/dat/%) $(C_MODEL:%=build/dev/dat2/%)
 	scripts/mutants.sh build/dev
 
 asan:
+	scripts/deps.sh run
 	scripts/asan.sh
 
 fuzz:
+	scripts/deps.sh fuzz
 	FUZZ_SECONDS='$(or $(FUZZ_SECONDS),3600)' scripts/fuzz.sh
 
-vm-check: libs ctest-bin
+vm-check:
+	scripts/deps.sh check
+	@$(MAKE) --no-print-directory libs ctest-bin
 	vm/check.sh
 
 tsan:
+	scripts/deps.sh build
 	scripts/tsan.sh
 
 miri:
+	scripts/deps.sh build
 	scripts/miri.sh
 
 deny:
+	scripts/deps.sh build
 	scripts/deny.sh
 
 deps:
@@ -138,6 +152,7 @@ deps:
 libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so $(PROVIDERS:%=$(OUT)/lib/.provider.%)
 
 $(BUILT)/.complete: $(RUST_SOURCES) $(BUILT)/.target
+	@CARGO='$(CARGO)' CC='$(CC)' scripts/deps.sh --check build
 	CARGO='$(CARGO)' scripts/build.sh $(BUILT) $(PROFILE) libdat libdat2 dat-tools \
 		$(foreach provider,$(PROVIDERS),dapl-$(subst .,-,$(provider)))
 	@touch $@
@@ -196,18 +211,24 @@ $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagrams t_exchange t_extensions t_immediate t_rmr_ep
 ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(C_TESTS:%=$(OUT)/dat2/%)
 
-ctest: ctest-bin
+ctest:
+	scripts/deps.sh run
+	@$(MAKE) --no-print-directory ctest-bin
 	VALGRIND=$(VALGRIND) scripts/ctest.sh $(OUT) $(TESTS)
 
 # Killed a thousand times, over shared memory and over TCP.
-kill: ctest-bin
+kill:
+	scripts/deps.sh run
+	@$(MAKE) --no-print-directory ctest-bin
 	KILL_ROUNDS=$(or $(KILL_ROUNDS),1000) TAP_TIMEOUT=1200 LIMIT=1300 \
 		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-shared dat2:soft-tcp)' \
 		scripts/ctest.sh $(OUT) t_kill
 
 # Each allocation of a program fails in turn, then every third and every seventh of all other
 # programs.
-oom: ctest-bin $(OUT)/failing_malloc.so
+oom:
+	scripts/deps.sh run
+	@$(MAKE) --no-print-directory ctest-bin $(OUT)/failing_malloc.so
 	scripts/oom.sh $(OUT) $(TESTS)
 
 $(OUT)/failing_malloc.so: tests-c/failing_malloc.c tests-c/failing_malloc.h
@@ -215,15 +236,21 @@ $(OUT)/failing_malloc.so: tests-c/failing_malloc.c tests-c/failing_malloc.h
 	$(CC) $(C_FLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
 # The same for a time; each path in turn.
-soak: ctest-bin
+soak:
+	scripts/deps.sh run
+	@$(MAKE) --no-print-directory ctest-bin
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) TAP_TIMEOUT=1000000 LIMIT=1000000 \
 		RUNS='$(or $(RUNS),dat2:soft-shm dat2:soft-shared dat2:soft-tcp)' \
 		scripts/ctest.sh $(OUT) t_kill
 
-dapltest: libs
+dapltest:
+	scripts/deps.sh programs
+	@$(MAKE) --no-print-directory libs
 	scripts/dapltest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(CASES)
 
-dtest: libs
+dtest:
+	scripts/deps.sh programs
+	@$(MAKE) --no-print-directory libs
 	scripts/dtest.sh --lib $(OUT)/lib --repeat $(REPEAT) $(MODES)
 
 # Not with PROFILE=dev: those figures mean nothing.
@@ -233,6 +260,7 @@ bench:
 	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh build/release/cargo build/bench
 
 bench-crowd:
+	scripts/deps.sh build
 	@$(MAKE) --no-print-directory PROFILE=release libs
 	scripts/bench-crowd.sh build/release/cargo
 

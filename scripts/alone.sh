@@ -1,9 +1,10 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # alone.sh COMMAND...: runs a command in a network namespace of its own, where every port is
 # free and nobody else is. Where the kernel does not allow that, one command at a time runs.
 set -eu
+. "${0%/*}/need.sh" flock id ip sh unshare
 
 # dtest and dapltest listen from these up, among the ports that connections get: none gets them
 # by chance.

@@ -1,10 +1,11 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # asan.sh [PROGRAM]...: runs the C test suite under AddressSanitizer, programs and libraries
 # alike. Leaks are valgrind's business (make VALGRIND=1 ctest): what is reachable only through
 # the arena of the handles, which is no heap, would look lost here.
 set -eu
+. "${0%/*}/need.sh" dirname make rustc sed
 
 cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')

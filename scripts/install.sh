@@ -12,6 +12,7 @@
 # A line of MANIFEST is "file SHA256 PATH", "link TARGET PATH", or "directory - PATH" for one that
 # was not there before. Paths are without DESTDIR.
 set -eu -o pipefail
+. "${0%/*}/need.sh" chmod cp cut find id install mv paste readlink realpath rm rmdir sed sha256sum sort tr
 export LC_ALL=C
 
 fail() {

@@ -1,9 +1,10 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # lint.sh: what a commit has to pass before any test: formats, lints, documentation, and that the
 # configurations for loom, the simulation, the delays and the fuzz targets compile.
 set -eu
+. "${0%/*}/need.sh" cargo dirname sh
 
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

@@ -8,6 +8,10 @@
 set -eu
 . "${0%/*}/need.sh" cargo dirname mkdir
 
+if ! cargo +nightly miri --version >/dev/null 2>&1; then
+	echo 'miri.sh: no nightly compiler with miri (rustup toolchain install nightly --component miri)' >&2
+	exit 1
+fi
 cd "$(dirname "$0")/.."
 # Without the tests that repeat until threads meet, which the loom models stand for, and without one
 # that takes hours.

@@ -5,6 +5,7 @@
 # to notice it soon. Ends when one has failed: exit status not 0. MUTANTS_OUT has the programs,
 # MUTANTS_MODEL is the program of tests/model.
 set -u
+. "${0%/*}/need.sh" bash dirname grep ln mkdir nproc realpath timeout xargs
 
 cd "$(dirname "$0")/.."
 out=${MUTANTS_OUT:?}

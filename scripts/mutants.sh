@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # mutants.sh OUT: changes the library in one place after another (cargo-mutants), and runs
@@ -8,14 +8,11 @@
 # twentieth, so that one part is a sample of all). Results are in MUTANTS_OUTPUT (build/mutants);
 # mutants that were caught are not tried again when the same directory is used once more.
 set -eu
+. "${0%/*}/need.sh" awk cargo cargo-mutants cat dirname grep mkdir realpath
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: mutants.sh OUT}")
 cd "$root"
-if ! cargo mutants --version >/dev/null 2>&1; then
-	echo "mutants.sh: cargo-mutants is missing: cargo install --locked cargo-mutants" >&2
-	exit 1
-fi
 scripts/build.sh build/model dev dat-model
 export MUTANTS_OUT="$out"
 export MUTANTS_MODEL="$root/build/model/dat-model"

@@ -5,7 +5,12 @@
 # this a missing filter of a pipe would print nothing, which is what a test without a fault prints.
 absent=
 for program; do
-	command -v "$program" >/dev/null || absent+=" $program"
+	command -v "$program" >/dev/null && continue
+	absent+=" $program"
+	case $program in
+	cargo | rustc) absent+=' (install Rust, for instance with rustup)' ;;
+	cargo-*) absent+=" (cargo install --locked $program)" ;;
+	esac
 done
 if [ -n "$absent" ]; then
 	echo "${0##*/}: not found:$absent" >&2

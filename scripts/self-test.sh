@@ -6,10 +6,10 @@
 # that gives DAT_SUCCESS for every call, one without any function, an empty file. OUT is where make
 # has put libraries and programs. Prints TAP.
 set -u
-. "${0%/*}/need.sh" bash cat cc dirname env grep ln mkdir mktemp realpath rm sed timeout tr
+. "${0%/*}/need.sh" bash cat cc chmod dirname env grep head ln mkdir mktemp realpath rm sed sh sort timeout tr
 
 # Tools that scripts take by these variables are tried by their own names.
-unset CARGO OBJCOPY
+unset CARGO CLANG_FORMAT OBJCOPY
 cd "$(dirname "$0")/.." || exit 1
 out=$(realpath "${1:?usage: self-test.sh OUT}")
 scratch=$(mktemp -d) || exit 1
@@ -36,7 +36,7 @@ check() {
 # needed SCRIPT: what it reads need.sh for.
 needed() {
 	sed -e :a -e '/\\$/N; s/\\\n//; ta' "$1" | sed -n 's/^\. .*\/need\.sh" //p' |
-		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z]+:-([a-z]+)\}"/\1/g'
+		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z_]+:-([a-z-]+)\}"/\1/g'
 }
 
 # names_what_is_missing SCRIPT PROGRAM...: the script ends at once, and names each of them.
@@ -54,7 +54,8 @@ names_what_is_missing() {
 		if VALGRIND=1 PATH=$path "$BASH" "$script" >"$scratch/said" 2>&1; then
 			echo "$script succeeds without $absent" && return 1
 		fi
-		if [ "$(cat "$scratch/said")" != "${script##*/}: not found: $absent" ]; then
+		# What it says may be followed by where that program comes from.
+		if [[ $(cat "$scratch/said") != "${script##*/}: not found: $absent"?( (*)) ]]; then
 			echo "without $absent:" && cat "$scratch/said" && return 1
 		fi
 	done
@@ -62,8 +63,69 @@ names_what_is_missing() {
 
 for script in scripts/*.sh; do
 	mapfile -t programs < <(needed "$script" | tr -s '[:blank:]' '\n')
-	[ "${#programs[@]}" = 0 ] || check "missing.$script" names_what_is_missing "$script" "${programs[@]}"
+	# need.sh itself, and what installs programs.
+	[[ $script == scripts/@(need|deps).sh ]] || check "missing.$script" names_what_is_missing "$script" "${programs[@]}"
 done
+
+# --- what is missing on a fresh machine ------------------------------------------------------
+
+# A PATH for deps.sh with the programs that it always has, and those of a fresh machine.
+fresh=$scratch/fresh
+mkdir "$fresh"
+for program in dirname env head sed sh sort tr; do
+	ln -s "$(type -P $program)" "$fresh/$program"
+done
+
+# has NAME TEXT: a program that runs this text.
+has() {
+	printf '#!/bin/sh\n%s\n' "$2" >"$fresh/$1"
+	chmod +x "$fresh/$1"
+}
+
+# deps STATUS LINE ARGUMENT...: deps.sh ends so, and says this line (a pattern) and nothing else.
+deps() {
+	local status=$1 line=$2 got
+	shift 2
+	rm -f "$scratch/apt"
+	PATH=$fresh HOME=/nonexistent APT=$scratch/apt CC=cc "$fresh/sh" scripts/deps.sh "$@" >"$scratch/said" 2>&1
+	got=$?
+	cat "$scratch/said"
+	# shellcheck disable=SC2053 # a pattern
+	[ $got = "$status" ] && [[ $(cat "$scratch/said") == $line ]]
+}
+
+fresh_machine() {
+	local newest='echo cargo 1.999.0'
+	has apt-get 'echo "$*" >>"$APT"'
+	has id 'echo 0'
+	has dpkg-query 'echo "make install ok installed"'
+	deps 1 'deps: no cargo found: install Rust 1.* or newer *' build && [ ! -e "$scratch/apt" ] || return
+	has cargo 'echo "error: rustup could not choose a version" >&2; exit 1'
+	deps 1 'deps: cargo does not run: rustup default stable *' build && [ ! -e "$scratch/apt" ] || return
+	has cargo 'echo "cargo 1.63.0 (fd9c4297c 2022-07-01)"'
+	deps 1 'deps: Rust 1.63 is too old: 1.* or newer is needed *' build && [ ! -e "$scratch/apt" ] || return
+	has cargo "$newest"
+	deps 1 'deps: no C compiler (cc) found: make deps *' --check build && [ ! -e "$scratch/apt" ] || return
+	deps 0 'deps: installing with apt: gcc libc6-dev lld' build || return
+	grep 'install .* gcc libc6-dev lld$' "$scratch/apt" || return
+	has apt-get 'exit 100'
+	deps 1 $'deps: installing with apt: *\ndeps: apt-get update failed; missing: gcc libc6-dev lld' build || return
+	has id 'echo 1000'
+	deps 1 'deps: not root and no sudo; please have this done: apt-get install gcc libc6-dev lld' build || return
+	has dpkg-query 'for p; do case $p in -*) ;; *) echo "$p install ok installed" ;; esac; done'
+	deps 0 '' check || return
+	# rustfmt and clippy are there, or cannot be added.
+	has cargo "case \$1 in --version) $newest ;; *) exit 1 ;; esac"
+	deps 1 'deps: cargo has no rustfmt, and there is no rustup to add it' check || return
+	has cargo "$newest"
+	rm "$fresh/dpkg-query"
+	has make :
+	deps 1 'deps: please install the packages of this system that have: cc ld.lld' build || return
+	has cc :
+	has ld.lld :
+	deps 0 '' build && deps 0 '' --check build
+}
+check fresh_machine fresh_machine
 
 # --- libraries that are no good -------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # sim.sh: runs the simulation of the soft device (tests/sim), SIM_RUNS seeds (1000000 by default),
@@ -6,6 +6,7 @@
 # ways (SIM_PATH=tcp or shm). In a target directory of its own: the flag changes every
 # crate.
 set -eu
+. "${0%/*}/need.sh" cargo dirname nproc
 
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg dat_sim"

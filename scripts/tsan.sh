@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
 # tsan.sh [TEST-NAME]...: runs unit tests under ThreadSanitizer; without a name those of the
@@ -10,6 +10,7 @@
 # channels of the test runner) looks like a race; where that happens in the tests of the handles it is suppressed.
 # In other tests, look whether such a thing stands between the two accesses before you believe.
 set -eu
+. "${0%/*}/need.sh" cargo cat dirname mkdir realpath rustc sed
 
 cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')
