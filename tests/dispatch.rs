@@ -75,9 +75,72 @@ fn check_in(profile: Profile, library: &Library, program: &str) {
     let entries = entry("fake", "") + &entry("fake_extensions", "extensions");
     fs::write(&conf, entries).expect("inside the target directory");
 
-    run(Command::new(binary)
+    let mut command = Command::new(binary);
+    command
         .env("LD_LIBRARY_PATH", &libraries)
-        .env("DAT_OVERRIDE", &conf));
+        .env("DAT_OVERRIDE", &conf)
+        .env_remove("DAT_TRACE");
+    run(&mut command);
+
+    // The same while the calls are traced, of some functions with their arguments, most of which are
+    // addresses of nothing.
+    let trace = dir.join("trace");
+    command.env("DAT_TRACE_FILE", &trace);
+    let _ = fs::remove_file(&trace);
+    run(command.env("DAT_TRACE", "summary"));
+    let table = fs::read_to_string(&trace).expect("text");
+    for function in functions(program) {
+        let called = table.contains(&format!("  dat_{function}\n"));
+        // Of DAT 2.0 are some that the library of DAT 1.2 does not have.
+        let exported = library.version == "2.0" || !OF_2_0.contains(&function.as_str());
+        assert_eq!(called, exported, "{function}");
+    }
+    if program == "dispatch" {
+        let _ = fs::remove_file(&trace);
+        command.args(["fake", "ep_modify.dispatch", "ep_post_send.dispatch"]);
+        run(command.env("DAT_TRACE", "calls"));
+        let trace = fs::read_to_string(&trace).expect("text");
+        for function in [" dat_ep_modify(", " dat_ep_post_send("] {
+            let calls = trace.lines().filter(|line| line.contains(function));
+            let (calls, whole) = calls.fold((0, 0), |(calls, whole), line| {
+                let is_whole = line.contains(") = ") && line.ends_with(" us");
+                (calls + 1, whole + u32::from(is_whole))
+            });
+            assert!(
+                calls > 0 && whole == calls,
+                "{function}: {whole} of {calls}"
+            );
+        }
+    }
+}
+
+/// Functions that only DAT 2.0 has.
+const OF_2_0: &[&str] = &[
+    "cno_fd_create",
+    "cno_trigger",
+    "csp_create",
+    "csp_free",
+    "csp_query",
+    "ep_common_connect",
+    "ep_post_rdma_read_to_rmr",
+    "ep_post_send_with_invalidate",
+    "rmr_create_for_ep",
+];
+
+/// The functions that a program calls, without `dat_`.
+fn functions(program: &str) -> Vec<String> {
+    if program == "extension" {
+        return vec!["extension_op".to_owned()];
+    }
+    let list = fs::read_to_string(source("functions.def")).expect("a source");
+    let names = list.lines().filter_map(|line| {
+        let (number, rest) = line.strip_prefix('F')?.split_once('(')?;
+        number.parse::<u32>().ok()?;
+        Some(rest.split([',', ')']).next()?.to_owned())
+    });
+    let mut names: Vec<String> = names.collect();
+    names.dedup();
+    names
 }
 
 fn source(name: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * program WHAT: makes calls on the IA "a" whose trace is known, for dat_trace.rs. Compiled for both
+ * program WHAT: makes calls on the IA "a" whose trace is known, for the tests of dat-trace. Compiled for both
  * versions of the API (-DDAT2). Prints what the trace has to show, a line "name value" for each.
  */
 #include "dat_compat.h"
