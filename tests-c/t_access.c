@@ -384,6 +384,21 @@ static void remote__write_beyond_the_region(void)
 	down();
 }
 
+static void remote__write_that_wraps_around(void)
+{
+	up();
+	write_denied(mb.remote, (char *)(uintptr_t)-4);
+	untouched(mb.at, 8);
+	down();
+}
+
+static void remote__read_that_wraps_around(void)
+{
+	up();
+	read_denied(mb.remote, (char *)(uintptr_t)-4);
+	down();
+}
+
 static void remote__write_with_an_unknown_key(void)
 {
 	up();
@@ -560,6 +575,8 @@ static const struct tap_test tests[] = {
 	T(local, region_freed_under_a_receive),
 	T(local, refusal_leaves_the_connection),
 	T(remote, write_beyond_the_region),
+	T(remote, write_that_wraps_around),
+	T(remote, read_that_wraps_around),
 	T(remote, write_with_an_unknown_key),
 	T(remote, write_without_privilege),
 	T(remote, write_to_a_freed_region),

@@ -16,7 +16,7 @@ use crate::device::soft::iwarp::mpa::Rtr;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::sequence::RxSequence;
 use crate::device::soft::iwarp::terminate::Terminate;
-use crate::device::soft::iwarp::wire::WireError;
+use crate::device::soft::iwarp::wire::{OP_WRITE, WireError};
 use crate::device::soft::qp::deliver::Placement;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::Upcalls;
@@ -322,12 +322,40 @@ impl TcpConn {
             true => Segment::classify_all(header, len),
             false => Segment::classify_extended(header, len),
         };
-        let segment = segment.map_err(violation)?;
+        let segment = match segment {
+            Ok(segment) => segment,
+            Err(error) => return Err(self.misfit(header, error, me, up)),
+        };
         if let Some(count) = acknowledge::count_in(header) {
             self.acks.acknowledge(count, me, up)?;
         }
         self.acks.asked |= header.control().asks();
         Ok(segment)
+    }
+
+    /// Why the connection ends by what is no segment. An RDMA write whose addresses wrap around is one, which
+    /// is refused as one outside of its region is.
+    #[cold]
+    #[inline(never)]
+    fn misfit(
+        &mut self,
+        header: &Header,
+        error: WireError,
+        me: &mut QpState,
+        up: &mut Upcalls,
+    ) -> CloseReason {
+        let violation = CloseReason::Protocol(error, None);
+        if error != WireError::DDP_TAGGED_TO_WRAP || header.control().opcode() != OP_WRITE {
+            return violation;
+        }
+        let counted = match acknowledge::count_in(header) {
+            Some(count) => self.acks.acknowledge(count, me, up),
+            None => Ok(()),
+        };
+        match counted.and_then(|()| self.request_arrived(false, Err(violation))) {
+            Ok(()) => CloseReason::Protocol(error, None),
+            Err(reason) => reason,
+        }
     }
 
     /// Uses a segment, which begins an FPDU.
