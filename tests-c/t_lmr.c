@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static char buffer[3 * 4096];
+/* Of whole pages, which adapters translate. */
+static char buffer[3 * 4096] __attribute__((aligned(4096)));
 
 static DAT_REGION_DESCRIPTION at(void *address)
 {

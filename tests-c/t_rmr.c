@@ -451,15 +451,19 @@ static void rmr_bind__zero_based(void)
 {
 	DAT_RMR_CONTEXT key;
 	DAT_LMR_TRIPLET range;
+	DAT_RETURN ret;
 
 	rmr_up();
-	if (p.b.attr.zb_supported)
-		tap_unsupported("the adapter has zero-based addresses");
 	range = dx_local(mb.local, mb.at, 10);
-	CHECK_RET(dat_rmr_bind(rmr, mb.lmr, &range, BOTH, DAT_VA_TYPE_ZB, p.ep_b, cookie(1),
-			       DAT_COMPLETION_DEFAULT_FLAG, &key),
-		  DAT_MODEL_NOT_SUPPORTED);
-	EXPECT_NOTHING(p.b.request_evd);
+	ret = dat_rmr_bind(rmr, mb.lmr, &range, BOTH, DAT_VA_TYPE_ZB, p.ep_b, cookie(1),
+			   DAT_COMPLETION_DEFAULT_FLAG, &key);
+	if (p.b.attr.zb_supported) {
+		CHECK_RET(ret, DAT_SUCCESS);
+		expect_bind(1, DAT_RMR_BIND_SUCCESS);
+	} else {
+		CHECK_RET(ret, DAT_MODEL_NOT_SUPPORTED);
+		EXPECT_NOTHING(p.b.request_evd);
+	}
 	down();
 }
 

@@ -350,6 +350,7 @@ struct dat_provider_attr {
 #define LIBDAT_HAS_PROVIDERS_RELATED 1    /* dat_registry_providers_related */
 #define LIBDAT_HAS_RMR_FOR_EP 1           /* dat_rmr_create_for_ep, dat_ep_post_rdma_read_to_rmr */
 #define LIBDAT_HAS_SEND_WITH_INVALIDATE 1 /* dat_ep_post_send_with_invalidate */
+#define LIBDAT_HAS_ZERO_BASED 1           /* DAT_VA_TYPE_ZB in dat_lmr_create, dat_rmr_bind */
 
 /*
  * Makes a CNO; an agent, if any, is called for each event. The agent is called with its

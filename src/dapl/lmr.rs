@@ -11,7 +11,7 @@ use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
 use super::types::{LmrParam, LmrRange, access};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, Device, MemoryRegion};
+use crate::device::{Access, Addressing, Device, MemoryRegion};
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle;
 
@@ -24,7 +24,11 @@ pub struct Lmr<D: Device> {
     base: Base<D>,
     mem_type: DAT_MEM_TYPE,
     region: Region,
+    /// What the addresses of its bytes are.
+    addressing: Addressing,
+    /// Address of the first byte in memory.
     address: u64,
+    /// Number of bytes.
     length: u64,
     privileges: DAT_MEM_PRIV_FLAGS,
     access: Access,
@@ -105,7 +109,9 @@ impl<D: Device> Lmr<D> {
         length: u64,
         pz: &Arc<Pz<D>>,
         privileges: DAT_MEM_PRIV_FLAGS,
+        addressing: Addressing,
     ) -> Result<Arc<Self>> {
+        check_addressing(ia, addressing)?;
         let (address, length) = match mem_type {
             DAT_MEM_TYPE_VIRTUAL | MEM_TYPE_SO_VIRTUAL => {
                 // SAFETY: every bit pattern is a valid pointer value; it is not followed.
@@ -146,12 +152,13 @@ impl<D: Device> Lmr<D> {
         let in_pz = pz.enter(ia)?;
         let mr = ia
             .device
-            .reg_mr(&in_pz.pd, address, length, access)
+            .reg_mr_addressed(&in_pz.pd, address, length, access, addressing)
             .map_err(|e| device_error(e, Subtype::ResourceMemoryRegion))?;
         let lmr = Arc::new(Lmr {
             base: Base::new(ia.clone()),
             mem_type,
             region: Region(region),
+            addressing,
             address,
             length,
             privileges,
@@ -185,9 +192,17 @@ impl<D: Device> Lmr<D> {
         self.access
     }
 
+    /// The address by which segments name the first byte.
+    fn first_address(&self) -> u64 {
+        match self.addressing {
+            Addressing::Virtual => self.address,
+            Addressing::ZeroBased => 0,
+        }
+    }
+
     /// Whether the range is of this region and lies inside it.
     pub fn covers(&self, range: &LmrRange) -> bool {
-        let offset = range.addr.wrapping_sub(self.address);
+        let offset = range.addr.wrapping_sub(self.first_address());
         let room = self.length.checked_sub(offset);
         range.lmr_context == self.lmr_context && room.is_some_and(|room| range.len <= room)
     }
@@ -211,17 +226,28 @@ impl<D: Device> Lmr<D> {
     }
 }
 
-/// Accepts only regions that are addressed by virtual addresses.
+/// What the addresses of a region or window of this type are.
 ///
 /// # Errors
-/// `DAT_MODEL_NOT_SUPPORTED` for zero-based addresses, `DAT_INVALID_PARAMETER` of `arg` for a
-/// type that does not exist.
-pub(super) fn check_va_type(va_type: v2::DAT_VA_TYPE, arg: Subtype) -> Result<()> {
+/// `DAT_INVALID_PARAMETER` of `arg` for a type that does not exist.
+pub(super) fn addressing(va_type: v2::DAT_VA_TYPE, arg: Subtype) -> Result<Addressing> {
     match va_type {
-        v2::DAT_VA_TYPE_VA => Ok(()),
-        // The attribute `zb_supported` is false.
-        v2::DAT_VA_TYPE_ZB => Err(Kind::ModelNotSupported.into()),
+        v2::DAT_VA_TYPE_VA => Ok(Addressing::Virtual),
+        v2::DAT_VA_TYPE_ZB => Ok(Addressing::ZeroBased),
         _ => Err(Error::arg(arg)),
+    }
+}
+
+/// Whether an IA has regions and windows with such addresses.
+///
+/// # Errors
+/// `DAT_MODEL_NOT_SUPPORTED` if its attribute `zb_supported` is false and they are zero-based.
+pub(super) fn check_addressing<D: Device>(ia: &Ia<D>, addressing: Addressing) -> Result<()> {
+    match addressing {
+        Addressing::ZeroBased if !ia.device.attr().zero_based => {
+            Err(Kind::ModelNotSupported.into())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -281,19 +307,19 @@ pub unsafe extern "C" fn lmr_create_with_va_type<A: Abi, D: Device>(
     registered_address: *mut DAT_VADDR,
 ) -> DAT_RETURN {
     creation::<A>(|| {
-        check_va_type(va_type, Subtype::Arg7)?;
+        let addressing = addressing(va_type, Subtype::Arg7)?;
         let ia = lookup_ia::<D>(ia_handle)?;
         let pz: Arc<Pz<D>> = lookup(pz_handle)?;
         non_null(lmr_handle, Subtype::Arg7)?;
         let region = region_description;
-        let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges)?;
+        let lmr = Lmr::create::<A>(&ia, mem_type, region, length, &pz, privileges, addressing)?;
         // SAFETY: the caller's promise; the handle is not NULL.
         unsafe {
             lmr_handle.write(lmr.handle().0);
             write_opt(lmr_context, lmr.lmr_context);
             write_opt(rmr_context, lmr.rmr_context);
             write_opt(registered_length, lmr.length);
-            write_opt(registered_address, lmr.address);
+            write_opt(registered_address, lmr.first_address());
         }
         Ok(())
     })
@@ -320,7 +346,8 @@ pub unsafe extern "C" fn lmr_query<A: Abi, D: Device>(
                 privileges: lmr.privileges,
                 lmr_context: lmr.lmr_context,
                 rmr_context: lmr.rmr_context,
-                registered_address: lmr.address,
+                registered_address: lmr.first_address(),
+                addressing: lmr.addressing,
             }))
         };
         // SAFETY: the caller's promise.

@@ -10,13 +10,13 @@ use super::boundary::{
 };
 use super::ep::{self, Ep};
 use super::ia::Child;
-use super::lmr::{Lmr, LmrUse, check_va_type};
+use super::lmr::{Lmr, LmrUse, addressing, check_addressing};
 use super::object::{Base, DatObject, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
 use super::types::{Handle, HandleType, LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, BindWr, Device, MemoryWindow, Sge, WindowScope};
+use crate::device::{Access, Addressing, BindWr, Device, MemoryWindow, Sge, WindowScope};
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::pin;
 
@@ -42,7 +42,10 @@ struct State<D: Device> {
 
 /// The range that the window is bound to.
 struct Binding<D: Device> {
+    /// The range, by the addresses of the LMR.
     range: LmrRange,
+    /// How peers name its bytes.
+    addressing: Addressing,
     privileges: DAT_MEM_PRIV_FLAGS,
     rmr_context: u32,
     /// The endpoint on which the window was bound.
@@ -68,6 +71,7 @@ impl<D: Device> Child for Rmr<D> {
 struct Bind {
     version: Version,
     range: LmrRange,
+    addressing: Addressing,
     privileges: DAT_MEM_PRIV_FLAGS,
     ep: DAT_EP_HANDLE,
     cookie: u64,
@@ -106,6 +110,7 @@ impl<D: Device> Rmr<D> {
     /// Queues the bind on the endpoint; gives the new context.
     fn bind(&self, lmr: Option<Arc<Lmr<D>>>, bind: &Bind) -> Result<u32> {
         let ep: Arc<Ep<D>> = lookup(bind.ep)?;
+        check_addressing(&self.base.ia, bind.addressing)?;
         let unbind = bind.range.len == 0;
         let access = access(bind.privileges, bind.version, bind.privileges_arg)?;
         let lmr = match lmr {
@@ -144,6 +149,7 @@ impl<D: Device> Rmr<D> {
                 region,
                 addr: bind.range.addr,
                 len: bind.range.len,
+                addressing: bind.addressing,
                 access,
                 flags: wr_flags,
             };
@@ -159,6 +165,7 @@ impl<D: Device> Rmr<D> {
         if ep.is_connected() {
             state.binding = lmr.map(|lmr| Binding {
                 range: bind.range,
+                addressing: bind.addressing,
                 privileges: bind.privileges,
                 rmr_context,
                 ep: ep.handle(),
@@ -193,11 +200,17 @@ impl<D: Device> Rmr<D> {
                 Subtype::PrivilegesRead,
             ));
         }
-        let offset = addr.checked_sub(binding.range.addr);
-        let room = offset.and_then(|offset| binding.range.len.checked_sub(offset));
-        match (room, u32::try_from(len)) {
-            (Some(room), Ok(bytes)) if len <= room => Ok(Some(Sge {
-                addr,
+        let offset = match binding.addressing {
+            Addressing::Virtual => addr.checked_sub(binding.range.addr),
+            Addressing::ZeroBased => Some(addr),
+        };
+        let inside = offset.filter(|offset| {
+            let room = binding.range.len.checked_sub(*offset);
+            room.is_some_and(|room| len <= room)
+        });
+        match (inside, u32::try_from(len)) {
+            (Some(offset), Ok(bytes)) => Ok(Some(Sge {
+                addr: binding.range.addr + offset,
                 len: bytes,
                 lkey: binding.lmr.context(),
             })),
@@ -300,6 +313,7 @@ pub unsafe extern "C" fn rmr_bind<A: Abi, D: Device>(
             &Bind {
                 version: A::VERSION,
                 range,
+                addressing: Addressing::Virtual,
                 privileges: mem_priv,
                 ep: ep_handle,
                 // SAFETY: every bit pattern is a valid integer.
@@ -342,12 +356,13 @@ pub unsafe extern "C" fn rmr_bind_lmr<A: Abi, D: Device>(
         } else {
             Some(lookup::<D, Lmr<D>>(lmr_handle)?)
         };
-        check_va_type(va_type, Subtype::Arg5)?;
+        let addressing = addressing(va_type, Subtype::Arg5)?;
         let new = rmr.bind(
             lmr,
             &Bind {
                 version: A::VERSION,
                 range,
+                addressing,
                 privileges: mem_priv,
                 ep: ep_handle,
                 // SAFETY: every bit pattern is a valid integer.
@@ -382,6 +397,7 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
                 ia: rmr.base.ia.handle().0,
                 pz: rmr.pz,
                 range: binding.map_or(LmrRange::NONE, |b| b.range),
+                addressing: binding.map_or(Addressing::Virtual, |b| b.addressing),
                 privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
                 rmr_context: binding.map_or(0, |b| b.rmr_context),
             }))

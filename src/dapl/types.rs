@@ -10,7 +10,7 @@ use crate::abi::v2::{
     DAT_HANDLE_TYPE_CSP, DAT_IB_EXT_TYPE, DAT_IB_HANDLE_TYPE_EXT, DAT_IB_UD_CONNECT_REQUEST,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT,
 };
-use crate::device::{Access, Completion, DeviceAttr, WcStatus};
+use crate::device::{Access, Addressing, Completion, DeviceAttr, WcStatus};
 use crate::error::{Error, Result, Subtype, Version};
 
 /// A handle as C sees it. It is only a number, which is checked at each use.
@@ -178,7 +178,9 @@ pub struct LmrParam {
     pub(super) privileges: DAT_MEM_PRIV_FLAGS,
     pub(super) lmr_context: u32,
     pub(super) rmr_context: u32,
+    /// The address by which segments name the first byte.
     pub(super) registered_address: u64,
+    pub(super) addressing: Addressing,
 }
 
 /// A range of an LMR, which may be longer than any segment of a transfer.
@@ -206,6 +208,7 @@ pub struct RmrParam {
     pub(super) ia: DAT_IA_HANDLE,
     pub(super) pz: DAT_PZ_HANDLE,
     pub(super) range: LmrRange,
+    pub(super) addressing: Addressing,
     pub(super) privileges: DAT_MEM_PRIV_FLAGS,
     pub(super) rmr_context: u32,
 }

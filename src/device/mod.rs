@@ -130,10 +130,12 @@ pub struct BindWr<'a, D: Device> {
     pub window: &'a Arc<D::Mw>,
     /// The region that holds the range; `None` closes the window.
     pub region: Option<&'a D::Mr>,
-    /// Start of the range.
+    /// Start of the range, in the [`Addressing`] of the region.
     pub addr: u64,
     /// Bytes of the range.
     pub len: u64,
+    /// How peers name the bytes of the range.
+    pub addressing: Addressing,
     /// What peers may do; only the remote bits count.
     pub access: Access,
     /// Behaviour.
@@ -337,17 +339,32 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// # Errors
     /// [`DeviceError::Resources`].
     fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, DeviceError>;
-    /// Registers `len` bytes at `addr`.
+    /// Registers `len` bytes at `addr`, whose addresses are those of the memory.
     ///
     /// # Errors
-    /// [`DeviceError::BadMemory`] if the range is not mapped or not accessible as asked,
-    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    /// As [`Device::reg_mr_addressed`].
     fn reg_mr(
         self: &Arc<Self>,
         pd: &Self::Pd,
         addr: u64,
         len: u64,
         access: Access,
+    ) -> Result<Self::Mr, DeviceError> {
+        self.reg_mr_addressed(pd, addr, len, access, Addressing::Virtual)
+    }
+    /// Registers `len` bytes of memory at `addr`.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadMemory`] if the range is not mapped or not accessible as asked,
+    /// [`DeviceError::Unsupported`] if the device cannot address this memory so,
+    /// [`DeviceError::Limit`], [`DeviceError::Resources`].
+    fn reg_mr_addressed(
+        self: &Arc<Self>,
+        pd: &Self::Pd,
+        addr: u64,
+        len: u64,
+        access: Access,
+        addressing: Addressing,
     ) -> Result<Self::Mr, DeviceError>;
     /// Makes a completion queue.
     ///

@@ -28,6 +28,17 @@ impl Access {
         .union(Access::REMOTE_ATOMIC);
 }
 
+/// What the addresses of a memory region or window are, by which local segments and peers name its
+/// bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Addressing {
+    /// Those of the memory; of a window: those of its region.
+    #[default]
+    Virtual,
+    /// They count from the first byte, which is at 0.
+    ZeroBased,
+}
+
 bitflags::bitflags! {
     /// How a work request behaves.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,7 +58,7 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Sge {
-    /// Virtual address.
+    /// Address of the first byte, in the [`Addressing`] of the region.
     pub addr: u64,
     /// Bytes.
     pub len: u32,
@@ -67,7 +78,7 @@ impl Sge {
 /// A remote range: the target of an RDMA write, the source of an RDMA read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// Address in the peer's memory.
+    /// Address in the peer's memory, in the [`Addressing`] of the region or window.
     pub addr: u64,
     /// Remote key (STag) the peer gave.
     pub rkey: u32,
@@ -374,6 +385,8 @@ pub struct DeviceAttr {
     pub atomics: bool,
     /// Whether there are RDMA writes with immediate data ([`SendOp::RdmaWriteImm`]).
     pub immediate: bool,
+    /// Whether there are regions and windows with [`Addressing::ZeroBased`].
+    pub zero_based: bool,
     /// Bytes of one datagram; 0 if the device has none.
     pub max_datagram: u32,
     /// Memory windows; 0 if the device has none.

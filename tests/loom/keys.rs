@@ -9,12 +9,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dat_core::testing::device::Access;
-use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange};
+use dat_core::testing::device::soft::mem::key_entry::{Contents, KeyEntry, MappedRange, Origin};
 use dat_core::testing::device::soft::mem::scope::Scope;
 use dat_core::testing::device::soft::transport::shm::mapped::order::{
     after_publishing, unregistered,
 };
-use dat_core::testing::device::soft::transport::shm::remote_keys::{CopyGuard, RemoteKeys, spread};
+use dat_core::testing::device::soft::transport::shm::remote_keys::{
+    CopyGuard, RemoteAddress::OfKey, RemoteKeys, spread,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +27,8 @@ use model::model;
 const KEY: u32 = 0x0000_0001;
 const PD: u32 = 7;
 const ADDR: u64 = 4096;
+/// What an initiator accesses it for.
+const NEED: Access = Access::REMOTE_WRITE;
 
 /// A target with one key, and the copy guard of the initiator.
 struct Target {
@@ -44,6 +48,7 @@ fn contents(pd: u32) -> Contents {
         pd,
         addr: ADDR,
         len: 100,
+        origin: Origin::Memory,
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
         promotable: false,
         serial: 1,
@@ -70,7 +75,7 @@ impl Target {
         let table = RemoteKeys {
             entries: &self.entries,
         };
-        let open = table.check(&section, Scope::of_pd(pd), ADDR, 8, Access::REMOTE_WRITE);
+        let open = table.check(&section, Scope::of_pd(pd), OfKey, ADDR, 8, NEED);
         if open.is_ok() {
             // SAFETY: loom checks that no other thread accesses the memory.
             self.memory.with_mut(|m| unsafe { *m += 1 });
@@ -165,17 +170,12 @@ fn a_table_that_grows() {
                 let section = guard.begin(&mut count, MOVES);
                 let check = |size: usize| {
                     let entries = &entries[..size];
-                    RemoteKeys { entries }.check(
-                        &section,
-                        Scope::of_pd(PD),
-                        ADDR,
-                        8,
-                        Access::REMOTE_WRITE,
-                    )
+                    let keys = RemoteKeys { entries };
+                    keys.check(&section, Scope::of_pd(PD), OfKey, ADDR, 8, NEED)
                 };
                 // An initiator that does not find a key asks for the size of the table.
                 let found = check(2).or_else(|_| check(4));
-                assert_eq!(found.ok(), Some(of_key(MOVES).mapped));
+                assert_eq!(found.ok(), Some((ADDR, of_key(MOVES).mapped)));
             })
         };
         spread(&entries, 2);
@@ -200,8 +200,9 @@ fn a_promotion_in_use() {
                 let (guard, mut count) = (CopyGuard::new(), 0);
                 let section = guard.begin(&mut count, KEY);
                 let keys = RemoteKeys { entries: &entries };
-                let mapped = keys.check(&section, Scope::of_pd(PD), ADDR, 8, Access::REMOTE_WRITE);
-                let mapped = mapped.unwrap();
+                let checked = keys.check(&section, Scope::of_pd(PD), OfKey, ADDR, 8, NEED);
+                let (at, mapped) = checked.unwrap();
+                assert_eq!(at, ADDR);
                 let parts = mapped.end.saturating_sub(mapped.start) / PART;
                 for part in &file[..parts as usize] {
                     // SAFETY: loom checks that no other thread writes to the file.

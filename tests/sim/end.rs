@@ -337,6 +337,7 @@ impl End {
             region: self.mr.as_ref(),
             addr,
             len,
+            addressing: Addressing::Virtual,
             access: Access::REMOTE,
             flags: WrFlags::empty(),
         };

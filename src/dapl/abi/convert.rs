@@ -235,6 +235,7 @@ macro_rules! common_conversions {
             out.rmr_context = param.rmr_context;
             out.registered_size = param.length;
             out.registered_address = param.registered_address;
+            set_va_type(&mut out, param.addressing);
             out
         }
 
@@ -275,6 +276,7 @@ macro_rules! common_conversions {
             out.max_rdma_read_per_ep_in_guaranteed = DAT_TRUE;
             out.max_rdma_read_per_ep_out_guaranteed = DAT_TRUE;
             set_extensions(&mut out, attr.extensions);
+            set_zero_based(&mut out, device.zero_based);
             out.num_transport_attr = attr.transport.len() as DAT_COUNT;
             out.transport_attr = attr.transport.as_ptr().cast_mut();
             out

@@ -12,7 +12,7 @@ use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::types::{
     Event, Extension, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status,
 };
-use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
+use crate::device::{Addressing, Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Result, Subtype, Version};
 
 /// The DAT 1.2 ABI.
@@ -81,6 +81,12 @@ fn service_type(number: DAT_SERVICE_TYPE) -> DAT_SERVICE_TYPE {
 
 /// There are no extensions.
 fn set_extensions(_attr: &mut v1::DAT_IA_ATTR, _supported: bool) {}
+
+/// There are no zero-based addresses.
+fn set_zero_based(_attr: &mut v1::DAT_IA_ATTR, _supported: bool) {}
+
+/// All addresses are virtual ones.
+fn set_va_type(_param: &mut v1::DAT_LMR_PARAM, _addressing: Addressing) {}
 
 /// Writes the event of a data transfer.
 ///

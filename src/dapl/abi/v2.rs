@@ -13,7 +13,7 @@ use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::types::{
     Event, Extension, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status,
 };
-use crate::device::{Completion, DeviceAttr, Remote, Sge, WcOp};
+use crate::device::{Addressing, Completion, DeviceAttr, Remote, Sge, WcOp};
 use crate::error::{Error, Result, Subtype, Version};
 
 /// The DAT 2.0 ABI.
@@ -52,7 +52,7 @@ impl Abi for V2 {
             mem_priv: param.privileges,
             rmr_context: param.rmr_context,
             rmr_scope: v2::DAT_RMR_SCOPE_PZ,
-            va_type: v2::DAT_VA_TYPE_VA,
+            va_type: va_type(param.addressing),
         }
     }
 
@@ -121,6 +121,23 @@ fn set_extensions(attr: &mut v2::DAT_IA_ATTR, supported: bool) {
         false => v2::DAT_EXTENSION_NONE,
     };
     attr.extension_version = v2::DAT_IB_EXTENSION_VERSION;
+}
+
+/// Whether there are zero-based addresses.
+fn set_zero_based(attr: &mut v2::DAT_IA_ATTR, supported: bool) {
+    attr.zb_supported = DAT_BOOLEAN::from(supported);
+}
+
+/// What the addresses of a region are.
+fn set_va_type(param: &mut v2::DAT_LMR_PARAM, addressing: Addressing) {
+    param.va_type = va_type(addressing);
+}
+
+fn va_type(addressing: Addressing) -> v2::DAT_VA_TYPE {
+    match addressing {
+        Addressing::Virtual => v2::DAT_VA_TYPE_VA,
+        Addressing::ZeroBased => v2::DAT_VA_TYPE_ZB,
+    }
 }
 
 /// Writes the event of a data transfer.

@@ -48,12 +48,14 @@ pub use transport::Qp;
 
 use self::device::{Counts, count};
 use self::engine::Engine;
+use self::mem::key_table::MAX_SGE;
 use self::params::Params;
 use self::qp::state::Identity;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, ListenHandler,
-    PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake, WindowScope,
+    Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
+    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SrqHandler, Wake,
+    WindowScope,
 };
 use crate::device::events::EventQueue;
 use crate::guarded;
@@ -67,8 +69,6 @@ const MAX_CQ: u32 = 1 << 16;
 const MAX_PD: u32 = 1 << 16;
 /// Number of work requests of a queue at most.
 const MAX_WR: u32 = 1 << 16;
-/// Number of segments of a work request at most.
-const MAX_SGE: u32 = 64;
 /// Number of RDMA reads of a queue pair that are under way at most, in each direction.
 const MAX_RD: u32 = 128;
 /// How long a waiting consumer polls before it blocks, in microseconds, if the entry does not say.
@@ -119,6 +119,7 @@ fn attributes(params: &Params) -> DeviceAttr {
         max_rdma_size: qp::state::MAX_MESSAGE,
         atomics: guarded::ATOMICS,
         immediate: true,
+        zero_based: true,
         max_datagram: transport::datagram::wire::MAX_DATAGRAM as u32,
         max_mw: mem::window::MAX_MW,
         max_srq: qp::srq::MAX_SRQ,
@@ -247,14 +248,15 @@ impl Device for Soft {
         })
     }
 
-    fn reg_mr(
+    fn reg_mr_addressed(
         self: &Arc<Self>,
         pd: &Pd,
         addr: u64,
         len: u64,
         access: Access,
+        addressing: Addressing,
     ) -> Result<Mr, DeviceError> {
-        Mr::new(pd.id, addr, len, access, self.params.memory)
+        Mr::new(pd.id, addr, len, access, addressing, self.params.memory)
     }
 
     fn create_cq(

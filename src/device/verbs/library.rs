@@ -53,6 +53,7 @@ libraries! {
         ibv_alloc_pd(*mut Context) -> *mut Pd;
         ibv_dealloc_pd(*mut Pd) -> c_int;
         ibv_reg_mr(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+        ibv_reg_mr_iova(*mut Pd, *mut c_void, usize, u64, c_int) -> *mut Mr;
         ibv_dereg_mr(*mut Mr) -> c_int;
         ibv_create_comp_channel(*mut Context) -> *mut CompChannel;
         ibv_destroy_comp_channel(*mut CompChannel) -> c_int;

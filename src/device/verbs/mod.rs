@@ -67,9 +67,9 @@ use self::mw::Windows;
 use self::params::Params;
 use super::params::Key;
 use super::{
-    Access, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError, HardwareCounter,
-    ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp, Sge, SrqHandler,
-    Wake, WindowScope,
+    Access, Addressing, BindWr, CqHandler, DatagramWr, Device, DeviceAttr, DeviceError,
+    HardwareCounter, ListenHandler, PollOutcome, PostError, QpAttr, QpHandler, QpParts, SendOp,
+    Sge, SrqHandler, Wake, WindowScope,
 };
 use crate::handle::Guard;
 
@@ -209,6 +209,9 @@ fn attributes(
         max_rdma_size: message,
         atomics: has_atomics(device.atomic_cap, iwarp),
         immediate: !iwarp,
+        // Those for iWARP cannot be told apart: siw takes the address of a registration and uses that
+        // of the memory all the same.
+        zero_based: !iwarp,
         max_datagram: if iwarp { 0 } else { mtu },
         max_datagram_private_data: if iwarp { 0 } else { PRIVATE_IB as u32 },
         max_mw: match windows {
@@ -344,14 +347,15 @@ impl Device for Verbs {
         Pd::new(self)
     }
 
-    fn reg_mr(
+    fn reg_mr_addressed(
         self: &Arc<Self>,
         pd: &Arc<Pd>,
         addr: u64,
         len: u64,
         access: Access,
+        addressing: Addressing,
     ) -> Result<Mr, DeviceError> {
-        Mr::new(self, pd, addr, len, access)
+        Mr::new(self, pd, addr, len, access, addressing)
     }
 
     fn create_cq(

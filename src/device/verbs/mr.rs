@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::lock::Mutex;
 
 use super::{Verbs, limits, sys};
-use crate::device::{Access, DeviceError, MemoryRegion, PostError, Sge};
+use crate::device::{Access, Addressing, DeviceError, MemoryRegion, PostError, Sge};
 
 /// A protection domain.
 pub struct Pd {
@@ -103,7 +103,9 @@ unsafe impl Sync for Mr {}
 /// The memory region of a local key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Region {
-    /// Address of the first byte.
+    /// What its addresses are.
+    addressing: Addressing,
+    /// Address of the first byte by which segments name it.
     start: u64,
     /// Bytes.
     len: u64,
@@ -185,7 +187,10 @@ impl Regions {
     fn find(&self, cache: &mut RegionCache, now: u64, pd: &Pd, sge: &Sge) -> bool {
         let region = self.map.lock().get(&sge.lkey).copied();
         let readable = |region: &Region| {
-            region.access.contains(Access::LOCAL_READ) && region.pd == pd.raw.addr()
+            region.access.contains(Access::LOCAL_READ)
+                && region.pd == pd.raw.addr()
+                // To the processor other addresses mean nothing.
+                && region.addressing == Addressing::Virtual
         };
         let Some(region) = region.filter(readable) else {
             return false;
@@ -242,17 +247,35 @@ impl Mr {
         addr: u64,
         len: u64,
         access: Access,
+        addressing: Addressing,
     ) -> Result<Mr, DeviceError> {
         if len > device.attr.max_mr_size {
             return Err(DeviceError::Limit);
         }
+        let first = match addressing {
+            Addressing::Virtual => addr,
+            // The kernel translates whole pages.
+            Addressing::ZeroBased
+                if !device.attr.zero_based
+                    || !addr.is_multiple_of(rustix::param::page_size() as u64) =>
+            {
+                return Err(DeviceError::Unsupported);
+            }
+            Addressing::ZeroBased => 0,
+        };
         let (Ok(start), Ok(size)) = (usize::try_from(addr), usize::try_from(len)) else {
             return Err(DeviceError::BadMemory);
         };
         let flags = flags(device, access);
         let start = with_exposed_provenance_mut(start);
         // SAFETY: the domain is valid; the kernel checks the range.
-        let raw = unsafe { (device.adapter.lib.ibv_reg_mr)(pd.raw, start, size, flags) };
+        let raw = unsafe {
+            let lib = device.adapter.lib;
+            match addressing {
+                Addressing::Virtual => (lib.ibv_reg_mr)(pd.raw, start, size, flags),
+                Addressing::ZeroBased => (lib.ibv_reg_mr_iova)(pd.raw, start, size, first, flags),
+            }
+        };
         if raw.is_null() {
             let error = io::Error::last_os_error();
             limits::report("the registration of memory", &error);
@@ -266,7 +289,8 @@ impl Mr {
         // SAFETY: it was just made.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
         let region = Region {
-            start: addr,
+            addressing,
+            start: first,
             len,
             access,
             pd: pd.raw.addr(),
@@ -326,6 +350,7 @@ mod tests {
     #[test]
     fn a_region_covers_what_lies_inside() {
         let region = Region {
+            addressing: Addressing::Virtual,
             start: 0x1000,
             len: 0x100,
             access: Access::LOCAL_READ,

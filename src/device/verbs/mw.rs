@@ -20,7 +20,7 @@ use super::qp::Qp;
 use super::ring::{Kind, PostedWr};
 use super::wr_table::Numbered;
 use super::{Verbs, sys};
-use crate::device::{BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
+use crate::device::{Addressing, BindWr, DeviceError, MemoryWindow, PostError, WrFlags};
 use crate::handle::pin::pin;
 
 /// Which windows a device has.
@@ -181,11 +181,15 @@ fn info(device: &Verbs, wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindIn
             access: 0,
         });
     };
+    let base = match wr.addressing {
+        Addressing::Virtual => 0,
+        Addressing::ZeroBased => sys::ACCESS_ZERO_BASED,
+    };
     Some(sys::MwBindInfo {
         mr: region.raw,
         addr: wr.addr,
         length: wr.len,
-        access: device.remote_rights(wr.access) as u32,
+        access: (device.remote_rights(wr.access) | base) as u32,
     })
 }
 
@@ -205,6 +209,9 @@ pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
         opens: wr.region.is_some(),
     };
     if device.windows == Windows::Type1 {
+        if wr.addressing == Addressing::ZeroBased {
+            return Err(PostError::Unsupported);
+        }
         return post_type1(qp, wr, posted, flags, bind);
     }
     let mut new_window =

@@ -14,20 +14,15 @@ use crate::handle::Guard;
 /// word, or the word is not there, [`WcStatus::RemoteOperation`] if the address is not aligned.
 pub fn execute(op: AtomicOp, word: Remote, scope: Scope, guard: &Guard) -> Result<u64, WcStatus> {
     let len = u64::from(ATOMIC_LEN);
-    key_table::check(
-        word.rkey,
-        scope,
-        word.addr,
-        len,
-        Access::REMOTE_ATOMIC,
-        guard,
-    )
-    .map_err(|_| WcStatus::RemoteAccess)?;
-    if !word.addr.is_multiple_of(len) {
+    let need = Access::REMOTE_ATOMIC;
+    let at = key_table::resolve(word.rkey, scope, word.addr, len, need, guard)
+        .map_err(|_| WcStatus::RemoteAccess)?;
+    // To the processor the address in memory counts, whatever the one is that the peer has named.
+    if !at.is_multiple_of(len) {
         return Err(WcStatus::RemoteOperation);
     }
     // SAFETY: registered for this, for as long as the section lasts, and aligned.
-    unsafe { apply(op, word.addr as *mut u8) }.map_err(|_| WcStatus::RemoteAccess)
+    unsafe { apply(op, at as *mut u8) }.map_err(|_| WcStatus::RemoteAccess)
 }
 
 /// Changes the word at an address. Returns what the word was before.

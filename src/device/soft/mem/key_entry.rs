@@ -12,6 +12,41 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// have used it so much that the move pays.
 const PROMOTABLE: u32 = 1 << 31;
 
+/// Set in [`KeyEntry::access`] for [`Origin::Range`] and for [`Origin::Region`]. A library of a peer
+/// that does not know these bits takes the addresses for those of memory, and refuses them.
+const FROM_RANGE: u32 = 1 << 30;
+const FROM_REGION: u32 = 1 << 29;
+
+/// From where the addresses count by which local segments and peers name the bytes of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Origin {
+    /// They are addresses of memory.
+    #[default]
+    Memory,
+    /// From the first byte of the range.
+    Range,
+    /// From the first byte of the region that a window is bound to.
+    Region,
+}
+
+impl Origin {
+    fn bits(self) -> u32 {
+        match self {
+            Origin::Memory => 0,
+            Origin::Range => FROM_RANGE,
+            Origin::Region => FROM_REGION,
+        }
+    }
+
+    fn from_bits(bits: u32) -> Origin {
+        match bits & (FROM_RANGE | FROM_REGION) {
+            0 => Origin::Memory,
+            FROM_REGION => Origin::Region,
+            _ => Origin::Range,
+        }
+    }
+}
+
 /// A region or a window. The other fields belong to `key` while a read-side section sees that key
 /// in the entry: they are written before the key is published, and again only after all sections
 /// that saw the key have ended. Meanwhile rights are only taken away ([`KeyEntry::restrict`]), and
@@ -21,13 +56,13 @@ const PROMOTABLE: u32 = 1 << 31;
 pub struct KeyEntry {
     /// The key that is valid, or 0.
     key: AtomicU32,
-    /// The rights: bits of [`Access`], and [`PROMOTABLE`].
+    /// The rights: bits of [`Access`]; [`PROMOTABLE`], [`FROM_RANGE`], [`FROM_REGION`].
     access: AtomicU32,
     /// The protection domain.
     pd: AtomicU32,
     /// The key of the region that a window is bound to; 0 in a region.
     region: AtomicU32,
-    /// Address of the first byte of the range.
+    /// Address of the first byte of the range in memory.
     addr: AtomicU64,
     /// Number of bytes of the range.
     len: AtomicU64,
@@ -64,10 +99,12 @@ impl MappedRange {
 pub struct Contents {
     /// Protection domain; in a window for one queue pair alone the number of that.
     pub pd: u32,
-    /// Address of the first byte of the range.
+    /// Address of the first byte of the range in memory.
     pub addr: u64,
     /// Number of bytes of the range.
     pub len: u64,
+    /// From where addresses count.
+    pub origin: Origin,
     /// The rights.
     pub access: Access,
     /// Whether a region is to be moved to where peers may map it, once they have used it enough.
@@ -87,7 +124,7 @@ impl KeyEntry {
         self.addr.store(contents.addr, Ordering::Relaxed);
         self.len.store(contents.len, Ordering::Relaxed);
         let promotable = if contents.promotable { PROMOTABLE } else { 0 };
-        let access = contents.access.bits() | promotable;
+        let access = contents.access.bits() | contents.origin.bits() | promotable;
         self.access.store(access, Ordering::Relaxed);
         self.serial.store(contents.serial, Ordering::Relaxed);
         self.region.store(contents.region.0, Ordering::Relaxed);
@@ -105,6 +142,7 @@ impl KeyEntry {
             pd: self.pd.load(Ordering::Relaxed),
             addr: self.addr.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),
+            origin: self.origin(),
             access: Access::from_bits_truncate(self.access.load(Ordering::Relaxed)),
             promotable: self.is_promotable(),
             serial: self.serial.load(Ordering::Relaxed),
@@ -192,7 +230,12 @@ impl KeyEntry {
         Access::from_bits_truncate(before)
     }
 
-    /// Whether the range is inside the one of the entry.
+    /// From where addresses count.
+    fn origin(&self) -> Origin {
+        Origin::from_bits(self.access.load(Ordering::Relaxed))
+    }
+
+    /// Whether the range of memory is inside the one of the entry.
     #[inline(always)]
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         let offset = addr.wrapping_sub(self.addr.load(Ordering::Relaxed));
@@ -200,7 +243,7 @@ impl KeyEntry {
         room.is_some_and(|room| len <= room)
     }
 
-    /// Checks that the entry, found by its key in this section, opens the range for `need`.
+    /// Checks that the entry, found by its key in this section, opens the range of memory for `need`.
     /// `lookup` finds the entry of another key of the table.
     #[inline(always)]
     pub fn check<'a>(
@@ -211,19 +254,101 @@ impl KeyEntry {
         need: Access,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
+        self.check_bits(scope, addr, len, (need.bits(), need.bits()), lookup)
+    }
+
+    /// The same for a range as a local segment or a peer names it, where addresses are those of memory.
+    /// Where they are not the entry opens nothing.
+    #[inline(always)]
+    pub fn check_plain<'a>(
+        &self,
+        scope: Scope,
+        addr: u64,
+        len: u64,
+        need: Access,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
+    ) -> Result<(), Fault> {
+        // One comparison for the rights and for the kind of addresses.
+        let asked = need.bits() | FROM_RANGE | FROM_REGION;
+        self.check_bits(scope, addr, len, (asked, need.bits()), lookup)
+    }
+
+    /// [`KeyEntry::check`], for entries whose [`KeyEntry::access`] has the second bits among the first.
+    #[inline(always)]
+    fn check_bits<'a>(
+        &self,
+        scope: Scope,
+        addr: u64,
+        len: u64,
+        (asked, bits): (u32, u32),
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
+    ) -> Result<(), Fault> {
         if !scope.has(self.pd()) {
             return Err(Fault::Domain);
         }
         if !self.contains(addr, len) {
             return Err(Fault::Bounds);
         }
-        if !Access::from_bits_truncate(self.access.load(Ordering::Relaxed)).contains(need) {
+        if self.access.load(Ordering::Relaxed) & asked != bits {
             return Err(Fault::Access);
         }
         if self.is_region() {
             return Ok(());
         }
         self.check_window(lookup)
+    }
+
+    /// [`KeyEntry::check`] for a range as a local segment or a peer names it. Returns the address of its
+    /// first byte in memory.
+    #[inline(always)]
+    pub fn resolve<'a>(
+        &self,
+        scope: Scope,
+        addr: u64,
+        len: u64,
+        need: Access,
+        lookup: impl Fn(u32) -> Option<&'a KeyEntry> + Copy,
+    ) -> Result<u64, Fault> {
+        match self.check_plain(scope, addr, len, need, lookup) {
+            Ok(()) => Ok(addr),
+            Err(_) => self.resolve_counted(scope, addr, len, need, lookup),
+        }
+    }
+
+    /// [`KeyEntry::resolve`] for addresses that are not those of memory, and for what is refused.
+    #[cold]
+    #[inline(never)]
+    fn resolve_counted<'a>(
+        &self,
+        scope: Scope,
+        addr: u64,
+        len: u64,
+        need: Access,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
+    ) -> Result<u64, Fault> {
+        if !scope.has(self.pd()) {
+            return Err(Fault::Domain);
+        }
+        let region = match self.is_region() {
+            true => None,
+            false => Some(self.window_region(lookup)),
+        };
+        let origin = match (self.origin(), region) {
+            (Origin::Memory, _) => 0,
+            (Origin::Range, _) => self.addr.load(Ordering::Relaxed),
+            (Origin::Region, Some(Ok(region))) => region.addr.load(Ordering::Relaxed),
+            (Origin::Region, _) => return Err(Fault::Key),
+        };
+        // What is beyond the last address is not in the range, modulo 2^64 either.
+        let at = origin.wrapping_add(addr);
+        if !self.contains(at, len) {
+            return Err(Fault::Bounds);
+        }
+        if !Access::from_bits_truncate(self.access.load(Ordering::Relaxed)).contains(need) {
+            return Err(Fault::Access);
+        }
+        region.transpose()?;
+        Ok(at)
     }
 
     /// Checks that the region of a window is still registered. A function of its own, to keep
@@ -233,11 +358,19 @@ impl KeyEntry {
         &self,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
+        self.window_region(lookup).map(|_| ())
+    }
+
+    /// The entry of the region of a window.
+    #[inline]
+    fn window_region<'a>(
+        &self,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
+    ) -> Result<&'a KeyEntry, Fault> {
         let serial = self.region_serial.load(Ordering::Relaxed);
         let region = lookup(self.region.load(Ordering::Relaxed));
-        if region.is_none_or(|entry| entry.serial() != serial) {
-            return Err(Fault::Key);
-        }
-        Ok(())
+        region
+            .filter(|entry| entry.serial() == serial)
+            .ok_or(Fault::Key)
     }
 }

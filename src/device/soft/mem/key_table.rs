@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::directory::{CurrentDirectory, OwnedDirectory};
 use super::export::exporter;
-use super::key_entry::{Contents, KeyEntry, MappedRange};
+use super::key_entry::{Contents, KeyEntry, MappedRange, Origin};
 use super::scope::Scope;
 use crate::device::random::random;
 use crate::device::{Access, PostError, Sge};
@@ -32,6 +32,8 @@ const MAX_KEYS: u32 = 1 << 21;
 pub(crate) const MAX_SLOTS: u32 = 2 * MAX_KEYS;
 /// Number of slots that are made for the first key.
 const MIN_SLOTS: u32 = 256;
+/// Number of segments of a work request at most.
+pub(crate) const MAX_SGE: u32 = 64;
 /// Number of entries that are allocated at a time.
 const CHUNK: usize = 64;
 
@@ -193,10 +195,12 @@ impl Free {
 pub(crate) struct Opening {
     /// The protection domain.
     pub pd: u32,
-    /// Address of the first byte.
+    /// Address of the first byte in memory.
     pub addr: u64,
     /// Number of bytes.
     pub len: u64,
+    /// From where addresses count.
+    pub origin: Origin,
     /// The rights.
     pub access: Access,
     /// Whether a region is to be moved to where peers may map it, once they have used it enough.
@@ -235,6 +239,7 @@ impl Table {
                 pd: opening.pd,
                 addr: opening.addr,
                 len: opening.len,
+                origin: opening.origin,
                 access: opening.access,
                 promotable: opening.promotable,
                 serial,
@@ -346,7 +351,7 @@ impl Drop for WindowKey {
     }
 }
 
-/// Checks that `key` opens `len` bytes at `addr` for `need`. The result holds until the section
+/// Checks that `key` opens `len` bytes of memory at `addr` for `need`. The result holds until the section
 /// ends. A range of no bytes needs no key.
 #[inline(always)]
 pub(crate) fn check(
@@ -362,6 +367,24 @@ pub(crate) fn check(
     }
     let entry = TABLE.entry(key).ok_or(Fault::Key)?;
     entry.check(scope, addr, len, need, |key| TABLE.entry(key))
+}
+
+/// [`check`] for a range as a local segment or a peer names it. Returns the address of its first byte in
+/// memory.
+#[inline(always)]
+pub(crate) fn resolve(
+    key: u32,
+    scope: Scope,
+    addr: u64,
+    len: u64,
+    need: Access,
+    _guard: &Guard,
+) -> Result<u64, Fault> {
+    if len == 0 {
+        return Ok(addr);
+    }
+    let entry = TABLE.entry(key).ok_or(Fault::Key)?;
+    entry.resolve(scope, addr, len, need, |key| TABLE.entry(key))
 }
 
 /// Whether `window` is, or was last, the key of a window that is bound to the region with that key
@@ -391,7 +414,8 @@ pub(crate) fn slots() -> u32 {
     TABLE.slots.load(Ordering::Relaxed)
 }
 
-/// [`check`] for every segment of a list.
+/// [`check`] for every segment of a list: one that waits in a queue, whose addresses are those of
+/// memory.
 #[inline(always)]
 pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<(), Fault> {
     let scope = Scope::of_pd(pd);
@@ -400,6 +424,64 @@ pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
         // Nearly always a single segment, which needs no loop.
         [only] => check(only),
         sges => sges.iter().try_for_each(check),
+    }
+}
+
+/// [`check_all`] for the segments of a request that is posted. Those of regions whose addresses are not those
+/// of memory are refused, for their range or their rights ([`MemorySegments`]).
+#[inline(always)]
+pub(crate) fn check_posted(
+    sges: &[Sge],
+    pd: u32,
+    need: Access,
+    _guard: &Guard,
+) -> Result<(), Fault> {
+    let scope = Scope::of_pd(pd);
+    let lookup = |key| TABLE.entry(key);
+    let check = |s: &Sge| {
+        if s.len == 0 {
+            return Ok(());
+        }
+        let entry = lookup(s.lkey).ok_or(Fault::Key)?;
+        entry.check_plain(scope, s.addr, s.len.into(), need, lookup)
+    };
+    match sges {
+        [only] => check(only),
+        sges => sges.iter().try_for_each(check),
+    }
+}
+
+/// The segments of a request with addresses of memory.
+pub(crate) struct MemorySegments {
+    segments: [Sge; MAX_SGE as usize],
+    count: usize,
+}
+
+impl MemorySegments {
+    /// Whether [`check_posted`] may have refused segments for this reason that are open.
+    pub fn may_be_open(error: PostError) -> bool {
+        matches!(error, PostError::Bounds | PostError::Access)
+    }
+
+    /// Those of a request that is posted, which has at most [`MAX_SGE`].
+    ///
+    /// # Errors
+    /// Why the first is not open for `need` that is not.
+    pub fn of(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<Self, Fault> {
+        let scope = Scope::of_pd(pd);
+        let mut segments = [Sge::NONE; MAX_SGE as usize];
+        for (own, posted) in segments.iter_mut().zip(sges) {
+            let Sge { addr, len, lkey } = *posted;
+            let addr = resolve(lkey, scope, addr, len.into(), need, guard)?;
+            *own = Sge { addr, len, lkey };
+        }
+        let count = sges.len();
+        Ok(MemorySegments { segments, count })
+    }
+
+    /// The segments.
+    pub fn all(&self) -> &[Sge] {
+        &self.segments[..self.count]
     }
 }
 

@@ -1,11 +1,11 @@
 //! Memory regions.
 
 use super::export::exporter;
-use super::key_entry::MappedRange;
+use super::key_entry::{MappedRange, Origin};
 use super::key_table::{Opening, Region};
 use super::probe::probe;
 use crate::device::soft::params::Memory;
-use crate::device::{Access, DeviceError, MemoryRegion};
+use crate::device::{Access, Addressing, DeviceError, MemoryRegion};
 use crate::guarded;
 
 /// Bytes of one region at most: all of user space.
@@ -17,10 +17,12 @@ pub struct Mr {
     region: Region,
     /// Whether peers have any access.
     remote: bool,
-    /// Address of the first byte.
+    /// Address of the first byte in memory.
     addr: u64,
     /// Number of bytes.
     len: u64,
+    /// What the addresses are by which segments and peers name the bytes.
+    addressing: Addressing,
 }
 
 impl Mr {
@@ -30,6 +32,7 @@ impl Mr {
         addr: u64,
         len: u64,
         access: Access,
+        addressing: Addressing,
         memory: Memory,
     ) -> Result<Mr, DeviceError> {
         if len > MAX_MR_SIZE {
@@ -46,6 +49,10 @@ impl Mr {
                 pd,
                 addr,
                 len,
+                origin: match addressing {
+                    Addressing::Virtual => Origin::Memory,
+                    Addressing::ZeroBased => Origin::Range,
+                },
                 access,
                 promotable: remote && memory == Memory::Shared,
                 region: None,
@@ -64,12 +71,26 @@ impl Mr {
             remote,
             addr,
             len,
+            addressing,
         })
     }
 
     /// The entry in the key table, to bind a window to.
     pub(crate) fn region(&self) -> Region {
         self.region
+    }
+
+    /// What the addresses of its bytes are.
+    pub(super) fn addressing(&self) -> Addressing {
+        self.addressing
+    }
+
+    /// The address in memory of the byte at an address of the region; `None` if it is above all addresses.
+    pub(super) fn in_memory(&self, addr: u64) -> Option<u64> {
+        match self.addressing {
+            Addressing::Virtual => Some(addr),
+            Addressing::ZeroBased => self.addr.checked_add(addr),
+        }
     }
 }
 
@@ -93,15 +114,16 @@ impl MemoryRegion for Mr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::soft::mem::key_table::{Fault, check, invalidate};
+    use crate::device::soft::mem::key_table::{Fault, check, invalidate, resolve};
     use crate::device::soft::mem::scope::Scope;
     use crate::handle::pin;
 
     const ALL: Access = Access::all();
+    const VIRTUAL: Addressing = Addressing::Virtual;
 
     fn region(buf: &mut [u8], pd: u32, access: Access) -> Result<Mr, DeviceError> {
         let addr = buf.as_mut_ptr() as u64;
-        Mr::new(pd, addr, buf.len() as u64, access, Memory::Private)
+        Mr::new(pd, addr, buf.len() as u64, access, VIRTUAL, Memory::Private)
     }
 
     #[test]
@@ -147,6 +169,42 @@ mod tests {
         );
     }
 
+    /// What a key opens of 100 bytes whose addresses begin with 0. Requests that wait name them by their
+    /// addresses in memory.
+    #[test]
+    fn zero_based_addresses() {
+        let mut buf = [0u8; 100];
+        let start = buf.as_mut_ptr() as u64;
+        let (read, zero) = (Access::REMOTE_READ, Addressing::ZeroBased);
+        let mr = Mr::new(7, start, 100, read, zero, Memory::Private).unwrap();
+        let (key, scope, g) = (mr.lkey(), Scope::of_pd(7), pin::pin());
+        for (addr, len) in [(0, 100), (0, 1), (50, 50), (99, 1)] {
+            let found = resolve(key, scope, addr, len, read, &g);
+            assert_eq!(found, Ok(start + addr), "{addr}");
+            assert_eq!(check(key, scope, start + addr, len, read, &g), Ok(()));
+        }
+        let wraps = start.wrapping_neg();
+        for (addr, len) in [
+            (0, 101),
+            (100, 1),
+            (start, 1),
+            (start + 50, 1),
+            (wraps, 1),
+            (u64::MAX, 2),
+        ] {
+            let found = resolve(key, scope, addr, len, read, &g);
+            assert_eq!(found, Err(Fault::Bounds), "{addr}");
+        }
+        let write = Access::REMOTE_WRITE;
+        assert_eq!(resolve(key, scope, 0, 1, write, &g), Err(Fault::Access));
+        let other = Scope::of_pd(8);
+        assert_eq!(resolve(key, other, 0, 1, read, &g), Err(Fault::Domain));
+        drop(g);
+        drop(mr);
+        let g = pin::pin();
+        assert_eq!(resolve(key, scope, 0, 1, read, &g), Err(Fault::Key));
+    }
+
     #[test]
     fn invalidation_ends_remote_access_alone() {
         let mut buf = vec![0u8; 100];
@@ -188,13 +246,14 @@ mod tests {
         unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
         let at = map as u64;
         let make = |off: usize, len: usize, access| {
-            Mr::new(1, at + off as u64, len as u64, access, Memory::Private).map(|_| ())
+            let (at, len) = (at + off as u64, len as u64);
+            Mr::new(1, at, len, access, VIRTUAL, Memory::Private).map(|_| ())
         };
         assert_eq!(make(0, 2 * page, Access::LOCAL_READ), Ok(()));
         let bad = Err(DeviceError::BadMemory);
         assert_eq!(make(0, 2 * page + 1, Access::LOCAL_READ), bad);
         assert_eq!(make(2 * page, 1, Access::LOCAL_READ), bad);
-        if Mr::new(1, 8, 8, Access::LOCAL_READ, Memory::Private).is_ok() {
+        if Mr::new(1, 8, 8, Access::LOCAL_READ, VIRTUAL, Memory::Private).is_ok() {
             panic!("page zero was taken");
         }
         // Only kernels that know MADV_POPULATE detect it; those of the test machines do.

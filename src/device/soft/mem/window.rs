@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::lock::Mutex;
 
+use super::key_entry::Origin;
 use super::key_table::{Opening, Region, Reserved, WindowKey};
 use super::region::Mr;
-use crate::device::{Access, BindWr, Device, MemoryWindow, PostError, WindowScope};
+use crate::device::{Access, Addressing, BindWr, Device, MemoryWindow, PostError, WindowScope};
 use crate::handle::{Guard, pin};
 
 /// Number of windows of one device at most.
@@ -76,7 +77,8 @@ impl Bind {
     /// Reserves the new key. `qp` is the number of the queue pair in keys for it alone.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`] if no key is left.
+    /// [`PostError::QueueFull`] if no key is left, [`PostError::Bounds`] if the region has no such
+    /// address.
     pub fn new<D: Device<Mr = Mr, Mw = Mw>>(
         wr: &BindWr<'_, D>,
         qp: u32,
@@ -84,14 +86,20 @@ impl Bind {
         let opens = match wr.region {
             None => None,
             Some(region) => {
+                let (addr, addressing) = (region.in_memory(wr.addr), region.addressing());
                 let region = region.region();
                 let reserved = Reserved::new(&Opening {
                     pd: match wr.window.scope {
                         WindowScope::Domain => wr.window.pd,
                         WindowScope::QueuePair => qp,
                     },
-                    addr: wr.addr,
+                    addr: addr.ok_or(PostError::Bounds)?,
                     len: wr.len,
+                    origin: match (wr.addressing, addressing) {
+                        (Addressing::ZeroBased, _) => Origin::Range,
+                        (Addressing::Virtual, Addressing::Virtual) => Origin::Memory,
+                        (Addressing::Virtual, Addressing::ZeroBased) => Origin::Region,
+                    },
                     access: wr.access & Access::REMOTE,
                     promotable: false,
                     region: Some(region),

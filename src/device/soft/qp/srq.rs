@@ -12,14 +12,13 @@ use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
 
-use super::state::total;
 use super::work_queue::{Receive, WorkQueue};
-use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::key_table::{self, MemorySegments};
 use crate::device::soft::upcalls::{SrqUpcalls, Upcalls};
 use crate::device::{
     Access, DeviceError, PostError, QueuePair, RecvWr, SharedReceiveQueue, SrqHandler,
 };
-use crate::handle::pin;
+use crate::handle::{Guard, pin};
 
 /// Shared receive queues of one device.
 pub(crate) const MAX_SRQ: u32 = 1 << 16;
@@ -160,6 +159,33 @@ impl Srq {
     }
 }
 
+impl Srq {
+    /// A receive whose segments are not named by addresses of memory, or not open.
+    #[cold]
+    #[inline(never)]
+    fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Guard) -> Result<(), PostError> {
+        let segments = MemorySegments::of(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
+        drop(guard);
+        let sges = segments.all();
+        self.post_admitted(&RecvWr { sges, ..*wr })
+    }
+
+    /// A receive whose segments are open memory.
+    #[inline(always)]
+    fn post_admitted(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let mut state = self.state.lock();
+        state.ring.push(Receive::of(wr), wr.sges)?;
+        let awaited = !state.waiting.is_empty();
+        drop(state);
+        if awaited {
+            let mut up = Upcalls::default();
+            self.serve(&mut up);
+            up.run();
+        }
+        Ok(())
+    }
+}
+
 impl SrqUpcalls for Srq {
     fn limit(&self) {
         self.handler.limit();
@@ -178,23 +204,13 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        key_table::check_all(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
-        drop(guard);
-        let receive = Receive {
-            wr_id: wr.wr_id,
-            flags: wr.flags,
-            len: total(wr.sges),
-        };
-        let mut state = self.state.lock();
-        state.ring.push(receive, wr.sges)?;
-        let awaited = !state.waiting.is_empty();
-        drop(state);
-        if awaited {
-            let mut up = Upcalls::default();
-            self.serve(&mut up);
-            up.run();
+        match key_table::check_posted(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
+            Ok(()) => {
+                drop(guard);
+                self.post_admitted(wr)
+            }
+            Err(_) => self.post_elsewhere(wr, guard),
         }
-        Ok(())
     }
 
     fn resize(&self, max_wr: u32) -> Result<(), DeviceError> {

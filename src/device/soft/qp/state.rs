@@ -185,7 +185,13 @@ impl QpState {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        key_table::check_all(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
+        key_table::check_posted(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
+        self.send_len(wr)
+    }
+
+    /// The bytes of `wr`, if it may be executed or queued with so many.
+    #[inline(always)]
+    pub fn send_len(&self, wr: &SendWr<'_>) -> Result<u32, PostError> {
         let bytes = total(wr.sges);
         let len = match wr.op {
             SendOp::RdmaRead { len, .. } if u64::from(len) > bytes => {
@@ -213,12 +219,8 @@ impl QpState {
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        key_table::check_all(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
-        Ok(Receive {
-            wr_id: wr.wr_id,
-            flags: wr.flags,
-            len: total(wr.sges),
-        })
+        key_table::check_posted(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
+        Ok(Receive::of(wr))
     }
 
     /// Takes a receive for the next message, if there is none and one can be had.

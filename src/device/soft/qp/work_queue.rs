@@ -1,6 +1,7 @@
 //! Work queues: rings of requests with their segments.
 
-use crate::device::{DeviceError, PostError, SendOp, SendWr, Sge, WrFlags};
+use super::state::total;
+use crate::device::{DeviceError, PostError, RecvWr, SendOp, SendWr, Sge, WrFlags};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,18 @@ pub(crate) struct Receive {
     pub flags: WrFlags,
     /// Bytes that fit.
     pub len: u64,
+}
+
+impl Receive {
+    /// That of a work request.
+    #[inline(always)]
+    pub fn of(wr: &RecvWr<'_>) -> Receive {
+        Receive {
+            wr_id: wr.wr_id,
+            flags: wr.flags,
+            len: total(wr.sges),
+        }
+    }
 }
 
 /// A queue of entries, each with up to a fixed number of segments. Entries are named by a

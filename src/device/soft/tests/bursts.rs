@@ -165,7 +165,14 @@ fn a_burst_of_writes_up_to_one_that_is_refused() {
 /// Through shared memory the writes of a burst share copies by the kernel.
 #[test]
 fn a_burst_of_writes_is_made_by_few_system_calls() {
-    let (a, b) = Net::new("127.0.0.1 path=shm").pair();
+    for addressing in ADDRESSINGS {
+        let (a, mut b) = Net::new("127.0.0.1 path=shm").pair();
+        b.register(addressing);
+        is_made_by_few_system_calls(&a, &b);
+    }
+}
+
+fn is_made_by_few_system_calls(a: &End, b: &End) {
     // How fast the posts follow each other depends on the machine, so the burst is announced.
     let copies = |begins: bool| {
         a.qp.with(|locked| match locked.link {
@@ -182,8 +189,12 @@ fn a_burst_of_writes_is_made_by_few_system_calls() {
     until(|| {
         let before = copies(true);
         round += 1;
-        write_burst(&a, &b, round, None);
-        completes(&a);
+        write_burst(a, b, round, None);
+        completes(a);
         copies(false) - before <= BURST as u32 / 2
     });
+    for n in 0..BURST {
+        let word = (round * 100 + n).to_ne_bytes();
+        assert_eq!(b.bytes(8 * n as usize, 8), word, "{n}");
+    }
 }

@@ -240,6 +240,8 @@ impl QpHandler for Connection {
 }
 
 const BUFFER: usize = 1 << 20;
+/// Both kinds of addresses.
+const ADDRESSINGS: [Addressing; 2] = [Addressing::Virtual, Addressing::ZeroBased];
 
 /// A queue pair with all that it needs, and a registered buffer.
 struct End {
@@ -254,6 +256,8 @@ struct End {
     soft_marks: Arc<AtomicU32>,
     hold: Arc<Mutex<()>>,
     mr: Option<Mr>,
+    /// Address by which segments and peers name the first byte of the buffer.
+    first: u64,
     buffer: *mut u8,
     len: usize,
 }
@@ -301,9 +305,23 @@ impl End {
             soft_marks,
             hold,
             mr: Some(mr),
+            first: buffer as u64,
             buffer,
             len,
         }
+    }
+
+    /// Registers the buffer anew, with addresses of this kind.
+    fn register(&mut self, addressing: Addressing) {
+        let (at, len, all) = (self.buffer as u64, self.len as u64, Access::all());
+        let mr = self
+            .device
+            .reg_mr_addressed(&self.pd, at, len, all, addressing);
+        self.mr = Some(mr.unwrap());
+        self.first = match addressing {
+            Addressing::Virtual => at,
+            Addressing::ZeroBased => 0,
+        };
     }
 
     fn connect(&self, qual: u64, private_data: &[u8]) -> Result<(), DeviceError> {
@@ -327,7 +345,7 @@ impl End {
 
     fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
-            addr: self.buffer as u64 + offset as u64,
+            addr: self.first + offset as u64,
             len: len as u32,
             lkey: self.key(),
         }
@@ -335,7 +353,7 @@ impl End {
 
     fn remote(&self, offset: usize) -> Remote {
         Remote {
-            addr: self.buffer as u64 + offset as u64,
+            addr: self.first + offset as u64,
             rkey: self.key(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::shm_peer::{ShmPeer, connected, device, over};
 use super::*;
+use crate::device::soft::mem::key_entry::Origin;
 use crate::device::soft::mem::key_table::{Opening, Reserved};
 use crate::device::soft::transport::shm::remote_keys::CopySection;
 use crate::device::soft::transport::shm::{EndPhase, mapped};
@@ -79,6 +80,7 @@ fn a_copy_through_a_window() {
         pd: 1,
         addr: b.buffer as u64,
         len: 100,
+        origin: Origin::Memory,
         access: Access::REMOTE_WRITE,
         region: Some(mr.region()),
         promotable: false,

@@ -82,8 +82,16 @@ fn source(b: &End) -> (u64, usize, u32) {
 #[test]
 fn offered_and_taken() {
     let device = device();
-    let (mut sender, b) = sender(&device);
-    let (addr, _, key) = source(&b);
+    for addressing in ADDRESSINGS {
+        let (sender, mut b) = sender(&device);
+        b.register(addressing);
+        is_taken(sender, &b);
+    }
+}
+
+/// The addresses of the messages are those in memory, those of the receives what the kind of region says.
+fn is_taken(mut sender: Sender, b: &End) {
+    let (addr, _, key) = source(b);
     let segments = [
         (addr, 5, key),
         (addr + 5, 40_000, key),
@@ -270,6 +278,12 @@ fn an_offer_of_ours_is_withdrawn() {
 /// The place of a second half is memory that our end may write, or our end does not help.
 #[test]
 fn places_of_a_half() {
+    for addressing in ADDRESSINGS {
+        places_of_a_half_of(addressing);
+    }
+}
+
+fn places_of_a_half_of(addressing: Addressing) {
     let device = device();
     for (offset, key, last) in [
         (LEN as u64 / 2, 0, Stage::Helped),
@@ -280,7 +294,8 @@ fn places_of_a_half() {
         (LEN as u64 + 1, 0, Stage::Withdrawn),
         (u64::MAX, 0, Stage::Withdrawn),
     ] {
-        let (peer, b) = receiver(&device);
+        let (peer, mut b) = receiver(&device);
+        b.register(addressing);
         let scope = peer.segment.theirs().scope();
         peer.segment.ours().set_scope(scope);
         b.fill(0, &pattern(LEN, 3));

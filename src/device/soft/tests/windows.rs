@@ -36,6 +36,7 @@ fn post_bind(
         region,
         addr: end.buffer as u64 + offset as u64,
         len: len as u64,
+        addressing: Addressing::Virtual,
         access,
         flags: WrFlags::empty(),
     };

@@ -36,11 +36,11 @@ pub(crate) fn execute(
         op if op.fetches() && me.ord == 0 => Outcome::Failed(WcStatus::LocalQpOperation),
         SendOp::Atomic { remote, op } => atomic(peer, transfer, remote, op, guard),
         SendOp::RdmaRead { remote: from, .. } => {
-            if !is_open(peer, from, len, Access::REMOTE_READ, guard) {
+            let Some(addr) = open(peer, from, len, Access::REMOTE_READ, guard) else {
                 return Outcome::Failed(WcStatus::RemoteAccess);
-            }
+            };
             let source = [Sge {
-                addr: from.addr,
+                addr,
                 len: transfer.len,
                 lkey: from.rkey,
             }];
@@ -54,21 +54,22 @@ pub(crate) fn execute(
     }
 }
 
-/// Whether a range of the peer is open to an operation.
+/// The address in memory of a range of the peer, if the range is open to an operation.
 #[inline(always)]
-fn is_open(peer: &QpState, range: Remote, len: u64, need: Access, guard: &Guard) -> bool {
-    key_table::check(range.rkey, peer.id.scope(), range.addr, len, need, guard).is_ok()
+fn open(peer: &QpState, range: Remote, len: u64, need: Access, guard: &Guard) -> Option<u64> {
+    let scope = peer.id.scope();
+    key_table::resolve(range.rkey, scope, range.addr, len, need, guard).ok()
 }
 
 #[inline(always)]
 fn write(peer: &QpState, transfer: &Transfer<'_>, to: Remote, guard: &Guard) -> Outcome {
     let len = u64::from(transfer.len);
-    if !is_open(peer, to, len, Access::REMOTE_WRITE, guard) {
+    let Some(at) = open(peer, to, len, Access::REMOTE_WRITE, guard) else {
         return Outcome::Failed(WcStatus::RemoteAccess);
-    }
+    };
     let local = Cursor::new(transfer.sges);
     // SAFETY: both ranges were checked to be registered, in this section.
-    let copied = unsafe { copy::gather_tail_last(local, to.addr as *mut u8, len) };
+    let copied = unsafe { copy::gather_tail_last(local, at as *mut u8, len) };
     match copied {
         Ok(()) => Outcome::Done,
         Err(CopyFault::Source) => Outcome::Failed(WcStatus::LocalProtection),

@@ -156,6 +156,7 @@ pub const ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
 pub const ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
 pub const ACCESS_MW_BIND: c_int = 1 << 4;
+pub const ACCESS_ZERO_BASED: c_int = 1 << 5;
 
 #[repr(C)]
 pub struct Mr {

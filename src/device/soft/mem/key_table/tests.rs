@@ -12,6 +12,7 @@ fn opening() -> Opening {
         pd: 1,
         addr: 0x1000,
         len: 16,
+        origin: Origin::Memory,
         access: Access::all(),
         region: None,
         promotable: false,

@@ -26,7 +26,7 @@ use crate::device::attempt::Phase;
 use crate::device::connection_log;
 use crate::device::soft::device::Soft;
 use crate::device::soft::mem::copy;
-use crate::device::soft::mem::key_table;
+use crate::device::soft::mem::key_table::MemorySegments;
 use crate::device::soft::params::Path;
 use crate::device::soft::qp::Qp;
 use crate::device::soft::qp::link::{Pending, Transport};
@@ -224,14 +224,14 @@ pub(crate) fn post<L: Transport>(
         if wr.sges.len() > me.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        key_table::check_all(wr.sges, me.id.pd, Access::LOCAL_READ, locked.guard)?;
+        let segments = MemorySegments::of(wr.sges, me.id.pd, Access::LOCAL_READ, locked.guard)?;
         let len = total(wr.sges);
         if len > u64::from(me.id.attr.max_message_size).min(MAX_DATAGRAM as u64) {
             return Err(PostError::TooLong);
         }
         let to = buffer[ROUTE_LEN..].as_mut_ptr();
         // SAFETY: the segments are registered for as long as the section lasts; the buffer has room.
-        let copied = unsafe { copy::gather_all(wr.sges, to, len as usize) };
+        let copied = unsafe { copy::gather_all(segments.all(), to, len as usize) };
         Ok((len as usize, copied.is_ok()))
     })?;
     let mut up = Upcalls::default();

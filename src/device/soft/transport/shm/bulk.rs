@@ -10,6 +10,7 @@ use super::copy_waits;
 use super::doorbell::WakeOn;
 use super::offer::{Rest, SecondHalf, Stage};
 use super::one_sided::{CopiedBy, Copy, CopyRefusal};
+use super::remote_keys::RemoteAddress;
 use super::ring::{CellFlags, Kind, MAX_INLINE, Piece, Violation};
 use crate::delay;
 use crate::device::soft::mem::copy::Cursor;
@@ -185,6 +186,7 @@ impl ShmConn {
             way: Direction::Write,
             local: Cursor::at(transfer.sges, half.offset),
             remote: half.at,
+            kind: RemoteAddress::InMemory,
             len,
             need: Access::LOCAL_WRITE,
         };
@@ -375,6 +377,7 @@ impl ShmConn {
                         addr: addr.ok_or(Untaken::Unreadable)?,
                         rkey: segment.lkey,
                     },
+                    kind: RemoteAddress::InMemory,
                     len,
                     need: Access::LOCAL_READ,
                 };

@@ -8,6 +8,7 @@
 use super::close_reason::CloseReason;
 use super::cma::WriteBatch;
 use super::conn::{Budget, ShmConn};
+use super::remote_keys::RemoteAddress;
 use super::segment::EndPhase;
 use crate::device::attempt::Phase;
 use crate::device::soft::mem::copy::Cursor;
@@ -199,18 +200,21 @@ impl ShmConn {
             return 0;
         }
         let (table, scope) = (peer.keys(), theirs.scope());
-        let allows = |write: &ShortWrite<'_>| {
+        // The address in the memory of the peer.
+        let allowed = |write: &ShortWrite<'_>| {
             let (addr, len) = (write.to.addr, write.len.into());
-            let run = table.check(&section, scope, addr, len, Access::REMOTE_WRITE);
-            run.is_ok_and(|run| run.is_empty())
-                && key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard).is_ok()
+            let (kind, need) = (RemoteAddress::OfKey, Access::REMOTE_WRITE);
+            let checked = table.check(&section, scope, kind, addr, len, need);
+            let (at, run) = checked.ok()?;
+            let local = key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard);
+            (run.is_empty() && local.is_ok()).then_some(at)
         };
         let mut count = 0u64;
         while head + count < end
             && let Some(write) = short_write(me, head + count)
             && write.to.rkey == rkey
-            && allows(&write)
-            && batch.push(Cursor::new(write.sges), write.to.addr, write.len.into())
+            && let Some(at) = allowed(&write)
+            && batch.push(Cursor::new(write.sges), at, write.len.into())
         {
             count += 1;
         }

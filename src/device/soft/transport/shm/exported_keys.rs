@@ -186,6 +186,7 @@ pub(crate) fn restrict(key: u32, entry: &KeyEntry, rights: Access) -> Access {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::soft::mem::key_entry::Origin;
     use crate::device::soft::mem::key_table::{Opening, Region, Reserved};
 
     /// A promotion shows in both entries of a region and of its windows, and in no other.
@@ -195,6 +196,7 @@ mod tests {
             pd: 7,
             addr: 4096,
             len: 3 * 4096,
+            origin: Origin::Memory,
             access: Access::REMOTE_WRITE,
             promotable: true,
             region: None,

@@ -4,6 +4,7 @@
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
+use super::remote_keys::RemoteAddress;
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::qp::link::Outcome;
@@ -20,6 +21,8 @@ pub(super) struct Copy<'a> {
     pub local: Cursor<'a>,
     /// Where those of the peer do, and the key that has to open them for `need`.
     pub remote: Remote,
+    /// What the address of those of the peer is.
+    pub kind: RemoteAddress,
     pub len: u64,
     pub need: Access,
 }
@@ -74,12 +77,12 @@ impl Copy<'_> {
                 return Err(CopyRefusal::Void);
             }
             let table = peer.keys();
-            let Ok(run) = table.check(&section, scope, addr, n, self.need) else {
+            let checked = table.check(&section, scope, self.kind, addr, n, self.need);
+            let Ok((at, run)) = checked else {
                 return Err(CopyRefusal::Key);
             };
             // SAFETY: the caller's promise, in this section for the memory of the peer.
-            unsafe { peer.copy(self.way, self.local, addr, n, run) }
-                .map_err(CopyRefusal::Failed)?;
+            unsafe { peer.copy(self.way, self.local, at, n, run) }.map_err(CopyRefusal::Failed)?;
             if run.is_empty() {
                 by = CopiedBy::Kernel;
             }
@@ -118,6 +121,7 @@ impl ShmConn {
             way,
             local: Cursor::new(sges),
             remote,
+            kind: RemoteAddress::OfKey,
             len: len.into(),
             need: match way {
                 Direction::Write => Access::REMOTE_WRITE,

@@ -116,6 +116,15 @@ pub fn spread(entries: &[KeyEntry], before: usize) {
     fence(Ordering::Release);
 }
 
+/// What the address of a range of another process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteAddress {
+    /// That by which consumers name the range: of an RDMA operation.
+    OfKey,
+    /// That in the memory of the process, which gave it: of a segment of a message, or of a receive.
+    InMemory,
+}
+
 /// The keys that another process has published.
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {
@@ -139,8 +148,9 @@ impl<'a> RemoteKeys<'a> {
             .or_else(|| slot(mask))
     }
 
-    /// Checks that the key of the section permits `need` in the range, and returns the part of the
-    /// region that is in a file which peers may map. The result stays true until the section ends.
+    /// Checks that the key of the section permits `need` in a range. Returns the address of its first
+    /// byte in the memory of the process, and the part of the region that is in a file which peers may
+    /// map. The result stays true until the section ends.
     ///
     /// # Errors
     /// The reason why the key does not permit it.
@@ -149,19 +159,27 @@ impl<'a> RemoteKeys<'a> {
         &self,
         section: &CopySection<'_>,
         scope: Scope,
+        kind: RemoteAddress,
         addr: u64,
         len: u64,
         need: Access,
-    ) -> Result<MappedRange, Fault> {
+    ) -> Result<(u64, MappedRange), Fault> {
         let attempt = || {
             let entry = self.entry(section.key).ok_or(Fault::Key)?;
-            entry.check(scope, addr, len, need, |key| self.entry(key))?;
+            let lookup = |key| self.entry(key);
+            let at = match kind {
+                RemoteAddress::OfKey => entry.resolve(scope, addr, len, need, lookup)?,
+                RemoteAddress::InMemory => {
+                    entry.check(scope, addr, len, need, lookup)?;
+                    addr
+                }
+            };
             let mapped = entry.mapped_range();
             // The entry may have moved meanwhile, because the table has grown, and its slot may be
             // that of another key.
             fence(Ordering::Acquire);
             if entry.is(section.key) {
-                Ok(mapped)
+                Ok((at, mapped))
             } else {
                 Err(Fault::Key)
             }

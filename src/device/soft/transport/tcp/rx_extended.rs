@@ -88,7 +88,7 @@ impl TcpConn {
         if word.addr.checked_add(len).is_none() {
             return Err(violation(WireError::RDMAP_TO_WRAP));
         }
-        key_table::check(word.rkey, me.id.scope(), word.addr, len, need, guard)
+        key_table::resolve(word.rkey, me.id.scope(), word.addr, len, need, guard)
             .map_err(|fault| violation(wire_fault(fault)))?;
         let reserved = self.tx.responses.try_reserve(1);
         reserved.map_err(|_| CloseReason::NoMemory)?;

@@ -108,7 +108,8 @@ pub(super) fn write(
 ) -> Result<(), CloseReason> {
     let len = payload.len();
     let need = Access::REMOTE_WRITE;
-    key_table::check(stag, me.id.scope(), to, len as u64, need, guard).map_err(|fault| {
+    let at = key_table::resolve(stag, me.id.scope(), to, len as u64, need, guard);
+    let at = at.map_err(|fault| {
         // Bounds and domains are the business of DDP, rights that of RDMAP (RFC 5040 section
         // 7.1).
         let error = match fault {
@@ -120,6 +121,6 @@ pub(super) fn write(
         CloseReason::Protocol(error, None)
     })?;
     // SAFETY: registered for remote writes, for as long as the section lasts.
-    unsafe { copy::tail_last(payload.as_ptr(), to as *mut u8, len) }
+    unsafe { copy::tail_last(payload.as_ptr(), at as *mut u8, len) }
         .map_err(|_| CloseReason::Protocol(wire_fault(Fault::Access), None))
 }

@@ -170,7 +170,7 @@ impl TcpConn {
         guard: &Guard,
     ) -> Result<(), CloseReason> {
         if self.acks.agreed {
-            response.check(0, response.request.size, me, guard)?;
+            response.source(0, response.request.size, me, guard)?;
         }
         self.tx.responses.push_back(Answer::Read(response));
         Ok(())

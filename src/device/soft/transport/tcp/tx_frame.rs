@@ -41,18 +41,18 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Whether the peer may read so many bytes from an offset on.
+    /// The address in memory of so many bytes from an offset on, which the peer may read.
     ///
     /// # Errors
     /// Why not.
-    pub fn check(
+    pub fn source(
         &self,
         offset: u32,
         len: u32,
         me: &QpState,
         guard: &Guard,
-    ) -> Result<(), CloseReason> {
-        key_table::check(
+    ) -> Result<u64, CloseReason> {
+        key_table::resolve(
             self.request.source_stag,
             me.id.scope(),
             self.request.source_to.wrapping_add(u64::from(offset)),
@@ -302,11 +302,10 @@ fn read_response(
     let len = segment_len(read.size - offset, most);
     let last = offset + len == read.size;
     let source = Sge {
-        addr: read.source_to.wrapping_add(u64::from(offset)),
+        addr: response.source(offset, len, me, guard)?,
         len,
         lkey: read.source_stag,
     };
-    response.check(offset, len, me, guard)?;
     let header = Tagged {
         control: Control::new(OP_READ_RESPONSE, last),
         stag: read.sink_stag,

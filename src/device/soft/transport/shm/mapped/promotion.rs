@@ -122,7 +122,7 @@ mod tests {
     use crate::device::Access;
     use crate::device::soft::mem::region::Mr;
     use crate::device::soft::params::Memory;
-    use crate::device::{MemoryRegion, soft::transport::shm::mapped};
+    use crate::device::{Addressing, MemoryRegion, soft::transport::shm::mapped};
 
     /// Pages that no other test has anything on.
     #[repr(align(4096))]
@@ -130,7 +130,8 @@ mod tests {
 
     fn register(pages: &Pages, memory: Memory) -> Mr {
         let addr = std::ptr::from_ref(pages).expose_provenance() as u64;
-        Mr::new(7, addr, size_of::<Pages>() as u64, Access::all(), memory).unwrap()
+        let (len, addressing) = (size_of::<Pages>() as u64, Addressing::Virtual);
+        Mr::new(7, addr, len, Access::all(), addressing, memory).unwrap()
     }
 
     /// Only a region that may move moves, for a peer that may access it.
