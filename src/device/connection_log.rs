@@ -112,7 +112,7 @@ impl Outcome {
     /// `None` if the event is no failure.
     pub fn of(event: &CmEvent, connecting: bool) -> Option<Outcome> {
         match event {
-            CmEvent::Established { .. } => None,
+            CmEvent::Established { .. } | CmEvent::Resolved(_) => None,
             CmEvent::AcceptError => Some(Outcome::NotAccepted),
             _ if connecting => Some(Outcome::NotConnected),
             CmEvent::Disconnected => None,
