@@ -293,3 +293,32 @@ fn literal_parts(word: &str) -> (&str, &str, &str) {
     let core = parts.next().unwrap_or_default();
     (before, core, parts.next().unwrap_or_default())
 }
+
+#[test]
+fn names_are_marked_up_and_their_punctuation_is_not() {
+    let own = ["dat_a_call".to_owned()];
+    let functions = BTreeSet::from(["dat_b_call".to_owned()]);
+    let names = Names {
+        own: &own,
+        functions: &functions,
+        parameters: BTreeSet::from(["event".to_owned(), "ia_handle".to_owned()]),
+        types: &BTreeSet::from(["DAT_EVENT".to_owned()]),
+        excluded: &BTreeMap::new(),
+    };
+    let text = "An event (DAT_EVENT), of dat_b_call or dat_a_call: `event`, ia_handle, and NULL.";
+    let marked = "An event\n.Pf ( Vt DAT_EVENT ) ,\nof\n.Xr dat_b_call 3\nor\n.Fn dat_a_call :\n\
+                  .Fa event ,\n.Fa ia_handle ,\nand\n.Dv NULL .\n";
+    assert_eq!(names.text(text), marked);
+    assert_eq!(
+        names.sentence("event is of dat.conf(5)"),
+        ".Fa event\nis of\n.Xr dat.conf 5 .\n"
+    );
+    assert_eq!(names.sentence("done (2.0)"), "Done.\n");
+    assert_eq!(
+        names.text(".Xr is no macro here"),
+        "\\&.Xr is no macro here\n"
+    );
+    let list = "One:\n* `event`: first\n* other: second";
+    let marked = "One:\n.Bl -tag -width Ds\n.It Fa event\nFirst.\n.It No other\nSecond.\n.El\n";
+    assert_eq!(names.paragraphs(list), marked);
+}

@@ -152,3 +152,20 @@ pub fn all() -> Vec<Source> {
     });
     sources.collect()
 }
+
+#[test]
+fn a_source_is_read_by_its_sections() {
+    let text = "# A licence\n@summary do a thing\n@description\nIt does.\n\nMore.\n@parameter ep\nAn end.\n\
+                @example 2.0\nint x;\n@see dat_a dat.conf(5)\n";
+    let source = parse("dat_x", text).unwrap();
+    assert_eq!(source.summary, "do a thing");
+    assert_eq!(source.description, "It does.\n\nMore.");
+    assert_eq!(source.parameters, [("ep".to_owned(), "An end.".to_owned())]);
+    assert_eq!(source.examples[0].version, Some(Version::V2));
+    assert_eq!(source.examples[0].code, "int x;");
+    assert_eq!(source.see, ["dat_a", "dat.conf(5)"]);
+    let fault = |text: &str| parse("dat_x", text).err().unwrap_or_default();
+    assert!(fault("@sumary x\n").contains("no section @sumary"));
+    assert!(fault("text\n").contains("line 1"));
+    assert!(fault("@summary x\n").contains("for every page"));
+}
