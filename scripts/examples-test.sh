@@ -350,6 +350,8 @@ fi
 
 # --- nothing is left behind ----------------------------------------------------------------------
 
+# Between processes over TCP: of shared memory large ranges of addresses are reserved, in which valgrind
+# searches for pointers at the end for minutes.
 limited+=(valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite
 	--errors-for-leak-kinds=definite --fair-sched=yes "--suppressions=$root/tests-c/valgrind.supp")
 for program in hello1 hello2 hello; do
