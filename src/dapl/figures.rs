@@ -4,6 +4,8 @@
 
 use std::sync::{Arc, Weak};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::abi::Abi;
 use super::counters::{Counters, IaCounters, names};
 use super::ia::Ia;
@@ -52,6 +54,12 @@ fn write_ia<D: Device>(ia: &Ia<D>, (major, minor): (u32, u32), json: &mut Json) 
     json.text("address", ia.device.address().ip());
     json.text("api", format_args!("{major}.{minor}"));
     write_handle(ia.handle(), json);
+    // By which a reader calculates rates, whenever the figures arrive there.
+    let now = clock_gettime(ClockId::Monotonic);
+    json.number(
+        "time_ns",
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+    );
     write_counters(ia.counters().map(IaCounters::values), &names::IA, json);
     for (kind, name) in KINDS {
         json.list(name, |list| write_objects(ia, kind, list));

@@ -204,8 +204,8 @@ fn rates_until_nobody_reads() {
         if rate == 0.0 {
             continue;
         }
-        // A pause of a millisecond is between two messages of 100 bytes.
-        assert!(rate <= 1000.0, "{row}");
+        // A pause of a millisecond is between two messages, and this end may be interrupted while it is read.
+        assert!(rate <= 10_000.0, "{row}");
         assert_ne!(cells[bytes], "0");
         break;
     }

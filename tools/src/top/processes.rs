@@ -37,14 +37,6 @@ impl State {
     }
 }
 
-/// Figures, and when they were read.
-pub struct Reading {
-    /// What the process has sent.
-    pub figures: Value,
-    /// When.
-    pub at: Instant,
-}
-
 /// A socket with figures; a process has one for each DAT library.
 struct Source {
     /// The process.
@@ -53,9 +45,9 @@ struct Source {
     reader: Option<Reader>,
     state: State,
     /// The last figures.
-    last: Option<Reading>,
+    last: Option<Value>,
     /// Those before.
-    before: Option<Reading>,
+    before: Option<Value>,
 }
 
 /// What is known of one DAT library of a process.
@@ -65,10 +57,10 @@ pub struct Library<'a> {
     /// What became of the last attempt.
     pub state: State,
     /// The last figures.
-    pub last: Option<&'a Reading>,
+    pub last: Option<&'a Value>,
     /// The figures before, from which rates are calculated; `None` if the last ones are not of this
     /// round.
-    pub before: Option<&'a Reading>,
+    pub before: Option<&'a Value>,
 }
 
 /// All processes of this user that offer figures.
@@ -205,7 +197,7 @@ impl Processes {
         let mut processes: Vec<Value> = Vec::new();
         for library in self.libraries() {
             let mut ias = match library.last {
-                Some(reading) => reading.figures["ias"].as_array().cloned(),
+                Some(figures) => figures["ias"].as_array().cloned(),
                 None => None,
             }
             .unwrap_or_default();
@@ -238,8 +230,7 @@ impl Source {
         match reader.advance() {
             Ok(None) => return,
             Ok(Some(figures)) => {
-                let at = Instant::now();
-                self.before = self.last.replace(Reading { figures, at });
+                self.before = self.last.replace(figures);
                 self.state = State::Running;
             }
             Err(_) => self.state = State::Refused,

@@ -47,14 +47,14 @@ fn block(library: &Library<'_>, form: Form) -> (f64, String) {
     let Some(last) = library.last else {
         return (weight, text);
     };
-    let since = match library.before {
-        _ if form.totals => Since::Beginning,
-        Some(before) => Since::Before((last.at - before.at).as_secs_f64()),
-        None => Since::Unknown,
-    };
-    let before = library.before.map(|before| &before.figures);
-    for ia in members(&last.figures, "ias") {
-        let before = before.and_then(|before| same(before, "ias", ia));
+    for ia in members(last, "ias") {
+        let before = library.before.and_then(|before| same(before, "ias", ia));
+        let time = |ia: &Value| ia["time_ns"].as_f64();
+        let since = match before.and_then(|before| Some(time(ia)? - time(before)?)) {
+            _ if form.totals => Since::Beginning,
+            Some(nanoseconds) => Since::Before(nanoseconds / 1e9),
+            None => Since::Unknown,
+        };
         weight += of_ia(ia, before, since, form, &mut text);
     }
     (weight, text)
