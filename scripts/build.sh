@@ -16,7 +16,10 @@ shift 2
 cd "$(dirname "$0")/.."
 messages=$(mktemp)
 trap 'rm -f "$messages"' EXIT
-"${CARGO:-cargo}" build --locked --profile "$profile" "${@/#/--package=}" \
+# Release libraries have the same bytes wherever they are built.
+cargo=("${CARGO:-cargo}")
+[ "$profile" != release ] || cargo=(scripts/remap.sh "${cargo[@]}")
+"${cargo[@]}" build --locked --profile "$profile" "${@/#/--package=}" \
 	--message-format=json-render-diagnostics >"$messages"
 
 # The messages of shared libraries have "filenames", those of programs "executable".

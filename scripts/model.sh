@@ -11,4 +11,4 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath "${1:?usage: model.sh OUT}")
 export LD_LIBRARY_PATH="$out/lib" DAT_OVERRIDE="$root/tests-c/dat.conf"
 cd "$root"
-exec cargo run --locked --quiet --release --package dat-model -- "$out"
+exec scripts/remap.sh cargo run --locked --quiet --release --package dat-model -- "$out"

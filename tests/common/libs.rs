@@ -92,7 +92,19 @@ fn build(profile: Profile) -> PathBuf {
     // the profiles are not in `target` itself.
     let program = std::env::current_exe().expect("this program has a file");
     let profiles = program.ancestors().nth(3).expect("this is deep enough");
-    let status = Command::new(env!("CARGO"))
+    // With the flags of a release build; other flags would be another build.
+    let mut command = match profile {
+        Profile::Dev => Command::new(env!("CARGO")),
+        Profile::Release => {
+            let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+            let mut scripts = above.map(|dir| dir.join("scripts/remap.sh"));
+            let script = scripts.find(|file| file.exists());
+            let mut command = Command::new(script.expect("this is in the workspace"));
+            command.arg(env!("CARGO"));
+            command
+        }
+    };
+    let status = command
         .args(["build", "--quiet", "--package=libdat", "--package=libdat2"])
         .args(["--profile", profile.name()])
         .arg("--target-dir")
