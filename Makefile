@@ -58,7 +58,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist clean
 all: libs
 
 help:
@@ -90,6 +90,9 @@ help:
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
 	@echo 'make uninstall  remove what make install has put there (same PREFIX)'
+	@echo 'make deb        packages for Debian 12 and 13 in build/deb'
+	@echo 'make rpm        RPM packages in build/rpm'
+	@echo 'make dist       a tarball of this commit with all crates, which builds without a network, in build/dist'
 	@echo 'make clean      remove build/ and target/'
 
 lint:
@@ -387,6 +390,22 @@ stage: $(BUILT)/.complete
 
 uninstall:
 	scripts/install.sh uninstall '$(DESTDIR)' '$(MANIFEST)'
+
+# --- packages -------------------------------------------------------------------------------
+
+deb rpm: export PROFILE := release
+deb:
+	scripts/deps.sh deb
+	@$(MAKE) --no-print-directory libs
+	scripts/deb.sh
+
+rpm:
+	scripts/deps.sh rpm
+	@$(MAKE) --no-print-directory libs
+	scripts/rpm.sh
+
+dist:
+	scripts/dist.sh
 
 clean:
 	rm -rf build

@@ -16,8 +16,12 @@ run="$build binutils iproute2 util-linux coreutils"
 # The programs of OpenFabrics. dapl2-utils brings dtest, and with libdapl2 the original libdat2.so.2,
 # which only scripts/examples-test.sh loads: the others name our directory and check with ldd.
 programs="$run dapl2-utils"
+# What packages are made with, and the chroots that they are tested in.
+deb="$build dpkg-dev debhelper lintian pkg-config"
+rpm="$build rpm debugedit elfutils"
+chroot='debootstrap wget'
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
-check="$programs clang-format g++ valgrind libc6-dbg python3
+check="$programs $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys="$build libclang-dev pkg-config libibverbs-dev librdmacm-dev"
@@ -30,7 +34,7 @@ bench_verbs="$build valgrind libibverbs-dev librdmacm-dev libdapl2"
 fuzz="$build g++"
 lint="$build clang-format g++"
 
-groups='build|run|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint'
+groups='build|run|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm'
 action=install
 case "${1-}" in
 --list | --check)
@@ -41,6 +45,8 @@ esac
 case "${1-}" in
 build) wanted=$build ;;
 run) wanted=$run ;;
+deb) wanted=$deb ;;
+rpm) wanted=$rpm ;;
 programs) wanted=$programs ;;
 check) wanted=$check ;;
 check-rdma-sys) wanted=$check_rdma_sys ;;
