@@ -15,7 +15,7 @@ use dat_core::testing::device::soft::transport::shm::mapped::order::{
     after_publishing, unregistered,
 };
 use dat_core::testing::device::soft::transport::shm::remote_keys::{
-    CopyGuard, RemoteAddress::OfKey, RemoteKeys, spread,
+    CopyGuard, RemoteAddress, RemoteKeys, RemoteRange, spread,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
@@ -27,8 +27,12 @@ use model::model;
 const KEY: u32 = 0x0000_0001;
 const PD: u32 = 7;
 const ADDR: u64 = 4096;
-/// What an initiator accesses it for.
-const NEED: Access = Access::REMOTE_WRITE;
+/// What an initiator accesses.
+const RANGE: RemoteRange = RemoteRange {
+    kind: RemoteAddress::OfKey,
+    addr: ADDR,
+    len: 8,
+};
 
 /// A target with one key, and the copy guard of the initiator.
 struct Target {
@@ -75,7 +79,7 @@ impl Target {
         let table = RemoteKeys {
             entries: &self.entries,
         };
-        let open = table.check(&section, Scope::of_pd(pd), OfKey, ADDR, 8, NEED);
+        let open = table.check(&section, Scope::of_pd(pd), RANGE, Access::REMOTE_WRITE);
         if open.is_ok() {
             // SAFETY: loom checks that no other thread accesses the memory.
             self.memory.with_mut(|m| unsafe { *m += 1 });
@@ -171,7 +175,7 @@ fn a_table_that_grows() {
                 let check = |size: usize| {
                     let entries = &entries[..size];
                     let keys = RemoteKeys { entries };
-                    keys.check(&section, Scope::of_pd(PD), OfKey, ADDR, 8, NEED)
+                    keys.check(&section, Scope::of_pd(PD), RANGE, Access::REMOTE_WRITE)
                 };
                 // An initiator that does not find a key asks for the size of the table.
                 let found = check(2).or_else(|_| check(4));
@@ -200,7 +204,7 @@ fn a_promotion_in_use() {
                 let (guard, mut count) = (CopyGuard::new(), 0);
                 let section = guard.begin(&mut count, KEY);
                 let keys = RemoteKeys { entries: &entries };
-                let checked = keys.check(&section, Scope::of_pd(PD), OfKey, ADDR, 8, NEED);
+                let checked = keys.check(&section, Scope::of_pd(PD), RANGE, Access::REMOTE_WRITE);
                 let (at, mapped) = checked.unwrap();
                 assert_eq!(at, ADDR);
                 let parts = mapped.end.saturating_sub(mapped.start) / PART;

@@ -254,42 +254,13 @@ impl KeyEntry {
         need: Access,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<(), Fault> {
-        self.check_bits(scope, addr, len, (need.bits(), need.bits()), lookup)
-    }
-
-    /// The same for a range as a local segment or a peer names it, where addresses are those of memory.
-    /// Where they are not the entry opens nothing.
-    #[inline(always)]
-    pub fn check_plain<'a>(
-        &self,
-        scope: Scope,
-        addr: u64,
-        len: u64,
-        need: Access,
-        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
-    ) -> Result<(), Fault> {
-        // One comparison for the rights and for the kind of addresses.
-        let asked = need.bits() | FROM_RANGE | FROM_REGION;
-        self.check_bits(scope, addr, len, (asked, need.bits()), lookup)
-    }
-
-    /// [`KeyEntry::check`], for entries whose [`KeyEntry::access`] has the second bits among the first.
-    #[inline(always)]
-    fn check_bits<'a>(
-        &self,
-        scope: Scope,
-        addr: u64,
-        len: u64,
-        (asked, bits): (u32, u32),
-        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
-    ) -> Result<(), Fault> {
         if !scope.has(self.pd()) {
             return Err(Fault::Domain);
         }
         if !self.contains(addr, len) {
             return Err(Fault::Bounds);
         }
-        if self.access.load(Ordering::Relaxed) & asked != bits {
+        if !Access::from_bits_truncate(self.access.load(Ordering::Relaxed)).contains(need) {
             return Err(Fault::Access);
         }
         if self.is_region() {
@@ -307,12 +278,21 @@ impl KeyEntry {
         addr: u64,
         len: u64,
         need: Access,
-        lookup: impl Fn(u32) -> Option<&'a KeyEntry> + Copy,
+        lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<u64, Fault> {
-        match self.check_plain(scope, addr, len, need, lookup) {
-            Ok(()) => Ok(addr),
-            Err(_) => self.resolve_counted(scope, addr, len, need, lookup),
+        if !scope.has(self.pd()) {
+            return Err(Fault::Domain);
         }
+        // One comparison for the rights and for the kind of addresses.
+        let asked = need.bits() | FROM_RANGE | FROM_REGION;
+        let is_plain = self.access.load(Ordering::Relaxed) & asked == need.bits();
+        if !self.contains(addr, len) || !is_plain {
+            return self.resolve_counted(addr, len, need, lookup);
+        }
+        if !self.is_region() {
+            self.check_window(lookup)?;
+        }
+        Ok(addr)
     }
 
     /// [`KeyEntry::resolve`] for addresses that are not those of memory, and for what is refused.
@@ -320,15 +300,11 @@ impl KeyEntry {
     #[inline(never)]
     fn resolve_counted<'a>(
         &self,
-        scope: Scope,
         addr: u64,
         len: u64,
         need: Access,
         lookup: impl FnOnce(u32) -> Option<&'a KeyEntry>,
     ) -> Result<u64, Fault> {
-        if !scope.has(self.pd()) {
-            return Err(Fault::Domain);
-        }
         let region = match self.is_region() {
             true => None,
             false => Some(self.window_region(lookup)),
@@ -339,8 +315,7 @@ impl KeyEntry {
             (Origin::Region, Some(Ok(region))) => region.addr.load(Ordering::Relaxed),
             (Origin::Region, _) => return Err(Fault::Key),
         };
-        // What is beyond the last address is not in the range, modulo 2^64 either.
-        let at = origin.wrapping_add(addr);
+        let at = origin.checked_add(addr).ok_or(Fault::Bounds)?;
         if !self.contains(at, len) {
             return Err(Fault::Bounds);
         }

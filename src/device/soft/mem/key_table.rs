@@ -427,27 +427,18 @@ pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
     }
 }
 
-/// [`check_all`] for the segments of a request that is posted. Those of regions whose addresses are not those
-/// of memory are refused, for their range or their rights ([`MemorySegments`]).
+/// Whether every segment of a request that is posted is open for `need`, and its address is one of memory.
+/// Otherwise [`MemorySegments`] finds what they are.
 #[inline(always)]
-pub(crate) fn check_posted(
-    sges: &[Sge],
-    pd: u32,
-    need: Access,
-    _guard: &Guard,
-) -> Result<(), Fault> {
+pub(crate) fn are_in_memory(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> bool {
     let scope = Scope::of_pd(pd);
-    let lookup = |key| TABLE.entry(key);
-    let check = |s: &Sge| {
-        if s.len == 0 {
-            return Ok(());
-        }
-        let entry = lookup(s.lkey).ok_or(Fault::Key)?;
-        entry.check_plain(scope, s.addr, s.len.into(), need, lookup)
+    let is_in_memory = |s: &Sge| {
+        let at = resolve(s.lkey, scope, s.addr, u64::from(s.len), need, guard);
+        at == Ok(s.addr)
     };
     match sges {
-        [only] => check(only),
-        sges => sges.iter().try_for_each(check),
+        [only] => is_in_memory(only),
+        sges => sges.iter().all(is_in_memory),
     }
 }
 
@@ -458,11 +449,6 @@ pub(crate) struct MemorySegments {
 }
 
 impl MemorySegments {
-    /// Whether [`check_posted`] may have refused segments for this reason that are open.
-    pub fn may_be_open(error: PostError) -> bool {
-        matches!(error, PostError::Bounds | PostError::Access)
-    }
-
     /// Those of a request that is posted, which has at most [`MAX_SGE`].
     ///
     /// # Errors

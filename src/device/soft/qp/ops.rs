@@ -10,7 +10,7 @@ use super::work_queue::{Op, Receive, Request, Transfer};
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{GIVEN_UP, IN_ORDER, Step};
 use crate::device::soft::engine::Backlog;
-use crate::device::soft::mem::key_table::MemorySegments;
+use crate::device::soft::mem::key_table::{self, MemorySegments};
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
@@ -23,41 +23,28 @@ impl<L: Transport> LockedQp<'_, L> {
             return Err(PostError::Unsupported);
         }
         let me = &mut *self.me;
-        match me.admit_send(wr, self.guard) {
-            Ok(len) => self.send_admitted(wr, len, up),
-            Err(error) => self.again().send_from_elsewhere(black_box(*wr), error, up),
+        me.admit_send(wr)?;
+        if !key_table::are_in_memory(wr.sges, me.id.pd, local_access(&wr.op), self.guard) {
+            return self.again().send_from_elsewhere(black_box(*wr), up);
         }
+        self.send_admitted(wr, up)
     }
 
-    /// A request that was refused, perhaps because its segments are not named by addresses of memory.
+    /// A request whose segments are not named by addresses of memory, or not open.
     #[cold]
     #[inline(never)]
-    fn send_from_elsewhere(
-        mut self,
-        wr: SendWr<'_>,
-        error: PostError,
-        up: &mut Upcalls,
-    ) -> Result<(), PostError> {
-        if !MemorySegments::may_be_open(error) {
-            return Err(error);
-        }
+    fn send_from_elsewhere(mut self, wr: SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let (pd, need) = (self.me.id.pd, local_access(&wr.op));
         let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
         let sges = segments.all();
-        let wr = SendWr { sges, ..wr };
-        let len = self.me.send_len(&wr)?;
-        self.send_admitted(&wr, len, up)
+        self.send_admitted(&SendWr { sges, ..wr }, up)
     }
 
-    /// A request of `len` bytes that the queue takes, and whose segments are open memory.
+    /// A request that the queue takes, and whose segments are open memory.
     #[inline(always)]
-    fn send_admitted(
-        &mut self,
-        wr: &SendWr<'_>,
-        len: u32,
-        up: &mut Upcalls,
-    ) -> Result<(), PostError> {
+    fn send_admitted(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
+        let len = me.send_len(wr)?;
         if me.attempt.phase == Phase::Connected && me.sq.is_empty() {
             let transfer = Transfer::of(wr, len);
             let peer = self.peer.as_deref_mut();
@@ -118,40 +105,28 @@ impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
-        match me.admit_recv(wr, self.guard) {
-            Ok(receive) => self.receive_admitted(wr, receive, up),
-            Err(error) => self.again().receive_elsewhere(black_box(*wr), error, up),
+        me.admit_recv(wr)?;
+        if !key_table::are_in_memory(wr.sges, me.id.pd, Access::LOCAL_WRITE, self.guard) {
+            return self.again().receive_elsewhere(black_box(*wr), up);
         }
+        self.receive_admitted(wr, up)
     }
 
-    /// A receive that was refused, perhaps because its segments are not named by addresses of memory.
+    /// A receive whose segments are not named by addresses of memory, or not open.
     #[cold]
     #[inline(never)]
-    fn receive_elsewhere(
-        mut self,
-        wr: RecvWr<'_>,
-        error: PostError,
-        up: &mut Upcalls,
-    ) -> Result<(), PostError> {
-        if !MemorySegments::may_be_open(error) {
-            return Err(error);
-        }
+    fn receive_elsewhere(mut self, wr: RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let (pd, need) = (self.me.id.pd, Access::LOCAL_WRITE);
         let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
         let sges = segments.all();
-        let wr = RecvWr { sges, ..wr };
-        self.receive_admitted(&wr, Receive::of(&wr), up)
+        self.receive_admitted(&RecvWr { sges, ..wr }, up)
     }
 
     /// A receive that the queue takes, and whose segments are open memory.
     #[inline(always)]
-    fn receive_admitted(
-        &mut self,
-        wr: &RecvWr<'_>,
-        receive: Receive,
-        up: &mut Upcalls,
-    ) -> Result<(), PostError> {
+    fn receive_admitted(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
+        let receive = Receive::of(wr);
         if me.attempt.phase == Phase::Ended {
             me.complete_recv(&receive, WcStatus::Flushed, 0, false, WcOp::Recv, up);
             return Ok(());

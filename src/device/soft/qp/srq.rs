@@ -204,13 +204,11 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        match key_table::check_posted(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
-            Ok(()) => {
-                drop(guard);
-                self.post_admitted(wr)
-            }
-            Err(_) => self.post_elsewhere(wr, guard),
+        if !key_table::are_in_memory(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
+            return self.post_elsewhere(wr, guard);
         }
+        drop(guard);
+        self.post_admitted(wr)
     }
 
     fn resize(&self, max_wr: u32) -> Result<(), DeviceError> {

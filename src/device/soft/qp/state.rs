@@ -178,15 +178,14 @@ impl QpState {
         Ok(())
     }
 
-    /// The bytes of `wr`, if it may be executed or queued.
+    /// Whether the send queue takes a request with so many segments.
     #[inline(always)]
-    pub fn admit_send(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<u32, PostError> {
+    pub fn admit_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.admit_request()?;
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        key_table::check_posted(wr.sges, self.id.pd, local_access(&wr.op), guard)?;
-        self.send_len(wr)
+        Ok(())
     }
 
     /// The bytes of `wr`, if it may be executed or queued with so many.
@@ -210,17 +209,16 @@ impl QpState {
         Ok(len as u32)
     }
 
-    /// The receive of `wr`, if it may be queued.
+    /// Whether the receive queue takes a receive with so many segments.
     #[inline(always)]
-    pub fn admit_recv(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<Receive, PostError> {
+    pub fn admit_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.attempt.phase == Phase::Destroyed || self.id.srq.is_some() || self.rq.is_full() {
             return Err(PostError::QueueFull);
         }
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        key_table::check_posted(wr.sges, self.id.pd, Access::LOCAL_WRITE, guard)?;
-        Ok(Receive::of(wr))
+        Ok(())
     }
 
     /// Takes a receive for the next message, if there is none and one can be had.

@@ -8,7 +8,7 @@
 use super::close_reason::CloseReason;
 use super::cma::WriteBatch;
 use super::conn::{Budget, ShmConn};
-use super::remote_keys::RemoteAddress;
+use super::remote_keys::{RemoteAddress, RemoteRange};
 use super::segment::EndPhase;
 use crate::device::attempt::Phase;
 use crate::device::soft::mem::copy::Cursor;
@@ -202,10 +202,14 @@ impl ShmConn {
         let (table, scope) = (peer.keys(), theirs.scope());
         // The address in the memory of the peer.
         let allowed = |write: &ShortWrite<'_>| {
-            let (addr, len) = (write.to.addr, write.len.into());
-            let (kind, need) = (RemoteAddress::OfKey, Access::REMOTE_WRITE);
-            let checked = table.check(&section, scope, kind, addr, len, need);
-            let (at, run) = checked.ok()?;
+            let range = RemoteRange {
+                kind: RemoteAddress::OfKey,
+                addr: write.to.addr,
+                len: write.len.into(),
+            };
+            let (at, run) = table
+                .check(&section, scope, range, Access::REMOTE_WRITE)
+                .ok()?;
             let local = key_table::check_all(write.sges, me.id.pd, Access::LOCAL_READ, guard);
             (run.is_empty() && local.is_ok()).then_some(at)
         };

@@ -4,7 +4,7 @@
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
-use super::remote_keys::RemoteAddress;
+use super::remote_keys::{RemoteAddress, RemoteRange};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::qp::link::Outcome;
@@ -77,8 +77,12 @@ impl Copy<'_> {
                 return Err(CopyRefusal::Void);
             }
             let table = peer.keys();
-            let checked = table.check(&section, scope, self.kind, addr, n, self.need);
-            let Ok((at, run)) = checked else {
+            let range = RemoteRange {
+                kind: self.kind,
+                addr,
+                len: n,
+            };
+            let Ok((at, run)) = table.check(&section, scope, range, self.need) else {
                 return Err(CopyRefusal::Key);
             };
             // SAFETY: the caller's promise, in this section for the memory of the peer.

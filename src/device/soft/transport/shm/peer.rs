@@ -26,7 +26,7 @@ use super::kernel_copies::KernelCopies;
 use super::memfd::GrowingMapping;
 use super::peer_map::PeerMap;
 use super::ready_bitmap_file::PeerBitmaps;
-use super::remote_keys::{CopySection, RemoteAddress, RemoteKeys};
+use super::remote_keys::{CopySection, RemoteKeys, RemoteRange};
 use crate::device::Access;
 use crate::device::soft::engine::ZERO_TIME;
 use crate::device::soft::mem::copy::{self, Cursor};
@@ -219,15 +219,13 @@ impl<'a> Keys<'a> {
         self,
         section: &CopySection<'_>,
         scope: Scope,
-        kind: RemoteAddress,
-        addr: u64,
-        len: u64,
+        range: RemoteRange,
         need: Access,
     ) -> Result<(u64, MappedRange), Fault> {
         let current = self.current();
-        match current.check(section, scope, kind, addr, len, need) {
+        match current.check(section, scope, range, need) {
             Err(Fault::Key) if self.refresh().entries.len() > current.entries.len() => {
-                self.current().check(section, scope, kind, addr, len, need)
+                self.current().check(section, scope, range, need)
             }
             result => result,
         }

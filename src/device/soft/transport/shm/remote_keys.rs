@@ -125,6 +125,17 @@ pub enum RemoteAddress {
     InMemory,
 }
 
+/// A range that a key of another process opens.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteRange {
+    /// What the address is.
+    pub kind: RemoteAddress,
+    /// Address of the first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// The keys that another process has published.
 #[derive(Clone, Copy)]
 pub struct RemoteKeys<'a> {
@@ -148,7 +159,7 @@ impl<'a> RemoteKeys<'a> {
             .or_else(|| slot(mask))
     }
 
-    /// Checks that the key of the section permits `need` in a range. Returns the address of its first
+    /// Checks that the key of the section permits `need` in the range. Returns the address of its first
     /// byte in the memory of the process, and the part of the region that is in a file which peers may
     /// map. The result stays true until the section ends.
     ///
@@ -159,14 +170,13 @@ impl<'a> RemoteKeys<'a> {
         &self,
         section: &CopySection<'_>,
         scope: Scope,
-        kind: RemoteAddress,
-        addr: u64,
-        len: u64,
+        range: RemoteRange,
         need: Access,
     ) -> Result<(u64, MappedRange), Fault> {
         let attempt = || {
             let entry = self.entry(section.key).ok_or(Fault::Key)?;
             let lookup = |key| self.entry(key);
+            let RemoteRange { kind, addr, len } = range;
             let at = match kind {
                 RemoteAddress::OfKey => entry.resolve(scope, addr, len, need, lookup)?,
                 RemoteAddress::InMemory => {
