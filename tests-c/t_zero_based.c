@@ -515,6 +515,8 @@ static void zero_based__shared_receives(void)
 	DAT_LMR_TRIPLET buffer;
 
 	srq_up();
+	if (!p.a.attr.zb_supported)
+		tap_unsupported("zero-based addresses");
 	za = make_zero_based(&p.a, usual_skew(), SIZE, DAT_MEM_PRIV_ALL_FLAG);
 	zb = make_zero_based(&p.b, usual_skew(), SIZE, DAT_MEM_PRIV_ALL_FLAG);
 	for (int i = 0; i < 3; i++) {
