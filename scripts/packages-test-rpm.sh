@@ -34,8 +34,11 @@ distribution() {
 	FILES="/usr/lib64/libdat2.so.2.0.0 /usr/share/man/man5/dat.conf.5 /etc/rdma/dat.conf" \
 		stand_in dapl 'Provides: libdat2.so.2()(64bit), libdat2.so.2(DAT_2.0)(64bit)' || return
 	FILES=/usr/bin/mpi stand_in mpi 'Requires: libdat2.so.2()(64bit), libdat2.so.2(DAT_2.0)(64bit), dapl >= 2.0' || return
-	mkdir -p "$tree/sbin" "$tree/etc" "$tree/usr/lib64" && cp /sbin/ldconfig "$tree/sbin" &&
-		echo /usr/lib64 >"$tree/etc/ld.so.conf" && rpm_of -i "$scratch/distribution.rpm"
+	# The directories are of a distribution, too.
+	mkdir -p "$tree"/{sbin,etc/rdma,usr/{bin,include,lib,lib64/{cmake,pkgconfig}}} \
+		"$tree"/usr/share/{doc,licenses,man/man{1,3,5,7}} &&
+		cp /sbin/ldconfig "$tree/sbin" && echo /usr/lib64 >"$tree/etc/ld.so.conf" && ldconfig -r "$tree" &&
+		rpm_of -i "$scratch/distribution.rpm"
 }
 
 # rpm_of ARGUMENT...: rpm for that machine.

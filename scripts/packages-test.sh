@@ -113,8 +113,8 @@ gone() {
 
 # dtest CONF DEVICE: in a network namespace of its own, where nobody waits for the port of the last one.
 dtest() {
-	scripts/alone.sh chroot $root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 CONF="/checkout/tests-c/$1" \
-		DEVICES="$2" /checkout/scripts/dtest.sh --lib "/usr/lib/$(uname -m)-linux-gnu" ''
+	scripts/alone.sh chroot $root env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+		CONF="/checkout/tests-c/$1" /checkout/scripts/dtest.sh --lib "/usr/lib/$(uname -m)-linux-gnu" --one "$2" ''
 }
 
 # dtest_of_a_card: with OpenFabrics' dat.conf, which names cards that this machine has not.
@@ -201,6 +201,8 @@ over() {
 # Ours are there first, without the original.
 first() {
 	fresh "$1" || return
+	# Of rdma-core, which the original needs, and not of what apt takes away later.
+	check adduser inside 'apt-get -q -y install --no-install-recommends adduser'
 	state >"$scratch/bare"
 	check first install libdat2-2 libdat1
 	check needs_no_rdma_core gone libdapl2 libibverbs1
