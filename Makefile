@@ -39,6 +39,8 @@ LIB1 := libdat.so.1.libdat-$(VERSION)
 LIB2 := libdat2.so.2.libdat-$(VERSION)
 # Our providers for other registry libraries: what cargo calls libdapl_soft_2.so is libdapl-soft.so.2.
 PROVIDERS := soft.1 soft.2 verbs.1 verbs.2
+# What cargo builds.
+PACKAGES ?= libdat libdat2 dat-tools $(foreach provider,$(PROVIDERS),dapl-$(subst .,-,$(provider)))
 TOOLS := dat-info dat-perf dat-top dat-trace
 
 OUT    := build/$(PROFILE)
@@ -58,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist clean
 all: libs
 
 help:
@@ -81,6 +83,7 @@ help:
 	@echo 'make tsan       tests under ThreadSanitizer'
 	@echo 'make deny       weaknesses and licences of the dependencies (needs cargo-deny)'
 	@echo 'make miri       handles and parsers under Miri (needs a nightly compiler with miri)'
+	@echo 'make aarch64    unit tests and a part of the C suite on AArch64, under qemu-user'
 	@echo 'make asan       the C test suite under AddressSanitizer'
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
@@ -143,6 +146,10 @@ miri:
 	scripts/deps.sh build
 	scripts/miri.sh
 
+aarch64:
+	scripts/deps.sh aarch64
+	scripts/aarch64.sh
+
 deny:
 	scripts/deps.sh build
 	scripts/deny.sh
@@ -156,8 +163,7 @@ libs: $(OUT)/lib/libdat.so $(OUT)/lib/libdat2.so $(PROVIDERS:%=$(OUT)/lib/.provi
 
 $(BUILT)/.complete: $(RUST_SOURCES) $(BUILT)/.target
 	@CARGO='$(CARGO)' CC='$(CC)' scripts/deps.sh --check build
-	CARGO='$(CARGO)' scripts/build.sh $(BUILT) $(PROFILE) libdat libdat2 dat-tools \
-		$(foreach provider,$(PROVIDERS),dapl-$(subst .,-,$(provider)))
+	CARGO='$(CARGO)' scripts/build.sh $(BUILT) $(PROFILE) $(PACKAGES)
 	@touch $@
 
 # What the last build was for: another target needs another build.

@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages vm'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages aarch64 vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -147,6 +147,7 @@ suite secure scripts/secure-test.sh build/release/lib
 suite install scripts/install-test.sh
 suite examples scripts/examples-test.sh
 suite packages scripts/packages-test.sh
+suite aarch64 scripts/aarch64.sh
 # Emulation takes its time, and devices and programs of others have races of their own: `make
 # vm-check` runs more, see vm/README.md.
 suite vm env ABIS=dat2 ONLY="$vm_only" vm/check.sh build/release "${vm[@]}"

@@ -20,8 +20,10 @@ programs="$run dapl2-utils"
 deb="$build dpkg-dev debhelper lintian pkg-config"
 rpm="$build rpm debugedit elfutils"
 chroot='debootstrap wget'
+# A cross compiler, and what runs its programs (make aarch64).
+aarch64="$build gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 # What the tests need on top. The last are for the programs and the devices of the virtual machine.
-check="$programs $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
+check="$programs $aarch64 $deb $rpm $chroot clang-format g++ valgrind libc6-dbg python3
 	ibverbs-providers libibverbs-dev librdmacm-dev mandoc cmake pkg-config"
 # What the bindings of the crate rdma-sys are made from (make check-rdma-sys).
 check_rdma_sys="$build libclang-dev pkg-config libibverbs-dev librdmacm-dev"
@@ -34,7 +36,7 @@ bench_verbs="$build valgrind libibverbs-dev librdmacm-dev libdapl2"
 fuzz="$build g++"
 lint="$build clang-format g++"
 
-groups='build|run|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm'
+groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm'
 action=install
 case "${1-}" in
 --list | --check)
@@ -47,6 +49,7 @@ build) wanted=$build ;;
 run) wanted=$run ;;
 deb) wanted=$deb ;;
 rpm) wanted=$rpm ;;
+aarch64) wanted=$aarch64 ;;
 programs) wanted=$programs ;;
 check) wanted=$check ;;
 check-rdma-sys) wanted=$check_rdma_sys ;;
@@ -125,6 +128,8 @@ else
 		lld) tool=ld.lld ;;
 		binutils) tool=objcopy ;;
 		iproute2) tool=ip ;;
+		gcc-aarch64-linux-gnu) tool=aarch64-linux-gnu-gcc ;;
+		qemu-user) tool=qemu-aarch64 ;;
 		util-linux) tool=unshare ;;
 		coreutils) tool=stdbuf ;;
 		dapl2-utils) tool=dtest ;;

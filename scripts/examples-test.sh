@@ -6,7 +6,7 @@
 # a server, with servers and clients that are killed or stopped, and under valgrind, and prints TAP. PROFILE
 # says which build is installed (release). EXAMPLE leaves the others out.
 set -u
-. "${0%/*}/need.sh" c++ cc cp dirname find grep head kill make mkdir mkfifo mktemp pkg-config rm sed seq \
+. "${0%/*}/need.sh" c++ cc cp dirname find grep head make mkdir mkfifo mktemp pkg-config rm sed seq \
 	sleep timeout valgrind
 
 cd "$(dirname "$0")/.." || exit 1

@@ -36,7 +36,7 @@ check() {
 # needed SCRIPT: what it reads need.sh for.
 needed() {
 	sed -e :a -e '/\\$/N; s/\\\n//; ta' "$1" | sed -n 's/^\. .*\/need\.sh" //p' |
-		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z_]+:-([a-z-]+)\}"/\1/g'
+		sed -E -e 's/\$\{VALGRIND:\+valgrind\}/valgrind/' -e 's/"\$\{[A-Z0-9_]+:-([a-z0-9-]+)\}"/\1/g'
 }
 
 # names_what_is_missing SCRIPT PROGRAM...: the script ends at once, and names each of them.

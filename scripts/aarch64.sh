@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# aarch64.sh: builds the libraries for AArch64 and runs them there, in qemu's emulation of user
+# programs: the unit tests of what is written for this processor or depends on its order of memory
+# accesses, and a part of the C suite within one process and over TCP. Prints TAP. Needs Debian's cross
+# compiler (AARCH64_CC) and libraries (AARCH64_ROOT); rustup adds the standard library of Rust, and where
+# it cannot, this is a SKIP with the reason.
+#
+# Left out is what the emulation does not have: process_vm_readv and process_vm_writev, and with them
+# shared memory and the copies of processors without code of their own; programs that start themselves
+# again; and t_cancel, since waits are points of cancellation on x86-64 alone.
+set -u
+. "${0%/*}/need.sh" "${AARCH64_CC:-aarch64-linux-gnu-gcc}" awk cargo dirname make qemu-aarch64 rustc sed tail timeout
+
+cd "$(dirname "$0")/.." || exit 1
+target=aarch64-unknown-linux-gnu
+out=$PWD/build/aarch64
+root=${AARCH64_ROOT:-/usr/aarch64-linux-gnu}
+cc=${AARCH64_CC:-aarch64-linux-gnu-gcc}
+mkdir -p "$out"
+
+echo 'TAP version 13'
+if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
+	if ! rustup target add $target >"$out/rustup.log" 2>&1; then
+		echo "1..0 # SKIP no standard library of Rust for $target: $(tail -1 "$out/rustup.log")"
+		exit
+	fi
+fi
+
+export CARGO_BUILD_TARGET=$target CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=$cc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L $root"
+programs=(t_atomics t_ep t_post t_rdma)
+make --no-print-directory PROFILE=dev "OUT=$out" "CC=$cc" PACKAGES='libdat libdat2' \
+	"${programs[@]/#/$out/dat2/}" "$out/dat/t_rdma" >&2 || {
+	echo 'Bail out! the build for AArch64 has failed'
+	exit 1
+}
+
+number=0
+bad=0
+
+# program ABI NAME IA: a program of the C suite. One that has died says less than it planned.
+program() {
+	DAT_OVERRIDE=$PWD/tests-c/dat.conf TAP_TIMEOUT=240 timeout -k 5 900 qemu-aarch64 -L "$root" \
+		-E "LD_LIBRARY_PATH=$out/lib" "$out/$1/$2" "$3" </dev/null 2>&1
+	echo "exit status $?"
+}
+
+# tap NAME: counts what a program prints, and puts NAME before it.
+tap() {
+	local line verdict ran=0 planned='' status=
+	while IFS= read -r line; do
+		case $line in
+		'ok '* | 'not ok '*)
+			verdict=${line%% [0-9]*}
+			number=$((number + 1))
+			ran=$((ran + 1))
+			[ "$verdict" = ok ] || bad=$((bad + 1))
+			echo "$verdict $number - aarch64/$1/${line#* - }"
+			;;
+		1..*) planned=${line#1..} ;;
+		'exit status '*) status=${line##* } ;;
+		*) echo "# ${line#\# }" ;;
+		esac
+	done
+	if [ "$ran" != "${planned:-none}" ] || [ "${status:-9}" -gt 1 ]; then
+		number=$((number + 1))
+		bad=$((bad + 1))
+		echo "# $ran of ${planned:-?} tests, exit status ${status:-none}"
+		echo "not ok $number - aarch64/$1.runs_to_the_end"
+	fi
+}
+
+for name in "${programs[@]}"; do
+	tap "dat2/soft/$name" < <(program dat2 "$name" soft)
+done
+tap dat/soft/t_rdma < <(program dat t_rdma soft)
+tap dat2/soft-tcp/t_rdma < <(program dat2 t_rdma soft-tcp)
+
+# The unit tests; cargo's lines as TAP.
+tap unit < <(
+	cargo test --locked --lib -- guarded abi::va_list handle:: iwarp::crc iwarp::tests \
+		--skip guarded::tests::copies_by_the_kernel 2>&1 | awk '
+	/^running [0-9]+ tests?$/ { planned = $2 }
+	/^test .* \.\.\. ignored/ { planned-- }
+	/^test .* \.\.\. ok$/ { print "ok " ++n " - " $2; next }
+	/^test .* \.\.\. FAILED$/ { print "not ok " ++n " - " $2; next }
+	/^error|panicked at/ { print "# " $0 }
+	END { if (planned > 0) print "1.." planned; print "exit status " (n == planned ? 0 : 9) }'
+)
+echo "1..$number"
+[ $bad = 0 ] && [ $number -gt 0 ]
