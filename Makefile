@@ -217,7 +217,7 @@ $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 	$(CC) $(CFLAGS) -o $@ $^ -L$(OUT)/lib -ldat
 
 # Of functions that DAT 1.2 does not have.
-C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_zero_based t_zero_based_rmr
+C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagram_peers t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_zero_based t_zero_based_rmr
 ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(C_TESTS:%=$(OUT)/dat2/%)
 
 ctest:

@@ -123,7 +123,7 @@ else
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
 	dapltest_devices='soft soft-shm soft-tcp soft:soft-tcp'
-	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|send|counters|zero_based|zero_based_rmr))*'
+	vm_only='@(transfers|moving|tuned|strangers|reject|server-close|crash|nobody|dtest*|dat2/rxe/t_@(atomics|connect|cr|csp|datagram_peers|datagrams|disconnect|exchange|extensions|immediate|rdma|rmr|rmr_ep|send|counters|zero_based|zero_based_rmr))*'
 	vm=(iwarp:siw yama:siw suite:rxe)
 fi
 
