@@ -5,7 +5,7 @@
 # with all crates of its workspaces below vendor/, which builds without a network and without files of
 # cargo. The same commit gives the same bytes.
 set -eu -o pipefail
-. "${0%/*}/need.sh" cargo dirname find git head mkdir mktemp mv rm sed sort tar xz
+. "${0%/*}/need.sh" cargo cat dirname find git head mkdir mktemp mv rm sed sort tar xz
 
 cd "$(dirname "$0")/.."
 tree=$PWD
@@ -26,7 +26,11 @@ git archive HEAD | tar -C "$work/$name" -xf -
 cd "$work/$name"
 mapfile -t others < <(find . -name Cargo.lock ! -path ./Cargo.lock | sort | sed 's/lock$/toml/')
 mkdir .cargo
-cargo vendor --quiet --locked --versioned-dirs "${others[@]/#/--sync=}" vendor >.cargo/config.toml
+# With --quiet cargo does not print the configuration.
+cargo vendor --locked --versioned-dirs "${others[@]/#/--sync=}" vendor >.cargo/config.toml 2>"$work/log" || {
+	cat "$work/log" >&2
+	exit 1
+}
 cd ..
 tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
 	--mtime="@$(git -C "$tree" log -1 --format=%ct)" -cf - "$name" | xz -T1 -6 >tar.xz
