@@ -85,6 +85,7 @@ check fails fails_where_the_sources_do
 
 cat >"$scratch/cargo" <<'END'
 #!/bin/sh
+[ "${1-}" != --version ] || exec cargo --version
 echo "for ${CARGO_BUILD_TARGET:-the host}" >>"${0%/*}/calls"
 for name in ${MESSAGES-libdat.so libdat2.so}; do
 	echo '{"reason":"compiler-artifact","target":{"kind":["cdylib"]},"filenames":["/to/'"$name"'"],"executable":null}'

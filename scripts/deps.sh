@@ -35,8 +35,9 @@ bench_verbs="$build valgrind libibverbs-dev librdmacm-dev libdapl2"
 # libFuzzer is compiled from C++.
 fuzz="$build g++"
 lint="$build clang-format g++"
+fresh="$run $chroot git"
 
-groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm'
+groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm|fresh'
 action=install
 case "${1-}" in
 --list | --check)
@@ -57,6 +58,7 @@ bench) wanted=$bench ;;
 bench-verbs) wanted=$bench_verbs ;;
 fuzz) wanted=$fuzz ;;
 lint) wanted=$lint ;;
+fresh) wanted=$fresh ;;
 *) echo "usage: $0 [--list|--check] $groups" >&2; exit 2 ;;
 esac
 if [ "$action" = list ]; then
