@@ -49,3 +49,10 @@ export -f run
 # shellcheck disable=SC2016 # for the inner shell
 programs | xargs -P $((3 * $(nproc))) -n 2 bash -c 'run scripts/alone.sh "$@"' run || exit 1
 limit=300 run cargo test --locked --quiet --package dat-core --lib --test registry --test abi
+# What is slow, and only what nothing else has noticed gets here: peers made by hand, processes that
+# end, and the simulation.
+# shellcheck disable=SC2046 # names of tests
+limit=600 run cargo test --locked --quiet --package dat-core $(printf -- '--test %s ' connection_log dead_host \
+	fuzz_connections fuzz_wire half_open handle_fork hostile hostile_memory \
+	shm_limits shm_processes shm_shared shm_strangers stress)
+SIM_RUNS=3000 limit=600 run scripts/sim.sh

@@ -149,3 +149,37 @@ impl CompletionQueue for Cq {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{WcOp, WcStatus};
+
+    struct Ignored;
+
+    impl CqHandler for Ignored {
+        fn notify(&self) {}
+        fn overflow(&self) {}
+    }
+
+    #[test]
+    fn removal_counts_the_receives_of_the_queue_pair_alone() {
+        let cq = Cq::new(8, Arc::new(Ignored), Arc::default()).unwrap();
+        let mut up = Upcalls::default();
+        for (context, from_srq) in [(1, true), (1, false), (2, true), (1, true), (2, false)] {
+            let completion = Completion {
+                context,
+                wr_id: 0,
+                op: WcOp::Recv,
+                from_srq,
+                status: WcStatus::Success,
+                byte_len: 0,
+            };
+            cq.push(completion, false, &mut up);
+        }
+        assert_eq!(cq.remove(1), 2);
+        assert_eq!(cq.remove(1), 0);
+        assert_eq!(cq.remove(2), 1);
+        assert_eq!(cq.len.load(Ordering::Relaxed), 0);
+    }
+}
