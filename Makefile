@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -96,6 +96,7 @@ help:
 	@echo 'make deb        packages for Debian 12 and 13 in build/deb'
 	@echo 'make rpm        RPM packages in build/rpm'
 	@echo 'make dist       a tarball of this commit with all crates, which builds without a network, in build/dist'
+	@echo 'make reproducible  that the same commit gives the same tarball, libraries and programs'
 	@echo 'make fresh-check  what README says, on a bare Debian 12 and 13, as root and as a user (RUNS="12:root ...")'
 	@echo 'make clean      remove build/ and target/'
 
@@ -413,6 +414,10 @@ rpm:
 
 dist:
 	scripts/dist.sh
+
+reproducible:
+	scripts/deps.sh build
+	scripts/reproducible.sh
 
 # RUNS="12:root 13:user" are some of the four.
 fresh-check:

@@ -166,8 +166,8 @@ static void peer__is_one_of_many(void)
 
 		for (int i = 0; i < PEERS; i++) {
 			OK(receive_at(&da, 4000 + 2000 * (size_t)i, 1000, done + (DAT_UINT64)i));
-			OK(send_from(&da, 0, 100 + (size_t)i, 0, &to[i],
-				     DAT_COMPLETION_SUPPRESS_FLAG));
+			OK(send_from(&da, 0, 100 + (size_t)i, (DAT_UINT64)i, &to[i], DEFAULT));
+			EXPECT_SENT(da.rig.request_evd, (DAT_UINT64)i);
 		}
 		for (int i = 0; i < PEERS; i++) {
 			DAT_EVENT event =
