@@ -20,7 +20,11 @@ pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let _disabled = cancel::Disabled::begin();
     // Without memory for it the call goes on: what frees something is not to fail.
     reserve::fill();
-    short_boundary::<A>(f)
+    short_boundary::<A>(|| {
+        let result = f();
+        pin::sweep();
+        result
+    })
 }
 
 /// [`boundary`] for a call that makes something new: an object, a connection, a larger queue.
@@ -36,16 +40,12 @@ pub fn creation<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
 }
 
 /// [`boundary`] for a call that costs too little to have cancellation disabled, and has no point of
-/// cancellation (see [`cancel`]), or acts on a cancellation itself.
+/// cancellation (see [`cancel`]), or acts on a cancellation itself. It ends its section by
+/// [`Guard::end_call`].
 #[inline]
 pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let errno = Errno::save();
-    let call = || {
-        let result = f();
-        pin::sweep();
-        result
-    };
-    let code = match catch_unwind(AssertUnwindSafe(call)) {
+    let code = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => DAT_SUCCESS,
         Ok(Err(error)) => error.code(A::VERSION),
         Err(_) => Error::from(Kind::InternalError).code(A::VERSION),
@@ -60,8 +60,7 @@ pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
     short_boundary::<A>(|| {
         let guard = pin::pin();
         let result = f(&guard);
-        // Explicitly, so that all return paths of `f` share one end of the section.
-        drop(guard);
+        guard.end_call();
         result
     })
 }

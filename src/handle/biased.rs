@@ -2,15 +2,14 @@
 //!
 //! Most endpoints and event dispatchers are used by one thread, and by another only when a
 //! connection begins or ends. A thread that takes a lock many times in a row becomes its owner.
-//! The owner marks the lock busy, without a fence, and checks that it still is the owner. Any
-//! other thread revokes the ownership first: it clears the owner, has the kernel run a barrier in
-//! every thread, and waits until the lock is not busy. After that the lock is an ordinary mutex,
-//! until a thread has again taken it many times in a row; each revocation soon after doubles how many.
+//! The owner names the lock in a mark of its own ([`Thread::mark`]), without a fence, and checks that it
+//! still is the owner. Any other thread revokes the ownership first: it clears the owner, has the
+//! kernel run a barrier in every thread, and waits until the mark of the owner does not name the lock.
+//! After that the lock is an ordinary mutex, until a thread has again taken it many times in a row;
+//! each revocation soon after doubles how many.
 //!
-//! A thread that was the owner may have been stopped between its check and its critical section,
-//! and sets and clears its busy mark whenever it continues. Each owner therefore has a mark of its
-//! own until it takes the lock as a mutex, because it is at no other place then, or ends. While all
-//! marks are given out no other thread becomes the owner.
+//! A thread has a mark for each level of nesting. A lock is of one level, and a thread that holds
+//! one of that level as its owner takes another as a mutex.
 //!
 //! The barrier is that of [`pin`], and so is its cost: microseconds, where a mutex costs two
 //! atomic operations each time. Where there is no such barrier the lock remains a mutex.
@@ -21,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use super::pin::{self, SharedThread, Thread};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, barrier, relax};
 
 /// How many times in a row a thread takes the lock before it owns it the first time: enough to
@@ -32,18 +31,16 @@ const MAX_THRESHOLD: u32 = 1 << 24;
 /// An ownership that lasted as long as this has made up for any revocation.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Threads that can have a busy mark at the same time: two that take turns, and two that have done
-/// what they had to do, such as the one that made the connection.
-const MARKS: usize = 4;
-const _: () = assert!(Thread::ID_STEP.is_multiple_of(MARKS));
+/// The level of locks that are taken while no other biased lock is held, nearly always.
+pub const OUTER: usize = 0;
+/// The level of locks that are taken while one of the outer level is held.
+pub const INNER: usize = 1;
 
-/// A biased lock and its value; see the module.
-pub struct Biased<T> {
-    /// [`Thread::id`] of the owner plus the index of its mark in `busy`; 0 if there is no owner. Set
-    /// by that thread, and cleared by others, while they hold `bias`.
+/// A biased lock of a level, and its value; see the module.
+pub struct Biased<T, const LEVEL: usize = OUTER> {
+    /// [`Thread::id`] of the owner; 0 if there is none. Set by that thread, and cleared by others, while
+    /// they hold `bias`.
     owner: AtomicUsize,
-    /// By mark: the thread that has the mark holds the lock as its owner.
-    busy: [AtomicBool; MARKS],
     /// The lock of all threads but the owner.
     bias: Mutex<Bias>,
     value: UnsafeCell<T>,
@@ -59,8 +56,6 @@ struct Bias {
     threshold: u32,
     /// When the last owner became the owner.
     since: Option<Instant>,
-    /// By mark: the thread that has it.
-    marks: [Option<SharedThread>; MARKS],
 }
 
 impl Bias {
@@ -73,93 +68,100 @@ impl Bias {
             _ => (self.threshold * 2).min(MAX_THRESHOLD),
         };
     }
-
-    /// The mark of a thread that becomes the owner, unless all are given out.
-    fn take_mark(&mut self, thread: SharedThread) -> Option<usize> {
-        let is_free = |mark: &Option<SharedThread>| mark.is_none_or(SharedThread::has_ended);
-        let mark = self.marks.iter().position(is_free)?;
-        self.marks[mark] = Some(thread);
-        Some(mark)
-    }
-
-    /// A thread that is not the owner has taken the mutex: its mark is free.
-    fn give_back_mark(&mut self, thread: Thread) {
-        for mark in &mut self.marks {
-            if mark.is_some_and(|has| has.id() == thread.id()) {
-                *mark = None;
-            }
-        }
-    }
 }
 
 // SAFETY: one thread at a time accesses the value.
-unsafe impl<T: Send> Send for Biased<T> {}
+unsafe impl<T: Send, const LEVEL: usize> Send for Biased<T, LEVEL> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Biased<T> {}
+unsafe impl<T: Send, const LEVEL: usize> Sync for Biased<T, LEVEL> {}
 
-/// The value, while the lock is held.
-pub struct Held<'a, T> {
-    lock: &'a Biased<T>,
+/// The value, while the lock is held by its owner.
+pub struct Owned<'a, T, const LEVEL: usize = OUTER> {
+    lock: &'a Biased<T, LEVEL>,
+    /// The mark of the owner.
+    mark: &'static AtomicUsize,
+    /// The thread that took the lock releases it.
+    _not_send: PhantomData<*const ()>,
+}
+
+/// The value, while the lock is held by any thread.
+pub struct Held<'a, T, const LEVEL: usize = OUTER> {
+    lock: &'a Biased<T, LEVEL>,
     /// `None` while [`Held::unlocked`] has released it.
-    by: Option<By<'a>>,
+    by: Option<By<'a, T, LEVEL>>,
     /// The thread that took the lock releases it.
     _not_send: PhantomData<*const ()>,
 }
 
 /// How a lock is held.
-enum By<'a> {
-    /// By its owner, whose mark this is.
-    Owner(&'a AtomicBool),
+enum By<'a, T, const LEVEL: usize> {
+    /// By its owner.
+    Owner(Owned<'a, T, LEVEL>),
     /// By any thread, with the mutex.
     Mutex(MutexGuard<'a, Bias>),
 }
 
-impl<T> Biased<T> {
+impl<T, const LEVEL: usize> Biased<T, LEVEL> {
     /// Unlocked, without an owner.
     pub fn new(value: T) -> Self {
         Biased {
             owner: AtomicUsize::new(0),
-            busy: std::array::from_fn(|_| AtomicBool::new(false)),
             bias: Mutex::new(Bias {
                 last: None,
                 streak: 0,
                 threshold: FIRST_THRESHOLD,
                 since: None,
-                marks: [None; MARKS],
             }),
             value: UnsafeCell::new(value),
         }
     }
 
+    /// What the mark of an owner that holds the lock has.
+    #[inline(always)]
+    fn name(&self) -> usize {
+        std::ptr::from_ref(&self.owner).addr()
+    }
+
     /// Waits for the lock.
     #[inline]
-    pub fn lock(&self) -> Held<'_, T> {
+    pub fn lock(&self) -> Held<'_, T, LEVEL> {
         self.lock_as(pin::thread())
+    }
+
+    /// Takes the lock as its owner; `None` if the thread is not the owner, or holds another lock of the
+    /// level. Code for this way alone is much shorter than code for both ways.
+    #[inline(always)]
+    pub fn own(&self, me: Thread) -> Option<Owned<'_, T, LEVEL>> {
+        let mark = me.mark(LEVEL);
+        if mark.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        barrier::begin();
+        mark.store(self.name(), Ordering::Relaxed);
+        // A thread that revokes the ownership either sees the mark, or is seen by the check.
+        pin::light_barrier();
+        if self.owner.load(Ordering::Relaxed) != me.id() {
+            release_owned(mark);
+            return None;
+        }
+        Some(Owned {
+            lock: self,
+            mark,
+            _not_send: PhantomData,
+        })
     }
 
     /// [`Biased::lock`] for a caller that has the running thread already.
     #[inline(always)]
-    pub fn lock_as(&self, me: Thread) -> Held<'_, T> {
-        let owner = self.owner.load(Ordering::Relaxed);
-        // If this thread is the owner, the difference is the index of its mark. An owner that holds
-        // the lock already waits for itself below, as with any lock.
-        if let Some(busy) = self.busy.get(owner.wrapping_sub(me.id()))
-            && !busy.load(Ordering::Relaxed)
-        {
-            barrier::begin();
-            busy.store(true, Ordering::Relaxed);
-            // A thread that revokes the ownership either sees the mark, or is seen by the check.
-            pin::light_barrier();
-            if self.owner.load(Ordering::Relaxed) == owner {
-                return self.held(By::Owner(busy));
-            }
-            release_owned(busy);
+    pub fn lock_as(&self, me: Thread) -> Held<'_, T, LEVEL> {
+        match self.own(me) {
+            Some(owned) => self.held(By::Owner(owned)),
+            None => self.lock_shared(me),
         }
-        self.lock_shared(me)
     }
 
-    #[inline]
-    fn held<'a>(&'a self, by: By<'a>) -> Held<'a, T> {
+    #[inline(always)]
+    fn held<'a>(&'a self, by: By<'a, T, LEVEL>) -> Held<'a, T, LEVEL> {
         Held {
             lock: self,
             by: Some(by),
@@ -168,10 +170,12 @@ impl<T> Biased<T> {
     }
 
     #[inline(never)]
-    fn lock_shared(&self, me: Thread) -> Held<'_, T> {
+    fn lock_shared(&self, me: Thread) -> Held<'_, T, LEVEL> {
         let mut bias = self.bias.lock();
-        let owner = self.owner.load(Ordering::Relaxed);
-        if owner != 0 {
+        // Whoever is the owner has taken the mutex last.
+        if self.owner.load(Ordering::Relaxed) != 0
+            && let Some(owner) = bias.last
+        {
             self.owner.store(0, Ordering::Relaxed);
             pin::heavy_barrier();
             if pin::fences_needed() {
@@ -179,8 +183,10 @@ impl<T> Biased<T> {
                 // store buffer long before the sleep ends.
                 crate::sync::sleep(Duration::from_millis(1));
             }
+            // If this thread is the owner and holds the lock already, it waits for itself, as with any
+            // lock.
             let mut round = 0;
-            while self.busy[owner % MARKS].load(Ordering::Acquire) {
+            while owner.mark(LEVEL).load(Ordering::Acquire) == self.name() {
                 relax(round);
                 round = round.saturating_add(1);
             }
@@ -189,27 +195,26 @@ impl<T> Biased<T> {
         if bias.last.is_none_or(|last| last.id() != me.id()) {
             bias.last = Some(me.shared());
             bias.streak = 0;
-            bias.give_back_mark(me);
         }
         bias.streak = bias.streak.saturating_add(1);
         self.held(By::Mutex(bias))
     }
 }
 
-impl<T> Held<'_, T> {
+impl<T, const LEVEL: usize> Held<'_, T, LEVEL> {
     #[inline(always)]
     fn release(&mut self) {
         match self.by.take() {
-            Some(By::Owner(busy)) => release_owned(busy),
             Some(By::Mutex(bias)) => self.lock.release_shared(bias),
+            Some(By::Owner(owned)) => drop(owned),
             None => {}
         }
     }
 
     /// Releases the lock while `f` runs.
     pub fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        struct Again<'a, 'b, T>(&'a mut Held<'b, T>);
-        impl<T> Drop for Again<'_, '_, T> {
+        struct Again<'a, 'b, T, const LEVEL: usize>(&'a mut Held<'b, T, LEVEL>);
+        impl<T, const LEVEL: usize> Drop for Again<'_, '_, T, LEVEL> {
             fn drop(&mut self) {
                 let mut new = self.0.lock.lock();
                 // The old guard continues with the lock of the new one.
@@ -223,28 +228,51 @@ impl<T> Held<'_, T> {
 }
 
 #[inline(always)]
-fn release_owned(busy: &AtomicBool) {
+fn release_owned(mark: &AtomicUsize) {
     barrier::point();
-    busy.store(false, Ordering::Release);
+    mark.store(0, Ordering::Release);
     barrier::end();
 }
 
-impl<T> Biased<T> {
+impl<T, const LEVEL: usize> Biased<T, LEVEL> {
     #[inline(never)]
     fn release_shared(&self, mut bias: MutexGuard<'_, Bias>) {
         if bias.streak >= bias.threshold
             && !pin::fences_needed()
             && let Some(thread) = bias.last
-            && let Some(mark) = bias.take_mark(thread)
         {
             bias.since = Some(Instant::now());
             // Valid from the next time on; this time the mutex is held.
-            self.owner.store(thread.id() + mark, Ordering::Relaxed);
+            self.owner.store(thread.id(), Ordering::Relaxed);
         }
     }
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T, const LEVEL: usize> Deref for Owned<'_, T, LEVEL> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T, const LEVEL: usize> DerefMut for Owned<'_, T, LEVEL> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and this is the only way to it.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T, const LEVEL: usize> Drop for Owned<'_, T, LEVEL> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        release_owned(self.mark);
+    }
+}
+
+impl<T, const LEVEL: usize> Deref for Held<'_, T, LEVEL> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -253,7 +281,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T, const LEVEL: usize> DerefMut for Held<'_, T, LEVEL> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the lock is held, and this is the only way to it.
@@ -261,7 +289,7 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T, const LEVEL: usize> Drop for Held<'_, T, LEVEL> {
     #[inline(always)]
     fn drop(&mut self) {
         self.release();
@@ -272,20 +300,21 @@ impl<T> Drop for Held<'_, T> {
 mod tests {
     use super::*;
 
+    type Outer = Biased<u64>;
+
     const OFTEN: u32 = FIRST_THRESHOLD + 1;
 
     fn owned(lock: &Biased<u64>) -> bool {
-        let owner = lock.owner.load(Ordering::Relaxed);
-        owner != 0 && owner - owner % MARKS == pin::thread().id()
+        lock.owner.load(Ordering::Relaxed) == pin::thread().id()
     }
 
-    fn is_owners(held: &Held<'_, u64>) -> bool {
+    fn is_owners<const LEVEL: usize>(held: &Held<'_, u64, LEVEL>) -> bool {
         matches!(held.by, Some(By::Owner(_)))
     }
 
     /// Without the barrier of the kernel it is a mutex, and there is nothing else to see.
     fn is_a_mutex() -> bool {
-        let lock = Biased::new(0);
+        let lock = Outer::new(0);
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         assert_eq!(owned(&lock), !pin::fences_needed());
         pin::fences_needed()
@@ -296,7 +325,7 @@ mod tests {
         if is_a_mutex() {
             return;
         }
-        let lock = Biased::new(0u64);
+        let lock = Outer::new(0);
         (0..OFTEN).for_each(|_| *lock.lock() += 1);
         assert!(owned(&lock));
         (0..OFTEN).for_each(|_| *lock.lock() += 1);
@@ -321,10 +350,9 @@ mod tests {
         if is_a_mutex() {
             return;
         }
-        let lock = Biased::new(0u64);
+        let lock = Outer::new(0);
         (0..OFTEN).for_each(|_| drop(lock.lock()));
-        // More threads than there are marks, each after the one before has ended.
-        for round in 1..=2 * MARKS as u32 {
+        for round in 1..=6 {
             let often = (FIRST_THRESHOLD << round) + 1;
             std::thread::scope(|s| {
                 s.spawn(|| {
@@ -336,43 +364,33 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_given_back_with_the_mutex() {
+    fn another_of_the_same_level_is_taken_as_a_mutex() {
         if is_a_mutex() {
             return;
         }
-        let lock = Biased::new(0u64);
+        let (outer, other) = (Outer::new(0), Outer::new(0));
+        let inner = Biased::<u64, INNER>::new(0);
+        for _ in 0..OFTEN {
+            drop(outer.lock());
+            drop(other.lock());
+            drop(inner.lock());
+        }
+        let held = outer.lock();
+        let both = inner.lock();
+        assert!(is_owners(&held) && is_owners(&both));
+        let second = other.lock();
+        assert!(!is_owners(&second) && !owned(&other));
+        // Whoever wants one of them waits for that one alone.
+        drop(second);
+        std::thread::scope(|s| s.spawn(|| *other.lock() += 1).join().unwrap());
         std::thread::scope(|s| {
-            // Threads that take the lock as often as they are asked to, and answer whether it is
-            // their own then.
-            let threads: Vec<_> = (0..=MARKS)
-                .map(|_| {
-                    let (ask, asked) = std::sync::mpsc::channel::<u32>();
-                    let (answer, answered) = std::sync::mpsc::channel();
-                    let lock = &lock;
-                    s.spawn(move || {
-                        for times in asked {
-                            (0..times).for_each(|_| drop(lock.lock()));
-                            answer.send(owned(lock)).unwrap();
-                        }
-                    });
-                    (ask, answered)
-                })
-                .collect();
-            let owns_after = |thread: usize, times: u32| {
-                threads[thread].0.send(times).unwrap();
-                threads[thread].1.recv().unwrap()
-            };
-            let often = |revocations: usize| (FIRST_THRESHOLD << revocations) + 1;
-            for thread in 0..MARKS {
-                assert!(owns_after(thread, often(thread)));
-            }
-            assert!(
-                !owns_after(MARKS, 2 * often(MARKS)),
-                "there is no mark left"
-            );
-            assert!(!owns_after(0, 1));
-            assert!(owns_after(MARKS, often(MARKS)));
+            let waits = s.spawn(|| *inner.lock() += 1);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            drop(both);
+            waits.join().unwrap();
         });
+        assert!(is_owners(&held) && owned(&outer));
     }
 
     #[test]
@@ -380,7 +398,7 @@ mod tests {
         if is_a_mutex() {
             return;
         }
-        let lock = Biased::new(0u64);
+        let lock = Outer::new(0);
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         std::thread::scope(|s| {
             let mut held = lock.lock();
@@ -398,7 +416,7 @@ mod tests {
         if is_a_mutex() {
             return;
         }
-        let lock = Biased::new(0u64);
+        let lock = Outer::new(0);
         (0..OFTEN).for_each(|_| drop(lock.lock()));
         for first_as_owner in [true, false] {
             let mut held = lock.lock();
@@ -411,7 +429,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time() {
-        let lock = Biased::new(0u64);
+        let lock = Outer::new(0);
         std::thread::scope(|s| {
             for run in [3 * OFTEN, 7, 1, 5 * OFTEN] {
                 let lock = &lock;

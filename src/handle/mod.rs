@@ -24,7 +24,7 @@ mod shared;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-pub use biased::{Biased, Held};
+pub use biased::{Biased, Held, INNER, Owned};
 pub use pin::Guard;
 pub use shared::Shared;
 

@@ -15,12 +15,16 @@ mod own;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::compiler_fence;
 
 use crate::cancel::Disabled;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, barrier, local_static, relax, shared_static};
 use garbage::{Garbage, Retired};
+
+/// Levels of biased locks.
+const LEVELS: usize = 2;
 
 /// The record of one thread. Records are never freed, as another thread may read one at any time.
 /// The record of a thread that has ended is reused by the next new thread.
@@ -30,9 +34,8 @@ struct Record {
     active: AtomicU64,
     /// The record belongs to a running thread.
     taken: AtomicBool,
-    /// How many sections are nested. Accessed by the owning thread only.
-    depth: Cell<u32>,
-    /// The end of the section has work: `collect_at_end` is set, or `deferred` is not empty.
+    /// The end of the section has work: `collect_at_end` is set, `deferred` is not empty, or there was
+    /// garbage at the beginning.
     busy_at_end: Cell<bool>,
     /// The owning thread has retired objects inside its section.
     collect_at_end: Cell<bool>,
@@ -41,6 +44,8 @@ struct Record {
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
     /// What the owning thread counts.
     patience: Patience,
+    /// By level: which biased lock the thread holds as its owner ([`Thread::mark`]).
+    marks: [AtomicUsize; LEVELS],
     /// The record that was made before this one.
     older: Option<&'static Record>,
 }
@@ -51,25 +56,32 @@ struct Record {
 unsafe impl Sync for Record {}
 
 shared_static! {
-    static READERS: Readers = Readers {
-        epoch: AtomicU64::new(1),
-        fence: AtomicBool::new(true),
-        garbage: AtomicBool::new(false),
-    };
+    /// Counts the retired objects, in the bits of [`EPOCH`]. It starts at 1 because 0 means "no section".
+    /// The other bits are [`FENCED`] and [`GARBAGE_LEFT`]: what a section reads at its beginning is in
+    /// one word.
+    static EPOCH_WORD: AtomicU64 = AtomicU64::new(FENCED | 1);
     /// All records ever made.
     static RECORDS: Mutex<Records> = Mutex::new(Records(None));
     /// Retired objects that wait for sections to end.
     static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage::EMPTY);
 }
 
-/// The state that the beginning of a section reads.
-struct Readers {
-    /// Counts the retired objects. It starts at 1 because 0 means "no section".
-    epoch: AtomicU64,
-    /// Readers have to execute a fence, because `membarrier` is not available.
-    fence: AtomicBool,
-    /// [`GARBAGE`] was not empty after the last attempt to free it. Set while that is locked.
-    garbage: AtomicBool,
+/// Readers have to execute a fence, because `membarrier` is not available.
+const FENCED: u64 = 1 << 63;
+/// [`GARBAGE`] was not empty after the last attempt to free it. Changed while that is locked.
+const GARBAGE_LEFT: u64 = 1 << 62;
+/// The number of the epoch.
+const EPOCH: u64 = GARBAGE_LEFT - 1;
+
+/// Whether readers have to execute a fence.
+#[inline]
+fn is_fenced() -> bool {
+    EPOCH_WORD.load(Ordering::Relaxed) & FENCED != 0
+}
+
+/// Begins the next epoch; gives the number of the one that has ended.
+fn next_epoch() -> u64 {
+    EPOCH_WORD.fetch_add(1, Ordering::SeqCst) & EPOCH
 }
 
 /// How often [`collect`] checks whether sections have ended before it leaves the objects that they
@@ -110,7 +122,7 @@ impl Drop for ReturnRecord {
 #[cfg(not(loom))]
 static FORGET_THREADS: fn() = || {
     own::set(std::ptr::null());
-    READERS.garbage.store(false, Ordering::Relaxed);
+    EPOCH_WORD.fetch_and(!GARBAGE_LEFT, Ordering::Relaxed);
     // SAFETY: this is the only thread, and it is in no function of this module.
     unsafe {
         crate::lock::reset(&RECORDS, Records(None));
@@ -122,7 +134,7 @@ static FORGET_THREADS: fn() = || {
 fn own_section() -> Option<&'static Record> {
     // SAFETY: records live as long as the process.
     let record = unsafe { own::get().as_ref() }?;
-    (record.depth.get() != 0).then_some(record)
+    (record.active.load(Ordering::Relaxed) != 0).then_some(record)
 }
 
 /// The running thread.
@@ -164,14 +176,18 @@ impl Patience {
 }
 
 impl Thread {
-    /// A number that no other running thread has: not 0, and a multiple of [`Thread::ID_STEP`].
+    /// A number that no other running thread has, and not 0.
     #[inline]
     pub fn id(self) -> usize {
         std::ptr::from_ref(self.record).addr()
     }
 
-    /// What the numbers of threads are multiples of.
-    pub const ID_STEP: usize = align_of::<Record>();
+    /// The biased lock of a level that the thread holds as its owner, or is about to; 0 if there is
+    /// none. Written by the thread alone.
+    #[inline(always)]
+    pub(super) fn mark(self, level: usize) -> &'static AtomicUsize {
+        &self.record.marks[level]
+    }
 
     /// A count that belongs to the thread.
     #[inline]
@@ -198,9 +214,9 @@ impl SharedThread {
         std::ptr::from_ref(self.0).addr()
     }
 
-    /// Whether no running thread has this number.
-    pub fn has_ended(self) -> bool {
-        !self.0.taken.load(Ordering::Acquire)
+    /// [`Thread::mark`].
+    pub fn mark(self, level: usize) -> &'static AtomicUsize {
+        &self.0.marks[level]
     }
 }
 
@@ -225,7 +241,7 @@ pub fn thread() -> Thread {
 /// one. Sufficient unless [`fences_needed`].
 #[inline]
 pub(super) fn light_barrier() {
-    if cfg!(loom) && READERS.fence.load(Ordering::Relaxed) {
+    if cfg!(loom) && is_fenced() {
         fence(Ordering::SeqCst);
     } else {
         // The processor may still order a store after later loads; the barrier that the kernel runs
@@ -237,38 +253,54 @@ pub(super) fn light_barrier() {
 
 /// Whether [`light_barrier`] is not enough.
 pub(super) fn fences_needed() -> bool {
-    !cfg!(loom) && READERS.fence.load(Ordering::Relaxed)
+    !cfg!(loom) && is_fenced()
 }
 
 /// A section. Not `Send`: the record of the thread that began it is marked.
 pub struct Guard {
     record: &'static Record,
+    /// The section is inside another one of the thread, and ends with that.
+    nested: bool,
     _not_send: PhantomData<*const ()>,
 }
 
 /// Begins a section. Sections may be nested. Inside one a thread must not block, as that would
 /// delay every free.
-#[inline]
+#[inline(always)]
 pub fn pin() -> Guard {
     let record = thread().record;
-    let depth = record.depth.get();
-    record.depth.set(depth + 1);
-    if depth == 0 {
+    let nested = record.active.load(Ordering::Relaxed) != 0;
+    if !nested {
         barrier::begin();
         // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
         // that sees this section sees the end of the one before it. Both cost nothing on x86.
-        record
-            .active
-            .store(READERS.epoch.load(Ordering::Acquire), Ordering::Release);
-        if READERS.fence.load(Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
-        } else {
+        let epoch = EPOCH_WORD.load(Ordering::Acquire);
+        if epoch <= EPOCH {
+            record.active.store(epoch, Ordering::Release);
             light_barrier();
+        } else {
+            begin_specially(record, epoch);
         }
     }
     Guard {
         record,
+        nested,
         _not_send: PhantomData,
+    }
+}
+
+/// Begins a section that has to execute a fence, or that may have to free something at its end.
+#[cold]
+#[inline(never)]
+fn begin_specially(record: &Record, word: u64) {
+    record.active.store(word & EPOCH, Ordering::Release);
+    if word & FENCED != 0 {
+        fence(Ordering::SeqCst);
+    } else {
+        light_barrier();
+    }
+    if word & GARBAGE_LEFT != 0 {
+        record.busy_at_end.set(true);
     }
 }
 
@@ -281,21 +313,37 @@ impl Guard {
             _not_send: PhantomData,
         }
     }
+
+    /// Ends the section at the end of a call of the API, where no lock is held, and [sweeps](sweep) if
+    /// there was garbage when the section began.
+    #[inline(always)]
+    pub fn end_call(self) {
+        let guard = ManuallyDrop::new(self);
+        guard.end(|record| {
+            at_end(record);
+            sweep();
+        });
+    }
+
+    /// Ends the section, and calls `busy` if that has work.
+    #[inline(always)]
+    fn end(&self, busy: impl FnOnce(&Record)) {
+        if self.nested {
+            return;
+        }
+        barrier::point();
+        self.record.active.store(0, Ordering::Release);
+        barrier::end();
+        if self.record.busy_at_end.get() {
+            busy(self.record);
+        }
+    }
 }
 
 impl Drop for Guard {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        let depth = self.record.depth.get() - 1;
-        self.record.depth.set(depth);
-        if depth == 0 {
-            barrier::point();
-            self.record.active.store(0, Ordering::Release);
-            barrier::end();
-            if self.record.busy_at_end.get() {
-                at_end(self.record);
-            }
-        }
+        self.end(at_end);
     }
 }
 
@@ -305,9 +353,10 @@ fn new_record() -> &'static Record {
     crate::process::in_child(&FORGET_THREADS);
     let mut records = RECORDS.lock();
     if records.0.is_none() {
-        READERS
-            .fence
-            .store(!register_membarrier(), Ordering::SeqCst);
+        match register_membarrier() {
+            true => EPOCH_WORD.fetch_and(!FENCED, Ordering::SeqCst),
+            false => EPOCH_WORD.fetch_or(FENCED, Ordering::SeqCst),
+        };
         // A thread that still finds the fence needed in `heavy_barrier` runs no barrier: sections of
         // this thread see what that thread has stored before.
         fence(Ordering::SeqCst);
@@ -323,11 +372,11 @@ fn new_record() -> &'static Record {
             let record: &'static Record = Box::leak(Box::new(Record {
                 active: AtomicU64::new(0),
                 taken: AtomicBool::new(true),
-                depth: Cell::new(0),
                 busy_at_end: Cell::new(false),
                 collect_at_end: Cell::new(false),
                 deferred: RefCell::new(Vec::new()),
                 patience: Patience::default(),
+                marks: Default::default(),
                 older: records.0,
             }));
             records.0 = Some(record);
@@ -366,7 +415,7 @@ fn membarrier(command: libc::c_int) -> bool {
 /// caller or sees the stores of the caller before.
 pub(super) fn heavy_barrier() {
     fence(Ordering::SeqCst);
-    if READERS.fence.load(Ordering::Relaxed)
+    if is_fenced()
         || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
         // In a forked child: the registration is not inherited by all kernels.
         || (register_membarrier() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED))
@@ -375,7 +424,7 @@ pub(super) fn heavy_barrier() {
     }
     // A system call filter was installed since. Readers use fences from now on; the stores of those
     // that have not noticed yet leave their store buffers long before the sleep ends.
-    READERS.fence.store(true, Ordering::SeqCst);
+    EPOCH_WORD.fetch_or(FENCED, Ordering::SeqCst);
     crate::sync::sleep(std::time::Duration::from_millis(1));
 }
 
@@ -397,7 +446,7 @@ fn oldest_section() -> u64 {
 /// Inside a section of the same thread, which would wait for itself.
 pub fn synchronize() {
     assert!(own_section().is_none(), "synchronize() inside a section");
-    let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
+    let epoch = next_epoch();
     heavy_barrier();
     let mut rounds = 0u32;
     while oldest_section() <= epoch {
@@ -409,7 +458,7 @@ pub fn synchronize() {
 /// Runs `free` once every section that is running now has ended: at once if there is none or all
 /// of them end soon, otherwise in the next thread that retires an object or [sweeps](sweep).
 pub fn retire(free: impl FnOnce() + Send + 'static) {
-    let epoch = READERS.epoch.fetch_add(1, Ordering::SeqCst);
+    let epoch = next_epoch();
     let retired = Box::new(Retired {
         epoch,
         free: Box::new(free),
@@ -458,7 +507,7 @@ fn collect() {
     let _disabled = Disabled::begin();
     // Read before the barrier: objects that other threads retire after it may be accessible to
     // sections that began after the barrier.
-    let limit = READERS.epoch.load(Ordering::SeqCst);
+    let limit = EPOCH_WORD.load(Ordering::SeqCst) & EPOCH;
     heavy_barrier();
     for round in 0..COLLECT_ROUNDS {
         if free_before(oldest_section().min(limit), limit) {
@@ -473,7 +522,7 @@ fn collect() {
 /// that is retired, which may never happen.
 #[inline]
 pub fn sweep() {
-    if READERS.garbage.load(Ordering::Relaxed) {
+    if EPOCH_WORD.load(Ordering::Relaxed) & GARBAGE_LEFT != 0 {
         sweep_garbage();
     }
 }
@@ -506,9 +555,11 @@ fn free_before(oldest: u64, limit: u64) -> bool {
             free.push(retired);
         }
     }
-    READERS
-        .garbage
-        .store(!garbage.is_empty(), Ordering::Relaxed);
+    if garbage.is_empty() {
+        EPOCH_WORD.fetch_and(!GARBAGE_LEFT, Ordering::Relaxed);
+    } else {
+        EPOCH_WORD.fetch_or(GARBAGE_LEFT, Ordering::Relaxed);
+    }
     drop(garbage);
     // Without the lock, as this may retire more objects.
     let mut free = free.reversed();

@@ -3,6 +3,7 @@
 //!
 //! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use super::connect::state_error;
@@ -113,8 +114,9 @@ pub(super) unsafe fn post_request<A: Abi, D: Device>(
         let segment = A::sge(unsafe { &*iov })?;
         return request.post(ep, guard, &[segment], segment.len.into());
     }
+    // A copy, so that the request need not be in memory in the usual case.
     // SAFETY: the caller's promise.
-    unsafe { request.post_segments::<A, D>(ep, guard, count, iov) }
+    unsafe { black_box(request).post_segments::<A, D>(ep, guard, count, iov) }
 }
 
 /// `dat_ep_post_send`.

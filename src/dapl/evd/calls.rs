@@ -162,14 +162,14 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
         let mut place = MaybeUninit::uninit();
         if let Some((taken, more)) = evd.wait_ready(threshold, &mut place, &guard) {
             evd.account(taken);
-            drop(guard);
+            guard.end_call();
             write_more(more);
             A::completion(taken, evd_handle, out());
             return Ok(());
         }
         // A wait may block, and a section that lasts would delay the frees of other threads.
         let evd = handle::share(evd);
-        drop(guard);
+        guard.end_call();
         let Ok((result, more)) = evd.wait(timeout(wait), threshold) else {
             cancelled = true;
             return Ok(());
@@ -204,31 +204,48 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
         non_null(event, Subtype::Arg2)?;
         // SAFETY: not NULL; `MaybeUninit` needs only the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-        let mut polled = false;
-        loop {
-            let result = evd.dequeue::<A>(evd_handle, out, &guard);
-            if polled || !result.is_err_and(Error::is_queue_empty) {
-                drop(guard);
-                return result;
+        let result = match evd.take_completion::<A>(evd_handle, out, &guard) {
+            Taken::Completion => {
+                guard.end_call();
+                return Ok(());
             }
-            polled = true;
-            match evd.base.ia.device.poll_events(&guard) {
-                PollOutcome::Arrived => {}
-                PollOutcome::Nothing => {
-                    let thread = guard.thread();
-                    drop(guard);
-                    idle::polled_in_vain(thread, 1);
-                    return result;
-                }
-                PollOutcome::NeedsProgress => {
-                    // The device may call back into the consumer's code, which may block.
-                    let evd = handle::share(evd);
-                    drop(guard);
-                    return evd.dequeue_outside::<A>(evd_handle, out);
-                }
+            Taken::Nothing => Err(Kind::QueueEmpty.into()),
+            Taken::Otherwise => evd.dequeue::<A>(evd_handle, out, &guard),
+        };
+        if !result.is_err_and(Error::is_queue_empty) {
+            guard.end_call();
+            return result;
+        }
+        match evd.base.ia.device.poll_events(&guard) {
+            PollOutcome::Arrived => {
+                let result = evd.dequeue::<A>(evd_handle, out, &guard);
+                guard.end_call();
+                result
+            }
+            PollOutcome::Nothing => {
+                let thread = guard.thread();
+                guard.end_call();
+                idle::polled_in_vain(thread, 1);
+                result
+            }
+            PollOutcome::NeedsProgress => {
+                // The device may call back into the consumer's code, which may block.
+                let evd = handle::share(evd);
+                guard.end_call();
+                evd.dequeue_outside::<A>(evd_handle, out)
             }
         }
     })
+}
+
+/// What became of an attempt to take a completion.
+enum Taken {
+    /// It is taken.
+    Completion,
+    /// There is none.
+    Nothing,
+    /// An event has to be taken in another way, if there is one.
+    Otherwise,
 }
 
 /// The EVD of a handle.
@@ -345,11 +362,40 @@ impl<D: Device> Evd<D> {
         Ok(())
     }
 
+    /// Takes the oldest event if that is a completion in the queue of the device, no thread waits for it,
+    /// and the calling thread is the one that mostly uses the EVD. This is how nearly all events are
+    /// taken; [`Evd::dequeue`] is for the others.
+    #[inline(always)]
+    fn take_completion<A: Abi>(
+        &self,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+        guard: &Guard,
+    ) -> Taken {
+        let Some(state) = self.state.own(guard.thread()) else {
+            return Taken::Otherwise;
+        };
+        let Some(cq) = &self.cq else {
+            return Taken::Otherwise;
+        };
+        if state.waiter || state.overflowed || !state.queue.is_empty() {
+            return Taken::Otherwise;
+        }
+        let mut place = MaybeUninit::uninit();
+        let Some(completion) = cq.poll_in(&mut place, guard) else {
+            return Taken::Nothing;
+        };
+        drop(state);
+        self.account(completion);
+        A::completion(completion, handle, out);
+        Taken::Completion
+    }
+
     /// Takes the oldest event, if no thread waits for it.
     ///
     /// # Errors
     /// `DAT_INVALID_STATE` for an EVD that has a waiter or has lost an event; `DAT_QUEUE_EMPTY`.
-    #[inline(always)]
+    #[inline(never)]
     fn dequeue<A: Abi>(
         &self,
         handle: DAT_EVD_HANDLE,
@@ -360,11 +406,10 @@ impl<D: Device> Evd<D> {
         if state.waiter {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        if !state.queue.is_empty() {
-            let event = state.queue.pop_front();
+        if let Some(event) = state.queue.pop_front() {
             drop(state);
-            // Out of line: most events are completions that were never in this queue.
-            return self.deliver::<A>(event, handle, out);
+            self.write_event::<A>(&event, handle, out);
+            return Ok(());
         }
         let Some(cq) = &self.cq else {
             return Err(state.nothing());
@@ -392,19 +437,6 @@ impl<D: Device> Evd<D> {
             idle::polled_in_vain(pin::thread(), PROGRESS);
         }
         result
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn deliver<A: Abi>(
-        &self,
-        event: Option<Event>,
-        handle: DAT_EVD_HANDLE,
-        out: &mut MaybeUninit<A::Event>,
-    ) -> Result<()> {
-        let event = event.ok_or(Error::from(Kind::QueueEmpty))?;
-        self.write_event::<A>(&event, handle, out);
-        Ok(())
     }
 
     /// Writes an event that leaves the EVD as C sees it.

@@ -17,8 +17,7 @@ use super::{Pd, Verbs, limits, sys};
 use crate::device::{
     Access, DeviceError, PostError, RecvWr, SharedReceiveQueue, SrqHandler, WrFlags,
 };
-use crate::handle::Biased;
-use crate::handle::{Guard, Shared};
+use crate::handle::{Biased, Guard, INNER, Shared};
 
 /// A shared receive queue.
 pub struct Srq {
@@ -37,7 +36,7 @@ pub struct Srq {
 pub(super) struct PostedBuffers {
     /// Number in the `wr_id` of the buffers.
     number: u64,
-    buffers: Biased<Buffers>,
+    buffers: Biased<Buffers, INNER>,
     /// The queue pairs that take buffers, ordered by their numbers on the wire.
     users: Shared<Vec<(u32, Arc<Hw>)>>,
     /// Held while `users` is changed.

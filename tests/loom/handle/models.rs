@@ -297,7 +297,7 @@ fn a_replaced_reference_lives_as_long_as_the_sections_that_found_it() {
 /// first takes it again: one of them at a time has the value, and each sees what the other did.
 fn taken_away(times: u32) {
     model(move || {
-        let lock = Arc::new(Biased::new(UnsafeCell::new(0u32)));
+        let lock: Arc<Biased<_>> = Arc::new(Biased::new(UnsafeCell::new(0u32)));
         let add = |lock: &Biased<UnsafeCell<u32>>| {
             // SAFETY: loom checks that no other thread is there.
             lock.lock().with_mut(|v| unsafe { *v += 1 });

@@ -2,14 +2,16 @@
 
 pub(crate) mod ring;
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use self::ring::CompletionRing;
 use super::upcalls::{CqUpcalls, Upcalls};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
-use crate::handle::{Biased, Guard};
+use crate::handle::{Biased, Guard, INNER, pin};
 
 /// Entries of one queue at most.
 pub(super) const MAX_CQE: u32 = 1 << 20;
@@ -26,7 +28,7 @@ struct Queue {
 /// A completion queue.
 pub struct Cq {
     /// The completions, biased to the thread that polls them.
-    queue: Biased<Queue>,
+    queue: Biased<Queue, INNER>,
     /// Number of completions, to be read without the lock.
     len: AtomicUsize,
     /// What the consumer is notified through.
@@ -60,7 +62,28 @@ impl Cq {
     /// the notification goes to `up`.
     #[inline(always)]
     pub(crate) fn push(self: &Arc<Self>, completion: Completion, notifies: bool, up: &mut Upcalls) {
-        let mut queue = self.queue.lock();
+        match self.queue.own(pin::thread()) {
+            Some(queue) => self.push_to(queue, completion, notifies, up),
+            // A copy, so that the completion above need not be in memory but for its slot.
+            None => self.push_shared(&black_box(completion), notifies, up),
+        }
+    }
+
+    /// [`Cq::push`] in a thread that is not the owner of the lock.
+    #[inline(never)]
+    fn push_shared(self: &Arc<Self>, completion: &Completion, notifies: bool, up: &mut Upcalls) {
+        self.push_to(self.queue.lock(), *completion, notifies, up);
+    }
+
+    /// [`Cq::push`] with the queue locked.
+    #[inline(always)]
+    fn push_to(
+        self: &Arc<Self>,
+        mut queue: impl DerefMut<Target = Queue>,
+        completion: Completion,
+        notifies: bool,
+        up: &mut Upcalls,
+    ) {
         if queue.entries.len() >= queue.capacity {
             drop(queue);
             up.overflow(self);
@@ -73,6 +96,28 @@ impl Cq {
             drop(queue);
             up.notify(self);
         }
+    }
+
+    /// Takes the oldest completion.
+    #[inline(always)]
+    fn pop<'a>(
+        &self,
+        queue: &mut Queue,
+        place: &'a mut MaybeUninit<Completion>,
+    ) -> Option<&'a mut Completion> {
+        let taken = queue.entries.pop().map(|taken| place.write(*taken));
+        self.len.store(queue.entries.len(), Ordering::Release);
+        taken
+    }
+
+    /// [`Cq::pop`] in a thread that is not the owner of the lock.
+    #[inline(never)]
+    fn pop_shared<'a>(
+        &self,
+        place: &'a mut MaybeUninit<Completion>,
+        guard: &Guard,
+    ) -> Option<&'a mut Completion> {
+        self.pop(&mut self.queue.lock_as(guard.thread()), place)
     }
 
     /// Removes the completions of a queue pair; returns how many of them were of buffers of a
@@ -116,10 +161,10 @@ impl CompletionQueue for Cq {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut queue = self.queue.lock_as(guard.thread());
-        let taken = queue.entries.pop().map(|taken| place.write(*taken));
-        self.len.store(queue.entries.len(), Ordering::Release);
-        taken
+        match self.queue.own(guard.thread()) {
+            Some(mut queue) => self.pop(&mut queue, place),
+            None => self.pop_shared(place, guard),
+        }
     }
 
     fn arm(&self) {

@@ -13,13 +13,14 @@ pub(crate) mod srq;
 pub(crate) mod state;
 pub(super) mod work_queue;
 
+use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 pub(crate) use self::connect::PairError;
 use self::link::Transport;
-use self::place::{DomainLock, LockDomain, LockedQp, QpPlace};
+use self::place::{LockDomain, LockedQp, QpPlace};
 use self::srq::{SrqWaiter, Turn};
 use self::state::{Identity, QpState};
 use super::device::Soft;
@@ -89,22 +90,47 @@ impl<L: Transport> Qp<L> {
     /// Runs `f` under the lock.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut LockedQp<'_, L>) -> R) -> R {
-        let guard = pin();
+        self.with_in(&pin(), f)
+    }
+
+    /// [`Qp::with`] in a section of the caller.
+    #[inline]
+    fn with_in<R>(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_, L>) -> R) -> R {
         loop {
             // `None` if the queue pair has moved while this thread waited for the lock.
-            if let Some(mut locked) = self.lock(&guard).locked() {
+            if let Some(mut locked) = self.present_place(guard).lock(guard).locked() {
                 return f(&mut locked);
             }
         }
     }
 
-    /// Takes the lock of its present place.
+    /// A post by a thread that is not the owner of the lock.
+    #[inline(never)]
+    fn post_send_shared(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
+        let mut up = Upcalls::default();
+        let result = self.with_in(guard, |locked| locked.post_send(wr, &mut up));
+        delay::point("qp.posted");
+        up.run();
+        result
+    }
+
+    /// A receive by a thread that is not the owner of the lock.
+    #[inline(never)]
+    fn post_recv_shared(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
+        let mut up = Upcalls::default();
+        let result = self.with_in(guard, |locked| locked.post_recv(wr, &mut up));
+        delay::point("qp.posted");
+        up.run();
+        result
+    }
+
+    /// Its present place.
     #[inline(always)]
-    fn lock<'a>(&self, guard: &'a Guard) -> DomainLock<'a, L> {
+    fn present_place<'a>(&self, guard: &'a Guard) -> &'a QpPlace<L> {
         let Some(place) = self.place.get(guard) else {
             unreachable!("a queue pair has a place from its creation on");
         };
-        place.lock(guard)
+        place
     }
 
     /// Its present place, which does not change as long as a connection lasts.
@@ -138,32 +164,33 @@ impl<L: Transport> QueuePair for Qp<L> {
     // the code is not needed.
     #[inline(always)]
     fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
-        let mut up = Upcalls::default();
-        loop {
-            let mut state = self.lock(guard);
-            if let Some(mut locked) = state.locked() {
-                let result = locked.post_send(wr, &mut up);
-                drop(state);
-                delay::point("qp.posted");
-                up.run();
-                return result;
-            }
+        if let Some(mut state) = self.present_place(guard).own(guard)
+            && let Some(mut locked) = state.locked()
+        {
+            let mut up = Upcalls::default();
+            let result = locked.post_send(wr, &mut up);
+            drop(state);
+            delay::point("qp.posted");
+            up.run();
+            return result;
         }
+        // A copy, so that the operation above need not be in memory.
+        self.post_send_shared(&black_box(*wr), guard)
     }
 
     #[inline(always)]
     fn post_recv_in(&self, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
-        let mut up = Upcalls::default();
-        loop {
-            let mut state = self.lock(guard);
-            if let Some(mut locked) = state.locked() {
-                let result = locked.post_recv(wr, &mut up);
-                drop(state);
-                delay::point("qp.posted");
-                up.run();
-                return result;
-            }
+        if let Some(mut state) = self.present_place(guard).own(guard)
+            && let Some(mut locked) = state.locked()
+        {
+            let mut up = Upcalls::default();
+            let result = locked.post_recv(wr, &mut up);
+            drop(state);
+            delay::point("qp.posted");
+            up.run();
+            return result;
         }
+        self.post_recv_shared(&black_box(*wr), guard)
     }
 
     fn start_receiving(&self) {

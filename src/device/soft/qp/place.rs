@@ -4,14 +4,15 @@
 //! queue pairs that are connected within the process share one, so that one lock covers a
 //! transfer. The place of a queue pair changes when it is connected or reset.
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::link::Transport;
 use super::state::QpState;
-use crate::handle::{Biased, Guard, Held};
+use crate::handle::{Biased, Guard, Held, Owned};
 
 /// What the lock of a domain guards.
-pub(super) struct DomainState<L> {
+pub(crate) struct DomainState<L> {
     /// The queue pairs; the second place is taken within a pair only.
     pub states: [Option<Box<QpState>>; 2],
     /// The link of the queue pair, or the one between the two.
@@ -44,24 +45,37 @@ pub(crate) struct QpPlace<L> {
 
 impl<L: Transport> QpPlace<L> {
     /// Takes the lock.
-    #[inline(always)]
-    pub fn lock<'a>(&'a self, guard: &'a Guard) -> DomainLock<'a, L> {
+    #[inline]
+    pub fn lock<'a>(&'a self, guard: &'a Guard) -> DomainLock<'a, Held<'a, DomainState<L>>> {
         DomainLock {
             state: self.domain.state.lock_as(guard.thread()),
             index: self.index,
             guard,
         }
     }
+
+    /// Takes the lock as its owner, if the thread is.
+    #[inline(always)]
+    pub fn own<'a>(
+        &'a self,
+        guard: &'a Guard,
+    ) -> Option<DomainLock<'a, Owned<'a, DomainState<L>>>> {
+        Some(DomainLock {
+            state: self.domain.state.own(guard.thread())?,
+            index: self.index,
+            guard,
+        })
+    }
 }
 
 /// The lock of a domain, held at a place that the queue pair may have left.
-pub(crate) struct DomainLock<'a, L> {
-    state: Held<'a, DomainState<L>>,
+pub(crate) struct DomainLock<'a, S> {
+    state: S,
     index: usize,
     guard: &'a Guard,
 }
 
-impl<L> DomainLock<'_, L> {
+impl<L, S: DerefMut<Target = DomainState<L>>> DomainLock<'_, S> {
     /// The queue pair of the place; `None` if it has left.
     #[inline(always)]
     pub fn locked(&mut self) -> Option<LockedQp<'_, L>> {

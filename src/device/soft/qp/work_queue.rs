@@ -234,9 +234,14 @@ impl<T: Copy> WorkQueue<T> {
     }
 
     /// The oldest entry.
-    #[inline]
+    #[inline(always)]
     pub fn front(&self) -> Option<(&T, &[Sge])> {
-        self.get(self.head)
+        if self.is_empty() {
+            return None;
+        }
+        let index = self.index(self.head);
+        let (entry, n) = &self.entries[index];
+        Some((entry, &self.sges[index * self.stride..][..*n as usize]))
     }
 
     /// Removes the oldest entry, of which the caller knows that it exists.

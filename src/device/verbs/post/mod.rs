@@ -6,6 +6,8 @@ mod datagram;
 mod request;
 
 use std::ffi::c_int;
+use std::hint::black_box;
+use std::ops::DerefMut;
 use std::ptr::null_mut;
 
 pub(super) use self::datagram::post_datagram;
@@ -14,14 +16,14 @@ pub(super) use self::request::{Request, send};
 use super::cq::Cq;
 use super::hw::Hw;
 use super::mr::RegionCache;
-use super::qp::{Qp, Sq};
+use super::qp::{Qp, Rq, Sq};
 use super::ring::{Kind, PostedWr, WrRing};
 use super::sys;
 use super::wr_table::{Numbered, RECEIVE};
 use crate::device::{
     ATOMIC_LEN, Access, Completion, PostError, RecvWr, SendOp, SendWr, Sge, WcOp, WcStatus, WrFlags,
 };
-use crate::handle::{Guard, Held};
+use crate::handle::Guard;
 
 /// Segments a request can have: the limit of this library, whatever the device takes.
 pub(super) const MAX_SEGMENTS: usize = 64;
@@ -118,7 +120,9 @@ impl Qp {
     ) -> Result<(), PostError> {
         let mut held = self.sq.lock_as(guard.thread());
         let Some(hw) = held.open() else {
-            return self.not_open(held, posted, bind_context);
+            let ended = held.ended;
+            drop(held);
+            return self.not_open(ended, posted, bind_context);
         };
         let signal = held.signals(hw, &posted);
         let slot = enqueue(hw, posted, signal)?;
@@ -135,19 +139,14 @@ impl Qp {
         Ok(())
     }
 
-    /// There is no connection: the request is flushed if there was one.
+    /// There is no connection: the request is flushed if there was one, which has `ended`. The caller
+    /// does not hold the lock of the queue.
     #[cold]
     #[inline(never)]
-    fn not_open(
-        &self,
-        held: Held<'_, Sq>,
-        posted: PostedWr,
-        bind_context: u64,
-    ) -> Result<(), PostError> {
-        if !held.ended {
+    fn not_open(&self, ended: bool, posted: PostedWr, bind_context: u64) -> Result<(), PostError> {
+        if !ended {
             return Err(PostError::NotConnected);
         }
-        drop(held);
         self.flush_request(&posted, bind_context)
     }
 
@@ -212,6 +211,21 @@ fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool 
     true
 }
 
+/// A request whose checks have passed that need no lock.
+#[derive(Clone, Copy)]
+struct Checked<'a> {
+    wr: SendWr<'a>,
+    /// Bytes that are sent or written, or that a read brings.
+    len: u32,
+    /// Whether the operation fetches memory of the peer.
+    reads: bool,
+    posted: PostedWr,
+    /// The number of the operation for the driver.
+    opcode: c_int,
+    /// The flags for the driver, as far as they do not depend on the queue.
+    flags: u32,
+}
+
 /// See [`QueuePair::post_send_in`](crate::device::QueuePair::post_send_in).
 #[inline(always)]
 pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
@@ -231,13 +245,13 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         _ if posted > u64::from(qp.max_sizes.of_op(&wr.op)) => return Err(PostError::TooLong),
         _ => {}
     }
-    let (len, sges) = (posted as u32, wr.sges);
+    let len = posted as u32;
     let need = if reads {
         Access::LOCAL_WRITE
     } else {
         Access::LOCAL_READ
     };
-    device.check_segments(|| qp.pd(), sges, need)?;
+    device.check_segments(|| qp.pd(), wr.sges, need)?;
     let (kind, opcode) = names(&wr.op);
     let mut flags = 0;
     if wr.flags.contains(WrFlags::SOLICITED) {
@@ -247,8 +261,43 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     if wr.flags.contains(WrFlags::FENCE) && !(reads && device.siw) {
         flags |= sys::SEND_FENCE;
     }
-    let posted = PostedWr::new(wr.wr_id, len, kind, wr.flags);
-    let mut held = qp.sq.lock_as(guard.thread());
+    let checked = Checked {
+        wr: *wr,
+        len,
+        reads,
+        posted: PostedWr::new(wr.wr_id, len, kind, wr.flags),
+        opcode,
+        flags,
+    };
+    match qp.sq.own(guard.thread()) {
+        Some(sq) => post_checked(sq, qp, &checked),
+        // A copy, so that the request need not be in memory for the other way.
+        None => post_checked_shared(qp, &black_box(checked), guard),
+    }
+}
+
+/// [`post_checked`] in a thread that is not the owner of the lock.
+#[inline(never)]
+fn post_checked_shared(qp: &Qp, checked: &Checked<'_>, guard: &Guard) -> Result<(), PostError> {
+    post_checked(qp.sq.lock_as(guard.thread()), qp, checked)
+}
+
+/// Posts a request with the lock of the queue held.
+#[inline(always)]
+fn post_checked(
+    mut held: impl DerefMut<Target = Sq>,
+    qp: &Qp,
+    checked: &Checked<'_>,
+) -> Result<(), PostError> {
+    let Checked {
+        wr,
+        len,
+        reads,
+        posted,
+        opcode,
+        mut flags,
+    } = *checked;
+    let (device, sges) = (&*qp.device, wr.sges);
     let sq = &mut *held;
     // Not through `Sq::open`, since the region cache is changed meanwhile.
     let hw = match &sq.hw {
@@ -256,7 +305,11 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         _ if wr.sges.len() > device.attr.max_sge as usize => {
             return Err(PostError::TooManySegments);
         }
-        _ => return qp.not_open(held, posted, 0),
+        _ => {
+            let ended = sq.ended;
+            drop(held);
+            return qp.not_open(ended, posted, 0);
+        }
     };
     if reads && hw.attr.max_rd_out == 0 {
         drop(held);
@@ -341,7 +394,25 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
 pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
     qp.device
         .check_segments(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
-    let mut held = qp.rq.lock_as(guard.thread());
+    match qp.rq.own(guard.thread()) {
+        Some(rq) => post_recv_to(rq, qp, wr),
+        None => post_recv_shared(qp, &black_box(*wr), guard),
+    }
+}
+
+/// [`post_recv_to`] in a thread that is not the owner of the lock.
+#[inline(never)]
+fn post_recv_shared(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
+    post_recv_to(qp.rq.lock_as(guard.thread()), qp, wr)
+}
+
+/// Posts a receive with the lock of the queue held.
+#[inline(always)]
+fn post_recv_to(
+    mut held: impl DerefMut<Target = Rq>,
+    qp: &Qp,
+    wr: &RecvWr<'_>,
+) -> Result<(), PostError> {
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {
         if !rq.ended {
