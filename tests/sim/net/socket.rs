@@ -45,6 +45,8 @@ pub struct Socket {
     pub(super) peer: Option<SocketId>,
     /// Connections that wait to be accepted.
     pub(super) waiting: VecDeque<SocketId>,
+    /// The error of the last connection that was to be accepted, if there was one.
+    pub accept_error: Option<Errno>,
     /// An error that was not returned yet.
     pub error: Option<Errno>,
     /// Bytes that this end has sent and that have not arrived.
@@ -87,6 +89,7 @@ impl Socket {
             remote: None,
             peer: None,
             waiting: VecDeque::new(),
+            accept_error: None,
             error: None,
             flight: VecDeque::new(),
             segments: VecDeque::new(),

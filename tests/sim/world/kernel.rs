@@ -28,6 +28,12 @@ impl Sim {
     }
 }
 
+/// Whether an error of `accept` is one of the connection that was to be accepted: the next one may
+/// be there.
+fn is_of_connection(error: Errno) -> bool {
+    matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN)
+}
+
 impl World {
     fn socket_of(&self, fd: RawFd) -> Result<SocketId, Errno> {
         match self.object(fd) {
@@ -138,8 +144,10 @@ impl Kernel for Sim {
 
     fn accept(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
         let world = &mut *self.world();
-        let id = world.checked(Call::Accept, fd)?;
-        let new = world.accept(id)?;
+        let id = world.socket_of(fd)?;
+        let accepted = world.checked(Call::Accept, fd);
+        world.net.sockets[id].accept_error = accepted.err();
+        let new = world.accept(accepted?)?;
         Ok(world.open_socket(new))
     }
 
@@ -330,7 +338,16 @@ impl Kernel for Sim {
     ) -> Result<(), Errno> {
         let world = &mut *self.world();
         let connection = match world.object(fd) {
-            Some(Object::Socket(id)) => world.net.sockets[*id].connection,
+            Some(Object::Socket(id)) => {
+                let socket = &world.net.sockets[*id];
+                // accept(2): a pending error of the new connection is to be treated like EAGAIN.
+                assert!(
+                    !(new && socket.accept_error.is_some_and(is_of_connection)),
+                    "who listens has paused since a connection failed: {:?}",
+                    socket.accept_error
+                );
+                socket.connection
+            }
             _ => None,
         };
         match (new, watched) {
