@@ -77,3 +77,43 @@ pub(crate) fn iovec(at: *mut u8, len: usize) -> libc::iovec {
         iov_len: len,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Sge;
+
+    /// The ranges of the segments, as their places in the memory.
+    fn ranges(segments: &[(u64, u32)], len: u64, tail: u64) -> (u64, Vec<(u64, usize)>) {
+        let sge = |&(addr, len): &(u64, u32)| Sge { addr, len, lkey: 0 };
+        let sges: Vec<Sge> = segments.iter().map(sge).collect();
+        let mut ranges = Ranges::<4>::new();
+        let bytes = ranges.push_segments(Cursor::new(&sges), len, tail);
+        let all = ranges.all().iter();
+        (
+            bytes,
+            all.map(|r| (r.iov_base.addr() as u64, r.iov_len)).collect(),
+        )
+    }
+
+    #[test]
+    fn the_tail_is_a_range_of_its_own_if_the_segment_has_more() {
+        let at = 4096;
+        assert_eq!(ranges(&[(at, 9)], 9, 8), (9, vec![(at, 1), (at + 1, 8)]));
+        // No range is empty.
+        assert_eq!(ranges(&[(at, 8)], 8, 8), (8, vec![(at, 8)]));
+        assert_eq!(ranges(&[(at, 7)], 7, 8), (7, vec![(at, 7)]));
+        assert_eq!(ranges(&[(at, 9)], 9, 0), (9, vec![(at, 9)]));
+        // The rest of the bytes is somewhere else.
+        assert_eq!(ranges(&[(at, 9)], 10, 8), (9, vec![(at, 9)]));
+    }
+
+    #[test]
+    fn room_for_one_range_more_is_left() {
+        let segments = [(4096, 9), (8192, 9), (12288, 9), (16384, 9)];
+        let three = vec![(4096, 9), (8192, 9), (12288, 9)];
+        assert_eq!(ranges(&segments, 36, 8), (27, three));
+        let four = vec![(4096, 9), (8192, 9), (12288, 1), (12289, 8)];
+        assert_eq!(ranges(&segments, 27, 8), (27, four));
+    }
+}

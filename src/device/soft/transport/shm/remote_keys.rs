@@ -210,3 +210,25 @@ impl<'a> RemoteKeys<'a> {
         region.is_promotable().then(|| (key, region.size()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that has just grown from 4 entries to 8.
+    #[test]
+    fn an_entry_is_found_before_and_after_it_has_moved() {
+        let entries: [KeyEntry; 8] = Default::default();
+        let keys = RemoteKeys { entries: &entries };
+        let found = |key: u32| keys.entry(key).map(std::ptr::from_ref);
+        let (here, there) = (0x106, 0x206);
+        entries[6].set_key(here);
+        entries[2].set_key(there);
+        assert_eq!(found(here), Some(&raw const entries[6]));
+        assert_eq!(found(there), Some(&raw const entries[2]));
+        // No slot of this key has it.
+        assert_eq!(found(0x306), None);
+        entries[5].set_key(0x406);
+        assert_eq!(found(0x406), None);
+    }
+}

@@ -252,6 +252,27 @@ mod tests {
     use super::*;
     use crate::device::Sge;
 
+    /// The kernel copies range by range, and takes no more than `IOV_MAX` of them.
+    #[test]
+    fn what_is_copied_is_one_range_of_the_message() {
+        let (mut short, mut long) = ([1u8; 20], [2u8; 5000]);
+        let sge = |memory: &mut [u8]| Sge {
+            addr: memory.as_mut_ptr() as u64,
+            len: memory.len() as u32,
+            lkey: 0,
+        };
+        let (short, long) = (sge(&mut short), sge(&mut long));
+        let mut batch = SendBatch::default();
+        let mut add = |sge: Sge| {
+            let payload = Cursor::new(std::slice::from_ref(&sge));
+            batch.frame(&[0x5a; 14], payload, sge.len, false).unwrap();
+            batch.parts.len()
+        };
+        assert_eq!([(); 3].map(|()| add(short)), [1; 3]);
+        // The trailer and the next header are ours again.
+        assert_eq!([long, short, long].map(add), [3, 3, 5]);
+    }
+
     #[test]
     fn what_was_summed_is_sent_whatever_the_memory_does_next() {
         for len in [100, COPY_MAX as usize + 1, 50_000] {
