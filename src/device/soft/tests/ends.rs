@@ -1,5 +1,7 @@
 //! How long an end waits for messages that were sent and have no receive yet.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::*;
 
 /// Longer than anything but the time that a test waits for.
@@ -101,6 +103,21 @@ fn an_abrupt_end_waits_for_nothing() {
             }
         }
     }
+}
+
+/// A peer that reads nothing is notified by a reset, before the end of the stream can get to it.
+#[test]
+fn an_abrupt_end_resets_a_peer_that_reads_nothing() {
+    let (raw, b) = raw::connected();
+    send(&b, 12, 64 * 1024);
+    b.qp.disconnect(false);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    // Errors are always reported. That the rest is lost without a reset takes five seconds.
+    let mut reset = [PollFd::new(&raw.socket, PollFlags::empty())];
+    let limit = Timespec::try_from(Duration::from_secs(4)).unwrap();
+    assert_eq!(poll(&mut reset, Some(&limit)), Ok(1));
+    let error = raw.socket.take_error().unwrap().unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 /// What was completed, and has a receive, arrives before an abrupt end.
