@@ -120,6 +120,25 @@ fn an_abrupt_end_resets_a_peer_that_reads_nothing() {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
+/// What went out before the stream was ended gets to a peer that has not read it, though an abrupt
+/// end has come meanwhile.
+#[test]
+fn an_abrupt_end_waits_for_what_a_graceful_one_has_sent() {
+    const SENT: usize = 3 * 64 * 1024;
+    let (mut raw, b) = raw::connected();
+    send(&b, 3, SENT / 3);
+    b.qp.disconnect(true);
+    std::thread::sleep(Duration::from_millis(20));
+    b.qp.disconnect(false);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    std::thread::sleep(Duration::from_millis(100));
+    let mut got = 0;
+    while let Some((_, payload)) = raw.any() {
+        got += payload.len();
+    }
+    assert_eq!(got, SENT);
+}
+
 /// What was completed, and has a receive, arrives before an abrupt end.
 #[test]
 fn an_abrupt_end_comes_after_what_was_sent() {

@@ -5,6 +5,7 @@ use std::sync::Weak;
 
 use super::raw::{Raw, connected, initiate, rtr};
 use super::*;
+use crate::handle::pin::pin;
 
 /// What a device leaves when the last reference to it is gone: nothing.
 fn closes(device: Arc<Soft>) {
@@ -67,6 +68,26 @@ fn a_device_that_did_nothing_has_no_thread() {
     assert!(!device.engine.is_started());
     drop(end);
     closes(device);
+}
+
+/// Only sockets make a poll of a consumer a system call, and only while there are connections of them.
+#[test]
+fn polls_without_connections_over_tcp_make_no_system_call() {
+    for path in ["", " path=shm"] {
+        let net = Net::new(&format!("127.0.0.1{path}"));
+        let (a, b) = net.pair();
+        a.post(1, SendOp::Send, &[]).unwrap();
+        b.recv(1, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        let outcome = || b.device.poll_events(&pin());
+        until(|| outcome() == PollOutcome::Nothing);
+    }
+    let (raw, b) = connected();
+    let outcome = || b.device.poll_events(&pin());
+    assert_eq!(outcome(), PollOutcome::NeedsProgress);
+    drop(raw);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+    until(|| outcome() == PollOutcome::Nothing);
 }
 
 /// A consumer that has polled, and then computes without a call.
