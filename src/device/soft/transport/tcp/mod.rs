@@ -3,12 +3,14 @@
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. [`tx_next`] is the order of the
 //! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU, [`rx_extended`] what
 //! arrives of the operations of RFC 7306. Small sends may wait
-//! a little to go out together ([`coalesce`](super::coalesce), [`batch`]). Between two ends of ours requests complete
+//! a little to go out together ([`coalesce`](super::coalesce), [`batch`]), and long ones go in
+//! calls that become longer ([`call_length`]). Between two ends of ours requests complete
 //! when the peer has acknowledged them ([`acknowledge`]). [`liveness`] notices a host that is gone;
 //! [`linger`] sends what is left after the connection has ended.
 
 mod acknowledge;
 pub(crate) mod batch;
+mod call_length;
 pub(super) mod close_reason;
 pub(super) mod conn;
 mod ending;

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::kernel;
+use crate::kernel::Instant;
 use crate::kernel::net::SendFlags;
 use rustix::io::Errno;
 
@@ -25,18 +26,16 @@ use crate::handle::Guard;
 
 use super::acknowledge::Acks;
 use super::batch::{FrameError, SendBatch};
+use super::call_length::{CallLength, LONG_FRAME};
 use super::close_reason::CloseReason;
 use super::tx_frame::{
     Answer, Counting, Finishes, Position, SEGMENT, SHORT_SEGMENT, answer, transfer,
 };
 
-/// What one call to the kernel is given at most.
+/// What one call to the kernel is given at most, unless it is to be [longer](super::call_length).
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
 const BATCH_PARTS: usize = 900;
-/// A call ends behind an FPDU of so many bytes: the peer works on it while the next one is built, and
-/// the kernel, which cuts what it sends at 64 KiB, does not hold the rest of the next one back.
-const LONG_FRAME: usize = 32 * 1024;
 /// How often a batch that the kernel cannot read is built again in a row.
 const MOST_FAULTS: u32 = 8;
 
@@ -62,6 +61,8 @@ pub(crate) struct Tx {
     pub writes: u64,
     /// No further request is begun: the consumer of the peer has ended the connection.
     pub stopped: bool,
+    /// How much of long FPDUs the next call is given.
+    call: CallLength,
 }
 
 struct Frame {
@@ -117,6 +118,7 @@ impl Tx {
             blocked: false,
             writes: 0,
             stopped: false,
+            call: CallLength::new(),
         }
     }
 
@@ -180,6 +182,7 @@ impl Tx {
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
         self.blocked = false;
+        self.call.begin(acks.arrived, Instant::now);
         let mut faults = 0;
         loop {
             if self.closed {
@@ -206,7 +209,7 @@ impl Tx {
             let result = if round.frames.is_empty() {
                 built.map(|()| false)
             } else {
-                self.send(&mut round, me, watch, acks, &mut faults, up)
+                self.send(&mut round, me, (watch, crc), acks, &mut faults, up)
             };
             let _ = ROUND.try_with(|cell| cell.set(Some(round)));
             if !result? {
@@ -288,7 +291,8 @@ impl Tx {
         let Round { batch, frames } = round;
         let mut at = self.at;
         let mut most = SEGMENT;
-        while batch.len() < BATCH_BYTES
+        let call = self.call.get();
+        while batch.len() < call.max(BATCH_BYTES)
             && frames.len() < BATCH_FRAMES
             && batch.parts() < BATCH_PARTS
         {
@@ -342,7 +346,7 @@ impl Tx {
                 finishes,
                 acknowledges,
             });
-            if batch.len() - begin >= LONG_FRAME {
+            if batch.len() - begin >= LONG_FRAME && batch.len() >= call {
                 break;
             }
         }
@@ -355,7 +359,7 @@ impl Tx {
         &mut self,
         round: &mut Round,
         me: &mut QpState,
-        watch: &Watch,
+        (watch, crc): (&Watch, bool),
         acks: &mut Acks,
         faults: &mut u32,
         up: &mut Upcalls,
@@ -394,6 +398,8 @@ impl Tx {
             self.commit(frame, me, acks);
         }
         me.retire(up);
+        self.call
+            .called((batch.len(), taken), crc, acks.arrived, Instant::now);
         self.blocked = taken < batch.len();
         Ok(!self.blocked)
     }
