@@ -1,9 +1,10 @@
 //! How much one call to the kernel is given of long FPDUs.
 //!
 //! The first call has one long FPDU, on which the peer works while the next call is made ready. Each
-//! later one has twice as much as the one before. A stream is faster by a third with long calls: while
-//! a call lasts, the kernel leaves the acknowledgements of TCP for later, so that the memory it copies
-//! to is not that which the peer has just read, and which is in the caches of the peer.
+//! later one has twice as much as the one before. Over the loopback interface, where the sender is what
+//! limits a stream, long calls make it faster by a fifth to a half: the kernel copies the same bytes in
+//! two thirds of the time. Probably that is because acknowledgements of TCP that arrive during a call wait
+//! for its end, so that the memory it copies to is not that which the peer has just read.
 
 use std::time::Duration;
 
