@@ -120,6 +120,18 @@ fn marks_that_are_spoilt() {
     });
 }
 
+/// A consumer that polls does not depend on the thread of the engine, however many connections it
+/// has.
+#[test]
+fn polls_serve_all_while_the_thread_does_not() {
+    let net = net();
+    let pairs: Vec<_> = (0..MANY).map(|_| net.pair()).collect();
+    // From now on the connections are polled.
+    round(&pairs, 1, End::received);
+    let _paused = [&net.active, &net.passive].map(|device| device.engine.pause());
+    round(&pairs, 2, End::received);
+}
+
 /// Ends are seen as ever, and each once.
 #[test]
 fn ends_of_many() {
