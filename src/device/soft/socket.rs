@@ -152,8 +152,8 @@ impl SegmentCounters {
 
     /// Whether something that asks for an answer was sent since the last acknowledgement.
     pub fn owes_answer(&self) -> bool {
-        let sent = self.unacknowledged > 0 && self.last_data_sent < self.last_ack_received;
-        sent || self.probes > 0
+        let sent = self.unacknowledged != 0 && self.last_data_sent < self.last_ack_received;
+        sent || self.probes != 0
     }
 }
 

@@ -16,6 +16,8 @@ const PROMOTABLE: u32 = 1 << 31;
 /// that does not know these bits takes the addresses for those of memory, and refuses them.
 const FROM_RANGE: u32 = 1 << 30;
 const FROM_REGION: u32 = 1 << 29;
+/// The bits of a range whose addresses are not those of memory.
+const COUNTED: u32 = FROM_RANGE | FROM_REGION;
 
 /// From where the addresses count by which local segments and peers name the bytes of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -39,7 +41,7 @@ impl Origin {
     }
 
     fn from_bits(bits: u32) -> Origin {
-        match bits & (FROM_RANGE | FROM_REGION) {
+        match bits & COUNTED {
             0 => Origin::Memory,
             FROM_REGION => Origin::Region,
             _ => Origin::Range,
@@ -284,7 +286,7 @@ impl KeyEntry {
             return Err(Fault::Domain);
         }
         // One comparison for the rights and for the kind of addresses.
-        let asked = need.bits() | FROM_RANGE | FROM_REGION;
+        let asked = need.bits() | COUNTED;
         let is_plain = self.access.load(Ordering::Relaxed) & asked == need.bits();
         if !self.contains(addr, len) || !is_plain {
             return self.resolve_counted(addr, len, need, lookup);

@@ -440,5 +440,12 @@ proptest! {
         }
         prop_assert_eq!(have, total);
         prop_assert!(steps <= 2);
+        // Wherever the stream was cut, the next frame or FPDU is left in the socket.
+        for have in 0..total {
+            match parse(kind, &stream[..have]) {
+                Ok(Parsed::NeedMore(more)) => prop_assert!(more > 0 && have + more <= total),
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
     }
 }
