@@ -5,7 +5,9 @@
  */
 #include "makers.h"
 #include "no_memory.h"
+#include "transfer.h"
 
+#include <string.h>
 #include <unistd.h>
 
 /* No allocation of more than the largest block of the reserve succeeds from now on. */
@@ -122,6 +124,25 @@ static void many__events_that_go(void)
 	pair_down(&pair);
 }
 
+/* A message that is longer than any allocation which succeeds: the connection goes on, in shorter
+ * segments. */
+static void many__bytes_of_a_message(void)
+{
+	need_our_malloc();
+	up();
+	memset(ma.at, 'm', SIZE);
+	OK(b_receives(0, SIZE, 1));
+	allow_no_large_one();
+	OK(a_sends(0, SIZE, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	OK(a_reads(0, 0, SIZE, 3, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+	stop_failing();
+	CHECK(memcmp(ma.at, mb.at, SIZE) == 0 && mb.at[SIZE - 1] == 'm');
+	down();
+}
+
 /* A configuration of many lines: either all of it counts, or nothing. */
 static void many__lines_of_a_configuration(void)
 {
@@ -152,6 +173,7 @@ static const struct tap_test tests[] = {
 	T(many, objects),
 	T(many, receives),
 	T(many, events_that_go),
+	T(many, bytes_of_a_message),
 	T(many, lines_of_a_configuration),
 	TAP_END,
 };

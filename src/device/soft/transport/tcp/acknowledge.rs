@@ -368,3 +368,31 @@ impl TcpConn {
         self.liveness.sent(&self.watch, &self.target);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_is_due_when_it_is_asked_for_or_of_many_requests() {
+        let mut acks = Acks::new(true, 0);
+        acks.finished = MANY - 1;
+        assert!(acks.owes() && !acks.is_due());
+        // The peer goes on while messages are delivered.
+        acks.backlog = true;
+        acks.asked = true;
+        assert!(!acks.is_due());
+        acks.backlog = false;
+        assert!(acks.is_due());
+        acks.backlog = true;
+        acks.asked = false;
+        acks.finished = MANY;
+        assert!(acks.is_due());
+        acks.reported();
+        assert!(!acks.owes() && !acks.is_due());
+        acks.finished += 1;
+        assert!(!acks.is_due());
+        acks.force();
+        assert!(acks.is_due());
+    }
+}
