@@ -302,7 +302,7 @@ impl Table {
 }
 
 /// Frees a directory when all sections have ended.
-fn retire(old: Option<OwnedDirectory>) {
+fn retire<D: Send + 'static>(old: Option<D>) {
     if let Some(old) = old {
         pin::retire(move || drop(old));
     }

@@ -1,6 +1,8 @@
 //! What who knows keys knows about other keys.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -174,5 +176,22 @@ fn keys_are_found_while_the_directory_grows() {
                 }
             }
         }
+    }
+}
+
+/// A section goes on with the directory that it has found.
+#[test]
+fn a_directory_is_there_as_long_as_sections_that_may_have_found_it() {
+    let directory = Arc::new(());
+    let section = pin::pin();
+    retire(Some(directory.clone()));
+    assert_eq!(Arc::strong_count(&directory), 2);
+    drop(section);
+    // Sections of other threads may be under way.
+    let begun = Instant::now();
+    while Arc::strong_count(&directory) > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never freed");
+        std::thread::yield_now();
+        retire(Some(()));
     }
 }
