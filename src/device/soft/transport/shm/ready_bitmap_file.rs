@@ -187,6 +187,15 @@ mod tests {
         assert_eq!(b.ready_bits.take(0), 0b110_0000);
     }
 
+    /// A process may open any number of devices, one after the other.
+    #[test]
+    fn a_bitmap_that_is_dropped_is_taken_again() {
+        for _ in 0..2 * BITMAPS {
+            // Other tests have some.
+            assert!(take().is_some());
+        }
+    }
+
     #[test]
     fn places_that_do_not_exist() {
         let theirs = PeerBitmaps::open(&files().unwrap()).unwrap();
