@@ -158,6 +158,21 @@ fn siw_layout() {
     assert_eq!(bare("20 02 00 00"), Ok(WireError::MPA_CRC));
     assert_eq!(bare("02 06 00 00"), Ok(WireError::RDMAP_OPCODE));
 }
+/// RFC 5040 section 4.8: the D bit says whether the header of a DDP segment is repeated.
+#[test]
+fn the_header_is_there_if_the_bits_say_so() {
+    let write = hex(WRITE);
+    for (bits, header) in [
+        (0x00, None),
+        (0x80, None),
+        (0x40, header_of(&write)),
+        (0xc0, header_of(&write)),
+    ] {
+        let payload = [&[0x12, 0x02, bits, 0][..], &write].concat();
+        let found = Terminate::parse(&payload).expect("complete");
+        assert_eq!(found.header, header, "{bits:02x}");
+    }
+}
 
 #[test]
 fn cut_short() {
