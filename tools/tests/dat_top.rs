@@ -235,14 +235,17 @@ fn a_process_that_is_stopped_and_ends() {
 fn processes_that_show_nothing() {
     let why = |id: &str| {
         let output = dat_top(&["--once", "-p", id]);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(output.stdout.is_empty());
         String::from_utf8(output.stderr).unwrap()
     };
     let own = std::process::id().to_string();
     assert!(why(&own).contains("offers no figures"));
     assert!(why("4194305").contains("there is no process"));
-    let silent = Program::dat_perf("mute", None, &["--server", "-q", "0", "-i", "mute"]);
+    // dat-perf asks for states unless the user has said something else.
+    let mut silent = Program::dat_perf("mute", Some("off"), &["--server", "-q", "0", "-i", "mute"]);
+    let said = BufReader::new(silent.0.stderr.take().unwrap());
+    assert!(said.lines().next().is_some(), "its IA is open");
     assert!(why(&silent.id()).contains("offers no figures"));
     let output = dat_top(&["-d", "0"]);
     assert_eq!(output.status.code(), Some(2));
