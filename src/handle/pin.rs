@@ -256,7 +256,8 @@ pub(super) fn fences_needed() -> bool {
     !cfg!(loom) && is_fenced()
 }
 
-/// A section. Not `Send`: the record of the thread that began it is marked.
+/// A section. Not `Send`: the record of the thread that began it is marked. A section inside another one
+/// ends before that, as local variables do: no guard is kept in a structure.
 pub struct Guard {
     record: &'static Record,
     /// The section is inside another one of the thread, and ends with that.

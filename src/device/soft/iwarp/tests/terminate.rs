@@ -158,6 +158,7 @@ fn siw_layout() {
     assert_eq!(bare("20 02 00 00"), Ok(WireError::MPA_CRC));
     assert_eq!(bare("02 06 00 00"), Ok(WireError::RDMAP_OPCODE));
 }
+
 /// RFC 5040 section 4.8: the D bit says whether the header of a DDP segment is repeated.
 #[test]
 fn the_header_is_there_if_the_bits_say_so() {
