@@ -12,6 +12,9 @@ use crate::kernel::Instant;
 
 /// How long the thread leaves the sockets to consumers before it checks whether they still poll.
 pub(super) const POLL_CHECK: Duration = Duration::from_millis(1);
+/// The same at most, while they do: it doubles. Each check interrupts the consumer that polls, which
+/// costs it tens of microseconds in a virtual machine.
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -85,24 +88,28 @@ impl Inner {
             self.serve(&batch);
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
-                self.pause();
+                self.pause(POLL_CHECK);
             }
             // Consumers that poll serve the sockets themselves.
+            let mut length = POLL_CHECK;
             loop {
                 let polls = self.polls.load(Ordering::Relaxed);
                 if std::mem::replace(&mut last_polls, polls) == polls {
                     break;
                 }
-                self.pause();
+                self.acknowledgements.leave_to_polls();
+                self.pause(length);
+                length = LONGEST_PAUSE.min(2 * length);
             }
+            self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
         }
         self.thread_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves the sockets alone for [`POLL_CHECK`], and flushes coalesced sends meanwhile.
-    fn pause(&self) {
-        let end = Instant::now() + POLL_CHECK;
+    /// Leaves the sockets alone for so long, and flushes coalesced sends meanwhile.
+    fn pause(&self, length: Duration) {
+        let end = Instant::now() + length;
         loop {
             self.coalesced.flush_old();
             let mut paused = self.pause.lock();
