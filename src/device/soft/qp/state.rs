@@ -126,6 +126,13 @@ pub(crate) fn local_access(op: &SendOp) -> Access {
     }
 }
 
+/// Out of line, so that the check of the length is one comparison.
+#[cold]
+#[inline(never)]
+fn too_long() -> PostError {
+    PostError::TooLong
+}
+
 /// Bytes of all segments.
 #[inline(always)]
 pub(crate) fn total(sges: &[Sge]) -> u64 {
@@ -204,7 +211,7 @@ impl QpState {
             _ => bytes,
         };
         if len > u64::from(self.id.attr.max_size(&wr.op)) {
-            return Err(PostError::TooLong);
+            return Err(too_long());
         }
         Ok(len as u32)
     }

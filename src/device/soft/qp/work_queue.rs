@@ -100,9 +100,13 @@ impl Receive {
 /// Memory grows with use, up to the size asked for, and is then used over and over.
 #[derive(Debug)]
 pub(crate) struct WorkQueue<T> {
-    entries: Vec<(T, u32)>,
-    sges: Vec<Sge>,
+    /// By the lower bits of their numbers. The length is 0 or a power of two.
+    slots: Vec<Slot<T>>,
+    /// The segments of entries that have several: `stride` for each slot, none if that is 1.
+    several: Vec<Sge>,
+    /// Segments that an entry may have.
     stride: usize,
+    /// Entries that fit.
     limit: usize,
     /// Number of the oldest entry.
     head: u64,
@@ -110,12 +114,22 @@ pub(crate) struct WorkQueue<T> {
     tail: u64,
 }
 
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+struct Slot<T> {
+    entry: T,
+    /// Number of its segments.
+    count: u32,
+    /// Its segment, if there is one: nearly always, and then in the cache with the rest.
+    only: Sge,
+}
+
 impl<T: Copy> WorkQueue<T> {
     /// For `limit` entries of `stride` segments.
     pub fn new(limit: u32, stride: u32) -> Self {
         WorkQueue {
-            entries: Vec::new(),
-            sges: Vec::new(),
+            slots: Vec::new(),
+            several: Vec::new(),
             stride: stride as usize,
             limit: limit as usize,
             head: 0,
@@ -165,8 +179,9 @@ impl<T: Copy> WorkQueue<T> {
         Ok(())
     }
 
+    #[inline(always)]
     fn index(&self, number: u64) -> usize {
-        number as usize & (self.entries.len() - 1)
+        number as usize & self.slots.len().wrapping_sub(1)
     }
 
     /// Adds an entry at the end.
@@ -178,39 +193,68 @@ impl<T: Copy> WorkQueue<T> {
         if sges.len() > self.stride {
             return Err(PostError::TooManySegments);
         }
-        if self.len() == self.entries.len() {
+        if self.len() == self.slots.len() {
             self.grow(entry)?;
         }
         let index = self.index(self.tail);
-        self.entries[index] = (entry, sges.len() as u32);
-        let first = index * self.stride;
-        match sges {
-            [only] => self.sges[first] = *only,
-            _ => self.sges[first..][..sges.len()].copy_from_slice(sges),
-        }
+        let only = match sges {
+            [only] => *only,
+            _ => self.keep_several(index, sges),
+        };
+        let count = sges.len() as u32;
+        self.slots[index] = Slot { entry, count, only };
         self.tail += 1;
         Ok(())
     }
 
+    /// Keeps the segments of an entry that does not have exactly one; gives what its slot has in place of
+    /// that.
+    #[inline(never)]
+    fn keep_several(&mut self, index: usize, sges: &[Sge]) -> Sge {
+        if !sges.is_empty() {
+            self.several[index * self.stride..][..sges.len()].copy_from_slice(sges);
+        }
+        Sge::NONE
+    }
+
     /// Doubles the room; `filler` is any entry.
     #[cold]
+    #[inline(never)]
     fn grow(&mut self, filler: T) -> Result<(), PostError> {
-        let room = (self.entries.len() * 2).max(8);
-        let (mut entries, mut sges) = (Vec::new(), Vec::new());
+        let room = (self.slots.len() * 2).max(8);
+        let (mut slots, mut several) = (Vec::new(), Vec::new());
+        let stride = if self.stride > 1 { self.stride } else { 0 };
         let full = |_| PostError::QueueFull;
-        entries.try_reserve_exact(room).map_err(full)?;
-        sges.try_reserve_exact(room * self.stride).map_err(full)?;
-        entries.resize(room, (filler, 0));
-        sges.resize(room * self.stride, Sge::NONE);
+        slots.try_reserve_exact(room).map_err(full)?;
+        several.try_reserve_exact(room * stride).map_err(full)?;
+        let filler = Slot {
+            entry: filler,
+            count: 0,
+            only: Sge::NONE,
+        };
+        slots.resize(room, filler);
+        several.resize(room * stride, Sge::NONE);
         for number in self.head..self.tail {
             let (from, to) = (self.index(number), number as usize & (room - 1));
-            entries[to] = self.entries[from];
-            sges[to * self.stride..][..self.stride]
-                .copy_from_slice(&self.sges[from * self.stride..][..self.stride]);
+            slots[to] = self.slots[from];
+            several[to * stride..][..stride]
+                .copy_from_slice(&self.several[from * stride..][..stride]);
         }
-        self.entries = entries;
-        self.sges = sges;
+        self.slots = slots;
+        self.several = several;
         Ok(())
+    }
+
+    /// The entry in a slot, and its segments.
+    #[inline(always)]
+    fn at(&self, index: usize) -> (&T, &[Sge]) {
+        let slot = &self.slots[index];
+        let sges = match slot.count {
+            1 => std::slice::from_ref(&slot.only),
+            0 => &[],
+            count => &self.several[index * self.stride..][..count as usize],
+        };
+        (&slot.entry, sges)
     }
 
     /// An entry that is in the queue.
@@ -219,9 +263,7 @@ impl<T: Copy> WorkQueue<T> {
         if !(self.head..self.tail).contains(&number) {
             return None;
         }
-        let index = self.index(number);
-        let (entry, n) = &self.entries[index];
-        Some((entry, &self.sges[index * self.stride..][..*n as usize]))
+        Some(self.at(self.index(number)))
     }
 
     /// An entry that is in the queue, to change.
@@ -230,7 +272,7 @@ impl<T: Copy> WorkQueue<T> {
             return None;
         }
         let index = self.index(number);
-        Some(&mut self.entries[index].0)
+        Some(&mut self.slots[index].entry)
     }
 
     /// The oldest entry.
@@ -239,15 +281,14 @@ impl<T: Copy> WorkQueue<T> {
         if self.is_empty() {
             return None;
         }
-        let index = self.index(self.head);
-        let (entry, n) = &self.entries[index];
-        Some((entry, &self.sges[index * self.stride..][..*n as usize]))
+        Some(self.at(self.index(self.head)))
     }
 
     /// Removes the oldest entry, of which the caller knows that it exists.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self) {
-        self.head += u64::from(!self.is_empty());
+        debug_assert!(!self.is_empty(), "there is an oldest entry");
+        self.head += 1;
     }
 
     /// Takes the oldest entry out.
