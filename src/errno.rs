@@ -14,7 +14,18 @@ pub(crate) struct Errno {
 impl Errno {
     #[inline(always)]
     pub fn save() -> Self {
-        let place = Place::find();
+        Errno::at(Place::find())
+    }
+
+    /// [`Errno::save`] in the functions of objects, which exist only after a call of that: a function that
+    /// is called before has an invalid handle, and changes no `errno`. This saves a test.
+    #[inline(always)]
+    pub fn save_again() -> Self {
+        Errno::at(Place::found())
+    }
+
+    #[inline(always)]
+    fn at(place: Place) -> Self {
         Errno {
             value: place.load(),
             place,
@@ -51,10 +62,17 @@ mod place {
             }
         }
 
+        /// [`Place::find`] after it has been called once. Before that, it is the first word at the thread
+        /// pointer, which nothing changes: to read it and to write the same is allowed.
+        #[inline(always)]
+        pub fn found() -> Place {
+            Place(DISTANCE.load(Ordering::Relaxed))
+        }
+
         #[inline(always)]
         pub fn load(self) -> c_int {
             let value;
-            // SAFETY: the thread's own `errno`.
+            // SAFETY: the thread's own `errno`, or the word that is in the same place in every thread.
             unsafe {
                 asm!(
                     "mov {value:e}, dword ptr fs:[{distance}]",
@@ -68,7 +86,7 @@ mod place {
 
         #[inline(always)]
         pub fn store(self, value: c_int) {
-            // SAFETY: the thread's own `errno`.
+            // SAFETY: as above; the value is what was read there.
             unsafe {
                 asm!(
                     "mov dword ptr fs:[{distance}], {value:e}",
@@ -113,6 +131,11 @@ mod place {
         pub fn find() -> Place {
             // SAFETY: no preconditions.
             Place(unsafe { libc::__errno_location() })
+        }
+
+        #[inline]
+        pub fn found() -> Place {
+            Place::find()
         }
 
         #[inline]

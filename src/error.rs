@@ -223,6 +223,13 @@ impl Error {
         Error::new(Kind::InvalidHandle, subtype)
     }
 
+    /// [`Error::handle`] out of line: a call that succeeds then has no code for the error.
+    #[cold]
+    #[inline(never)]
+    pub fn rare_handle(subtype: Subtype) -> Self {
+        Error::handle(subtype)
+    }
+
     /// `DAT_INVALID_PARAMETER` with the number of the argument.
     pub const fn arg(subtype: Subtype) -> Self {
         Error::new(Kind::InvalidParameter, subtype)

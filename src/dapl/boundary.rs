@@ -20,10 +20,10 @@ pub fn boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     let _disabled = cancel::Disabled::begin();
     // Without memory for it the call goes on: what frees something is not to fail.
     reserve::fill();
-    short_boundary::<A>(|| {
+    caught::<A>(Errno::save(), || {
         let result = f();
         pin::sweep();
-        result
+        code::<A>(result)
     })
 }
 
@@ -44,12 +44,23 @@ pub fn creation<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
 /// [`Guard::end_call`].
 #[inline]
 pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
-    let errno = Errno::save();
-    let code = match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(Ok(())) => DAT_SUCCESS,
-        Ok(Err(error)) => error.code(A::VERSION),
-        Err(_) => Error::from(Kind::InternalError).code(A::VERSION),
-    };
+    caught::<A>(Errno::save_again(), || code::<A>(f()))
+}
+
+/// The code of a result.
+#[inline]
+fn code<A: Abi>(result: Result<()>) -> DAT_RETURN {
+    match result {
+        Ok(()) => DAT_SUCCESS,
+        Err(error) => error.code(A::VERSION),
+    }
+}
+
+/// Runs the body of a C function that gives its code.
+#[inline(always)]
+fn caught<A: Abi>(errno: Errno, f: impl FnOnce() -> DAT_RETURN) -> DAT_RETURN {
+    let code = catch_unwind(AssertUnwindSafe(f))
+        .unwrap_or_else(|_| Error::from(Kind::InternalError).code(A::VERSION));
     errno.restore();
     code
 }
@@ -57,12 +68,25 @@ pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
 /// [`short_boundary`] for a call that looks up handles inside a section.
 #[inline]
 pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
-    short_boundary::<A>(|| {
+    caught::<A>(Errno::save_again(), || {
         let guard = pin::pin();
-        let result = f(&guard);
-        guard.end_call();
-        result
+        match f(&guard) {
+            Ok(()) => {
+                guard.end_call();
+                DAT_SUCCESS
+            }
+            Err(error) => failed::<A>(guard, error),
+        }
     })
+}
+
+/// The end of a call that has failed: gives its code. Out of line, as what succeeds then has no code for
+/// what fails.
+#[cold]
+#[inline(never)]
+fn failed<A: Abi>(guard: Guard, error: Error) -> DAT_RETURN {
+    guard.end_call();
+    error.code(A::VERSION)
 }
 
 /// Writes an OUT argument that may be NULL.

@@ -20,7 +20,7 @@ use crate::dapl::types::{Event, Extension, IaAttr, LmrParam, LmrRange, RmrParam}
 use crate::dapl::{extension, rmr};
 use crate::device::{Completion, Device, DeviceAttr, Remote, Sge, WcOp, WcStatus};
 use crate::error::{Result, Version};
-use crate::handle::{self, pin};
+use crate::handle::{self, ANY, pin};
 
 /// Replaces the functions of the data path in a function table of DAT 1.2 by those that count.
 pub fn count_v1<D: Device>(table: v1::DAT_PROVIDER) -> v1::DAT_PROVIDER {
@@ -103,7 +103,8 @@ unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_send::<A, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
+        let code =
+            ep::ep_post_send::<A, D, ANY>(ep_handle, num_segments, local_iov, user_cookie, flags);
         posted::<A, D>(
             code,
             ep_handle,
@@ -159,7 +160,8 @@ unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_recv::<A, D>(ep_handle, num_segments, local_iov, user_cookie, flags);
+        let code =
+            ep::ep_post_recv::<A, D, ANY>(ep_handle, num_segments, local_iov, user_cookie, flags);
         posted::<A, D>(
             code,
             ep_handle,
@@ -183,7 +185,7 @@ unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_rdma_read::<A, D>(
+        let code = ep::ep_post_rdma_read::<A, D, ANY>(
             ep_handle,
             num_segments,
             local_iov,
@@ -240,7 +242,7 @@ unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
     unsafe {
-        let code = ep::ep_post_rdma_write::<A, D>(
+        let code = ep::ep_post_rdma_write::<A, D, ANY>(
             ep_handle,
             num_segments,
             local_iov,
@@ -310,7 +312,9 @@ unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
 ) -> DAT_RETURN {
     of_evd::<D>(evd_handle, |counters| counters.add(DCNT_EVD_WAIT, 1));
     // SAFETY: the caller's promise. Nothing is held that a cancellation would leave.
-    unsafe { evd::evd_wait::<Counting<A, D>, D>(evd_handle, wait, threshold, event, n_more_events) }
+    unsafe {
+        evd::evd_wait::<Counting<A, D>, D, ANY>(evd_handle, wait, threshold, event, n_more_events)
+    }
 }
 
 /// `dat_evd_dequeue`.
@@ -322,7 +326,7 @@ unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
     event: *mut A::Event,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
-    let code = unsafe { evd::evd_dequeue::<Counting<A, D>, D>(evd_handle, event) };
+    let code = unsafe { evd::evd_dequeue::<Counting<A, D>, D, ANY>(evd_handle, event) };
     let found = code == DAT_SUCCESS;
     // SAFETY: an event was written.
     let polled = !found || is_completion(A::event_number(unsafe { &*event }));

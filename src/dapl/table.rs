@@ -1,7 +1,7 @@
 //! The function tables: `DAT_PROVIDER` of both versions, filled with the C functions of all
 //! objects. This is the top of the provider: nothing below it knows which functions there are.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::ptr::null_mut;
 
 use super::abi::{Abi, V1, V2};
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::abi::{v1, v2};
 use crate::device::Device;
+use crate::handle::{self, ANY, SLOT};
 
 /// A version of the ABI with its provider table.
 pub trait ProviderTable: Abi {
@@ -21,8 +22,9 @@ pub trait ProviderTable: Abi {
     /// The function for extended operations that need no open IA, if there are any.
     fn extensions<D: Device>() -> Option<v2::DAPL_EXTENSIONS_FUNC>;
 
-    /// The table for a device. `name` is the IA name and lives as long as the table.
-    fn table<D: Device>(name: *const c_char) -> Self::Table;
+    /// The table for a device, whose functions know so much of their handles ([`handle::get_as`]). `name`
+    /// is the IA name and lives as long as the table.
+    fn table<D: Device, const KNOWN: bool>(name: *const c_char) -> Self::Table;
 
     /// The same for IAs whose counters are on.
     fn counting_table<D: Device>(name: *const c_char) -> Self::Table;
@@ -30,10 +32,13 @@ pub trait ProviderTable: Abi {
 
 /// Makes the tables of a name, which live as long as the process, as every handle points to one.
 pub fn leak<A: ProviderTable, D: Device>(name: *const c_char) -> Tables {
-    let leak = |table: A::Table| std::ptr::from_ref(Box::leak(Box::new(table))).cast();
+    fn leak<T>(provider: T, exported: T) -> *const c_void {
+        let tables = Box::new(handle::Tables { provider, exported });
+        std::ptr::from_ref(Box::leak(tables)).cast()
+    }
     Tables {
-        plain: leak(A::table::<D>(name)),
-        counting: leak(A::counting_table::<D>(name)),
+        plain: leak(A::table::<D, ANY>(name), A::table::<D, SLOT>(name)),
+        counting: leak(A::counting_table::<D>(name), A::counting_table::<D>(name)),
     }
 }
 
@@ -50,10 +55,10 @@ macro_rules! provider_table {
             }
 
             fn counting_table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
-                $counting(Self::table::<D>(name))
+                $counting(Self::table::<D, ANY>(name))
             }
 
-            fn table<D: Device>(name: *const c_char) -> $c::DAT_PROVIDER {
+            fn table<D: Device, const KNOWN: bool>(name: *const c_char) -> $c::DAT_PROVIDER {
                 $c::DAT_PROVIDER {
                 device_name: name,
                 extension: null_mut(),
@@ -75,19 +80,19 @@ macro_rules! provider_table {
                 evd_modify_cno_func: Some(evd::evd_modify_cno::<$abi, D>),
                 evd_enable_func: Some(evd::evd_enable::<$abi, D>),
                 evd_disable_func: Some(evd::evd_disable::<$abi, D>),
-                evd_wait_func: Some(evd::evd_wait::<$abi, D>),
+                evd_wait_func: Some(evd::evd_wait::<$abi, D, KNOWN>),
                 evd_resize_func: Some(evd::evd_resize::<$abi, D>),
                 evd_post_se_func: Some(evd::evd_post_se::<$abi, D>),
-                evd_dequeue_func: Some(evd::evd_dequeue::<$abi, D>),
+                evd_dequeue_func: Some(evd::evd_dequeue::<$abi, D, KNOWN>),
                 evd_free_func: Some(evd::evd_free::<$abi, D>),
                 ep_create_func: Some(ep::ep_create::<$abi, D>),
                 ep_query_func: Some(ep::ep_query::<$abi, D>),
                 ep_connect_func: Some(ep::ep_connect::<$abi, D>),
                 ep_disconnect_func: Some(ep::ep_disconnect::<$abi, D>),
-                ep_post_send_func: Some(ep::ep_post_send::<$abi, D>),
-                ep_post_recv_func: Some(ep::ep_post_recv::<$abi, D>),
-                ep_post_rdma_read_func: Some(ep::ep_post_rdma_read::<$abi, D>),
-                ep_post_rdma_write_func: Some(ep::ep_post_rdma_write::<$abi, D>),
+                ep_post_send_func: Some(ep::ep_post_send::<$abi, D, KNOWN>),
+                ep_post_recv_func: Some(ep::ep_post_recv::<$abi, D, KNOWN>),
+                ep_post_rdma_read_func: Some(ep::ep_post_rdma_read::<$abi, D, KNOWN>),
+                ep_post_rdma_write_func: Some(ep::ep_post_rdma_write::<$abi, D, KNOWN>),
                 ep_get_status_func: Some(ep::ep_get_status::<$abi, D>),
                 ep_free_func: Some(ep::ep_free::<$abi, D>),
                 ep_reset_func: Some(ep::ep_reset::<$abi, D>),

@@ -28,7 +28,6 @@ pub(crate) mod threads;
 mod types;
 pub mod verbs;
 
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -166,16 +165,12 @@ pub trait SharedReceiveQueue: Send + Sync {
 
 /// A completion queue.
 pub trait CompletionQueue: Send + Sync {
-    /// Takes the oldest completion, in a section of the caller. The completion is written to memory
-    /// of the caller, since moving it would cost as much as the rest.
-    fn poll_in<'a>(
-        &self,
-        place: &'a mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<&'a mut Completion>;
+    /// Takes the oldest completion, in a section of the caller, and gives it to `taker`, since moving it
+    /// would cost as much as the rest.
+    fn poll_in<T: Taker>(&self, guard: &Guard, taker: T) -> Option<T::Taken>;
     /// Takes the oldest completion.
     fn poll(&self) -> Option<Completion> {
-        self.poll_in(&mut MaybeUninit::uninit(), &pin()).copied()
+        self.poll_in(&pin(), ByCopy)
     }
     /// Arms one [`CqHandler::notify`], called at the next notifying completion. Completions that
     /// are queued already do not count: poll once more after arming.
@@ -191,6 +186,34 @@ pub trait CompletionQueue: Send + Sync {
     /// # Errors
     /// [`DeviceError::Limit`] if more completions are queued, or the device cannot hold so many.
     fn resize(&self, entries: u32) -> Result<(), DeviceError>;
+}
+
+/// Who takes a completion from its queue. Not a closure, which the compiler does not put in line where the
+/// queue calls it in several places.
+pub trait Taker {
+    /// What the completion becomes.
+    type Taken;
+    /// Takes the completion. The lock of its queue may be held: this takes no lock and does not block.
+    fn take(self, completion: &Completion) -> Self::Taken;
+    /// The same out of line, for completions that are not as nearly all are.
+    #[inline(never)]
+    fn take_rare(self, completion: &Completion) -> Self::Taken
+    where
+        Self: Sized,
+    {
+        self.take(completion)
+    }
+}
+
+/// Takes a copy of the completion.
+pub struct ByCopy;
+
+impl Taker for ByCopy {
+    type Taken = Completion;
+    #[inline(always)]
+    fn take(self, completion: &Completion) -> Completion {
+        *completion
+    }
 }
 
 /// A queue pair and its connection.

@@ -240,7 +240,8 @@ pub enum WcOp {
     RecvDatagram,
 }
 
-/// How a work request ended (the verbs' names).
+/// How a work request ended (the verbs' names). The numbers are those of `DAT_DTO_COMPLETION_STATUS`, so
+/// that the conversion is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WcStatus {
     /// Done.
@@ -264,7 +265,7 @@ pub enum WcStatus {
     /// The peer had no receive buffer.
     ReceiverNotReady,
     /// The bind of a memory window failed.
-    BindFailed,
+    BindFailed = 11,
 }
 
 /// For the log.

@@ -17,7 +17,7 @@ mod list;
 
 /// For the macros of this module, which other crates use.
 #[doc(hidden)]
-pub use crate::handle::dispatched_table_of;
+pub use crate::handle::{Tables, dispatched_table_of};
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -299,13 +299,15 @@ macro_rules! dispatch {
                 errno.end();
                 code
             }
-            if let Some(table) = $crate::entry::dispatched_table_of($handle) {
-                // SAFETY: the table of a handle of the arena is of this version and valid as long as
-                // the process runs.
-                if let Some(function) = unsafe { (*table.cast::<DAT_PROVIDER>()).$slot } {
-                    // SAFETY: the arguments are those of the function by the type of the slot.
-                    return unsafe { function($handle $(, $arg)*) };
-                }
+            if let Some(tables) = $crate::entry::dispatched_table_of($handle) {
+                // SAFETY: the tables of a handle of the arena are of this version and valid as long as
+                // the process runs, and none of their slots is empty; the arguments are those of the
+                // function by the type of the slot.
+                return unsafe {
+                    let tables = &*tables.cast::<$crate::entry::Tables<DAT_PROVIDER>>();
+                    let function = tables.exported.$slot.unwrap_unchecked();
+                    function($handle $(, $arg)*)
+                };
             }
             // SAFETY: as for this function.
             unsafe { other($handle $(, $arg)*) }

@@ -129,13 +129,27 @@ fn with_slot<R>(
     Some(f(unsafe { memory::slot(handle.addr()) }))
 }
 
-/// The object in the slot of a handle, with its tag; null if the slot is empty, `None` if the
-/// handle is the address of no slot.
+/// The object in the slot of a handle, with its tag; null if the slot is empty, or if the handle is the
+/// address of no slot.
 #[inline(always)]
-pub(super) fn object(handle: *mut c_void) -> Option<*mut c_void> {
-    with_slot(handle, &SLOTS.used, |slot| {
-        slot.object.load(Ordering::Acquire)
-    })
+pub(super) fn object(handle: *mut c_void) -> *mut c_void {
+    if !is_slot(handle, &SLOTS.used) {
+        return null_mut();
+    }
+    // SAFETY: just checked.
+    unsafe { object_in(handle) }
+}
+
+/// [`object`] for a handle that is the address of a slot.
+///
+/// # Safety
+/// The handle is the address of a slot, which may be empty, or of a page header.
+#[inline(always)]
+pub(super) unsafe fn object_in(handle: *mut c_void) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { memory::slot(handle.addr()) }
+        .object
+        .load(Ordering::Acquire)
 }
 
 /// The provider table in the slot of a handle, as [`object`].

@@ -65,22 +65,55 @@ pub fn insert<T: Object>(table: *const c_void, object: Arc<T>) -> Option<*mut c_
 /// The object of a handle, if the handle is valid and its object of this type.
 #[inline]
 pub fn get<T: Object>(handle: *mut c_void, guard: &Guard) -> Option<&T> {
-    get_or(handle, guard, ()).ok()
+    // SAFETY: from the arena, in the section of `guard`.
+    unsafe { typed(arena::object(handle), guard, || ()) }.ok()
 }
 
-/// [`get`] with an error of the caller's. On the fast path the check of the handle is then also the
-/// test for the error, where an `Option` would need one more.
+/// Nothing is known of a handle.
+pub const ANY: bool = false;
+
+/// A handle is the address of a slot of the arena, as the exported functions have found out
+/// ([`dispatched_table_of`]). The handle need not be valid any more.
+pub const SLOT: bool = true;
+
+/// [`get`] for a handle of which something is known: [`ANY`] or [`SLOT`]. If the error is made out of line,
+/// the check of the handle is also the test for the error, where an `Option` needs one more.
+///
+/// # Safety
+/// What is said to be known is so.
 #[inline(always)]
-pub fn get_or<T: Object, E>(handle: *mut c_void, _guard: &Guard, error: E) -> Result<&T, E> {
-    match arena::object(handle) {
-        Some(object) if object.addr() & TAG_MASK == T::TAG => {
-            let object = object.map_addr(|a| a - T::TAG).cast::<T>();
-            // SAFETY: the tag shows that `insert::<T>` stored the object. `remove` defers the drop
-            // until the section of `_guard`, which began before the load, has ended.
-            Ok(unsafe { &*object })
-        }
-        _ => Err(error),
+pub unsafe fn get_as<T: Object, E, const KNOWN: bool>(
+    handle: *mut c_void,
+    guard: &Guard,
+    error: impl FnOnce() -> E,
+) -> Result<&T, E> {
+    let object = match KNOWN {
+        // SAFETY: the caller's promise.
+        SLOT => unsafe { arena::object_in(handle) },
+        ANY => arena::object(handle),
+    };
+    // SAFETY: from the arena, in the section of `guard`.
+    unsafe { typed(object, guard, error) }
+}
+
+/// The object without its tag, if it is of this type.
+///
+/// # Safety
+/// The object was read in the arena, in the section of the guard.
+#[inline(always)]
+unsafe fn typed<T: Object, E>(
+    object: *mut c_void,
+    _guard: &Guard,
+    error: impl FnOnce() -> E,
+) -> Result<&T, E> {
+    // No tag is 0, so null has another.
+    if object.addr() & TAG_MASK != T::TAG {
+        return Err(error());
     }
+    let object = object.map_addr(|a| a - T::TAG).cast::<T>();
+    // SAFETY: the tag shows that `insert::<T>` stored the object. `remove` defers the drop until the
+    // section, which began before the load, has ended.
+    Ok(unsafe { &*object })
 }
 
 /// The pointer to an object that [`insert`] has taken from its `Arc`, by which the counters of the
@@ -135,7 +168,19 @@ pub fn table_of(handle: *mut c_void) -> Option<*const c_void> {
     (!table.is_null()).then_some(table.cast_const())
 }
 
-/// [`table_of`] for exported functions: what a call of them costs most of the time.
+/// The function tables that the handles of a provider lead to.
+#[repr(C)]
+pub struct Tables<T> {
+    /// For whoever follows a handle: first, as that finds only the address of the whole.
+    pub provider: T,
+    /// For the exported functions of this library, which have found the table by
+    /// [`dispatched_table_of`]: the functions need not check once more that the handle is the address of a
+    /// [`SLOT`]. No slot of this table is empty.
+    pub exported: T,
+}
+
+/// [`table_of`] for exported functions: what a call of them costs most of the time. It is one of
+/// [`Tables`].
 #[inline]
 pub fn dispatched_table_of(handle: *mut c_void) -> Option<*const c_void> {
     let table = arena::dispatched_table(handle)?;

@@ -260,8 +260,9 @@ pub(super) fn fences_needed() -> bool {
 /// ends before that, as local variables do: no guard is kept in a structure.
 pub struct Guard {
     record: &'static Record,
-    /// The section is inside another one of the thread, and ends with that.
-    nested: bool,
+    /// What the record had before: 0, or the epoch of the section that this one is inside of, and ends
+    /// with.
+    before: u64,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -270,8 +271,8 @@ pub struct Guard {
 #[inline(always)]
 pub fn pin() -> Guard {
     let record = thread().record;
-    let nested = record.active.load(Ordering::Relaxed) != 0;
-    if !nested {
+    let before = record.active.load(Ordering::Relaxed);
+    if before == 0 {
         barrier::begin();
         // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
         // that sees this section sees the end of the one before it. Both cost nothing on x86.
@@ -285,7 +286,7 @@ pub fn pin() -> Guard {
     }
     Guard {
         record,
-        nested,
+        before,
         _not_send: PhantomData,
     }
 }
@@ -329,13 +330,11 @@ impl Guard {
     /// Ends the section, and calls `busy` if that has work.
     #[inline(always)]
     fn end(&self, busy: impl FnOnce(&Record)) {
-        if self.nested {
-            return;
-        }
         barrier::point();
-        self.record.active.store(0, Ordering::Release);
+        // Without a test for the usual case: inside another section nothing changes.
+        self.record.active.store(self.before, Ordering::Release);
         barrier::end();
-        if self.record.busy_at_end.get() {
+        if self.record.busy_at_end.get() && self.before == 0 {
             busy(self.record);
         }
     }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::post::ep_of;
 use super::{Ep, Inner};
 use crate::abi::common::*;
 use crate::abi::v2;
@@ -18,7 +19,7 @@ use crate::dapl::types::Event;
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::device::{CmEvent, DatagramWr, Device};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard};
+use crate::handle::{self, ANY, Guard};
 use crate::reserve;
 
 impl<D: Device> Inner<D> {
@@ -213,7 +214,8 @@ pub unsafe fn post_send_datagram<A: Abi, D: Device>(
         }
     };
     section::<A>(|guard| {
-        let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        // SAFETY: nothing is promised of the handle.
+        let ep = unsafe { ep_of::<D, ANY>(ep_handle, guard) }?;
         ep.send_datagram(datagram, guard)
     })
 }

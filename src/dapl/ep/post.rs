@@ -11,11 +11,11 @@ use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{non_null, section};
-use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
+use crate::dapl::work_request::{OpFlags, REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
-use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge};
+use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard};
+use crate::handle::{self, ANY, Guard};
 
 impl<D: Device> Ep<D> {
     #[inline]
@@ -44,6 +44,21 @@ impl<D: Device> Ep<D> {
     }
 }
 
+/// The endpoint of a handle.
+///
+/// # Safety
+/// As [`handle::get_as`].
+#[inline(always)]
+pub(super) unsafe fn ep_of<D: Device, const KNOWN: bool>(
+    handle: DAT_EP_HANDLE,
+    guard: &Guard,
+) -> Result<&Ep<D>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        handle::get_as::<_, _, KNOWN>(handle, guard, || Error::rare_handle(Subtype::HandleEp))
+    }
+}
+
 /// A request without its segments.
 pub(super) struct Request<F> {
     pub user_cookie: DAT_DTO_COOKIE,
@@ -55,14 +70,19 @@ pub(super) struct Request<F> {
 }
 
 impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
+    /// Posts the request. `flags` converts its completion flags, given what those of the endpoint are.
     #[inline(always)]
-    fn post<D: Device>(self, ep: &Ep<D>, guard: &Guard, sges: &[Sge], total: u64) -> Result<()> {
+    fn post<D: Device>(
+        self,
+        ep: &Ep<D>,
+        guard: &Guard,
+        sges: &[Sge],
+        total: u64,
+        flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
+    ) -> Result<()> {
         let op = (self.op)(total)?;
         let (config, qp) = ep.config(guard)?;
-        let (allowed, arg) = self.allowed;
-        let flags = config
-            .request_flags
-            .check(self.completion_flags, allowed, arg)?;
+        let flags = flags(&config.request_flags)?;
         ep.check_request_state()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
@@ -77,7 +97,22 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             .map_err(|e| post_error(e, reads))
     }
 
-    /// [`Request::post`] with any number of segments.
+    /// [`Request::post`] with its completion flags.
+    #[inline(always)]
+    fn post_flagged<D: Device>(
+        self,
+        ep: &Ep<D>,
+        guard: &Guard,
+        sges: &[Sge],
+        total: u64,
+    ) -> Result<()> {
+        let ((allowed, arg), given) = (self.allowed, self.completion_flags);
+        self.post(ep, guard, sges, total, |flags| {
+            flags.check(given, allowed, arg)
+        })
+    }
+
+    /// [`Request::post_flagged`] with any number of segments.
     ///
     /// # Safety
     /// As [`post_request`].
@@ -92,27 +127,29 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
         let mut segments = Segments::new();
         // SAFETY: the caller's promise.
         let (sges, total) = unsafe { segments.read::<A>(count, iov) }?;
-        self.post(ep, guard, sges, total)
+        self.post_flagged(ep, guard, sges, total)
     }
 }
 
 /// Posts a request with its local segments.
 ///
 /// # Safety
-/// `iov` is NULL or points to `count` triplets if `count` is positive.
+/// `iov` is NULL or points to `count` triplets if `count` is positive; for the handle as [`handle::get_as`].
 #[inline(always)]
-pub(super) unsafe fn post_request<A: Abi, D: Device>(
+pub(super) unsafe fn post_request<A: Abi, D: Device, const KNOWN: bool>(
     guard: &Guard,
     ep_handle: DAT_EP_HANDLE,
     (count, iov): (DAT_COUNT, *const A::LmrTriplet),
     request: Request<impl FnOnce(u64) -> Result<SendOp>>,
 ) -> Result<()> {
-    let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
-    // The usual case. Code for one segment has no loops.
-    if count == 1 && !iov.is_null() {
+    // SAFETY: the caller's promise.
+    let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
+    // The usual case. Code for one segment has no loops, and code for no flags no tests for them.
+    if count == 1 && !iov.is_null() && request.completion_flags == DAT_COMPLETION_DEFAULT_FLAG {
         // SAFETY: the caller's promise.
         let segment = A::sge(unsafe { &*iov })?;
-        return request.post(ep, guard, &[segment], segment.len.into());
+        let total = segment.len.into();
+        return request.post(ep, guard, &[segment], total, |_| Ok(WrFlags::empty()));
     }
     // A copy, so that the request need not be in memory in the usual case.
     // SAFETY: the caller's promise.
@@ -122,9 +159,9 @@ pub(super) unsafe fn post_request<A: Abi, D: Device>(
 /// `dat_ep_post_send`.
 ///
 /// # Safety
-/// `local_iov` is NULL or points to `num_segments` triplets.
+/// `local_iov` is NULL or points to `num_segments` triplets; for the handle as [`handle::get_as`].
 #[inline(never)]
-pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
+pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device, const KNOWN: bool>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
     local_iov: *mut A::LmrTriplet,
@@ -135,7 +172,7 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device>(
     section::<A>(|guard| {
         // SAFETY: the caller's promise.
         unsafe {
-            post_request::<A, D>(
+            post_request::<A, D, KNOWN>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
@@ -173,7 +210,7 @@ pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
     section::<A>(|guard| {
         // SAFETY: the caller's promise.
         unsafe {
-            post_request::<A, D>(
+            post_request::<A, D, ANY>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
@@ -194,7 +231,7 @@ pub unsafe extern "C" fn ep_post_send_with_invalidate<A: Abi, D: Device>(
 /// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
 /// one.
 #[inline(never)]
-pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
+pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device, const KNOWN: bool>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
     local_iov: *mut A::LmrTriplet,
@@ -214,7 +251,7 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
         };
         // SAFETY: the caller's promise.
         unsafe {
-            post_request::<A, D>(
+            post_request::<A, D, KNOWN>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
@@ -235,7 +272,7 @@ pub unsafe extern "C" fn ep_post_rdma_write<A: Abi, D: Device>(
 /// `local_iov` is NULL or points to `num_segments` triplets, `remote_iov` is NULL or points to
 /// one.
 #[inline(never)]
-pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
+pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device, const KNOWN: bool>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
     local_iov: *mut A::LmrTriplet,
@@ -246,7 +283,7 @@ pub unsafe extern "C" fn ep_post_rdma_read<A: Abi, D: Device>(
     section::<A>(|guard| {
         // SAFETY: the caller's promise.
         unsafe {
-            post_request::<A, D>(
+            post_request::<A, D, KNOWN>(
                 guard,
                 ep_handle,
                 (num_segments, local_iov),
@@ -295,7 +332,8 @@ pub unsafe fn post_read_into<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     section::<A>(|guard| {
-        let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        // SAFETY: nothing is promised of the handle.
+        let ep = unsafe { ep_of::<D, ANY>(ep_handle, guard) }?;
         let request = Request {
             user_cookie,
             completion_flags,
@@ -303,7 +341,7 @@ pub unsafe fn post_read_into<A: Abi, D: Device>(
             // SAFETY: the caller's promise.
             op: |total| unsafe { read::<A>(remote_iov, total, Subtype::Arg4) },
         };
-        request.post(ep, guard, &[local], local.len.into())
+        request.post_flagged(ep, guard, &[local], local.len.into())
     })
 }
 
@@ -312,7 +350,7 @@ pub unsafe fn post_read_into<A: Abi, D: Device>(
 /// # Safety
 /// `local_iov` is NULL or points to `num_segments` triplets.
 #[inline(never)]
-pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
+pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
     ep_handle: DAT_EP_HANDLE,
     num_segments: DAT_COUNT,
     local_iov: *mut A::LmrTriplet,
@@ -320,13 +358,15 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device>(
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
     section::<A>(|guard| {
-        let ep: &Ep<D> = handle::get_or(ep_handle, guard, Error::handle(Subtype::HandleEp))?;
+        // SAFETY: the caller's promise.
+        let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
         // SAFETY: every bit pattern is a valid integer.
         let wr_id = unsafe { user_cookie.as_64 };
-        if num_segments == 1 && !local_iov.is_null() {
+        let unflagged = completion_flags == DAT_COMPLETION_DEFAULT_FLAG;
+        if num_segments == 1 && !local_iov.is_null() && unflagged {
             // SAFETY: the caller's promise.
             let segment = A::sge(unsafe { &*local_iov })?;
-            return post_receive(ep, guard, &[segment], wr_id, completion_flags);
+            return post_receive(ep, guard, &[segment], wr_id, |_| Ok(WrFlags::empty()));
         }
         let iov = (num_segments, local_iov.cast_const());
         // SAFETY: the caller's promise.
@@ -349,7 +389,10 @@ unsafe fn receive_segments<A: Abi, D: Device>(
     let mut segments = Segments::new();
     // SAFETY: the caller's promise.
     let (sges, _) = unsafe { segments.read::<A>(count, iov) }?;
-    post_receive(ep, guard, sges, wr_id, completion_flags)
+    let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
+    post_receive(ep, guard, sges, wr_id, |flags| {
+        flags.check(completion_flags, allowed, Subtype::Arg5)
+    })
 }
 
 #[inline(always)]
@@ -358,16 +401,13 @@ fn post_receive<D: Device>(
     guard: &Guard,
     sges: &[Sge],
     wr_id: u64,
-    completion_flags: DAT_COMPLETION_FLAGS,
+    flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
 ) -> Result<()> {
     let (config, qp) = ep.config(guard)?;
     if config.has_srq {
         return Err(Error::state(Subtype::StateSrqInUse));
     }
-    let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
-    let flags = config
-        .recv_flags
-        .check(completion_flags, allowed, Subtype::Arg5)?;
+    let flags = flags(&config.recv_flags)?;
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }

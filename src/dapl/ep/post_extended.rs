@@ -11,6 +11,7 @@ use crate::dapl::boundary::{non_null, section};
 use crate::dapl::work_request::REQUEST_FLAGS;
 use crate::device::{ATOMIC_LEN, AtomicOp, Device, Remote, SendOp};
 use crate::error::{Error, Kind, Result, Subtype};
+use crate::handle::ANY;
 
 /// The range of a remote triplet, if that has room for `len` bytes. `arg` is its argument.
 ///
@@ -61,7 +62,7 @@ unsafe fn post_atomic<A: Abi, D: Device>(
             op: make,
         };
         // SAFETY: the caller's promise.
-        unsafe { post_request::<A, D>(guard, ep_handle, (1, local_iov), request) }
+        unsafe { post_request::<A, D, ANY>(guard, ep_handle, (1, local_iov), request) }
     })
 }
 
@@ -139,6 +140,6 @@ pub unsafe fn rdma_write_immediate<A: Abi, D: Device>(
             op: make,
         };
         // SAFETY: the caller's promise.
-        unsafe { post_request::<A, D>(guard, ep_handle, (count, local_iov), request) }
+        unsafe { post_request::<A, D, ANY>(guard, ep_handle, (count, local_iov), request) }
     })
 }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Evd, idle};
+use super::{Buffer, Evd, idle};
 use crate::abi::common::*;
 use crate::cancel;
 use crate::dapl::abi::Abi;
@@ -15,7 +15,7 @@ use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::resolution::Resolution;
 use crate::dapl::types::{Event, Extension, Opaque};
-use crate::device::{CompletionQueue, Device, DeviceError, PollOutcome};
+use crate::device::{Completion, CompletionQueue, Device, DeviceError, PollOutcome, Taker};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::{self, Guard, pin};
 
@@ -138,9 +138,10 @@ pub unsafe extern "C" fn evd_resize<A: Abi, D: Device>(
 /// `dat_evd_wait`.
 ///
 /// # Safety
-/// The pointers are NULL or point to memory for an event and a count.
+/// The pointers are NULL or point to memory for an event and a count; for the handle as
+/// [`handle::get_as`].
 #[inline(never)]
-pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
+pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device, const KNOWN: bool>(
     evd_handle: DAT_EVD_HANDLE,
     wait: DAT_TIMEOUT,
     threshold: DAT_COUNT,
@@ -156,15 +157,13 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device>(
             n_more_events.write(DAT_COUNT::try_from(more).unwrap_or(DAT_COUNT::MAX));
         };
         let guard = pin::pin();
-        let evd = evd_of::<D>(evd_handle, &guard)?;
+        // SAFETY: the caller's promise.
+        let evd = unsafe { evd_of::<D, KNOWN>(evd_handle, &guard) }?;
         non_null(event, Subtype::Arg4)?;
         non_null(n_more_events, Subtype::Arg5)?;
-        let mut place = MaybeUninit::uninit();
-        if let Some((taken, more)) = evd.wait_ready(threshold, &mut place, &guard) {
-            evd.account(taken);
+        if let Some(more) = evd.wait_ready::<A>(threshold, evd_handle, out(), &guard) {
             guard.end_call();
             write_more(more);
-            A::completion(taken, evd_handle, out());
             return Ok(());
         }
         // A wait may block, and a section that lasts would delay the frees of other threads.
@@ -192,15 +191,16 @@ const PROGRESS: u32 = 4;
 /// `dat_evd_dequeue`.
 ///
 /// # Safety
-/// `event` is NULL or points to memory for an event.
+/// `event` is NULL or points to memory for an event; for the handle as [`handle::get_as`].
 #[inline(never)]
-pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device>(
+pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
     evd_handle: DAT_EVD_HANDLE,
     event: *mut A::Event,
 ) -> DAT_RETURN {
     short_boundary::<A>(|| {
         let guard = pin::pin();
-        let evd = evd_of::<D>(evd_handle, &guard)?;
+        // SAFETY: the caller's promise.
+        let evd = unsafe { evd_of::<D, KNOWN>(evd_handle, &guard) }?;
         non_null(event, Subtype::Arg2)?;
         // SAFETY: not NULL; `MaybeUninit` needs only the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
@@ -248,10 +248,35 @@ enum Taken {
     Otherwise,
 }
 
+/// Makes a completion an event of an EVD.
+pub(super) struct ToEvent<'a, A: Abi> {
+    /// The EVD.
+    pub handle: DAT_EVD_HANDLE,
+    /// Where the event is written.
+    pub out: &'a mut MaybeUninit<A::Event>,
+}
+
+impl<A: Abi> Taker for ToEvent<'_, A> {
+    type Taken = Buffer;
+    #[inline(always)]
+    fn take(self, completion: &Completion) -> Buffer {
+        A::completion(completion, self.handle, self.out);
+        completion.into()
+    }
+}
+
 /// The EVD of a handle.
-#[inline]
-fn evd_of<D: Device>(handle: DAT_EVD_HANDLE, guard: &Guard) -> Result<&Evd<D>> {
-    handle::get_or(handle, guard, Error::handle(Subtype::HandleEvdRequest))
+///
+/// # Safety
+/// As [`handle::get_as`].
+#[inline(always)]
+unsafe fn evd_of<D: Device, const KNOWN: bool>(
+    handle: DAT_EVD_HANDLE,
+    guard: &Guard,
+) -> Result<&Evd<D>> {
+    let error = || Error::rare_handle(Subtype::HandleEvdRequest);
+    // SAFETY: the caller's promise.
+    unsafe { handle::get_as::<_, _, KNOWN>(handle, guard, error) }
 }
 
 /// `dat_evd_post_se`.
@@ -381,14 +406,14 @@ impl<D: Device> Evd<D> {
         if state.waiter || state.overflowed || !state.queue.is_empty() {
             return Taken::Otherwise;
         }
-        let mut place = MaybeUninit::uninit();
-        let Some(completion) = cq.poll_in(&mut place, guard) else {
-            return Taken::Nothing;
-        };
-        drop(state);
-        self.account(completion);
-        A::completion(completion, handle, out);
-        Taken::Completion
+        match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
+            Some(taken) => {
+                drop(state);
+                self.account(taken);
+                Taken::Completion
+            }
+            None => Taken::Nothing,
+        }
     }
 
     /// Takes the oldest event, if no thread waits for it.
@@ -414,13 +439,11 @@ impl<D: Device> Evd<D> {
         let Some(cq) = &self.cq else {
             return Err(state.nothing());
         };
-        let mut place = MaybeUninit::uninit();
-        let Some(completion) = cq.poll_in(&mut place, guard) else {
+        let Some(taken) = cq.poll_in(guard, ToEvent::<A> { handle, out }) else {
             return Err(state.nothing());
         };
         drop(state);
-        self.account(completion);
-        A::completion(completion, handle, out);
+        self.account(taken);
         Ok(())
     }
 
@@ -448,7 +471,7 @@ impl<D: Device> Evd<D> {
     ) {
         match *event {
             Event::Completion(ref completion) => {
-                self.account(completion);
+                self.account(completion.into());
                 A::event(event, handle, out);
             }
             Event::Resolution {

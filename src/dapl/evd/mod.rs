@@ -19,7 +19,6 @@ pub use stream::Stream;
 pub(super) use stream::{EvdUse, Feed, StreamChange};
 
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock, Weak};
 
 use self::spin::SpinPolicy;
@@ -37,7 +36,7 @@ use crate::abi::v2::{
     DAT_EVD_COUNTERS, DCNT_EVD_ALL_COUNTERS, DCNT_EVD_CONN_CALLBACK, DCNT_EVD_DTO_CALLBACK,
 };
 use crate::delay;
-use crate::device::{Completion, CompletionQueue, CqHandler, Device};
+use crate::device::{ByCopy, Completion, CompletionQueue, CqHandler, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::figures::Json;
 use crate::handle::pin::pin;
@@ -108,6 +107,25 @@ impl<D: Device> State<D> {
         match self.overflowed {
             true => Kind::InvalidState.into(),
             false => Kind::QueueEmpty.into(),
+        }
+    }
+}
+
+/// What an SRQ is to know of a completion.
+#[derive(Clone, Copy)]
+struct Buffer {
+    /// [`Completion::from_srq`].
+    from_srq: bool,
+    /// [`Completion::context`].
+    context: u64,
+}
+
+impl From<&Completion> for Buffer {
+    #[inline]
+    fn from(completion: &Completion) -> Buffer {
+        Buffer {
+            from_srq: completion.from_srq,
+            context: completion.context,
         }
     }
 }
@@ -346,20 +364,20 @@ impl<D: Device> Evd<D> {
                 state.queue.clear();
             }
             while state.queue.len() < state.qlen {
-                let mut place = MaybeUninit::uninit();
-                let Some(completion) = cq.poll_in(&mut place, guard) else {
+                let Some(completion) = cq.poll_in(guard, ByCopy) else {
                     break;
                 };
-                state.queue.push_back(Event::Completion(*completion));
+                state.queue.push_back(Event::Completion(completion));
             }
         }
     }
 
-    /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers.
+    /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers. The caller holds
+    /// no lock.
     #[inline]
-    fn account(&self, completion: &Completion) {
-        if completion.from_srq {
-            self.retire(completion.context);
+    fn account(&self, buffer: Buffer) {
+        if buffer.from_srq {
+            self.retire(buffer.context);
         }
     }
 

@@ -1,16 +1,19 @@
 //! `dat_evd_wait`: one thread at a time waits for a number of events, then takes the first.
 
 use std::mem::MaybeUninit;
+use std::ops::DerefMut;
 use std::time::Duration;
 
+use super::calls::ToEvent;
 use super::{Evd, State};
 use crate::abi::common::*;
 use crate::abi::v2::{DCNT_EVD_WAIT_BLOCKED, DCNT_EVD_WAIT_NOTIFY};
 use crate::cancel::{Cancelled, Waiting};
+use crate::dapl::abi::Abi;
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
 use crate::delay;
-use crate::device::{Completion, CompletionQueue, Device};
+use crate::device::{CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Held};
@@ -18,25 +21,56 @@ use crate::kernel::Instant;
 use crate::reserve;
 
 impl<D: Device> Evd<D> {
-    /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Gives it
-    /// and the number of those that are left.
+    /// The fast path of [`Evd::wait`]: one event is wanted, and a completion is there. Writes the event, and
+    /// gives the number of those that are left.
     #[inline(always)]
-    pub(super) fn wait_ready<'a>(
+    pub(super) fn wait_ready<A: Abi>(
         &self,
         threshold: DAT_COUNT,
-        place: &'a mut MaybeUninit<Completion>,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
-    ) -> Option<(&'a Completion, usize)> {
-        let mut state = self.state.lock_as(guard.thread());
-        let short = threshold == 1 && state.waitable && !state.waiter;
-        if !short || !state.queue.is_empty() {
+    ) -> Option<usize> {
+        if threshold != 1 {
+            return None;
+        }
+        match self.state.own(guard.thread()) {
+            Some(state) => self.take_ready::<A>(state, handle, out, guard),
+            None => self.take_ready_shared::<A>(handle, out, guard),
+        }
+    }
+
+    /// [`Evd::take_ready`] in a thread that is not the owner of the lock.
+    #[inline(never)]
+    fn take_ready_shared<A: Abi>(
+        &self,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+        guard: &Guard,
+    ) -> Option<usize> {
+        self.take_ready::<A>(self.state.lock_as(guard.thread()), handle, out, guard)
+    }
+
+    /// [`Evd::wait_ready`] with the state locked.
+    #[inline(always)]
+    fn take_ready<A: Abi>(
+        &self,
+        mut state: impl DerefMut<Target = State<D>>,
+        handle: DAT_EVD_HANDLE,
+        out: &mut MaybeUninit<A::Event>,
+        guard: &Guard,
+    ) -> Option<usize> {
+        if !state.waitable || state.waiter || !state.queue.is_empty() {
             return None;
         }
         let cq = self.cq.as_ref()?;
-        let first = cq.poll_in(place, guard)?;
+        let first = cq.poll_in(guard, ToEvent::<A> { handle, out })?;
         // The others are moved to the queue of events, where they can be counted.
         self.drain(&mut state, guard);
-        Some((first, state.queue.len()))
+        let more = state.queue.len();
+        drop(state);
+        self.account(first);
+        Some(more)
     }
 
     /// Waits until `threshold` events are queued and takes the first. The number says how many

@@ -17,7 +17,7 @@ use crate::device::{WcOp, WrFlags};
 pub(super) struct PostedWr {
     /// The number that the consumer has given the request.
     pub wr_id: u64,
-    /// Datagram 1 | bind 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
+    /// Datagram 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
     info: u64,
 }
 
@@ -61,19 +61,17 @@ impl Kind {
 impl PostedWr {
     const FLAGS: u32 = 40;
     const SIGNAL: u64 = 1 << 48;
-    /// Set for a bind, a datagram and an unsignaled request.
+    /// Set for a datagram, an unsignaled request, and every [`Kind`] behind [`Kind::Recv`].
     const SPECIAL: u64 =
-        Self::BIND | Self::DATAGRAM | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
-    const BIND: u64 = 1 << 49;
-    const DATAGRAM: u64 = 1 << 50;
+        4 << 32 | Self::DATAGRAM | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
+    const DATAGRAM: u64 = 1 << 49;
 
     #[inline]
     pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> PostedWr {
-        let bind = if kind == Kind::Bind { Self::BIND } else { 0 };
         let flags = u64::from(flags.bits()) << Self::FLAGS;
         PostedWr {
             wr_id,
-            info: u64::from(len) | (kind as u64) << 32 | flags | bind,
+            info: u64::from(len) | (kind as u64) << 32 | flags,
         }
     }
 
@@ -115,11 +113,17 @@ impl PostedWr {
         self.info & Self::DATAGRAM != 0
     }
 
-    /// Whether the request is neither unsignaled nor a bind nor a datagram, so that its completion goes
-    /// to the consumer as it is.
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.info & Self::SPECIAL == 0
+    /// The operation, if the completion of a success goes to the consumer as it is: the request is a send, a
+    /// write, a read or a receive, has no datagram and is not unsignaled.
+    #[inline(always)]
+    pub fn plain_op(&self) -> Option<WcOp> {
+        // Without those that `SPECIAL` excludes, so that the number of the kind is that of the operation.
+        (self.info & Self::SPECIAL == 0).then_some(match self.info >> 32 & 3 {
+            0 => WcOp::Send,
+            1 => WcOp::RdmaWrite,
+            2 => WcOp::RdmaRead,
+            _ => WcOp::Recv,
+        })
     }
 
     /// Whether the consumer gets no completion of a success.
@@ -156,7 +160,10 @@ struct Slot {
 
 /// See the module.
 pub(super) struct WrRing {
+    /// A power of two.
     slots: Box<[Slot]>,
+    /// One less than the number of slots.
+    mask: u32,
     /// Requests that may be outstanding.
     limit: u32,
     /// See [`WrRing::datagram_mark`].
@@ -180,6 +187,7 @@ impl WrRing {
         slots.resize_with(size as usize, Slot::default);
         Ok(WrRing {
             slots: slots.into_boxed_slice(),
+            mask: size - 1,
             limit,
             datagram_mark: 0,
             tail: AtomicU32::new(0),
@@ -203,14 +211,9 @@ impl WrRing {
     }
 
     #[inline]
-    fn mask(&self) -> u32 {
-        self.slots.len() as u32 - 1
-    }
-
-    #[inline]
     fn place(&self, slot: u32) -> &Slot {
-        // SAFETY: the number of slots is a power of two, so the mask leaves the number of one.
-        unsafe { self.slots.get_unchecked((slot & self.mask()) as usize) }
+        // SAFETY: the mask leaves the number of a slot.
+        unsafe { self.slots.get_unchecked((slot & self.mask) as usize) }
     }
 
     /// Requests that may be outstanding.
@@ -235,10 +238,10 @@ impl WrRing {
         if tail.wrapping_sub(self.head.load(Ordering::Acquire)) >= self.limit {
             return None;
         }
-        let slot = tail & self.mask();
+        let slot = tail & self.mask;
         let place = self.place(slot);
         place.wr_id.store(posted.wr_id, Ordering::Relaxed);
-        place.info.store(posted.info, Ordering::Relaxed);
+        place.info.store(posted.info, Ordering::Release);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Some(slot)
     }
@@ -252,20 +255,18 @@ impl WrRing {
     /// The request in a slot.
     #[inline]
     pub fn posted(&self, slot: u32) -> PostedWr {
-        // What was written before the push is seen after this.
-        let _ = self.tail.load(Ordering::Acquire);
         let place = self.place(slot);
-        PostedWr {
-            wr_id: place.wr_id.load(Ordering::Relaxed),
-            info: place.info.load(Ordering::Relaxed),
-        }
+        // First: what the push has written before is seen after this.
+        let info = place.info.load(Ordering::Acquire);
+        let wr_id = place.wr_id.load(Ordering::Relaxed);
+        PostedWr { wr_id, info }
     }
 
     /// The number of outstanding requests that are older than that of a slot.
     #[inline]
     fn before(&self, slot: u32) -> u32 {
         let head = self.head.load(Ordering::Relaxed);
-        slot.wrapping_sub(head) & self.mask()
+        slot.wrapping_sub(head) & self.mask
     }
 
     /// Whether the request of a slot is outstanding.
@@ -273,15 +274,21 @@ impl WrRing {
         self.before(slot) < self.len()
     }
 
-    /// Retires the request of a slot and all that are older.
-    #[inline(always)]
+    /// Retires the request of a slot and all that are older; gives the request.
+    #[inline]
     pub fn retire(&self, slot: u32) -> PostedWr {
         let posted = self.posted(slot);
+        self.retire_to(slot);
+        posted
+    }
+
+    /// [`WrRing::retire`] for a caller that has the request.
+    #[inline(always)]
+    pub fn retire_to(&self, slot: u32) {
         let head = self.head.load(Ordering::Relaxed);
-        let passed = slot.wrapping_sub(head) & self.mask();
+        let passed = slot.wrapping_sub(head) & self.mask;
         self.head
             .store(head.wrapping_add(passed + 1), Ordering::Release);
-        posted
     }
 
     /// The oldest outstanding request and its slot, if there is one.
@@ -289,7 +296,7 @@ impl WrRing {
         if self.len() == 0 {
             return None;
         }
-        let slot = self.head.load(Ordering::Relaxed) & self.mask();
+        let slot = self.head.load(Ordering::Relaxed) & self.mask;
         Some((slot, self.posted(slot)))
     }
 }
@@ -334,6 +341,10 @@ mod tests {
         for (kind, op) in operations {
             let posted = PostedWr::new(1, 8, kind, WrFlags::all()).with_signal(true);
             assert_eq!((posted.kind(), posted.kind().op()), (kind, op));
+            assert_eq!(posted.plain_op(), None, "it is unsignaled");
+            let plain = PostedWr::new(1, 8, kind, WrFlags::QUIET).with_signal(true);
+            let has_details = kind as u8 > Kind::Recv as u8;
+            assert_eq!(plain.plain_op(), (!has_details).then_some(op), "{kind:?}");
             let fetching = [WcOp::RdmaRead, WcOp::FetchAdd, WcOp::CompareSwap];
             assert_eq!(kind.fetches(), fetching.contains(&op), "{kind:?}");
         }
@@ -342,9 +353,9 @@ mod tests {
     #[test]
     fn datagrams_are_told_from_other_sends() {
         let send = PostedWr::new(1, 8, Kind::Send, WrFlags::empty());
-        assert!(send.is_plain() && !send.is_datagram());
+        assert!(send.plain_op().is_some() && !send.is_datagram());
         let datagram = send.as_datagram().with_signal(true);
-        assert!(datagram.is_datagram() && !datagram.is_plain() && datagram.signal());
+        assert!(datagram.is_datagram() && datagram.plain_op().is_none() && datagram.signal());
         assert_eq!((datagram.kind(), datagram.len()), (Kind::Send, 8));
     }
 

@@ -1,7 +1,6 @@
 //! From the completions of libibverbs to those of [`crate::device`].
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 
 use super::hw::Hw;
 use super::ring::PostedWr;
@@ -9,36 +8,63 @@ use super::sys;
 use super::wr_table::RECEIVE;
 use crate::device::{Completion, WcOp, WcStatus};
 
-/// Writes the completion for the consumer; `true` if it notifies.
+/// The completion of a [plain](PostedWr::plain_op) request, or of a receive whose message has no details, if
+/// it has succeeded: as nearly all are. `None` for all others; [`completion`] makes those as well.
 #[inline(always)]
-pub(super) fn completion<'a>(
+pub(super) fn plain_completion(hw: &Hw, posted: &PostedWr, wc: &sys::Wc) -> Option<Completion> {
+    if wc.status != sys::WC_SUCCESS {
+        return None;
+    }
+    let (op, byte_len) = if wc.wr_id & RECEIVE == 0 {
+        (posted.plain_op()?, posted.len())
+    } else if has_details(hw, wc) {
+        return None;
+    } else {
+        (WcOp::Recv, wc.byte_len)
+    };
+    Some(Completion {
+        context: hw.context,
+        wr_id: posted.wr_id,
+        op,
+        from_srq: false,
+        status: WcStatus::Success,
+        byte_len,
+    })
+}
+
+/// The completion for the consumer; `true` if it notifies.
+pub(super) fn completion(
     hw: &Hw,
     posted: &PostedWr,
     wc: &sys::Wc,
     from_srq: bool,
-    place: &'a mut MaybeUninit<Completion>,
-) -> (&'a mut Completion, bool) {
+) -> (Completion, bool) {
     let received = wc.wr_id & RECEIVE != 0;
     let success = wc.status == sys::WC_SUCCESS;
-    let out = place.write(Completion {
+    let mut out = Completion {
         context: hw.context,
         wr_id: posted.wr_id,
         op: posted.kind().op(),
         from_srq,
         status: WcStatus::Success,
         byte_len: if received { wc.byte_len } else { posted.len() },
-    });
+    };
     if !success {
         out.status = failure(wc.status);
         if out.status != WcStatus::Flushed {
             hw.fail(out.status);
         }
-    } else if received
-        && wc.wc_flags & (sys::WC_WITH_INV | sys::WC_WITH_IMM) | hw.recv.datagram_mark() != 0
-    {
+    } else if received && has_details(hw, wc) {
         out.op = received_with(wc, hw.recv.datagram_mark());
     }
     (out, !posted.quiet() || !success)
+}
+
+/// Whether a message that was received is a datagram, has invalidated a key, or has come with
+/// immediate data.
+#[inline(always)]
+fn has_details(hw: &Hw, wc: &sys::Wc) -> bool {
+    wc.wc_flags & (sys::WC_WITH_INV | sys::WC_WITH_IMM) | hw.recv.datagram_mark() != 0
 }
 
 /// The operation of a receive whose message is a datagram, has invalidated a key, or has come with
@@ -79,6 +105,8 @@ fn failure(status: c_int) -> WcStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
     use super::*;
 
     #[test]

@@ -117,27 +117,9 @@ impl<T: Numbered> WrTable<T> {
         (object.number() == number).then_some(object)
     }
 
-    /// The same, for a caller that mostly asks for the same object: tries the entry of the last call
-    /// first, whose address does not depend on the `wr_id`, which was just written.
-    #[inline(always)]
-    pub fn get_with_hint<'g>(
-        &self,
-        wr_id: u64,
-        hint: &LookupHint<T>,
-        guard: &'g Guard,
-    ) -> Option<&'g T> {
-        // SAFETY: null, or a place in a chunk of this table. Chunks live as long as the table.
-        let place = unsafe { hint.0.load(Ordering::Relaxed).as_ref() };
-        if let Some(object) = place.and_then(|place| place.get(guard))
-            && object.number() == number(wr_id)
-        {
-            return Some(object);
-        }
-        self.get_and_update_hint(wr_id, hint, guard)
-    }
-
+    /// [`WrTable::get`], after [`LookupHint::get`] has found nothing.
     #[inline(never)]
-    fn get_and_update_hint<'g>(
+    pub fn get_and_hint<'g>(
         &self,
         wr_id: u64,
         hint: &LookupHint<T>,
@@ -151,12 +133,22 @@ impl<T: Numbered> WrTable<T> {
     }
 }
 
-/// The entry that [`WrTable::get_with_hint`] tries first. For one table alone, which lives longer.
+/// The entry that was found last, for a caller that mostly asks for the same object: its address does not
+/// depend on the `wr_id`, which was just written. For one table alone, which lives longer.
 pub(super) struct LookupHint<T: Numbered>(AtomicPtr<Shared<T>>);
 
 impl<T: Numbered> LookupHint<T> {
     pub fn new() -> Self {
         LookupHint(AtomicPtr::default())
+    }
+
+    /// The object that a `wr_id` names, if it is that which was found last.
+    #[inline(always)]
+    pub fn get<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g T> {
+        // SAFETY: null, or a place in a chunk of the table. Chunks live as long as the table.
+        let place = unsafe { self.0.load(Ordering::Relaxed).as_ref() };
+        let object = place?.get(guard)?;
+        (object.number() == number(wr_id)).then_some(object)
     }
 }
 
@@ -189,22 +181,25 @@ mod tests {
         let guard = pin();
         let hint = LookupHint::new();
         for number in [first.0, first.0, second.0, first.0] {
-            let found = table.get_with_hint(number | 3, &hint, &guard).unwrap();
+            let found = table.get_and_hint(number | 3, &hint, &guard).unwrap();
+            assert_eq!(found.0, number);
+            let found = hint.get(number | 5 | RECEIVE, &guard).unwrap();
             assert_eq!(found.0, number);
         }
+        assert!(hint.get(second.0, &guard).is_none());
         let found = table.get(first.0 | 7 | RECEIVE, &guard).unwrap();
         assert!(std::ptr::eq(found, &*first));
         assert_eq!(slot(first.0 | 7 | RECEIVE), 7);
         table.release(first.0);
         assert!(table.get(first.0, &guard).is_none());
-        assert!(table.get_with_hint(first.0, &hint, &guard).is_none());
+        assert!(hint.get(first.0, &guard).is_none());
         // The index is used again, the number is not.
         let third = Arc::new(Thing(table.reserve().unwrap()));
         table.publish(&third);
         assert_eq!(index(third.0), index(first.0));
         assert!(table.get(first.0, &guard).is_none());
-        assert!(table.get_with_hint(first.0, &hint, &guard).is_none());
+        assert!(hint.get(first.0, &guard).is_none());
         assert!(table.get(third.0 | SHARED, &guard).is_some());
-        assert!(table.get_with_hint(third.0, &hint, &guard).is_some());
+        assert!(hint.get(third.0, &guard).is_some());
     }
 }

@@ -3,14 +3,13 @@
 pub(crate) mod ring;
 
 use std::hint::black_box;
-use std::mem::MaybeUninit;
 use std::ops::DerefMut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use self::ring::CompletionRing;
+use self::ring::{CompletionRing, Numbers};
 use super::upcalls::{CqUpcalls, Upcalls};
-use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
 use crate::handle::{Biased, Guard, INNER, pin};
 
 /// Entries of one queue at most.
@@ -29,8 +28,8 @@ struct Queue {
 pub struct Cq {
     /// The completions, biased to the thread that polls them.
     queue: Biased<Queue, INNER>,
-    /// Number of completions, to be read without the lock.
-    len: AtomicUsize,
+    /// Which completions `queue` has.
+    numbers: Numbers,
     /// What the consumer is notified through.
     handler: Arc<dyn CqHandler>,
     /// Number of completion queues of the device, this one included.
@@ -50,7 +49,7 @@ impl Cq {
                 capacity: 0,
                 armed: false,
             }),
-            len: AtomicUsize::new(0),
+            numbers: Numbers::default(),
             handler,
             count,
         };
@@ -84,13 +83,12 @@ impl Cq {
         notifies: bool,
         up: &mut Upcalls,
     ) {
-        if queue.entries.len() >= queue.capacity {
+        if self.numbers.len() >= queue.capacity {
             drop(queue);
             up.overflow(self);
             return;
         }
-        queue.entries.push(completion);
-        self.len.store(queue.entries.len(), Ordering::Release);
+        queue.entries.push(&self.numbers, completion);
         if notifies && queue.armed {
             queue.armed = false;
             drop(queue);
@@ -100,24 +98,15 @@ impl Cq {
 
     /// Takes the oldest completion.
     #[inline(always)]
-    fn pop<'a>(
-        &self,
-        queue: &mut Queue,
-        place: &'a mut MaybeUninit<Completion>,
-    ) -> Option<&'a mut Completion> {
-        let taken = queue.entries.pop().map(|taken| place.write(*taken));
-        self.len.store(queue.entries.len(), Ordering::Release);
-        taken
+    fn pop<T: Taker>(&self, queue: &mut Queue, taker: T) -> Option<T::Taken> {
+        let oldest = queue.entries.pop(&self.numbers)?;
+        Some(taker.take(oldest))
     }
 
     /// [`Cq::pop`] in a thread that is not the owner of the lock.
     #[inline(never)]
-    fn pop_shared<'a>(
-        &self,
-        place: &'a mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<&'a mut Completion> {
-        self.pop(&mut self.queue.lock_as(guard.thread()), place)
+    fn pop_shared<T: Taker>(&self, guard: &Guard, taker: T) -> Option<T::Taken> {
+        self.pop(&mut self.queue.lock_as(guard.thread()), taker)
     }
 
     /// Removes the completions of a queue pair; returns how many of them were of buffers of a
@@ -125,12 +114,11 @@ impl Cq {
     pub(crate) fn remove(&self, context: u64) -> usize {
         let mut queue = self.queue.lock();
         let mut from_srq = 0;
-        queue.entries.retain(|c| {
+        queue.entries.retain(&self.numbers, |c| {
             let removed = c.context == context;
             from_srq += usize::from(removed && c.from_srq);
             !removed
         });
-        self.len.store(queue.entries.len(), Ordering::Release);
         from_srq
     }
 }
@@ -153,17 +141,13 @@ impl Drop for Cq {
 
 impl CompletionQueue for Cq {
     #[inline(always)]
-    fn poll_in<'a>(
-        &self,
-        place: &'a mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<&'a mut Completion> {
-        if self.len.load(Ordering::Acquire) == 0 {
+    fn poll_in<T: Taker>(&self, guard: &Guard, taker: T) -> Option<T::Taken> {
+        if self.numbers.is_empty() {
             return None;
         }
         match self.queue.own(guard.thread()) {
-            Some(mut queue) => self.pop(&mut queue, place),
-            None => self.pop_shared(place, guard),
+            Some(mut queue) => self.pop(&mut queue, taker),
+            None => self.pop_shared(guard, taker),
         }
     }
 
@@ -176,7 +160,7 @@ impl CompletionQueue for Cq {
     }
 
     fn queued(&self) -> Option<u32> {
-        Some(self.len.load(Ordering::Relaxed) as u32)
+        Some(self.numbers.len() as u32)
     }
 
     fn capacity(&self) -> u32 {
@@ -186,10 +170,10 @@ impl CompletionQueue for Cq {
     fn resize(&self, entries: u32) -> Result<(), DeviceError> {
         let mut queue = self.queue.lock();
         let capacity = entries as usize;
-        if entries > MAX_CQE || capacity < queue.entries.len() {
+        if entries > MAX_CQE || capacity < self.numbers.len() {
             return Err(DeviceError::Limit);
         }
-        queue.entries.resize(capacity)?;
+        queue.entries.resize(&self.numbers, capacity)?;
         queue.capacity = capacity;
         Ok(())
     }
@@ -225,6 +209,6 @@ mod tests {
         assert_eq!(cq.remove(1), 2);
         assert_eq!(cq.remove(1), 0);
         assert_eq!(cq.remove(2), 1);
-        assert_eq!(cq.len.load(Ordering::Relaxed), 0);
+        assert!(cq.numbers.is_empty());
     }
 }

@@ -1,58 +1,78 @@
 //! The completions of a queue: a ring whose memory is reserved when its capacity is set.
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::device::{Completion, DeviceError};
 
-/// A ring of completions.
+/// Which completions a ring has. Changed with the lock of the ring held, and read by all.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    /// Number of the oldest completion. Numbers count up modulo 2^64.
+    head: AtomicUsize,
+    /// Number of the next completion.
+    tail: AtomicUsize,
+}
+
+impl Numbers {
+    /// Number of completions.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        self.tail.load(Ordering::Acquire).wrapping_sub(head)
+    }
+
+    /// Whether there is no completion.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.tail.load(Ordering::Acquire) == self.head.load(Ordering::Relaxed)
+    }
+}
+
+/// A ring of completions. Its [`Numbers`] are beside it, since they are read without its lock.
 #[derive(Default)]
 pub(crate) struct CompletionRing {
     /// The completions by the lower bits of their numbers. The length is 0 or a power of two.
     slots: Vec<MaybeUninit<Completion>>,
-    /// Number of the oldest completion. Numbers count up modulo 2^64.
-    head: usize,
-    /// Number of the next completion.
-    tail: usize,
 }
 
 impl CompletionRing {
-    /// Number of completions.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.tail.wrapping_sub(self.head)
-    }
-
-    fn index(&self, number: usize) -> usize {
-        number & self.slots.len().wrapping_sub(1)
+    /// The slot of a number. There is none before the capacity is set.
+    #[inline(always)]
+    fn slot(&mut self, number: usize) -> Option<&mut MaybeUninit<Completion>> {
+        let index = number & self.slots.len().wrapping_sub(1);
+        self.slots.get_mut(index)
     }
 
     /// Adds a completion. The caller keeps to the capacity.
     #[inline(always)]
-    pub fn push(&mut self, completion: Completion) {
-        let index = self.index(self.tail);
-        self.slots[index].write(completion);
-        self.tail = self.tail.wrapping_add(1);
+    pub fn push(&mut self, numbers: &Numbers, completion: Completion) {
+        let tail = numbers.tail.load(Ordering::Relaxed);
+        if let Some(slot) = self.slot(tail) {
+            slot.write(completion);
+            numbers.tail.store(tail.wrapping_add(1), Ordering::Release);
+        }
     }
 
     /// Removes the oldest completion.
     #[inline(always)]
-    pub fn pop(&mut self) -> Option<&Completion> {
-        if self.len() == 0 {
+    pub fn pop(&mut self, numbers: &Numbers) -> Option<&Completion> {
+        let head = numbers.head.load(Ordering::Relaxed);
+        if numbers.tail.load(Ordering::Relaxed) == head {
             return None;
         }
-        let index = self.index(self.head);
-        self.head = self.head.wrapping_add(1);
+        numbers.head.store(head.wrapping_add(1), Ordering::Relaxed);
         // SAFETY: the completions between head and tail were written.
-        Some(unsafe { self.slots[index].assume_init_ref() })
+        Some(unsafe { self.slot(head)?.assume_init_ref() })
     }
 
     /// Keeps the completions for which `f` is true, in their order.
-    pub fn retain(&mut self, mut f: impl FnMut(&Completion) -> bool) {
-        for _ in 0..self.len() {
-            if let Some(completion) = self.pop().copied()
+    pub fn retain(&mut self, numbers: &Numbers, mut f: impl FnMut(&Completion) -> bool) {
+        for _ in 0..numbers.len() {
+            if let Some(completion) = self.pop(numbers).copied()
                 && f(&completion)
             {
-                self.push(completion);
+                self.push(numbers, completion);
             }
         }
     }
@@ -63,7 +83,7 @@ impl CompletionRing {
     ///
     /// # Errors
     /// [`DeviceError::Resources`]; nothing has changed then.
-    pub fn resize(&mut self, capacity: usize) -> Result<(), DeviceError> {
+    pub fn resize(&mut self, numbers: &Numbers, capacity: usize) -> Result<(), DeviceError> {
         let room = capacity.next_power_of_two();
         let mut new = CompletionRing::default();
         new.slots
@@ -71,8 +91,11 @@ impl CompletionRing {
             .map_err(|_| DeviceError::Resources)?;
         // SAFETY: the slots are reserved, and may be uninitialised.
         unsafe { new.slots.set_len(room) };
-        while let Some(completion) = self.pop() {
-            new.push(*completion);
+        let head = numbers.head.load(Ordering::Relaxed);
+        for number in (0..numbers.len()).map(|n| head.wrapping_add(n)) {
+            if let (Some(to), Some(from)) = (new.slot(number), self.slot(number)) {
+                *to = *from;
+            }
         }
         *self = new;
         Ok(())
@@ -97,33 +120,34 @@ mod tests {
 
     #[test]
     fn in_order_through_changes_of_the_capacity() {
-        let mut entries = CompletionRing::default();
-        assert!(entries.pop().is_none());
+        let (mut entries, numbers) = (CompletionRing::default(), Numbers::default());
+        assert!(entries.pop(&numbers).is_none());
         let (mut pushed, mut popped) = (0, 0);
         for capacity in [3, 100, 7, 1, 40] {
-            entries.resize(capacity).unwrap();
+            entries.resize(&numbers, capacity).unwrap();
             for round in 0..50 {
-                while entries.len() < capacity {
-                    entries.push(completion(pushed));
+                while numbers.len() < capacity {
+                    entries.push(&numbers, completion(pushed));
                     pushed += 1;
                 }
                 let left = if round == 49 { 1 } else { capacity / 3 };
-                while entries.len() > left {
-                    assert_eq!(entries.pop().unwrap().wr_id, popped);
+                while numbers.len() > left {
+                    assert_eq!(entries.pop(&numbers).unwrap().wr_id, popped);
                     popped += 1;
                 }
             }
         }
-        assert_eq!((entries.len() as u64, popped + 1), (1, pushed));
+        assert_eq!((numbers.len() as u64, popped + 1), (1, pushed));
+        assert!(!numbers.is_empty() && entries.pop(&numbers).is_some() && numbers.is_empty());
     }
 
     #[test]
     fn retain_removes_those_of_one_context() {
-        let mut entries = CompletionRing::default();
-        entries.resize(10).unwrap();
-        (0..9).for_each(|n| entries.push(completion(n)));
-        entries.retain(|c| c.context == 1);
-        let left = std::iter::from_fn(|| Some(entries.pop()?.wr_id));
+        let (mut entries, numbers) = (CompletionRing::default(), Numbers::default());
+        entries.resize(&numbers, 10).unwrap();
+        (0..9).for_each(|n| entries.push(&numbers, completion(n)));
+        entries.retain(&numbers, |c| c.context == 1);
+        let left = std::iter::from_fn(|| Some(entries.pop(&numbers)?.wr_id));
         assert_eq!(left.collect::<Vec<_>>(), [1, 3, 5, 7]);
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use super::Cq;
 use crate::device::Completion;
-use crate::device::verbs::sys;
 use crate::device::verbs::wc::completion;
 use crate::device::verbs::wr_table::{RECEIVE, slot};
 use crate::handle::Guard;
@@ -46,35 +45,23 @@ pub(in crate::device::verbs) struct Withheld {
 impl Cq {
     /// Moves completions of the device to the queue, until that has `enough`.
     pub(super) fn fill(&self, queue: &mut Queue, guard: &Guard, enough: impl Fn(&Queue) -> bool) {
-        let poll = self.ops.poll_cq;
+        let mut place = MaybeUninit::uninit();
         while !enough(queue) {
-            let mut wc = MaybeUninit::<sys::Wc>::uninit();
-            // SAFETY: the queue is valid, and there is room for one completion.
-            if unsafe { poll(self.raw(), 1, wc.as_mut_ptr()) } <= 0 {
+            let Some(wc) = self.poll_raw(&mut place) else {
                 return;
-            }
-            // SAFETY: one completion was written.
-            let wc = unsafe { wc.assume_init_ref() };
+            };
             let requests = wc.wr_id & RECEIVE == 0;
             let hw = self.device.adapter.queues.get(wc.wr_id, guard);
             if let Some((hw, order)) = hw.and_then(|hw| Some((hw, hw.order.as_ref()?)))
                 && requests
             {
                 let slot = slot(wc.wr_id);
-                let mut place = MaybeUninit::uninit();
-                let posted = hw.send.posted(slot);
-                let (made, notifies) = completion(hw, &posted, wc, false, &mut place);
-                let entry = (*made, notifies);
+                let entry = completion(hw, &hw.send.posted(slot), wc, false);
                 let entries = &mut queue.entries;
                 let mut order = order.lock();
                 order.complete(&hw.send, slot, entry, |entry| entries.push_back(entry));
-            } else {
-                let mut place = MaybeUninit::uninit();
-                if let Some(notifies) = self.translate(wc, &mut place, guard) {
-                    // SAFETY: `translate` has written it.
-                    let completion = unsafe { place.assume_init() };
-                    queue.entries.push_back((completion, notifies));
-                }
+            } else if let Some(entry) = self.translate(wc, guard) {
+                queue.entries.push_back(entry);
             }
         }
     }

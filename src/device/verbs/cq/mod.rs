@@ -22,10 +22,10 @@ use self::hold::Queue;
 pub(super) use self::hold::{Hold, Withheld};
 use super::adapter::{Ops, Target};
 use super::hw::Hw;
-use super::wc::completion;
+use super::wc::{completion, plain_completion};
 use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
 use super::{Verbs, limits, sys};
-use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError};
+use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
 use crate::handle::Guard;
 use crate::handle::pin::{self, pin};
 
@@ -136,74 +136,103 @@ impl Cq {
         self.raw.load(Ordering::Acquire)
     }
 
-    /// Takes one completion of the device that the consumer gets; the flag as in [`completion`].
+    /// Takes one completion of the device.
     #[inline(always)]
-    fn poll_device<'a>(
-        &self,
-        place: &'a mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<(&'a mut Completion, bool)> {
-        loop {
-            let mut wc = MaybeUninit::<sys::Wc>::uninit();
-            // SAFETY: the queue is valid, and there is room for one completion.
-            let n = unsafe { (self.ops.poll_cq)(self.raw(), 1, wc.as_mut_ptr()) };
-            if n <= 0 {
-                return None;
-            }
-            // SAFETY: one completion was written.
-            let wc = unsafe { wc.assume_init_ref() };
-            if let Some(notifies) = self.translate(wc, place, guard) {
-                // SAFETY: `translate` has written it.
-                return Some((unsafe { place.assume_init_mut() }, notifies));
-            }
+    fn poll_raw<'a>(&self, place: &'a mut MaybeUninit<sys::Wc>) -> Option<&'a sys::Wc> {
+        // SAFETY: the queue is valid, and there is room for one completion.
+        let n = unsafe { (self.ops.poll_cq)(self.raw(), 1, place.as_mut_ptr()) };
+        if n <= 0 {
+            return None;
+        }
+        // SAFETY: one completion was written.
+        Some(unsafe { place.assume_init_ref() })
+    }
+
+    /// Takes one completion of the device that the consumer gets.
+    #[inline(always)]
+    fn poll_device<T: Taker>(&self, guard: &Guard, taker: T) -> Option<T::Taken> {
+        let mut place = MaybeUninit::uninit();
+        let wc = self.poll_raw(&mut place)?;
+        match self.translate_plain(wc, guard) {
+            Some(completion) => Some(taker.take(&completion)),
+            None => self.poll_device_on(wc, guard, taker),
         }
     }
 
-    /// Writes the completion for the consumer; `true` if it notifies, `None` if the consumer gets
-    /// none.
-    #[inline(always)]
-    fn translate(
+    /// [`Cq::poll_device`] after it has taken a completion that is not as nearly all are.
+    #[inline(never)]
+    fn poll_device_on<T: Taker>(
         &self,
-        wc: &sys::Wc,
-        place: &mut MaybeUninit<Completion>,
+        first: &sys::Wc,
         guard: &Guard,
-    ) -> Option<bool> {
-        let adapter = &self.device.adapter;
-        if wc.wr_id & SHARED != 0 {
-            return self.translate_shared(wc, place, guard);
+        taker: T,
+    ) -> Option<T::Taken> {
+        let mut translated = self.translate(first, guard);
+        let mut place = MaybeUninit::uninit();
+        loop {
+            if let Some((completion, _)) = translated {
+                return Some(taker.take(&completion));
+            }
+            translated = self.translate(self.poll_raw(&mut place)?, guard);
         }
-        let hw = adapter.queues.get_with_hint(wc.wr_id, &self.hint, guard)?;
+    }
+
+    /// The completion for the consumer, if it is one as nearly all are: see [`plain_completion`]. `None` if
+    /// it is another, with nothing done.
+    #[inline(always)]
+    fn translate_plain(&self, wc: &sys::Wc, guard: &Guard) -> Option<Completion> {
+        if wc.wr_id & SHARED != 0 {
+            return None;
+        }
+        let hw = match self.hint.get(wc.wr_id, guard) {
+            Some(hw) => hw,
+            None => self.look_up(wc.wr_id, guard)?,
+        };
         let slot = slot(wc.wr_id);
+        let ring = if wc.wr_id & RECEIVE == 0 {
+            &hw.send
+        } else {
+            &hw.recv
+        };
+        let completion = plain_completion(hw, &ring.posted(slot), wc)?;
+        ring.retire_to(slot);
+        Some(completion)
+    }
+
+    /// The queue pair that a `wr_id` names, if that is not the one of the last completion.
+    #[inline(never)]
+    fn look_up<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g Hw> {
+        let queues = &self.device.adapter.queues;
+        queues.get_and_hint(wr_id, &self.hint, guard)
+    }
+
+    /// The completion for the consumer; `true` if it notifies. `None` if the consumer gets none.
+    #[inline(never)]
+    fn translate(&self, wc: &sys::Wc, guard: &Guard) -> Option<(Completion, bool)> {
+        let adapter = &self.device.adapter;
+        let slot = slot(wc.wr_id);
+        if wc.wr_id & SHARED != 0 {
+            let (hw, buffer) = adapter
+                .srqs
+                .get(wc.wr_id, guard)?
+                .take(slot, wc.qp_num, guard);
+            return Some(completion(hw?, &buffer, wc, true));
+        }
+        let hw = adapter.queues.get(wc.wr_id, guard)?;
         if wc.wr_id & RECEIVE != 0 {
-            return Some(completion(hw, &hw.recv.retire(slot), wc, false, place).1);
+            return Some(completion(hw, &hw.recv.retire(slot), wc, false));
         }
         let posted = hw.send.retire(slot);
         let success = wc.status == sys::WC_SUCCESS;
-        if posted.is_plain() {
-            return Some(completion(hw, &posted, wc, false, place).1);
-        }
         if success && posted.unsignaled() {
             hw.finish(slot, &posted, true);
             return None;
         }
-        let (completion, notifies) = completion(hw, &posted, wc, false, place);
+        let (mut completion, notifies) = completion(hw, &posted, wc, false);
         if let Some(op) = hw.finish(slot, &posted, success) {
             completion.op = op;
         }
-        Some(notifies)
-    }
-
-    /// [`Cq::translate`] for a receive from a shared queue.
-    #[inline(never)]
-    fn translate_shared(
-        &self,
-        wc: &sys::Wc,
-        place: &mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<bool> {
-        let srq = self.device.adapter.srqs.get(wc.wr_id, guard)?;
-        let (hw, buffer) = srq.take(slot(wc.wr_id), wc.qp_num, guard);
-        Some(completion(hw?, &buffer, wc, true, place).1)
+        Some((completion, notifies))
     }
 
     #[cold]
@@ -244,18 +273,12 @@ impl Cq {
 
 impl CompletionQueue for Cq {
     #[inline(always)]
-    fn poll_in<'a>(
-        &self,
-        place: &'a mut MaybeUninit<Completion>,
-        guard: &Guard,
-    ) -> Option<&'a mut Completion> {
+    fn poll_in<T: Taker>(&self, guard: &Guard, taker: T) -> Option<T::Taken> {
         if self.held.load(Ordering::Acquire) {
-            return self
-                .poll_queue(guard)
-                .map(|completion| place.write(completion));
+            let completion = self.poll_queue(guard)?;
+            return Some(taker.take_rare(&completion));
         }
-        self.poll_device(place, guard)
-            .map(|(completion, _)| completion)
+        self.poll_device(guard, taker)
     }
 
     fn arm(&self) {

@@ -395,7 +395,7 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
     qp.device
         .check_segments(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
     match qp.rq.own(guard.thread()) {
-        Some(rq) => post_recv_to(rq, qp, wr),
+        Some(rq) => post_recv_to(rq, qp, *wr),
         None => post_recv_shared(qp, &black_box(*wr), guard),
     }
 }
@@ -403,15 +403,16 @@ pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), P
 /// [`post_recv_to`] in a thread that is not the owner of the lock.
 #[inline(never)]
 fn post_recv_shared(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
-    post_recv_to(qp.rq.lock_as(guard.thread()), qp, wr)
+    post_recv_to(qp.rq.lock_as(guard.thread()), qp, *wr)
 }
 
-/// Posts a receive with the lock of the queue held.
+/// Posts a receive with the lock of the queue held. Functions out of line get copies of the receive, which
+/// itself then need not be in memory.
 #[inline(always)]
 fn post_recv_to(
     mut held: impl DerefMut<Target = Rq>,
     qp: &Qp,
-    wr: &RecvWr<'_>,
+    wr: RecvWr<'_>,
 ) -> Result<(), PostError> {
     let rq = &mut *held;
     let Some(hw) = &rq.hw else {
@@ -419,14 +420,14 @@ fn post_recv_to(
             return Err(PostError::QueueFull);
         }
         drop(held);
-        return flush_recv(qp, wr);
+        return flush_recv(qp, &black_box(wr));
     };
     if let Some(preposted) = &mut rq.preposted {
         preposted.reserve()?;
     }
-    recv(hw, wr)?;
+    recv(hw, &wr)?;
     if let Some(preposted) = &mut rq.preposted {
-        preposted.push(wr, hw.recv.len());
+        preposted.push(&black_box(wr), hw.recv.len());
     }
     Ok(())
 }
