@@ -14,9 +14,10 @@ use crate::device::soft::iwarp::wire::FPDU_TRAILER_MAX;
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::guarded::{self, CopyFault};
 use crate::kernel;
+use crate::kernel::net::SendFlags;
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
-const COPY_MAX: u32 = 1024;
+pub(super) const COPY_MAX: u32 = 1024;
 
 /// Why an FPDU could not be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +201,19 @@ impl SendBatch {
     ///
     /// # Errors
     /// `ENOMEM` also if there is no memory for the list of the parts.
+    #[inline]
     pub fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
+        match self.parts[..] {
+            [Part::Own { .. }] => {
+                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+                kernel::net::send(watch, &self.bytes, flags)
+            }
+            _ => self.send_parts(watch),
+        }
+    }
+
+    /// [`SendBatch::send`] of more parts than one.
+    fn send_parts(&mut self, watch: &Watch) -> Result<usize, Errno> {
         let mut iov = std::mem::take(&mut self.iov);
         iov.clear();
         if iov.try_reserve(self.parts.len()).is_err() {

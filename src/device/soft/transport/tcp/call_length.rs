@@ -45,6 +45,12 @@ impl CallLength {
         self.next
     }
 
+    /// Whether the next call is a first one.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        self.last.is_none()
+    }
+
     /// Something is to be sent, when so many requests of the peer have arrived. It begins with a short call
     /// unless it continues a stream: a peer that has sent something probably waits for the first bytes.
     #[inline]

@@ -208,11 +208,31 @@ impl TcpConn {
             return Ok(());
         }
         let alone = !self.coalesce.waits();
-        self.advance(me, guard, up)?;
+        if !(alone && self.send_short(me, up)?) {
+            self.advance(me, guard, up)?;
+        }
         if alone {
             self.coalesce.sent(Instant::now());
         }
         Ok(())
+    }
+
+    /// Sends the request that was posted last, if that can be done in the [short way](super::tx_short).
+    #[inline]
+    fn send_short(&mut self, me: &mut QpState, up: &mut Upcalls) -> Result<bool, CloseReason> {
+        if self.acks.agreed {
+            self.count_finished();
+        }
+        let (watch, acks) = (&self.watch, &mut self.acks);
+        if !self.tx.transmit_short(me, watch, acks, self.crc, up)? {
+            return Ok(false);
+        }
+        if self.acks.agreed {
+            self.settle_acknowledgements(me, up);
+        }
+        self.liveness
+            .written(self.tx.writes, &self.watch, &self.target);
+        Ok(true)
     }
 
     /// Whether a message waits for a receive, and may have one.

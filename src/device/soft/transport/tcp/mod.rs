@@ -1,7 +1,7 @@
 //! A connection over TCP: iWARP between the work queues of a queue pair and a socket.
 //!
 //! [`conn`] is the connection, [`tx`] and [`rx`] its two directions. [`tx_next`] is the order of the
-//! requests, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU, [`rx_extended`] what
+//! requests, [`tx_short`] the short way of a post, [`tx_frame`] and [`rx_place`] what the directions do with one FPDU, [`rx_extended`] what
 //! arrives of the operations of RFC 7306. Small sends may wait
 //! a little to go out together ([`coalesce`](super::coalesce), [`batch`]), and long ones go in
 //! calls that become longer ([`call_length`]). Between two ends of ours requests complete
@@ -24,6 +24,7 @@ mod stash;
 pub(crate) mod tx;
 pub(super) mod tx_frame;
 mod tx_next;
+mod tx_short;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{TcpConn, TcpTarget};

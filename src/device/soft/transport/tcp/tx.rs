@@ -46,7 +46,7 @@ pub(crate) struct Tx {
     /// Requests that are reads or atomic operations, sent and not answered, with their sequence numbers.
     pub reads: VecDeque<(u64, u32)>,
     /// Bytes that are sent before anything else.
-    pending: Vec<u8>,
+    pub(super) pending: Vec<u8>,
     /// How many of them did.
     sent: usize,
     /// The peer may be sent to.
@@ -62,7 +62,7 @@ pub(crate) struct Tx {
     /// No further request is begun: the consumer of the peer has ended the connection.
     pub stopped: bool,
     /// How much of long FPDUs the next call is given.
-    call: CallLength,
+    pub(super) call: CallLength,
 }
 
 struct Frame {
@@ -78,14 +78,27 @@ struct Frame {
 
 /// FPDUs for one call to the kernel, and what they mean.
 #[derive(Default)]
-struct Round {
-    batch: SendBatch,
+pub(super) struct Round {
+    pub batch: SendBatch,
     frames: Vec<Frame>,
 }
 
 thread_local! {
     /// The memory of a round, used again by every call of a thread.
     static ROUND: Cell<Option<Box<Round>>> = const { Cell::new(None) };
+}
+
+/// Takes the memory for a round.
+#[inline]
+pub(super) fn take_round() -> Box<Round> {
+    let kept = ROUND.try_with(Cell::take);
+    kept.ok().flatten().unwrap_or_default()
+}
+
+/// Keeps the memory of a round for the next one.
+#[inline]
+pub(super) fn put_round(round: Box<Round>) {
+    let _ = ROUND.try_with(|cell| cell.set(Some(round)));
 }
 
 /// Frees the memory that the calling thread holds for its next round.
@@ -195,11 +208,7 @@ impl Tx {
             if !self.open || self.is_idle(me) && !acks.is_due() {
                 return Ok(());
             }
-            let mut round = ROUND
-                .try_with(Cell::take)
-                .ok()
-                .flatten()
-                .unwrap_or_default();
+            let mut round = take_round();
             round.batch.clear();
             round.frames.clear();
             let built = self.build(&mut round, me, acks.counting(me), crc, guard);
@@ -211,7 +220,7 @@ impl Tx {
             } else {
                 self.send(&mut round, me, (watch, crc), acks, &mut faults, up)
             };
-            let _ = ROUND.try_with(|cell| cell.set(Some(round)));
+            put_round(round);
             if !result? {
                 return Ok(());
             }
@@ -407,7 +416,7 @@ impl Tx {
     /// An FPDU was sent in part, and the rest of it cannot be read: nothing can follow it, not even
     /// the reason for the peer.
     #[cold]
-    fn torn(&mut self, request: Option<u64>) -> CloseReason {
+    pub(super) fn torn(&mut self, request: Option<u64>) -> CloseReason {
         self.closed = true;
         match request {
             Some(number) => CloseReason::Request(number, WcStatus::LocalProtection),
