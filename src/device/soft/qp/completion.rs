@@ -3,7 +3,7 @@
 use super::state::QpState;
 use super::work_queue::{Op, Receive, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{AtomicOp, Completion, SendOp, WcOp, WcStatus, WrFlags};
+use crate::device::{AtomicOp, Completion, RecvWr, SendOp, WcOp, WcStatus, WrFlags};
 
 /// The operation in a completion.
 #[inline]
@@ -113,6 +113,14 @@ impl QpState {
             };
             cq.push(completion, notifies, up);
         }
+    }
+
+    /// Completes a receive that is posted after the end of the connection.
+    #[cold]
+    #[inline(never)]
+    pub fn flush_recv(&self, wr: &RecvWr<'_>, up: &mut Upcalls) {
+        let (status, op) = (WcStatus::Flushed, WcOp::Recv);
+        self.complete_recv(&Receive::of(wr), status, 0, false, op, up);
     }
 
     /// The receive at the head of the queue failed.

@@ -14,7 +14,7 @@ use crate::device::soft::mem::key_table::{self, MemorySegments};
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcOp, WcStatus};
+use crate::device::{Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
 
 impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
@@ -126,12 +126,11 @@ impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
     fn receive_admitted(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
-        let receive = Receive::of(wr);
         if me.attempt.phase == Phase::Ended {
-            me.complete_recv(&receive, WcStatus::Flushed, 0, false, WcOp::Recv, up);
+            me.flush_recv(&black_box(*wr), up);
             return Ok(());
         }
-        me.rq.push(receive, wr.sges)?;
+        me.rq.append(Receive::of(wr), wr.sges)?;
         if self.link.wants_receive(self.peer.as_deref()) {
             self.again().receives_posted(up);
         }

@@ -193,6 +193,17 @@ impl<T: Copy> WorkQueue<T> {
         if sges.len() > self.stride {
             return Err(PostError::TooManySegments);
         }
+        self.append(entry, sges)
+    }
+
+    /// [`WorkQueue::push`] for a caller that knows that the queue is not full, and that the segments are not
+    /// too many.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`] when there is no memory.
+    #[inline(always)]
+    pub fn append(&mut self, entry: T, sges: &[Sge]) -> Result<(), PostError> {
+        debug_assert!(!self.is_full() && sges.len() <= self.stride);
         if self.len() == self.slots.len() {
             self.grow(entry)?;
         }
@@ -201,8 +212,11 @@ impl<T: Copy> WorkQueue<T> {
             [only] => *only,
             _ => self.keep_several(index, sges),
         };
-        let count = sges.len() as u32;
-        self.slots[index] = Slot { entry, count, only };
+        // Member by member, so that none is made elsewhere and moved.
+        let slot = &mut self.slots[index];
+        slot.entry = entry;
+        slot.count = sges.len() as u32;
+        slot.only = only;
         self.tail += 1;
         Ok(())
     }
