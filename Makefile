@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -90,6 +90,7 @@ help:
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
 	@echo 'make bench-crowd  more processes that poll than processors (PAIRS="1 2 4")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
+	@echo 'make bench-profile  where the instructions of an operation are (ONLY="loopback shm")'
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
 	@echo 'make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR); leaves /etc/dat.conf and what packages own alone'
 	@echo 'make uninstall  remove what make install has put there (same PREFIX)'
@@ -326,6 +327,12 @@ bench-verbs:
 	scripts/deps.sh bench-verbs
 	@$(MAKE) --no-print-directory bench-verbs-bin
 	scripts/bench-verbs.sh $(OUT) $(ROUNDS)
+
+# With the names of files and lines in the library.
+bench-profile:
+	scripts/deps.sh bench-profile
+	@$(MAKE) --no-print-directory bench-verbs-bin
+	scripts/bench-profile.sh $(OUT) $(ONLY)
 
 # --- installation --------------------------------------------------------------------------
 

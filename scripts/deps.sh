@@ -32,12 +32,14 @@ bench="$build ucx-utils libucx-dev libfabric-bin iproute2 util-linux python3"
 
 # What the comparison with the original library needs (make bench-verbs).
 bench_verbs="$build valgrind libibverbs-dev librdmacm-dev libdapl2"
+# What counts instructions, and names the lines that they are of (make bench-profile).
+bench_profile="$bench_verbs binutils python3"
 # libFuzzer is compiled from C++.
 fuzz="$build g++"
 lint="$build clang-format g++"
 fresh="$run $chroot git"
 
-groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|fuzz|lint|deb|rpm|fresh'
+groups='build|run|aarch64|programs|check|check-rdma-sys|bench|bench-verbs|bench-profile|fuzz|lint|deb|rpm|fresh'
 action=install
 case "${1-}" in
 --list | --check)
@@ -56,6 +58,7 @@ check) wanted=$check ;;
 check-rdma-sys) wanted=$check_rdma_sys ;;
 bench) wanted=$bench ;;
 bench-verbs) wanted=$bench_verbs ;;
+bench-profile) wanted=$bench_profile ;;
 fuzz) wanted=$fuzz ;;
 lint) wanted=$lint ;;
 fresh) wanted=$fresh ;;

@@ -28,6 +28,11 @@ SCRIPTS = {
         # The original library, and its provider.
         "libdaplofa.so.2": "libdapl2",
     },
+    ("bench-profile", "scripts/bench-profile.sh"): {
+        "valgrind": "valgrind",
+        "addr2line": "binutils",
+        "python3": "python3",
+    },
     ("bench-verbs", "benches/verbs/standin.h"): {
         "infiniband/verbs.h": "libibverbs-dev",
     },
@@ -64,7 +69,7 @@ class Packages(unittest.TestCase):
     def test_every_list_that_is_asked_for_is_there(self):
         asked = re.findall(r"scripts/deps\.sh (\S+)", read("Makefile"))
         asked.remove("--check")
-        lists = ["aarch64", "bench", "bench-verbs", "build", "check", "check-rdma-sys",
+        lists = ["aarch64", "bench", "bench-profile", "bench-verbs", "build", "check", "check-rdma-sys",
                  "deb", "fresh", "fuzz", "lint", "programs", "rpm", "run"]
         self.assertEqual(sorted(set(asked)), lists)
         for name in asked:
