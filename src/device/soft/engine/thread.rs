@@ -12,9 +12,6 @@ use crate::kernel::Instant;
 
 /// How long the thread leaves the sockets to consumers before it checks whether they still poll.
 pub(super) const POLL_CHECK: Duration = Duration::from_millis(1);
-/// The same at most, while they do: it doubles. Each check interrupts the consumer that polls, which
-/// costs it tens of microseconds in a virtual machine.
-const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -88,18 +85,16 @@ impl Inner {
             self.serve(&batch);
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
-                self.pause(POLL_CHECK);
+                self.pause();
             }
             // Consumers that poll serve the sockets themselves.
-            let mut length = POLL_CHECK;
             loop {
                 let polls = self.polls.load(Ordering::Relaxed);
                 if std::mem::replace(&mut last_polls, polls) == polls {
                     break;
                 }
                 self.acknowledgements.leave_to_polls();
-                self.pause(length);
-                length = LONGEST_PAUSE.min(2 * length);
+                self.pause();
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
@@ -107,9 +102,11 @@ impl Inner {
         self.thread_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves the sockets alone for so long, and flushes coalesced sends meanwhile.
-    fn pause(&self, length: Duration) {
-        let end = Instant::now() + length;
+    /// Leaves the sockets alone for [`POLL_CHECK`], and flushes coalesced sends meanwhile. A longer pause
+    /// would interrupt a consumer that polls less often, but where consumers share their processors the
+    /// thread has to notice soon that one of them does not run: it takes over meanwhile.
+    fn pause(&self) {
+        let end = Instant::now() + POLL_CHECK;
         loop {
             self.coalesced.flush_old();
             let mut paused = self.pause.lock();
