@@ -115,6 +115,14 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
+    /// The address of the position, if the next `len` bytes are in its segment.
+    #[inline]
+    pub fn whole(&self, len: u64) -> Option<*mut u8> {
+        let first = self.rest.first()?;
+        let left = u64::from(first.len - self.done);
+        (len <= left).then(|| (first.addr + u64::from(self.done)) as *mut u8)
+    }
+
     /// Advances the position by `n` bytes.
     #[inline]
     pub fn advance(&mut self, n: u64) {

@@ -87,6 +87,7 @@ impl RemoteProcess {
     /// # Safety
     /// The local segments are registered memory of at least that length, which may be read for
     /// a write and written for a read.
+    #[inline]
     pub unsafe fn copy(
         self,
         direction: Direction,
@@ -96,6 +97,67 @@ impl RemoteProcess {
         is_end: bool,
     ) -> Result<(), CopyError> {
         let mut left = len;
+        if let Some(only) = local.whole(len) {
+            // SAFETY: the caller's promise.
+            match unsafe { self.copy_one(direction, only, remote, len, is_end) } {
+                Ok(n) if n == len => return Ok(()),
+                Ok(n) => {
+                    local.advance(n);
+                    remote = remote.wrapping_add(n);
+                    left -= n;
+                }
+                // The call is made again, and says what is wrong.
+                Err(_) => {}
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_rest(direction, local, remote, left, is_end) }
+    }
+
+    /// [`RemoteProcess::copy`] of one segment, by one system call. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    ///
+    /// # Safety
+    /// As [`RemoteProcess::copy`].
+    #[inline]
+    unsafe fn copy_one(
+        self,
+        direction: Direction,
+        local: *mut u8,
+        remote: u64,
+        len: u64,
+        is_end: bool,
+    ) -> Result<u64, Errno> {
+        let target = iovec(remote as *mut u8, len as usize);
+        let bulk = len.saturating_sub(TAIL) as usize;
+        let tail = local.wrapping_add(bulk);
+        let segments = if direction == Direction::Write && is_end && bulk > 0 {
+            &[iovec(local, bulk), iovec(tail, TAIL as usize)][..]
+        } else {
+            &[iovec(local, len as usize)][..]
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.process_vm(direction, segments, &[target]) }.map(|n| n as u64)
+    }
+
+    /// [`RemoteProcess::copy`] of any segments, by as many system calls as it takes.
+    ///
+    /// # Errors
+    /// As [`RemoteProcess::copy`].
+    ///
+    /// # Safety
+    /// As [`RemoteProcess::copy`].
+    #[inline(never)]
+    unsafe fn copy_rest(
+        self,
+        direction: Direction,
+        mut local: Cursor<'_>,
+        mut remote: u64,
+        mut left: u64,
+        is_end: bool,
+    ) -> Result<(), CopyError> {
         while left > 0 {
             let mut segments = Ranges::<{ MAX_SEGMENTS + 1 }>::new();
             // The kernel copies one range after the other.
@@ -297,5 +359,40 @@ mod tests {
                 assert_eq!(copied, Err(CopyError::Local));
             }
         }
+    }
+
+    /// What is in front of the first page that is not there is copied, and the side is named.
+    #[test]
+    fn a_copy_of_one_segment_ends_at_a_page_that_is_not_there() {
+        const PAGE: usize = 4096;
+        let process = own();
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(
+                std::ptr::null_mut(),
+                2 * PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                kind,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED);
+        // SAFETY: the second page of it.
+        assert_eq!(unsafe { libc::munmap(at.wrapping_byte_add(PAGE), PAGE) }, 0);
+        let mut source = vec![7u8; 2 * PAGE];
+        let sges = cut(&mut source, &[2 * PAGE]);
+        let (len, remote) = (2 * PAGE as u64, at.addr() as u64);
+        for direction in [Direction::Write, Direction::Read] {
+            // SAFETY: as much local memory.
+            let copied = unsafe { process.copy(direction, Cursor::new(&sges), remote, len, true) };
+            assert_eq!(copied, Err(CopyError::Remote));
+        }
+        // SAFETY: the first page is there.
+        let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), PAGE) };
+        assert!(first.iter().all(|byte| *byte == 7));
+        // SAFETY: nothing uses it any more.
+        unsafe { libc::munmap(at, PAGE) };
     }
 }

@@ -336,15 +336,36 @@ impl Peer {
     pub unsafe fn copy(
         &self,
         direction: Direction,
+        local: Cursor<'_>,
+        remote: u64,
+        len: u64,
+        range: MappedRange,
+    ) -> Result<(), CopyError> {
+        if !self.is_alive() {
+            return Err(CopyError::PeerExited);
+        }
+        if range.is_empty() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.process.copy(direction, local, remote, len, true) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_mapped(direction, local, remote, len, range) }
+    }
+
+    /// The same for a region of which a part is in the peer's file, in the same section.
+    ///
+    /// # Safety
+    /// As [`Peer::copy`].
+    #[inline]
+    unsafe fn copy_mapped(
+        &self,
+        direction: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
         len: u64,
         range: MappedRange,
     ) -> Result<(), CopyError> {
-        let peer_map = self.mapped.get().filter(|_| !range.is_empty());
-        if !self.is_alive() {
-            return Err(CopyError::PeerExited);
-        }
+        let peer_map = self.mapped.get();
         let mut left = len;
         while left > 0 {
             let last_of = |end: u64| left.min(end - remote);

@@ -146,8 +146,7 @@ pub struct RemoteKeys<'a> {
 
 impl<'a> RemoteKeys<'a> {
     fn entry(&self, key: u32) -> Option<&'a KeyEntry> {
-        let bits = self.entries.len().checked_ilog2()?;
-        let mask = (1 << bits) - 1;
+        let mask = self.entries.len().wrapping_sub(1);
         let slot = |mask: usize| -> Option<&'a KeyEntry> {
             let entry = self.entries.get(key as usize & mask)?;
             entry.is(key).then_some(entry)
@@ -173,30 +172,54 @@ impl<'a> RemoteKeys<'a> {
         range: RemoteRange,
         need: Access,
     ) -> Result<(u64, MappedRange), Fault> {
-        let attempt = || {
-            let entry = self.entry(section.key).ok_or(Fault::Key)?;
-            let lookup = |key| self.entry(key);
-            let RemoteRange { kind, addr, len } = range;
-            let at = match kind {
-                RemoteAddress::OfKey => entry.resolve(scope, addr, len, need, lookup)?,
-                RemoteAddress::InMemory => {
-                    entry.check(scope, addr, len, need, lookup)?;
-                    addr
-                }
-            };
-            let mapped = entry.mapped_range();
-            // The entry may have moved meanwhile, because the table has grown, and its slot may be
-            // that of another key.
-            fence(Ordering::Acquire);
-            if entry.is(section.key) {
-                Ok((at, mapped))
-            } else {
-                Err(Fault::Key)
-            }
-        };
         // The table grows once in thousands of registrations, so that the second attempt is not
         // disturbed.
-        attempt().or_else(|_| attempt())
+        match self.check_once(section, scope, range, need) {
+            Err(_) => self.check_again(section, scope, range, need),
+            found => found,
+        }
+    }
+
+    /// The second attempt of [`RemoteKeys::check`].
+    #[cold]
+    #[inline(never)]
+    fn check_again(
+        &self,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+        need: Access,
+    ) -> Result<(u64, MappedRange), Fault> {
+        self.check_once(section, scope, range, need)
+    }
+
+    /// [`RemoteKeys::check`], which a table that grows meanwhile may make fail.
+    #[inline(always)]
+    fn check_once(
+        &self,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+        need: Access,
+    ) -> Result<(u64, MappedRange), Fault> {
+        let entry = self.entry(section.key).ok_or(Fault::Key)?;
+        let lookup = |key| self.entry(key);
+        let RemoteRange { kind, addr, len } = range;
+        let at = match kind {
+            RemoteAddress::OfKey => entry.resolve(scope, addr, len, need, lookup)?,
+            RemoteAddress::InMemory => {
+                entry.check(scope, addr, len, need, lookup)?;
+                addr
+            }
+        };
+        let mapped = entry.mapped_range();
+        // The entry may have moved meanwhile, because the table has grown, and its slot may be
+        // that of another key.
+        fence(Ordering::Acquire);
+        match entry.is(section.key) {
+            true => Ok((at, mapped)),
+            false => Err(Fault::Key),
+        }
     }
 
     /// The key and the number of bytes of the region that a key, or its window, opens, if the region may be moved
