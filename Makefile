@@ -88,7 +88,7 @@ help:
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
-	@echo 'make bench-crowd  more processes that poll than processors (PAIRS="1 2 4")'
+	@echo 'make bench-crowd  many connections (ENDPOINTS="..."), more pollers than processors (PAIRS="1 2 4")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make bench-profile  where the instructions of an operation are (ONLY="loopback shm")'
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'

@@ -1,13 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# bench-crowd.sh DIRECTORY: more processes that poll than processors. Pairs of processes exchange
-# messages of 8 bytes on two processors, one pair, two and four at a time; DIRECTORY has dat-perf and
-# the libraries. Prints, for libdat and for UCX if it is installed, the time of a message one way in
-# microseconds: the mean of the pair that has the shortest one, and of the one that has the longest.
-# PAIRS names other numbers of pairs.
+# bench-crowd.sh DIRECTORY: many connections, and more processes that poll than processors; DIRECTORY
+# has dat-perf, bench-probe and the libraries.
+#
+# First two processes exchange messages of 8 bytes over so many connections in turn, all of them polled by
+# one event dispatcher. Prints the median and the mean of a message one way in microseconds, how many times
+# the median of the first number of connections that is, and how long a connection took to make; beside
+# that how long a bare socket takes to connect, with one message each way. ENDPOINTS names other numbers.
+#
+# Then pairs of processes exchange messages of 8 bytes on two processors, one pair, two and four at a time.
+# Prints, for libdat and for UCX if it is installed, the time of a message one way in microseconds: the mean
+# of the pair that has the shortest one, and of the one that has the longest. PAIRS names other numbers of
+# pairs.
 set -u -o pipefail
-. "${0%/*}/need.sh" awk cat ln mkdir mktemp realpath rm seq sleep sort taskset timeout
+. "${0%/*}/need.sh" awk cat ln mkdir mktemp realpath rm seq sleep sort taskset timeout tr
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 programs=$(realpath "${1:?usage: bench-crowd.sh DIRECTORY}")
@@ -45,6 +52,41 @@ ucx() {
 	on "${tool[@]}" 127.0.0.1 2>/dev/null | awk -F, '/^[0-9]/ { mean = $4 } END { if (mean) print mean }'
 	wait
 }
+
+# many PATH COUNT: median and mean of a message, and microseconds that a connection took.
+many() {
+	on "$programs/dat-perf" --server --once -i "soft-$1" -q 20900 >/dev/null 2>&1 &
+	sleep 0.5
+	on "$programs/dat-perf" --client 127.0.0.1 -i "soft-$1" -q 20900 -t latency -o send -s 8 -e "$2" \
+		-w 1 --time 2 --json 2>/dev/null | tr -d '",' | awk '
+		$1 == "connect_seconds:" { connect = $2 }
+		$1 == "endpoints:" { count = $2 }
+		$1 == "mean:" { mean = $2 }
+		$1 == "p50:" { middle = $2 }
+		END { if (middle) printf "%.3f %.3f %.1f\n", middle, mean, connect / count * 1e6 }'
+	wait
+}
+
+ulimit -n "$(ulimit -H -n)"
+printf '%-8s %-5s %11s %10s %10s %8s %11s\n' program path connections median mean times connecting
+for path in shm tcp; do
+	first=
+	for count in ${ENDPOINTS:-100 1000 5000 10000}; do
+		read -r middle mean connecting < <(many $path "$count") || {
+			printf '%-8s %-5s %11d %10s\n' libdat $path "$count" failed
+			continue
+		}
+		: "${first:=$middle}"
+		awk -v path=$path -v count="$count" -v middle="$middle" -v mean="$mean" -v first="$first" \
+			-v connecting="$connecting" 'BEGIN {
+				printf "%-8s %-5s %11d %10.3f %10.3f %7.2fx %11.1f\n", "libdat", path, count, middle, mean,
+					middle / first, connecting
+			}'
+	done
+done
+"$programs/bench-probe" connect 0 1 1000 | awk '{
+	printf "%-8s %-5s %11d %10s %10s %8s %11.1f\n\n", "socket", "tcp", 1000, "", "", "", $2 / 1e3
+}'
 
 rivals=libdat
 command -v ucx_perftest >/dev/null && rivals+=' ucx'

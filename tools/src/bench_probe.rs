@@ -11,6 +11,8 @@
 //! - `exchange A B BYTES`: a message that is copied into memory which the other thread polls, one way.
 //! - `tcp A B BYTES plain|crc`: a message over a socket, one way, without a checksum of its own or
 //!   with a pass over it at each end.
+//! - `connect A B COUNT`: one of so many connections over sockets that are made one after the other and
+//!   stay.
 //! - `stream A B BYTES plain|crc`: one of many such messages in one direction.
 
 mod probe;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         None => {
             eprintln!(
                 "usage: bench-probe line|wake A B, copy|vmread A BYTES, exchange A B BYTES, \
+                 connect A B COUNT, \
                  tcp|stream A B BYTES plain|crc"
             );
             ExitCode::FAILURE
@@ -53,6 +56,7 @@ fn measure(words: &[&str]) -> Option<Figures> {
         // The other process of `vmread`: it holds memory until its standard input ends.
         ["hold", size] => copy::hold(number(size)?),
         ["exchange", a, b, size] => line::exchange(number(a)?, number(b)?, number(size)?),
+        ["connect", a, b, count] => tcp::connections(number(a)?, number(b)?, number(count)?),
         ["tcp", a, b, size, sum] => tcp::latency(number(a)?, number(b)?, number(size)?, crc(sum)?),
         ["stream", a, b, size, sum] => {
             tcp::stream(number(a)?, number(b)?, number(size)?, crc(sum)?)

@@ -11,6 +11,7 @@ mod perf;
 use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -87,9 +88,10 @@ fn serve(ia: &Rc<Ia>, options: &Options) -> Result<()> {
 fn reported(
     options: &Options,
     link: Link,
+    connecting: Option<Duration>,
     measure: impl FnOnce(&mut Report) -> Result<()>,
 ) -> Result<()> {
-    let mut report = Report::new(options, link);
+    let mut report = Report::new(options, link, connecting);
     let result = measure(&mut report);
     let finished = report.finish();
     result.and(finished)
@@ -105,7 +107,8 @@ fn plan(ia: &Ia, options: &Options) -> Result<Plan> {
 fn measure(ia: &Rc<Ia>, options: &Options, host: &str) -> Result<()> {
     let plan = plan(ia, options)?;
     let mut client = Client::connect(ia, options, &plan, host)?;
-    reported(options, client.link(), |report| {
+    let connecting = Some(client.connecting);
+    reported(options, client.link(), connecting, |report| {
         client::measure(options, &plan, &mut client, client::trips, report)
     })?;
     client.close()
@@ -114,7 +117,7 @@ fn measure(ia: &Rc<Ia>, options: &Options, host: &str) -> Result<()> {
 fn in_one(ia: &Rc<Ia>, options: &Options) -> Result<()> {
     let plan = plan(ia, options)?;
     let mut loopback = Loopback::connect(ia, options, &plan)?;
-    reported(options, loopback.link(), |report| {
+    reported(options, loopback.link(), None, |report| {
         client::measure(options, &plan, &mut loopback, loopback::trips, report)
     })
 }

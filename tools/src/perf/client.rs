@@ -124,6 +124,8 @@ fn probe(
 /// The client of a server.
 pub struct Client {
     side: Side,
+    /// How long its connections took, one after the other.
+    pub connecting: Duration,
 }
 
 impl Client {
@@ -137,6 +139,7 @@ impl Client {
         let hello = hello(options, plan);
         let mut side = Side::new(ia, &hello, options.wait == Some(Wait::Both))?;
         side.expect_note()?;
+        let begun = Instant::now();
         for index in 0..hello.endpoints {
             let mut private = side.introduce(&Hello { index, ..hello }).encode();
             connect(
@@ -166,7 +169,8 @@ impl Client {
                 }
             }
         }
-        Ok(Client { side })
+        let connecting = begun.elapsed();
+        Ok(Client { side, connecting })
     }
 
     /// What connects it to the server.

@@ -1,5 +1,7 @@
 //! What was measured, as a table for people or as JSON for programs.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::failure::{Failure, Result};
@@ -42,7 +44,9 @@ const HEADS: &str = "test       op             size       count     \
 
 impl Report {
     /// Of a run with these options.
-    pub fn new(options: &Options, link: Link) -> Report {
+    ///
+    /// `connecting` is how long its connections took, if they were made one after the other.
+    pub fn new(options: &Options, link: Link, connecting: Option<Duration>) -> Report {
         let mode = match options.loopback {
             true => "loopback",
             false => "client",
@@ -59,6 +63,7 @@ impl Report {
                 "path": link.path,
                 "peer": link.peer,
                 "endpoints": options.endpoints,
+                "connect_seconds": connecting.map(|took| took.as_secs_f64()),
                 "window": options.window,
                 "wait": options.wait.map(|wait| format!("{wait:?}").to_lowercase()),
                 "passive": options.passive,

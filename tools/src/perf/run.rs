@@ -332,7 +332,7 @@ pub fn stream(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> 
         _ => vec![u64::MAX; endpoints],
     };
     let (mut posted, mut done) = (vec![0; endpoints], vec![0; endpoints]);
-    let (mut left, mut bad) = (order.count * endpoints as u64, 0);
+    let (mut left, mut outstanding, mut bad) = (order.count * endpoints as u64, 0, 0);
     let mut idle = Idle::default();
     let watch = Stopwatch::start(u64::MAX, 0);
     while left > 0 {
@@ -353,9 +353,10 @@ pub fn stream(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> 
                 }
             }
             posted[ep] += room;
+            outstanding += room;
         }
         // With a wait the first completion ends it; a credit comes only after completions.
-        let mut completion = match side.wait && posted != done {
+        let mut completion = match side.wait && outstanding > 0 {
             true => Some(side.take(Queue::Request)?),
             false => side.poll(Queue::Request)?,
         };
@@ -365,10 +366,15 @@ pub fn stream(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> 
             bad += check_read(side, order, slots, ep, done[ep]);
             done[ep] += 1;
             left -= 1;
-            completion = side.poll(Queue::Request)?;
+            // Nothing comes where nothing is outstanding.
+            outstanding -= 1;
+            completion = match outstanding {
+                0 => None,
+                _ => side.poll(Queue::Request)?,
+            };
         }
         if order.op == Op::Send {
-            let mut credits = match side.wait && left > 0 && posted == done {
+            let mut credits = match side.wait && left > 0 && outstanding == 0 {
                 true => Some(side.take(Queue::Recv)?),
                 false => side.poll(Queue::Recv)?,
             };

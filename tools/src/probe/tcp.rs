@@ -154,3 +154,39 @@ fn sampled(
     // The first sample has warmed all up.
     figures(values.split_off(1))
 }
+
+/// What the ends of a connection tell each other when it is made, in bytes.
+const GREETING: usize = 64;
+
+/// Connections, one after the other, that stay: each is accepted by a thread on the other processor, and
+/// is there when both ends have told each other something.
+pub fn connections(a: usize, b: usize, count: usize) -> Option<Figures> {
+    let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+    let address = listener.local_addr().ok()?;
+    let other = thread::spawn(move || {
+        pin(b)?;
+        let mut accepted = Vec::new();
+        for _ in 0..count {
+            let (mut socket, _) = listener.accept().ok()?;
+            let mut greeting = [0; GREETING];
+            socket.read_exact(&mut greeting).ok()?;
+            socket.write_all(&greeting).ok()?;
+            accepted.push(socket);
+        }
+        Some(accepted)
+    });
+    pin(a)?;
+    let mut connected = Vec::new();
+    let mut values = Vec::new();
+    for _ in 0..count {
+        let begun = Instant::now();
+        let mut socket = TcpStream::connect(address).ok()?;
+        let mut greeting = [1; GREETING];
+        socket.write_all(&greeting).ok()?;
+        socket.read_exact(&mut greeting).ok()?;
+        values.push(begun.elapsed().as_nanos() as f64);
+        connected.push(socket);
+    }
+    drop(other.join().ok()??);
+    figures(values)
+}
