@@ -36,6 +36,13 @@ def kept(comparison):
     return entry | {"needed": rounded(c.needed), "verdict": c.verdict}
 
 
+def shown(result):
+    """The comparisons of a result that say something. One without a figure of the other program, because the
+    processors were not that far from each other when that ran, says nothing beside those that decide."""
+    decided = result.verdict != "open"
+    return [c for c in result.comparisons if c.other or not decided]
+
+
 def record(results, rounds):
     """A run as it is kept."""
     about = machine()
@@ -52,7 +59,7 @@ def record(results, rounds):
                 "target": r.target.key,
                 "what": r.target.label,
                 "unit": r.target.unit,
-                "comparisons": [kept(c) for c in r.comparisons],
+                "comparisons": [kept(c) for c in shown(r)],
                 "verdict": r.verdict,
             }
             for r in results

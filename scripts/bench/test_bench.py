@@ -257,6 +257,13 @@ class Output(unittest.TestCase):
         self.assertEqual((near["verdict"], far["verdict"], far["ratio"]), ("reached", "missed", 0.0125))
         self.assertNotIn("ratio", run["results"][2]["comparisons"][0])
 
+    def test_what_compares_with_nothing_is_not_kept_beside_what_decides(self):
+        taken = samples("libdat", [1]) + samples("peer", [2]) + samples("libdat", [1], "far")
+        result = judge(target(), taken)
+        self.assertEqual([c.verdict for c in result.comparisons], ["reached", "open"])
+        (run,) = published.record([result], 7)["results"]
+        self.assertEqual([c["verdict"] for c in run["comparisons"]], ["reached"])
+
     def test_the_runs_stand_side_by_side(self):
         here, there = self.kept(), self.kept()
         here["maker"], there["maker"] = "A", "B"
