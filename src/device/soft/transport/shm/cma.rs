@@ -97,7 +97,9 @@ impl RemoteProcess {
         is_end: bool,
     ) -> Result<(), CopyError> {
         let mut left = len;
-        if let Some(only) = local.whole(len) {
+        if len > 0
+            && let Some(only) = local.whole(len)
+        {
             // SAFETY: the caller's promise.
             match unsafe { self.copy_one(direction, only, remote, len, is_end) } {
                 Ok(n) if n == len => return Ok(()),
