@@ -4,8 +4,8 @@
 Runs benches/verbs/overhead_dat (verbs without a device, and loopback) and dat-perf (one end of a
 connection between two processes) under callgrind, with so many operations and with twice as many; the
 difference is what the operations cost. Polls that find nothing while the connection is made are in it too, so
-that between processes it takes many operations for a figure. An instruction that was inlined counts for the file of this library
-that it was inlined into last."""
+that between processes it takes many operations for a figure. An instruction that was inlined counts for the
+file of this library that it was inlined into last."""
 
 import argparse
 import collections
@@ -14,7 +14,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
+
+from programs import Failed, run_one, run_pair
 
 LIBRARY = "libdat2.so"
 # Files below this share of the library's instructions are not shown.
@@ -24,11 +25,9 @@ PORT = 18533
 ENTRY = 'bench u2.0 threadsafe default builtin:{device} libdat.1.0 "{params}" ""\n'
 
 
-def callgrind(command, env, out):
+def callgrind(command, out):
     tool = ["valgrind", "--tool=callgrind", "--dump-instr=yes", f"--callgrind-out-file={out}"]
-    done = subprocess.run(tool + command, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"bench-profile: {' '.join(command)}: {done.stdout}{done.stderr}")
+    return tool + command
 
 
 def costs(path):
@@ -96,11 +95,10 @@ class Runs:
         self.library = os.path.realpath(os.path.join(out, "lib", LIBRARY))
 
     def environment(self, device, params):
-        conf, file = tempfile.mkstemp(".conf", dir=self.work)[::-1]
-        with open(file, "w", encoding="utf-8") as file:
-            file.write(ENTRY.format(device=device, params=params))
+        with tempfile.NamedTemporaryFile("w", dir=self.work, delete=False) as conf:
+            conf.write(ENTRY.format(device=device, params=params))
         paths = [os.path.join(self.out, "lib"), os.path.join(self.out, "bench-verbs", "lib")]
-        return dict(os.environ, LD_LIBRARY_PATH=":".join(paths), DAT_OVERRIDE=conf)
+        return dict(os.environ, LD_LIBRARY_PATH=":".join(paths), DAT_OVERRIDE=conf.name)
 
     def one_process(self, device, operation):
         """Both ends in one process."""
@@ -108,7 +106,7 @@ class Runs:
         program = os.path.join(self.out, "bench-verbs", "overhead_dat")
 
         def run(count, out):
-            callgrind([program, operation, str(count)], env, out)
+            run_one(callgrind([program, operation, str(count)], out), env)
 
         return run
 
@@ -121,23 +119,10 @@ class Runs:
 
         def run(count, out):
             ends = {"server": server, "client": [*client, "-n", str(count)]}
-            other = "client" if end == "server" else "server"
-            if end == "client":
-                process = quiet(ends[other], env)
-                time.sleep(0.5)
-                callgrind(ends[end], env, out)
-            else:
-                # The client tries again while nobody listens.
-                process = quiet(["sh", "-c", f"sleep 2; exec {' '.join(ends[other])}"], env)
-                callgrind(ends[end], env, out)
-            process.wait()
+            ends[end] = callgrind(ends[end], out)
+            run_pair(ends["server"], ends["client"], PORT, env)
 
         return run
-
-
-def quiet(command, env):
-    null = subprocess.DEVNULL
-    return subprocess.Popen(command, env=env, stdout=null, stderr=null)
 
 
 def profile(runs, title, run, count):
@@ -179,19 +164,22 @@ def main():
         for end in ("client", "server"):
             role = {"client": "sender", "server": "receiver"}[end]
             paths += [
-                (f"shm: rate of 8 bytes, {role}", two("lo", end, [*rate, "8"]), 200000),
+                (f"shm: rate of 8 bytes, {role}", two("lo", end, [*rate, "8"]), 100000),
                 (f"tcp: rate of 64 bytes, {role}", two("lo path=tcp", end, [*rate, "64"]), 100000),
                 (f"tcp: rate of 4 KiB, {role}", two("lo path=tcp", end, [*rate, "4K"]), 20000),
             ]
         write = ["-t", "rate", "-o", "write", "-s", "8"]
         mapped = two("lo memory=eager", "client", write)
-        paths.append(("shm: rate of RDMA writes of 8 bytes, mapped", mapped, 200000))
+        paths.append(("shm: rate of RDMA writes of 8 bytes, mapped", mapped, 100000))
         chosen = [p for p in paths if not options.only or p[0].startswith(tuple(options.only))]
         if not chosen:
             sys.exit("bench-profile: no title begins so")
         print("Polls that find nothing count for the operation that they wait for.\n")
-        for path in chosen:
-            profile(runs, *path)
+        try:
+            for path in chosen:
+                profile(runs, *path)
+        except Failed as failure:
+            sys.exit(f"bench-profile: {failure}")
 
 
 if __name__ == "__main__":
