@@ -33,11 +33,12 @@ enum {
 	PROMPT = 3 * 1000 * 1000,
 	/* Keys that a provider may let rest before it uses them again. */
 	RESTING = 1100,
-	/* Bytes that the process may have more of after many rounds, and after a few: a thread
-	 * makes a buffer of its own when it first needs it. */
+	/* Bytes that the process may have more of after many rounds, and after a few: each of the two
+	 * threads that send over TCP, this one and that of the library, makes a buffer of its own when
+	 * it first needs it, of no more than a call of 512 KiB and an FPDU of 64 KiB. */
 	MANY = 500,
 	GROWTH_MANY = 8 * 1024,
-	GROWTH_FEW = 1024 * 1024,
+	GROWTH_FEW = 2 * (512 + 64 + 8) * 1024,
 };
 
 /* --- the victim ----------------------------------------------------------------------------- */

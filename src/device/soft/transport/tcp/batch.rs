@@ -19,6 +19,9 @@ use crate::kernel::net::SendFlags;
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 pub(super) const COPY_MAX: u32 = 1024;
 
+/// The memory of a batch is doubled when it has to grow, up to this length, in bytes.
+const DOUBLED_MAX: usize = 128 * 1024;
+
 /// Why an FPDU could not be added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameError {
@@ -88,8 +91,7 @@ impl SendBatch {
     ) -> Result<(), FrameError> {
         let (start, parts) = (self.bytes.len(), self.parts.len());
         let own = if crc || len <= COPY_MAX { len } else { 0 };
-        self.bytes
-            .try_reserve(header.len() + own as usize + FPDU_TRAILER_MAX)?;
+        self.reserve(header.len() + own as usize + FPDU_TRAILER_MAX)?;
         // Of our own: the header of a payload that is not copied, and the trailer.
         self.parts.try_reserve(2)?;
         self.bytes.extend_from_slice(header);
@@ -144,6 +146,15 @@ impl SendBatch {
         self.own(body);
         self.total += header.len() + len as usize + trailer.len();
         Ok(())
+    }
+
+    /// Makes room for `n` more bytes of our own. A long batch grows by what it needs: the threads that
+    /// send keep their batches, and doubled, the memory of each would be up to twice the longest call.
+    fn reserve(&mut self, n: usize) -> Result<(), TryReserveError> {
+        match self.bytes.len() + n > DOUBLED_MAX {
+            true => self.bytes.try_reserve_exact(n),
+            false => self.bytes.try_reserve(n),
+        }
     }
 
     /// Names memory of the consumer.
@@ -284,6 +295,26 @@ mod tests {
         assert_eq!([(); 3].map(|()| add(short)), [1; 3]);
         // The trailer and the next header are ours again.
         assert_eq!([long, short, long].map(add), [3, 3, 5]);
+    }
+
+    /// Each thread that sends keeps as much.
+    #[test]
+    fn the_memory_of_a_long_batch_is_little_more_than_what_is_in_it() {
+        const FPDU: usize = 63 * 1024;
+        let memory = vec![1u8; FPDU];
+        let sge = Sge {
+            addr: memory.as_ptr() as u64,
+            len: FPDU as u32,
+            lkey: 0,
+        };
+        let mut batch = SendBatch::default();
+        while batch.len() < 512 * 1024 {
+            batch
+                .frame(&[0x5a; 14], Cursor::new(&[sge]), sge.len, true)
+                .unwrap();
+        }
+        let kept = batch.bytes.capacity();
+        assert!(kept < batch.len() + 1024, "{kept} for {}", batch.len());
     }
 
     #[test]
