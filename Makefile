@@ -88,7 +88,7 @@ help:
 	@echo 'make dtest      the dtest of dapl2-utils in all its modes (REPEAT=n, MODES="-p ...")'
 	@echo 'make dapltest   dapltest, dtestcm, dtestsrq and dtestx of dapl2-utils (REPEAT=n, CASES="F/* ...")'
 	@echo 'make bench      libdat beside UCX and libfabric, against its targets (ROUNDS=n, ONLY="shm tcp.send ...")'
-	@echo 'make bench-crowd  many connections (ENDPOINTS="..."), more pollers than processors (PAIRS="1 2 4")'
+	@echo 'make bench-crowd  many connections, more pollers than processors, ... (ONLY="connections fairness")'
 	@echo 'make vm-check   the verbs provider on real kernel devices, in a virtual machine'
 	@echo 'make bench-profile  where the instructions of an operation are (ONLY="loopback shm")'
 	@echo 'make bench-verbs  what the library adds to verbs, next to the original one (ROUNDS=n)'
@@ -272,9 +272,9 @@ bench:
 	ROUNDS='$(ROUNDS)' ONLY='$(ONLY)' scripts/bench.sh build/release/cargo build/bench
 
 bench-crowd:
-	scripts/deps.sh build
+	scripts/deps.sh bench
 	@$(MAKE) --no-print-directory PROFILE=release libs
-	scripts/bench-crowd.sh build/release/cargo
+	scripts/bench-crowd.sh build/release/cargo $(ONLY)
 
 # What UCX does with messages that are written and read.
 build/bench/touch: benches/ucx/touch.c

@@ -144,13 +144,13 @@ def last_line(text):
     return lines[-1][:200] if lines else "no word"
 
 
-def run_one(command, env):
+def run_one(command, env, limit=LIMIT):
     try:
         done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=LIMIT, check=False
+            command, env=env, capture_output=True, text=True, timeout=limit, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[3]}: no end after {LIMIT} s") from error
+        raise Failed(f"{command[3]}: no end after {limit} s") from error
     except OSError as error:
         raise Failed(str(error)) from error
     if done.returncode != 0:
@@ -158,7 +158,7 @@ def run_one(command, env):
     return done.stdout
 
 
-def run_pair(server, client, port, env):
+def run_pair(server, client, port, env, limit=LIMIT):
     """Runs a client as soon as its server listens; returns what the client says."""
     try:
         process = subprocess.Popen(
@@ -174,7 +174,7 @@ def run_pair(server, client, port, env):
             if time.monotonic() > deadline:
                 raise Failed(f"{server[3]}: the server does not listen")
             time.sleep(0.005)
-        text = run_one(client, env)
+        text = run_one(client, env, limit)
         try:
             process.wait(timeout=3)
         except subprocess.TimeoutExpired:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Tests of what needs no other program: python3 -m unittest discover scripts/bench."""
 
+import contextlib
+import io
 import json
 import unittest
 import xml.etree.ElementTree as xml
 
+import crowd
 import main
 import plot
 import published
@@ -55,6 +58,36 @@ class Reading(unittest.TestCase):
                     parse(text)
         with self.assertRaises(Failed):
             parse_ucx(UCX.replace("0.470", "x"))
+
+
+class Crowd(unittest.TestCase):
+    def test_memory_of_a_process(self):
+        status = ["Name:\tx\n", "RssAnon:\t    1024 kB\n", "RssFile:\t 9 kB\n", "RssShmem:\t 512 kB\n"]
+        self.assertEqual(crowd.resident(status), 1.5)
+
+    def test_all_at_once_or_the_failure_of_one(self):
+        self.assertEqual(crowd.at_once(3, lambda number: number), [0, 1, 2])
+
+        def fails(number):
+            if number == 1:
+                raise Failed("why")
+
+        with self.assertRaisesRegex(Failed, "why"):
+            crowd.at_once(3, fails)
+
+    def test_each_path_has_an_entry(self):
+        lines = crowd.configuration().splitlines()
+        self.assertEqual([line.split()[0] for line in lines], list(crowd.PATHS))
+
+    def test_a_table_counts_what_failed(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            table = crowd.Table("title", "path", "median")
+            table.row("shm", 0.25)
+            table.failure("tcp", why="no word")
+            self.assertEqual(table.end(), 1)
+        title, heads, row, failure, _ = out.getvalue().splitlines()
+        self.assertEqual((title, heads.split(), row.split()), ("title", ["path", "median"], ["shm", "0.250"]))
+        self.assertIn("failed: no word", failure)
 
 
 def target(unit="us", others=("peer",), needed=1.0, **more):

@@ -153,6 +153,49 @@ fn many_endpoints_and_waiting() {
     }
 }
 
+/// The first endpoint has a latency while the others have a throughput.
+#[test]
+fn one_endpoint_beside_streams() {
+    for ia in ["soft", "tcp"] {
+        let server = Server::start("fairness", &["--once", "-i", ia]);
+        let mut client = server.client("fairness", &["-t", "fairness", "-e", "3", "-i", ia]);
+        client.args(["-s", "8,64K", "-n", "200", "-w", "8", "--verify", "--json"]);
+        let rows = results(&client.output().unwrap());
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert!(row["latency_us"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["bytes_per_second"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        server.end();
+    }
+}
+
+#[test]
+fn endpoints_in_a_random_order() {
+    let server = Server::start("random", &["--once"]);
+    let mut client = server.client("random", &["-e", "20", "--random", "--verify", "--json"]);
+    let output = client.args(ALL).output().unwrap();
+    complete(&results(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["random"], true);
+    server.end();
+}
+
+#[test]
+fn memory_that_is_registered_for_each_operation() {
+    for ia in ["soft", "tcp"] {
+        let server = Server::start("register", &["--once", "-i", ia]);
+        let mut client = server.client("register", &["--register", "-o", "send", "-i", ia]);
+        let output = client.args(ALL).args(["--verify", "--json"]).output();
+        let output = output.unwrap();
+        // Three tests with four sizes.
+        assert_eq!(results(&output).len(), 12);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["registered"], "each");
+        server.end();
+    }
+}
+
 #[test]
 fn a_table_without_json() {
     let mut command = dat_perf("table");
@@ -302,6 +345,16 @@ fn mistakes_have_a_message_and_a_status() {
     );
     let text = said(&["--loopback", "-t", "rate", "-o", "write-poll"], 1);
     assert!(text.contains("nothing to measure"), "{text}");
+    let text = said(&["--loopback", "-t", "fairness", "-e", "2"], 1);
+    assert!(
+        text.contains("fairness needs several endpoints, and a server"),
+        "{text}"
+    );
+    let text = said(&["--loopback", "--register"], 1);
+    assert!(
+        text.contains("with one endpoint and -o send only"),
+        "{text}"
+    );
     for wrong in [
         &[][..],
         &["--server", "--loopback"],

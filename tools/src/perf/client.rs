@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dat_core::abi::common::*;
 
 use super::failure::{Result, error};
+use super::fairness;
 use super::ia::{Address, Ia};
 use super::inbox::{Inbox, Slots};
 use super::link::Link;
@@ -52,7 +53,7 @@ fn measure_item(
     trips: fn(&Order) -> u32,
     progress: &Progress,
 ) -> Result<Row> {
-    let endpoints = u64::from(options.endpoints);
+    let endpoints = plan::measured(options, item);
     let mut bad = 0;
     let each = probe(options, item, runner, &mut bad)?;
     let (short, warm_up) = plan::within_time(options, item, each);
@@ -91,13 +92,18 @@ fn measure_item(
         ));
     }
     let seconds = times.total.as_secs_f64();
-    let group = times.group;
+    let (group, samples) = (times.group, times.samples());
+    let latency = match item.test {
+        Test::Latency => Some(times.latency(total, trips(&order))),
+        Test::Fairness => Some(times.latency(samples, trips(&order))),
+        Test::Bandwidth | Test::Rate => None,
+    };
     Ok(Row {
         item: *item,
         count: total,
         seconds,
-        group: (item.test == Test::Latency).then_some(group),
-        latency: (item.test == Test::Latency).then(|| times.latency(total, trips(&order))),
+        group: latency.is_some().then_some(group),
+        latency,
     })
 }
 
@@ -118,7 +124,7 @@ fn probe(
     let (few, more) = plan::PROBES;
     let few_take = time_of(few)?;
     let difference = time_of(more)?.saturating_sub(few_take);
-    Ok(difference / (more - few) / u32::from(options.endpoints))
+    Ok(difference.div_f64(f64::from(more - few) * plan::measured(options, item) as f64))
 }
 
 /// The client of a server.
@@ -205,6 +211,7 @@ pub fn hello(options: &Options, plan: &Plan) -> Hello {
         area: plan.area as u64,
         base: 0,
         key: 0,
+        registers: options.register,
     }
 }
 
@@ -242,7 +249,11 @@ impl Runner for Client {
         // The receive of "ready" is posted already, so it goes first.
         run::furnish(&mut self.side, order, false);
         let slots = Slots::new(order);
-        let mut inbox = Inbox::open(&self.side, slots, order.size, expected, run::depth(order))?;
+        let open = match order.test {
+            Test::Fairness => Inbox::beside,
+            _ => Inbox::open,
+        };
+        let mut inbox = open(&self.side, slots, order.size, expected, run::depth(order))?;
         self.side.send_note(&Note::Order(*order))?;
         self.expect(|note| (note == Note::Ready).then_some(0))?;
         let side = &mut self.side;
@@ -250,6 +261,7 @@ impl Runner for Client {
             (Test::Latency, Op::Send) => run::ping(side, order, &mut inbox, pace)?,
             (Test::Latency, Op::WritePoll) => run::write_poll(side, order, false, pace)?,
             (Test::Latency, _) => run::one_sided(side, order, pace)?,
+            (Test::Fairness, _) => fairness::client(side, order, &mut inbox, pace.burst)?,
             _ => run::stream(side, order, &mut inbox, pace)?,
         };
         if order.passive {

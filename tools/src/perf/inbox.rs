@@ -64,6 +64,8 @@ pub struct Inbox {
     /// Messages that have arrived.
     pub arrived: Vec<u64>,
     note_posted: bool,
+    /// The first endpoint whose receives are posted here.
+    first: usize,
 }
 
 impl Inbox {
@@ -82,6 +84,20 @@ impl Inbox {
         Ok(inbox)
     }
 
+    /// The same for all endpoints but the first.
+    pub fn beside(
+        side: &Side,
+        slots: Slots,
+        size: u32,
+        expected: u64,
+        depth: u64,
+    ) -> Result<Inbox> {
+        let mut inbox = Inbox::empty(side, slots, size, expected)?;
+        inbox.first = 1;
+        inbox.fill(side, depth)?;
+        Ok(inbox)
+    }
+
     fn empty(side: &Side, slots: Slots, size: u32, expected: u64) -> Result<Inbox> {
         let endpoints = side.endpoints();
         if slots.area(endpoints) > side.map.area {
@@ -94,11 +110,12 @@ impl Inbox {
             posted: vec![0; endpoints],
             arrived: vec![0; endpoints],
             note_posted: false,
+            first: 0,
         })
     }
 
     fn fill(&mut self, side: &Side, depth: u64) -> Result<()> {
-        for ep in 0..side.endpoints() {
+        for ep in self.first..side.endpoints() {
             for _ in 0..depth.min(self.expected + 1) {
                 self.repost(side, ep)?;
             }

@@ -46,6 +46,16 @@ impl Map {
         self.note_out() + 384
     }
 
+    /// What the messages to and fro of [`super::fairness`] have.
+    pub fn ping_out(self) -> usize {
+        self.note_out() + 512
+    }
+
+    /// Where the messages to and fro of [`super::fairness`] arrive.
+    pub fn ping_in(self) -> usize {
+        self.note_out() + 640
+    }
+
     /// Bytes of all of it.
     pub fn len(self) -> usize {
         3 * self.area + EXTRA

@@ -90,6 +90,13 @@ pub struct Options {
     /// times include that
     #[arg(long)]
     pub touch: bool,
+    /// Latency: use the endpoints of each round in another order, by chance
+    #[arg(long)]
+    pub random: bool,
+    /// Register the memory of each message before it is posted, and free it when it has completed, at
+    /// both ends; the times include that. With one endpoint, and sends only
+    #[arg(long)]
+    pub register: bool,
     /// Check all data; the times include that
     #[arg(long, conflicts_with = "touch")]
     pub verify: bool,

@@ -4,13 +4,15 @@
 use clap::ValueEnum;
 
 /// Bytes of a [`Hello`].
-pub const HELLO_LEN: usize = 40;
+pub const HELLO_LEN: usize = 41;
 /// Bytes of a [`Note`].
 pub const NOTE_LEN: usize = 40;
 /// "DATP", the first word of both.
 const MAGIC: u32 = 0x4441_5450;
 /// Changes with the meaning of what follows.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
+/// Bytes of a message of [`super::fairness`], but for the last one.
+pub const PING: u32 = 8;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,6 +24,8 @@ pub enum Test {
     Bandwidth = 2,
     /// The same with small messages
     Rate = 3,
+    /// One message at a time on the first endpoint, while all others have a window in flight
+    Fairness = 4,
 }
 
 /// How the data moves.
@@ -41,7 +45,7 @@ pub enum Op {
 impl Test {
     /// As in the options.
     pub fn name(self) -> &'static str {
-        ["latency", "bandwidth", "rate"][self as usize - 1]
+        ["latency", "bandwidth", "rate", "fairness"][self as usize - 1]
     }
 }
 
@@ -129,6 +133,8 @@ pub struct Hello {
     pub base: u64,
     /// Key to it.
     pub key: u32,
+    /// Whether the memory of each operation is registered for that alone.
+    pub registers: bool,
 }
 
 /// Appends numbers to a buffer of fixed size.
@@ -193,6 +199,7 @@ impl Hello {
             .put(&self.area.to_be_bytes())
             .put(&self.base.to_be_bytes())
             .put(&self.key.to_be_bytes())
+            .put(&[u8::from(self.registers)])
             .0
     }
 
@@ -211,6 +218,7 @@ impl Hello {
             area: from.u64()?,
             base: from.u64()?,
             key: from.u32()?,
+            registers: from.u8()? != 0,
         })
     }
 }
@@ -258,6 +266,7 @@ impl Note {
                     1 => Test::Latency,
                     2 => Test::Bandwidth,
                     3 => Test::Rate,
+                    4 => Test::Fairness,
                     _ => return None,
                 },
                 op: match from.u8()? {
@@ -300,6 +309,7 @@ mod tests {
         area: 5,
         base: 6 << 50,
         key: 7,
+        registers: true,
     };
 
     #[test]
@@ -313,7 +323,7 @@ mod tests {
         padded[5] ^= 1;
         assert_eq!(Hello::decode(&padded), None, "another version");
         assert_eq!(
-            Hello::decode(b"something else entirely, of forty bytes!"),
+            Hello::decode(b"something else entirely, of forty-one bytes"),
             None
         );
     }

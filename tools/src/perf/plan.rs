@@ -59,12 +59,25 @@ impl Plan {
                 for &size in sizes {
                     // Only a dialogue can be polled for in memory, by its last whole word.
                     let in_memory = op == Op::WritePoll;
+                    if test == Test::Fairness && op != Op::Send {
+                        continue;
+                    }
                     if in_memory && (test != Test::Latency || !size.is_multiple_of(8)) {
                         continue;
                     }
                     items.push(Item { test, op, size });
                 }
             }
+        }
+        let fairness = |item: &Item| item.test == Test::Fairness;
+        if items.iter().any(fairness) && (options.endpoints < 2 || options.loopback) {
+            return error("fairness needs several endpoints, and a server");
+        }
+        let sends = items.iter().all(|item| item.op == Op::Send);
+        if options.register && (options.endpoints > 1 || !sends) {
+            return error(
+                "memory is registered for each operation with one endpoint and -o send only",
+            );
         }
         if items.is_empty() {
             return error(
@@ -100,6 +113,14 @@ pub fn window(options: &Options, item: &Item) -> u32 {
     match item.test {
         Test::Latency => 1,
         _ => options.window.into(),
+    }
+}
+
+/// Endpoints whose operations are counted: with [`Test::Fairness`] those that have streams.
+pub fn measured(options: &Options, item: &Item) -> u64 {
+    match item.test {
+        Test::Fairness => u64::from(options.endpoints) - 1,
+        _ => options.endpoints.into(),
     }
 }
 
@@ -181,6 +202,7 @@ pub fn pace(options: &Options, group: u64) -> Pace {
         group: if options.pause > 0 { 1 } else { group },
         pause: Duration::from_micros(options.pause),
         burst: u32::from(options.burst.unwrap_or(options.window / 2).max(1)),
+        random: options.random,
     }
 }
 

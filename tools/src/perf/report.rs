@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, Result};
 use super::link::Link;
 use super::options::Options;
-use super::order::Op;
+use super::order::{Op, Test};
 use super::plan::Item;
 use super::samples::Latency;
 use crate::output;
@@ -67,6 +67,8 @@ impl Report {
                 "window": options.window,
                 "wait": options.wait.map(|wait| format!("{wait:?}").to_lowercase()),
                 "passive": options.passive,
+                "random": options.random,
+                "registered": if options.register { "each" } else { "once" },
                 "pause_us": options.pause,
                 "verified": options.verify,
                 "data": options.data().name(),
@@ -141,6 +143,7 @@ fn as_json(row: &Row, loopback: bool) -> Value {
         "count": row.count,
         "seconds": row.seconds,
     });
+    let streams = row.item.test != Test::Latency;
     if let Some(latency) = &row.latency {
         value["latency_us"] = json!({
             "mean": latency.mean,
@@ -152,7 +155,8 @@ fn as_json(row: &Row, loopback: bool) -> Value {
         });
         value["operations_per_sample"] = row.group.into();
         value["latency_of"] = latency_of(row.item.op, loopback).into();
-    } else {
+    }
+    if streams {
         value["bytes_per_second"] = json!(rate * f64::from(row.item.size));
         value["messages_per_second"] = json!(rate);
     }
@@ -183,11 +187,12 @@ fn as_text(row: &Row) -> String {
                 line.push_str(&format!(" {value:>8.3}"));
             }
         }
-        None => {
-            let rate = per_second(row) / 1e6;
-            let bandwidth = rate * f64::from(item.size);
-            line.push_str(&format!("{:36} {bandwidth:>11.1} {rate:>10.4}", ""));
-        }
+        None => line.push_str(&format!("{:36}", "")),
+    }
+    if item.test != Test::Latency {
+        let rate = per_second(row) / 1e6;
+        let bandwidth = rate * f64::from(item.size);
+        line.push_str(&format!(" {bandwidth:>11.1} {rate:>10.4}"));
     }
     line.push('\n');
     line
@@ -196,12 +201,14 @@ fn as_text(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::order::Test;
 
     fn row(latency: Option<Latency>) -> Row {
         Row {
             item: Item {
-                test: Test::Latency,
+                test: match latency {
+                    Some(_) => Test::Latency,
+                    None => Test::Bandwidth,
+                },
                 op: Op::Send,
                 size: 4096,
             },

@@ -8,7 +8,8 @@ use super::inbox::{Inbox, Slots};
 use super::order::{Data, Op, Order};
 use super::pattern;
 use super::samples::{Stopwatch, Times};
-use super::side::{Queue, Side, fence};
+use super::side::{Completion, Queue, Side, fence};
+use super::turns::Turns;
 
 /// Looks at memory between two looks at an EVD.
 const MEMORY_POLLS: u32 = 16;
@@ -24,6 +25,8 @@ pub struct Pace {
     pub pause: Duration,
     /// Operations that are posted at once.
     pub burst: u32,
+    /// Whether the endpoints are used in a random order.
+    pub random: bool,
 }
 
 /// The loop's times, and how many messages were wrong.
@@ -73,6 +76,18 @@ fn receive(
     server: bool,
 ) -> Result<(usize, u64)> {
     let completion = side.take(Queue::Recv)?;
+    received(side, order, inbox, server, completion)
+}
+
+/// A message has arrived; returns its endpoint and whether it is wrong.
+#[inline]
+pub fn received(
+    side: &mut Side,
+    order: &Order,
+    inbox: &mut Inbox,
+    server: bool,
+    completion: Completion,
+) -> Result<(usize, u64)> {
     let ep = completion.cookie as usize;
     let (at, number) = inbox.arrival(side, ep)?;
     let bad = u64::from(completion.length != order.size);
@@ -86,8 +101,9 @@ pub fn ping(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> Re
     let endpoints = side.endpoints();
     let mut bad = 0;
     let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
+    let mut turns = Turns::new(endpoints, pace.random);
     for number in 0..order.count {
-        for ep in 0..endpoints {
+        for &ep in turns.next(&mut watch) {
             if !pace.pause.is_zero() {
                 watch.without(|| std::thread::sleep(pace.pause));
             }
@@ -276,8 +292,9 @@ pub fn one_sided(side: &mut Side, order: &Order, pace: Pace) -> Result<Outcome> 
     let endpoints = side.endpoints();
     let mut bad = 0;
     let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
+    let mut turns = Turns::new(endpoints, pace.random);
     for number in 0..order.count {
-        for ep in 0..endpoints {
+        for &ep in turns.next(&mut watch) {
             if !pace.pause.is_zero() {
                 watch.without(|| std::thread::sleep(pace.pause));
             }

@@ -110,6 +110,20 @@ pub struct Latency {
 }
 
 impl Times {
+    /// Of operations that were timed one by one, in nanoseconds, while something else took `total`.
+    pub fn single(total: Duration, each_ns: Vec<u64>) -> Times {
+        Times {
+            total,
+            group: 1,
+            groups_ns: each_ns,
+        }
+    }
+
+    /// How many samples there are.
+    pub fn samples(&self) -> u64 {
+        self.groups_ns.len() as u64
+    }
+
     /// Of `count` operations of which each took `trips` times the latency.
     pub fn latency(mut self, count: u64, trips: u32) -> Latency {
         self.groups_ns.sort_unstable();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dat_core::abi::common::*;
 
 use super::failure::{Result, error};
+use super::fairness;
 use super::ia::{EVENTS, Ia, private_data};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
@@ -195,16 +196,25 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
     };
     side.wait = order.wait;
     let slots = Slots::new(order);
-    let mut inbox = Inbox::open(side, slots, order.size, expected, run::depth(order))?;
+    let open = match order.test {
+        Test::Fairness => Inbox::beside,
+        _ => Inbox::open,
+    };
+    let mut inbox = open(side, slots, order.size, expected, run::depth(order))?;
+    if order.test == Test::Fairness {
+        fairness::expect(side)?;
+    }
     run::furnish(side, order, true);
     side.send_note(&Note::Ready)?;
     let pace = Pace {
         group: u64::MAX,
         pause: Duration::ZERO,
         burst: 1,
+        random: false,
     };
     let mut bad = match (order.test, order.op) {
         (Test::Latency, Op::Send) => run::pong(side, order, &mut inbox)?,
+        (Test::Fairness, _) => fairness::server(side, order, &mut inbox)?,
         (_, Op::Send) => run::absorb(side, order, &mut inbox)?,
         (Test::Latency, Op::WritePoll) => run::write_poll(side, order, true, pace)?.bad,
         _ => 0,

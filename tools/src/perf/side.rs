@@ -17,6 +17,7 @@ use super::idle::Idle;
 use super::link::Link;
 use super::map::Map;
 use super::order::{Hello, NOTE_LEN};
+use super::registrations::Registrations;
 
 /// Timeout of one call of `dat_evd_wait`, in microseconds.
 const STEP_US: DAT_TIMEOUT = 100_000;
@@ -49,6 +50,9 @@ pub struct Peer {
     pub key: DAT_RMR_CONTEXT,
 }
 
+/// An LMR, its local and its remote key.
+type Registration = (DAT_LMR_HANDLE, DAT_LMR_CONTEXT, DAT_RMR_CONTEXT);
+
 /// One end of a measurement.
 pub struct Side {
     /// The IA on which all of it is.
@@ -63,7 +67,10 @@ pub struct Side {
     pub connect_evd: DAT_EVD_HANDLE,
     memory: NonNull<u8>,
     pz: DAT_PZ_HANDLE,
+    /// The registration of all the memory, unless that of each operation is registered for itself.
     lmr: DAT_LMR_HANDLE,
+    /// Those of single operations, if each has one.
+    registrations: Option<Registrations>,
     local_key: DAT_LMR_CONTEXT,
     remote_key: DAT_RMR_CONTEXT,
     recv_evd: DAT_EVD_HANDLE,
@@ -118,13 +125,17 @@ impl Side {
             memory,
             pz: null,
             lmr: null,
+            registrations: hello.registers.then(Registrations::default),
             local_key: 0,
             remote_key: 0,
             recv_evd: null,
             request_evd: null,
             eps: Vec::with_capacity(endpoints),
         };
-        side.register()?;
+        side.make_pz()?;
+        if side.registrations.is_none() {
+            (side.lmr, side.local_key, side.remote_key) = side.register(0, map.len())?;
+        }
         side.connect_evd = ia.evd(EVENTS.max(count(2 * endpoints)), DAT_EVD_CONNECTION_FLAG)?;
         side.recv_evd = ia.evd(count(endpoints * recvs), DAT_EVD_DTO_FLAG)?;
         side.request_evd = ia.evd(count(endpoints * requests), DAT_EVD_DTO_FLAG)?;
@@ -134,33 +145,41 @@ impl Side {
         Ok(side)
     }
 
-    fn register(&mut self) -> Result<()> {
+    fn make_pz(&mut self) -> Result<()> {
         let (api, ia) = (self.ia.api, self.ia.handle);
         // SAFETY: an open IA and a local to fill.
         let code = unsafe { (api.pz_create)(ia, &mut self.pz) };
-        api.check("dat_pz_create", code)?;
+        api.check("dat_pz_create", code)
+    }
+
+    /// Registers a part of the memory: the LMR, its local and its remote key.
+    fn register(&self, offset: usize, bytes: usize) -> Result<Registration> {
+        assert!(offset + bytes <= self.map.len(), "inside the memory");
+        let (api, ia) = (self.ia.api, self.ia.handle);
         let region = DAT_REGION_DESCRIPTION {
-            for_va: self.memory.as_ptr().cast(),
+            for_va: self.memory.as_ptr().wrapping_add(offset).cast(),
         };
         let (mut length, mut address) = (0, 0);
+        let (mut lmr, mut local_key, mut remote_key) = (ptr::null_mut(), 0, 0);
         // SAFETY: memory of this length, which is freed after the LMR; locals to fill.
         let code = unsafe {
             (api.lmr_create)(
                 ia,
                 DAT_MEM_TYPE_VIRTUAL,
                 region,
-                self.map.len() as DAT_VLEN,
+                bytes as DAT_VLEN,
                 self.pz,
                 DAT_MEM_PRIV_ALL_FLAG,
                 v2::DAT_VA_TYPE_VA,
-                &mut self.lmr,
-                &mut self.local_key,
-                &mut self.remote_key,
+                &mut lmr,
+                &mut local_key,
+                &mut remote_key,
                 &mut length,
                 &mut address,
             )
         };
-        api.check("dat_lmr_create", code)
+        api.check("dat_lmr_create", code)?;
+        Ok((lmr, local_key, remote_key))
     }
 
     fn add_ep(&mut self, recvs: usize, requests: usize) -> Result<()> {
@@ -238,12 +257,29 @@ impl Side {
     // --- operations ------------------------------------------------------------------------
 
     #[inline]
-    fn local(&self, offset: usize, length: u32) -> v2::DAT_LMR_TRIPLET {
-        v2::DAT_LMR_TRIPLET {
+    fn local(&self, queue: Queue, offset: usize, length: u32) -> Result<v2::DAT_LMR_TRIPLET> {
+        let lmr_context = match &self.registrations {
+            None => self.local_key,
+            Some(each) => self.register_for(each, queue, offset, length)?,
+        };
+        Ok(v2::DAT_LMR_TRIPLET {
             virtual_address: self.memory.as_ptr() as u64 + offset as u64,
             segment_length: length,
-            lmr_context: self.local_key,
-        }
+            lmr_context,
+        })
+    }
+
+    /// The key to memory that is registered for one operation.
+    #[cold]
+    fn register_for(
+        &self,
+        each: &Registrations,
+        queue: Queue,
+        offset: usize,
+        length: u32,
+    ) -> Result<DAT_LMR_CONTEXT> {
+        let (lmr, key, _) = self.register(offset, length as usize)?;
+        Ok(each.begin(queue, (lmr, key)))
     }
 
     #[inline]
@@ -258,7 +294,7 @@ impl Side {
     /// Posts a receive of `length` bytes at `offset`.
     #[inline]
     pub fn recv(&self, ep: usize, offset: usize, length: u32, cookie: u64) -> Result<()> {
-        let mut segment = self.local(offset, length);
+        let mut segment = self.local(Queue::Recv, offset, length)?;
         let cookie = DAT_CONTEXT { as_64: cookie };
         let ep = self.eps[ep];
         let api = self.ia.api;
@@ -270,7 +306,7 @@ impl Side {
     /// Posts a send of `length` bytes from `offset`.
     #[inline]
     pub fn send(&self, ep: usize, offset: usize, length: u32, cookie: u64) -> Result<()> {
-        let mut segment = self.local(offset, length);
+        let mut segment = self.local(Queue::Request, offset, length)?;
         let cookie = DAT_CONTEXT { as_64: cookie };
         let ep = self.eps[ep];
         let api = self.ia.api;
@@ -282,7 +318,7 @@ impl Side {
     /// Posts an RDMA write from `offset` to the peer's offset `to`.
     #[inline]
     pub fn write(&self, ep: usize, offset: usize, to: usize, len: u32, cookie: u64) -> Result<()> {
-        let mut segment = self.local(offset, len);
+        let mut segment = self.local(Queue::Request, offset, len)?;
         let remote = self.remote(to, len);
         let cookie = DAT_CONTEXT { as_64: cookie };
         let ep = self.eps[ep];
@@ -295,7 +331,7 @@ impl Side {
     /// Posts an RDMA read to `offset` from the peer's offset `from`.
     #[inline]
     pub fn read(&self, ep: usize, offset: usize, from: usize, len: u32, cookie: u64) -> Result<()> {
-        let mut segment = self.local(offset, len);
+        let mut segment = self.local(Queue::Request, offset, len)?;
         let remote = self.remote(from, len);
         let cookie = DAT_CONTEXT { as_64: cookie };
         let ep = self.eps[ep];
@@ -324,9 +360,8 @@ impl Side {
         let code = unsafe { (api.evd_dequeue)(self.evd(queue), event.as_mut_ptr()) };
         if code == DAT_SUCCESS {
             // SAFETY: filled by the call.
-            return self
-                .completion(unsafe { event.assume_init_ref() })
-                .map(Some);
+            let event = unsafe { event.assume_init_ref() };
+            return self.completion(queue, event).map(Some);
         }
         if kind(code) == DAT_QUEUE_EMPTY {
             return Ok(None);
@@ -359,7 +394,7 @@ impl Side {
             let code = unsafe { (api.evd_wait)(evd, STEP_US, 1, event.as_mut_ptr(), &mut more) };
             match kind(code) {
                 // SAFETY: filled by the call.
-                DAT_SUCCESS => return self.completion(unsafe { event.assume_init_ref() }),
+                DAT_SUCCESS => return self.completion(queue, unsafe { event.assume_init_ref() }),
                 DAT_TIMEOUT_EXPIRED | DAT_INTERRUPTED_CALL => idle.check(self)?,
                 _ => api.check("dat_evd_wait", code)?,
             }
@@ -367,7 +402,7 @@ impl Side {
     }
 
     #[inline]
-    fn completion(&self, event: &v2::DAT_EVENT) -> Result<Completion> {
+    fn completion(&self, queue: Queue, event: &v2::DAT_EVENT) -> Result<Completion> {
         if event.event_number != DAT_DTO_COMPLETION_EVENT {
             return error(format!("event {:#x} on a DTO EVD", event.event_number));
         }
@@ -384,6 +419,9 @@ impl Side {
         };
         if status != DAT_DTO_SUCCESS {
             return self.failed(status);
+        }
+        if let Some(each) = &self.registrations {
+            each.end(queue, self.ia.api)?;
         }
         Ok(Completion { cookie, length })
     }
@@ -445,7 +483,10 @@ impl Drop for Side {
                     (api.evd_free)(evd);
                 }
             }
-            let freed = self.lmr.is_null() || (api.lmr_free)(self.lmr) == DAT_SUCCESS;
+            let mut freed = self.lmr.is_null() || (api.lmr_free)(self.lmr) == DAT_SUCCESS;
+            if let Some(each) = &self.registrations {
+                freed &= each.free(api);
+            }
             if !self.pz.is_null() {
                 (api.pz_free)(self.pz);
             }
