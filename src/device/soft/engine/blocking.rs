@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::batch::EpollBatch;
 use super::leader::WakeLeader;
-use super::thread::POLL_CHECK;
+use super::poll_watch::POLL_CHECK;
 use super::timers::timespec;
 use super::{Engine, Inner};
 use crate::cancel::Cancelled;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Inner;
 use super::coalesced::FLUSH_INTERVAL;
-use super::thread::POLL_CHECK;
+use super::poll_watch::POLL_CHECK;
 use crate::device::soft::upcalls::Upcalls;
 
 impl Inner {
@@ -42,7 +42,12 @@ impl Inner {
 
     /// Checks after [`POLL_CHECK`] whether consumers still poll the poll set.
     #[cold]
-    pub(super) fn set_poll_timer(self: &Arc<Self>) {
+    pub(super) fn watch_polls(self: &Arc<Self>) {
+        self.set_poll_timer(POLL_CHECK);
+    }
+
+    /// The same after `delay`.
+    fn set_poll_timer(self: &Arc<Self>, delay: Duration) {
         if self.poll_timer_set.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -52,13 +57,18 @@ impl Inner {
                 return;
             };
             inner.poll_timer_set.store(false, Ordering::SeqCst);
-            inner
-                .poll_set
-                .check_polls(&mut inner.last_poll_count.lock());
+            let mut watch = inner.poll_watch.lock();
+            inner.poll_set.check_polls(&mut watch);
+            // Each check also serves connections whose ready bits were lost, if there are many.
+            let delay = match inner.poll_set.uses_bitmap() {
+                true => POLL_CHECK,
+                false => watch.pause(),
+            };
+            drop(watch);
             if inner.poll_set.is_check_due() {
-                inner.set_poll_timer();
+                inner.set_poll_timer(delay);
             }
         };
-        self.timers.add(POLL_CHECK, Box::new(task));
+        self.timers.add(delay, Box::new(task));
     }
 }

@@ -18,6 +18,7 @@ pub(crate) mod coalesced;
 mod idle;
 pub mod leader;
 pub(crate) mod poll_set;
+mod poll_watch;
 pub mod ready_bitmap;
 pub(crate) mod rounds;
 mod scratch;
@@ -43,6 +44,7 @@ use self::blocking::Eventfd;
 use self::coalesced::CoalescedSends;
 use self::leader::{LeaderSlot, WakeLeader};
 use self::poll_set::PollSet;
+use self::poll_watch::PollWatch;
 use self::ready_bitmap::TakeBitmap;
 use self::rounds::{LastServed, ROUNDS};
 pub(crate) use self::scratch::{RX_BUFFER_LEN, Scratch};
@@ -106,7 +108,7 @@ pub(crate) struct Inner {
     /// Whether a timer is set that checks whether consumers still poll the poll set.
     poll_timer_set: AtomicBool,
     /// Number of polls of the poll set when that timer last expired.
-    last_poll_count: Mutex<u32>,
+    poll_watch: Mutex<PollWatch>,
     /// The connections with coalesced sends.
     coalesced: CoalescedSends,
     /// The connections that may owe an acknowledgement.
@@ -169,7 +171,7 @@ impl Engine {
             tcp_conns: AtomicUsize::new(0),
             poll_set: PollSet::new(take_bitmap),
             poll_timer_set: AtomicBool::new(false),
-            last_poll_count: Mutex::new(0),
+            poll_watch: Mutex::default(),
             coalesced: CoalescedSends::default(),
             acknowledgements: Acknowledgements::default(),
             flush_timer_set: AtomicBool::new(false),
@@ -257,7 +259,7 @@ impl Engine {
     pub fn progress(&self) {
         let inner = &self.inner;
         if inner.poll_set.poll_and_adapt() {
-            inner.set_poll_timer();
+            inner.watch_polls();
         }
         inner.coalesced.flush();
         if inner.tcp_conns.load(Ordering::Relaxed) == 0 {
@@ -293,7 +295,7 @@ impl Engine {
             inner.finish(scratch, Upcalls::default());
         }
         if inner.poll_set.after_service(up) {
-            inner.set_poll_timer();
+            inner.watch_polls();
         }
     }
 
@@ -369,7 +371,7 @@ impl Inner {
         self.read(batch, scratch, &mut up);
         self.deliver(scratch, &mut up);
         if self.poll_set.after_service(&mut up) {
-            self.set_poll_timer();
+            self.watch_polls();
         }
         up
     }

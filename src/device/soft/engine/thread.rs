@@ -5,13 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::batch::EpollBatch;
+use super::poll_watch::{POLL_CHECK, PollWatch};
 use super::{Inner, LEADER_WAKE};
 #[cfg(not(dat_sim))]
 use crate::device::threads::{self, Thread};
 use crate::kernel::Instant;
-
-/// How long the thread leaves the sockets to consumers before it checks whether they still poll.
-pub(super) const POLL_CHECK: Duration = Duration::from_millis(1);
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -73,7 +71,8 @@ impl Inner {
 
     #[cfg_attr(dat_sim, expect(dead_code, reason = "the simulation has no threads"))]
     fn run(self: &Arc<Self>) {
-        let mut last_polls = self.polls.load(Ordering::Relaxed);
+        let mut watch = PollWatch::default();
+        watch.check(self.polls.load(Ordering::Relaxed));
         let mut batch = EpollBatch::new();
         while !self.stop.load(Ordering::SeqCst) {
             self.thread_busy.store(false, Ordering::Relaxed);
@@ -85,16 +84,12 @@ impl Inner {
             self.serve(&batch);
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
-                self.pause();
+                self.pause(POLL_CHECK);
             }
             // Consumers that poll serve the sockets themselves.
-            loop {
-                let polls = self.polls.load(Ordering::Relaxed);
-                if std::mem::replace(&mut last_polls, polls) == polls {
-                    break;
-                }
+            while watch.check(self.polls.load(Ordering::Relaxed)) {
                 self.acknowledgements.leave_to_polls();
-                self.pause();
+                self.pause(watch.pause());
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
@@ -102,11 +97,9 @@ impl Inner {
         self.thread_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves the sockets alone for [`POLL_CHECK`], and flushes coalesced sends meanwhile. A longer pause
-    /// would interrupt a consumer that polls less often, but where consumers share their processors the
-    /// thread has to notice soon that one of them does not run: it takes over meanwhile.
-    fn pause(&self) {
-        let end = Instant::now() + POLL_CHECK;
+    /// Leaves the sockets alone for so long, and flushes coalesced sends meanwhile.
+    fn pause(&self, length: Duration) {
+        let end = Instant::now() + length;
         loop {
             self.coalesced.flush_old();
             let mut paused = self.pause.lock();

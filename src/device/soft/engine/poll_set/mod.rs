@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::lock::Mutex;
 
+use super::poll_watch::PollWatch;
 use super::ready_bitmap::{BITS, BitmapPlace, ReadyBitmap, TakeBitmap, WORDS};
 use super::rounds::{LastServed, ServiceClock};
 use crate::device::PollOutcome;
@@ -371,15 +372,19 @@ impl PollSet {
         self.check_due.load(Ordering::SeqCst)
     }
 
-    /// Makes the set unpolled if no consumer has polled since the last call, at which
-    /// `last_poll_count` polls were counted. Otherwise rechecks the next chunk.
-    pub fn check_polls(&self, last_poll_count: &mut u32) {
+    /// Whether the peers notify us by ready bits.
+    pub fn uses_bitmap(&self) -> bool {
+        self.uses_bitmap.load(Ordering::Relaxed)
+    }
+
+    /// Makes the set unpolled if no consumer has polled since the last check of `watch`. Otherwise
+    /// rechecks the next chunk.
+    pub fn check_polls(&self, watch: &mut PollWatch) {
         self.check_due.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let mut up = Upcalls::default();
         let poll_count = self.poll_count.load(Ordering::SeqCst);
-        if poll_count != *last_poll_count {
-            *last_poll_count = poll_count;
+        if watch.check(poll_count) {
             self.check_due.store(true, Ordering::SeqCst);
             if self.uses_bitmap.load(Ordering::Relaxed) {
                 let words = self.chunks_used.load(Ordering::Relaxed).max(1);

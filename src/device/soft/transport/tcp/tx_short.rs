@@ -1,4 +1,4 @@
-//! The short way of a post: a request of few bytes, when there is nothing else to send, is one FPDU,
+//! The short way of a post: a request of few bytes (of up to 16 KiB with checksums), when there is nothing else to send, is one FPDU,
 //! which goes to the socket at once. Whatever is in the way of that is left to [`Tx::transmit`].
 
 use crate::device::soft::engine::Watch;
@@ -9,9 +9,20 @@ use crate::device::{SendOp, WrFlags};
 
 use super::acknowledge::Acks;
 use super::batch::{COPY_MAX, SendBatch};
+use super::call_length::LONG_FRAME;
 use super::close_reason::CloseReason;
 use super::tx::{Tx, put_round, take_round};
 use super::tx_frame::{Counting, Finishes, SEGMENT, Transfer, transfer};
+
+/// The longest payload that goes this way: such as is copied next to its header, and no more than is sent in
+/// [a first call](super::call_length) without making the next one longer.
+#[inline]
+fn longest(crc: bool) -> u32 {
+    match crc {
+        true => LONG_FRAME as u32 / 2,
+        false => COPY_MAX,
+    }
+}
 
 impl Tx {
     /// Sends the request that was posted last, in this read-side section. True if all of it is sent,
@@ -28,7 +39,7 @@ impl Tx {
         crc: bool,
         up: &mut Upcalls,
     ) -> Result<bool, CloseReason> {
-        let Some(whole) = self.short_request(me, acks) else {
+        let Some(whole) = self.short_request(me, acks, crc) else {
             return Ok(false);
         };
         let acknowledges = matches!(whole.1, SendOp::Send);
@@ -50,7 +61,7 @@ impl Tx {
 
     /// The request that was posted last, if it is short and all before it is sent.
     #[inline]
-    fn short_request<'a>(&self, me: &'a QpState, acks: &Acks) -> Option<Transfer<'a>> {
+    fn short_request<'a>(&self, me: &'a QpState, acks: &Acks, crc: bool) -> Option<Transfer<'a>> {
         let at = &self.at;
         let alone = at.request + 1 == me.sq.tail() && at.begun.is_none();
         let nothing_else = alone && self.responses.is_empty() && !self.has_pending();
@@ -69,7 +80,7 @@ impl Tx {
             _ => false,
         };
         let waits = request.flags.contains(WrFlags::FENCE) && at.reads > 0;
-        (is_simple && !waits && request.len <= COPY_MAX).then_some((request, op, sges))
+        (is_simple && !waits && request.len <= longest(crc)).then_some((request, op, sges))
     }
 
     /// Hands the FPDU of a short request to the socket; of one that it takes in part the rest is pending.
