@@ -73,6 +73,20 @@ impl Sge {
         len: 0,
         lkey: 0,
     };
+
+    /// A copy that is made member by member, of a segment that was just written so. A load of several members
+    /// at once would wait until their stores have left the store buffer of the processor.
+    #[inline(always)]
+    pub fn by_members(&self) -> Sge {
+        // SAFETY: members of a structure that is borrowed; volatile loads are not merged.
+        unsafe {
+            Sge {
+                addr: (&raw const self.addr).read_volatile(),
+                len: (&raw const self.len).read_volatile(),
+                lkey: (&raw const self.lkey).read_volatile(),
+            }
+        }
+    }
 }
 
 /// A remote range: the target of an RDMA write, the source of an RDMA read.

@@ -40,12 +40,19 @@ macro_rules! common_conversions {
 
         #[inline]
         fn sge(triplet: &Self::LmrTriplet) -> Result<Sge> {
-            Ok(Sge {
-                addr: triplet.virtual_address,
-                len: u32::try_from(triplet.segment_length)
-                    .map_err(|_| Error::arg(Subtype::Arg3))?,
-                lkey: triplet.lmr_context,
-            })
+            // Programs fill a triplet just before they post it, member by member. A load of two members
+            // at once would wait until both stores have left the store buffer of the processor, so each
+            // is loaded by itself: volatile loads are not merged.
+            // SAFETY: members of a structure that is borrowed.
+            let (addr, len, lkey) = unsafe {
+                (
+                    (&raw const triplet.virtual_address).read_volatile(),
+                    (&raw const triplet.segment_length).read_volatile(),
+                    (&raw const triplet.lmr_context).read_volatile(),
+                )
+            };
+            let len = u32::try_from(len).map_err(|_| Error::arg(Subtype::Arg3))?;
+            Ok(Sge { addr, len, lkey })
         }
 
         #[inline(always)]

@@ -1,5 +1,7 @@
 //! Work queues: rings of requests with their segments.
 
+use std::hint::black_box;
+
 use super::state::total;
 use crate::device::{DeviceError, PostError, RecvWr, SendOp, SendWr, Sge, WrFlags};
 
@@ -205,11 +207,12 @@ impl<T: Copy> WorkQueue<T> {
     pub fn append(&mut self, entry: T, sges: &[Sge]) -> Result<(), PostError> {
         debug_assert!(!self.is_full() && sges.len() <= self.stride);
         if self.len() == self.slots.len() {
-            self.grow(entry)?;
+            // A copy, so that the entry itself need not be in memory.
+            self.grow(black_box(entry))?;
         }
         let index = self.index(self.tail);
         let only = match sges {
-            [only] => *only,
+            [only] => only.by_members(),
             _ => self.keep_several(index, sges),
         };
         // Member by member, so that none is made elsewhere and moved.
