@@ -1,12 +1,14 @@
 //! Copies between our memory and that of the peer by this end alone: RDMA operations, and the parts of
 //! long messages.
 
+use std::ptr::with_exposed_provenance_mut;
+
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
 use super::remote_keys::{RemoteAddress, RemoteRange};
 use super::segment::{EndPhase, SharedSegment};
-use crate::device::soft::mem::copy::Cursor;
+use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::qp::link::Outcome;
 use crate::device::{Access, Remote, Sge, WcStatus};
 
@@ -100,6 +102,15 @@ impl Copy<'_> {
     }
 }
 
+/// What a key of the peer has to permit.
+#[inline(always)]
+fn needed(way: Direction) -> Access {
+    match way {
+        Direction::Write => Access::REMOTE_WRITE,
+        Direction::Read => Access::REMOTE_READ,
+    }
+}
+
 impl ShmConn {
     /// The kernel has copied so many bytes from or to what a key of the peer opens. A region that the
     /// kernel copies from and to so much is moved by the peer to where this end maps it.
@@ -121,16 +132,71 @@ impl ShmConn {
         sges: &[Sge],
     ) -> Result<Outcome, CloseReason> {
         self.tx.need = None;
+        // Regions that the kernel copied from and to last are mostly still not mapped.
+        if let [local] = sges
+            && !self.writes.by_kernel
+            && self.reach_mapped(way, remote, len, local)
+        {
+            return Ok(Outcome::Done);
+        }
+        self.reach_anywhere(way, remote, len, sges)
+    }
+
+    /// Executes an RDMA operation between one local segment and memory that is mapped here, in one copy
+    /// section. False if it is none, or has failed: it is to be executed by [`ShmConn::reach_anywhere`] then,
+    /// which finds out why.
+    #[inline(always)]
+    fn reach_mapped(&mut self, way: Direction, remote: Remote, len: u32, local: &Sge) -> bool {
+        let n = u64::from(len);
+        if n == 0 || n > SECTION_LEN || len > local.len {
+            return false;
+        }
+        let segment = &*self.segment;
+        let (theirs, peer) = (segment.theirs(), segment.peer());
+        let guard = &segment.ours().copy_guard;
+        let section = guard.begin(&mut self.tx.sections, remote.rkey);
+        if theirs.phase() != EndPhase::Open {
+            return false;
+        }
+        let range = RemoteRange {
+            kind: RemoteAddress::OfKey,
+            addr: remote.addr,
+            len: n,
+        };
+        let Some(at) = peer.mapped_at(&section, theirs.scope(), range, needed(way), way) else {
+            return false;
+        };
+        let (own, n) = (
+            with_exposed_provenance_mut::<u8>(local.addr as usize),
+            len as usize,
+        );
+        // SAFETY: the local segment is registered, for as long as the section of the caller lasts, and holds
+        // as much; the key of the copy section opens that range of the peer, which is mapped here.
+        let copied = unsafe {
+            match way {
+                Direction::Write => copy::tail_last(own, at, n),
+                Direction::Read => copy::plain(at, own, n),
+            }
+        };
+        copied.is_ok()
+    }
+
+    /// [`ShmConn::reach`] for any memory.
+    #[inline(never)]
+    fn reach_anywhere(
+        &mut self,
+        way: Direction,
+        remote: Remote,
+        len: u32,
+        sges: &[Sge],
+    ) -> Result<Outcome, CloseReason> {
         let copy = Copy {
             way,
             local: Cursor::new(sges),
             remote,
             kind: RemoteAddress::OfKey,
             len: len.into(),
-            need: match way {
-                Direction::Write => Access::REMOTE_WRITE,
-                Direction::Read => Access::REMOTE_READ,
-            },
+            need: needed(way),
         };
         // SAFETY: the local segments are registered, for as long as the section of the caller
         // lasts, and hold `len` bytes.

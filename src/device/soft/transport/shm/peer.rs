@@ -325,6 +325,29 @@ impl Peer {
         unsafe { self.process.write_all(writes) }.unwrap_or(0)
     }
 
+    /// Our address of a range of the peer, which the key of the copy section has to open, if all of it is in one
+    /// extent of the peer's file. It stays mapped even when the process has exited, so that is no reason to ask
+    /// for it: the end of the socket says so. `None` is no verdict: what is rare is not looked for here.
+    #[inline(always)]
+    pub fn mapped_at(
+        &self,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+        need: Access,
+        direction: Direction,
+    ) -> Option<*mut u8> {
+        let peer_map = self.mapped.get()?;
+        let keys = self.keys().current();
+        let (at, mapped) = keys.check_in_place(section, scope, range, need).ok()?;
+        let room = mapped.end.checked_sub(at)?;
+        if at < mapped.start || room < range.len {
+            return None;
+        }
+        let (ours, contiguous) = peer_map.at(at, direction)?;
+        (range.len <= contiguous).then_some(ours)
+    }
+
     /// Copies `len` bytes between local segments and the address `remote` of the peer, of which
     /// those in `range` are in the peer's file. The last bytes of a write become visible last:
     /// programs wait for an RDMA write by polling its end.

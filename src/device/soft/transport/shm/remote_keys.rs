@@ -145,17 +145,26 @@ pub struct RemoteKeys<'a> {
 }
 
 impl<'a> RemoteKeys<'a> {
+    /// One less than the number of slots.
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        self.entries.len().wrapping_sub(1)
+    }
+
+    /// The entry in the slot of a key in a table with this mask, if it has that key.
+    #[inline(always)]
+    fn slot(&self, key: u32, mask: usize) -> Option<&'a KeyEntry> {
+        let entry = self.entries.get(key as usize & mask)?;
+        entry.is(key).then_some(entry)
+    }
+
     fn entry(&self, key: u32) -> Option<&'a KeyEntry> {
-        let mask = self.entries.len().wrapping_sub(1);
-        let slot = |mask: usize| -> Option<&'a KeyEntry> {
-            let entry = self.entries.get(key as usize & mask)?;
-            entry.is(key).then_some(entry)
-        };
+        let mask = self.mask();
         // In a table that is growing the entry may not have moved yet; or have moved since the first
         // of these checks.
-        slot(mask)
-            .or_else(|| slot(mask >> 1))
-            .or_else(|| slot(mask))
+        self.slot(key, mask)
+            .or_else(|| self.slot(key, mask >> 1))
+            .or_else(|| self.slot(key, mask))
     }
 
     /// Checks that the key of the section permits `need` in the range. Returns the address of its first
@@ -193,6 +202,23 @@ impl<'a> RemoteKeys<'a> {
         self.check_once(section, scope, range, need)
     }
 
+    /// [`RemoteKeys::check`] of an entry that is in its own slot, as nearly all are. The reason of an error may be
+    /// that it is not.
+    ///
+    /// # Errors
+    /// As [`RemoteKeys::check`].
+    #[inline(always)]
+    pub fn check_in_place(
+        &self,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+        need: Access,
+    ) -> Result<(u64, MappedRange), Fault> {
+        let entry = self.slot(section.key, self.mask());
+        self.check_entry(entry, section, scope, range, need)
+    }
+
     /// [`RemoteKeys::check`], which a table that grows meanwhile may make fail.
     #[inline(always)]
     fn check_once(
@@ -202,7 +228,20 @@ impl<'a> RemoteKeys<'a> {
         range: RemoteRange,
         need: Access,
     ) -> Result<(u64, MappedRange), Fault> {
-        let entry = self.entry(section.key).ok_or(Fault::Key)?;
+        self.check_entry(self.entry(section.key), section, scope, range, need)
+    }
+
+    /// Checks what was found for the key of the section.
+    #[inline(always)]
+    fn check_entry(
+        &self,
+        entry: Option<&'a KeyEntry>,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+        need: Access,
+    ) -> Result<(u64, MappedRange), Fault> {
+        let entry = entry.ok_or(Fault::Key)?;
         let lookup = |key| self.entry(key);
         let RemoteRange { kind, addr, len } = range;
         let at = match kind {
