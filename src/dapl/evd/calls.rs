@@ -204,17 +204,19 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
         non_null(event, Subtype::Arg2)?;
         // SAFETY: not NULL; `MaybeUninit` needs only the memory.
         let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-        let result = match evd.take_completion::<A>(evd_handle, out, &guard) {
+        match evd.take_completion::<A>(evd_handle, out, &guard) {
             Taken::Completion => {
                 guard.end_call();
                 return Ok(());
             }
-            Taken::Nothing => Err(Kind::QueueEmpty.into()),
-            Taken::Otherwise => evd.dequeue::<A>(evd_handle, out, &guard),
-        };
-        if !result.is_err_and(Error::is_queue_empty) {
-            guard.end_call();
-            return result;
+            Taken::Nothing => {}
+            Taken::Otherwise => {
+                let result = evd.dequeue::<A>(evd_handle, out, &guard);
+                if !result.is_err_and(Error::is_queue_empty) {
+                    guard.end_call();
+                    return result;
+                }
+            }
         }
         match evd.base.ia.device.poll_events(&guard) {
             PollOutcome::Arrived => {
@@ -226,7 +228,7 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
                 let thread = guard.thread();
                 guard.end_call();
                 idle::polled_in_vain(thread, 1);
-                result
+                Err(Kind::QueueEmpty.into())
             }
             PollOutcome::NeedsProgress => {
                 // The device may call back into the consumer's code, which may block.
@@ -403,7 +405,8 @@ impl<D: Device> Evd<D> {
         let Some(cq) = &self.cq else {
             return Taken::Otherwise;
         };
-        if state.waiter || state.overflowed || !state.queue.is_empty() {
+        // One test, as hardly ever one of the two is set.
+        if state.waiter | state.overflowed || !state.queue.is_empty() {
             return Taken::Otherwise;
         }
         match cq.poll_in(guard, ToEvent::<A> { handle, out }) {

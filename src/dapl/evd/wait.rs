@@ -60,7 +60,7 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> Option<usize> {
-        if !state.waitable || state.waiter || !state.queue.is_empty() {
+        if !state.waitable | state.waiter || !state.queue.is_empty() {
             return None;
         }
         let cq = self.cq.as_ref()?;

@@ -43,12 +43,19 @@ impl Cq {
         handler: Arc<dyn CqHandler>,
         count: Arc<AtomicU32>,
     ) -> Result<Arc<Cq>, DeviceError> {
-        let cq = Cq {
-            queue: Biased::new(Queue {
-                entries: CompletionRing::default(),
+        let queue = match CompletionRing::new(0) {
+            Ok(entries) => Queue {
+                entries,
                 capacity: 0,
                 armed: false,
-            }),
+            },
+            Err(error) => {
+                count.fetch_sub(1, Ordering::Relaxed);
+                return Err(error);
+            }
+        };
+        let cq = Cq {
+            queue: Biased::new(queue),
             numbers: Numbers::default(),
             handler,
             count,
@@ -83,12 +90,14 @@ impl Cq {
         notifies: bool,
         up: &mut Upcalls,
     ) {
-        if self.numbers.len() >= queue.capacity {
+        let Queue {
+            entries, capacity, ..
+        } = &mut *queue;
+        if !entries.push(&self.numbers, completion, *capacity) {
             drop(queue);
             up.overflow(self);
             return;
         }
-        queue.entries.push(&self.numbers, completion);
         if notifies && queue.armed {
             queue.armed = false;
             drop(queue);

@@ -30,28 +30,45 @@ impl Numbers {
 }
 
 /// A ring of completions. Its [`Numbers`] are beside it, since they are read without its lock.
-#[derive(Default)]
 pub(crate) struct CompletionRing {
-    /// The completions by the lower bits of their numbers. The length is 0 or a power of two.
+    /// The completions by the lower bits of their numbers. The length is a power of two, at least 1.
     slots: Vec<MaybeUninit<Completion>>,
 }
 
 impl CompletionRing {
-    /// The slot of a number. There is none before the capacity is set.
-    #[inline(always)]
-    fn slot(&mut self, number: usize) -> Option<&mut MaybeUninit<Completion>> {
-        let index = number & self.slots.len().wrapping_sub(1);
-        self.slots.get_mut(index)
+    /// Empty, with room for so many.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn new(capacity: usize) -> Result<Self, DeviceError> {
+        let room = capacity.next_power_of_two();
+        let mut slots = Vec::new();
+        slots
+            .try_reserve_exact(room)
+            .map_err(|_| DeviceError::Resources)?;
+        // SAFETY: the slots are reserved, and may be uninitialised.
+        unsafe { slots.set_len(room) };
+        Ok(CompletionRing { slots })
     }
 
-    /// Adds a completion. The caller keeps to the capacity.
+    /// The slot of a number.
     #[inline(always)]
-    pub fn push(&mut self, numbers: &Numbers, completion: Completion) {
+    fn slot(&mut self, number: usize) -> &mut MaybeUninit<Completion> {
+        let index = number & (self.slots.len() - 1);
+        // SAFETY: the length is a power of two, so that less one it leaves the index of a slot.
+        unsafe { self.slots.get_unchecked_mut(index) }
+    }
+
+    /// Adds a completion; false if there are `capacity` of them. That is not more than the ring has room for.
+    #[inline(always)]
+    pub fn push(&mut self, numbers: &Numbers, completion: Completion, capacity: usize) -> bool {
         let tail = numbers.tail.load(Ordering::Relaxed);
-        if let Some(slot) = self.slot(tail) {
-            slot.write(completion);
-            numbers.tail.store(tail.wrapping_add(1), Ordering::Release);
+        if tail.wrapping_sub(numbers.head.load(Ordering::Relaxed)) >= capacity {
+            return false;
         }
+        self.slot(tail).write(completion);
+        numbers.tail.store(tail.wrapping_add(1), Ordering::Release);
+        true
     }
 
     /// Removes the oldest completion.
@@ -63,7 +80,7 @@ impl CompletionRing {
         }
         numbers.head.store(head.wrapping_add(1), Ordering::Relaxed);
         // SAFETY: the completions between head and tail were written.
-        Some(unsafe { self.slot(head)?.assume_init_ref() })
+        Some(unsafe { self.slot(head).assume_init_ref() })
     }
 
     /// Keeps the completions for which `f` is true, in their order.
@@ -72,7 +89,8 @@ impl CompletionRing {
             if let Some(completion) = self.pop(numbers).copied()
                 && f(&completion)
             {
-                self.push(numbers, completion);
+                // There is room, as there was before.
+                self.push(numbers, completion, self.slots.len());
             }
         }
     }
@@ -84,18 +102,10 @@ impl CompletionRing {
     /// # Errors
     /// [`DeviceError::Resources`]; nothing has changed then.
     pub fn resize(&mut self, numbers: &Numbers, capacity: usize) -> Result<(), DeviceError> {
-        let room = capacity.next_power_of_two();
-        let mut new = CompletionRing::default();
-        new.slots
-            .try_reserve_exact(room)
-            .map_err(|_| DeviceError::Resources)?;
-        // SAFETY: the slots are reserved, and may be uninitialised.
-        unsafe { new.slots.set_len(room) };
+        let mut new = CompletionRing::new(capacity)?;
         let head = numbers.head.load(Ordering::Relaxed);
         for number in (0..numbers.len()).map(|n| head.wrapping_add(n)) {
-            if let (Some(to), Some(from)) = (new.slot(number), self.slot(number)) {
-                *to = *from;
-            }
+            *new.slot(number) = *self.slot(number);
         }
         *self = new;
         Ok(())
@@ -120,16 +130,16 @@ mod tests {
 
     #[test]
     fn in_order_through_changes_of_the_capacity() {
-        let (mut entries, numbers) = (CompletionRing::default(), Numbers::default());
+        let (mut entries, numbers) = (CompletionRing::new(0).unwrap(), Numbers::default());
         assert!(entries.pop(&numbers).is_none());
         let (mut pushed, mut popped) = (0, 0);
         for capacity in [3, 100, 7, 1, 40] {
             entries.resize(&numbers, capacity).unwrap();
             for round in 0..50 {
-                while numbers.len() < capacity {
-                    entries.push(&numbers, completion(pushed));
+                while entries.push(&numbers, completion(pushed), capacity) {
                     pushed += 1;
                 }
+                assert_eq!(numbers.len(), capacity);
                 let left = if round == 49 { 1 } else { capacity / 3 };
                 while numbers.len() > left {
                     assert_eq!(entries.pop(&numbers).unwrap().wr_id, popped);
@@ -143,9 +153,8 @@ mod tests {
 
     #[test]
     fn retain_removes_those_of_one_context() {
-        let (mut entries, numbers) = (CompletionRing::default(), Numbers::default());
-        entries.resize(&numbers, 10).unwrap();
-        (0..9).for_each(|n| entries.push(&numbers, completion(n)));
+        let (mut entries, numbers) = (CompletionRing::new(10).unwrap(), Numbers::default());
+        assert!((0..9).all(|n| entries.push(&numbers, completion(n), 10)));
         entries.retain(&numbers, |c| c.context == 1);
         let left = std::iter::from_fn(|| Some(entries.pop(&numbers)?.wr_id));
         assert_eq!(left.collect::<Vec<_>>(), [1, 3, 5, 7]);
