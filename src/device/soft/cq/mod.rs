@@ -64,21 +64,26 @@ impl Cq {
         Ok(Arc::new(cq))
     }
 
-    /// Queues a completion. `notifies` is whether the consumer has asked to be notified of it;
-    /// the notification goes to `up`.
+    /// Queues a completion. `notifies` says whether the consumer has asked to be notified of it, which is
+    /// of interest only while the queue is armed; the notification goes to `up`.
     #[inline(always)]
-    pub(crate) fn push(self: &Arc<Self>, completion: Completion, notifies: bool, up: &mut Upcalls) {
+    pub(crate) fn push(
+        self: &Arc<Self>,
+        completion: Completion,
+        notifies: impl FnOnce() -> bool,
+        up: &mut Upcalls,
+    ) {
         match self.queue.own(pin::thread()) {
             Some(queue) => self.push_to(queue, completion, notifies, up),
             // A copy, so that the completion above need not be in memory but for its slot.
-            None => self.push_shared(&black_box(completion), notifies, up),
+            None => self.push_shared(&black_box(completion), notifies(), up),
         }
     }
 
     /// [`Cq::push`] in a thread that is not the owner of the lock.
     #[inline(never)]
     fn push_shared(self: &Arc<Self>, completion: &Completion, notifies: bool, up: &mut Upcalls) {
-        self.push_to(self.queue.lock(), *completion, notifies, up);
+        self.push_to(self.queue.lock(), *completion, || notifies, up);
     }
 
     /// [`Cq::push`] with the queue locked.
@@ -87,7 +92,7 @@ impl Cq {
         self: &Arc<Self>,
         mut queue: impl DerefMut<Target = Queue>,
         completion: Completion,
-        notifies: bool,
+        notifies: impl FnOnce() -> bool,
         up: &mut Upcalls,
     ) {
         let Queue {
@@ -98,7 +103,7 @@ impl Cq {
             up.overflow(self);
             return;
         }
-        if notifies && queue.armed {
+        if queue.armed && notifies() {
             queue.armed = false;
             drop(queue);
             up.notify(self);
@@ -213,7 +218,7 @@ mod tests {
                 status: WcStatus::Success,
                 byte_len: 0,
             };
-            cq.push(completion, false, &mut up);
+            cq.push(completion, || false, &mut up);
         }
         assert_eq!(cq.remove(1), 2);
         assert_eq!(cq.remove(1), 0);

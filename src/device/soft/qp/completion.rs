@@ -79,7 +79,7 @@ impl QpState {
                 status,
                 byte_len,
             };
-            let notifies = !success || !flags.contains(WrFlags::QUIET);
+            let notifies = || !success || !flags.contains(WrFlags::QUIET);
             cq.push(completion, notifies, up);
         }
     }
@@ -104,12 +104,14 @@ impl QpState {
                 status,
                 byte_len: len,
             };
-            let notifies = if status != WcStatus::Success {
-                true
-            } else if self.id.attr.recv_solicited_only {
-                solicited
-            } else {
-                !receive.flags.contains(WrFlags::QUIET)
+            let notifies = || {
+                if status != WcStatus::Success {
+                    true
+                } else if self.id.attr.recv_solicited_only {
+                    solicited
+                } else {
+                    !receive.flags.contains(WrFlags::QUIET)
+                }
             };
             cq.push(completion, notifies, up);
         }

@@ -23,11 +23,12 @@ impl<L: Transport> LockedQp<'_, L> {
             return Err(PostError::Unsupported);
         }
         let me = &mut *self.me;
-        me.admit_send(wr)?;
+        let at_once = me.executes_at_once();
+        me.admit_send(wr, at_once)?;
         if !key_table::are_in_memory(wr.sges, me.id.pd, local_access(&wr.op), self.guard) {
             return self.again().send_from_elsewhere(black_box(*wr), up);
         }
-        self.send_admitted(wr, up)
+        self.send_admitted(wr, at_once, up)
     }
 
     /// A request whose segments are not named by addresses of memory, or not open.
@@ -37,15 +38,22 @@ impl<L: Transport> LockedQp<'_, L> {
         let (pd, need) = (self.me.id.pd, local_access(&wr.op));
         let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
         let sges = segments.all();
-        self.send_admitted(&SendWr { sges, ..wr }, up)
+        let at_once = self.me.executes_at_once();
+        self.send_admitted(&SendWr { sges, ..wr }, at_once, up)
     }
 
-    /// A request that the queue takes, and whose segments are open memory.
+    /// A request that the queue takes, and whose segments are open memory. `at_once` is what
+    /// [`executes_at_once`](super::state::QpState::executes_at_once) says.
     #[inline(always)]
-    fn send_admitted(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+    fn send_admitted(
+        &mut self,
+        wr: &SendWr<'_>,
+        at_once: bool,
+        up: &mut Upcalls,
+    ) -> Result<(), PostError> {
         let me = &mut *self.me;
         let len = me.send_len(wr)?;
-        if me.attempt.phase == Phase::Connected && me.sq.is_empty() {
+        if at_once {
             let transfer = Transfer::of(wr, len);
             let peer = self.peer.as_deref_mut();
             let outcome = self.link.execute(me, peer, &transfer, self.guard, up);

@@ -80,8 +80,10 @@ impl<L, S: DerefMut<Target = DomainState<L>>> DomainLock<'_, S> {
     #[inline(always)]
     pub fn locked(&mut self) -> Option<LockedQp<'_, L>> {
         let DomainState { states, link } = &mut *self.state;
-        let [a, b] = states;
-        let (me, peer) = if self.index == 0 { (a, b) } else { (b, a) };
+        let (own, other) = (self.index & 1, self.index & 1 ^ 1);
+        let states = states.as_mut_ptr();
+        // SAFETY: 0 and 1 are both in the array, and not the same. Without a test of which is which.
+        let (me, peer) = unsafe { (&mut *states.add(own), &mut *states.add(other)) };
         Some(LockedQp {
             me: me.as_deref_mut()?,
             peer: peer.as_deref_mut(),

@@ -185,10 +185,19 @@ impl QpState {
         Ok(())
     }
 
-    /// Whether the send queue takes a request with so many segments.
+    /// Whether a request that is posted now is executed at once: nothing is queued before it, in a queue that
+    /// takes requests.
     #[inline(always)]
-    pub fn admit_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        self.admit_request()?;
+    pub fn executes_at_once(&self) -> bool {
+        self.attempt.phase == Phase::Connected && self.sq.is_empty() && self.sq.limit() > 0
+    }
+
+    /// Whether the send queue takes a request with so many segments, which is executed `at_once`.
+    #[inline(always)]
+    pub fn admit_send(&self, wr: &SendWr<'_>, at_once: bool) -> Result<(), PostError> {
+        if !at_once {
+            self.admit_request()?;
+        }
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }

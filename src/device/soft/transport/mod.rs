@@ -40,6 +40,9 @@ type QpPlace = qp::place::QpPlace<Link>;
 type LockedQp<'a> = qp::place::LockedQp<'a, Link>;
 
 /// How the queue pair, or the pair, of a lock domain reaches its peer.
+// With a number of its own for the kind, which every post compares: otherwise the kind would have to be
+// calculated from a member of `Pending`.
+#[repr(u8)]
 #[derive(Default)]
 pub enum Link {
     /// Not at all.
