@@ -13,7 +13,7 @@ use crate::dapl::abi::Abi;
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
 use crate::delay;
-use crate::device::{CompletionQueue, Device};
+use crate::device::{ByCopy, Completion, CompletionQueue, Device};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Held};
@@ -65,12 +65,24 @@ impl<D: Device> Evd<D> {
         }
         let cq = self.cq.as_ref()?;
         let first = cq.poll_in(guard, ToEvent::<A> { handle, out })?;
-        // The others are moved to the queue of events, where they can be counted.
-        self.drain(&mut state, guard);
-        let more = state.queue.len();
+        // Mostly there is no other.
+        let more = match cq.poll_in(guard, ByCopy) {
+            None => 0,
+            Some(second) => self.count_others(&mut state, second, guard),
+        };
         drop(state);
         self.account(first);
         Some(more)
+    }
+
+    /// Moves the completions behind the first to the queue of events, which is empty, and gives their number.
+    #[inline(never)]
+    fn count_others(&self, state: &mut State<D>, second: Completion, guard: &Guard) -> usize {
+        // From its beginning again, in memory that is in the cache.
+        state.queue.clear();
+        state.queue.push_back(Event::Completion(second));
+        self.drain(state, guard);
+        state.queue.len()
     }
 
     /// Waits until `threshold` events are queued and takes the first. The number says how many
