@@ -16,7 +16,9 @@
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Words of a bitmap.
-pub const WORDS: usize = if cfg!(loom) { 1 } else { 64 };
+pub const WORDS: usize = if cfg!(loom) { 1 } else { 256 };
+/// Words of a cache line.
+pub const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Bits of a word.
 pub const BITS: u32 = u64::BITS;
 /// Bits of a bitmap.
@@ -89,10 +91,38 @@ impl ReadyBits {
         }
     }
 
-    /// Whether any bit of a word is set.
+    /// Whether any bit is set of a cache line of words.
     #[inline]
-    pub fn is_ready(&self, word: usize) -> bool {
-        self.0[word].load(Ordering::Relaxed) != 0
+    fn is_line_ready(line: &[AtomicU64]) -> bool {
+        // Without a branch for each word: nearly always none is set.
+        let any = line
+            .iter()
+            .fold(0, |any, word| any | word.load(Ordering::Relaxed));
+        any != 0
+    }
+
+    /// Whether any bit is set of the cache lines that the first `words` words begin in.
+    #[inline]
+    pub fn is_ready(&self, words: usize) -> bool {
+        let mut lines = self.0[..words.next_multiple_of(LINE_WORDS)].chunks_exact(LINE_WORDS);
+        lines.any(Self::is_line_ready)
+    }
+
+    /// Takes the bits of the cache lines that the first `words` words begin in; `f` gets each word with
+    /// bits, and its bits. The owner polls their connections after this.
+    #[inline]
+    pub fn take_all(&self, words: usize, mut f: impl FnMut(usize, u64)) {
+        let lines = self.0[..words.next_multiple_of(LINE_WORDS)].chunks_exact(LINE_WORDS);
+        for (number, line) in lines.enumerate() {
+            if Self::is_line_ready(line) {
+                for word in number * LINE_WORDS..(number + 1) * LINE_WORDS {
+                    let bits = self.take(word);
+                    if bits != 0 {
+                        f(word, bits);
+                    }
+                }
+            }
+        }
     }
 
     /// Returns the bits of a word and clears them. The owner polls their connections after this.
@@ -153,5 +183,30 @@ impl ReadyBitmap {
 impl Drop for ReadyBitmap {
     fn drop(&mut self) {
         (self.release)(self.number);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bit_is_taken_once() {
+        let ready = ReadyBits::new();
+        let places = [0, 63, 64, 511, 512, 4095, 4096, 10_000, CAPACITY - 1];
+        places.iter().for_each(|&place| ready.set(place));
+        let mut left = places.to_vec();
+        // Of a cache line all words are taken, whichever of them is the last that is asked for.
+        for (words, end) in [(1, 512), (9, 1024), (WORDS, CAPACITY)] {
+            assert!(ready.is_ready(words));
+            let mut taken = Vec::new();
+            ready.take_all(words, |word, bits| {
+                let bits = (0..BITS).filter(|bit| bits >> bit & 1 == 1);
+                taken.extend(bits.map(|bit| word as u32 * BITS + bit));
+            });
+            let expected: Vec<_> = left.extract_if(.., |place| *place < end).collect();
+            assert_eq!(taken, expected);
+            assert!(!ready.is_ready(words));
+        }
     }
 }

@@ -131,12 +131,6 @@ impl PollEntry for PollTarget {
         &self.last_served
     }
 
-    fn serve(&self, guard: &Guard, up: &mut Upcalls) {
-        self.service(guard, up, |conn, me, guard, up| {
-            conn.run(Budget::One, me, guard, up)
-        });
-    }
-
     fn set_notify_mode(&self, notify_mode: NotifyMode, up: &mut Upcalls) {
         self.service(&pin(), up, |conn, me, guard, up| {
             conn.set_notify_mode(notify_mode);

@@ -16,6 +16,8 @@
 //! [`members`] is which connections there are, [`turns`] in which order they are served.
 
 mod members;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -65,11 +67,9 @@ pub(crate) trait PollEntry: Send + Sync {
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// What there is to do, read without a lock.
     fn peek(&self) -> PollResult;
-    /// Delivers one message, or all, if there is one, and does the other work that is due.
+    /// Delivers one message, or all, if there is one, and does the other work that is due, whatever a
+    /// peek finds: another thread may be about to make the connection wait for what has arrived.
     fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls);
-    /// Does the same as [`PollEntry::deliver`] with one message, whatever a peek finds: another
-    /// thread may be about to make the connection wait for what has arrived.
-    fn serve(&self, guard: &Guard, up: &mut Upcalls);
     /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
     /// Changes how the peer notifies us. Messages are left for [`PollEntry::deliver`].
@@ -102,7 +102,7 @@ pub(crate) struct PollSet {
     take_bitmap: TakeBitmap,
     /// Room for the turns of as many connections as there can be, once there is a bitmap. Taken by
     /// the thread that serves them, which holds `serving`.
-    turns: Mutex<Vec<turns::Turn>>,
+    turns: Mutex<turns::Room>,
     /// Whether the set was last made polled, rather than unpolled.
     polled: AtomicBool,
     /// Number of polls, modulo 2^32. Concurrent polls may count as one.
@@ -150,9 +150,7 @@ impl PollSet {
     #[inline(never)]
     fn bitmap(&self) -> Option<&ReadyBitmap> {
         let make = || {
-            let mut turns = Vec::new();
-            turns.try_reserve_exact(CAPACITY).ok()?;
-            *self.turns.lock() = turns;
+            *self.turns.lock() = turns::Room::for_all()?;
             (self.take_bitmap)()
         };
         self.bitmap.get_or_init(make).as_ref()
@@ -234,7 +232,7 @@ impl PollSet {
             .store(poll_count.wrapping_add(1), Ordering::Relaxed);
         if let Some(bitmap) = self.bitmap_in_use() {
             let words = self.chunks_used.load(Ordering::Relaxed);
-            let ready = (0..words).any(|word| bitmap.ready_bits.is_ready(word));
+            let ready = bitmap.ready_bits.is_ready(words);
             if ready && let Some(_serving) = self.serving.try_lock() {
                 self.serve_ready(bitmap, None, guard, up);
             }

@@ -2,14 +2,51 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{CHUNK, Entry, FEW, PollResult, PollSet, WORDS};
+use super::{CAPACITY, CHUNK, Entry, FEW, PollResult, PollSet, WORDS};
 use crate::device::soft::engine::ready_bitmap::ReadyBitmap;
 use crate::device::soft::engine::rounds::ROUNDS;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
 /// When a connection was served last, and its place.
-pub(super) type Turn = (u64, usize);
+type Turn = (u64, usize);
+
+/// What the thread that serves connections with ready bits needs.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Who has a turn in this round.
+    turns: Vec<Turn>,
+    /// Who has one in the next round, as far as that is known.
+    next: Vec<Turn>,
+    /// A bit for each connection that is in the list which is being filled.
+    listed: Vec<u64>,
+}
+
+impl Room {
+    /// For as many connections as there can be. `None` if there is no memory.
+    pub fn for_all() -> Option<Room> {
+        let mut room = Room::default();
+        for turns in [&mut room.turns, &mut room.next] {
+            turns.try_reserve_exact(CAPACITY).ok()?;
+        }
+        room.listed.try_reserve_exact(WORDS).ok()?;
+        room.listed.resize(WORDS, 0);
+        Some(room)
+    }
+
+    /// Notes that a connection has its turn: from now on it may be listed for the next round.
+    #[inline]
+    fn begin(&mut self, place: usize) {
+        self.listed[place / CHUNK] &= !(1 << (place % CHUNK));
+    }
+
+    /// Lists a connection for the next round.
+    #[inline]
+    fn again(&mut self, entry: &Entry, place: usize) {
+        self.listed[place / CHUNK] |= 1 << (place % CHUNK);
+        self.next.push((entry.last_served().get(), place));
+    }
+}
 
 impl PollSet {
     /// Serves those of a few connections that have an arrival.
@@ -18,19 +55,56 @@ impl PollSet {
         for entry in few.iter().filter(|e| e.peek() == PollResult::Blocked) {
             entry.deliver(false, guard, up);
         }
-        let arrivals = |_| {
-            let entries = few.iter().enumerate();
-            entries.fold(0, |ready, (bit, entry)| {
-                ready | u64::from(entry.peek() == PollResult::Message) << bit
-            })
-        };
-        let entry = |place: usize| few.get(place);
-        let deliver = |entry: &Entry, all, up: &mut Upcalls| {
-            entry.deliver(all, guard, up);
-            // The peeks before the next round find what is left.
-            false
-        };
-        self.serve_in_rounds(&mut [0], &mut [(0, 0); FEW], arrivals, entry, deliver, up);
+        for round in 0..=ROUNDS {
+            let mut ready = 0u64;
+            loop {
+                let before = ready;
+                for (bit, entry) in few.iter().enumerate() {
+                    ready |= u64::from(entry.peek() == PollResult::Message) << bit;
+                }
+                if ready == before {
+                    break;
+                }
+            }
+            let (mut turns, mut len) = ([(0, 0); FEW], 0);
+            for (place, entry) in few.iter().enumerate() {
+                if ready & 1 << place != 0 {
+                    turns[len] = (entry.last_served().get(), place);
+                    len += 1;
+                }
+            }
+            if len == 0 {
+                return;
+            }
+            turns[..len].sort_unstable();
+            for &(_, place) in &turns[..len] {
+                self.clock.note(few[place].last_served());
+                few[place].deliver(round == ROUNDS, guard, up);
+                // The peeks before the next round find what is left.
+            }
+        }
+    }
+
+    /// The connection at a place.
+    #[inline]
+    fn entry<'a>(&'a self, place: usize, guard: &'a Guard) -> Option<&'a Entry> {
+        let chunk = self.chunks[place / CHUNK].get(guard)?;
+        chunk[place % CHUNK].as_ref()
+    }
+
+    /// Lists those of the connections of a word, of which `bits` are meant, that are not listed.
+    #[inline]
+    fn list(&self, room: &mut Room, word: usize, bits: u64, guard: &Guard) {
+        let mut new = bits & !room.listed[word];
+        while new != 0 {
+            let bit = new & new.wrapping_neg();
+            new &= !bit;
+            let place = word * CHUNK + bit.trailing_zeros() as usize;
+            if let Some(entry) = self.entry(place, guard) {
+                room.listed[word] |= bit;
+                room.turns.push((entry.last_served().get(), place));
+            }
+        }
     }
 
     /// Serves the connections whose ready bits are set, and those of the chunk `lost` that have
@@ -44,99 +118,47 @@ impl PollSet {
         up: &mut Upcalls,
     ) {
         let words = self.chunks_used.load(Ordering::Relaxed);
-        let mut ready = [0u64; WORDS];
+        let mut room = std::mem::take(&mut *self.turns.lock());
         let chunk = lost.and_then(|word| Some((word, self.chunks[word].get(guard)?)));
         if let Some((word, chunk)) = chunk {
-            for (bit, entry) in chunk.iter().enumerate() {
+            let bits = chunk.iter().enumerate().fold(0, |bits, (bit, entry)| {
                 let arrived = entry
                     .as_ref()
                     .is_some_and(|e| e.peek() != PollResult::Nothing);
-                ready[word] |= u64::from(arrived) << bit;
-            }
+                bits | u64::from(arrived) << bit
+            });
+            self.list(&mut room, word, bits, guard);
         }
-        let mut turns = std::mem::take(&mut *self.turns.lock());
-        if turns.len() < words * CHUNK {
-            turns.resize(words * CHUNK, (0, 0));
-        }
-        let arrivals = |word| bitmap.ready_bits.take(word);
-        let entry = |place: usize| {
-            let chunk = self.chunks[place / CHUNK].get(guard)?;
-            chunk[place % CHUNK].as_ref()
-        };
-        let deliver = |entry: &Entry, all, up: &mut Upcalls| {
-            if all {
-                entry.deliver(true, guard, up);
-                return false;
-            }
-            entry.serve(guard, up);
-            // The peer does not set the bit again for a message that was there.
-            entry.peek() == PollResult::Message
-        };
-        self.serve_in_rounds(
-            &mut ready[..words],
-            &mut turns,
-            arrivals,
-            entry,
-            deliver,
-            up,
-        );
-        *self.turns.lock() = turns;
-    }
-
-    /// Serves connections until none has an arrival.
-    ///
-    /// `ready` has a bit for each place, set for the connections to be served in any case, and
-    /// `turns` room for as many. `arrivals` gives the bits of a word whose connections have an
-    /// arrival, `entry` the connection at a place. `deliver` delivers one message, or all; true
-    /// if the connection is to take part in the next round.
-    #[inline(always)]
-    fn serve_in_rounds<'a>(
-        &self,
-        ready: &mut [u64],
-        turns: &mut [Turn],
-        arrivals: impl Fn(usize) -> u64,
-        entry: impl Fn(usize) -> Option<&'a Entry>,
-        deliver: impl Fn(&Entry, bool, &mut Upcalls) -> bool,
-        up: &mut Upcalls,
-    ) {
         for round in 0..=ROUNDS {
-            while collect(ready, &arrivals) {}
-            let mut len = 0;
-            for (word, bits) in ready.iter_mut().enumerate() {
-                let mut left = std::mem::take(bits);
-                while left != 0 {
-                    let place = word * CHUNK + left.trailing_zeros() as usize;
-                    left &= left - 1;
-                    if let Some(entry) = entry(place) {
-                        turns[len] = (entry.last_served().get(), place);
-                        len += 1;
-                    }
+            loop {
+                let before = room.turns.len();
+                let ready = |word, bits| self.list(&mut room, word, bits, guard);
+                bitmap.ready_bits.take_all(words, ready);
+                if room.turns.len() == before {
+                    break;
                 }
             }
-            if len == 0 {
-                return;
-            }
-            turns[..len].sort_unstable();
-            for &(_, place) in &turns[..len] {
-                let Some(entry) = entry(place) else {
+            room.turns.sort_unstable();
+            for turn in 0..room.turns.len() {
+                let (_, place) = room.turns[turn];
+                room.begin(place);
+                let Some(entry) = self.entry(place, guard) else {
                     continue;
                 };
                 self.clock.note(entry.last_served());
-                if deliver(entry, round == ROUNDS, up) {
-                    ready[place / CHUNK] |= 1 << (place % CHUNK);
+                entry.deliver(round == ROUNDS, guard, up);
+                // The peer does not set the bit again for a message that was there.
+                if round < ROUNDS && entry.peek() == PollResult::Message {
+                    room.again(entry, place);
                 }
             }
+            room.turns.clear();
+            std::mem::swap(&mut room.turns, &mut room.next);
+            // What arrives from now on is for the next poll.
+            if room.turns.is_empty() {
+                break;
+            }
         }
+        *self.turns.lock() = room;
     }
-}
-
-/// Adds the bits of the connections with an arrival; false if all of them were set before.
-#[inline(always)]
-fn collect(ready: &mut [u64], arrivals: impl Fn(usize) -> u64) -> bool {
-    let words = ready.iter_mut().enumerate();
-    words.fold(false, |new, (word, bits)| {
-        let before = *bits;
-        *bits |= arrivals(word);
-        new | (*bits != before)
-    })
 }

@@ -365,10 +365,6 @@ impl PollEntry for Entry {
         self.receive(if all { MAX_BATCH } else { 1 }, up);
     }
 
-    fn serve(&self, _guard: &Guard, up: &mut Upcalls) {
-        self.receive(1, up);
-    }
-
     fn last_served(&self) -> &LastServed {
         &self.last_served
     }
