@@ -56,10 +56,7 @@ impl<L: Transport> Qp<L> {
             // It may hold what is left of an attempt, which is released without the lock.
             let link = std::mem::take(&mut old.link);
             state.states[index] = Some(own);
-            self.place.set(Some(Arc::new(QpPlace {
-                domain: domain.clone(),
-                index,
-            })));
+            self.place.set(Some(QpPlace::new(domain.clone(), index)));
             drop(old);
             drop(link);
             return true;

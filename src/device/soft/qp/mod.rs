@@ -3,6 +3,7 @@
 //! The state of a queue pair ([`QpState`]) is at a [`QpPlace`] and guarded by the lock of that
 //! place. How a connected queue pair reaches its peer is a matter of its link ([`Transport`]).
 
+pub(crate) mod cache_lines;
 mod completion;
 mod connect;
 pub(crate) mod deliver;
@@ -58,10 +59,7 @@ impl<L: Transport> Qp<L> {
             let domain = LockDomain::new();
             let owner: Weak<dyn SrqWaiter> = me.clone();
             domain.state.lock().states[0] = Some(Box::new(QpState::new(Arc::new(id), owner)));
-            qp.place.set(Some(Arc::new(QpPlace {
-                domain: Arc::new(domain),
-                index: 0,
-            })));
+            qp.place.set(Some(QpPlace::new(Arc::new(domain), 0)));
             qp
         })
     }
@@ -164,7 +162,9 @@ impl<L: Transport> QueuePair for Qp<L> {
     // the code is not needed.
     #[inline(always)]
     fn post_send_in(&self, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
-        if let Some(mut state) = self.present_place(guard).own(guard)
+        let place = self.present_place(guard);
+        place.lines.fetch();
+        if let Some(mut state) = place.own(guard)
             && let Some(mut locked) = state.locked()
         {
             let mut up = Upcalls::default();

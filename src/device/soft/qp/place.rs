@@ -7,6 +7,7 @@
 use std::ops::DerefMut;
 use std::sync::Arc;
 
+use super::cache_lines::{CacheLines, Place};
 use super::link::Transport;
 use super::state::QpState;
 use crate::handle::{Biased, Guard, Held, Owned};
@@ -41,9 +42,28 @@ impl<L: Transport> LockDomain<L> {
 pub(crate) struct QpPlace<L> {
     pub(super) domain: Arc<LockDomain<L>>,
     pub(super) index: usize,
+    /// What an operation needs, noted while there are many connections.
+    pub lines: CacheLines,
 }
 
 impl<L: Transport> QpPlace<L> {
+    /// In that domain.
+    pub(super) fn new(domain: Arc<LockDomain<L>>, index: usize) -> Arc<QpPlace<L>> {
+        Arc::new(QpPlace {
+            domain,
+            index,
+            lines: CacheLines::default(),
+        })
+    }
+
+    /// Notes what an operation needs: the state of the queue pair, and what a connection says that it is
+    /// made of.
+    #[cold]
+    pub fn note_lines(&self, me: &QpState, [a, b, c, d]: [Place; 4]) {
+        let (domain, id) = (Place::of(&*self.domain), Place::of(&*me.id));
+        self.lines.note([domain, Place::of(me), id, a, b, c, d]);
+    }
+
     /// Takes the lock.
     #[inline]
     pub fn lock<'a>(&'a self, guard: &'a Guard) -> DomainLock<'a, Held<'a, DomainState<L>>> {

@@ -13,6 +13,7 @@ use super::{LockedQp, QpPlace};
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
 use crate::device::soft::engine::rounds::LastServed;
 use crate::device::soft::engine::{Acknowledger, Backlog, EventFlags, Scratch, Source};
+use crate::device::soft::qp::cache_lines::Place;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 use crate::handle::Guard;
@@ -25,6 +26,8 @@ pub(super) struct PollTarget {
     place: Arc<QpPlace>,
     segment: Arc<SharedSegment>,
     last_served: LastServed,
+    /// Whether the place has been told what the connection is made of.
+    lines_noted: AtomicBool,
 }
 
 impl PollTarget {
@@ -33,7 +36,21 @@ impl PollTarget {
             place,
             segment,
             last_served: LastServed::default(),
+            lines_noted: AtomicBool::new(false),
         }
+    }
+
+    /// Tells the place what the connection is made of.
+    #[cold]
+    fn note_lines(&self, guard: &Guard) {
+        self.with(guard, |locked| {
+            if let Some(conn) = locked.link.shm() {
+                let [segment, theirs, ring] = self.segment.cache_lines();
+                let parts = [Place::of(conn), segment, theirs, ring];
+                self.place.note_lines(locked.me, parts);
+                self.lines_noted.store(true, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Runs `f` under the lock of the queue pair if that still has this connection.
@@ -106,6 +123,15 @@ impl PollEntry for PollTarget {
             self.messages_arrived::<true>(guard, up);
         }
         busy
+    }
+
+    fn fetch(&self, guard: &Guard) {
+        if self.lines_noted.load(Ordering::Relaxed) {
+            self.place.lines.fetch();
+            self.segment.fetch_cells();
+        } else {
+            self.note_lines(guard);
+        }
     }
 
     #[inline]

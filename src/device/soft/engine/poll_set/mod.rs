@@ -65,6 +65,8 @@ pub(crate) enum PollResult {
 pub(crate) trait PollEntry: Send + Sync {
     /// Polls the only connection of a set: delivers all messages; true if something had arrived.
     fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool;
+    /// The connection is about to be served, as one of many: begins to fetch what that takes.
+    fn fetch(&self, guard: &Guard);
     /// What there is to do, read without a lock.
     fn peek(&self) -> PollResult;
     /// Delivers one message, or all, if there is one, and does the other work that is due, whatever a

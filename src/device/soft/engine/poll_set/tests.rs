@@ -19,6 +19,8 @@ impl PollEntry for Counted {
         true
     }
 
+    fn fetch(&self, _: &Guard) {}
+
     fn peek(&self) -> PollResult {
         match self.arrived.load(Ordering::Relaxed) {
             0 => PollResult::Nothing,

@@ -8,6 +8,10 @@ use crate::device::soft::engine::rounds::ROUNDS;
 use crate::device::soft::upcalls::Upcalls;
 use crate::handle::Guard;
 
+/// Number of connections from which on what a connection needs is not in a cache near the processor when
+/// its turn comes.
+const FETCH_FROM: usize = 512;
+
 /// When a connection was served last, and its place.
 type Turn = (u64, usize);
 
@@ -102,6 +106,9 @@ impl PollSet {
             let place = word * CHUNK + bit.trailing_zeros() as usize;
             if let Some(entry) = self.entry(place, guard) {
                 room.listed[word] |= bit;
+                if self.len.load(Ordering::Relaxed) >= FETCH_FROM {
+                    entry.fetch(guard);
+                }
                 room.turns.push((entry.last_served().get(), place));
             }
         }

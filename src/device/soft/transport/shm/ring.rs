@@ -11,6 +11,8 @@
 
 mod whole;
 
+#[cfg(not(loom))]
+use crate::device::soft::qp::cache_lines::Place;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -139,6 +141,12 @@ impl Ring {
             }),
             data: std::array::from_fn(|_| Block(UnsafeCell::new([0; BLOCK]))),
         })
+    }
+
+    /// The counters of the consumer.
+    #[cfg(not(loom))]
+    pub(crate) fn cache_lines(&self) -> Place {
+        Place::of(&self.consumed.cells)
     }
 
     /// The cell of that number, counted since the beginning.
@@ -378,6 +386,15 @@ impl Consumer {
         }
         #[cfg(not(all(target_arch = "x86_64", not(loom))))]
         let _ = (ring, at);
+    }
+
+    /// Prefetches the cell of that number, and the next one.
+    #[inline]
+    #[cfg(not(loom))]
+    pub fn prefetch_cells(ring: &Ring, number: u64) {
+        for number in [number, number.wrapping_add(1)] {
+            Place::of(ring.cell(number)).fetch();
+        }
     }
 
     /// Whether the cell of that number is filled: for a poll without a lock.

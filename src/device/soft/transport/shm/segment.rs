@@ -16,6 +16,7 @@ use super::ring::{Consumer, Ring};
 use crate::descriptor::OwnedFd;
 use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 use crate::device::soft::mem::scope::Scope;
+use crate::device::soft::qp::cache_lines::Place;
 
 /// How far one end of a connection has got, as it reports in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +70,11 @@ impl EndState {
             4 => EndPhase::Aborted,
             _ => EndPhase::Broken,
         }
+    }
+
+    /// What the other end reads for a message: up to the doorbell.
+    fn cache_lines(&self) -> Place {
+        Place::up_to(self, &self.doorbell)
     }
 
     /// Reports the phase of this end.
@@ -265,6 +271,22 @@ impl SharedSegment {
         let ring = self.rx_ring();
         Consumer::prefetch(ring, self.next_data.load(Ordering::Relaxed));
         next != NO_CELL && Consumer::is_filled(ring, next)
+    }
+
+    /// Begins to fetch the cell of the next message, and the one behind it: that is looked at to see whether
+    /// another message has arrived.
+    #[inline]
+    pub fn fetch_cells(&self) {
+        let next = self.next_cell.load(Ordering::Relaxed);
+        Consumer::prefetch_cells(self.rx_ring(), next);
+    }
+
+    /// What a message takes of the segment: this, what the peer says about its end, and the counters of
+    /// the ring that the peer fills.
+    pub fn cache_lines(&self) -> [Place; 3] {
+        let theirs = self.theirs();
+        let ring = self.rx_ring();
+        [Place::of(self), theirs.cache_lines(), ring.cache_lines()]
     }
 
     /// The process at the other end.
