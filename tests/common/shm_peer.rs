@@ -23,7 +23,7 @@ pub const MAGIC: [u8; 8] = *b"libdat.7";
 pub fn sizes() -> [u64; 4] {
     // Two states of an end, of three pairs of cache lines each, before the rings.
     let segment = 2 * 384 + 2 * size_of::<Ring>();
-    [segment.next_multiple_of(4096) as u64, 1 << 14, 4096, 16_384]
+    [segment.next_multiple_of(4096) as u64, 1 << 14, 4096, 65_536]
 }
 
 /// What each process reads in the memory of the other.

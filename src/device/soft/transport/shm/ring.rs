@@ -11,7 +11,6 @@
 
 mod whole;
 
-#[cfg(not(loom))]
 use crate::device::soft::qp::cache_lines::Place;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +143,6 @@ impl Ring {
     }
 
     /// The counters of the consumer.
-    #[cfg(not(loom))]
     pub(crate) fn cache_lines(&self) -> Place {
         Place::of(&self.consumed.cells)
     }
@@ -390,7 +388,6 @@ impl Consumer {
 
     /// Prefetches the cell of that number, and the next one.
     #[inline]
-    #[cfg(not(loom))]
     pub fn prefetch_cells(ring: &Ring, number: u64) {
         for number in [number, number.wrapping_add(1)] {
             Place::of(ring.cell(number)).fetch();
