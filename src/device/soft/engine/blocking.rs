@@ -72,7 +72,7 @@ impl Engine {
         inner.coalesced.flush();
         inner.acknowledgements.flush();
         // From now on peers notify the engine.
-        inner.poll_set.before_block();
+        inner.arrange(inner.poll_set.before_block());
         let Some(leader) = inner.leader.take() else {
             inner.contenders.fetch_add(1, Ordering::Relaxed);
             return None;

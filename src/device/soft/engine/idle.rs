@@ -1,12 +1,14 @@
-//! Timers for what no event reports: that consumers have stopped polling, and that coalesced
-//! sends were left unsent.
+//! Timers for what no event reports: that messages were left undelivered, that consumers have stopped
+//! polling, and that coalesced sends were left unsent.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Inner;
+use super::batch::EpollBatch;
 use super::coalesced::FLUSH_INTERVAL;
+use super::poll_set::Due;
 use super::poll_watch::POLL_CHECK;
 use crate::device::soft::upcalls::Upcalls;
 
@@ -40,13 +42,36 @@ impl Inner {
         self.timers.add(delay, Box::new(task));
     }
 
-    /// Checks after [`POLL_CHECK`] whether consumers still poll the poll set.
-    #[cold]
-    pub(super) fn watch_polls(self: &Arc<Self>) {
-        self.set_poll_timer(POLL_CHECK);
+    /// Arranges for what the poll set needs.
+    #[inline]
+    pub(super) fn arrange(self: &Arc<Self>, due: Due) {
+        if due.check {
+            self.set_poll_timer(POLL_CHECK);
+        }
+        if due.service {
+            self.serve_again();
+        }
     }
 
-    /// The same after `delay`.
+    /// Has what was left served by a timer that expires at once: by whichever thread takes its event, once
+    /// that thread has seen whether what it waits for has happened.
+    #[cold]
+    pub(super) fn serve_again(self: &Arc<Self>) {
+        if self.service_due.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let inner = Arc::downgrade(self);
+        let task = move |_: &mut Upcalls| {
+            if let Some(inner) = inner.upgrade() {
+                inner.service_due.store(false, Ordering::SeqCst);
+                inner.serve(&EpollBatch::new());
+            }
+        };
+        self.timers.add(Duration::ZERO, Box::new(task));
+    }
+
+    /// Checks after `delay` whether consumers still poll the poll set.
+    #[cold]
     fn set_poll_timer(self: &Arc<Self>, delay: Duration) {
         if self.poll_timer_set.swap(true, Ordering::SeqCst) {
             return;
@@ -58,15 +83,18 @@ impl Inner {
             };
             inner.poll_timer_set.store(false, Ordering::SeqCst);
             let mut watch = inner.poll_watch.lock();
-            inner.poll_set.check_polls(&mut watch);
+            let due = inner.poll_set.check_polls(&mut watch);
             // Each check also serves connections whose ready bits were lost, if there are many.
             let delay = match inner.poll_set.uses_bitmap() {
                 true => POLL_CHECK,
                 false => watch.pause(),
             };
             drop(watch);
-            if inner.poll_set.is_check_due() {
+            if due.check {
                 inner.set_poll_timer(delay);
+            }
+            if due.service {
+                inner.serve_again();
             }
         };
         self.timers.add(delay, Box::new(task));

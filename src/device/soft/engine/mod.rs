@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     tcp_conns: AtomicUsize,
     /// The connections that consumers poll without a system call.
     poll_set: PollSet,
+    /// Whether a timer is set that serves once more.
+    service_due: AtomicBool,
     /// Whether a timer is set that checks whether consumers still poll the poll set.
     poll_timer_set: AtomicBool,
     /// Number of polls of the poll set when that timer last expired.
@@ -170,6 +172,7 @@ impl Engine {
             unserved_batches: AtomicU32::new(0),
             tcp_conns: AtomicUsize::new(0),
             poll_set: PollSet::new(take_bitmap),
+            service_due: AtomicBool::new(false),
             poll_timer_set: AtomicBool::new(false),
             poll_watch: Mutex::default(),
             coalesced: CoalescedSends::default(),
@@ -258,9 +261,7 @@ impl Engine {
     /// thread does.
     pub fn progress(&self) {
         let inner = &self.inner;
-        if inner.poll_set.poll_and_adapt() {
-            inner.watch_polls();
-        }
+        inner.arrange(inner.poll_set.poll_and_adapt());
         inner.coalesced.flush();
         if inner.tcp_conns.load(Ordering::Relaxed) == 0 {
             return;
@@ -294,9 +295,7 @@ impl Engine {
             inner.deliver(&mut scratch, up);
             inner.finish(scratch, Upcalls::default());
         }
-        if inner.poll_set.after_service(up) {
-            inner.watch_polls();
-        }
+        inner.arrange(inner.poll_set.after_service(up));
     }
 
     /// Watches a socket until the result is dropped.
@@ -370,9 +369,7 @@ impl Inner {
         let mut up = Upcalls::default();
         self.read(batch, scratch, &mut up);
         self.deliver(scratch, &mut up);
-        if self.poll_set.after_service(&mut up) {
-            self.watch_polls();
-        }
+        self.arrange(self.poll_set.after_service(&mut up));
         up
     }
 
@@ -393,8 +390,8 @@ impl Inner {
     }
 
     /// Delivers messages that were read and are not delivered, in [`rounds`].
-    fn deliver(&self, scratch: &mut Scratch, up: &mut Upcalls) {
-        for round in 0..=ROUNDS {
+    fn deliver(self: &Arc<Self>, scratch: &mut Scratch, up: &mut Upcalls) {
+        for _ in 0..ROUNDS {
             if scratch.backlog.is_empty() {
                 return;
             }
@@ -426,10 +423,13 @@ impl Inner {
             }
             for connection in turns {
                 scratch.clock.note(connection.last_served());
-                if connection.deliver(round == ROUNDS, up) {
+                if connection.deliver(!scratch.in_rounds, up) {
                     scratch.defer(connection, up);
                 }
             }
+        }
+        if !scratch.backlog.is_empty() {
+            self.serve_again();
         }
     }
 

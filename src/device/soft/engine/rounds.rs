@@ -10,8 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Number of rounds after which a connection delivers all it has, so that the thread that serves
-/// comes to an end.
+/// Number of rounds after which the thread that serves ends, though messages may be left: they are for the
+/// next service, so that the order is kept.
 pub(crate) const ROUNDS: usize = 64;
 
 /// When a connection was served last, on the clock of all that are served together.

@@ -105,16 +105,17 @@ impl Timers {
         drop(queue);
     }
 
-    /// Runs the tasks that are due.
+    /// Runs the tasks that are due now. One that a task adds, even if due at once, is for the next time.
     pub fn run(&self) {
+        let now = Instant::now();
         loop {
             let mut queue = self.queue.lock();
             let Some(first) = queue.tasks.first_entry() else {
                 return;
             };
-            let (at, now) = (first.key().0, Instant::now());
+            let at = first.key().0;
             if at > now {
-                self.set(at - now);
+                self.set(at.saturating_duration_since(Instant::now()));
                 return;
             }
             let task = first.remove();

@@ -145,12 +145,8 @@ impl PollEntry for PollTarget {
         }
     }
 
-    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls) {
-        if all {
-            self.messages_arrived::<true>(guard, up);
-        } else {
-            self.messages_arrived::<false>(guard, up);
-        }
+    fn deliver(&self, guard: &Guard, up: &mut Upcalls) {
+        self.messages_arrived::<false>(guard, up);
     }
 
     fn last_served(&self) -> &LastServed {
@@ -174,7 +170,7 @@ impl Timed for PollTarget {
     }
 
     fn recheck(&self, up: &mut Upcalls) {
-        self.deliver(true, &pin(), up);
+        self.messages_arrived::<true>(&pin(), up);
     }
 }
 

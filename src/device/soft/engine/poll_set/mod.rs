@@ -69,9 +69,9 @@ pub(crate) trait PollEntry: Send + Sync {
     fn fetch(&self, guard: &Guard);
     /// What there is to do, read without a lock.
     fn peek(&self) -> PollResult;
-    /// Delivers one message, or all, if there is one, and does the other work that is due, whatever a
-    /// peek finds: another thread may be about to make the connection wait for what has arrived.
-    fn deliver(&self, all: bool, guard: &Guard, up: &mut Upcalls);
+    /// Delivers one message, if there is one, and does the other work that is due, whatever a peek
+    /// finds: another thread may be about to make the connection wait for what has arrived.
+    fn deliver(&self, guard: &Guard, up: &mut Upcalls);
     /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
     /// Changes how the peer notifies us. Messages are left for [`PollEntry::deliver`].
@@ -81,6 +81,17 @@ pub(crate) trait PollEntry: Send + Sync {
 type Entry = Arc<dyn PollEntry>;
 /// The connections whose ready bits share a word, by their bits.
 type Chunk = [Option<Entry>; CHUNK];
+
+/// What the caller of a function of a set has to arrange for.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Due {
+    /// [`PollSet::check_polls`] is to be called after a while.
+    pub check: bool,
+    /// [`PollSet::after_service`] is to be called at once, by whichever thread serves the sockets:
+    /// messages were left, and no consumer polls.
+    pub service: bool,
+}
 
 /// The polled connections of an engine.
 pub(crate) struct PollSet {
@@ -199,11 +210,11 @@ impl PollSet {
     }
 
     /// Polls the connections, for a consumer outside of a read-side section, and changes the mode
-    /// if it has to. True if the caller has to arrange for [`PollSet::check_polls`].
-    pub fn poll_and_adapt(&self) -> bool {
+    /// if it has to.
+    pub(super) fn poll_and_adapt(&self) -> Due {
         let len = self.len.load(Ordering::Relaxed);
         if len == 0 {
-            return false;
+            return Due::default();
         }
         if self.is_to_adapt(len) {
             let mut up = Upcalls::default();
@@ -215,7 +226,10 @@ impl PollSet {
         let mut up = Upcalls::default();
         self.serve_polled(&pin(), &mut up);
         up.run();
-        !self.polled.load(Ordering::Relaxed) && self.start_polling()
+        Due {
+            check: !self.polled.load(Ordering::Relaxed) && self.start_polling(),
+            service: false,
+        }
     }
 
     /// Whether the set needs the bitmap and does not use it, or the other way round.
@@ -225,7 +239,8 @@ impl PollSet {
         needs_bitmap(len, uses_bitmap) != uses_bitmap
     }
 
-    /// Serves the connections with an arrival, for a consumer that polls; true if there was one.
+    /// Serves the connections with an arrival, for a consumer that polls; true if there was one. What is
+    /// left is for the next poll, or for whoever makes the set unpolled.
     #[inline]
     fn serve_polled(&self, guard: &Guard, up: &mut Upcalls) -> bool {
         // Polls by several threads at once may count as one.
@@ -298,78 +313,75 @@ impl PollSet {
     }
 
     /// Makes the set unpolled, for a consumer that is about to block.
-    pub fn before_block(&self) {
+    pub(super) fn before_block(&self) -> Due {
+        let mut due = Due::default();
         if !self.polled.load(Ordering::SeqCst) {
-            return;
+            return due;
         }
         let mut up = Upcalls::default();
         let mode = self.mode.lock();
         if self.polled.swap(false, Ordering::SeqCst) {
-            self.stop_polling(&mut up);
+            due.service = !self.stop_polling(&mut up);
         }
         drop(mode);
         up.run();
+        due
     }
 
-    /// Has peers notify the engine, and serves what has arrived before. The caller holds `mode`
-    /// and has cleared `polled`.
-    fn stop_polling(&self, up: &mut Upcalls) {
+    /// Has peers notify the engine, and serves what has arrived before; false if messages may be left.
+    /// The caller holds `mode` and has cleared `polled`.
+    fn stop_polling(&self, up: &mut Upcalls) -> bool {
         match self.bitmap_in_use() {
             Some(bitmap) => {
                 bitmap.owner_state.sleep();
                 let _serving = self.serving.lock();
-                self.serve_ready(bitmap, None, &pin(), up);
+                self.serve_ready(bitmap, None, &pin(), up)
             }
             None => {
                 self.apply_notify_mode(up);
-                self.serve_all(up);
+                self.serve_all(up)
             }
         }
     }
 
-    /// Serves few connections, for another thread than one of a consumer that polls.
-    fn serve_all(&self, up: &mut Upcalls) {
+    /// Serves few connections, for another thread than one of a consumer that polls; false if messages
+    /// may be left.
+    fn serve_all(&self, up: &mut Upcalls) -> bool {
         let _serving = self.serving.lock();
         let guard = pin();
-        if let Some(few) = self.few.get(&guard) {
-            self.serve_few(few, &guard, up);
-        }
+        let few = self.few.get(&guard);
+        few.is_none_or(|few| self.serve_few(few, &guard, up))
     }
 
     /// Sockets were served, perhaps because a peer has notified the engine. A peer does so once
-    /// while the set is unpolled, so the set is made unpolled anew. True if the caller has to
-    /// arrange for [`PollSet::check_polls`].
+    /// while the set is unpolled, so the set is made unpolled anew.
     #[inline]
-    pub fn after_service(&self, up: &mut Upcalls) -> bool {
+    pub(super) fn after_service(&self, up: &mut Upcalls) -> Due {
         if self.len.load(Ordering::Relaxed) == 0 {
-            return false;
+            return Due::default();
         }
         self.serve_unpolled(up)
     }
 
-    /// Serves what has arrived unless the set is polled. True as for [`PollSet::after_service`].
+    /// Serves what has arrived unless the set is polled.
     #[cold]
-    fn serve_unpolled(&self, up: &mut Upcalls) -> bool {
+    fn serve_unpolled(&self, up: &mut Upcalls) -> Due {
+        let mut due = Due::default();
         if self.polled.load(Ordering::SeqCst) {
-            return false;
+            return due;
         }
         let len = self.len.load(Ordering::Relaxed);
         if !self.uses_bitmap.load(Ordering::SeqCst) && !self.is_to_adapt(len) {
-            self.serve_all(up);
-            return false;
+            due.service = !self.serve_all(up);
+            return due;
         }
         let _mode = self.mode.lock();
         self.adapt(up);
-        if self.polled.load(Ordering::SeqCst) {
-            return false;
+        if !self.polled.load(Ordering::SeqCst) {
+            due.service = !self.stop_polling(up);
+            due.check = !self.check_due.swap(true, Ordering::SeqCst);
         }
-        self.stop_polling(up);
-        !self.check_due.swap(true, Ordering::SeqCst)
-    }
-
-    /// Whether [`PollSet::check_polls`] is to be called after a while.
-    pub fn is_check_due(&self) -> bool {
-        self.check_due.load(Ordering::SeqCst)
+        due
     }
 
     /// Whether the peers notify us by ready bits.
@@ -379,36 +391,44 @@ impl PollSet {
 
     /// Makes the set unpolled if no consumer has polled since the last check of `watch`. Otherwise
     /// rechecks the next chunk.
-    pub fn check_polls(&self, watch: &mut PollWatch) {
+    pub(super) fn check_polls(&self, watch: &mut PollWatch) -> Due {
         self.check_due.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let mut up = Upcalls::default();
         let poll_count = self.poll_count.load(Ordering::SeqCst);
+        let mut finished = true;
         if watch.check(poll_count) {
             self.check_due.store(true, Ordering::SeqCst);
             if self.uses_bitmap.load(Ordering::Relaxed) {
                 let words = self.chunks_used.load(Ordering::Relaxed).max(1);
                 let word = self.rechecked.fetch_add(1, Ordering::Relaxed) % words;
+                // What is left is for the next poll.
                 self.recheck_chunk(word, &mut up);
             }
         } else {
             let mode = self.mode.lock();
             self.polled.store(false, Ordering::SeqCst);
-            self.stop_polling(&mut up);
+            finished = self.stop_polling(&mut up);
             drop(mode);
             if self.uses_bitmap.load(Ordering::Relaxed) {
-                let words = 0..self.chunks_used.load(Ordering::Relaxed);
-                words.for_each(|word| self.recheck_chunk(word, &mut up));
+                for word in 0..self.chunks_used.load(Ordering::Relaxed) {
+                    finished &= self.recheck_chunk(word, &mut up);
+                }
             }
         }
         up.run();
+        Due {
+            check: self.check_due.load(Ordering::SeqCst),
+            service: !finished,
+        }
     }
 
-    /// Serves the connections of a chunk whose ready bits were lost.
-    fn recheck_chunk(&self, word: usize, up: &mut Upcalls) {
-        if let Some(bitmap) = self.bitmap_in_use() {
-            let _serving = self.serving.lock();
-            self.serve_ready(bitmap, Some(word), &pin(), up);
-        }
+    /// Serves the connections of a chunk whose ready bits were lost; false if messages may be left.
+    fn recheck_chunk(&self, word: usize, up: &mut Upcalls) -> bool {
+        let Some(bitmap) = self.bitmap_in_use() else {
+            return true;
+        };
+        let _serving = self.serving.lock();
+        self.serve_ready(bitmap, Some(word), &pin(), up)
     }
 }

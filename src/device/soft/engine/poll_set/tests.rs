@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
+use crate::device::soft::engine::rounds::ROUNDS;
 use crate::device::soft::transport::shm::take_bitmap;
 
 /// A connection with messages that have arrived.
@@ -13,9 +14,18 @@ struct Counted {
     served: LastServed,
 }
 
+impl Counted {
+    /// Delivers so many messages, or all that have arrived.
+    fn take(&self, most: u64) {
+        let taken = self.arrived.load(Ordering::Relaxed).min(most);
+        self.arrived.fetch_sub(taken, Ordering::Relaxed);
+        self.delivered.fetch_add(taken, Ordering::Relaxed);
+    }
+}
+
 impl PollEntry for Counted {
-    fn poll(&self, guard: &Guard, up: &mut Upcalls) -> bool {
-        self.deliver(true, guard, up);
+    fn poll(&self, _: &Guard, _: &mut Upcalls) -> bool {
+        self.take(u64::MAX);
         true
     }
 
@@ -28,11 +38,8 @@ impl PollEntry for Counted {
         }
     }
 
-    fn deliver(&self, all: bool, _: &Guard, _: &mut Upcalls) {
-        let arrived = self.arrived.load(Ordering::Relaxed);
-        let taken = if all { arrived } else { arrived.min(1) };
-        self.arrived.fetch_sub(taken, Ordering::Relaxed);
-        self.delivered.fetch_add(taken, Ordering::Relaxed);
+    fn deliver(&self, _: &Guard, _: &mut Upcalls) {
+        self.take(1);
     }
 
     fn last_served(&self) -> &LastServed {
@@ -51,12 +58,13 @@ fn thousands_are_served_by_their_bits() {
     for entry in &entries {
         assert!(set.add(entry.clone()).is_some());
     }
-    set.poll_and_adapt();
+    let due = set.poll_and_adapt();
+    assert!(due.check && !due.service);
     let bitmap = set.bitmap_in_use().unwrap();
     let last = set.notify_mode(MANY - 1);
     assert_eq!(last, NotifyMode::Bitmap(bitmap.place(MANY as u32 - 1)));
 
-    let busy = [(3, 1), (64, 3), (4095, 2), (4096, 70), (MANY - 1, 2)];
+    let busy = [(3, 1), (64, 3), (4095, 2), (4096, 60), (MANY - 1, 2)];
     for round in 1..=2 {
         for (place, messages) in busy {
             entries[place].arrived.store(messages, Ordering::Relaxed);
@@ -82,4 +90,55 @@ fn thousands_are_served_by_their_bits() {
         set.remove(&entry);
     }
     assert_eq!(set.chunks_used.load(Ordering::Relaxed), 0);
+}
+
+/// Messages that the rounds of one service leave are for the next one, so that those of no connection
+/// overtake those of another; with an unpolled set a next service is due.
+#[test]
+fn what_is_left_is_for_the_next_service() {
+    const MESSAGES: u64 = ROUNDS as u64 + 10;
+    for connections in [2, FEW + 1] {
+        let set = PollSet::new(take_bitmap);
+        let entries: Vec<Arc<Counted>> = (0..connections).map(|_| Arc::default()).collect();
+        for entry in &entries {
+            assert!(set.add(entry.clone()).is_some());
+        }
+        let delivered = |expected: [u64; 2]| {
+            for (entry, expected) in entries.iter().zip(expected) {
+                assert_eq!(entry.delivered.swap(0, Ordering::Relaxed), expected);
+            }
+        };
+        let arrive = || {
+            for (place, entry) in entries.iter().enumerate().take(2) {
+                entry.arrived.store(MESSAGES, Ordering::Relaxed);
+                if let Some(bitmap) = set.bitmap_in_use() {
+                    bitmap.ready_bits.set(place as u32);
+                }
+            }
+        };
+        let _ = set.poll_and_adapt();
+        assert_eq!(set.uses_bitmap(), connections > FEW);
+        arrive();
+        for expected in [ROUNDS as u64, 10] {
+            assert_eq!(set.poll(&pin()), PollOutcome::Arrived);
+            delivered([expected; 2]);
+        }
+        assert_eq!(set.poll(&pin()), PollOutcome::Nothing);
+
+        arrive();
+        let mut up = Upcalls::default();
+        assert!(set.before_block().service);
+        delivered([ROUNDS as u64; 2]);
+        assert!(!set.after_service(&mut up).service);
+        delivered([10; 2]);
+
+        arrive();
+        assert!(set.after_service(&mut up).service);
+        assert!(!set.after_service(&mut up).service);
+        delivered([MESSAGES; 2]);
+        for entry in &entries {
+            let entry: Entry = entry.clone();
+            set.remove(&entry);
+        }
+    }
 }

@@ -53,13 +53,17 @@ impl Room {
 }
 
 impl PollSet {
-    /// Serves those of a few connections that have an arrival.
+    /// Serves those of a few connections that have an arrival; false if messages may be left.
     #[inline(never)]
-    pub(super) fn serve_few(&self, few: &[Entry], guard: &Guard, up: &mut Upcalls) {
-        for entry in few.iter().filter(|e| e.peek() == PollResult::Blocked) {
-            entry.deliver(false, guard, up);
+    pub(super) fn serve_few(&self, few: &[Entry], guard: &Guard, up: &mut Upcalls) -> bool {
+        if let [only] = few {
+            only.poll(guard, up);
+            return true;
         }
-        for round in 0..=ROUNDS {
+        for entry in few.iter().filter(|e| e.peek() == PollResult::Blocked) {
+            entry.deliver(guard, up);
+        }
+        for _ in 0..ROUNDS {
             let mut ready = 0u64;
             loop {
                 let before = ready;
@@ -78,15 +82,16 @@ impl PollSet {
                 }
             }
             if len == 0 {
-                return;
+                return true;
             }
             turns[..len].sort_unstable();
             for &(_, place) in &turns[..len] {
                 self.clock.note(few[place].last_served());
-                few[place].deliver(round == ROUNDS, guard, up);
+                few[place].deliver(guard, up);
                 // The peeks before the next round find what is left.
             }
         }
+        false
     }
 
     /// The connection at a place.
@@ -115,7 +120,7 @@ impl PollSet {
     }
 
     /// Serves the connections whose ready bits are set, and those of the chunk `lost` that have
-    /// an arrival.
+    /// an arrival; false if messages may be left. The bits of their connections are set then.
     #[inline(never)]
     pub(super) fn serve_ready(
         &self,
@@ -123,7 +128,7 @@ impl PollSet {
         lost: Option<usize>,
         guard: &Guard,
         up: &mut Upcalls,
-    ) {
+    ) -> bool {
         let words = self.chunks_used.load(Ordering::Relaxed);
         let mut room = std::mem::take(&mut *self.turns.lock());
         let chunk = lost.and_then(|word| Some((word, self.chunks[word].get(guard)?)));
@@ -136,7 +141,7 @@ impl PollSet {
             });
             self.list(&mut room, word, bits, guard);
         }
-        for round in 0..=ROUNDS {
+        for _ in 0..ROUNDS {
             loop {
                 let before = room.turns.len();
                 let ready = |word, bits| self.list(&mut room, word, bits, guard);
@@ -153,9 +158,9 @@ impl PollSet {
                     continue;
                 };
                 self.clock.note(entry.last_served());
-                entry.deliver(round == ROUNDS, guard, up);
+                entry.deliver(guard, up);
                 // The peer does not set the bit again for a message that was there.
-                if round < ROUNDS && entry.peek() == PollResult::Message {
+                if entry.peek() == PollResult::Message {
                     room.again(entry, place);
                 }
             }
@@ -166,6 +171,14 @@ impl PollSet {
                 break;
             }
         }
+        let finished = room.turns.is_empty();
+        for turn in 0..room.turns.len() {
+            let (_, place) = room.turns[turn];
+            room.begin(place);
+            bitmap.ready_bits.set(place as u32);
+        }
+        room.turns.clear();
         *self.turns.lock() = room;
+        finished
     }
 }

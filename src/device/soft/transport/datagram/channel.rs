@@ -363,8 +363,8 @@ impl PollEntry for Entry {
 
     fn fetch(&self, _guard: &Guard) {}
 
-    fn deliver(&self, all: bool, _guard: &Guard, up: &mut Upcalls) {
-        self.receive(if all { MAX_BATCH } else { 1 }, up);
+    fn deliver(&self, _guard: &Guard, up: &mut Upcalls) {
+        self.receive(1, up);
     }
 
     fn last_served(&self) -> &LastServed {
