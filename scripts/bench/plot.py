@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs as an SVG: for each target how many times as good libdat is on each maker of processors, on a
+"""Runs as an SVG: for each target how many times as good libdat is on each generation of processors, on a
 logarithmic axis, with a mark at what is needed, and beside that the figures themselves."""
 
 import math
@@ -11,11 +11,13 @@ from targets import TARGETS
 LEFT, WIDTH, WORDS, ROW, GAP, TOP = 330, 280, 500, 18, 4, 58
 LOW, HIGH = 1 / 32, 32
 TICKS = (1 / 16, 1 / 4, 1, 4, 16)
-# By the place of the processors, for one maker after the other.
+# By the place of the processors, for one run after the other.
 COLOURS = (
     {"core": "#9dbad8", "near": "#3b6ea5", "far": "#1d3a5a", "any": "#3b6ea5"},
     {"core": "#e9c39b", "near": "#c77c2e", "far": "#7a4713", "any": "#c77c2e"},
     {"core": "#b5cfae", "near": "#5b8f4e", "far": "#2f5226", "any": "#5b8f4e"},
+    {"core": "#cdb6dc", "near": "#7d55a0", "far": "#472a61", "any": "#7d55a0"},
+    {"core": "#d6d3b0", "near": "#8f8a3c", "far": "#524f1c", "any": "#8f8a3c"},
 )
 PLACES = {"core": "one core", "near": "near", "far": "far"}
 
@@ -48,6 +50,11 @@ def axis(height):
     return parts
 
 
+def name_of(run):
+    """The processors of a run: their maker, and their generation if that was noted."""
+    return " ".join(filter(None, (run["maker"], run.get("generation"))))
+
+
 def targets_of(runs):
     """What is measured and its unit, by target, in the order of the targets; in the words of the last run."""
     found = {}
@@ -78,12 +85,12 @@ def bars(runs):
             drawn = [c for c in result["comparisons"] if "ratio" in c]
             for comparison in drawn:
                 place = PLACES.get(comparison["place"])
-                where = f"{run['maker']}, {place}" if place else run["maker"]
+                where = f"{name_of(run)}, {place}" if place else name_of(run)
                 parts += bar(comparison, colours, y, f"{where}: {words_of(comparison, unit)}")
                 y += ROW
             if not drawn:
                 words = "open" if result["comparisons"] else "no figure"
-                parts.append(text(LEFT + WIDTH + 8, y + 14, f"{run['maker']}: {words}", size=11))
+                parts.append(text(LEFT + WIDTH + 8, y + 14, f"{name_of(run)}: {words}", size=11))
                 y += ROW
         y += GAP
     return parts, y
@@ -125,12 +132,12 @@ def svg(runs):
             legend.append(
                 f'<rect x="{x}" y="{y}" width="11" height="11" fill="{colours[place]}"/>'
             )
-            legend.append(text(x + 16, y + 10, f"{run['maker']}, {name}", size=11))
-            x += 120
+            legend.append(text(x + 16, y + 10, f"{name_of(run)}, {name}", size=11))
+            x += 150
         legend.append(text(x, y + 10, words, size=10, extra=' fill="#555"'))
         y += 18
         if "note" in run:
-            legend.append(text(12 + 16, y + 10, f"{run['maker']}: {run['note']}", size=10, extra=' fill="#555"'))
+            legend.append(text(12 + 16, y + 10, f"{name_of(run)}: {run['note']}", size=10, extra=' fill="#555"'))
             y += 18
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What is kept of a run: docs/bench/MAKER.json, one file for each maker of processors, and the table
-and the picture made of all of them."""
+"""What is kept of a run: a file in docs/bench for each generation of processors, and the table and the
+picture made of all of them."""
 
+import contextlib
 import json
 import os
 import time
@@ -16,7 +17,7 @@ PICTURE = os.path.join(ROOT, "docs", "bench.svg")
 HEAD = """\
 # Performance
 
-What `make bench` has measured last on each maker of processors. The programs run on the same two
+What `make bench` has measured last on each generation of processors. The programs run on the same two
 processors, in turns; what counts is the median of all rounds, of the same statistic (median or mean of
 a run) for libdat and for the other program. Only figures of the same placement are compared: the two
 processors are threads of one core, near each other (one way of a cache line takes less than 110 ns) or
@@ -50,6 +51,7 @@ def record(results, rounds):
         "format": 2,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "maker": about["maker"],
+        "generation": about["generation"],
         "processor": about["processor"],
         "kernel": about["kernel"],
         "versions": about["versions"],
@@ -68,7 +70,7 @@ def record(results, rounds):
 
 
 def records(directory):
-    """All that are kept, by maker."""
+    """All that are kept, by maker and generation."""
     found = []
     for name in sorted(os.listdir(directory)):
         if name.endswith(".json"):
@@ -98,7 +100,7 @@ def table(kept_runs):
     for run in kept_runs:
         versions = plot.versions(run)
         lines.append(
-            f"- **{run['maker']}**: {run['processor']}, Linux {run['kernel']}, {run['date']}, "
+            f"- **{plot.name_of(run)}**: {run['processor']}, Linux {run['kernel']}, {run['date']}, "
             f"{run['rounds']} rounds"
             + (f", {versions}" if versions else "")
             + (f"; {run['note']}" if "note" in run else "")
@@ -106,7 +108,7 @@ def table(kept_runs):
         )
     lines += ["", "A cell is the figure of libdat, that of the best other program or limit of the machine,"]
     lines += ["and how many times as good libdat is; more than what is needed unless it says missed.", ""]
-    lines.append("| what | unit | " + " | ".join(run["maker"] for run in kept_runs) + " |")
+    lines.append("| what | unit | " + " | ".join(map(plot.name_of, kept_runs)) + " |")
     lines.append("|---|---|" + "---|" * len(kept_runs))
     by_target = [{r["target"]: r for r in run["results"]} for run in kept_runs]
     for target, (what, unit) in plot.targets_of(kept_runs).items():
@@ -118,13 +120,17 @@ def table(kept_runs):
         lines.append(f"| {target.split('.')[0]}: {what} | {unit} | " + " | ".join(cells) + " |")
     lines.append("")
     for run in kept_runs:
-        lines.append(f"- {run['maker']}: {counts([r['verdict'] for r in run['results']])}")
+        lines.append(f"- {plot.name_of(run)}: {counts([r['verdict'] for r in run['results']])}")
     return "\n".join(lines) + "\n"
 
 
 def keep(run):
     """Keeps a run of all targets, and makes the table and the picture anew."""
-    with open(os.path.join(KEPT, f"{run['maker'].lower()}.json"), "w", encoding="utf-8") as file:
+    # A run of which only the maker was noted gives way to the first one that says more.
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(KEPT, f"{run['maker'].lower()}.json"))
+    name = plot.name_of(run).lower().replace(" ", "-")
+    with open(os.path.join(KEPT, f"{name}.json"), "w", encoding="utf-8") as file:
         json.dump(run, file, indent=1)
         file.write("\n")
     kept_runs = records(KEPT)

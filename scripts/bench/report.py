@@ -101,6 +101,25 @@ def counts(verdicts):
 
 # The makers of processors by the name in /proc/cpuinfo.
 MAKERS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
+# What the generations of their processors are called, by family and models.
+GENERATIONS = (
+    ("AMD", 25, (0x10, 0x1F), "Zen 4"),
+    ("AMD", 25, (0x60, 0xAF), "Zen 4"),
+    ("AMD", 25, (0x00, 0x5F), "Zen 3"),
+    ("AMD", 26, (0x00, 0xFF), "Zen 5"),
+    ("Intel", 6, (0x6A, 0x6C), "Ice Lake"),
+    ("Intel", 6, (0x8F, 0x8F), "Sapphire Rapids"),
+    ("Intel", 6, (0xAD, 0xAE), "Granite Rapids"),
+    ("Intel", 6, (0xCF, 0xCF), "Emerald Rapids"),
+)
+
+
+def generation(maker, family, model):
+    """What the generation of a processor is called; its numbers if that is not known."""
+    for its_maker, its_family, (first, last), name in GENERATIONS:
+        if (maker, family) == (its_maker, its_family) and first <= model <= last:
+            return name
+    return f"family {family} model {model}"
 
 
 def machine():
@@ -113,8 +132,12 @@ def machine():
                 known.setdefault(name.strip(), value.strip())
     except OSError:
         pass
+    maker = MAKERS.get(known.get("vendor_id"), "other")
+    numbers = [known.get(name, "") for name in ("cpu family", "model")]
+    known_numbers = all(number.isdecimal() for number in numbers)
     return {
-        "maker": MAKERS.get(known.get("vendor_id"), "other"),
+        "maker": maker,
+        "generation": generation(maker, *map(int, numbers)) if known_numbers else "",
         "processor": known.get("model name", ""),
         "kernel": platform.release().split("-")[0],
         "versions": versions(),

@@ -4,7 +4,10 @@
 import contextlib
 import io
 import json
+import os
+import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as xml
 
 import crowd
@@ -300,6 +303,7 @@ class Output(unittest.TestCase):
     def test_the_runs_stand_side_by_side(self):
         here, there = self.kept(), self.kept()
         here["maker"], there["maker"] = "A", "B"
+        here["generation"] = there["generation"] = ""
         there["results"] = there["results"][:1]
         there["results"][0]["target"] = "tcp.y"
         rows = published.table([here, there]).splitlines()
@@ -316,6 +320,28 @@ class Output(unittest.TestCase):
                            (published.PICTURE, plot.svg(runs))):
             with open(path, encoding="utf-8") as file:
                 self.assertEqual(file.read(), made, path)
+
+    def test_a_run_takes_the_place_of_the_one_before(self):
+        with tempfile.TemporaryDirectory() as kept:
+            made = {"KEPT": kept, "TABLE": kept + "/table", "PICTURE": kept + "/picture"}
+            with unittest.mock.patch.multiple(published, **made):
+                run = self.kept() | {"maker": "A"}
+                for generation, expected in (("", ["a"]), ("2", ["a-2"]), ("3", ["a-2", "a-3"]),
+                                             ("3", ["a-2", "a-3"])):
+                    published.keep(run | {"generation": generation})
+                    files = [name[:-5] for name in os.listdir(kept) if name.endswith(".json")]
+                    self.assertEqual(sorted(files), expected)
+
+    def test_every_run_has_colours(self):
+        self.assertLessEqual(len(published.records(published.KEPT)), len(plot.COLOURS))
+
+    def test_the_generation_of_a_processor(self):
+        self.assertEqual(report.generation("AMD", 25, 17), "Zen 4")
+        self.assertEqual(report.generation("AMD", 25, 1), "Zen 3")
+        self.assertEqual(report.generation("AMD", 26, 2), "Zen 5")
+        self.assertEqual(report.generation("Intel", 6, 173), "Granite Rapids")
+        self.assertEqual(report.generation("Intel", 6, 1), "family 6 model 1")
+        self.assertEqual(plot.name_of({"maker": "Intel"}), "Intel")
 
     def test_what_was_missed_does_not_look_reached(self):
         def said(value, needed, verdict, **more):
@@ -337,11 +363,11 @@ class Output(unittest.TestCase):
 
     def test_the_picture_has_the_figures(self):
         run = self.kept()
-        run["maker"], run["versions"] = "A", {"libdat": "1.2.3", "rival": None}
+        run |= {"maker": "A", "generation": "2", "versions": {"libdat": "1.2.3", "rival": None}}
         run["results"] = run["results"][:1]
         words = [element.text for element in xml.fromstring(plot.svg([run])).iter() if element.text]
-        self.assertIn("A, near: 1.10 us, peer 2.00 us: 1.82 times, needed 1: reached", words)
-        self.assertIn("A, far: 400 us, peer 5.00 us: 0.013 times, needed 1: missed", words)
+        self.assertIn("A 2, near: 1.10 us, peer 2.00 us: 1.82 times, needed 1: reached", words)
+        self.assertIn("A 2, far: 400 us, peer 5.00 us: 0.013 times, needed 1: missed", words)
         self.assertIn("1", words)
         (about,) = [text for text in words if run["date"] in text]
         self.assertTrue(about.endswith(", 7 rounds, libdat 1.2.3"), about)
