@@ -18,7 +18,7 @@ use crate::device::soft::upcalls::{SrqUpcalls, Upcalls};
 use crate::device::{
     Access, DeviceError, PostError, QueuePair, RecvWr, SharedReceiveQueue, SrqHandler,
 };
-use crate::handle::{Guard, pin};
+use crate::handle::{Section, pin};
 
 /// Shared receive queues of one device.
 pub(crate) const MAX_SRQ: u32 = 1 << 16;
@@ -163,7 +163,7 @@ impl Srq {
     /// A receive whose segments are not named by addresses of memory, or not open.
     #[cold]
     #[inline(never)]
-    fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Guard) -> Result<(), PostError> {
+    fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Section) -> Result<(), PostError> {
         let segments = MemorySegments::of(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
         drop(guard);
         let sges = segments.all();
