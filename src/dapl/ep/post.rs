@@ -11,7 +11,7 @@ use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{non_null, section};
-use crate::dapl::work_request::{OpFlags, REQUEST_FLAGS, Segments, post_error};
+use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
 use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -70,20 +70,17 @@ pub(super) struct Request<F> {
 }
 
 impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
-    /// Posts the request. `flags` converts its completion flags, given what those of the endpoint are.
+    /// Posts the request. `find` gives the queue pair that takes it, and its flags.
     #[inline(always)]
-    fn post<D: Device>(
+    fn post<'q, Q: QueuePair + 'q>(
         self,
-        ep: &Ep<D>,
         guard: &Guard,
         sges: &[Sge],
         total: u64,
-        flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
+        find: impl FnOnce() -> Result<(&'q Q, WrFlags)>,
     ) -> Result<()> {
         let op = (self.op)(total)?;
-        let (config, qp) = ep.config(guard)?;
-        let flags = flags(&config.request_flags)?;
-        ep.check_request_state()?;
+        let (qp, flags) = find()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
             wr_id: unsafe { self.user_cookie.as_64 },
@@ -97,7 +94,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             .map_err(|e| post_error(e, reads))
     }
 
-    /// [`Request::post`] with its completion flags.
+    /// [`Request::post`] with its completion flags, if the endpoint takes it.
     #[inline(always)]
     fn post_flagged<D: Device>(
         self,
@@ -107,8 +104,11 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
         total: u64,
     ) -> Result<()> {
         let ((allowed, arg), given) = (self.allowed, self.completion_flags);
-        self.post(ep, guard, sges, total, |flags| {
-            flags.check(given, allowed, arg)
+        self.post(guard, sges, total, || {
+            let (config, qp) = ep.config(guard)?;
+            let flags = config.request_flags.check(given, allowed, arg)?;
+            ep.check_request_state()?;
+            Ok((&**qp, flags))
         })
     }
 
@@ -131,6 +131,13 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
     }
 }
 
+/// Whether a request or a receive has one segment and no flags, as nearly all have.
+#[inline(always)]
+fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> bool {
+    // One test for two conditions.
+    (count ^ 1) as u32 | flags == 0 && !iov.is_null()
+}
+
 /// Posts a request with its local segments.
 ///
 /// # Safety
@@ -145,11 +152,13 @@ pub(super) unsafe fn post_request<A: Abi, D: Device, const KNOWN: bool>(
     // SAFETY: the caller's promise.
     let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
     // The usual case. Code for one segment has no loops, and code for no flags no tests for them.
-    if count == 1 && !iov.is_null() && request.completion_flags == DAT_COMPLETION_DEFAULT_FLAG {
+    if is_usual(count, iov, request.completion_flags)
+        && let Some(qp) = ep.open.requests(guard)
+    {
         // SAFETY: the caller's promise.
         let segment = A::sge(unsafe { &*iov })?;
         let total = segment.len.into();
-        return request.post(ep, guard, &[segment], total, |_| Ok(WrFlags::empty()));
+        return request.post(guard, &[segment], total, || Ok((qp, WrFlags::empty())));
     }
     // A copy, so that the request need not be in memory in the usual case.
     // SAFETY: the caller's promise.
@@ -362,11 +371,12 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
         let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
         // SAFETY: every bit pattern is a valid integer.
         let wr_id = unsafe { user_cookie.as_64 };
-        let unflagged = completion_flags == DAT_COMPLETION_DEFAULT_FLAG;
-        if num_segments == 1 && !local_iov.is_null() && unflagged {
+        if is_usual(num_segments, local_iov, completion_flags)
+            && let Some(qp) = ep.open.receives(guard)
+        {
             // SAFETY: the caller's promise.
             let segment = A::sge(unsafe { &*local_iov })?;
-            return post_receive(ep, guard, &[segment], wr_id, |_| Ok(WrFlags::empty()));
+            return post_receive(qp, guard, &[segment], wr_id, WrFlags::empty());
         }
         let iov = (num_segments, local_iov.cast_const());
         // SAFETY: the caller's promise.
@@ -374,7 +384,7 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
     })
 }
 
-/// [`post_receive`] with any number of segments.
+/// [`post_receive`] with any number of segments, if the endpoint takes it.
 ///
 /// # Safety
 /// As [`ep_post_recv`].
@@ -389,25 +399,23 @@ unsafe fn receive_segments<A: Abi, D: Device>(
     let mut segments = Segments::new();
     // SAFETY: the caller's promise.
     let (sges, _) = unsafe { segments.read::<A>(count, iov) }?;
-    let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
-    post_receive(ep, guard, sges, wr_id, |flags| {
-        flags.check(completion_flags, allowed, Subtype::Arg5)
-    })
-}
-
-#[inline(always)]
-fn post_receive<D: Device>(
-    ep: &Ep<D>,
-    guard: &Guard,
-    sges: &[Sge],
-    wr_id: u64,
-    flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
-) -> Result<()> {
     let (config, qp) = ep.config(guard)?;
     if config.has_srq {
         return Err(Error::state(Subtype::StateSrqInUse));
     }
-    let flags = flags(&config.recv_flags)?;
+    let (allowed, arg) = (DAT_COMPLETION_UNSIGNALLED_FLAG, Subtype::Arg5);
+    let flags = config.recv_flags.check(completion_flags, allowed, arg)?;
+    post_receive(&**qp, guard, sges, wr_id, flags)
+}
+
+#[inline(always)]
+fn post_receive<Q: QueuePair>(
+    qp: &Q,
+    guard: &Guard,
+    sges: &[Sge],
+    wr_id: u64,
+    flags: WrFlags,
+) -> Result<()> {
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }
