@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use self::ring::{CompletionRing, Numbers};
 use super::upcalls::{CqUpcalls, Upcalls};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
-use crate::handle::{Biased, Guard, INNER, pin};
+use crate::handle::pin::Thread;
+use crate::handle::{Biased, Guard, INNER};
 
 /// Entries of one queue at most.
 pub(super) const MAX_CQE: u32 = 1 << 20;
@@ -65,15 +66,16 @@ impl Cq {
     }
 
     /// Queues a completion. `notifies` says whether the consumer has asked to be notified of it, which is
-    /// of interest only while the queue is armed; the notification goes to `up`.
+    /// of interest only while the queue is armed; the notification goes to `up`. `thread` is the running one.
     #[inline(always)]
     pub(crate) fn push(
         self: &Arc<Self>,
         completion: Completion,
         notifies: impl FnOnce() -> bool,
+        thread: Thread,
         up: &mut Upcalls,
     ) {
-        match self.queue.own(pin::thread()) {
+        match self.queue.own(thread) {
             Some(queue) => self.push_to(queue, completion, notifies, up),
             // A copy, so that the completion above need not be in memory but for its slot.
             None => self.push_shared(&black_box(completion), notifies(), up),
@@ -197,6 +199,7 @@ impl CompletionQueue for Cq {
 mod tests {
     use super::*;
     use crate::device::{WcOp, WcStatus};
+    use crate::handle::pin;
 
     struct Ignored;
 
@@ -218,7 +221,7 @@ mod tests {
                 status: WcStatus::Success,
                 byte_len: 0,
             };
-            cq.push(completion, || false, &mut up);
+            cq.push(completion, || false, pin::thread(), &mut up);
         }
         assert_eq!(cq.remove(1), 2);
         assert_eq!(cq.remove(1), 0);

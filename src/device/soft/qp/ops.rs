@@ -59,7 +59,9 @@ impl<L: Transport> LockedQp<'_, L> {
             let outcome = self.link.execute(me, peer, &transfer, self.guard, up);
             match outcome {
                 Outcome::Done => {
-                    me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, up);
+                    // Made anew, so that what is known of the operation here is known there.
+                    let (transfer, thread) = (Transfer::of(wr, len), self.guard.thread());
+                    me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, thread, up);
                     return Ok(());
                 }
                 Outcome::Failed(status) => {
@@ -89,7 +91,8 @@ impl<L: Transport> LockedQp<'_, L> {
     #[inline(never)]
     fn fail_send(self, wr: SendWr<'_>, len: u32, status: WcStatus, up: &mut Upcalls) {
         let me = self.me;
-        me.complete_transfer(wr.wr_id, &Transfer::of(&wr, len), status, up);
+        let (transfer, thread) = (Transfer::of(&wr, len), self.guard.thread());
+        me.complete_transfer(wr.wr_id, &transfer, status, thread, up);
         self.link.execution_failed(me, self.peer, status, up);
     }
 
@@ -99,7 +102,8 @@ impl<L: Transport> LockedQp<'_, L> {
         let me = self.me;
         let transfer = Transfer::of(&wr, len);
         if me.attempt.phase == Phase::Ended {
-            me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
+            let (status, thread) = (WcStatus::Flushed, self.guard.thread());
+            me.complete_transfer(wr.wr_id, &transfer, status, thread, up);
             return Ok(());
         }
         if let Err(error) = me.sq.push(Request::of(wr.wr_id, &transfer), wr.sges) {

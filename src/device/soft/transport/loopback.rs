@@ -170,6 +170,7 @@ fn send(
         transfer.len,
         solicited,
         deliver::received(invalidate),
+        guard.thread(),
         up,
     );
     Outcome::Done

@@ -36,6 +36,7 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
     Access, AddressHandle, DatagramWr, DeviceError, PostError, WcOp, WcStatus, WrFlags,
 };
+use crate::handle::pin;
 use crate::lock::Mutex;
 
 /// Where a peer receives datagrams.
@@ -288,8 +289,8 @@ impl<L: Transport> Receiver for Qp<L> {
                 return;
             }
             me.rq.advance();
-            let op = WcOp::RecvDatagram;
-            me.complete_recv(&receive, status, len as u32, solicited, op, up);
+            let (op, thread) = (WcOp::RecvDatagram, pin::thread());
+            me.complete_recv(&receive, status, len as u32, solicited, op, thread, up);
         });
     }
 }

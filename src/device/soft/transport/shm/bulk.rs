@@ -21,7 +21,7 @@ use crate::device::soft::qp::state::{MAX_MESSAGE, QpState};
 use crate::device::soft::qp::work_queue::{Receive, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, Sge, WcStatus, WrFlags};
-use crate::handle::Guard;
+use crate::handle::{Guard, pin};
 
 /// The shortest message that is offered, in bytes. Shorter ones are copied into the ring: two copies
 /// take less time than a system call does.
@@ -307,7 +307,8 @@ impl ShmConn {
         let (len, invalidated) = (source.len as u32, self.rx.invalidate.take());
         me.rq.advance();
         let op = deliver::received(invalidated);
-        me.complete_recv(&receive, WcStatus::Success, len, solicited, op, up);
+        let (status, thread) = (WcStatus::Success, pin::thread());
+        me.complete_recv(&receive, status, len, solicited, op, thread, up);
         Ok(true)
     }
 
