@@ -285,12 +285,19 @@ pub fn pin() -> Section {
             begin_specially(record, epoch);
         }
     } else {
-        record.at_end.set(record.at_end.get() + INNER);
+        begin_inner(record);
     }
     Section {
         record,
         _not_send: PhantomData,
     }
+}
+
+/// Begins a section inside another one.
+#[cold]
+#[inline(never)]
+fn begin_inner(record: &Record) {
+    record.at_end.set(record.at_end.get() + INNER);
 }
 
 /// Begins a section that has to execute a fence, or that may have to free something at its end.

@@ -174,14 +174,19 @@ impl Regions {
 
     /// Whether the processor may copy the segment in place of the device. A segment of no bytes is no memory.
     #[inline(always)]
-    pub fn may_read(&self, cache: &mut RegionCache, pd: &Pd, sge: &Sge) -> bool {
+    pub fn may_read<'a>(
+        &self,
+        cache: &mut RegionCache,
+        pd: impl FnOnce() -> &'a Pd,
+        sge: &Sge,
+    ) -> bool {
         let now = self.changes.load(Ordering::Acquire);
         // One test for both.
         let other = u64::from(cache.lkey ^ sge.lkey) | (cache.changes ^ now);
         if other == 0 && cache.covers(sge) {
             return true;
         }
-        self.find(cache, now, pd, sge)
+        self.find(cache, now, pd(), sge)
     }
 
     #[cold]

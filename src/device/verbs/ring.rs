@@ -250,7 +250,8 @@ impl WrRing {
         Some(slot)
     }
 
-    /// Whether there is room for another request behind `tail`.
+    /// Whether there is room for another request behind `tail`. Rare, for a queue of some length.
+    #[cold]
     #[inline(never)]
     fn has_room(&self, tail: u32) -> bool {
         // Acquire: polls have read the slots of the requests that are retired.

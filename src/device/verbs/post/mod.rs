@@ -202,7 +202,7 @@ fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool 
         return false;
     }
     for sge in sges {
-        if !regions.may_read(cache, hw.pd(), sge) {
+        if !regions.may_read(cache, || hw.pd(), sge) {
             return false;
         }
     }
@@ -227,13 +227,12 @@ struct Checked<'a> {
 /// See [`QueuePair::post_send_in`](crate::device::QueuePair::post_send_in).
 #[inline(always)]
 pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
-    let device = &*qp.device;
-    if !device.has(&wr.op) {
+    if !qp.device.has(&wr.op) {
         return Err(PostError::Unsupported);
     }
     let reads = wr.op.fetches();
     // The limit of the queue pair, which may be higher, is checked below.
-    if reads && wr.sges.len() > device.attr.max_read_sge as usize {
+    if reads && wr.sges.len() > qp.device.attr.max_read_sge as usize {
         return Err(PostError::TooManySegments);
     }
     let posted = total(wr.sges);
@@ -250,7 +249,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         Access::LOCAL_READ
     };
     if qp.checks_segments {
-        device.check_segments(|| qp.pd(), wr.sges, need)?;
+        qp.device.check_segments(|| qp.pd(), wr.sges, need)?;
     }
     let (kind, opcode) = names(&wr.op);
     let mut flags = 0;
@@ -258,7 +257,7 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
         flags |= sys::SEND_SOLICITED;
     }
     // siw refuses to fence a read; its reads follow each other in any case.
-    if wr.flags.contains(WrFlags::FENCE) && !(reads && device.siw) {
+    if wr.flags.contains(WrFlags::FENCE) && !(reads && qp.device.siw) {
         flags |= sys::SEND_FENCE;
     }
     let checked = Checked {
@@ -303,6 +302,8 @@ fn post_checked(
     let Some(hw) = sq.open.as_deref() else {
         let ended = sq.ended;
         drop(held);
+        // Made anew here, so that it is not made before the test.
+        let posted = PostedWr::new(wr.wr_id, black_box(len), names(&wr.op).0, wr.flags);
         if sges.len() > qp.device.attr.max_sge as usize {
             return Err(PostError::TooManySegments);
         }
