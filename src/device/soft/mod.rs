@@ -164,6 +164,7 @@ fn identity(
     Ok(Identity {
         attr: *attr,
         pd: parts.pd.id,
+        recv_pd: parts.srq.map_or(parts.pd.id, |srq| srq.pd),
         key_scope,
         send_cq: parts.send_cq.cloned(),
         recv_cq: parts.recv_cq.cloned(),

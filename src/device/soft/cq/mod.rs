@@ -75,8 +75,9 @@ impl Cq {
         thread: Thread,
         up: &mut Upcalls,
     ) {
-        match self.queue.own(thread) {
-            Some(queue) => self.push_to(queue, completion, notifies, up),
+        let cq: &Cq = self;
+        match cq.queue.own(thread) {
+            Some(queue) => cq.push_to(queue, completion, notifies, self, up),
             // A copy, so that the completion above need not be in memory but for its slot.
             None => self.push_shared(&black_box(completion), notifies(), up),
         }
@@ -85,16 +86,17 @@ impl Cq {
     /// [`Cq::push`] in a thread that is not the owner of the lock.
     #[inline(never)]
     fn push_shared(self: &Arc<Self>, completion: &Completion, notifies: bool, up: &mut Upcalls) {
-        self.push_to(self.queue.lock(), *completion, || notifies, up);
+        self.push_to(self.queue.lock(), *completion, || notifies, self, up);
     }
 
-    /// [`Cq::push`] with the queue locked.
+    /// [`Cq::push`] with the queue locked. `me` is a reference to the same queue.
     #[inline(always)]
     fn push_to(
-        self: &Arc<Self>,
+        &self,
         mut queue: impl DerefMut<Target = Queue>,
         completion: Completion,
         notifies: impl FnOnce() -> bool,
+        me: &Arc<Self>,
         up: &mut Upcalls,
     ) {
         let Queue {
@@ -102,13 +104,13 @@ impl Cq {
         } = &mut *queue;
         if !entries.push(&self.numbers, completion, *capacity) {
             drop(queue);
-            up.overflow(self);
+            up.overflow(me);
             return;
         }
         if queue.armed && notifies() {
             queue.armed = false;
             drop(queue);
-            up.notify(self);
+            up.notify(me);
         }
     }
 
@@ -161,10 +163,11 @@ impl CompletionQueue for Cq {
         if self.numbers.is_empty() {
             return None;
         }
-        match self.queue.own(guard.thread()) {
-            Some(mut queue) => self.pop(&mut queue, taker),
-            None => self.pop_shared(guard, taker),
-        }
+        let Some(mut queue) = self.queue.own(guard.thread()) else {
+            return self.pop_shared(guard, taker);
+        };
+        let oldest = queue.entries.pop(&self.numbers)?;
+        Some(taker.take(oldest))
     }
 
     fn arm(&self) {

@@ -11,7 +11,7 @@
 //! invalid, its entry, and the memory that it opened, are used for something else only when all
 //! sections have ended.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::directory::{CurrentDirectory, OwnedDirectory};
 use super::export::exporter;
@@ -90,7 +90,7 @@ impl Region {
 
     /// Deregisters the region, once: when this returns no section and no peer uses it any more.
     pub fn deregister(self) {
-        exporter().revoke(self.key, self.entry);
+        revoke(self.key, self.entry);
         pin::synchronize();
         TABLE.release(self.key, self.entry);
     }
@@ -144,6 +144,23 @@ static TABLE: Table = Table {
     free: Mutex::new(Free::new()),
     slots: AtomicU32::new(0),
 };
+
+/// Number of times that a key became invalid, plus 1. Changed after the key and before the wait for sections.
+static REVOCATIONS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that changes whenever a key becomes invalid. A check of local segments holds for as long as the
+/// number is the one that was read before the check: a section that reads the same number is one that the
+/// revocation of any key since waits for. Never 0.
+#[inline(always)]
+pub(crate) fn revocations(_guard: &Guard) -> u64 {
+    REVOCATIONS.load(Ordering::Acquire)
+}
+
+/// Makes a key invalid for sections that begin later.
+fn revoke(key: u32, entry: &KeyEntry) {
+    exporter().revoke(key, entry);
+    REVOCATIONS.fetch_add(1, Ordering::Release);
+}
 
 impl Free {
     /// Without a key.
@@ -346,7 +363,7 @@ pub(crate) struct WindowKey(Region);
 impl Drop for WindowKey {
     fn drop(&mut self) {
         let Region { key, entry, .. } = self.0;
-        exporter().revoke(key, entry);
+        revoke(key, entry);
         pin::retire(move || TABLE.release(key, entry));
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::srq::{Srq, SrqWaiter, Turn};
-use super::work_queue::{Receive, Request, WorkQueue};
+use super::work_queue::{NEVER, Receive, Request, WorkQueue};
 use crate::device::attempt::{Attempt, Phase};
 use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
 use crate::device::events::EventQueue;
@@ -33,6 +33,8 @@ pub(crate) const LATE_RECV: &str =
 pub(crate) struct Identity {
     pub attr: QpAttr,
     pub pd: u32,
+    /// The protection domain of receives.
+    pub recv_pd: u32,
     /// The number of the queue pair in keys of windows that are for it alone.
     pub key_scope: u32,
     pub send_cq: Option<Arc<Cq>>,
@@ -49,12 +51,6 @@ impl Identity {
             pd: self.pd,
             qp: self.key_scope,
         }
-    }
-
-    /// The protection domain of receives.
-    #[inline]
-    pub fn recv_pd(&self) -> u32 {
-        self.srq.as_ref().map_or(self.pd, |srq| srq.pd)
     }
 
     fn receives(&self) -> (u32, u32) {
@@ -192,12 +188,9 @@ impl QpState {
         self.attempt.phase == Phase::Connected && self.sq.is_empty() && self.sq.limit() > 0
     }
 
-    /// Whether the send queue takes a request with so many segments, which is executed `at_once`.
+    /// Whether the send queue takes requests with so many segments.
     #[inline(always)]
-    pub fn admit_send(&self, wr: &SendWr<'_>, at_once: bool) -> Result<(), PostError> {
-        if !at_once {
-            self.admit_request()?;
-        }
+    pub fn admit_segments(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
@@ -285,8 +278,17 @@ impl QpState {
 
     /// Checks that the segments of a receive may be written still.
     #[inline]
-    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), key_table::Fault> {
-        key_table::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
+    pub fn check_receive(
+        &self,
+        receive: &Receive,
+        sges: &[Sge],
+        guard: &Guard,
+    ) -> Result<(), key_table::Fault> {
+        // Nearly always no key at all has become invalid since the check at the post.
+        if receive.checked_at == key_table::revocations(guard) {
+            return Ok(());
+        }
+        key_table::check_all(sges, self.id.recv_pd, Access::LOCAL_WRITE, guard)
     }
 
     /// Executes the bind that is next in the send queue.
@@ -313,6 +315,12 @@ impl QpState {
         }
         let (limit, stride) = id.receives();
         self.rq.reshape(limit, stride)?;
+        for number in self.rq.head()..self.rq.tail() {
+            // It was checked for another protection domain.
+            if let Some(receive) = self.rq.get_mut(number) {
+                receive.checked_at = NEVER;
+            }
+        }
         self.sq = WorkQueue::new(id.attr.max_send_wr, id.attr.max_send_sge);
         self.id = id;
         Ok(())

@@ -272,9 +272,9 @@ impl<L: Transport> Receiver for Qp<L> {
                 return;
             };
             let (receive, len) = (*receive, datagram.len());
-            let status = if len as u64 > receive.len {
+            let status = if len as u64 > u64::from(receive.len) {
                 WcStatus::LocalLength
-            } else if me.check_receive(sges, guard).is_err() {
+            } else if me.check_receive(&receive, sges, guard).is_err() {
                 WcStatus::LocalProtection
             } else {
                 let to = copy::Cursor::new(sges);

@@ -323,10 +323,10 @@ impl ShmConn {
         me: &QpState,
         guard: &Guard,
     ) -> Result<Stage, Untaken> {
-        if source.len > receive.len {
+        if source.len > u64::from(receive.len) {
             return Err(Untaken::Unfit(WcStatus::LocalLength));
         }
-        if me.check_receive(target, guard).is_err() {
+        if me.check_receive(receive, target, guard).is_err() {
             return Err(Untaken::Unfit(WcStatus::LocalProtection));
         }
         let middle = match self.rx.taking {
@@ -440,6 +440,6 @@ fn second_half(len: u64, target: &[Sge], me: &QpState) -> Option<SecondHalf> {
         addr: only.addr + offset,
         rkey: only.lkey,
     };
-    let reachable = me.id.recv_pd() == me.id.pd && offset < len;
+    let reachable = me.id.recv_pd == me.id.pd && offset < len;
     reachable.then_some(SecondHalf { offset, at })
 }
