@@ -48,7 +48,7 @@ pub use transport::Qp;
 
 use self::device::{Counts, count};
 use self::engine::Engine;
-use self::mem::key_table::MAX_SGE;
+use self::mem::segments::MAX_SGE;
 use self::params::Params;
 use self::qp::state::Identity;
 use super::params::Key;

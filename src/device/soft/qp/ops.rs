@@ -10,8 +10,9 @@ use super::work_queue::{NEVER, Op, Receive, Request, Transfer};
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{GIVEN_UP, IN_ORDER, Step};
 use crate::device::soft::engine::Backlog;
-use crate::device::soft::mem::key_table::{self, MemorySegments};
+use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::region::Mr;
+use crate::device::soft::mem::segments::MemorySegments;
 use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
@@ -27,7 +28,7 @@ impl<L: Transport> LockedQp<'_, L> {
             return self.again().send_later(black_box(*wr), up);
         }
         me.admit_segments(wr)?;
-        if !key_table::are_in_memory(wr.sges, me.id.pd, local_access(&wr.op), self.guard) {
+        if !me.are_in_memory(wr.sges, local_access(&wr.op), self.guard) {
             return self.again().send_from_elsewhere(black_box(*wr), up);
         }
         self.send_admitted(wr, up)
@@ -40,7 +41,7 @@ impl<L: Transport> LockedQp<'_, L> {
         me.admit_request()?;
         me.admit_segments(&wr)?;
         let (pd, need) = (me.id.pd, local_access(&wr.op));
-        if key_table::are_in_memory(wr.sges, pd, need, self.guard) {
+        if me.are_in_memory(wr.sges, need, self.guard) {
             let len = me.send_len(&wr)?;
             return self.queue_send(wr, len, up);
         }
@@ -130,7 +131,7 @@ impl<L: Transport> LockedQp<'_, L> {
         me.admit_recv(wr)?;
         // Read before the check, so that what becomes invalid meanwhile is noticed later.
         let checked_at = key_table::revocations(self.guard);
-        if !key_table::are_in_memory(wr.sges, me.id.pd, Access::LOCAL_WRITE, self.guard) {
+        if !me.are_in_memory(wr.sges, Access::LOCAL_WRITE, self.guard) {
             return self.again().receive_elsewhere(black_box(*wr), up);
         }
         self.receive_admitted(wr, checked_at, up)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::work_queue::{Receive, WorkQueue};
-use crate::device::soft::mem::key_table::{self, MemorySegments};
+use crate::device::soft::mem::segments::{self, MemorySegments};
 use crate::device::soft::upcalls::{SrqUpcalls, Upcalls};
 use crate::device::{
     Access, DeviceError, PostError, QueuePair, RecvWr, SharedReceiveQueue, SrqHandler,
@@ -204,7 +204,7 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        if !key_table::are_in_memory(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
+        if !segments::are_in_memory(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
             return self.post_elsewhere(wr, guard);
         }
         drop(guard);

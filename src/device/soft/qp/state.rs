@@ -14,6 +14,7 @@ use crate::device::soft::engine::Timer;
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::scope::Scope;
+use crate::device::soft::mem::segments::LastRegion;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
@@ -89,6 +90,8 @@ pub(crate) struct QpState {
     /// Whether the consumer has the event that the connection is established. What the peer sends
     /// waits until then.
     pub receiving: bool,
+    /// The region that segments were last found in, by the access that they need: read and written.
+    regions: [LastRegion; 2],
     pub sq: WorkQueue<Request>,
     pub rq: WorkQueue<Receive>,
     /// What the binds in the send queue are to do that are not executed.
@@ -144,6 +147,7 @@ impl QpState {
         QpState {
             attempt: Attempt::new(),
             receiving: false,
+            regions: Default::default(),
             sq: WorkQueue::new(attr.max_send_wr, attr.max_send_sge),
             rq: id.receive_ring(),
             binds: VecDeque::new(),
@@ -276,6 +280,14 @@ impl QpState {
         !exceeded(self.hard_watermark_at)
     }
 
+    /// Whether the segments of a request that is posted are open for what it does with them, and named by
+    /// addresses of memory.
+    #[inline(always)]
+    pub fn are_in_memory(&mut self, sges: &[Sge], need: Access, guard: &Guard) -> bool {
+        let region = &mut self.regions[usize::from(need == Access::LOCAL_WRITE)];
+        region.has_all(sges, self.id.pd, need, guard)
+    }
+
     /// Checks that the segments of a receive may be written still.
     #[inline]
     pub fn check_receive(
@@ -323,6 +335,7 @@ impl QpState {
         }
         self.sq = WorkQueue::new(id.attr.max_send_wr, id.attr.max_send_sge);
         self.id = id;
+        self.regions = Default::default();
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use crate::device::attempt::Phase;
 use crate::device::connection_log;
 use crate::device::soft::device::Soft;
 use crate::device::soft::mem::copy;
-use crate::device::soft::mem::key_table::MemorySegments;
+use crate::device::soft::mem::segments::MemorySegments;
 use crate::device::soft::params::Path;
 use crate::device::soft::qp::Qp;
 use crate::device::soft::qp::link::{Pending, Transport};
