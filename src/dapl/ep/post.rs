@@ -4,6 +4,8 @@
 //! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
 use std::hint::black_box;
+use std::mem::MaybeUninit;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::connect::state_error;
@@ -138,6 +140,18 @@ fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> 
     (count ^ 1) as u32 | flags == 0 && !iov.is_null()
 }
 
+/// The segment of a triplet: where that is, if the ABI and the device allow it, or a copy.
+#[inline(always)]
+fn segment_of<'a, A: Abi, D: Device>(
+    triplet: &'a A::LmrTriplet,
+    copy: &'a mut MaybeUninit<Sge>,
+) -> Result<&'a Sge> {
+    match A::sge_in_place(triplet) {
+        Some(segment) if D::SEGMENTS_IN_PLACE => Ok(segment),
+        _ => Ok(copy.write(A::sge(triplet)?)),
+    }
+}
+
 /// Posts a request with its local segments.
 ///
 /// # Safety
@@ -155,10 +169,11 @@ pub(super) unsafe fn post_request<A: Abi, D: Device, const KNOWN: bool>(
     if is_usual(count, iov, request.completion_flags)
         && let Some(qp) = ep.open.requests(guard)
     {
+        let mut copy = MaybeUninit::uninit();
         // SAFETY: the caller's promise.
-        let segment = A::sge(unsafe { &*iov })?;
-        let total = segment.len.into();
-        return request.post(guard, &[segment], total, || Ok((qp, WrFlags::empty())));
+        let segment = segment_of::<A, D>(unsafe { &*iov }, &mut copy)?;
+        let (sges, total) = (from_ref(segment), segment.len.into());
+        return request.post(guard, sges, total, || Ok((qp, WrFlags::empty())));
     }
     // A copy, so that the request need not be in memory in the usual case.
     // SAFETY: the caller's promise.
@@ -374,9 +389,10 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
         if is_usual(num_segments, local_iov, completion_flags)
             && let Some(qp) = ep.open.receives(guard)
         {
+            let mut copy = MaybeUninit::uninit();
             // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*local_iov })?;
-            return post_receive(qp, guard, &[segment], wr_id, WrFlags::empty());
+            let segment = segment_of::<A, D>(unsafe { &*local_iov }, &mut copy)?;
+            return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
         }
         let iov = (num_segments, local_iov.cast_const());
         // SAFETY: the caller's promise.

@@ -185,6 +185,8 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
+    // What was checked is what is copied.
+    const SEGMENTS_IN_PLACE: bool = false;
     const KEYS: &'static [Key] = self::params::KEYS;
 
     fn discover() -> Vec<(String, String)> {

@@ -250,9 +250,9 @@ impl WrRing {
         Some(slot)
     }
 
-    /// Whether there is room for another request behind `tail`. Rare, for a queue of some length.
-    #[cold]
-    #[inline(never)]
+    /// Whether there is room for another request behind `tail`. In line, as a call would cost the usual
+    /// case more.
+    #[inline(always)]
     fn has_room(&self, tail: u32) -> bool {
         // Acquire: polls have read the slots of the requests that are retired.
         let stop = self.head.load(Ordering::Acquire).wrapping_add(self.limit);

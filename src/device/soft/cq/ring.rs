@@ -77,8 +77,9 @@ impl CompletionRing {
         true
     }
 
-    /// Whether there are less than `capacity` completions.
-    #[inline(never)]
+    /// Whether there are less than `capacity` completions. In line, as a call would cost the usual
+    /// case more.
+    #[inline(always)]
     fn has_room(&mut self, numbers: &Numbers, capacity: usize) -> bool {
         self.stop = numbers.head.load(Ordering::Relaxed).wrapping_add(capacity);
         numbers.tail.load(Ordering::Relaxed) != self.stop
