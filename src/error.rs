@@ -6,6 +6,7 @@
 
 use std::collections::TryReserveError;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::reserve::NoMemory;
 
@@ -200,22 +201,32 @@ impl Version {
     }
 }
 
-/// An error of a DAT call: its type and subtype, independent of the version's numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Error {
-    /// What went wrong.
-    pub kind: Kind,
-    /// The argument, handle, resource or state concerned; for diagnosis only.
-    pub subtype: Subtype,
-}
+/// An error of a DAT call: its type and subtype, independent of the version's numbers. It is the sum of a
+/// [`Kind`] and a [`Subtype`]: so a result without a value is one number, which is 0 for a success.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Error(NonZeroU32);
 
 /// The result of a DAT call.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// An error with a subtype.
+    #[inline]
     pub const fn new(kind: Kind, subtype: Subtype) -> Self {
-        Error { kind, subtype }
+        // SAFETY: no type has the number 0.
+        Error(unsafe { NonZeroU32::new_unchecked(kind as u32 | subtype as u32) })
+    }
+
+    /// What went wrong.
+    pub const fn kind(self) -> Kind {
+        // SAFETY: the number of a type, as `new` has entered it: subtypes have none of its bits.
+        unsafe { std::mem::transmute::<u32, Kind>(self.0.get() & TYPE_MASK) }
+    }
+
+    /// The argument, handle, resource or state concerned; for diagnosis only.
+    pub const fn subtype(self) -> Subtype {
+        // SAFETY: the number of a subtype, as `new` has entered it: types have none of its bits.
+        unsafe { std::mem::transmute::<u32, Subtype>(self.0.get() & SUBTYPE_MASK) }
     }
 
     /// `DAT_INVALID_HANDLE` with the subtype of the handle's kind.
@@ -252,11 +263,11 @@ impl Error {
     /// completions and CNOs: programs poll `while (ret == DAT_QUEUE_EMPTY)`, and those that
     /// compare under `DAT_GET_TYPE` see no difference.
     pub const fn code(self, version: Version) -> u32 {
-        let class = match self.kind {
+        let class = match self.kind() {
             Kind::QueueEmpty => 0,
             _ => CLASS_ERROR,
         };
-        class | version.kind(self.kind) | version.subtype(self.subtype)
+        class | version.kind(self.kind()) | version.subtype(self.subtype())
     }
 }
 
@@ -264,11 +275,12 @@ impl Error {
     /// Whether the error is `DAT_QUEUE_EMPTY`.
     #[inline]
     pub fn is_queue_empty(self) -> bool {
-        self.kind == Kind::QueueEmpty
+        self.kind() == Kind::QueueEmpty
     }
 }
 
 impl From<Kind> for Error {
+    #[inline]
     fn from(kind: Kind) -> Self {
         Error::new(kind, Subtype::None)
     }
@@ -290,7 +302,13 @@ impl From<TryReserveError> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}/{:?}", self.kind, self.subtype)
+        write!(f, "{:?}/{:?}", self.kind(), self.subtype())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -317,6 +335,17 @@ mod tests {
         assert_eq!(stub.code(Version::V2), 0xbfff_0000);
         let empty = Error::from(Kind::QueueEmpty);
         assert_eq!(empty.code(Version::V2), 0x000d_0000);
+    }
+
+    #[test]
+    fn an_error_has_its_type_and_subtype() {
+        for kind in [Kind::Abort, Kind::CommNotSupported, Kind::NotImplemented] {
+            for subtype in [Subtype::None, Subtype::Arg1, Subtype::ThreadSafetyNotFound] {
+                let error = Error::new(kind, subtype);
+                assert_eq!((error.kind(), error.subtype()), (kind, subtype));
+            }
+        }
+        assert_eq!(size_of::<Result<()>>(), size_of::<u32>());
     }
 
     #[test]

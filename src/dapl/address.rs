@@ -133,6 +133,6 @@ mod tests {
         c.0.ss_family = libc::AF_UNIX as libc::sa_family_t;
         // SAFETY: made by `CAddress`.
         let error = unsafe { read_address(c.as_ptr()) }.unwrap_err();
-        assert_eq!(error.kind, Kind::InvalidAddress);
+        assert_eq!(error.kind(), Kind::InvalidAddress);
     }
 }

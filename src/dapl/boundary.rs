@@ -10,7 +10,7 @@ use crate::cancel;
 use crate::device::DeviceError;
 use crate::errno::Errno;
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{Guard, pin};
+use crate::handle::{Guard, Section, pin};
 use crate::reserve;
 
 /// Runs the body of a C function: a panic becomes `DAT_INTERNAL_ERROR`, an error its code, `errno`
@@ -41,7 +41,7 @@ pub fn creation<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
 
 /// [`boundary`] for a call that costs too little to have cancellation disabled, and has no point of
 /// cancellation (see [`cancel`]), or acts on a cancellation itself. It ends its section by
-/// [`Guard::end_call`].
+/// [`Section::end_call`].
 #[inline]
 pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
     caught::<A>(Errno::save_again(), || code::<A>(f()))
@@ -84,7 +84,7 @@ pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
 /// what fails.
 #[cold]
 #[inline(never)]
-fn failed<A: Abi>(guard: Guard, error: Error) -> DAT_RETURN {
+fn failed<A: Abi>(guard: Section, error: Error) -> DAT_RETURN {
     guard.end_call();
     error.code(A::VERSION)
 }

@@ -425,6 +425,10 @@ impl<A: Abi, D: Device> Abi for Counting<A, D> {
         A::sge(triplet)
     }
 
+    fn sge_in_place(triplet: &Self::LmrTriplet) -> Option<&Sge> {
+        A::sge_in_place(triplet)
+    }
+
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64) {
         A::remote(triplet)
     }

@@ -317,6 +317,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     const NAME: &'static str;
     /// Number of the device among those of this library, for handle tags: 0 to 4.
     const INDEX: usize;
+    /// Posts may be given segments where the consumer has them, who may not change them before the post
+    /// returns: the device does not rely on finding what it has checked.
+    const SEGMENTS_IN_PLACE: bool;
     /// The parameters that [`Device::open`] takes.
     const KEYS: &'static [Key];
 

@@ -25,7 +25,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 pub use biased::{Biased, Held, INNER, Owned};
-pub use pin::Guard;
+pub use pin::{Guard, Section};
 pub use shared::Shared;
 
 /// Low bits of an object's address that hold its tag.
@@ -96,6 +96,26 @@ pub unsafe fn get_as<T: Object, E, const KNOWN: bool>(
     unsafe { typed(object, guard, error) }
 }
 
+/// The same pointer, of which the compiler does not know how it was calculated.
+#[inline(always)]
+fn unknown(pointer: *mut c_void) -> *mut c_void {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let mut pointer = pointer;
+        // SAFETY: no instruction.
+        unsafe {
+            std::arch::asm!(
+                "/* {0} */",
+                inout(reg) pointer,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        pointer
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    pointer
+}
+
 /// The object without its tag, if it is of this type.
 ///
 /// # Safety
@@ -106,11 +126,13 @@ unsafe fn typed<T: Object, E>(
     _guard: &Guard,
     error: impl FnOnce() -> E,
 ) -> Result<&T, E> {
-    // No tag is 0, so null has another.
-    if object.addr() & TAG_MASK != T::TAG {
+    // The address without the tag is needed anyway, and is tested by one instruction; of a tag the compiler
+    // would have to make a number first. No tag is 0, so null has another.
+    let object = unknown(object.map_addr(|a| a.wrapping_sub(T::TAG)));
+    if object.addr() & TAG_MASK != 0 {
         return Err(error());
     }
-    let object = object.map_addr(|a| a - T::TAG).cast::<T>();
+    let object = object.cast::<T>();
     // SAFETY: the tag shows that `insert::<T>` stored the object. `remove` defers the drop until the
     // section, which began before the load, has ended.
     Ok(unsafe { &*object })

@@ -12,16 +12,19 @@
 
 mod garbage;
 mod own;
+mod patience;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::atomic::compiler_fence;
 
 use crate::cancel::Disabled;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, barrier, local_static, relax, shared_static};
 use garbage::{Garbage, Retired};
+pub use patience::Patience;
 
 /// Levels of biased locks.
 const LEVELS: usize = 2;
@@ -34,9 +37,9 @@ struct Record {
     active: AtomicU64,
     /// The record belongs to a running thread.
     taken: AtomicBool,
-    /// The end of the section has work: `collect_at_end` is set, `deferred` is not empty, or there was
-    /// garbage at the beginning.
-    busy_at_end: Cell<bool>,
+    /// What the end of a section has to do besides ending it: mostly nothing. [`WORK`], and [`INNER`] for
+    /// each section that has begun inside another one and not ended.
+    at_end: Cell<u32>,
     /// The owning thread has retired objects inside its section.
     collect_at_end: Cell<bool>,
     /// Calls that [`outside`] has deferred to the end of the section. They are not a thread-local,
@@ -54,6 +57,19 @@ struct Record {
 // through `taken` (acquire/release). The calls in `deferred` are made at the end of the section that
 // deferred them, so they never change the thread.
 unsafe impl Sync for Record {}
+
+/// In [`Record::at_end`]: `collect_at_end` is set, `deferred` is not empty, or there was garbage at the
+/// beginning of the section.
+const WORK: u32 = 1;
+/// The unit by which [`Record::at_end`] counts sections inside another one.
+const INNER: u32 = 2;
+
+impl Record {
+    /// The outermost section has work at its end.
+    fn add_work(&self) {
+        self.at_end.set(self.at_end.get() | WORK);
+    }
+}
 
 shared_static! {
     /// Counts the retired objects, in the bits of [`EPOCH`]. It starts at 1 because 0 means "no section".
@@ -144,37 +160,6 @@ pub struct Thread {
     _not_send: PhantomData<*const ()>,
 }
 
-/// How often something may happen to a thread until something is to be done about it. It is over at
-/// the first time.
-#[derive(Default)]
-pub struct Patience {
-    /// How often it may happen still.
-    left: Cell<u32>,
-    /// How often it could happen at the beginning.
-    length: Cell<u32>,
-}
-
-impl Patience {
-    /// It has happened so many times. True if it has happened often enough.
-    #[inline]
-    pub fn is_over(&self, times: u32) -> bool {
-        let left = self.left.get().saturating_sub(times);
-        self.left.set(left);
-        left == 0
-    }
-
-    /// Begins anew.
-    pub fn begin(&self, length: u32) {
-        self.left.set(length);
-        self.length.set(length);
-    }
-
-    /// How often it could happen when it last began; 0 before that.
-    pub fn length(&self) -> u32 {
-        self.length.get()
-    }
-}
-
 impl Thread {
     /// A number that no other running thread has, and not 0.
     #[inline]
@@ -256,23 +241,39 @@ pub(super) fn fences_needed() -> bool {
     !cfg!(loom) && is_fenced()
 }
 
-/// A section. Not `Send`: the record of the thread that began it is marked. A section inside another one
-/// ends before that, as local variables do: no guard is kept in a structure.
+/// The proof that the thread is in a section, which what was reached in it is borrowed from. It is the
+/// record of the thread: a reference to it is passed in a register, where one to a local variable would keep
+/// that in memory.
+#[repr(transparent)]
 pub struct Guard {
-    record: &'static Record,
-    /// What the record had before: 0, or the epoch of the section that this one is inside of, and ends
-    /// with.
-    before: u64,
+    record: Record,
+    /// The thread whose record it is has the section.
     _not_send: PhantomData<*const ()>,
+}
+
+/// A section. Not `Send`: the record of the thread that began it is marked. A section inside another one
+/// ends before that, as local variables do: none is kept in a structure.
+pub struct Section {
+    record: &'static Record,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Deref for Section {
+    type Target = Guard;
+    #[inline(always)]
+    fn deref(&self) -> &Guard {
+        // SAFETY: the layout of a guard is that of its record. The reference is valid as long as the section
+        // is borrowed, and cannot leave the thread.
+        unsafe { &*std::ptr::from_ref(self.record).cast::<Guard>() }
+    }
 }
 
 /// Begins a section. Sections may be nested. Inside one a thread must not block, as that would
 /// delay every free.
 #[inline(always)]
-pub fn pin() -> Guard {
+pub fn pin() -> Section {
     let record = thread().record;
-    let before = record.active.load(Ordering::Relaxed);
-    if before == 0 {
+    if record.active.load(Ordering::Relaxed) == 0 {
         barrier::begin();
         // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
         // that sees this section sees the end of the one before it. Both cost nothing on x86.
@@ -283,12 +284,20 @@ pub fn pin() -> Guard {
         } else {
             begin_specially(record, epoch);
         }
+    } else {
+        begin_inner(record);
     }
-    Guard {
+    Section {
         record,
-        before,
         _not_send: PhantomData,
     }
+}
+
+/// Begins a section inside another one.
+#[cold]
+#[inline(never)]
+fn begin_inner(record: &Record) {
+    record.at_end.set(record.at_end.get() + INNER);
 }
 
 /// Begins a section that has to execute a fence, or that may have to free something at its end.
@@ -302,7 +311,7 @@ fn begin_specially(record: &Record, word: u64) {
         light_barrier();
     }
     if word & GARBAGE_LEFT != 0 {
-        record.busy_at_end.set(true);
+        record.add_work();
     }
 }
 
@@ -311,39 +320,69 @@ impl Guard {
     #[inline]
     pub fn thread(&self) -> Thread {
         Thread {
-            record: self.record,
+            // SAFETY: records live as long as the process.
+            record: unsafe { &*std::ptr::from_ref(&self.record) },
             _not_send: PhantomData,
-        }
-    }
-
-    /// Ends the section at the end of a call of the API, where no lock is held, and [sweeps](sweep) if
-    /// there was garbage when the section began.
-    #[inline(always)]
-    pub fn end_call(self) {
-        let guard = ManuallyDrop::new(self);
-        guard.end(|record| {
-            at_end(record);
-            sweep();
-        });
-    }
-
-    /// Ends the section, and calls `busy` if that has work.
-    #[inline(always)]
-    fn end(&self, busy: impl FnOnce(&Record)) {
-        barrier::point();
-        // Without a test for the usual case: inside another section nothing changes.
-        self.record.active.store(self.before, Ordering::Release);
-        barrier::end();
-        if self.record.busy_at_end.get() && self.before == 0 {
-            busy(self.record);
         }
     }
 }
 
-impl Drop for Guard {
+impl Section {
+    /// Ends the section at the end of a call of the API, where no lock is held, and [sweeps](sweep) if
+    /// there was garbage when the section began.
+    #[inline(always)]
+    pub fn end_call(self) {
+        let section = ManuallyDrop::new(self);
+        section.end(|record| {
+            end_specially(record);
+            sweep();
+        });
+    }
+
+    /// Ends the section, by `specially` if that takes more than to mark the record.
+    #[inline(always)]
+    fn end(&self, specially: impl FnOnce(&Record)) {
+        let record = self.record;
+        if record.at_end.get() == 0 {
+            end_outermost(record);
+        } else {
+            specially(record);
+        }
+    }
+}
+
+impl Drop for Section {
     #[inline(always)]
     fn drop(&mut self) {
-        self.end(at_end);
+        self.end(end_specially);
+    }
+}
+
+/// Marks that the thread is in no section any more.
+#[inline(always)]
+fn end_outermost(record: &Record) {
+    barrier::point();
+    record.active.store(0, Ordering::Release);
+    barrier::end();
+}
+
+/// Ends a section inside another one, or one with work at its end.
+#[cold]
+#[inline(never)]
+fn end_specially(record: &Record) {
+    let at_end = record.at_end.get();
+    if at_end >= INNER {
+        record.at_end.set(at_end - INNER);
+        return;
+    }
+    end_outermost(record);
+    let _disabled = Disabled::begin();
+    record.at_end.set(0);
+    if record.collect_at_end.replace(false) {
+        collect();
+    }
+    for f in record.deferred.take() {
+        f();
     }
 }
 
@@ -372,7 +411,7 @@ fn new_record() -> &'static Record {
             let record: &'static Record = Box::leak(Box::new(Record {
                 active: AtomicU64::new(0),
                 taken: AtomicBool::new(true),
-                busy_at_end: Cell::new(false),
+                at_end: Cell::new(0),
                 collect_at_end: Cell::new(false),
                 deferred: RefCell::new(Vec::new()),
                 patience: Patience::default(),
@@ -468,7 +507,7 @@ pub fn retire(free: impl FnOnce() + Send + 'static) {
     match own_section() {
         Some(record) => {
             record.collect_at_end.set(true);
-            record.busy_at_end.set(true);
+            record.add_work();
         }
         None => collect(),
     }
@@ -480,23 +519,9 @@ pub fn outside(f: impl FnOnce() + 'static) {
     match own_section() {
         Some(record) => {
             record.deferred.borrow_mut().push(Box::new(f));
-            record.busy_at_end.set(true);
+            record.add_work();
         }
         None => f(),
-    }
-}
-
-/// The work deferred to the end of a section.
-#[cold]
-#[inline(never)]
-fn at_end(record: &Record) {
-    let _disabled = Disabled::begin();
-    record.busy_at_end.set(false);
-    if record.collect_at_end.replace(false) {
-        collect();
-    }
-    for f in record.deferred.take() {
-        f();
     }
 }
 

@@ -89,6 +89,8 @@ pub trait Abi: Send + Sync + 'static {
     /// # Errors
     /// `DAT_INVALID_PARAMETER` for one that no device could move.
     fn sge(triplet: &Self::LmrTriplet) -> Result<Sge>;
+    /// The same where the triplet is, if it has the layout of a segment.
+    fn sge_in_place(triplet: &Self::LmrTriplet) -> Option<&Sge>;
     /// A remote range and its length.
     fn remote(triplet: &Self::RmrTriplet) -> (Remote, u64);
     /// Writes the event as C sees it. `evd` is the EVD it is taken from.

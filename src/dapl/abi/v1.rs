@@ -27,6 +27,11 @@ impl Abi for V1 {
     const CNO_FIELDS: u32 = v1::DAT_CNO_FIELD_ALL;
 
     #[inline]
+    fn sge_in_place(_triplet: &v1::DAT_LMR_TRIPLET) -> Option<&Sge> {
+        None
+    }
+
+    #[inline]
     fn remote(triplet: &v1::DAT_RMR_TRIPLET) -> (Remote, u64) {
         let remote = Remote {
             addr: triplet.target_address,

@@ -32,6 +32,21 @@ impl Abi for V2 {
     const DATAGRAMS: bool = true;
 
     #[inline]
+    fn sge_in_place(triplet: &v2::DAT_LMR_TRIPLET) -> Option<&Sge> {
+        use std::mem::offset_of;
+        use v2::DAT_LMR_TRIPLET as Triplet;
+        const {
+            assert!(offset_of!(Triplet, virtual_address) == offset_of!(Sge, addr));
+            assert!(offset_of!(Triplet, segment_length) == offset_of!(Sge, len));
+            assert!(offset_of!(Triplet, lmr_context) == offset_of!(Sge, lkey));
+            assert!(size_of::<Triplet>() == size_of::<Sge>());
+            assert!(align_of::<Triplet>() >= align_of::<Sge>());
+        };
+        // SAFETY: members of the same sizes, of which every bit pattern is valid, in the same places.
+        Some(unsafe { &*std::ptr::from_ref(triplet).cast::<Sge>() })
+    }
+
+    #[inline]
     fn remote(triplet: &v2::DAT_RMR_TRIPLET) -> (Remote, u64) {
         let remote = Remote {
             addr: triplet.virtual_address,

@@ -67,6 +67,7 @@ impl<D: Device> Ep<D> {
             inner.addresses = Addresses::default();
         }
         self.state.store(state, Ordering::Release);
+        self.update_open(inner);
     }
 
     /// `dat_ep_connect`, arguments checked.

@@ -2,7 +2,7 @@
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
 //! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
-//! [`modify`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
+//! [`modify`], what most posts find instead of all that in [`open`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`] and [`post_extended`], the objects that an endpoint uses in
 //! [`parts`].
 
 mod calls;
@@ -11,6 +11,7 @@ mod counted;
 mod datagrams;
 mod figures;
 mod modify;
+mod open;
 mod parts;
 mod post;
 mod post_extended;
@@ -27,6 +28,7 @@ use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
 
+use self::open::OpenQueues;
 use self::parts::Uses;
 use super::address::CAddress;
 use super::boundary::device_error;
@@ -59,6 +61,8 @@ pub struct Ep<D: Device> {
     counters: Option<Counters>,
     /// What the posts need; nothing once the endpoint is freed.
     config: Shared<Config<D>>,
+    /// What most posts need of it.
+    open: OpenQueues<D::Qp>,
     inner: Mutex<Inner<D>>,
 }
 
@@ -269,6 +273,7 @@ impl<D: Device> Ep<D> {
             datagrams: attr.is_for_datagrams(),
             counters: ia.new_counters(counters::EP_COUNTERS),
             config: Shared::empty(),
+            open: OpenQueues::none(),
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
                 uses: None,
@@ -288,8 +293,10 @@ impl<D: Device> Ep<D> {
                 let has_srq = uses.srq.is_some();
                 let request_evd = uses.request_evd.as_ref().map(|u| &**u.evd());
                 let config = Config::new(attr, ia.rules, has_srq, request_evd, qp);
-                ep.config.set(Some(config));
-                ep.inner.lock().uses = Some(uses);
+                let mut inner = ep.inner.lock();
+                ep.set_config(&mut inner, Some(config));
+                inner.uses = Some(uses);
+                drop(inner);
                 Ok(ep)
             }
             Err(error) => {
@@ -405,8 +412,7 @@ impl<D: Device> Ep<D> {
         let mut inner = self.inner.lock();
         let config = self.config.get_shared().ok_or(invalid)?;
         inner.watermarks = watermarks;
-        self.config
-            .set(Some(config.with_soft_mark(watermarks.soft)));
+        self.set_config(&mut inner, Some(config.with_soft_mark(watermarks.soft)));
         Ok(())
     }
 
@@ -480,8 +486,8 @@ impl<D: Device> Ep<D> {
         let mut inner = self.inner.lock();
         let uses = inner.uses.take();
         let resolutions = std::mem::take(&mut inner.resolutions);
+        self.set_config(&mut inner, None);
         drop(inner);
-        self.config.set(None);
         delay::point("ep.free");
         let lost = qp.map_or(0, |qp| qp.destroy() as usize);
         delay::point("ep.purge");

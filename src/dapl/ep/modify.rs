@@ -175,7 +175,7 @@ impl<D: Device> Ep<D> {
         inner.watermarks = watermarks;
         let (has_srq, request_evd) = (config.has_srq, request_evd.as_deref());
         let config = Config::new(attr, ia.rules, has_srq, request_evd, qp);
-        self.config.set(Some(config));
+        self.set_config(&mut inner, Some(config));
         Ok(())
     }
 

@@ -4,6 +4,8 @@
 //! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
 use std::hint::black_box;
+use std::mem::MaybeUninit;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::connect::state_error;
@@ -11,7 +13,7 @@ use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{non_null, section};
-use crate::dapl::work_request::{OpFlags, REQUEST_FLAGS, Segments, post_error};
+use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
 use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
@@ -70,20 +72,17 @@ pub(super) struct Request<F> {
 }
 
 impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
-    /// Posts the request. `flags` converts its completion flags, given what those of the endpoint are.
+    /// Posts the request. `find` gives the queue pair that takes it, and its flags.
     #[inline(always)]
-    fn post<D: Device>(
+    fn post<'q, Q: QueuePair + 'q>(
         self,
-        ep: &Ep<D>,
         guard: &Guard,
         sges: &[Sge],
         total: u64,
-        flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
+        find: impl FnOnce() -> Result<(&'q Q, WrFlags)>,
     ) -> Result<()> {
         let op = (self.op)(total)?;
-        let (config, qp) = ep.config(guard)?;
-        let flags = flags(&config.request_flags)?;
-        ep.check_request_state()?;
+        let (qp, flags) = find()?;
         let wr = SendWr {
             // SAFETY: every bit pattern is a valid integer.
             wr_id: unsafe { self.user_cookie.as_64 },
@@ -97,7 +96,7 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
             .map_err(|e| post_error(e, reads))
     }
 
-    /// [`Request::post`] with its completion flags.
+    /// [`Request::post`] with its completion flags, if the endpoint takes it.
     #[inline(always)]
     fn post_flagged<D: Device>(
         self,
@@ -107,8 +106,11 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
         total: u64,
     ) -> Result<()> {
         let ((allowed, arg), given) = (self.allowed, self.completion_flags);
-        self.post(ep, guard, sges, total, |flags| {
-            flags.check(given, allowed, arg)
+        self.post(guard, sges, total, || {
+            let (config, qp) = ep.config(guard)?;
+            let flags = config.request_flags.check(given, allowed, arg)?;
+            ep.check_request_state()?;
+            Ok((&**qp, flags))
         })
     }
 
@@ -131,6 +133,25 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
     }
 }
 
+/// Whether a request or a receive has one segment and no flags, as nearly all have.
+#[inline(always)]
+fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> bool {
+    // One test for two conditions.
+    (count ^ 1) as u32 | flags == 0 && !iov.is_null()
+}
+
+/// The segment of a triplet: where that is, if the ABI and the device allow it, or a copy.
+#[inline(always)]
+fn segment_of<'a, A: Abi, D: Device>(
+    triplet: &'a A::LmrTriplet,
+    copy: &'a mut MaybeUninit<Sge>,
+) -> Result<&'a Sge> {
+    match A::sge_in_place(triplet) {
+        Some(segment) if D::SEGMENTS_IN_PLACE => Ok(segment),
+        _ => Ok(copy.write(A::sge(triplet)?)),
+    }
+}
+
 /// Posts a request with its local segments.
 ///
 /// # Safety
@@ -145,11 +166,14 @@ pub(super) unsafe fn post_request<A: Abi, D: Device, const KNOWN: bool>(
     // SAFETY: the caller's promise.
     let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
     // The usual case. Code for one segment has no loops, and code for no flags no tests for them.
-    if count == 1 && !iov.is_null() && request.completion_flags == DAT_COMPLETION_DEFAULT_FLAG {
+    if is_usual(count, iov, request.completion_flags)
+        && let Some(qp) = ep.open.requests(guard)
+    {
+        let mut copy = MaybeUninit::uninit();
         // SAFETY: the caller's promise.
-        let segment = A::sge(unsafe { &*iov })?;
-        let total = segment.len.into();
-        return request.post(ep, guard, &[segment], total, |_| Ok(WrFlags::empty()));
+        let segment = segment_of::<A, D>(unsafe { &*iov }, &mut copy)?;
+        let (sges, total) = (from_ref(segment), segment.len.into());
+        return request.post(guard, sges, total, || Ok((qp, WrFlags::empty())));
     }
     // A copy, so that the request need not be in memory in the usual case.
     // SAFETY: the caller's promise.
@@ -362,11 +386,13 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
         let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
         // SAFETY: every bit pattern is a valid integer.
         let wr_id = unsafe { user_cookie.as_64 };
-        let unflagged = completion_flags == DAT_COMPLETION_DEFAULT_FLAG;
-        if num_segments == 1 && !local_iov.is_null() && unflagged {
+        if is_usual(num_segments, local_iov, completion_flags)
+            && let Some(qp) = ep.open.receives(guard)
+        {
+            let mut copy = MaybeUninit::uninit();
             // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*local_iov })?;
-            return post_receive(ep, guard, &[segment], wr_id, |_| Ok(WrFlags::empty()));
+            let segment = segment_of::<A, D>(unsafe { &*local_iov }, &mut copy)?;
+            return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
         }
         let iov = (num_segments, local_iov.cast_const());
         // SAFETY: the caller's promise.
@@ -374,7 +400,7 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
     })
 }
 
-/// [`post_receive`] with any number of segments.
+/// [`post_receive`] with any number of segments, if the endpoint takes it.
 ///
 /// # Safety
 /// As [`ep_post_recv`].
@@ -389,25 +415,23 @@ unsafe fn receive_segments<A: Abi, D: Device>(
     let mut segments = Segments::new();
     // SAFETY: the caller's promise.
     let (sges, _) = unsafe { segments.read::<A>(count, iov) }?;
-    let allowed = DAT_COMPLETION_UNSIGNALLED_FLAG;
-    post_receive(ep, guard, sges, wr_id, |flags| {
-        flags.check(completion_flags, allowed, Subtype::Arg5)
-    })
-}
-
-#[inline(always)]
-fn post_receive<D: Device>(
-    ep: &Ep<D>,
-    guard: &Guard,
-    sges: &[Sge],
-    wr_id: u64,
-    flags: impl FnOnce(&OpFlags) -> Result<WrFlags>,
-) -> Result<()> {
     let (config, qp) = ep.config(guard)?;
     if config.has_srq {
         return Err(Error::state(Subtype::StateSrqInUse));
     }
-    let flags = flags(&config.recv_flags)?;
+    let (allowed, arg) = (DAT_COMPLETION_UNSIGNALLED_FLAG, Subtype::Arg5);
+    let flags = config.recv_flags.check(completion_flags, allowed, arg)?;
+    post_receive(&**qp, guard, sges, wr_id, flags)
+}
+
+#[inline(always)]
+fn post_receive<Q: QueuePair>(
+    qp: &Q,
+    guard: &Guard,
+    sges: &[Sge],
+    wr_id: u64,
+    flags: WrFlags,
+) -> Result<()> {
     qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
         .map_err(|e| post_error(e, false))
 }

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Buffer, Evd, idle};
+use super::{Buffer, Evd, WAITER, idle};
 use crate::abi::common::*;
 use crate::cancel;
 use crate::dapl::abi::Abi;
@@ -186,7 +186,7 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device, const KNOWN: bool>(
 }
 
 /// Polls without a system call that take the time of one in which the device makes progress.
-const PROGRESS: u32 = 4;
+const PROGRESS: i32 = 4;
 
 /// `dat_evd_dequeue`.
 ///
@@ -402,13 +402,11 @@ impl<D: Device> Evd<D> {
         let Some(state) = self.state.own(guard.thread()) else {
             return Taken::Otherwise;
         };
-        let Some(cq) = &self.cq else {
-            return Taken::Otherwise;
-        };
-        // One test, as hardly ever one of the two is set.
-        if state.waiter | state.overflowed || !state.queue.is_empty() {
+        if state.exceptions != 0 || !state.queue.is_empty() {
             return Taken::Otherwise;
         }
+        // SAFETY: there is no exception, and so a queue.
+        let cq = unsafe { self.polled() };
         match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
             Some(taken) => {
                 drop(state);
@@ -431,7 +429,7 @@ impl<D: Device> Evd<D> {
         guard: &Guard,
     ) -> Result<()> {
         let mut state = self.state.lock_as(guard.thread());
-        if state.waiter {
+        if state.has(WAITER) {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
         if let Some(event) = state.queue.pop_front() {

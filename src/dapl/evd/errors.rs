@@ -1,6 +1,6 @@
 //! Asynchronous errors: an EVD that receives those of an IA, and errors that are lost.
 
-use super::{Evd, Queued, State, Stream};
+use super::{Evd, OVERFLOWED, Queued, State, Stream};
 use crate::abi::common::*;
 use crate::dapl::async_events::AsyncEvd;
 use crate::dapl::ia::Child;
@@ -16,7 +16,7 @@ impl<D: Device> AsyncEvd for Evd<D> {
 
     fn queue(&self, event: Event) {
         if Evd::queue(self, event) == Queued::Full {
-            self.state.lock().overflowed = true;
+            self.state.lock().set(OVERFLOWED, true);
         }
     }
 
@@ -40,7 +40,7 @@ impl<D: Device> Evd<D> {
         delay::point("evd.overflow");
         let mut state = self.state.lock();
         if state.streams.has_async() {
-            state.overflowed = true;
+            state.set(OVERFLOWED, true);
             self.report_errors(state);
             return;
         }
@@ -55,7 +55,7 @@ impl<D: Device> Evd<D> {
     /// Notifies the waiter or the CNO of asynchronous errors that were queued. The log has the first
     /// that is lost: every further one is lost too.
     fn report_errors(&self, mut state: Held<'_, State<D>>) {
-        if state.overflowed && !std::mem::replace(&mut state.loss_is_logged, true) {
+        if state.has(OVERFLOWED) && !std::mem::replace(&mut state.loss_is_logged, true) {
             drop(state);
             log::error!("asynchronous EVD overflowed: error reports are lost");
         } else if !state.closed {

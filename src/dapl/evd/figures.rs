@@ -1,6 +1,6 @@
 //! What readers of the process see of an EVD ([`crate::figures`]).
 
-use super::Evd;
+use super::{Evd, WAITER};
 use crate::abi::common::*;
 use crate::dapl::counters::names;
 use crate::dapl::figures::write_counters;
@@ -29,7 +29,7 @@ impl<D: Device> Evd<D> {
             None => Some(0),
         };
         let state = self.state.lock();
-        let (queued, length, waiter) = (state.queue.len(), state.qlen, state.waiter);
+        let (queued, length, waiter) = (state.queue.len(), state.qlen, state.has(WAITER));
         drop(state);
         json.number_or_null(
             "events",

@@ -13,15 +13,15 @@ use crate::handle::pin::Thread;
 use crate::kernel::Instant;
 
 /// Polls in vain between two offers: the fewest, and the most.
-const LEAST: u32 = 64;
-const MOST: u32 = 1 << 14;
+const LEAST: i32 = 64;
+const MOST: i32 = 1 << 14;
 /// An offer that takes so long was accepted: another thread has run.
 const ACCEPTED: Duration = Duration::from_micros(5);
 
 /// A poll of an EVD has found nothing. Called without locks and outside of sections. `polls` is how many
 /// short polls it has taken the time of.
 #[inline]
-pub(super) fn polled_in_vain(thread: Thread, polls: u32) {
+pub(super) fn polled_in_vain(thread: Thread, polls: i32) {
     if thread.patience().is_over(polls) {
         offer_processor(thread);
     }

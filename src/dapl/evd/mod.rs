@@ -19,6 +19,7 @@ pub use stream::Stream;
 pub(super) use stream::{EvdUse, Feed, StreamChange};
 
 use std::collections::VecDeque;
+use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
 
 use self::spin::SpinPolicy;
@@ -52,6 +53,8 @@ pub struct Evd<D: Device> {
     flags: DAT_EVD_FLAGS,
     /// The device's completion queue, if the EVD is made for completions.
     cq: Option<Arc<D::Cq>>,
+    /// That queue for the polls, which find it with one load.
+    polled: Polled<D::Cq>,
     state: Biased<State<D>>,
     /// The counters, if those of the IA are on.
     counters: Option<Counters>,
@@ -73,21 +76,35 @@ struct State<D: Device> {
     enabled: bool,
     /// Threads may call `dat_evd_wait`.
     waitable: bool,
-    /// A thread is in `dat_evd_wait`; it owns the EVD.
-    waiter: bool,
+    /// What keeps a thread from taking a completion of the device at once: [`WAITER`], [`OVERFLOWED`],
+    /// [`NO_CQ`]. One word, so that a poll makes one test.
+    exceptions: u32,
     /// The waiter has been notified since it last checked the queue.
     signalled: bool,
     cno: Option<Arc<Cno<D>>>,
     /// The streams that feed the EVD.
     streams: StreamCounts,
-    /// An asynchronous error was lost here. There is no EVD to report that to, so waits and
-    /// dequeues return it.
-    overflowed: bool,
     /// The log has it that an asynchronous error was lost here.
     loss_is_logged: bool,
     /// Freed, or its IA is closed.
     closed: bool,
 }
+
+/// A thread is in `dat_evd_wait`; it owns the EVD.
+const WAITER: u32 = 1;
+/// An asynchronous error was lost here. There is no EVD to report that to, so waits and dequeues return
+/// it.
+const OVERFLOWED: u32 = 2;
+/// The EVD is not made for completions.
+const NO_CQ: u32 = 4;
+
+/// The completion queue of an EVD, by its address.
+struct Polled<C>(*const C);
+
+// SAFETY: as a reference to the queue, which all threads may have.
+unsafe impl<C: Sync> Send for Polled<C> {}
+// SAFETY: as above.
+unsafe impl<C: Sync> Sync for Polled<C> {}
 
 /// What became of an event of the provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,9 +121,23 @@ pub enum Queued {
 impl<D: Device> State<D> {
     /// Why no event could be taken.
     fn nothing(&self) -> Error {
-        match self.overflowed {
+        match self.has(OVERFLOWED) {
             true => Kind::InvalidState.into(),
             false => Kind::QueueEmpty.into(),
+        }
+    }
+
+    /// Whether one of these exceptions applies.
+    #[inline(always)]
+    fn has(&self, exceptions: u32) -> bool {
+        self.exceptions & exceptions != 0
+    }
+
+    /// An exception begins or ceases to apply.
+    fn set(&mut self, exception: u32, applies: bool) {
+        self.exceptions &= !exception;
+        if applies {
+            self.exceptions |= exception;
         }
     }
 }
@@ -209,20 +240,20 @@ impl<D: Device> Evd<D> {
         let evd = Arc::new(Evd {
             base: Base::new(ia.clone()),
             flags,
-            cq,
+            polled: Polled(cq.as_ref().map_or(null(), Arc::as_ptr)),
             state: Biased::new(State {
                 queue,
                 qlen: held,
                 enabled: true,
                 waitable: true,
-                waiter: false,
+                exceptions: if cq.is_none() { NO_CQ } else { 0 },
                 signalled: false,
                 cno,
                 streams: StreamCounts::default(),
-                overflowed: false,
                 loss_is_logged: false,
                 closed: false,
             }),
+            cq,
             counters: ia.new_counters(DCNT_EVD_ALL_COUNTERS),
             wait_queue: WaitQueue::default(),
             spin_policy: SpinPolicy::default(),
@@ -243,6 +274,16 @@ impl<D: Device> Evd<D> {
             Ok(0) | Err(_) => Err(Error::arg(Subtype::Arg2)),
             Ok(n) => Ok((n <= ia.device.attr().max_cqe).then_some(n)),
         }
+    }
+
+    /// The completion queue for a poll.
+    ///
+    /// # Safety
+    /// The EVD is made for completions: [`NO_CQ`] does not apply.
+    #[inline(always)]
+    unsafe fn polled(&self) -> &D::Cq {
+        // SAFETY: not null by the caller's promise; `cq` keeps the queue alive as long as the EVD.
+        unsafe { &*self.polled.0 }
     }
 
     /// The completion queue, if the EVD is made for completions.
@@ -391,7 +432,7 @@ impl<D: Device> Evd<D> {
 
     /// Wakes the waiter, which then checks the queue.
     fn signal(&self, state: &mut State<D>) {
-        if state.waiter {
+        if state.has(WAITER) {
             state.signalled = true;
             self.wait_queue.notify_one(&*self.base.ia.device);
         }
@@ -399,7 +440,7 @@ impl<D: Device> Evd<D> {
 
     /// Triggers the CNO unless a waiter has the EVD or it is disabled.
     fn trigger(&self, state: Held<'_, State<D>>) {
-        if state.waiter || !state.enabled {
+        if state.has(WAITER) || !state.enabled {
             return;
         }
         if let Some(cno) = &state.cno {
@@ -414,7 +455,7 @@ impl<D: Device> Evd<D> {
     /// Arms the completion queue if there is a waiter or a CNO to notify, and disarms it otherwise.
     fn arm(&self, state: &State<D>) {
         if let Some(cq) = &self.cq {
-            if state.waiter || (state.enabled && state.cno.is_some()) {
+            if state.has(WAITER) || (state.enabled && state.cno.is_some()) {
                 cq.arm();
             } else {
                 cq.disarm();
@@ -451,7 +492,7 @@ impl<D: Device> Evd<D> {
         if state.closed {
             return Err(Error::handle(Self::INVALID));
         }
-        if !state.streams.is_empty() || state.waiter {
+        if !state.streams.is_empty() || state.has(WAITER) {
             return Err(Error::state(Subtype::StateEvdInUse));
         }
         state.closed = true;

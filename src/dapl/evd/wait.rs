@@ -5,7 +5,7 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use super::calls::ToEvent;
-use super::{Evd, State};
+use super::{Evd, NO_CQ, OVERFLOWED, State, WAITER};
 use crate::abi::common::*;
 use crate::abi::v2::{DCNT_EVD_WAIT_BLOCKED, DCNT_EVD_WAIT_NOTIFY};
 use crate::cancel::{Cancelled, Waiting};
@@ -60,10 +60,11 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> Option<usize> {
-        if !state.waitable | state.waiter || !state.queue.is_empty() {
+        if !state.waitable | state.has(WAITER | NO_CQ) || !state.queue.is_empty() {
             return None;
         }
-        let cq = self.cq.as_ref()?;
+        // SAFETY: just tested.
+        let cq = unsafe { self.polled() };
         let first = cq.poll_in(guard, ToEvent::<A> { handle, out })?;
         // Mostly there is no other.
         let more = match cq.poll_in(guard, ByCopy) {
@@ -113,7 +114,7 @@ impl<D: Device> Evd<D> {
         if let Some(event) = self.ready(&mut state, threshold, &pin()) {
             return Ok((Ok(event), state.queue.len()));
         }
-        state.waiter = true;
+        state.set(WAITER, true);
         state.signalled = false;
         // Where consumers control notification, only a notification ends the wait, and polling
         // does not show which events notify. The lock is held until the queue is armed: a thread
@@ -154,7 +155,7 @@ impl<D: Device> Evd<D> {
         };
         delay::point("evd.waited");
         let mut state = self.state.lock();
-        state.waiter = false;
+        state.set(WAITER, false);
         self.arm(&state);
         // Completions that arrived before the arming trigger no CNO, so they are counted.
         self.drain(&mut state, &pin());
@@ -177,7 +178,7 @@ impl<D: Device> Evd<D> {
         if !state.waitable {
             return Err(Error::state(Subtype::StateEvdUnwaitable));
         }
-        if state.waiter {
+        if state.has(WAITER) {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
         // By the other rules a notifying completion ends the wait if enough events are there then.
@@ -185,7 +186,7 @@ impl<D: Device> Evd<D> {
         if threshold > 1 && pages && state.streams.are_controlled() {
             return Err(Error::state(Subtype::StateEvdConfigNotify));
         }
-        if state.overflowed && state.queue.is_empty() {
+        if state.has(OVERFLOWED) && state.queue.is_empty() {
             return Err(Kind::InvalidState.into());
         }
         Ok(threshold)

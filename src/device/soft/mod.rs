@@ -48,7 +48,7 @@ pub use transport::Qp;
 
 use self::device::{Counts, count};
 use self::engine::Engine;
-use self::mem::key_table::MAX_SGE;
+use self::mem::segments::MAX_SGE;
 use self::params::Params;
 use self::qp::state::Identity;
 use super::params::Key;
@@ -164,6 +164,7 @@ fn identity(
     Ok(Identity {
         attr: *attr,
         pd: parts.pd.id,
+        recv_pd: parts.srq.map_or(parts.pd.id, |srq| srq.pd),
         key_scope,
         send_cq: parts.send_cq.cloned(),
         recv_cq: parts.recv_cq.cloned(),
@@ -184,6 +185,8 @@ impl Device for Soft {
 
     const NAME: &'static str = "soft";
     const INDEX: usize = 0;
+    // What was checked is what is copied.
+    const SEGMENTS_IN_PLACE: bool = false;
     const KEYS: &'static [Key] = self::params::KEYS;
 
     fn discover() -> Vec<(String, String)> {

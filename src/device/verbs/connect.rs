@@ -263,7 +263,10 @@ fn established(qp: &Qp, attempt: u64, id: &CmId, private_data: Box<[u8]>) {
         state.addrs = Some((local, remote));
     }
     // Before the consumer is notified, so that it can post requests then.
-    qp.sq.lock().connected = true;
+    {
+        let mut sq = qp.sq.lock();
+        sq.open = sq.hw.clone();
+    }
     state.attempt.phase = Phase::Connected;
     qp.push_step(&state, Step::Connected);
     qp.events.push(QpEvent::Established {

@@ -251,6 +251,8 @@ impl Device for Verbs {
 
     const NAME: &'static str = "verbs";
     const INDEX: usize = 1;
+    // The driver reads them, as those of any program that uses verbs.
+    const SEGMENTS_IN_PLACE: bool = true;
     const KEYS: &'static [Key] = self::tuning::KEYS;
 
     fn discover() -> Vec<(String, String)> {

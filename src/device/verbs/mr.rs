@@ -172,19 +172,29 @@ impl Regions {
         })
     }
 
-    /// Whether the processor may copy the segment in place of the device.
+    /// Whether the processor may copy the segment in place of the device. A segment of no bytes is no memory.
     #[inline(always)]
-    pub fn may_read(&self, cache: &mut RegionCache, pd: &Pd, sge: &Sge) -> bool {
+    pub fn may_read<'a>(
+        &self,
+        cache: &mut RegionCache,
+        pd: impl FnOnce() -> &'a Pd,
+        sge: &Sge,
+    ) -> bool {
         let now = self.changes.load(Ordering::Acquire);
-        if cache.lkey == sge.lkey && cache.changes == now && cache.covers(sge) {
+        // One test for both.
+        let other = u64::from(cache.lkey ^ sge.lkey) | (cache.changes ^ now);
+        if other == 0 && cache.covers(sge) {
             return true;
         }
-        self.find(cache, now, pd, sge)
+        self.find(cache, now, pd(), sge)
     }
 
     #[cold]
     #[inline(never)]
     fn find(&self, cache: &mut RegionCache, now: u64, pd: &Pd, sge: &Sge) -> bool {
+        if sge.len == 0 {
+            return true;
+        }
         let region = self.map.lock().get(&sge.lkey).copied();
         let readable = |region: &Region| {
             region.access.contains(Access::LOCAL_READ)

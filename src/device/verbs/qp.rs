@@ -73,8 +73,8 @@ pub(super) struct State {
 pub(super) struct Sq {
     /// The queue pair of the device.
     pub hw: Option<Arc<Hw>>,
-    /// There is, or was, a connection: requests can be posted.
-    pub connected: bool,
+    /// The same, once there is, or was, a connection: requests can be posted.
+    pub open: Option<Arc<Hw>>,
     /// The connection has ended: requests are flushed.
     pub ended: bool,
     /// Requests posted since the last one of which the device reports the success.
@@ -137,6 +137,8 @@ pub struct Qp {
     /// What the queue pair was last made or modified with.
     pub(super) parts: Mutex<(Parts, QpAttr)>,
     pub(super) max_sizes: MaxSizes,
+    /// A copy of what the device has, which saves posts a load.
+    pub(super) checks_segments: bool,
     pub(super) state: Mutex<State>,
     pub(super) sq: Biased<Sq>,
     pub(super) rq: Biased<Rq>,
@@ -158,6 +160,7 @@ impl Qp {
             exchanges: attr.datagrams.then(Exchanges::default),
             parts: Mutex::new((parts, *attr)),
             max_sizes: MaxSizes::of(attr),
+            checks_segments: device.checks_segments,
             state: Mutex::new(State {
                 attempt: Attempt::new(),
                 id: None,
@@ -170,7 +173,7 @@ impl Qp {
             }),
             sq: Biased::new(Sq {
                 hw: None,
-                connected: false,
+                open: None,
                 ended: false,
                 unsignaled_run: 0,
                 region_cache: RegionCache::default(),
@@ -265,7 +268,7 @@ impl Qp {
         let mut sq = self.sq.lock();
         let mut rq = self.rq.lock();
         sq.hw = Some(hw.clone());
-        sq.connected = false;
+        sq.open = None;
         sq.ended = false;
         sq.unsignaled_run = 0;
         sq.region_cache = RegionCache::default();
@@ -283,6 +286,7 @@ impl Qp {
         rq.ended = true;
         rq.preposted = None;
         rq.hw = None;
+        sq.open = None;
         let hw = sq.hw.take()?;
         with(&hw);
         Some(hw)

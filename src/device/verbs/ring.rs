@@ -168,6 +168,9 @@ pub(super) struct WrRing {
     limit: u32,
     /// See [`WrRing::datagram_mark`].
     datagram_mark: u32,
+    /// The number of requests posted at which the next push looks how many are retired: those before it
+    /// have room. Only for who posts.
+    stop: AtomicU32,
     /// Number of requests posted so far.
     tail: AtomicU32,
     /// Number of requests retired so far.
@@ -190,6 +193,7 @@ impl WrRing {
             mask: size - 1,
             limit,
             datagram_mark: 0,
+            stop: AtomicU32::new(limit),
             tail: AtomicU32::new(0),
             head: AtomicU32::new(0),
         })
@@ -235,7 +239,7 @@ impl WrRing {
     #[inline(always)]
     pub fn push(&self, posted: PostedWr) -> Option<u32> {
         let tail = self.tail.load(Ordering::Relaxed);
-        if tail.wrapping_sub(self.head.load(Ordering::Acquire)) >= self.limit {
+        if tail == self.stop.load(Ordering::Relaxed) && !self.has_room(tail) {
             return None;
         }
         let slot = tail & self.mask;
@@ -244,6 +248,16 @@ impl WrRing {
         place.info.store(posted.info, Ordering::Release);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Some(slot)
+    }
+
+    /// Whether there is room for another request behind `tail`. In line, as a call would cost the usual
+    /// case more.
+    #[inline(always)]
+    fn has_room(&self, tail: u32) -> bool {
+        // Acquire: polls have read the slots of the requests that are retired.
+        let stop = self.head.load(Ordering::Acquire).wrapping_add(self.limit);
+        self.stop.store(stop, Ordering::Relaxed);
+        tail != stop
     }
 
     /// The device has not taken the request.

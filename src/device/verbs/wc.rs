@@ -8,28 +8,36 @@ use super::sys;
 use super::wr_table::RECEIVE;
 use crate::device::{Completion, WcOp, WcStatus};
 
-/// The completion of a [plain](PostedWr::plain_op) request, or of a receive whose message has no details, if
-/// it has succeeded: as nearly all are. `None` for all others; [`completion`] makes those as well.
+/// The completion of a [plain](PostedWr::plain_op) request that has succeeded, as nearly all do. `None` for
+/// all others; [`completion`] makes those as well.
 #[inline(always)]
-pub(super) fn plain_completion(hw: &Hw, posted: &PostedWr, wc: &sys::Wc) -> Option<Completion> {
+pub(super) fn plain_request(hw: &Hw, posted: &PostedWr, wc: &sys::Wc) -> Option<Completion> {
     if wc.status != sys::WC_SUCCESS {
         return None;
     }
-    let (op, byte_len) = if wc.wr_id & RECEIVE == 0 {
-        (posted.plain_op()?, posted.len())
-    } else if has_details(hw, wc) {
+    Some(success(hw, posted, posted.plain_op()?, posted.len()))
+}
+
+/// The same of a receive whose message has no details.
+#[inline(always)]
+pub(super) fn plain_receive(hw: &Hw, posted: &PostedWr, wc: &sys::Wc) -> Option<Completion> {
+    if wc.status != sys::WC_SUCCESS || has_details(hw, wc) {
         return None;
-    } else {
-        (WcOp::Recv, wc.byte_len)
-    };
-    Some(Completion {
+    }
+    Some(success(hw, posted, WcOp::Recv, wc.byte_len))
+}
+
+/// The completion of a success.
+#[inline(always)]
+fn success(hw: &Hw, posted: &PostedWr, op: WcOp, byte_len: u32) -> Completion {
+    Completion {
         context: hw.context,
         wr_id: posted.wr_id,
         op,
         from_srq: false,
         status: WcStatus::Success,
         byte_len,
-    })
+    }
 }
 
 /// The completion for the consumer; `true` if it notifies.

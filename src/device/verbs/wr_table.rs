@@ -38,6 +38,8 @@ pub(super) trait Numbered: Send + Sync + 'static {
 pub(super) struct WrTable<T: Numbered> {
     chunks: [OnceLock<Box<[Shared<T>; CHUNK]>>; 1 << (INDEX_BITS as usize - 9)],
     free: Mutex<Free>,
+    /// An entry that has never an object.
+    empty: Shared<T>,
 }
 
 #[derive(Default)]
@@ -66,6 +68,7 @@ impl<T: Numbered> WrTable<T> {
         WrTable {
             chunks: std::array::from_fn(|_| OnceLock::new()),
             free: Mutex::default(),
+            empty: Shared::empty(),
         }
     }
 
@@ -134,21 +137,23 @@ impl<T: Numbered> WrTable<T> {
 }
 
 /// The entry that was found last, for a caller that mostly asks for the same object: its address does not
-/// depend on the `wr_id`, which was just written. For one table alone, which lives longer.
+/// depend on the `wr_id`, which was just written. For one table alone, which lives longer. Before the first
+/// it is an entry without an object, which saves a test.
 pub(super) struct LookupHint<T: Numbered>(AtomicPtr<Shared<T>>);
 
 impl<T: Numbered> LookupHint<T> {
-    pub fn new() -> Self {
-        LookupHint(AtomicPtr::default())
+    pub fn new(table: &WrTable<T>) -> Self {
+        LookupHint(AtomicPtr::new(std::ptr::from_ref(&table.empty).cast_mut()))
     }
 
-    /// The object that a `wr_id` names, if it is that which was found last.
+    /// The object that a `wr_id` names, if it is that which was found last. `None` for one with [`SHARED`],
+    /// which no number has.
     #[inline(always)]
     pub fn get<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g T> {
-        // SAFETY: null, or a place in a chunk of the table. Chunks live as long as the table.
-        let place = unsafe { self.0.load(Ordering::Relaxed).as_ref() };
-        let object = place?.get(guard)?;
-        (object.number() == number(wr_id)).then_some(object)
+        // SAFETY: a place in the table or in one of its chunks, which live as long as the table.
+        let place = unsafe { &*self.0.load(Ordering::Relaxed) };
+        let object = place.get(guard)?;
+        (object.number() == wr_id & !(RECEIVE | u64::from(MAX_SLOTS - 1))).then_some(object)
     }
 }
 
@@ -179,7 +184,7 @@ mod tests {
         table.publish(&first);
         table.publish(&second);
         let guard = pin();
-        let hint = LookupHint::new();
+        let hint = LookupHint::new(&table);
         for number in [first.0, first.0, second.0, first.0] {
             let found = table.get_and_hint(number | 3, &hint, &guard).unwrap();
             assert_eq!(found.0, number);
@@ -200,6 +205,7 @@ mod tests {
         assert!(table.get(first.0, &guard).is_none());
         assert!(hint.get(first.0, &guard).is_none());
         assert!(table.get(third.0 | SHARED, &guard).is_some());
+        assert!(hint.get(third.0 | SHARED, &guard).is_none());
         assert!(hint.get(third.0, &guard).is_some());
     }
 }

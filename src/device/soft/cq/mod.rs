@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use self::ring::{CompletionRing, Numbers};
 use super::upcalls::{CqUpcalls, Upcalls};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
-use crate::handle::{Biased, Guard, INNER, pin};
+use crate::handle::pin::Thread;
+use crate::handle::{Biased, Guard, INNER};
 
 /// Entries of one queue at most.
 pub(super) const MAX_CQE: u32 = 1 << 20;
@@ -65,16 +66,18 @@ impl Cq {
     }
 
     /// Queues a completion. `notifies` says whether the consumer has asked to be notified of it, which is
-    /// of interest only while the queue is armed; the notification goes to `up`.
+    /// of interest only while the queue is armed; the notification goes to `up`. `thread` is the running one.
     #[inline(always)]
     pub(crate) fn push(
         self: &Arc<Self>,
         completion: Completion,
         notifies: impl FnOnce() -> bool,
+        thread: Thread,
         up: &mut Upcalls,
     ) {
-        match self.queue.own(pin::thread()) {
-            Some(queue) => self.push_to(queue, completion, notifies, up),
+        let cq: &Cq = self;
+        match cq.queue.own(thread) {
+            Some(queue) => cq.push_to(queue, completion, notifies, self, up),
             // A copy, so that the completion above need not be in memory but for its slot.
             None => self.push_shared(&black_box(completion), notifies(), up),
         }
@@ -83,16 +86,17 @@ impl Cq {
     /// [`Cq::push`] in a thread that is not the owner of the lock.
     #[inline(never)]
     fn push_shared(self: &Arc<Self>, completion: &Completion, notifies: bool, up: &mut Upcalls) {
-        self.push_to(self.queue.lock(), *completion, || notifies, up);
+        self.push_to(self.queue.lock(), *completion, || notifies, self, up);
     }
 
-    /// [`Cq::push`] with the queue locked.
+    /// [`Cq::push`] with the queue locked. `me` is a reference to the same queue.
     #[inline(always)]
     fn push_to(
-        self: &Arc<Self>,
+        &self,
         mut queue: impl DerefMut<Target = Queue>,
         completion: Completion,
         notifies: impl FnOnce() -> bool,
+        me: &Arc<Self>,
         up: &mut Upcalls,
     ) {
         let Queue {
@@ -100,13 +104,13 @@ impl Cq {
         } = &mut *queue;
         if !entries.push(&self.numbers, completion, *capacity) {
             drop(queue);
-            up.overflow(self);
+            up.overflow(me);
             return;
         }
         if queue.armed && notifies() {
             queue.armed = false;
             drop(queue);
-            up.notify(self);
+            up.notify(me);
         }
     }
 
@@ -159,10 +163,11 @@ impl CompletionQueue for Cq {
         if self.numbers.is_empty() {
             return None;
         }
-        match self.queue.own(guard.thread()) {
-            Some(mut queue) => self.pop(&mut queue, taker),
-            None => self.pop_shared(guard, taker),
-        }
+        let Some(mut queue) = self.queue.own(guard.thread()) else {
+            return self.pop_shared(guard, taker);
+        };
+        let oldest = queue.entries.pop(&self.numbers)?;
+        Some(taker.take(oldest))
     }
 
     fn arm(&self) {
@@ -197,6 +202,7 @@ impl CompletionQueue for Cq {
 mod tests {
     use super::*;
     use crate::device::{WcOp, WcStatus};
+    use crate::handle::pin;
 
     struct Ignored;
 
@@ -218,7 +224,7 @@ mod tests {
                 status: WcStatus::Success,
                 byte_len: 0,
             };
-            cq.push(completion, || false, &mut up);
+            cq.push(completion, || false, pin::thread(), &mut up);
         }
         assert_eq!(cq.remove(1), 2);
         assert_eq!(cq.remove(1), 0);

@@ -33,6 +33,10 @@ impl Numbers {
 pub(crate) struct CompletionRing {
     /// The completions by the lower bits of their numbers. The length is a power of two, at least 1.
     slots: Vec<MaybeUninit<Completion>>,
+    /// One less than that.
+    mask: usize,
+    /// The number at which the next push looks how many completions were removed: those before it have room.
+    stop: usize,
 }
 
 impl CompletionRing {
@@ -48,27 +52,44 @@ impl CompletionRing {
             .map_err(|_| DeviceError::Resources)?;
         // SAFETY: the slots are reserved, and may be uninitialised.
         unsafe { slots.set_len(room) };
-        Ok(CompletionRing { slots })
+        Ok(CompletionRing {
+            slots,
+            mask: room - 1,
+            stop: 0,
+        })
     }
 
     /// The slot of a number.
     #[inline(always)]
     fn slot(&mut self, number: usize) -> &mut MaybeUninit<Completion> {
-        let index = number & (self.slots.len() - 1);
-        // SAFETY: the length is a power of two, so that less one it leaves the index of a slot.
-        unsafe { self.slots.get_unchecked_mut(index) }
+        // SAFETY: the mask leaves the index of a slot.
+        unsafe { self.slots.get_unchecked_mut(number & self.mask) }
     }
 
     /// Adds a completion; false if there are `capacity` of them. That is not more than the ring has room for.
     #[inline(always)]
     pub fn push(&mut self, numbers: &Numbers, completion: Completion, capacity: usize) -> bool {
         let tail = numbers.tail.load(Ordering::Relaxed);
-        if tail.wrapping_sub(numbers.head.load(Ordering::Relaxed)) >= capacity {
+        if tail == self.stop && !self.has_room(numbers, capacity) {
             return false;
         }
+        self.append(numbers, tail, completion);
+        true
+    }
+
+    /// Whether there are less than `capacity` completions. In line, as a call would cost the usual
+    /// case more.
+    #[inline(always)]
+    fn has_room(&mut self, numbers: &Numbers, capacity: usize) -> bool {
+        self.stop = numbers.head.load(Ordering::Relaxed).wrapping_add(capacity);
+        numbers.tail.load(Ordering::Relaxed) != self.stop
+    }
+
+    /// Adds a completion, for which there is room, behind the number `tail`.
+    #[inline(always)]
+    fn append(&mut self, numbers: &Numbers, tail: usize, completion: Completion) {
         self.slot(tail).write(completion);
         numbers.tail.store(tail.wrapping_add(1), Ordering::Release);
-        true
     }
 
     /// Removes the oldest completion.
@@ -90,7 +111,8 @@ impl CompletionRing {
                 && f(&completion)
             {
                 // There is room, as there was before.
-                self.push(numbers, completion, self.slots.len());
+                let tail = numbers.tail.load(Ordering::Relaxed);
+                self.append(numbers, tail, completion);
             }
         }
     }
@@ -107,6 +129,7 @@ impl CompletionRing {
         for number in (0..numbers.len()).map(|n| head.wrapping_add(n)) {
             *new.slot(number) = *self.slot(number);
         }
+        new.stop = numbers.tail.load(Ordering::Relaxed);
         *self = new;
         Ok(())
     }

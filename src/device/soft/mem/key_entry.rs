@@ -216,6 +216,11 @@ impl KeyEntry {
         self.region.load(Ordering::Relaxed)
     }
 
+    /// Address of the first byte of the range in memory.
+    pub fn start(&self) -> u64 {
+        self.addr.load(Ordering::Relaxed)
+    }
+
     /// Number of bytes of the range.
     pub fn size(&self) -> u64 {
         self.len.load(Ordering::Relaxed)

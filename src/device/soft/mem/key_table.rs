@@ -11,7 +11,7 @@
 //! invalid, its entry, and the memory that it opened, are used for something else only when all
 //! sections have ended.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::directory::{CurrentDirectory, OwnedDirectory};
 use super::export::exporter;
@@ -32,8 +32,6 @@ const MAX_KEYS: u32 = 1 << 21;
 pub(crate) const MAX_SLOTS: u32 = 2 * MAX_KEYS;
 /// Number of slots that are made for the first key.
 const MIN_SLOTS: u32 = 256;
-/// Number of segments of a work request at most.
-pub(crate) const MAX_SGE: u32 = 64;
 /// Number of entries that are allocated at a time.
 const CHUNK: usize = 64;
 
@@ -90,7 +88,7 @@ impl Region {
 
     /// Deregisters the region, once: when this returns no section and no peer uses it any more.
     pub fn deregister(self) {
-        exporter().revoke(self.key, self.entry);
+        revoke(self.key, self.entry);
         pin::synchronize();
         TABLE.release(self.key, self.entry);
     }
@@ -144,6 +142,23 @@ static TABLE: Table = Table {
     free: Mutex::new(Free::new()),
     slots: AtomicU32::new(0),
 };
+
+/// Number of times that a key became invalid, plus 1. Changed after the key and before the wait for sections.
+static REVOCATIONS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that changes whenever a key becomes invalid. A check of local segments holds for as long as the
+/// number is the one that was read before the check: a section that reads the same number is one that the
+/// revocation of any key since waits for. Never 0.
+#[inline(always)]
+pub(crate) fn revocations(_guard: &Guard) -> u64 {
+    REVOCATIONS.load(Ordering::Acquire)
+}
+
+/// Makes a key invalid for sections that begin later.
+fn revoke(key: u32, entry: &KeyEntry) {
+    exporter().revoke(key, entry);
+    REVOCATIONS.fetch_add(1, Ordering::Release);
+}
 
 impl Free {
     /// Without a key.
@@ -346,7 +361,7 @@ pub(crate) struct WindowKey(Region);
 impl Drop for WindowKey {
     fn drop(&mut self) {
         let Region { key, entry, .. } = self.0;
-        exporter().revoke(key, entry);
+        revoke(key, entry);
         pin::retire(move || TABLE.release(key, entry));
     }
 }
@@ -387,6 +402,11 @@ pub(crate) fn resolve(
     entry.resolve(scope, addr, len, need, |key| TABLE.entry(key))
 }
 
+/// The entry of a valid key.
+pub(super) fn entry(key: u32, _guard: &Guard) -> Option<&'static KeyEntry> {
+    TABLE.entry(key)
+}
+
 /// Whether `window` is, or was last, the key of a window that is bound to the region with that key
 /// and serial.
 pub(crate) fn is_window_of(window: u32, region: u32, region_serial: u64) -> bool {
@@ -424,50 +444,6 @@ pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
         // Nearly always a single segment, which needs no loop.
         [only] => check(only),
         sges => sges.iter().try_for_each(check),
-    }
-}
-
-/// Whether every segment of a request that is posted is open for `need`, and its address is one of memory.
-/// Otherwise [`MemorySegments`] finds what they are.
-#[inline(always)]
-pub(crate) fn are_in_memory(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> bool {
-    let scope = Scope::of_pd(pd);
-    let is_in_memory = |s: &Sge| {
-        let at = resolve(s.lkey, scope, s.addr, u64::from(s.len), need, guard);
-        at == Ok(s.addr)
-    };
-    match sges {
-        [only] => is_in_memory(only),
-        sges => sges.iter().all(is_in_memory),
-    }
-}
-
-/// The segments of a request with addresses of memory.
-pub(crate) struct MemorySegments {
-    segments: [Sge; MAX_SGE as usize],
-    count: usize,
-}
-
-impl MemorySegments {
-    /// Those of a request that is posted, which has at most [`MAX_SGE`].
-    ///
-    /// # Errors
-    /// Why the first is not open for `need` that is not.
-    pub fn of(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> Result<Self, Fault> {
-        let scope = Scope::of_pd(pd);
-        let mut segments = [Sge::NONE; MAX_SGE as usize];
-        for (own, posted) in segments.iter_mut().zip(sges) {
-            let Sge { addr, len, lkey } = *posted;
-            let addr = resolve(lkey, scope, addr, len.into(), need, guard)?;
-            *own = Sge { addr, len, lkey };
-        }
-        let count = sges.len();
-        Ok(MemorySegments { segments, count })
-    }
-
-    /// The segments.
-    pub fn all(&self) -> &[Sge] {
-        &self.segments[..self.count]
     }
 }
 

@@ -10,4 +10,5 @@ mod probe;
 pub(crate) mod ranges;
 pub(crate) mod region;
 pub mod scope;
+pub(crate) mod segments;
 pub(crate) mod window;

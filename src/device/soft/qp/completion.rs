@@ -4,6 +4,7 @@ use super::state::QpState;
 use super::work_queue::{Op, Receive, Request, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{AtomicOp, Completion, RecvWr, SendOp, WcOp, WcStatus, WrFlags};
+use crate::handle::pin::{self, Thread};
 
 /// The operation in a completion.
 #[inline]
@@ -28,20 +29,23 @@ impl QpState {
             Op::Transfer(op) => wc_op(op),
             Op::Bind { context } => WcOp::Bind { context: *context },
         };
-        self.complete_as(op, request.wr_id, request.flags, request.len, status, up);
+        let thread = pin::thread();
+        let (wr_id, flags, len) = (request.wr_id, request.flags, request.len);
+        self.complete_as(op, wr_id, flags, len, status, thread, up);
     }
 
-    /// Completes a transfer that was not.
+    /// Completes a transfer that was not, in the running thread.
     #[inline(always)]
     pub fn complete_transfer(
         &self,
         wr_id: u64,
         transfer: &Transfer<'_>,
         status: WcStatus,
+        thread: Thread,
         up: &mut Upcalls,
     ) {
         let op = wc_op(&transfer.op);
-        self.complete_as(op, wr_id, transfer.flags, transfer.len, status, up);
+        self.complete_as(op, wr_id, transfer.flags, transfer.len, status, thread, up);
     }
 
     /// Completes a datagram.
@@ -53,9 +57,11 @@ impl QpState {
         status: WcStatus,
         up: &mut Upcalls,
     ) {
-        self.complete_as(WcOp::SendDatagram, wr_id, flags, len, status, up);
+        let (op, thread) = (WcOp::SendDatagram, pin::thread());
+        self.complete_as(op, wr_id, flags, len, status, thread, up);
     }
 
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn complete_as(
         &self,
@@ -64,6 +70,7 @@ impl QpState {
         flags: WrFlags,
         byte_len: u32,
         status: WcStatus,
+        thread: Thread,
         up: &mut Upcalls,
     ) {
         let success = status == WcStatus::Success;
@@ -80,11 +87,12 @@ impl QpState {
                 byte_len,
             };
             let notifies = || !success || !flags.contains(WrFlags::QUIET);
-            cq.push(completion, notifies, up);
+            cq.push(completion, notifies, thread, up);
         }
     }
 
-    /// Completes a receive.
+    /// Completes a receive, in the running thread.
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub fn complete_recv(
         &self,
@@ -93,6 +101,7 @@ impl QpState {
         len: u32,
         solicited: bool,
         op: WcOp,
+        thread: Thread,
         up: &mut Upcalls,
     ) {
         if let Some(cq) = &self.id.recv_cq {
@@ -113,7 +122,7 @@ impl QpState {
                     !receive.flags.contains(WrFlags::QUIET)
                 }
             };
-            cq.push(completion, notifies, up);
+            cq.push(completion, notifies, thread, up);
         }
     }
 
@@ -122,13 +131,15 @@ impl QpState {
     #[inline(never)]
     pub fn flush_recv(&self, wr: &RecvWr<'_>, up: &mut Upcalls) {
         let (status, op) = (WcStatus::Flushed, WcOp::Recv);
-        self.complete_recv(&Receive::of(wr), status, 0, false, op, up);
+        let (receive, thread) = (Receive::of(wr), pin::thread());
+        self.complete_recv(&receive, status, 0, false, op, thread, up);
     }
 
     /// The receive at the head of the queue failed.
     pub fn fail_recv(&mut self, status: WcStatus, up: &mut Upcalls) {
         if let Some(receive) = self.rq.pop() {
-            self.complete_recv(&receive, status, 0, false, WcOp::Recv, up);
+            let (op, thread) = (WcOp::Recv, pin::thread());
+            self.complete_recv(&receive, status, 0, false, op, thread, up);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{WcOp, WcStatus};
 use crate::guarded::CopyFault;
-use crate::handle::Guard;
+use crate::handle::{Guard, pin};
 
 /// Where a piece of a message belongs.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(crate) unsafe fn deliver_whole(
     let Some((receive, sges @ [into])) = me.rq.front() else {
         return false;
     };
-    if len > into.len as usize || me.check_receive(sges, guard).is_err() {
+    if len > into.len as usize || me.check_receive(receive, sges, guard).is_err() {
         return false;
     }
     // SAFETY: registered, for as long as the section lasts, and long enough; and the caller's
@@ -59,7 +59,8 @@ pub(crate) unsafe fn deliver_whole(
     let receive = *receive;
     me.rq.advance();
     let status = WcStatus::Success;
-    me.complete_recv(&receive, status, len as u32, solicited, WcOp::Recv, up);
+    let (len, op, thread) = (len as u32, WcOp::Recv, guard.thread());
+    me.complete_recv(&receive, status, len, solicited, op, thread, up);
     true
 }
 
@@ -79,9 +80,9 @@ pub(crate) fn deliver(
     };
     let receive = *receive;
     let end = u64::from(part.offset) + len as u64;
-    let failed = if end > receive.len {
+    let failed = if end > u64::from(receive.len) {
         Some((WcStatus::LocalLength, DeliveryError::TooLong))
-    } else if me.check_receive(sges, guard).is_err() {
+    } else if me.check_receive(&receive, sges, guard).is_err() {
         Some((WcStatus::LocalProtection, DeliveryError::Memory))
     } else {
         None
@@ -108,6 +109,7 @@ pub(crate) fn deliver(
             end as u32,
             part.solicited,
             received(part.invalidate),
+            guard.thread(),
             up,
         );
     }
@@ -131,6 +133,7 @@ pub(crate) fn deliver_immediate(
 ) -> Result<(), DeliveryError> {
     let receive = me.rq.pop().ok_or(DeliveryError::NoReceive)?;
     let op = WcOp::RecvRdmaImm { imm };
-    me.complete_recv(&receive, WcStatus::Success, len, solicited, op, up);
+    let (status, thread) = (WcStatus::Success, pin::thread());
+    me.complete_recv(&receive, status, len, solicited, op, thread, up);
     Ok(())
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::link::{Outcome, Transport};
 use super::place::LockedQp;
 use super::state::{LATE_RECV, local_access};
-use super::work_queue::{Op, Receive, Request, Transfer};
+use super::work_queue::{NEVER, Op, Receive, Request, Transfer};
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{GIVEN_UP, IN_ORDER, Step};
 use crate::device::soft::engine::Backlog;
-use crate::device::soft::mem::key_table::{self, MemorySegments};
+use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::region::Mr;
+use crate::device::soft::mem::segments::MemorySegments;
 use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
@@ -23,12 +24,32 @@ impl<L: Transport> LockedQp<'_, L> {
             return Err(PostError::Unsupported);
         }
         let me = &mut *self.me;
-        let at_once = me.executes_at_once();
-        me.admit_send(wr, at_once)?;
-        if !key_table::are_in_memory(wr.sges, me.id.pd, local_access(&wr.op), self.guard) {
+        if !me.executes_at_once() {
+            return self.again().send_later(black_box(*wr), up);
+        }
+        me.admit_segments(wr)?;
+        if !me.are_in_memory(wr.sges, local_access(&wr.op), self.guard) {
             return self.again().send_from_elsewhere(black_box(*wr), up);
         }
-        self.send_admitted(wr, at_once, up)
+        self.send_admitted(wr, up)
+    }
+
+    /// A request that others are queued before, or that there is no connection for.
+    #[inline(never)]
+    fn send_later(self, wr: SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = &mut *self.me;
+        me.admit_request()?;
+        me.admit_segments(&wr)?;
+        let (pd, need) = (me.id.pd, local_access(&wr.op));
+        if me.are_in_memory(wr.sges, need, self.guard) {
+            let len = me.send_len(&wr)?;
+            return self.queue_send(wr, len, up);
+        }
+        let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
+        let sges = segments.all();
+        let wr = SendWr { sges, ..wr };
+        let len = me.send_len(&wr)?;
+        self.queue_send(wr, len, up)
     }
 
     /// A request whose segments are not named by addresses of memory, or not open.
@@ -38,38 +59,30 @@ impl<L: Transport> LockedQp<'_, L> {
         let (pd, need) = (self.me.id.pd, local_access(&wr.op));
         let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
         let sges = segments.all();
-        let at_once = self.me.executes_at_once();
-        self.send_admitted(&SendWr { sges, ..wr }, at_once, up)
+        self.send_admitted(&SendWr { sges, ..wr }, up)
     }
 
-    /// A request that the queue takes, and whose segments are open memory. `at_once` is what
-    /// [`executes_at_once`](super::state::QpState::executes_at_once) says.
+    /// A request that is executed at once, and whose segments are open memory.
     #[inline(always)]
-    fn send_admitted(
-        &mut self,
-        wr: &SendWr<'_>,
-        at_once: bool,
-        up: &mut Upcalls,
-    ) -> Result<(), PostError> {
+    fn send_admitted(&mut self, wr: &SendWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         let len = me.send_len(wr)?;
-        if at_once {
-            let transfer = Transfer::of(wr, len);
-            let peer = self.peer.as_deref_mut();
-            let outcome = self.link.execute(me, peer, &transfer, self.guard, up);
-            match outcome {
-                Outcome::Done => {
-                    me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, up);
-                    return Ok(());
-                }
-                Outcome::Failed(status) => {
-                    self.again().fail_send(black_box(*wr), len, status, up);
-                    return Ok(());
-                }
-                Outcome::Wait => {}
+        let transfer = Transfer::of(wr, len);
+        let peer = self.peer.as_deref_mut();
+        let outcome = self.link.execute(me, peer, &transfer, self.guard, up);
+        match outcome {
+            Outcome::Done => {
+                // Made anew, so that what is known of the operation here is known there.
+                let (transfer, thread) = (Transfer::of(wr, len), self.guard.thread());
+                me.complete_transfer(wr.wr_id, &transfer, WcStatus::Success, thread, up);
+                Ok(())
             }
+            Outcome::Failed(status) => {
+                self.again().fail_send(black_box(*wr), len, status, up);
+                Ok(())
+            }
+            Outcome::Wait => self.again().queue_send(black_box(*wr), len, up),
         }
-        self.again().queue_send(black_box(*wr), len, up)
     }
 
     /// A copy of the references. What is passed to a function that is not inlined has to be in
@@ -89,7 +102,8 @@ impl<L: Transport> LockedQp<'_, L> {
     #[inline(never)]
     fn fail_send(self, wr: SendWr<'_>, len: u32, status: WcStatus, up: &mut Upcalls) {
         let me = self.me;
-        me.complete_transfer(wr.wr_id, &Transfer::of(&wr, len), status, up);
+        let (transfer, thread) = (Transfer::of(&wr, len), self.guard.thread());
+        me.complete_transfer(wr.wr_id, &transfer, status, thread, up);
         self.link.execution_failed(me, self.peer, status, up);
     }
 
@@ -99,7 +113,8 @@ impl<L: Transport> LockedQp<'_, L> {
         let me = self.me;
         let transfer = Transfer::of(&wr, len);
         if me.attempt.phase == Phase::Ended {
-            me.complete_transfer(wr.wr_id, &transfer, WcStatus::Flushed, up);
+            let (status, thread) = (WcStatus::Flushed, self.guard.thread());
+            me.complete_transfer(wr.wr_id, &transfer, status, thread, up);
             return Ok(());
         }
         if let Err(error) = me.sq.push(Request::of(wr.wr_id, &transfer), wr.sges) {
@@ -114,10 +129,12 @@ impl<L: Transport> LockedQp<'_, L> {
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
         me.admit_recv(wr)?;
-        if !key_table::are_in_memory(wr.sges, me.id.pd, Access::LOCAL_WRITE, self.guard) {
+        // Read before the check, so that what becomes invalid meanwhile is noticed later.
+        let checked_at = key_table::revocations(self.guard);
+        if !me.are_in_memory(wr.sges, Access::LOCAL_WRITE, self.guard) {
             return self.again().receive_elsewhere(black_box(*wr), up);
         }
-        self.receive_admitted(wr, up)
+        self.receive_admitted(wr, checked_at, up)
     }
 
     /// A receive whose segments are not named by addresses of memory, or not open.
@@ -127,18 +144,27 @@ impl<L: Transport> LockedQp<'_, L> {
         let (pd, need) = (self.me.id.pd, Access::LOCAL_WRITE);
         let segments = MemorySegments::of(wr.sges, pd, need, self.guard)?;
         let sges = segments.all();
-        self.receive_admitted(&RecvWr { sges, ..wr }, up)
+        self.receive_admitted(&RecvWr { sges, ..wr }, NEVER, up)
     }
 
-    /// A receive that the queue takes, and whose segments are open memory.
+    /// A receive that the queue takes, and whose segments are open memory, as was checked then.
     #[inline(always)]
-    fn receive_admitted(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+    fn receive_admitted(
+        &mut self,
+        wr: &RecvWr<'_>,
+        checked_at: u64,
+        up: &mut Upcalls,
+    ) -> Result<(), PostError> {
         let me = &mut *self.me;
         if me.attempt.phase == Phase::Ended {
             me.flush_recv(&black_box(*wr), up);
             return Ok(());
         }
-        me.rq.append(Receive::of(wr), wr.sges)?;
+        let receive = Receive {
+            checked_at,
+            ..Receive::of(wr)
+        };
+        me.rq.append(receive, wr.sges)?;
         if self.link.wants_receive(self.peer.as_deref()) {
             self.again().receives_posted(up);
         }

@@ -13,12 +13,12 @@ use std::sync::{Arc, Weak};
 use crate::lock::Mutex;
 
 use super::work_queue::{Receive, WorkQueue};
-use crate::device::soft::mem::key_table::{self, MemorySegments};
+use crate::device::soft::mem::segments::{self, MemorySegments};
 use crate::device::soft::upcalls::{SrqUpcalls, Upcalls};
 use crate::device::{
     Access, DeviceError, PostError, QueuePair, RecvWr, SharedReceiveQueue, SrqHandler,
 };
-use crate::handle::{Guard, pin};
+use crate::handle::{Section, pin};
 
 /// Shared receive queues of one device.
 pub(crate) const MAX_SRQ: u32 = 1 << 16;
@@ -163,7 +163,7 @@ impl Srq {
     /// A receive whose segments are not named by addresses of memory, or not open.
     #[cold]
     #[inline(never)]
-    fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Guard) -> Result<(), PostError> {
+    fn post_elsewhere(&self, wr: &RecvWr<'_>, guard: Section) -> Result<(), PostError> {
         let segments = MemorySegments::of(wr.sges, self.pd, Access::LOCAL_WRITE, &guard)?;
         drop(guard);
         let sges = segments.all();
@@ -204,7 +204,7 @@ impl SharedReceiveQueue for Srq {
             return Err(PostError::TooManySegments);
         }
         let guard = pin::pin();
-        if !key_table::are_in_memory(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
+        if !segments::are_in_memory(wr.sges, self.pd, Access::LOCAL_WRITE, &guard) {
             return self.post_elsewhere(wr, guard);
         }
         drop(guard);

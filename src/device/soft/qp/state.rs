@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use super::srq::{Srq, SrqWaiter, Turn};
-use super::work_queue::{Receive, Request, WorkQueue};
+use super::work_queue::{NEVER, Receive, Request, WorkQueue};
 use crate::device::attempt::{Attempt, Phase};
 use crate::device::connection_log::{Cause, Identity as Name, LogEntry, Outcome, Path, Step};
 use crate::device::events::EventQueue;
@@ -14,6 +14,7 @@ use crate::device::soft::engine::Timer;
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::scope::Scope;
+use crate::device::soft::mem::segments::LastRegion;
 use crate::device::soft::mem::window::Bind;
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
@@ -33,6 +34,8 @@ pub(crate) const LATE_RECV: &str =
 pub(crate) struct Identity {
     pub attr: QpAttr,
     pub pd: u32,
+    /// The protection domain of receives.
+    pub recv_pd: u32,
     /// The number of the queue pair in keys of windows that are for it alone.
     pub key_scope: u32,
     pub send_cq: Option<Arc<Cq>>,
@@ -49,12 +52,6 @@ impl Identity {
             pd: self.pd,
             qp: self.key_scope,
         }
-    }
-
-    /// The protection domain of receives.
-    #[inline]
-    pub fn recv_pd(&self) -> u32 {
-        self.srq.as_ref().map_or(self.pd, |srq| srq.pd)
     }
 
     fn receives(&self) -> (u32, u32) {
@@ -93,6 +90,8 @@ pub(crate) struct QpState {
     /// Whether the consumer has the event that the connection is established. What the peer sends
     /// waits until then.
     pub receiving: bool,
+    /// The region that segments were last found in, by the access that they need: read and written.
+    regions: [LastRegion; 2],
     pub sq: WorkQueue<Request>,
     pub rq: WorkQueue<Receive>,
     /// What the binds in the send queue are to do that are not executed.
@@ -148,6 +147,7 @@ impl QpState {
         QpState {
             attempt: Attempt::new(),
             receiving: false,
+            regions: Default::default(),
             sq: WorkQueue::new(attr.max_send_wr, attr.max_send_sge),
             rq: id.receive_ring(),
             binds: VecDeque::new(),
@@ -192,12 +192,9 @@ impl QpState {
         self.attempt.phase == Phase::Connected && self.sq.is_empty() && self.sq.limit() > 0
     }
 
-    /// Whether the send queue takes a request with so many segments, which is executed `at_once`.
+    /// Whether the send queue takes requests with so many segments.
     #[inline(always)]
-    pub fn admit_send(&self, wr: &SendWr<'_>, at_once: bool) -> Result<(), PostError> {
-        if !at_once {
-            self.admit_request()?;
-        }
+    pub fn admit_segments(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         if wr.sges.len() > self.id.attr.max_send_sge as usize {
             return Err(PostError::TooManySegments);
         }
@@ -283,10 +280,27 @@ impl QpState {
         !exceeded(self.hard_watermark_at)
     }
 
+    /// Whether the segments of a request that is posted are open for what it does with them, and named by
+    /// addresses of memory.
+    #[inline(always)]
+    pub fn are_in_memory(&mut self, sges: &[Sge], need: Access, guard: &Guard) -> bool {
+        let region = &mut self.regions[usize::from(need == Access::LOCAL_WRITE)];
+        region.has_all(sges, self.id.pd, need, guard)
+    }
+
     /// Checks that the segments of a receive may be written still.
     #[inline]
-    pub fn check_receive(&self, sges: &[Sge], guard: &Guard) -> Result<(), key_table::Fault> {
-        key_table::check_all(sges, self.id.recv_pd(), Access::LOCAL_WRITE, guard)
+    pub fn check_receive(
+        &self,
+        receive: &Receive,
+        sges: &[Sge],
+        guard: &Guard,
+    ) -> Result<(), key_table::Fault> {
+        // Nearly always no key at all has become invalid since the check at the post.
+        if receive.checked_at == key_table::revocations(guard) {
+            return Ok(());
+        }
+        key_table::check_all(sges, self.id.recv_pd, Access::LOCAL_WRITE, guard)
     }
 
     /// Executes the bind that is next in the send queue.
@@ -313,8 +327,15 @@ impl QpState {
         }
         let (limit, stride) = id.receives();
         self.rq.reshape(limit, stride)?;
+        for number in self.rq.head()..self.rq.tail() {
+            // It was checked for another protection domain.
+            if let Some(receive) = self.rq.get_mut(number) {
+                receive.checked_at = NEVER;
+            }
+        }
         self.sq = WorkQueue::new(id.attr.max_send_wr, id.attr.max_send_sge);
         self.id = id;
+        self.regions = Default::default();
         Ok(())
     }
 

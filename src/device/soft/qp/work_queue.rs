@@ -79,19 +79,26 @@ impl Request {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {
     pub wr_id: u64,
+    /// [`revocations`](crate::device::soft::mem::key_table::revocations) when its segments were checked, or
+    /// [`NEVER`].
+    pub checked_at: u64,
     pub flags: WrFlags,
-    /// Bytes that fit.
-    pub len: u64,
+    /// Bytes that fit; `u32::MAX` if it is more than that, which no message has.
+    pub len: u32,
 }
 
+/// No number of revocations.
+pub(crate) const NEVER: u64 = 0;
+
 impl Receive {
-    /// That of a work request.
+    /// That of a work request, whose segments are to be checked when there is a message.
     #[inline(always)]
     pub fn of(wr: &RecvWr<'_>) -> Receive {
         Receive {
             wr_id: wr.wr_id,
+            checked_at: NEVER,
             flags: wr.flags,
-            len: total(wr.sges),
+            len: u32::try_from(total(wr.sges)).unwrap_or(u32::MAX),
         }
     }
 }
@@ -216,7 +223,8 @@ impl<T: Copy> WorkQueue<T> {
             _ => self.keep_several(index, sges),
         };
         // Member by member, so that none is made elsewhere and moved.
-        let slot = &mut self.slots[index];
+        // SAFETY: there is a slot that no entry has, so their number is a power of two, and the index below.
+        let slot = unsafe { self.slots.get_unchecked_mut(index) };
         slot.entry = entry;
         slot.count = sges.len() as u32;
         slot.only = only;
@@ -262,10 +270,15 @@ impl<T: Copy> WorkQueue<T> {
         Ok(())
     }
 
-    /// The entry in a slot, and its segments.
+    /// An entry that is in the queue, and its segments.
+    ///
+    /// # Safety
+    /// The number is that of such an entry.
     #[inline(always)]
-    fn at(&self, index: usize) -> (&T, &[Sge]) {
-        let slot = &self.slots[index];
+    unsafe fn at(&self, number: u64) -> (&T, &[Sge]) {
+        let index = self.index(number);
+        // SAFETY: there are slots, as one has the entry. So their number is a power of two, and the index below.
+        let slot = unsafe { self.slots.get_unchecked(index) };
         let sges = match slot.count {
             1 => std::slice::from_ref(&slot.only),
             0 => &[],
@@ -280,7 +293,8 @@ impl<T: Copy> WorkQueue<T> {
         if !(self.head..self.tail).contains(&number) {
             return None;
         }
-        Some(self.at(self.index(number)))
+        // SAFETY: just tested.
+        Some(unsafe { self.at(number) })
     }
 
     /// An entry that is in the queue, to change.
@@ -298,7 +312,8 @@ impl<T: Copy> WorkQueue<T> {
         if self.is_empty() {
             return None;
         }
-        Some(self.at(self.index(self.head)))
+        // SAFETY: there is an oldest entry.
+        Some(unsafe { self.at(self.head) })
     }
 
     /// Removes the oldest entry, of which the caller knows that it exists.

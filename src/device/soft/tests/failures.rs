@@ -279,3 +279,48 @@ fn deregistration_under_fire() {
         assert_eq!(b.bytes(0, 4096), [0; 4096]);
     });
 }
+
+/// What was found of a region at one post says nothing once a key has become invalid.
+#[test]
+fn regions_come_and_go() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        let region = |end: &End, access| {
+            let (at, len) = (end.buffer as u64, 64);
+            end.device.reg_mr(&end.pd, at, len, access).unwrap()
+        };
+        let of = |mr: &Mr, sge: Sge| Sge {
+            lkey: mr.lkey(),
+            ..sge
+        };
+        let (other, into) = (region(&b, Access::all()), region(&b, Access::all()));
+        let from = region(&a, Access::LOCAL_READ);
+        a.fill(0, &pattern(64, 1));
+        // Another key becomes invalid between the post and the message.
+        b.recv(1, &[of(&into, b.sge(0, 64))]).unwrap();
+        drop(other);
+        a.post(2, SendOp::Send, &[of(&from, a.sge(0, 64))]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(b.bytes(0, 64), pattern(64, 1));
+        assert_eq!(a.sent_as(), (2, WcStatus::Success));
+        // The region of the last post opens what is inside it, for what it was registered for.
+        let send = |sge| a.post(3, SendOp::Send, &[of(&from, sge)]);
+        assert_eq!(send(a.sge(1, 64)), Err(PostError::Bounds));
+        assert_eq!(send(a.sge(64, 1)), Err(PostError::Bounds));
+        let receive = a.recv(3, &[of(&from, a.sge(0, 64))]);
+        assert_eq!(receive, Err(PostError::Access));
+        b.recv(4, &[of(&into, b.sge(0, 64))]).unwrap();
+        let gone = from.lkey();
+        drop(from);
+        let sge = Sge {
+            lkey: gone,
+            ..a.sge(0, 64)
+        };
+        assert_eq!(a.post(5, SendOp::Send, &[sge]), Err(PostError::Key));
+        // The region of the receive.
+        drop(into);
+        a.post(6, SendOp::Send, &[a.sge(0, 64)]).unwrap();
+        assert_eq!(b.received_as(), (4, WcStatus::LocalProtection));
+        assert_eq!(b.event(), CmEvent::Broken);
+    });
+}

@@ -143,9 +143,9 @@ fn send(
         return Outcome::Wait;
     };
     let receive = *receive;
-    let failed = if u64::from(transfer.len) > receive.len {
+    let failed = if transfer.len > receive.len {
         Some(WcStatus::LocalLength)
-    } else if peer.check_receive(target, guard).is_err() {
+    } else if peer.check_receive(&receive, target, guard).is_err() {
         Some(WcStatus::LocalProtection)
     } else {
         None
@@ -170,6 +170,7 @@ fn send(
         transfer.len,
         solicited,
         deliver::received(invalidate),
+        guard.thread(),
         up,
     );
     Outcome::Done

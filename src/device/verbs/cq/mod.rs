@@ -22,7 +22,7 @@ use self::hold::Queue;
 pub(super) use self::hold::{Hold, Withheld};
 use super::adapter::{Ops, Target};
 use super::hw::Hw;
-use super::wc::{completion, plain_completion};
+use super::wc::{completion, plain_receive, plain_request};
 use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
 use super::{Verbs, limits, sys};
 use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
@@ -111,7 +111,7 @@ impl Cq {
                 device: device.clone(),
                 ops: adapter.ops,
                 raw: AtomicPtr::new(raw),
-                hint: LookupHint::new(),
+                hint: LookupHint::new(&adapter.queues),
                 token: token.keep(),
                 handler,
                 held: AtomicBool::new(false),
@@ -177,31 +177,33 @@ impl Cq {
         }
     }
 
-    /// The completion for the consumer, if it is one as nearly all are: see [`plain_completion`]. `None` if
-    /// it is another, with nothing done.
+    /// The completion for the consumer, if it is one as nearly all are: see [`plain_request`] and
+    /// [`plain_receive`]. `None` if it is another, with nothing done.
     #[inline(always)]
     fn translate_plain(&self, wc: &sys::Wc, guard: &Guard) -> Option<Completion> {
-        if wc.wr_id & SHARED != 0 {
-            return None;
-        }
         let hw = match self.hint.get(wc.wr_id, guard) {
             Some(hw) => hw,
             None => self.look_up(wc.wr_id, guard)?,
         };
         let slot = slot(wc.wr_id);
-        let ring = if wc.wr_id & RECEIVE == 0 {
-            &hw.send
+        if wc.wr_id & RECEIVE == 0 {
+            let completion = plain_request(hw, &hw.send.posted(slot), wc)?;
+            hw.send.retire_to(slot);
+            Some(completion)
         } else {
-            &hw.recv
-        };
-        let completion = plain_completion(hw, &ring.posted(slot), wc)?;
-        ring.retire_to(slot);
-        Some(completion)
+            let completion = plain_receive(hw, &hw.recv.posted(slot), wc)?;
+            hw.recv.retire_to(slot);
+            Some(completion)
+        }
     }
 
-    /// The queue pair that a `wr_id` names, if that is not the one of the last completion.
+    /// The queue pair that a `wr_id` names, if that is not the one of the last completion. `None` for a
+    /// shared receive queue.
     #[inline(never)]
     fn look_up<'g>(&self, wr_id: u64, guard: &'g Guard) -> Option<&'g Hw> {
+        if wr_id & SHARED != 0 {
+            return None;
+        }
         let queues = &self.device.adapter.queues;
         queues.get_and_hint(wr_id, &self.hint, guard)
     }

@@ -7,6 +7,7 @@ mod request;
 
 use std::ffi::c_int;
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 use std::ops::DerefMut;
 use std::ptr::null_mut;
 
@@ -66,10 +67,7 @@ impl Sq {
     /// The queue pair of the device, if requests can be posted to it.
     #[inline(always)]
     fn open(&self) -> Option<&Hw> {
-        match &self.hw {
-            Some(hw) if self.connected => Some(hw),
-            _ => None,
-        }
+        self.open.as_deref()
     }
 
     /// Whether the device is to report the success of the next request. Unsignaled requests leave the
@@ -204,7 +202,7 @@ fn can_inline(hw: &Hw, cache: &mut RegionCache, len: u32, sges: &[Sge]) -> bool 
         return false;
     }
     for sge in sges {
-        if sge.len > 0 && !regions.may_read(cache, hw.pd(), sge) {
+        if !regions.may_read(cache, || hw.pd(), sge) {
             return false;
         }
     }
@@ -229,13 +227,12 @@ struct Checked<'a> {
 /// See [`QueuePair::post_send_in`](crate::device::QueuePair::post_send_in).
 #[inline(always)]
 pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), PostError> {
-    let device = &*qp.device;
-    if !device.has(&wr.op) {
+    if !qp.device.has(&wr.op) {
         return Err(PostError::Unsupported);
     }
     let reads = wr.op.fetches();
     // The limit of the queue pair, which may be higher, is checked below.
-    if reads && wr.sges.len() > device.attr.max_read_sge as usize {
+    if reads && wr.sges.len() > qp.device.attr.max_read_sge as usize {
         return Err(PostError::TooManySegments);
     }
     let posted = total(wr.sges);
@@ -251,14 +248,16 @@ pub(super) fn post_send(qp: &Qp, wr: &SendWr<'_>, guard: &Guard) -> Result<(), P
     } else {
         Access::LOCAL_READ
     };
-    device.check_segments(|| qp.pd(), wr.sges, need)?;
+    if qp.checks_segments {
+        qp.device.check_segments(|| qp.pd(), wr.sges, need)?;
+    }
     let (kind, opcode) = names(&wr.op);
     let mut flags = 0;
     if wr.flags.contains(WrFlags::SOLICITED) {
         flags |= sys::SEND_SOLICITED;
     }
     // siw refuses to fence a read; its reads follow each other in any case.
-    if wr.flags.contains(WrFlags::FENCE) && !(reads && device.siw) {
+    if wr.flags.contains(WrFlags::FENCE) && !(reads && qp.device.siw) {
         flags |= sys::SEND_FENCE;
     }
     let checked = Checked {
@@ -297,19 +296,18 @@ fn post_checked(
         opcode,
         mut flags,
     } = *checked;
-    let (device, sges) = (&*qp.device, wr.sges);
+    let sges = wr.sges;
     let sq = &mut *held;
     // Not through `Sq::open`, since the region cache is changed meanwhile.
-    let hw = match &sq.hw {
-        Some(hw) if sq.connected => &**hw,
-        _ if wr.sges.len() > device.attr.max_sge as usize => {
+    let Some(hw) = sq.open.as_deref() else {
+        let ended = sq.ended;
+        drop(held);
+        // Made anew here, so that it is not made before the test.
+        let posted = PostedWr::new(wr.wr_id, black_box(len), names(&wr.op).0, wr.flags);
+        if sges.len() > qp.device.attr.max_sge as usize {
             return Err(PostError::TooManySegments);
         }
-        _ => {
-            let ended = sq.ended;
-            drop(held);
-            return qp.not_open(ended, posted, 0);
-        }
+        return qp.not_open(ended, posted, 0);
     };
     if reads && hw.attr.max_rd_out == 0 {
         drop(held);
@@ -392,8 +390,10 @@ fn shorten<'a>(sges: &[Sge], len: u32, out: &'a mut [Sge; MAX_SEGMENTS]) -> &'a 
 /// See [`QueuePair::post_recv_in`](crate::device::QueuePair::post_recv_in).
 #[inline(always)]
 pub(super) fn post_recv(qp: &Qp, wr: &RecvWr<'_>, guard: &Guard) -> Result<(), PostError> {
-    qp.device
-        .check_segments(|| qp.pd(), wr.sges, Access::LOCAL_WRITE)?;
+    if qp.checks_segments {
+        let (device, need) = (&qp.device, Access::LOCAL_WRITE);
+        device.check_segments(|| qp.pd(), wr.sges, need)?;
+    }
     match qp.rq.own(guard.thread()) {
         Some(rq) => post_recv_to(rq, qp, *wr),
         None => post_recv_shared(qp, &black_box(*wr), guard),
@@ -461,10 +461,11 @@ pub(super) fn recv(hw: &Hw, wr: &RecvWr<'_>) -> Result<(), PostError> {
         None => make_room(&hw.recv, &hw.recv_cq, posted)?,
     };
     let mut recv = receive(hw.number() | RECEIVE | u64::from(slot), wr.sges);
-    let mut bad = null_mut();
+    // Drivers write it when they refuse a request.
+    let mut bad = MaybeUninit::uninit();
     // SAFETY: the lock of the queue keeps the queue pair open; the request is valid during the
     // call.
-    let error = unsafe { (hw.ops.post_recv)(hw.raw(), &mut recv, &mut bad) };
+    let error = unsafe { (hw.ops.post_recv)(hw.raw(), &mut recv, bad.as_mut_ptr()) };
     if error != 0 {
         hw.recv.pop();
         return Err(refused(error));

@@ -129,9 +129,10 @@ impl Request {
 /// valid during the call.
 #[inline]
 pub(in crate::device::verbs) unsafe fn send(hw: &Hw, wr: &mut Request) -> c_int {
-    let mut bad = null_mut();
+    // Drivers write it when they refuse a request.
+    let mut bad = MaybeUninit::uninit();
     // SAFETY: the caller's promise.
-    unsafe { (hw.ops.post_send)(hw.raw(), wr.0.as_mut_ptr(), &mut bad) }
+    unsafe { (hw.ops.post_send)(hw.raw(), wr.0.as_mut_ptr(), bad.as_mut_ptr()) }
 }
 
 #[cfg(test)]

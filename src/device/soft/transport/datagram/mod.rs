@@ -26,7 +26,7 @@ use crate::device::attempt::Phase;
 use crate::device::connection_log;
 use crate::device::soft::device::Soft;
 use crate::device::soft::mem::copy;
-use crate::device::soft::mem::key_table::MemorySegments;
+use crate::device::soft::mem::segments::MemorySegments;
 use crate::device::soft::params::Path;
 use crate::device::soft::qp::Qp;
 use crate::device::soft::qp::link::{Pending, Transport};
@@ -36,6 +36,7 @@ use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
     Access, AddressHandle, DatagramWr, DeviceError, PostError, WcOp, WcStatus, WrFlags,
 };
+use crate::handle::pin;
 use crate::lock::Mutex;
 
 /// Where a peer receives datagrams.
@@ -271,9 +272,9 @@ impl<L: Transport> Receiver for Qp<L> {
                 return;
             };
             let (receive, len) = (*receive, datagram.len());
-            let status = if len as u64 > receive.len {
+            let status = if len as u64 > u64::from(receive.len) {
                 WcStatus::LocalLength
-            } else if me.check_receive(sges, guard).is_err() {
+            } else if me.check_receive(&receive, sges, guard).is_err() {
                 WcStatus::LocalProtection
             } else {
                 let to = copy::Cursor::new(sges);
@@ -288,8 +289,8 @@ impl<L: Transport> Receiver for Qp<L> {
                 return;
             }
             me.rq.advance();
-            let op = WcOp::RecvDatagram;
-            me.complete_recv(&receive, status, len as u32, solicited, op, up);
+            let (op, thread) = (WcOp::RecvDatagram, pin::thread());
+            me.complete_recv(&receive, status, len as u32, solicited, op, thread, up);
         });
     }
 }

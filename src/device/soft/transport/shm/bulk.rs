@@ -21,7 +21,7 @@ use crate::device::soft::qp::state::{MAX_MESSAGE, QpState};
 use crate::device::soft::qp::work_queue::{Receive, Transfer};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{Access, Remote, Sge, WcStatus, WrFlags};
-use crate::handle::Guard;
+use crate::handle::{Guard, pin};
 
 /// The shortest message that is offered, in bytes. Shorter ones are copied into the ring: two copies
 /// take less time than a system call does.
@@ -307,7 +307,8 @@ impl ShmConn {
         let (len, invalidated) = (source.len as u32, self.rx.invalidate.take());
         me.rq.advance();
         let op = deliver::received(invalidated);
-        me.complete_recv(&receive, WcStatus::Success, len, solicited, op, up);
+        let (status, thread) = (WcStatus::Success, pin::thread());
+        me.complete_recv(&receive, status, len, solicited, op, thread, up);
         Ok(true)
     }
 
@@ -322,10 +323,10 @@ impl ShmConn {
         me: &QpState,
         guard: &Guard,
     ) -> Result<Stage, Untaken> {
-        if source.len > receive.len {
+        if source.len > u64::from(receive.len) {
             return Err(Untaken::Unfit(WcStatus::LocalLength));
         }
-        if me.check_receive(target, guard).is_err() {
+        if me.check_receive(receive, target, guard).is_err() {
             return Err(Untaken::Unfit(WcStatus::LocalProtection));
         }
         let middle = match self.rx.taking {
@@ -439,6 +440,6 @@ fn second_half(len: u64, target: &[Sge], me: &QpState) -> Option<SecondHalf> {
         addr: only.addr + offset,
         rkey: only.lkey,
     };
-    let reachable = me.id.recv_pd() == me.id.pd && offset < len;
+    let reachable = me.id.recv_pd == me.id.pd && offset < len;
     reachable.then_some(SecondHalf { offset, at })
 }

@@ -127,8 +127,10 @@ impl Placing {
         }
         match self.target {
             Target::Receive(number) => {
-                let (_, sges) = me.rq.front().filter(|_| me.rq.head() == number)?;
-                me.check_receive(sges, guard).is_ok().then_some(sges)
+                let (receive, sges) = me.rq.front().filter(|_| me.rq.head() == number)?;
+                me.check_receive(receive, sges, guard)
+                    .is_ok()
+                    .then_some(sges)
             }
             Target::Read(number) => {
                 let (_, sges) = me.sq.get(number).filter(|_| read == Some(number))?;
@@ -257,7 +259,8 @@ impl TcpConn {
                 }
                 let (receive, _) = me.rq.front()?;
                 let offset = u64::from(mo);
-                (offset + len <= receive.len).then(|| (Target::Receive(me.rq.head()), offset))
+                (offset + len <= u64::from(receive.len))
+                    .then(|| (Target::Receive(me.rq.head()), offset))
             }
             Segment::ReadResponse { stag, to, .. } => {
                 let number = self.oldest_read()?;
