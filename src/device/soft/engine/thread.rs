@@ -84,12 +84,12 @@ impl Inner {
             self.serve(&batch);
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
-                self.pause(POLL_CHECK);
+                self.pause(POLL_CHECK, Duration::ZERO);
             }
             // Consumers that poll serve the sockets themselves.
             while watch.check(self.polls.load(Ordering::Relaxed)) {
                 self.acknowledgements.leave_to_polls();
-                self.pause(watch.pause());
+                self.pause(watch.pause(), watch.slack());
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
@@ -97,19 +97,26 @@ impl Inner {
         self.thread_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves the sockets alone for so long, and flushes coalesced sends meanwhile.
-    fn pause(&self, length: Duration) {
+    /// Leaves the sockets alone for so long, or up to `slack` less, and flushes coalesced sends meanwhile.
+    fn pause(&self, length: Duration, slack: Duration) {
         let end = Instant::now() + length;
         loop {
             self.coalesced.flush_old();
             let mut paused = self.pause.lock();
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stop.load(Ordering::SeqCst) {
+            if left <= slack || self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let flush = self.coalesced.until_flush();
-            let wait = flush.map_or(left, |flush| flush.min(left));
-            self.pause_end.wait_for(&mut paused, wait);
+            let rest = left - slack;
+            match self.coalesced.until_flush() {
+                Some(flush) => self.pause_end.wait_for(&mut paused, flush.min(rest)),
+                None if slack.is_zero() => self.pause_end.wait_for(&mut paused, rest),
+                None => {
+                    set_timer_slack(slack);
+                    self.pause_end.wait_for(&mut paused, rest);
+                    set_timer_slack(Duration::ZERO);
+                }
+            }
         }
     }
 
@@ -157,4 +164,12 @@ fn request_short_slices() {
         attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
     }
+}
+
+/// Has timeouts of this thread end up to so much later, together with another interrupt of its processor;
+/// zero for the slack that the thread has begun with.
+fn set_timer_slack(slack: Duration) {
+    let nanoseconds = slack.as_nanos() as libc::c_ulong;
+    // SAFETY: the call takes a number, and changes nothing but the slack.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
 }
