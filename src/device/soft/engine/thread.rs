@@ -74,6 +74,7 @@ impl Inner {
         let mut watch = PollWatch::default();
         watch.check(self.polls.load(Ordering::Relaxed));
         let mut batch = EpollBatch::new();
+        let mut pauses = false;
         while !self.stop.load(Ordering::SeqCst) {
             self.thread_busy.store(false, Ordering::Relaxed);
             let filled = batch.fill(&self.epoll, None);
@@ -88,8 +89,16 @@ impl Inner {
             }
             // Consumers that poll serve the sockets themselves.
             while watch.check(self.polls.load(Ordering::Relaxed)) {
+                if !pauses {
+                    pauses = true;
+                    self.scratch.lock().thread_pauses = true;
+                }
                 self.acknowledgements.leave_to_polls();
                 self.pause(watch.pause(), watch.slack());
+            }
+            if std::mem::take(&mut pauses) {
+                self.scratch.lock().thread_pauses = false;
+                self.watch_all();
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
