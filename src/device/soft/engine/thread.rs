@@ -10,6 +10,12 @@ use super::{Inner, LEADER_WAKE};
 #[cfg(not(dat_sim))]
 use crate::device::threads::{self, Thread};
 use crate::kernel::Instant;
+use crate::lock;
+
+/// How often in a row the thread has to have slept for a lock when it served, until it pauses.
+const CONTENDED: u32 = 4;
+/// How long it pauses then.
+const CONTENDED_PAUSE: Duration = Duration::from_micros(500);
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -75,6 +81,7 @@ impl Inner {
         watch.check(self.polls.load(Ordering::Relaxed));
         let mut batch = EpollBatch::new();
         let mut pauses = false;
+        let mut contended: u32 = 0;
         while !self.stop.load(Ordering::SeqCst) {
             self.thread_busy.store(false, Ordering::Relaxed);
             let filled = batch.fill(&self.epoll, None);
@@ -82,7 +89,18 @@ impl Inner {
             if filled.is_err() {
                 continue;
             }
+            let sleeps = lock::sleeps();
             self.serve(&batch);
+            contended = match lock::sleeps() == sleeps {
+                true => 0,
+                false => contended.saturating_add(1),
+            };
+            if contended >= CONTENDED {
+                // A consumer is in calls of its own nearly all the time: one that posts long messages, say,
+                // each of which the peer acknowledges. To serve each arrival would interrupt the consumer
+                // twice, and would have to wait for the end of the call.
+                self.pause(CONTENDED_PAUSE, Duration::ZERO);
+            }
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
                 self.pause(POLL_CHECK, Duration::ZERO);
