@@ -7,6 +7,7 @@
 //! child. Mutexes of std have it, but are poisoned by a panic, which ends at the boundary to C here;
 //! to check for that costs instructions in every post.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -25,6 +26,16 @@ const CONTENDED: u32 = 2;
 /// that falling asleep takes.
 const SPINS: u32 = 100;
 
+thread_local! {
+    /// How often the thread has slept until a mutex was unlocked, modulo 2^32.
+    static SLEEPS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How often the calling thread has slept until a mutex was unlocked, modulo 2^32.
+pub fn sleeps() -> u32 {
+    SLEEPS.with(Cell::get)
+}
+
 impl FutexLock {
     #[cold]
     fn lock_contended(&self) {
@@ -40,6 +51,7 @@ impl FutexLock {
             if state != CONTENDED && self.0.swap(CONTENDED, Ordering::Acquire) == UNLOCKED {
                 return;
             }
+            SLEEPS.with(|sleeps| sleeps.set(sleeps.get().wrapping_add(1)));
             sleep(&self.0, CONTENDED, None);
             state = self.spin();
         }

@@ -77,6 +77,8 @@ impl Engine {
             inner.contenders.fetch_add(1, Ordering::Relaxed);
             return None;
         };
+        // From now on no socket is taken out of the epoll instance.
+        inner.watch_all();
         let has_changed = || word.load(Ordering::SeqCst) != value;
         let polls = inner.polls.load(Ordering::Relaxed);
         let contenders = inner.contenders.load(Ordering::Relaxed);

@@ -4,8 +4,11 @@
 //! A consumer that polls, or is about to block, flushes all coalesced sends first. A consumer that
 //! posts to one connection after the other flushes the oldest of them. For a consumer that makes
 //! no call the thread of the engine flushes: while requests are being coalesced the thread checks
-//! at a steady interval, and flushes those that were there at the check before. So a request waits
+//! at an interval, and flushes those that were there at the check before. So a request waits
 //! for two intervals at most, and the thread does not interfere with a consumer that is posting.
+//!
+//! Each check interrupts a consumer that has its processor for itself, for some ten microseconds. So the
+//! interval becomes longer while checks find that a consumer flushes what it posts by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +19,12 @@ use crate::lock::Mutex;
 
 use crate::device::soft::upcalls::{Coalescer, Upcalls};
 
-/// Interval of the checks of the thread.
+/// Interval of the checks of the thread, at first.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_micros(150);
+/// Checks in a row that have found nothing to flush, after which the interval is doubled.
+const VAIN_CHECKS: u32 = 4;
+/// How often it is doubled at most.
+const DOUBLINGS: u32 = 3;
 /// Connections that coalesce at a time. A consumer that has gone on to others has probably
 /// finished with the first.
 const MAX_COALESCERS: usize = 4;
@@ -30,8 +37,17 @@ struct State {
     check: u32,
     /// Whether a connection was added since the last check.
     added: bool,
+    /// Checks in a row that have found nothing to flush, since the checks were started.
+    vain: u32,
     /// When the next check is due; `None` if the checks have stopped.
     next_check: Option<Instant>,
+}
+
+impl State {
+    /// The time until the next check.
+    fn interval(&self) -> Duration {
+        FLUSH_INTERVAL * (1 << (self.vain / VAIN_CHECKS).min(DOUBLINGS))
+    }
 }
 
 /// The connections of an engine with coalesced sends.
@@ -117,8 +133,13 @@ impl CoalescedSends {
         self.len.store(state.list.len(), Ordering::Release);
         let goes_on = state.added || !state.list.is_empty();
         state.added = false;
+        state.vain = match goes_on && old.is_empty() {
+            true => state.vain.saturating_add(1),
+            false => 0,
+        };
         state.check = check.wrapping_add(1);
-        state.next_check = goes_on.then(|| now + FLUSH_INTERVAL);
+        let interval = state.interval();
+        state.next_check = goes_on.then(|| now + interval);
         drop(state);
         if !old.is_empty() {
             let mut up = Upcalls::default();
@@ -127,7 +148,7 @@ impl CoalescedSends {
             }
             up.run();
         }
-        goes_on.then_some(FLUSH_INTERVAL)
+        goes_on.then_some(interval)
     }
 }
 
@@ -204,5 +225,24 @@ mod tests {
         while check(&coalesced).is_some() {}
         assert_eq!((first.sent(), second.sent()), (1, 1));
         assert!(add(&coalesced, &first));
+    }
+
+    #[test]
+    fn checks_become_rarer_while_consumers_flush() {
+        let coalesced = CoalescedSends::default();
+        let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let mut intervals = Vec::new();
+        for _ in 0..VAIN_CHECKS * (DOUBLINGS + 2) {
+            coalesced.flush();
+            add(&coalesced, &first);
+            intervals.extend(check(&coalesced));
+        }
+        assert_eq!(intervals[0], FLUSH_INTERVAL);
+        assert!(intervals.is_sorted());
+        let longest = FLUSH_INTERVAL * (1 << DOUBLINGS);
+        assert_eq!(intervals.last(), Some(&longest));
+        // A consumer that stays away once has them frequent again.
+        add(&coalesced, &second);
+        assert_eq!(check(&coalesced), Some(FLUSH_INTERVAL));
     }
 }

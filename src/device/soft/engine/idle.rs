@@ -42,6 +42,14 @@ impl Inner {
         self.timers.add(delay, Box::new(task));
     }
 
+    /// Has all sockets watched, for a thread that is about to sleep in the epoll instance.
+    pub(super) fn watch_all(&self) {
+        let mut up = Upcalls::default();
+        let mut scratch = self.lock();
+        scratch.watch_only(&mut up);
+        self.finish(scratch, up);
+    }
+
     /// Arranges for what the poll set needs.
     #[inline]
     pub(super) fn arrange(self: &Arc<Self>, due: Due) {

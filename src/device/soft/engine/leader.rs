@@ -56,6 +56,11 @@ impl<W: WakeLeader> LeaderSlot<W> {
         (!self.taken.swap(true, Ordering::Acquire)).then(|| Leader(self))
     }
 
+    /// Whether there is a leader.
+    pub fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     /// Wakes the leader if it sleeps on `what`, which has happened; false if the leader does not,
     /// or was woken already.
     pub fn wake(&self, what: usize) -> bool {

@@ -18,6 +18,9 @@ const MAX_VAIN_READS: u32 = 2;
 /// Number of times in a row that one socket must have been the only ready one before it is read
 /// without asking the epoll instance.
 const MIN_STREAK: u32 = 4;
+/// Number of reads that must have found something before the socket is left to the polls: enough that
+/// what it takes to watch the socket again does not count.
+const MIN_READS: u32 = 256;
 
 /// What the thread that serves the sockets needs.
 pub(crate) struct Scratch {
@@ -41,6 +44,12 @@ pub(crate) struct Scratch {
     streak: u32,
     /// Number of reads of it in a row that have found nothing.
     vain_reads: u32,
+    /// Number of reads of it that have found something, since it was last watched.
+    reads: u32,
+    /// Whether it was [left to the polls](Source::leave_to_polls).
+    pub(super) only_left: bool,
+    /// Whether the thread of the engine pauses, because consumers poll.
+    pub thread_pauses: bool,
 }
 
 impl Scratch {
@@ -59,6 +68,9 @@ impl Scratch {
             only: None,
             streak: 0,
             vain_reads: 0,
+            reads: 0,
+            only_left: false,
+            thread_pauses: false,
         })
     }
 
@@ -79,19 +91,34 @@ impl Scratch {
     }
 
     /// Notes that a socket was ready, `alone` if it was the only one of its batch.
-    pub fn note_ready(&mut self, source: &Arc<dyn Source>, alone: bool) {
+    pub fn note_ready(&mut self, source: &Arc<dyn Source>, alone: bool, up: &mut Upcalls) {
         let alone = alone && source.is_pollable();
         if alone && matches!(&self.only, Some(only) if Arc::ptr_eq(only, source)) {
             self.streak = self.streak.saturating_add(1);
+            // It may be watched again because something else is waited for.
+            if std::mem::take(&mut self.only_left) {
+                self.reads = 0;
+            }
         } else {
+            self.watch_only(up);
             self.only = alone.then(|| source.clone());
             self.streak = 0;
         }
     }
 
+    /// Has the socket that was left to the polls watched again.
+    pub fn watch_only(&mut self, up: &mut Upcalls) {
+        self.reads = 0;
+        if std::mem::take(&mut self.only_left)
+            && let Some(only) = &self.only
+        {
+            only.take_from_polls(up);
+        }
+    }
+
     /// Reads the socket that has lately been the only ready one. False if the epoll instance is
-    /// to be asked instead.
-    pub fn try_only(&mut self, up: &mut Upcalls) -> bool {
+    /// to be asked instead, in which a consumer may sleep if there is a `leader`.
+    pub fn try_only(&mut self, leader: bool, up: &mut Upcalls) -> bool {
         if self.vain_reads >= MAX_VAIN_READS || self.streak < MIN_STREAK {
             self.vain_reads = 0;
             return false;
@@ -101,11 +128,21 @@ impl Scratch {
         };
         self.received = false;
         only.ready(EventFlags::IN, self, up);
-        self.vain_reads = if self.received {
-            0
-        } else {
-            self.vain_reads + 1
-        };
+        if !self.received {
+            self.vain_reads += 1;
+            return true;
+        }
+        self.vain_reads = 0;
+        self.reads = self.reads.saturating_add(1);
+        let polled = self.thread_pauses && !leader && !self.in_rounds;
+        if polled
+            && self.reads >= MIN_READS
+            && !self.only_left
+            && let Some(only) = &self.only
+        {
+            only.leave_to_polls(up);
+            self.only_left = true;
+        }
         true
     }
 }

@@ -10,6 +10,12 @@ use super::{Inner, LEADER_WAKE};
 #[cfg(not(dat_sim))]
 use crate::device::threads::{self, Thread};
 use crate::kernel::Instant;
+use crate::lock;
+
+/// How often in a row the thread has to have slept for a lock when it served, until it pauses.
+const CONTENDED: u32 = 4;
+/// How long it pauses then.
+const CONTENDED_PAUSE: Duration = Duration::from_micros(500);
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -74,6 +80,8 @@ impl Inner {
         let mut watch = PollWatch::default();
         watch.check(self.polls.load(Ordering::Relaxed));
         let mut batch = EpollBatch::new();
+        let mut pauses = false;
+        let mut contended: u32 = 0;
         while !self.stop.load(Ordering::SeqCst) {
             self.thread_busy.store(false, Ordering::Relaxed);
             let filled = batch.fill(&self.epoll, None);
@@ -81,15 +89,34 @@ impl Inner {
             if filled.is_err() {
                 continue;
             }
+            let sleeps = lock::sleeps();
             self.serve(&batch);
+            contended = match lock::sleeps() == sleeps {
+                true => 0,
+                false => contended.saturating_add(1),
+            };
+            if contended >= CONTENDED {
+                // A consumer is in calls of its own nearly all the time: one that posts long messages, say,
+                // each of which the peer acknowledges. To serve each arrival would interrupt the consumer
+                // twice, and would have to wait for the end of the call.
+                self.pause(CONTENDED_PAUSE, Duration::ZERO);
+            }
             if batch.contains(LEADER_WAKE) {
                 // The event stays until the leader that was woken has run and cleared it.
-                self.pause(POLL_CHECK);
+                self.pause(POLL_CHECK, Duration::ZERO);
             }
             // Consumers that poll serve the sockets themselves.
             while watch.check(self.polls.load(Ordering::Relaxed)) {
+                if !pauses {
+                    pauses = true;
+                    self.scratch.lock().thread_pauses = true;
+                }
                 self.acknowledgements.leave_to_polls();
-                self.pause(watch.pause());
+                self.pause(watch.pause(), watch.slack());
+            }
+            if std::mem::take(&mut pauses) {
+                self.scratch.lock().thread_pauses = false;
+                self.watch_all();
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();
@@ -97,19 +124,26 @@ impl Inner {
         self.thread_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Leaves the sockets alone for so long, and flushes coalesced sends meanwhile.
-    fn pause(&self, length: Duration) {
+    /// Leaves the sockets alone for so long, or up to `slack` less, and flushes coalesced sends meanwhile.
+    fn pause(&self, length: Duration, slack: Duration) {
         let end = Instant::now() + length;
         loop {
             self.coalesced.flush_old();
             let mut paused = self.pause.lock();
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stop.load(Ordering::SeqCst) {
+            if left <= slack || self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let flush = self.coalesced.until_flush();
-            let wait = flush.map_or(left, |flush| flush.min(left));
-            self.pause_end.wait_for(&mut paused, wait);
+            let rest = left - slack;
+            match self.coalesced.until_flush() {
+                Some(flush) => self.pause_end.wait_for(&mut paused, flush.min(rest)),
+                None if slack.is_zero() => self.pause_end.wait_for(&mut paused, rest),
+                None => {
+                    set_timer_slack(slack);
+                    self.pause_end.wait_for(&mut paused, rest);
+                    set_timer_slack(Duration::ZERO);
+                }
+            }
         }
     }
 
@@ -157,4 +191,12 @@ fn request_short_slices() {
         attr.nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0);
     }
+}
+
+/// Has timeouts of this thread end up to so much later, together with another interrupt of its processor;
+/// zero for the slack that the thread has begun with.
+fn set_timer_slack(slack: Duration) {
+    let nanoseconds = slack.as_nanos() as libc::c_ulong;
+    // SAFETY: the call takes a number, and changes nothing but the slack.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds) };
 }

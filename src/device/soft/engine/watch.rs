@@ -28,6 +28,8 @@ pub(crate) struct Watch {
     events: EventFlags,
     /// Whether the socket is in the epoll instance.
     added: bool,
+    /// Whether the socket is not in there because consumers read it without asking.
+    left_to_polls: bool,
     /// Whether the socket is counted as a connection over TCP.
     is_tcp_conn: AtomicBool,
     /// Whether the socket is counted as a connection that owes its peer an acknowledgement.
@@ -49,6 +51,7 @@ impl Watch {
             token,
             events: EventFlags::empty(),
             added: false,
+            left_to_polls: false,
             is_tcp_conn: AtomicBool::new(false),
             owes_acknowledgement: false,
         };
@@ -88,8 +91,30 @@ impl Watch {
         };
         done.map_err(|_| DeviceError::Resources)?;
         self.added = !events.is_empty();
+        self.left_to_polls = false;
         self.events = events;
         Ok(())
+    }
+
+    /// Takes the socket out of the epoll instance, if it is there for arrivals: see
+    /// [`Source::leave_to_polls`]. It is there again when it is to be watched for other events.
+    pub fn leave_to_polls(&mut self) {
+        let for_arrivals = self.events.contains(EventFlags::IN | EventFlags::ET);
+        if self.added && for_arrivals && epoll::delete(&self.inner.epoll, &self.fd).is_ok() {
+            self.added = false;
+            self.left_to_polls = true;
+        }
+    }
+
+    /// Puts the socket into the epoll instance again; what has arrived before is reported.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`].
+    pub fn take_from_polls(&mut self) -> Result<(), DeviceError> {
+        match self.left_to_polls {
+            true => self.update(self.events),
+            false => Ok(()),
+        }
     }
 
     /// Replaces the source that the events are reported to.

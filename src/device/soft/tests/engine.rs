@@ -147,6 +147,44 @@ fn a_consumer_that_blocks_is_woken() {
     });
 }
 
+/// A consumer that has polled for so long that its socket is not watched, and then stops.
+#[test]
+fn a_socket_that_was_left_to_the_polls_is_watched_again() {
+    let net = Net::new("127.0.0.1 path=tcp");
+    let (a, b) = net.pair();
+    for round in 1..=6 {
+        until(|| {
+            b.recv(1, &[]).unwrap();
+            a.post(1, SendOp::Send, &[]).unwrap();
+            assert_eq!(b.received_as(), (1, WcStatus::Success));
+            assert_eq!(a.sent_as(), (1, WcStatus::Success));
+            b.device.engine.has_left_to_polls()
+        });
+        b.recv(1, &[]).unwrap();
+        b.recv_cq.arm();
+        assert_eq!(b.recv_cq.poll(), None);
+        std::thread::scope(|s| {
+            if round % 2 == 0 {
+                s.spawn(|| block(&b.device, &b.recv_calls.notified, round - 1));
+            }
+            a.post(1, SendOp::Send, &[]).unwrap();
+            until(|| b.recv_calls.notified.load(Ordering::SeqCst) == round);
+        });
+        assert_eq!(b.recv_cq.poll().unwrap().status, WcStatus::Success);
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+    }
+    // The end of the peer is noticed too.
+    until(|| {
+        b.recv(1, &[]).unwrap();
+        a.post(1, SendOp::Send, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        b.device.engine.has_left_to_polls()
+    });
+    drop(a);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
 #[test]
 fn a_queue_that_is_disarmed_does_not_notify() {
     over_all_paths(|net| {

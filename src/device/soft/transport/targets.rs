@@ -239,6 +239,17 @@ impl Source for TcpSource {
     fn is_pollable(&self) -> bool {
         true
     }
+
+    fn leave_to_polls(&self, up: &mut Upcalls) {
+        self.service(up, |conn, _, _, _| {
+            conn.leave_to_polls();
+            Ok(())
+        });
+    }
+
+    fn take_from_polls(&self, up: &mut Upcalls) {
+        self.service(up, |conn, _, _, _| conn.take_from_polls());
+    }
 }
 
 impl Backlog for TcpSource {

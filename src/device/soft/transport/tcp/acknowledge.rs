@@ -26,7 +26,8 @@ use super::conn::TcpConn;
 use super::tx::Tx;
 use super::tx_frame::Counting;
 
-/// How often an end asks for an acknowledgement while it sends as many requests as its queue holds.
+/// How often an end asks for an acknowledgement while it sends as many requests as its queue holds, and
+/// none of them is acknowledged.
 const ASKS: usize = 2;
 /// The most requests of the peer that are acknowledged at once although it does not ask.
 const FEW: u32 = 3;
@@ -188,6 +189,7 @@ impl Acks {
         Counting {
             count: self.finished,
             interval,
+            oldest: me.sq.head(),
         }
     }
 

@@ -365,6 +365,19 @@ impl TcpConn {
         events
     }
 
+    /// See [`Source::leave_to_polls`].
+    pub fn leave_to_polls(&mut self) {
+        self.watch.leave_to_polls();
+    }
+
+    /// See [`Source::take_from_polls`].
+    ///
+    /// # Errors
+    /// There is no memory to watch the socket.
+    pub fn take_from_polls(&mut self) -> Result<(), CloseReason> {
+        self.watch.take_from_polls().map_err(|_| CloseReason::Lost)
+    }
+
     /// A check of the peer is due.
     ///
     /// # Errors

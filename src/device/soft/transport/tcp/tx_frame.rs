@@ -102,6 +102,17 @@ pub(super) struct Counting {
     pub count: u32,
     /// Number of requests after which one asks for an acknowledgement.
     pub interval: u64,
+    /// The oldest request that has not completed.
+    pub oldest: u64,
+}
+
+impl Counting {
+    /// Whether the request with this number asks for an acknowledgement, when that before `asked` was the
+    /// last one to do so. A queue that answers of the peer empty all the time needs none.
+    #[inline]
+    fn asks(&self, number: u64, asked: u64) -> bool {
+        number - asked >= self.interval && number + 1 - self.oldest >= self.interval
+    }
 }
 
 /// What the last byte of an FPDU finishes.
@@ -145,7 +156,7 @@ pub(super) fn transfer(
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
-    let asks = last && number - at.asked >= acks.interval;
+    let asks = last && acks.asks(number, at.asked);
     let msn = match *op {
         SendOp::Send | SendOp::SendInvalidate { .. } => {
             let msn = match at.begun {
