@@ -107,8 +107,8 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Whether the request with this number asks for an acknowledgement, when that before `asked` was the
-    /// last one to do so. A queue that answers of the peer empty all the time needs none.
+    /// Whether the request with this number asks for an acknowledgement, if that before `asked` was the
+    /// last one to do so. A queue that the answers of the peer empty needs none.
     #[inline]
     fn asks(&self, number: u64, asked: u64) -> bool {
         number - asked >= self.interval && number + 1 - self.oldest >= self.interval
@@ -334,5 +334,40 @@ fn read_response(
     } else {
         at.answering = Some(offset + len);
         Ok(Finishes::Nothing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requests among the first `count` that ask, if the queue has at most `most` of them.
+    fn asking(count: u64, most: u64, interval: u64) -> Vec<u64> {
+        let mut asked = 0;
+        let asks = |number: &u64| {
+            let oldest = (number + 1).saturating_sub(most);
+            let acks = Counting {
+                count: 0,
+                interval,
+                oldest,
+            };
+            let asks = acks.asks(*number, asked);
+            if asks {
+                asked = number + 1;
+            }
+            asks
+        };
+        (0..count).filter(asks).collect()
+    }
+
+    #[test]
+    fn requests_ask_while_half_of_the_queue_waits() {
+        // Each is answered before the next one.
+        assert_eq!(asking(100, 1, 4), []);
+        assert_eq!(asking(100, 3, 4), []);
+        assert_eq!(asking(20, 4, 4), [4, 9, 14, 19]);
+        // No queue is full without one that asks.
+        assert_eq!(asking(8, 8, 4), [4]);
+        assert_eq!(asking(3, 1, 0), [0, 1, 2]);
     }
 }
