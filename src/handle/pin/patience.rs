@@ -10,6 +10,8 @@ pub struct Patience {
     left: Cell<i32>,
     /// How often it could happen at the beginning.
     length: Cell<i32>,
+    /// What was noted when it last began.
+    note: Cell<i64>,
 }
 
 impl Patience {
@@ -25,6 +27,11 @@ impl Patience {
     pub fn begin(&self, length: i32) {
         self.left.set(length);
         self.length.set(length);
+    }
+
+    /// Notes something for the next beginning, and returns what was noted before; 0 at first.
+    pub fn note(&self, note: i64) -> i64 {
+        self.note.replace(note)
     }
 
     /// How often it could happen when it last began; 0 before that.

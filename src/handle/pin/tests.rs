@@ -30,6 +30,10 @@ fn patience_ends() {
     assert!(!patience.is_over(5));
     assert!(patience.is_over(16));
     assert_eq!(patience.length(), 10);
+    assert_eq!(
+        (patience.note(5), patience.note(6), patience.note(7)),
+        (0, 5, 6)
+    );
 }
 
 #[test]
