@@ -152,14 +152,16 @@ fn a_consumer_that_blocks_is_woken() {
 fn a_socket_that_was_left_to_the_polls_is_watched_again() {
     let net = Net::new("127.0.0.1 path=tcp");
     let (a, b) = net.pair();
+    // Moves a message by polls, and says whether the socket is left to them now.
+    let is_left_to_polls = || {
+        b.recv(1, &[]).unwrap();
+        a.post(1, SendOp::Send, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (1, WcStatus::Success));
+        b.device.engine.has_left_to_polls()
+    };
     for round in 1..=6 {
-        until(|| {
-            b.recv(1, &[]).unwrap();
-            a.post(1, SendOp::Send, &[]).unwrap();
-            assert_eq!(b.received_as(), (1, WcStatus::Success));
-            assert_eq!(a.sent_as(), (1, WcStatus::Success));
-            b.device.engine.has_left_to_polls()
-        });
+        until(is_left_to_polls);
         b.recv(1, &[]).unwrap();
         b.recv_cq.arm();
         assert_eq!(b.recv_cq.poll(), None);
@@ -174,13 +176,7 @@ fn a_socket_that_was_left_to_the_polls_is_watched_again() {
         assert_eq!(a.sent_as(), (1, WcStatus::Success));
     }
     // The end of the peer is noticed too.
-    until(|| {
-        b.recv(1, &[]).unwrap();
-        a.post(1, SendOp::Send, &[]).unwrap();
-        assert_eq!(b.received_as(), (1, WcStatus::Success));
-        assert_eq!(a.sent_as(), (1, WcStatus::Success));
-        b.device.engine.has_left_to_polls()
-    });
+    until(is_left_to_polls);
     drop(a);
     assert_eq!(b.event(), CmEvent::Disconnected);
 }
