@@ -181,6 +181,11 @@ impl Ring {
 /// the cache of the consumer's core, and to fetch it from there takes longer than to fill some
 /// lines.
 const PREFETCH_AHEAD: u64 = 8;
+/// From this length of a chunk on, in bytes, the producer prefetches the blocks of the next chunk at once. The
+/// first block of a shorter one the consumer, which polls for that chunk, would take back.
+const PREFETCH_NEXT: usize = 256;
+/// The longest chunk whose successor is prefetched, in bytes.
+const PREFETCH_MOST: usize = 4096;
 
 /// Prefetches a cache line that will be written.
 #[inline]
@@ -320,13 +325,29 @@ impl Producer {
         let cell = ring.cell(self.cells);
         if kind == Kind::Bulk {
             self.bytes += padded(len);
-            let ahead = (self.bytes / BLOCK as u64 + PREFETCH_AHEAD) as usize % BLOCKS;
-            prefetch(&ring.data[ahead]);
         }
         let header = header(self.cells, kind, flags, len);
         cell.header.store(header, Ordering::Release);
         self.cells += 1;
+        if kind == Kind::Bulk {
+            self.prefetch_data(ring, len);
+        }
         prefetch(ring.cell(self.cells + PREFETCH_AHEAD));
+    }
+
+    /// Prefetches the blocks of the next chunk: after one chunk another of its length is likely.
+    /// Not blocks that the consumer still has to read.
+    #[inline(always)]
+    fn prefetch_data(&self, ring: &Ring, len: usize) {
+        if len < PREFETCH_NEXT {
+            let ahead = (self.bytes / BLOCK as u64 + PREFETCH_AHEAD) as usize % BLOCKS;
+            prefetch(&ring.data[ahead]);
+        } else if len <= PREFETCH_MOST && self.has_chunk_cached(len) {
+            let first = self.bytes as usize / BLOCK % BLOCKS;
+            for block in &ring.data[first..first + len.div_ceil(BLOCK)] {
+                prefetch(block);
+            }
+        }
     }
 }
 
