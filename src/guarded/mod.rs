@@ -113,6 +113,30 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<()
     result(unsafe { arch::copy(to, from, len) }, from, to, len)
 }
 
+/// [`copy`] to memory that a peer has read on another processor: from some length on, the cache lines
+/// that are overwritten are not fetched from there, if this processor can do so.
+///
+/// # Errors
+/// The side that cannot be accessed.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+pub(crate) unsafe fn copy_for_peer(
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> Result<(), CopyFault> {
+    // SAFETY: the caller's promise.
+    result(unsafe { arch::copy_for_peer(to, from, len) }, from, to, len)
+}
+
+/// Whether [`copy_for_peer`] of so many bytes fetches no cache lines of its target.
+#[inline(always)]
+pub(crate) fn fetches_nothing(len: usize) -> bool {
+    arch::fetches_nothing(len)
+}
+
 /// Copies a word to an aligned address in one piece, after all earlier stores.
 ///
 /// # Errors

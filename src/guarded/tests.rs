@@ -140,6 +140,30 @@ fn the_side_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_copy_for_a_peer_arrives_or_names_the_side() {
+    let (from, to) = (Pages::new(4), Pages::new(4));
+    for len in lengths().filter(|len| *len > 0) {
+        for (a, b) in [(0, 0), (0, 64), (7, 9), (63, 40)] {
+            let around = bytes(to.start(0), 4 * PAGE);
+            // SAFETY: both ranges are inside the pages.
+            let copied = unsafe { copy_for_peer(from.start(a), to.start(b), len) };
+            assert_eq!(copied, Ok(()), "{len} {a} {b}");
+            let now = bytes(to.start(0), 4 * PAGE);
+            assert_eq!(now[b..b + len], bytes(from.start(a), len), "{len} {a} {b}");
+            assert_eq!(now[..b], around[..b], "{len} {a} {b}");
+            assert_eq!(now[b + len..], around[b + len..], "{len} {a} {b}");
+        }
+        // SAFETY: nothing uses the pages; what is not inside them fails.
+        unsafe {
+            let copied = copy_for_peer(from.end(len - 1), to.start(0), len);
+            assert_eq!(copied, Err(CopyFault::Source), "{len}");
+            let copied = copy_for_peer(from.start(0), to.end(len - 1), len);
+            assert_eq!(copied, Err(CopyFault::Target), "{len}");
+        }
+    }
+}
+
+#[test]
 fn ranges_that_overlap_and_are_not_there() {
     let pages = Pages::new(4);
     let (source, target) = (Err(CopyFault::Source), Err(CopyFault::Target));

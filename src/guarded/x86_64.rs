@@ -4,6 +4,7 @@
 //! but the program counter, the stack pointer and `rax` is relied on after a fault, since valgrind
 //! keeps no other register up to date.
 
+use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::arch::{asm, is_x86_feature_detected, naked_asm};
 
 use super::table::{guarded_asm, table_entry};
@@ -12,6 +13,9 @@ use super::table::{guarded_asm, table_entry};
 /// fetches no lines that it overwrites wholly. Below, it takes longer to begin than that saves. The C
 /// library begins at the same length where vectors have 512 bits.
 const REP_MIN: usize = 8192;
+
+/// The same of a copy for a peer, on processors where a short one begins fast as well.
+const PEER_REP_MIN: usize = 2048;
 
 /// The longest copy of [`copy_short`].
 const SHORT: usize = 128;
@@ -155,6 +159,48 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
         } else {
             copy_long(to, from, len)
         }
+    }
+}
+
+/// See [`super::copy_for_peer`].
+///
+/// # Safety
+/// As [`super::copy`].
+#[inline(always)]
+pub unsafe fn copy_for_peer(to: *mut u8, from: *const u8, len: usize) -> usize {
+    // SAFETY: the caller's promise, and the processor has the instruction.
+    unsafe {
+        if fetches_nothing(len) && is_rep_good(to, from, len) {
+            copy_rep(to, from, len)
+        } else {
+            copy(to, from, len)
+        }
+    }
+}
+
+/// See [`super::fetches_nothing`].
+#[inline(always)]
+pub fn fetches_nothing(len: usize) -> bool {
+    len >= PEER_REP_MIN && has_fast_short_rep()
+}
+
+/// Whether the processor begins a short `rep movsb` fast (FSRM).
+#[inline(never)]
+fn has_fast_short_rep() -> bool {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match ANSWER.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            // Leaf 7, EDX bit 4.
+            let leaves = __cpuid(0).eax;
+            let has = leaves >= 7 && __cpuid_count(7, 0).edx & 1 << 4 != 0;
+            ANSWER.store(if has { YES } else { NO }, Ordering::Relaxed);
+            has
+        }
+        answer => answer == YES,
     }
 }
 
@@ -466,13 +512,14 @@ unsafe extern "sysv64" fn copy_rep(to: *mut u8, from: *const u8, len: usize) -> 
     naked_asm!(
         "xor eax, eax",
         "2:",
+        "mov rcx, rdi",
+        "and ecx, 63",
+        "jz 20f",
         "movups xmm0, [rsi]",
         "movups xmm1, [rsi + 16]",
         "movups xmm2, [rsi + 32]",
         "movups xmm3, [rsi + 48]",
         "mov r10, rdi",
-        "mov rcx, rdi",
-        "and ecx, 63",
         "sub rcx, 64",
         "sub rsi, rcx",
         "sub rdi, rcx",
@@ -482,6 +529,10 @@ unsafe extern "sysv64" fn copy_rep(to: *mut u8, from: *const u8, len: usize) -> 
         "movups [r10 + 16], xmm1",
         "movups [r10 + 32], xmm2",
         "movups [r10 + 48], xmm3",
+        "ret",
+        "20:",
+        "mov rcx, rdx",
+        "rep movsb",
         "3:",
         "4:",
         "ret",

@@ -275,6 +275,25 @@ pub unsafe fn gather_all(from: &[Sge], to: *mut u8, len: usize) -> Result<(), Co
     }
 }
 
+/// [`gather_all`] into memory that a peer has read on another processor.
+///
+/// # Errors
+/// As [`plain`].
+///
+/// # Safety
+/// As [`gather`].
+#[inline(always)]
+pub unsafe fn gather_for_peer(from: &[Sge], to: *mut u8, len: usize) -> Result<(), CopyFault> {
+    match from {
+        // SAFETY: the caller's promise.
+        [only] if guarded::fetches_nothing(len) => unsafe {
+            guarded::copy_for_peer(only.addr as *const u8, to, len)
+        },
+        // SAFETY: the caller's promise.
+        _ => unsafe { gather_all(from, to, len) },
+    }
+}
+
 /// Copies `len` bytes from segments that hold at least as much to one range, in any order.
 /// Returns the position behind the bytes.
 ///

@@ -115,7 +115,8 @@ impl ShmConn {
         let ring = self.segment.tx_ring();
         // SAFETY: from registered memory, for as long as the section lasts, into a place that
         // holds as much.
-        let copied = unsafe { copy::gather_all(transfer.sges, tx.producer.payload(ring, kind), n) };
+        let copied =
+            unsafe { copy::gather_for_peer(transfer.sges, tx.producer.payload(ring, kind), n) };
         // The long way returns the error.
         if copied.is_err() {
             return false;

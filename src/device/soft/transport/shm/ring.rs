@@ -12,6 +12,7 @@
 mod whole;
 
 use crate::device::soft::qp::cache_lines::Place;
+use crate::guarded::fetches_nothing;
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -336,13 +337,13 @@ impl Producer {
     }
 
     /// Prefetches the blocks of the next chunk: after one chunk another of its length is likely.
-    /// Not blocks that the consumer still has to read.
+    /// Not blocks that the consumer still has to read, nor where the copy fetches none itself.
     #[inline(always)]
     fn prefetch_data(&self, ring: &Ring, len: usize) {
         if len < PREFETCH_NEXT {
             let ahead = (self.bytes / BLOCK as u64 + PREFETCH_AHEAD) as usize % BLOCKS;
             prefetch(&ring.data[ahead]);
-        } else if len <= PREFETCH_MOST && self.has_chunk_cached(len) {
+        } else if len <= PREFETCH_MOST && !fetches_nothing(len) && self.has_chunk_cached(len) {
             let first = self.bytes as usize / BLOCK % BLOCKS;
             for block in &ring.data[first..first + len.div_ceil(BLOCK)] {
                 prefetch(block);
