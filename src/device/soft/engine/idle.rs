@@ -53,8 +53,14 @@ impl Inner {
     /// Arranges for what the poll set needs.
     #[inline]
     pub(super) fn arrange(self: &Arc<Self>, due: Due) {
+        self.arrange_after(POLL_CHECK, due);
+    }
+
+    /// [`Inner::arrange`], with the check after `delay`.
+    #[inline]
+    fn arrange_after(self: &Arc<Self>, delay: Duration, due: Due) {
         if due.check {
-            self.set_poll_timer(POLL_CHECK);
+            self.set_poll_timer(delay);
         }
         if due.service {
             self.serve_again();
@@ -98,12 +104,7 @@ impl Inner {
                 false => watch.pause(),
             };
             drop(watch);
-            if due.check {
-                inner.set_poll_timer(delay);
-            }
-            if due.service {
-                inner.serve_again();
-            }
+            inner.arrange_after(delay, due);
         };
         self.timers.add(delay, Box::new(task));
     }
