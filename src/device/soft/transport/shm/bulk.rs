@@ -3,11 +3,13 @@
 
 use std::ops::Range;
 
+use super::choice::Way;
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
 use super::copy_waits;
 use super::doorbell::WakeOn;
+use super::mapped::registry;
 use super::offer::{Rest, SecondHalf, Stage};
 use super::one_sided::{CopiedBy, Copy, CopyRefusal};
 use super::remote_keys::RemoteAddress;
@@ -24,7 +26,7 @@ use crate::device::{Access, Remote, Sge, WcStatus, WrFlags};
 use crate::handle::{Guard, pin};
 
 /// The shortest message that is offered, in bytes. Shorter ones are copied into the ring: two copies
-/// take less time than a system call does.
+/// take less time than a system call does. For some longer ones that is [measured](super::choice).
 pub(super) const OFFER_MIN: u32 = 16 * 1024;
 /// Bytes of a segment in the cell of an offer: address, length and key.
 const ENTRY: usize = 16;
@@ -135,8 +137,15 @@ impl ShmConn {
     /// Whether a message is offered, while the peer may access our memory, rather than copied into
     /// the ring.
     #[inline]
-    pub(super) fn may_offer(&self, transfer: &Transfer<'_>) -> bool {
-        transfer.len >= OFFER_MIN && transfer.sges.len() <= MOST_SEGMENTS && self.tx.sent == 0
+    pub(super) fn may_offer(&mut self, transfer: &Transfer<'_>) -> bool {
+        let fits = transfer.len >= OFFER_MIN && transfer.sges.len() <= MOST_SEGMENTS;
+        if !fits || self.tx.sent > 0 {
+            return false;
+        }
+        // An offer of mapped memory is one copy without the kernel, and one of memory that could be
+        // mapped counts towards that.
+        let mappable = self.segment.peer().has_mappable_memory() || registry::current().is_some();
+        mappable || self.tx.choice.way(transfer.len) == Way::Offer
     }
 
     /// Offers a message; there is room for a cell, and the peer may access our memory.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::bulk::Taking;
+use super::choice::Choice;
 use super::close_reason::CloseReason;
 use super::coalesced_writes::CoalescedWrites;
 use super::doorbell::WakeOn;
@@ -88,6 +89,8 @@ pub(crate) struct Tx {
     pub announced: bool,
     /// Number of the cell in which its message was offered.
     pub offer: Option<u64>,
+    /// Whether messages are offered.
+    pub choice: Choice,
     /// Number of the cell in which an atomic operation was requested that has no response yet.
     pub atomic: Option<u64>,
     /// What it waits for.

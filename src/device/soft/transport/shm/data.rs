@@ -149,9 +149,11 @@ impl ShmConn {
                 self.notify_peer(WakeOn::CELLS);
             }
             if !done {
+                self.tx.choice.waits(transfer.len);
                 return Ok(Outcome::Wait);
             }
         }
+        self.tx.choice.sent(transfer.len);
         self.tx.sent = 0;
         self.tx.announced = false;
         self.tx.need = None;

@@ -70,6 +70,7 @@ pub mod atomic_response;
 mod atomics;
 mod bulk;
 pub(super) mod challenge;
+mod choice;
 pub(super) mod close_reason;
 pub(crate) mod cma;
 mod coalesced_writes;

@@ -265,6 +265,12 @@ impl Peer {
         Keys(self)
     }
 
+    /// Whether memory of the peer is mapped here, or may be later.
+    #[inline]
+    pub fn has_mappable_memory(&self) -> bool {
+        self.mapped.get().is_some()
+    }
+
     /// The kernel has copied `len` bytes from or to what `key` opens. Returns the key of its region if the
     /// peer is to move that to where this process maps it.
     #[inline]

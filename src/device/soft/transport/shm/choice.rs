@@ -1,0 +1,242 @@
+//! Messages for which two ways are open: copied into the ring, or offered.
+//!
+//! Two copies through the ring, by both ends at a time, take less time than the copy of the kernel, or more:
+//! that depends on how near the two processors are to each other, on their caches, and on whether the receiver
+//! polls or has to be woken for the offer. So each connection measures both ways for each class of
+//! lengths, with a few messages at first and with one now and then later, and takes the one that is
+//! faster.
+
+use std::time::Instant;
+
+use super::bulk::OFFER_MIN;
+use super::ring::{DATA_LEN, MAX_CHUNK};
+
+/// The longest message for which there is a choice, in bytes. Longer ones are offered.
+const CHOICE_MAX: u32 = 4 << 20;
+/// The longest one that the ring holds as a whole, in bytes, wherever its data begin.
+const WHOLE_MAX: u32 = 32 * 1024;
+const _: () = assert!(WHOLE_MAX as usize + MAX_CHUNK <= DATA_LEN || cfg!(loom));
+/// Classes of lengths: each reaches up to twice the length of the one before.
+const CLASSES: usize = (CHOICE_MAX / OFFER_MIN).ilog2() as usize;
+
+/// So many messages take one way and the other in turn, before either is preferred.
+const FIRST: u32 = 8;
+/// One message of so many takes the way that is not preferred.
+const OTHER: u32 = 128;
+/// One message of so many is measured.
+const MEASURED: u32 = 16;
+
+/// How a message gets to its receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Both ends copy it, through the ring.
+    Ring,
+    /// Its memory is offered, and the kernel copies it.
+    Offer,
+}
+
+/// What is known of the messages of a class of lengths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    /// Messages for which a way was chosen.
+    chosen: u32,
+    /// Nanoseconds that a message takes through the ring. 0 if that is unknown.
+    ring: u32,
+    /// Nanoseconds that a message takes if it is offered. 0 if that is unknown.
+    offer: u32,
+}
+
+impl Class {
+    /// The way of the next message, and whether it is to be measured.
+    fn choose(&mut self) -> (Way, bool) {
+        let number = self.chosen;
+        // After the last number the first ones, of which both ways are tried, do not come again.
+        self.chosen = number.checked_add(1).unwrap_or(OTHER);
+        if number < FIRST {
+            return ([Way::Offer, Way::Ring][number as usize % 2], true);
+        }
+        let (better, other) = match self.ring != 0 && self.ring < self.offer {
+            true => (Way::Ring, Way::Offer),
+            false => (Way::Offer, Way::Ring),
+        };
+        match number % OTHER {
+            0 => (other, true),
+            n => (better, n % MEASURED == 0),
+        }
+    }
+
+    /// Notes for how many nanoseconds the sender was busy with a message of `len` bytes.
+    fn note(&mut self, way: Way, len: u32, took: u32) {
+        let (estimate, took) = match way {
+            // The sender sees its own copies alone. The receiver's take about twice as long, and the first
+            // begins after the first chunk.
+            Way::Ring if len as usize <= MAX_CHUNK => (&mut self.ring, took.saturating_mul(3)),
+            Way::Ring if len <= WHOLE_MAX => (&mut self.ring, took.saturating_mul(2)),
+            // The sender has waited for room: what is left are the last bytes in the ring.
+            Way::Ring => {
+                let rest = u64::from(took) * u64::from(WHOLE_MAX) / u64::from(len);
+                (&mut self.ring, took.saturating_add(rest as u32))
+            }
+            Way::Offer => (&mut self.offer, took),
+        };
+        // Whatever interrupts a message makes it longer: a shorter time counts at once.
+        *estimate = match *estimate {
+            before if before != 0 && took > before => before + (took - before) / 8,
+            _ => took.max(1),
+        };
+    }
+}
+
+/// A message that is being sent.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    way: Way,
+    /// When it was begun, if it is measured.
+    begun: Option<Instant>,
+}
+
+/// The choice for a connection, in one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    classes: [Class; CLASSES],
+    current: Option<Current>,
+}
+
+/// The class of messages of so many bytes, if they have a choice.
+fn class(len: u32) -> Option<usize> {
+    let has_choice = (OFFER_MIN..=CHOICE_MAX).contains(&len);
+    has_choice.then(|| ((len - 1) / OFFER_MIN).max(1).ilog2() as usize)
+}
+
+impl Choice {
+    /// The way of the message that is being sent, which is chosen once for each message.
+    pub fn way(&mut self, len: u32) -> Way {
+        if let Some(current) = self.current {
+            return current.way;
+        }
+        let Some(class) = class(len) else {
+            return Way::Offer;
+        };
+        let (way, measured) = self.classes[class].choose();
+        let begun = measured.then(Instant::now);
+        self.current = Some(Current { way, begun });
+        way
+    }
+
+    /// The message, of `len` bytes, has to wait for room in the ring. If the ring would hold it, what that takes
+    /// is the time of messages before it.
+    pub fn waits(&mut self, len: u32) {
+        if let Some(current) = &mut self.current
+            && current.way == Way::Ring
+            && len <= WHOLE_MAX
+        {
+            current.begun = None;
+        }
+    }
+
+    /// The message, of `len` bytes, was sent.
+    pub fn sent(&mut self, len: u32) {
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        if let (Some(begun), Some(class)) = (current.begun, class(len)) {
+            let took = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
+            self.classes[class].note(current.way, len, took);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many messages take the ring, which take so long there and if offered.
+    fn by_ring(class: &mut Class, count: u32, ring: u32, offer: u32) -> usize {
+        let mut send = || {
+            let (way, measured) = class.choose();
+            let took = match way {
+                Way::Ring => ring,
+                Way::Offer => offer,
+            };
+            if measured {
+                class.note(way, OFFER_MIN, took);
+            }
+            way
+        };
+        (0..count).filter(|_| send() == Way::Ring).count()
+    }
+
+    #[test]
+    fn the_faster_way_is_taken() {
+        let mut near = Class::default();
+        assert_eq!(by_ring(&mut near, FIRST, 300, 2000), 4);
+        assert_eq!(by_ring(&mut near, 1280, 300, 2000), 1270);
+        let mut far = Class::default();
+        by_ring(&mut far, FIRST, 1000, 2000);
+        assert_eq!(by_ring(&mut far, 1280, 1000, 2000), 10);
+    }
+
+    #[test]
+    fn processors_that_move_are_noticed() {
+        let mut class = Class::default();
+        by_ring(&mut class, 1000, 300, 2000);
+        by_ring(&mut class, 1000, 1000, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 1000, 2000), 10);
+        by_ring(&mut class, 1000, 300, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 300, 2000), 1270);
+    }
+
+    #[test]
+    fn the_numbers_of_messages_end() {
+        let mut class = Class {
+            chosen: u32::MAX,
+            ring: 1,
+            offer: 2,
+        };
+        assert_eq!(class.choose().0, Way::Ring);
+        assert_eq!(class.chosen, OTHER);
+    }
+
+    #[test]
+    fn classes_of_lengths() {
+        let reached = [
+            (OFFER_MIN - 1, None),
+            (OFFER_MIN, Some(0)),
+            (2 * OFFER_MIN, Some(0)),
+            (2 * OFFER_MIN + 1, Some(1)),
+            (4 * OFFER_MIN, Some(1)),
+            (4 * OFFER_MIN + 1, Some(2)),
+            (CHOICE_MAX, Some(CLASSES - 1)),
+            (CHOICE_MAX + 1, None),
+        ];
+        for (len, expected) in reached {
+            assert_eq!(class(len), expected, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_way_is_chosen_once_for_each_message() {
+        let mut choice = Choice::default();
+        let ways = [(); 4].map(|()| {
+            let way = choice.way(20_000);
+            assert_eq!(choice.way(20_000), way);
+            choice.sent(20_000);
+            way
+        });
+        assert_eq!(ways, [Way::Offer, Way::Ring, Way::Offer, Way::Ring]);
+        assert!(choice.classes[0].ring > 0 && choice.classes[0].offer > 0);
+        assert_eq!(choice.way(OFFER_MIN - 1), Way::Offer);
+    }
+
+    #[test]
+    fn a_wait_for_messages_before_is_not_measured() {
+        let mut choice = Choice::default();
+        choice.way(OFFER_MIN);
+        choice.sent(OFFER_MIN);
+        assert_eq!(choice.way(OFFER_MIN), Way::Ring);
+        choice.waits(OFFER_MIN);
+        assert_eq!(choice.way(OFFER_MIN), Way::Ring);
+        choice.sent(OFFER_MIN);
+        assert_eq!(choice.classes[0].ring, 0);
+    }
+}
