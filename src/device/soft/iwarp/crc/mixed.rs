@@ -67,7 +67,8 @@ struct Parts {
 /// of, and how many they were. `None` if one of the sides is not there.
 ///
 /// # Safety
-/// As [`Crc::copy`]; `len` is [`MIN`] or more, and the processor has the instructions.
+/// As [`Crc::copy`]; `len` is at least a block and a turn, and the processor has the
+/// instructions.
 pub(super) unsafe fn copy(
     from: *const u8,
     to: *mut u8,
@@ -282,3 +283,35 @@ macro_rules! instructions {
 
 instructions!(from_own, "r10", "r11");
 instructions!(to_own, "r12", "r13");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On every processor that has the instructions, whether it is worth it there or not.
+    #[test]
+    fn the_parts_make_the_sum_of_the_whole() {
+        if !super::super::wide::is_there() || !has_instructions() {
+            return;
+        }
+        let data: Vec<u8> = (0..70_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+        // From the shortest loop of the instructions on.
+        for len in (BLOCK + TURN..3000)
+            .chain(MIN..MIN + 2 * TURN)
+            .chain([69_999])
+        {
+            for own in [Own::Source, Own::Target] {
+                let mut to = vec![0xee; len];
+                // SAFETY: there are so many bytes on both sides.
+                let copied = unsafe { copy(data.as_ptr(), to.as_mut_ptr(), len, own, 7) };
+                let (sum, done) = copied.unwrap();
+                let mut expected = Crc(7);
+                expected.update(&data[..done]);
+                assert_eq!(Crc(sum), expected, "{len}");
+                assert!(len - done < TURN);
+                assert_eq!(to[..done], data[..done]);
+                assert!(to[done..].iter().all(|&byte| byte == 0xee));
+            }
+        }
+    }
+}
