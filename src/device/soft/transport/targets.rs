@@ -229,7 +229,7 @@ impl Source for TcpSource {
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
         let backlog = self.service(up, |conn, me, guard, up| {
             conn.ready(events, me, scratch, guard, up)?;
-            conn.advance_at(events, me, guard, up)
+            conn.advance(me, guard, up)
         });
         if backlog && let Some(connection) = self.enqueue() {
             scratch.defer(connection, up);

@@ -196,21 +196,6 @@ impl TcpConn {
         self.settle(me)
     }
 
-    /// The same after the socket was [ready](TcpConn::ready) for that, or polled. A full socket is not
-    /// tried at each poll: that takes its lock, which the acknowledgements of the peer need to make room.
-    pub fn advance_at(
-        &mut self,
-        events: EventFlags,
-        me: &mut QpState,
-        guard: &Guard,
-        up: &mut Upcalls,
-    ) -> Result<(), CloseReason> {
-        if events == EventFlags::IN && self.tx.waits_for_room() {
-            return self.settle(me);
-        }
-        self.advance(me, guard, up)
-    }
-
     /// A request was posted.
     pub fn posted_send(
         &mut self,

@@ -39,10 +39,6 @@ const BATCH_PARTS: usize = 900;
 /// How often a batch that the kernel cannot read is built again in a row.
 const MOST_FAULTS: u32 = 8;
 
-/// Polls at which a full socket is not tried: some ten microseconds, in which the peer reads a part of what
-/// it holds.
-const FULL_POLLS: u32 = 16;
-
 /// The sending half of a connection.
 pub(crate) struct Tx {
     pub(super) at: Position,
@@ -61,8 +57,6 @@ pub(crate) struct Tx {
     pub lost: Option<Errno>,
     /// The socket is full.
     pub blocked: bool,
-    /// Number of polls since it was last tried.
-    polls: u32,
     /// Writes to the socket so far.
     pub writes: u64,
     /// No further request is begun: the consumer of the peer has ended the connection.
@@ -135,7 +129,6 @@ impl Tx {
             closed: false,
             lost: None,
             blocked: false,
-            polls: 0,
             writes: 0,
             stopped: false,
             call: CallLength::new(),
@@ -188,14 +181,6 @@ impl Tx {
     pub fn is_idle(&self, me: &QpState) -> bool {
         let all_begun = self.at.request == me.sq.tail() && self.at.begun.is_none();
         all_begun && self.responses.is_empty() && !self.has_pending()
-    }
-
-    /// Whether the socket was full when it was last tried, and is not tried at this poll.
-    #[inline]
-    pub fn waits_for_room(&mut self) -> bool {
-        let waits = self.blocked && self.polls < FULL_POLLS;
-        self.polls = if waits { self.polls + 1 } else { 0 };
-        waits
     }
 
     /// Sends what can be sent.
@@ -462,24 +447,5 @@ impl Tx {
         }
         // The others count from the front of the queue.
         self.at.answered = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_socket_is_tried_after_some_polls() {
-        let mut tx = Tx::new(0, true);
-        assert!(!tx.waits_for_room());
-        tx.blocked = true;
-        for _ in 0..3 {
-            assert!((0..FULL_POLLS).all(|_| tx.waits_for_room()));
-            assert!(!tx.waits_for_room());
-        }
-        assert!(tx.waits_for_room());
-        tx.blocked = false;
-        assert!(!tx.waits_for_room());
     }
 }
