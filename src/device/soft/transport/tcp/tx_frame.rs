@@ -24,6 +24,9 @@ pub(super) const SEGMENT: u32 = 63 * 1024;
 /// Payload of a segment when there is no memory for a full one: a part of the reserve.
 pub(super) const SHORT_SEGMENT: u32 = 1024;
 
+/// How many times as long a full segment is as a last one that is short: 4032 bytes.
+const SHORT_LAST: u32 = 16;
+
 /// What the peer is to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
@@ -125,16 +128,19 @@ pub(super) enum Finishes {
     Acknowledgement,
 }
 
-/// Payload of the next segment of a message of which `left` bytes are not sent, at most `most`. The last
-/// two segments of a long message are about equal: the peer works on the first while the second is
-/// built, and no short one costs as much as a long one.
-fn segment_len(left: u32, most: u32) -> u32 {
+/// Payload of the next segment of a message of which `left` bytes are not sent, at most `most`. The peer
+/// works on the last segment but one while the last one is built and sent. With a checksum the last one is
+/// short, if the other has room: little is left to do when it arrives. Without one these two are about equal:
+/// a long payload is read in place, and a short segment would cost the peer as many calls as a long one.
+fn segment_len(left: u32, most: u32, crc: bool) -> u32 {
     if left <= most {
         left
-    } else if left < 2 * most {
-        left.div_ceil(2).next_multiple_of(4)
-    } else {
+    } else if left >= 2 * most {
         most
+    } else if crc {
+        (left - most / SHORT_LAST).min(most) & !3
+    } else {
+        left.div_ceil(2).next_multiple_of(4)
     }
 }
 
@@ -152,7 +158,7 @@ pub(super) fn transfer(
 ) -> Result<Finishes, FrameError> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
-    let len = segment_len(request.len - offset, most);
+    let len = segment_len(request.len - offset, most, crc);
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
@@ -310,7 +316,7 @@ fn read_response(
 ) -> Result<Finishes, CloseReason> {
     let read = &response.request;
     let offset = at.answering.unwrap_or(0);
-    let len = segment_len(read.size - offset, most);
+    let len = segment_len(read.size - offset, most, crc);
     let last = offset + len == read.size;
     let source = Sge {
         addr: response.source(offset, len, me, guard)?,
@@ -358,6 +364,46 @@ mod tests {
             asks
         };
         (0..count).filter(asks).collect()
+    }
+
+    /// The payloads of the segments of a message.
+    fn segments(len: u32, most: u32, crc: bool) -> Vec<u32> {
+        let mut left = len;
+        let mut all = Vec::new();
+        while left > 0 {
+            let next = segment_len(left, most, crc);
+            all.push(next);
+            left -= next;
+        }
+        all
+    }
+
+    #[test]
+    fn the_last_segment_is_short_if_there_are_checksums() {
+        let kib = 1024;
+        assert_eq!(segments(64 * kib, SEGMENT, true), [61_504, 4032]);
+        assert_eq!(segments(64 * kib, SEGMENT, false), [32 * kib, 32 * kib]);
+        assert_eq!(segments(96 * kib, SEGMENT, true), [63 * kib, 33 * kib]);
+        assert_eq!(segments(63 * kib, SEGMENT, true), [63 * kib]);
+        let mut mib = vec![63 * kib; 16];
+        mib.push(16 * kib);
+        assert_eq!(segments(1024 * kib, SEGMENT, true), mib);
+    }
+
+    #[test]
+    fn segments_have_the_message_between_them() {
+        for (most, crc) in [(SEGMENT, true), (SEGMENT, false), (SHORT_SEGMENT, true)] {
+            for len in (1..9)
+                .chain(most - 9..most + 9)
+                .chain(2 * most - 9..2 * most + 9)
+            {
+                let all = segments(len, most, crc);
+                assert_eq!(all.iter().sum::<u32>(), len);
+                assert!(all.iter().all(|&n| n > 0 && n <= most), "{all:?}");
+                let (_, cut) = all.split_last().unwrap();
+                assert!(cut.iter().all(|n| n % 4 == 0), "{all:?}");
+            }
+        }
     }
 
     #[test]
