@@ -242,9 +242,10 @@ impl Side {
             // SAFETY: an EVD of ours, and locals to fill.
             let code = unsafe { (api.evd_wait)(evd, STEP_US, 1, event.as_mut_ptr(), &mut more) };
             match kind(code) {
-                // SAFETY: filled by the call.
                 DAT_SUCCESS => {
-                    return self.completion::<false>(queue, unsafe { event.assume_init_ref() });
+                    // SAFETY: filled by the call.
+                    let event = unsafe { event.assume_init_ref() };
+                    return self.completion::<false>(queue, event);
                 }
                 DAT_TIMEOUT_EXPIRED | DAT_INTERRUPTED_CALL => idle.check(self)?,
                 _ => api.check("dat_evd_wait", code)?,
