@@ -83,7 +83,7 @@ impl Api {
     }
 
     /// An error with the name of the code, unless `code` is success.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, call: &str, code: DAT_RETURN) -> Result<()> {
         if code == DAT_SUCCESS {
             return Ok(());
@@ -91,8 +91,10 @@ impl Api {
         Err(self.failure(call, code))
     }
 
+    /// The error with the name of the code.
     #[cold]
-    fn failure(&self, call: &str, code: DAT_RETURN) -> Failure {
+    #[inline(never)]
+    pub fn failure(&self, call: &str, code: DAT_RETURN) -> Failure {
         let (mut kind, mut subtype) = (ptr::null(), ptr::null());
         // SAFETY: two locals to fill.
         let known = unsafe { (self.strerror)(code, &mut kind, &mut subtype) } == DAT_SUCCESS;

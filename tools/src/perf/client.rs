@@ -18,6 +18,7 @@ use super::report::{Report, Row};
 use super::run::{self, Outcome, Pace};
 use super::samples;
 use super::side::{Queue, Side};
+use super::streams;
 
 /// How long a connection may take to come up.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -225,7 +226,7 @@ pub fn connect(
 ) -> Result<()> {
     // SAFETY: an endpoint of ours, an address and private data that outlive the call.
     let code = unsafe {
-        (side.ia.api.ep_connect)(
+        (side.api.ep_connect)(
             side.ep(ep),
             address.as_ptr(),
             qualifier,
@@ -236,14 +237,14 @@ pub fn connect(
             DAT_CONNECT_DEFAULT_FLAG,
         )
     };
-    side.ia.api.check("dat_ep_connect", code)
+    side.api.check("dat_ep_connect", code)
 }
 
 impl Runner for Client {
     fn run(&mut self, order: &Order, pace: Pace) -> Result<Outcome> {
         let expected = match (order.test, order.op) {
             (Test::Latency, Op::Send) => order.count,
-            (_, Op::Send) => run::credits(order),
+            (_, Op::Send) => streams::credits(order),
             _ => 0,
         };
         // The receive of "ready" is posted already, so it goes first.
@@ -253,7 +254,13 @@ impl Runner for Client {
             Test::Fairness => Inbox::beside,
             _ => Inbox::open,
         };
-        let mut inbox = open(&self.side, slots, order.size, expected, run::depth(order))?;
+        let mut inbox = open(
+            &self.side,
+            slots,
+            order.size,
+            expected,
+            streams::depth(order),
+        )?;
         self.side.send_note(&Note::Order(*order))?;
         self.expect(|note| (note == Note::Ready).then_some(0))?;
         let side = &mut self.side;
@@ -262,7 +269,7 @@ impl Runner for Client {
             (Test::Latency, Op::WritePoll) => run::write_poll(side, order, false, pace)?,
             (Test::Latency, _) => run::one_sided(side, order, pace)?,
             (Test::Fairness, _) => fairness::client(side, order, &mut inbox, pace.burst)?,
-            _ => run::stream(side, order, &mut inbox, pace)?,
+            _ => streams::stream(side, order, &mut inbox, pace)?,
         };
         if order.passive {
             let bell = side.map.bell();

@@ -13,6 +13,7 @@ use super::order::{Order, PING};
 use super::run::{self, Outcome};
 use super::samples::Times;
 use super::side::{Queue, Side};
+use super::streams;
 
 /// Bytes of the message that is the last one.
 const LAST: u32 = 1;
@@ -72,7 +73,7 @@ pub fn client(side: &mut Side, order: &Order, inbox: &mut Inbox, burst: u32) -> 
     let (slots, endpoints) = (Slots::new(order), side.endpoints());
     let burst = u64::from(burst).clamp(1, order.window.into());
     let (mut posted, mut done) = (vec![0; endpoints], vec![0; endpoints]);
-    let mut granted = vec![run::depth(order); endpoints];
+    let mut granted = vec![streams::depth(order); endpoints];
     let mut left = order.count * (endpoints as u64 - 1);
     let started = Instant::now();
     let mut dialogue = Dialogue::new();
@@ -87,7 +88,7 @@ pub fn client(side: &mut Side, order: &Order, inbox: &mut Inbox, burst: u32) -> 
                 continue;
             }
             for number in posted[ep]..posted[ep] + room {
-                run::prepare(side, order, slots, false, ep, number);
+                run::prepare::<false>(side, order, slots, false, ep, number);
                 let at = side.map.source() + slots.offset(ep, number);
                 side.send(ep, at, order.size, ep as u64)?;
             }
@@ -112,7 +113,7 @@ pub fn client(side: &mut Side, order: &Order, inbox: &mut Inbox, burst: u32) -> 
                 dialogue.completed(side, left == 0, true)?;
             } else {
                 inbox.arrival(side, ep)?;
-                granted[ep] += run::credit(order);
+                granted[ep] += streams::credit(order);
                 inbox.repost(side, ep)?;
             }
         }
@@ -125,7 +126,10 @@ pub fn client(side: &mut Side, order: &Order, inbox: &mut Inbox, burst: u32) -> 
         }
     }
     side.expect_note()?;
-    while inbox.arrived[1..].iter().any(|&n| n < run::credits(order)) {
+    while inbox.arrived[1..]
+        .iter()
+        .any(|&n| n < streams::credits(order))
+    {
         let ep = side.take(Queue::Recv)?.cookie as usize;
         inbox.arrival(side, ep)?;
         inbox.repost(side, ep)?;
@@ -153,10 +157,10 @@ pub fn server(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> 
             }
             side.send(FIRST, side.map.ping_out(), PING, FIRST as u64)?;
         } else {
-            let (ep, wrong) = run::received(side, order, inbox, true, arrived)?;
+            let (ep, wrong) = run::received::<false>(side, order, inbox, true, arrived)?;
             (left, bad) = (left - 1, bad + wrong);
             inbox.repost(side, ep)?;
-            if !inbox.arrived[ep].is_multiple_of(run::credit(order)) {
+            if !inbox.arrived[ep].is_multiple_of(streams::credit(order)) {
                 continue;
             }
             side.send(ep, side.map.source(), 1, ep as u64)?;

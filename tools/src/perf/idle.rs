@@ -14,6 +14,7 @@ use super::side::Side;
 const IDLE_POLLS: u32 = 1 << 14;
 /// A peer that is silent for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Looks now and then, while nothing arrives, whether something has happened to the rest of the
 /// world.
 #[derive(Default)]
@@ -24,7 +25,7 @@ pub struct Idle {
 
 impl Idle {
     /// Nothing has arrived.
-    #[inline]
+    #[inline(always)]
     pub fn look_around(&mut self, side: &Side) -> Result<()> {
         self.polls += 1;
         if self.polls < IDLE_POLLS {
@@ -36,6 +37,7 @@ impl Idle {
 
     /// Nothing has arrived for a long time.
     #[cold]
+    #[inline(never)]
     pub fn check(&mut self, side: &Side) -> Result<()> {
         check_interrupted()?;
         let now = Instant::now();
@@ -45,7 +47,7 @@ impl Idle {
         let mut event = MaybeUninit::<v2::DAT_EVENT>::uninit();
         let (evd, to) = (side.connect_evd, event.as_mut_ptr());
         // SAFETY: an EVD of ours, and a local to fill.
-        if unsafe { (side.ia.api.evd_dequeue)(evd, to) } == DAT_SUCCESS {
+        if unsafe { (side.api.evd_dequeue)(evd, to) } == DAT_SUCCESS {
             // SAFETY: filled by the call.
             let number = unsafe { event.assume_init_ref() }.event_number;
             return error(format!("connection lost: {}", event_name(number)));

@@ -46,9 +46,14 @@ impl Slots {
     }
 
     /// The place of a message in its area.
-    #[inline]
     pub fn offset(self, ep: usize, number: u64) -> usize {
-        if self.one_for_all {
+        self.offset_as::<false>(ep, number)
+    }
+
+    /// [`Slots::offset`], in the form for plain orders ([`Side::is_plain`]) or not.
+    #[inline(always)]
+    pub fn offset_as<const PLAIN: bool>(self, ep: usize, number: u64) -> usize {
+        if PLAIN || self.one_for_all {
             return 0;
         }
         (ep * self.per_ep + (number as usize & (self.per_ep - 1))) * self.stride
@@ -124,14 +129,26 @@ impl Inbox {
     }
 
     /// Posts the next receive of an endpoint, if there is to be another.
-    #[inline]
     pub fn repost(&mut self, side: &Side, ep: usize) -> Result<()> {
-        let number = self.posted[ep];
+        self.repost_as::<false>(side, ep)
+    }
+
+    /// [`Inbox::repost`], in the form for plain orders or not.
+    #[inline(always)]
+    pub fn repost_as<const PLAIN: bool>(&mut self, side: &Side, ep: usize) -> Result<()> {
+        let posted = &mut self.posted[ep];
+        let number = *posted;
         if number < self.expected {
-            self.posted[ep] += 1;
-            let at = side.map.inbox() + self.slots.offset(ep, number);
-            return side.recv(ep, at, self.size, ep as u64);
+            *posted = number + 1;
+            let at = side.map.inbox() + self.slots.offset_as::<PLAIN>(ep, number);
+            return side.recv_as::<PLAIN>(ep, at, self.size, ep as u64);
         }
+        self.complete(side, ep)
+    }
+
+    /// All receives of an endpoint are posted.
+    #[inline(never)]
+    fn complete(&mut self, side: &Side, ep: usize) -> Result<()> {
         if ep == 0 && !self.note_posted {
             self.note_posted = true;
             return side.expect_note();
@@ -141,15 +158,33 @@ impl Inbox {
 
     /// Notes that a message of an endpoint has arrived; returns its place in the registered
     /// memory and its number.
-    #[inline]
     pub fn arrival(&mut self, side: &Side, ep: usize) -> Result<(usize, u64)> {
+        self.arrival_as::<false>(side, ep)
+    }
+
+    /// [`Inbox::arrival`], in the form for plain orders or not.
+    #[inline(always)]
+    pub fn arrival_as<const PLAIN: bool>(
+        &mut self,
+        side: &Side,
+        ep: usize,
+    ) -> Result<(usize, u64)> {
         let Some(arrived) = self.arrived.get_mut(ep) else {
-            return error("a message of the control dialogue came too early");
+            return too_early();
         };
         let number = *arrived;
         *arrived += 1;
-        Ok((side.map.inbox() + self.slots.offset(ep, number), number))
+        Ok((
+            side.map.inbox() + self.slots.offset_as::<PLAIN>(ep, number),
+            number,
+        ))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn too_early<T>() -> Result<T> {
+    error("a message of the control dialogue came too early")
 }
 
 #[cfg(test)]

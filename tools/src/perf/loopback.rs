@@ -17,6 +17,7 @@ use super::run::{self, Outcome, Pace};
 use super::samples::Stopwatch;
 use super::server::Server;
 use super::side::{Queue, Side};
+use super::streams;
 
 /// How long a connection may take to come up.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -54,59 +55,83 @@ impl Loopback {
         Ok(Loopback { here, there })
     }
 
+    /// See [`Side::is_plain`].
+    fn is_plain(&self, order: &Order) -> bool {
+        self.here.is_plain(order) && self.there.is_plain(order)
+    }
+
     /// What connects the two ends.
     pub fn link(&self) -> Link {
         self.here.link()
     }
 
     /// A send, its receive, both completions.
-    fn send_one(&mut self, order: &Order, inbox: &mut Inbox, ep: usize, n: u64) -> Result<u64> {
+    #[inline(always)]
+    fn send_one<const PLAIN: bool>(
+        &mut self,
+        order: &Order,
+        slots: Slots,
+        inbox: &mut Inbox,
+        (ep, n): (usize, u64),
+    ) -> Result<u64> {
         let (here, there) = (&mut self.here, &mut self.there);
-        run::prepare(here, order, Slots::new(order), false, ep, n);
-        let at = here.map.source() + Slots::new(order).offset(ep, n);
-        here.send(ep, at, order.size, ep as u64)?;
-        let received = there.take(Queue::Recv)?;
-        let (at, number) = inbox.arrival(there, received.cookie as usize)?;
+        run::prepare::<PLAIN>(here, order, slots, false, ep, n);
+        let at = here.map.source() + slots.offset_as::<PLAIN>(ep, n);
+        here.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
+        let received = there.take_as::<PLAIN>(Queue::Recv)?;
+        let (at, number) = inbox.arrival_as::<PLAIN>(there, received.cookie as usize)?;
         let mut bad = u64::from(received.length != order.size);
-        bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
-        here.take(Queue::Request)?;
-        inbox.repost(there, ep)?;
+        if !PLAIN {
+            bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
+        }
+        here.take_as::<PLAIN>(Queue::Request)?;
+        inbox.repost_as::<PLAIN>(there, ep)?;
         Ok(bad)
     }
 
     /// An RDMA write that is seen in memory.
-    fn write_one(&mut self, order: &Order, turn: u64) -> Result<()> {
+    #[inline(always)]
+    fn write_one<const PLAIN: bool>(&mut self, order: &Order, turn: u64) -> Result<()> {
         let (here, there) = (&mut self.here, &self.there);
         let last = order.size as usize - 8;
         let (source, landing) = (here.map.source(), here.map.landing());
         here.word(source + last)
             .store(turn, std::sync::atomic::Ordering::Relaxed);
-        here.write(0, source, landing, order.size, 0)?;
+        here.write_as::<PLAIN>(0, source, landing, order.size, 0)?;
         let mut idle = Idle::default();
         let arrived = there.word(landing + last);
         while arrived.load(std::sync::atomic::Ordering::Acquire) != turn {
             idle.look_around(here)?;
         }
-        here.take(Queue::Request).map(drop)
+        here.take_as::<PLAIN>(Queue::Request).map(drop)
     }
 
     fn latency(&mut self, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
-        match order.op {
-            Op::Write | Op::Read => return run::one_sided(&mut self.here, order, pace),
-            Op::Send | Op::WritePoll => {}
+        match (order.op, self.is_plain(order)) {
+            (Op::Write | Op::Read, _) => run::one_sided(&mut self.here, order, pace),
+            (_, true) => self.latency_as::<true>(order, inbox, pace),
+            (_, false) => self.latency_as::<false>(order, inbox, pace),
         }
-        let endpoints = self.here.endpoints();
-        let (mut bad, mut turn) = (0, 0);
+    }
+
+    fn latency_as<const PLAIN: bool>(
+        &mut self,
+        order: &Order,
+        inbox: &mut Inbox,
+        pace: Pace,
+    ) -> Result<Outcome> {
+        let (slots, endpoints) = (Slots::new(order), self.here.endpoints());
+        let (mut bad, mut turn, pauses) = (0, 0, pace.pauses());
         let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
         for number in 0..order.count {
             for ep in 0..endpoints {
                 turn += 1;
-                if !pace.pause.is_zero() {
-                    watch.without(|| std::thread::sleep(pace.pause));
+                if pauses {
+                    watch.pause(pace.pause);
                 }
                 match order.op {
-                    Op::Send => bad += self.send_one(order, inbox, ep, number)?,
-                    _ => self.write_one(order, turn)?,
+                    Op::Send => bad += self.send_one::<PLAIN>(order, slots, inbox, (ep, number))?,
+                    _ => self.write_one::<PLAIN>(order, turn)?,
                 }
                 watch.lap();
             }
@@ -117,6 +142,17 @@ impl Loopback {
 
     /// Windows of sends, each received before the next begins.
     fn stream(&mut self, order: &Order, inbox: &mut Inbox) -> Result<Outcome> {
+        match self.is_plain(order) {
+            true => self.stream_as::<true>(order, inbox),
+            false => self.stream_as::<false>(order, inbox),
+        }
+    }
+
+    fn stream_as<const PLAIN: bool>(
+        &mut self,
+        order: &Order,
+        inbox: &mut Inbox,
+    ) -> Result<Outcome> {
         let slots = Slots::new(order);
         let (here, there) = (&mut self.here, &mut self.there);
         let window = u64::from(order.window);
@@ -125,19 +161,22 @@ impl Loopback {
         for first in (0..order.count).step_by(order.window as usize) {
             for ep in 0..here.endpoints() {
                 for number in first..first + window {
-                    run::prepare(here, order, slots, false, ep, number);
-                    let at = here.map.source() + slots.offset(ep, number);
-                    here.send(ep, at, order.size, ep as u64)?;
+                    run::prepare::<PLAIN>(here, order, slots, false, ep, number);
+                    let at = here.map.source() + slots.offset_as::<PLAIN>(ep, number);
+                    here.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
                 }
                 for _ in 0..window {
-                    let received = there.take(Queue::Recv)?;
-                    let (at, number) = inbox.arrival(there, received.cookie as usize)?;
+                    let received = there.take_as::<PLAIN>(Queue::Recv)?;
+                    let (at, number) =
+                        inbox.arrival_as::<PLAIN>(there, received.cookie as usize)?;
                     bad += u64::from(received.length != order.size);
-                    bad += run::wrong(there, order, at, pattern::seed(false, ep, number));
-                    inbox.repost(there, ep)?;
+                    if !PLAIN {
+                        bad += run::wrong(there, order, at, pattern::seed(false, ep, number));
+                    }
+                    inbox.repost_as::<PLAIN>(there, ep)?;
                 }
                 for _ in 0..window {
-                    here.take(Queue::Request)?;
+                    here.take_as::<PLAIN>(Queue::Request)?;
                 }
             }
         }
@@ -156,13 +195,13 @@ impl Runner for Loopback {
         run::furnish(&mut self.there, order, true);
         let slots = Slots::new(order);
         let there = &self.there;
-        let mut inbox = Inbox::data(there, slots, order.size, expected, run::depth(order))?;
+        let mut inbox = Inbox::data(there, slots, order.size, expected, streams::depth(order))?;
         let mut outcome = match (order.test, order.op) {
             (Test::Latency, _) => self.latency(order, &mut inbox, pace)?,
             (_, Op::Send) => self.stream(order, &mut inbox)?,
             _ => {
                 let mut none = Inbox::data(&self.here, slots, order.size, 0, 0)?;
-                run::stream(&mut self.here, order, &mut none, pace)?
+                streams::stream(&mut self.here, order, &mut none, pace)?
             }
         };
         if order.op == Op::Write {

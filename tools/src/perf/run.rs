@@ -29,6 +29,13 @@ pub struct Pace {
     pub random: bool,
 }
 
+impl Pace {
+    /// Whether there is a pause before each operation.
+    pub fn pauses(&self) -> bool {
+        !self.pause.is_zero()
+    }
+}
+
 /// The loop's times, and how many messages were wrong.
 pub struct Outcome {
     /// When what ended.
@@ -38,11 +45,29 @@ pub struct Outcome {
 }
 
 /// Fills a message that is about to be posted.
-#[inline]
-pub fn prepare(side: &mut Side, order: &Order, slots: Slots, server: bool, ep: usize, number: u64) {
-    if order.data == Data::Left {
-        return;
+#[inline(always)]
+pub fn prepare<const PLAIN: bool>(
+    side: &mut Side,
+    order: &Order,
+    slots: Slots,
+    server: bool,
+    ep: usize,
+    number: u64,
+) {
+    if !PLAIN && order.data != Data::Left {
+        write_message(side, order, slots, server, ep, number);
     }
+}
+
+#[inline(never)]
+fn write_message(
+    side: &mut Side,
+    order: &Order,
+    slots: Slots,
+    server: bool,
+    ep: usize,
+    number: u64,
+) {
     let at = side.map.source() + slots.offset(ep, number);
     let bytes = side.bytes(at, order.size as usize);
     match order.data {
@@ -52,11 +77,16 @@ pub fn prepare(side: &mut Side, order: &Order, slots: Slots, server: bool, ep: u
 }
 
 /// Reads a message, if that is ordered: whether it is wrong.
-#[inline]
+#[inline(always)]
 pub fn wrong(side: &mut Side, order: &Order, at: usize, seed: u64) -> u64 {
-    if order.data == Data::Left {
-        return 0;
+    match order.data {
+        Data::Left => 0,
+        _ => read_message(side, order, at, seed),
     }
+}
+
+#[inline(never)]
+fn read_message(side: &mut Side, order: &Order, at: usize, seed: u64) -> u64 {
     let bytes = side.bytes(at, order.size as usize);
     match order.data {
         Data::Touched => {
@@ -68,20 +98,20 @@ pub fn wrong(side: &mut Side, order: &Order, at: usize, seed: u64) -> u64 {
 }
 
 /// Takes the next message; returns its endpoint and whether it is wrong.
-#[inline]
-fn receive(
+#[inline(always)]
+pub fn receive<const PLAIN: bool>(
     side: &mut Side,
     order: &Order,
     inbox: &mut Inbox,
     server: bool,
 ) -> Result<(usize, u64)> {
-    let completion = side.take(Queue::Recv)?;
-    received(side, order, inbox, server, completion)
+    let completion = side.take_as::<PLAIN>(Queue::Recv)?;
+    received::<PLAIN>(side, order, inbox, server, completion)
 }
 
 /// A message has arrived; returns its endpoint and whether it is wrong.
-#[inline]
-pub fn received(
+#[inline(always)]
+pub fn received<const PLAIN: bool>(
     side: &mut Side,
     order: &Order,
     inbox: &mut Inbox,
@@ -89,30 +119,45 @@ pub fn received(
     completion: Completion,
 ) -> Result<(usize, u64)> {
     let ep = completion.cookie as usize;
-    let (at, number) = inbox.arrival(side, ep)?;
+    let (at, number) = inbox.arrival_as::<PLAIN>(side, ep)?;
     let bad = u64::from(completion.length != order.size);
+    if PLAIN {
+        return Ok((ep, bad));
+    }
     let wrong = wrong(side, order, at, pattern::seed(!server, ep, number));
     Ok((ep, bad | wrong))
 }
 
 /// Messages to and fro, seen by the client.
 pub fn ping(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
+    match side.is_plain(order) {
+        true => ping_as::<true>(side, order, inbox, pace),
+        false => ping_as::<false>(side, order, inbox, pace),
+    }
+}
+
+fn ping_as<const PLAIN: bool>(
+    side: &mut Side,
+    order: &Order,
+    inbox: &mut Inbox,
+    pace: Pace,
+) -> Result<Outcome> {
     let slots = Slots::new(order);
     let endpoints = side.endpoints();
-    let mut bad = 0;
+    let (mut bad, pauses) = (0, pace.pauses());
     let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
     let mut turns = Turns::new(endpoints, pace.random);
     for number in 0..order.count {
         for &ep in turns.next(&mut watch) {
-            if !pace.pause.is_zero() {
-                watch.without(|| std::thread::sleep(pace.pause));
+            if pauses {
+                watch.pause(pace.pause);
             }
-            prepare(side, order, slots, false, ep, number);
-            let at = side.map.source() + slots.offset(ep, number);
-            side.send(ep, at, order.size, ep as u64)?;
-            bad += receive(side, order, inbox, false)?.1;
-            inbox.repost(side, ep)?;
-            side.take(Queue::Request)?;
+            prepare::<PLAIN>(side, order, slots, false, ep, number);
+            let at = side.map.source() + slots.offset_as::<PLAIN>(ep, number);
+            side.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
+            bad += receive::<PLAIN>(side, order, inbox, false)?.1;
+            inbox.repost_as::<PLAIN>(side, ep)?;
+            side.take_as::<PLAIN>(Queue::Request)?;
             watch.lap();
         }
     }
@@ -122,17 +167,24 @@ pub fn ping(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> Re
 
 /// Messages to and fro, seen by the server. Returns how many were wrong.
 pub fn pong(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> {
+    match side.is_plain(order) {
+        true => pong_as::<true>(side, order, inbox),
+        false => pong_as::<false>(side, order, inbox),
+    }
+}
+
+fn pong_as<const PLAIN: bool>(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> {
     let slots = Slots::new(order);
     let mut bad = 0;
     for number in 0..order.count {
         for _ in 0..side.endpoints() {
-            let (ep, wrong) = receive(side, order, inbox, true)?;
+            let (ep, wrong) = receive::<PLAIN>(side, order, inbox, true)?;
             bad += wrong;
-            prepare(side, order, slots, true, ep, number);
-            let at = side.map.source() + slots.offset(ep, number);
-            side.send(ep, at, order.size, ep as u64)?;
-            inbox.repost(side, ep)?;
-            side.take(Queue::Request)?;
+            prepare::<PLAIN>(side, order, slots, true, ep, number);
+            let at = side.map.source() + slots.offset_as::<PLAIN>(ep, number);
+            side.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
+            inbox.repost_as::<PLAIN>(side, ep)?;
+            side.take_as::<PLAIN>(Queue::Request)?;
         }
     }
     Ok(bad)
@@ -140,33 +192,46 @@ pub fn pong(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> {
 
 /// RDMA writes to and fro, polled in memory. The last word of each is its number.
 pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> Result<Outcome> {
+    match side.is_plain(order) {
+        true => write_poll_as::<true>(side, order, server, pace),
+        false => write_poll_as::<false>(side, order, server, pace),
+    }
+}
+
+fn write_poll_as<const PLAIN: bool>(
+    side: &mut Side,
+    order: &Order,
+    server: bool,
+    pace: Pace,
+) -> Result<Outcome> {
     let size = order.size as usize;
     let stamp = side.map.source() + size - 8;
     let arrived = side.map.landing() + size - 8;
-    let (mut outstanding, mut turn) = (0, 0);
+    let (mut outstanding, mut turn, pauses) = (0, 0, pace.pauses());
     let mut watch = Stopwatch::start(pace.group, order.count * side.endpoints() as u64);
     for _ in 0..order.count {
         for ep in 0..side.endpoints() {
             turn += 1;
             if server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                read_arrived(side, order);
-            } else if !pace.pause.is_zero() {
-                watch.without(|| std::thread::sleep(pace.pause));
+                read_arrived::<PLAIN>(side, order);
+            } else if pauses {
+                watch.pause(pace.pause);
             }
-            write_source(side, order, turn);
+            write_source::<PLAIN>(side, order, turn);
             side.word(stamp)
                 .store(turn, std::sync::atomic::Ordering::Relaxed);
             let (from, to) = (side.map.source(), side.map.landing());
-            side.write(ep, from, to, order.size, ep as u64)?;
+            side.write_as::<PLAIN>(ep, from, to, order.size, ep as u64)?;
             outstanding += 1;
+            // Before the answer is waited for: that takes longer.
+            while outstanding >= WRITES {
+                side.take_as::<PLAIN>(Queue::Request)?;
+                outstanding -= 1;
+            }
             if !server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                read_arrived(side, order);
-            }
-            while outstanding >= WRITES {
-                side.take(Queue::Request)?;
-                outstanding -= 1;
+                read_arrived::<PLAIN>(side, order);
             }
             watch.lap();
         }
@@ -185,31 +250,31 @@ pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> R
 }
 
 /// Writes what is in front of the stamp, if that is ordered.
-#[inline]
-fn write_source(side: &mut Side, order: &Order, turn: u64) {
-    if order.data == Data::Touched {
+#[inline(always)]
+fn write_source<const PLAIN: bool>(side: &mut Side, order: &Order, turn: u64) {
+    if !PLAIN && order.data == Data::Touched {
         let from = side.map.source();
         pattern::write(side.bytes(from, order.size as usize - 8), turn);
     }
 }
 
 /// Reads what has arrived in front of the stamp, if that is ordered.
-#[inline]
-fn read_arrived(side: &mut Side, order: &Order) {
-    if order.data == Data::Touched {
+#[inline(always)]
+fn read_arrived<const PLAIN: bool>(side: &mut Side, order: &Order) {
+    if !PLAIN && order.data == Data::Touched {
         let to = side.map.landing();
         pattern::read(side.bytes(to, order.size as usize - 8));
     }
 }
 
 /// Polls for a word in memory, and now and then for the completions of our own writes.
-#[inline]
+#[inline(always)]
 fn await_word(side: &Side, at: usize, value: u64, outstanding: &mut u32) -> Result<()> {
     use std::sync::atomic::Ordering::Acquire;
-    let mut idle = Idle::default();
+    let (word, mut idle) = (side.word(at), Idle::default());
     loop {
         for _ in 0..MEMORY_POLLS {
-            if side.word(at).load(Acquire) == value {
+            if word.load(Acquire) == value {
                 return Ok(());
             }
             std::hint::spin_loop();
@@ -232,7 +297,7 @@ pub fn furnish(side: &mut Side, order: &Order, server: bool) {
     } else if order.verifies() {
         for ep in 0..side.endpoints() {
             for number in 0..slots.per_ep() as u64 {
-                prepare(side, order, slots, server, ep, number);
+                prepare::<false>(side, order, slots, server, ep, number);
                 let at = side.map.landing() + slots.offset(ep, number);
                 side.bytes(at, size).fill(0);
             }
@@ -244,26 +309,32 @@ pub fn furnish(side: &mut Side, order: &Order, server: bool) {
 }
 
 /// Posts an operation that is not a send.
-#[inline]
-pub fn post_one_sided(
+#[inline(always)]
+pub fn post_one_sided<const PLAIN: bool>(
     side: &Side,
     order: &Order,
     slots: Slots,
     ep: usize,
     number: u64,
 ) -> Result<()> {
-    let offset = slots.offset(ep, number);
+    let offset = slots.offset_as::<PLAIN>(ep, number);
     let (source, landing) = (side.map.source() + offset, side.map.landing() + offset);
     match order.op {
-        Op::Read => side.read(ep, landing, source, order.size, ep as u64),
-        _ => side.write(ep, source, landing, order.size, ep as u64),
+        Op::Read => side.read_as::<PLAIN>(ep, landing, source, order.size, ep as u64),
+        _ => side.write_as::<PLAIN>(ep, source, landing, order.size, ep as u64),
     }
 }
 
 /// What a read has brought: whether it is wrong.
-#[inline]
-pub fn check_read(side: &mut Side, order: &Order, slots: Slots, ep: usize, number: u64) -> u64 {
-    if order.op != Op::Read {
+#[inline(always)]
+pub fn check_read<const PLAIN: bool>(
+    side: &mut Side,
+    order: &Order,
+    slots: Slots,
+    ep: usize,
+    number: u64,
+) -> u64 {
+    if PLAIN || order.op != Op::Read {
         return 0;
     }
     let at = side.map.landing() + slots.offset(ep, number);
@@ -274,7 +345,7 @@ pub fn check_read(side: &mut Side, order: &Order, slots: Slots, ep: usize, numbe
 
 /// Waits until what was written has arrived: a write completes here before it is there, but a
 /// read behind it, on the same endpoint, does not.
-fn settle(side: &Side, order: &Order) -> Result<()> {
+pub fn settle(side: &Side, order: &Order) -> Result<()> {
     if order.op != Op::Write {
         return Ok(());
     }
@@ -288,22 +359,29 @@ fn settle(side: &Side, order: &Order) -> Result<()> {
 
 /// Reads or writes one at a time.
 pub fn one_sided(side: &mut Side, order: &Order, pace: Pace) -> Result<Outcome> {
+    match side.is_plain(order) {
+        true => one_sided_as::<true>(side, order, pace),
+        false => one_sided_as::<false>(side, order, pace),
+    }
+}
+
+fn one_sided_as<const PLAIN: bool>(side: &mut Side, order: &Order, pace: Pace) -> Result<Outcome> {
     let slots = Slots::new(order);
     let endpoints = side.endpoints();
-    let mut bad = 0;
+    let (mut bad, pauses) = (0, pace.pauses());
     let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
     let mut turns = Turns::new(endpoints, pace.random);
     for number in 0..order.count {
         for &ep in turns.next(&mut watch) {
-            if !pace.pause.is_zero() {
-                watch.without(|| std::thread::sleep(pace.pause));
+            if pauses {
+                watch.pause(pace.pause);
             }
             if order.op == Op::Write {
-                prepare(side, order, slots, false, ep, number);
+                prepare::<PLAIN>(side, order, slots, false, ep, number);
             }
-            post_one_sided(side, order, slots, ep, number)?;
-            side.take(Queue::Request)?;
-            bad += check_read(side, order, slots, ep, number);
+            post_one_sided::<PLAIN>(side, order, slots, ep, number)?;
+            side.take_as::<PLAIN>(Queue::Request)?;
+            bad += check_read::<PLAIN>(side, order, slots, ep, number);
             watch.lap();
         }
     }
@@ -324,127 +402,4 @@ pub fn check_written(side: &mut Side, order: &Order) -> u64 {
         }
     }
     bad
-}
-
-/// Receives that are posted ahead on an endpoint: enough for the sender's window while an
-/// acknowledgement is on its way.
-pub fn depth(order: &Order) -> u64 {
-    2 * u64::from(order.window)
-}
-
-/// Each so many messages the receiver of a stream tells that it has posted as many new
-/// receives.
-pub fn credit(order: &Order) -> u64 {
-    u64::from(order.window)
-}
-
-/// A stream of operations, seen by the client. `inbox` is for the receiver's credits.
-pub fn stream(side: &mut Side, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
-    let slots = Slots::new(order);
-    let endpoints = side.endpoints();
-    let window = u64::from(order.window);
-    let burst = u64::from(pace.burst).clamp(1, window);
-    let mut granted = match order.op {
-        Op::Send => vec![depth(order); endpoints],
-        _ => vec![u64::MAX; endpoints],
-    };
-    let (mut posted, mut done) = (vec![0; endpoints], vec![0; endpoints]);
-    let (mut left, mut outstanding, mut bad) = (order.count * endpoints as u64, 0, 0);
-    let mut idle = Idle::default();
-    let watch = Stopwatch::start(u64::MAX, 0);
-    while left > 0 {
-        for ep in 0..endpoints {
-            let room = (done[ep] + window).min(granted[ep]).min(order.count) - posted[ep];
-            if room < burst && posted[ep] + room < order.count {
-                continue;
-            }
-            for number in posted[ep]..posted[ep] + room {
-                if order.op != Op::Read {
-                    prepare(side, order, slots, false, ep, number);
-                }
-                if order.op == Op::Send {
-                    let at = side.map.source() + slots.offset(ep, number);
-                    side.send(ep, at, order.size, ep as u64)?;
-                } else {
-                    post_one_sided(side, order, slots, ep, number)?;
-                }
-            }
-            posted[ep] += room;
-            outstanding += room;
-        }
-        // With a wait the first completion ends it; a credit comes only after completions.
-        let mut completion = match side.wait && outstanding > 0 {
-            true => Some(side.take(Queue::Request)?),
-            false => side.poll(Queue::Request)?,
-        };
-        let mut idled = completion.is_none();
-        while let Some(ended) = completion {
-            let ep = ended.cookie as usize;
-            bad += check_read(side, order, slots, ep, done[ep]);
-            done[ep] += 1;
-            left -= 1;
-            // Nothing comes where nothing is outstanding.
-            outstanding -= 1;
-            completion = match outstanding {
-                0 => None,
-                _ => side.poll(Queue::Request)?,
-            };
-        }
-        if order.op == Op::Send {
-            let mut credits = match side.wait && left > 0 && outstanding == 0 {
-                true => Some(side.take(Queue::Recv)?),
-                false => side.poll(Queue::Recv)?,
-            };
-            while let Some(arrived) = credits {
-                let ep = arrived.cookie as usize;
-                inbox.arrival(side, ep)?;
-                granted[ep] += credit(order);
-                inbox.repost(side, ep)?;
-                idled = false;
-                credits = side.poll(Queue::Recv)?;
-            }
-        }
-        match idled {
-            true => idle.look_around(side)?,
-            false => idle = Idle::default(),
-        }
-    }
-    // The last credit says that all has arrived, if the count is a multiple of the window.
-    while order.op == Op::Send && inbox.arrived.iter().any(|&n| n < credits(order)) {
-        let ep = side.take(Queue::Recv)?.cookie as usize;
-        inbox.arrival(side, ep)?;
-        inbox.repost(side, ep)?;
-    }
-    settle(side, order)?;
-    let times = watch.stop();
-    Ok(Outcome { times, bad })
-}
-
-/// The receiver's side of a stream of sends.
-pub fn absorb(side: &mut Side, order: &Order, inbox: &mut Inbox) -> Result<u64> {
-    let at = side.map.source();
-    let mut unreaped = 0;
-    let mut bad = 0;
-    for _ in 0..order.count * side.endpoints() as u64 {
-        let (ep, wrong) = receive(side, order, inbox, true)?;
-        bad += wrong;
-        inbox.repost(side, ep)?;
-        if inbox.arrived[ep].is_multiple_of(credit(order)) {
-            if unreaped > 0 {
-                side.take(Queue::Request)?;
-                unreaped -= 1;
-            }
-            side.send(ep, at, 1, ep as u64)?;
-            unreaped += 1;
-        }
-    }
-    for _ in 0..unreaped {
-        side.take(Queue::Request)?;
-    }
-    Ok(bad)
-}
-
-/// Credits that the sender of a stream gets on each endpoint.
-pub fn credits(order: &Order) -> u64 {
-    order.count / credit(order)
 }

@@ -55,12 +55,17 @@ impl Stopwatch {
     }
 
     /// An operation has ended.
-    #[inline]
+    #[inline(always)]
     pub fn lap(&mut self) {
         self.in_group += 1;
-        if self.in_group < self.group {
-            return;
+        if self.in_group == self.group {
+            self.sample();
         }
+    }
+
+    /// A group of operations has ended.
+    #[inline(never)]
+    fn sample(&mut self) {
         self.in_group = 0;
         let now = Instant::now();
         if self.groups.is_multiple_of(self.keep_each) {
@@ -68,6 +73,12 @@ impl Stopwatch {
         }
         self.groups += 1;
         self.last = now;
+    }
+
+    /// A pause, which does not count.
+    #[inline(never)]
+    pub fn pause(&mut self, pause: Duration) {
+        self.without(|| std::thread::sleep(pause));
     }
 
     /// Time that does not count: from the last lap to the end of `pause`.

@@ -17,6 +17,7 @@ use super::options::Options;
 use super::order::{Hello, Note, Op, Order, Test};
 use super::run::{self, Pace};
 use super::side::Side;
+use super::streams;
 
 /// How long the rest of a session's connections may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -200,7 +201,7 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
         Test::Fairness => Inbox::beside,
         _ => Inbox::open,
     };
-    let mut inbox = open(side, slots, order.size, expected, run::depth(order))?;
+    let mut inbox = open(side, slots, order.size, expected, streams::depth(order))?;
     if order.test == Test::Fairness {
         fairness::expect(side)?;
     }
@@ -215,7 +216,7 @@ fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
     let mut bad = match (order.test, order.op) {
         (Test::Latency, Op::Send) => run::pong(side, order, &mut inbox)?,
         (Test::Fairness, _) => fairness::server(side, order, &mut inbox)?,
-        (_, Op::Send) => run::absorb(side, order, &mut inbox)?,
+        (_, Op::Send) => streams::absorb(side, order, &mut inbox)?,
         (Test::Latency, Op::WritePoll) => run::write_poll(side, order, true, pace)?.bad,
         _ => 0,
     };

@@ -23,9 +23,16 @@ impl Numbers {
     }
 
     /// Whether there is no completion.
-    #[inline(always)]
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.tail.load(Ordering::Acquire) == self.head.load(Ordering::Relaxed)
+        self.oldest().is_none()
+    }
+
+    /// Number of the oldest completion, if there is one.
+    #[inline(always)]
+    pub fn oldest(&self) -> Option<usize> {
+        let head = self.head.load(Ordering::Relaxed);
+        (self.tail.load(Ordering::Acquire) != head).then_some(head)
     }
 }
 
@@ -95,13 +102,22 @@ impl CompletionRing {
     /// Removes the oldest completion.
     #[inline(always)]
     pub fn pop(&mut self, numbers: &Numbers) -> Option<&Completion> {
-        let head = numbers.head.load(Ordering::Relaxed);
-        if numbers.tail.load(Ordering::Relaxed) == head {
-            return None;
-        }
-        numbers.head.store(head.wrapping_add(1), Ordering::Relaxed);
+        let oldest = numbers.oldest()?;
+        // SAFETY: the lock is held, so that is the oldest one still.
+        Some(unsafe { self.take(numbers, oldest) })
+    }
+
+    /// Removes the oldest completion, whose number the caller has.
+    ///
+    /// # Safety
+    /// That is the number of the oldest completion, and there is one.
+    #[inline(always)]
+    pub unsafe fn take(&mut self, numbers: &Numbers, oldest: usize) -> &Completion {
+        numbers
+            .head
+            .store(oldest.wrapping_add(1), Ordering::Relaxed);
         // SAFETY: the completions between head and tail were written.
-        Some(unsafe { self.slot(head).assume_init_ref() })
+        unsafe { self.slot(oldest).assume_init_ref() }
     }
 
     /// Keeps the completions for which `f` is true, in their order.

@@ -128,6 +128,9 @@ impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
     pub fn post_recv(&mut self, wr: &RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
         let me = &mut *self.me;
+        if matches!(me.attempt.phase, Phase::Ended | Phase::Destroyed) {
+            return self.again().receive_after_end(black_box(*wr), up);
+        }
         me.admit_recv(wr)?;
         // Read before the check, so that what becomes invalid meanwhile is noticed later.
         let checked_at = key_table::revocations(self.guard);
@@ -147,7 +150,24 @@ impl<L: Transport> LockedQp<'_, L> {
         self.receive_admitted(&RecvWr { sges, ..wr }, NEVER, up)
     }
 
-    /// A receive that the queue takes, and whose segments are open memory, as was checked then.
+    /// A receive after the end of the connection.
+    #[cold]
+    #[inline(never)]
+    fn receive_after_end(self, wr: RecvWr<'_>, up: &mut Upcalls) -> Result<(), PostError> {
+        let me = self.me;
+        if me.attempt.phase == Phase::Destroyed {
+            return Err(PostError::QueueFull);
+        }
+        me.admit_recv(&wr)?;
+        if !me.are_in_memory(wr.sges, Access::LOCAL_WRITE, self.guard) {
+            MemorySegments::of(wr.sges, me.id.pd, Access::LOCAL_WRITE, self.guard)?;
+        }
+        me.flush_recv(&wr, up);
+        Ok(())
+    }
+
+    /// A receive that the queue takes (`QpState::admit_recv`), and whose segments are open memory, as was
+    /// checked then.
     #[inline(always)]
     fn receive_admitted(
         &mut self,
@@ -156,15 +176,12 @@ impl<L: Transport> LockedQp<'_, L> {
         up: &mut Upcalls,
     ) -> Result<(), PostError> {
         let me = &mut *self.me;
-        if me.attempt.phase == Phase::Ended {
-            me.flush_recv(&black_box(*wr), up);
-            return Ok(());
-        }
         let receive = Receive {
             checked_at,
             ..Receive::of(wr)
         };
-        me.rq.append(receive, wr.sges)?;
+        // SAFETY: room was made by `admit_recv`, under the lock that is held still.
+        unsafe { me.rq.append(receive, wr.sges) };
         if self.link.wants_receive(self.peer.as_deref()) {
             self.again().receives_posted(up);
         }

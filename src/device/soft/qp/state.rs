@@ -224,10 +224,11 @@ impl QpState {
 
     /// Whether the receive queue takes a receive with so many segments.
     #[inline(always)]
-    pub fn admit_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if self.attempt.phase == Phase::Destroyed || self.id.srq.is_some() || self.rq.is_full() {
+    pub fn admit_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.id.srq.is_some() {
             return Err(PostError::QueueFull);
         }
+        self.rq.make_room()?;
         if wr.sges.len() > self.id.attr.max_recv_sge as usize {
             return Err(PostError::TooManySegments);
         }

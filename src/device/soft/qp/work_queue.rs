@@ -1,6 +1,6 @@
 //! Work queues: rings of requests with their segments.
 
-use std::hint::black_box;
+use std::mem::MaybeUninit;
 
 use super::state::total;
 use crate::device::{DeviceError, PostError, RecvWr, SendOp, SendWr, Sge, WrFlags};
@@ -110,13 +110,15 @@ impl Receive {
 #[derive(Debug)]
 pub(crate) struct WorkQueue<T> {
     /// By the lower bits of their numbers. The length is 0 or a power of two.
-    slots: Vec<Slot<T>>,
+    slots: Vec<MaybeUninit<Slot<T>>>,
     /// The segments of entries that have several: `stride` for each slot, none if that is 1.
     several: Vec<Sge>,
     /// Segments that an entry may have.
     stride: usize,
     /// Entries that fit.
     limit: usize,
+    /// Those of them that there are slots for.
+    room: usize,
     /// Number of the oldest entry.
     head: u64,
     /// Number of the next entry to be added.
@@ -141,6 +143,7 @@ impl<T: Copy> WorkQueue<T> {
             several: Vec::new(),
             stride: stride as usize,
             limit: limit as usize,
+            room: 0,
             head: 0,
             tail: 0,
         }
@@ -196,40 +199,49 @@ impl<T: Copy> WorkQueue<T> {
     /// Adds an entry at the end.
     #[inline(always)]
     pub fn push(&mut self, entry: T, sges: &[Sge]) -> Result<(), PostError> {
-        if self.is_full() {
-            return Err(PostError::QueueFull);
-        }
-        if sges.len() > self.stride {
+        if sges.len() > self.stride && !self.is_full() {
             return Err(PostError::TooManySegments);
         }
-        self.append(entry, sges)
+        self.make_room()?;
+        // SAFETY: just made.
+        unsafe { self.append(entry, sges) };
+        Ok(())
     }
 
-    /// [`WorkQueue::push`] for a caller that knows that the queue is not full, and that the segments are not
-    /// too many.
+    /// Sees to it that the next entry has a slot.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`] when there is no memory.
+    /// [`PostError::QueueFull`] when the queue is full, or when there is no memory.
     #[inline(always)]
-    pub fn append(&mut self, entry: T, sges: &[Sge]) -> Result<(), PostError> {
-        debug_assert!(!self.is_full() && sges.len() <= self.stride);
-        if self.len() == self.slots.len() {
-            // A copy, so that the entry itself need not be in memory.
-            self.grow(black_box(entry))?;
+    pub fn make_room(&mut self) -> Result<(), PostError> {
+        match self.len() < self.room {
+            true => Ok(()),
+            false => self.grow(),
         }
+    }
+
+    /// [`WorkQueue::push`] for a caller that knows that the segments are not too many.
+    ///
+    /// # Safety
+    /// [`WorkQueue::make_room`] has made room, and nothing was added since.
+    #[inline(always)]
+    pub unsafe fn append(&mut self, entry: T, sges: &[Sge]) {
+        debug_assert!(self.len() < self.room && sges.len() <= self.stride);
         let index = self.index(self.tail);
         let only = match sges {
             [only] => only.by_members(),
             _ => self.keep_several(index, sges),
         };
         // Member by member, so that none is made elsewhere and moved.
-        // SAFETY: there is a slot that no entry has, so their number is a power of two, and the index below.
-        let slot = unsafe { self.slots.get_unchecked_mut(index) };
-        slot.entry = entry;
-        slot.count = sges.len() as u32;
-        slot.only = only;
+        // SAFETY: the caller has made room: there is a slot that no entry has, so their number is a power of two,
+        // and the index below.
+        unsafe {
+            let slot = self.slots.get_unchecked_mut(index).as_mut_ptr();
+            (&raw mut (*slot).entry).write(entry);
+            (&raw mut (*slot).count).write(sges.len() as u32);
+            (&raw mut (*slot).only).write(only);
+        }
         self.tail += 1;
-        Ok(())
     }
 
     /// Keeps the segments of an entry that does not have exactly one; gives what its slot has in place of
@@ -242,22 +254,20 @@ impl<T: Copy> WorkQueue<T> {
         Sge::NONE
     }
 
-    /// Doubles the room; `filler` is any entry.
+    /// Doubles the room, if the limit permits it.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, filler: T) -> Result<(), PostError> {
+    fn grow(&mut self) -> Result<(), PostError> {
+        if self.is_full() {
+            return Err(PostError::QueueFull);
+        }
         let room = (self.slots.len() * 2).max(8);
         let (mut slots, mut several) = (Vec::new(), Vec::new());
         let stride = if self.stride > 1 { self.stride } else { 0 };
         let full = |_| PostError::QueueFull;
         slots.try_reserve_exact(room).map_err(full)?;
         several.try_reserve_exact(room * stride).map_err(full)?;
-        let filler = Slot {
-            entry: filler,
-            count: 0,
-            only: Sge::NONE,
-        };
-        slots.resize(room, filler);
+        slots.resize(room, MaybeUninit::uninit());
         several.resize(room * stride, Sge::NONE);
         for number in self.head..self.tail {
             let (from, to) = (self.index(number), number as usize & (room - 1));
@@ -267,6 +277,7 @@ impl<T: Copy> WorkQueue<T> {
         }
         self.slots = slots;
         self.several = several;
+        self.room = room.min(self.limit);
         Ok(())
     }
 
@@ -277,8 +288,9 @@ impl<T: Copy> WorkQueue<T> {
     #[inline(always)]
     unsafe fn at(&self, number: u64) -> (&T, &[Sge]) {
         let index = self.index(number);
-        // SAFETY: there are slots, as one has the entry. So their number is a power of two, and the index below.
-        let slot = unsafe { self.slots.get_unchecked(index) };
+        // SAFETY: there are slots, as one has the entry. So their number is a power of two, and the index below;
+        // the entry was written.
+        let slot = unsafe { self.slots.get_unchecked(index).assume_init_ref() };
         let sges = match slot.count {
             1 => std::slice::from_ref(&slot.only),
             0 => &[],
@@ -303,7 +315,8 @@ impl<T: Copy> WorkQueue<T> {
             return None;
         }
         let index = self.index(number);
-        Some(&mut self.slots[index].entry)
+        // SAFETY: the entry was written.
+        Some(unsafe { &mut self.slots[index].assume_init_mut().entry })
     }
 
     /// The oldest entry.
@@ -394,6 +407,21 @@ mod tests {
         assert_eq!(none.push(0u8, &[]), Err(PostError::QueueFull));
         assert!(none.front().is_none() && none.pop().is_none());
     }
+
+    #[test]
+    fn room_is_made_up_to_the_limit() {
+        let mut ring = WorkQueue::new(9, 1);
+        for n in 0..9u64 {
+            assert_eq!(ring.make_room(), Ok(()));
+            assert!(ring.len() < ring.room && ring.room <= 9);
+            // SAFETY: just made.
+            unsafe { ring.append(n, &sges(n, 1)) };
+        }
+        assert_eq!(ring.make_room(), Err(PostError::QueueFull));
+        assert_eq!(ring.pop(), Some(0));
+        assert_eq!(ring.make_room(), Ok(()));
+    }
+
     #[test]
     fn reshaping_keeps_the_entries() {
         let mut ring = WorkQueue::new(20, 3);
