@@ -1,4 +1,4 @@
-//! Long messages, which are not copied into the ring: offering them, taking them and helping with
+//! Long messages that are not copied into the ring: offering them, taking them and helping with
 //! their second half ([`offer`](super::offer)).
 
 use std::ops::Range;

@@ -6,10 +6,9 @@
 //! lengths, with a few messages at first and with one now and then later, and takes the one that is
 //! faster.
 
-use std::time::Instant;
-
 use super::bulk::OFFER_MIN;
 use super::ring::{DATA_LEN, MAX_CHUNK};
+use crate::kernel::Instant;
 
 /// The longest message for which there is a choice, in bytes. Longer ones are offered.
 const CHOICE_MAX: u32 = 4 << 20;

@@ -20,10 +20,11 @@
 //! while no receive is posted: then the rings fill up and the sender waits, which is all the flow
 //! control there is. A send is complete when it is in the rings.
 //!
-//! A message of 16 KiB or more is not copied into the ring ([`bulk`]). Its cell says where the message
-//! is in the memory of the sender, and the receiver copies it from there as an RDMA read does, by the
-//! keys of the sender. The receiver names the place of the second half, which a sender that polls
-//! copies there meanwhile ([`offer`]). Such a send is complete when the message is in its receive.
+//! A message of 16 KiB or more need not be copied into the ring: which way is faster is measured
+//! ([`choice`]). It may be offered instead ([`bulk`]): its cell says where the message is in the memory of
+//! the sender, and the receiver copies it from there as an RDMA read does, by the keys of the sender. The
+//! receiver names the place of the second half, which a sender that polls copies there meanwhile
+//! ([`offer`]). Such a send is complete when the message is in its receive.
 //!
 //! # Atomic operations and immediate data
 //!
