@@ -195,8 +195,9 @@ fn has_fast_short_rep() -> bool {
     match ANSWER.load(Ordering::Relaxed) {
         UNKNOWN => {
             // Leaf 7, EDX bit 4.
-            let leaves = __cpuid(0).eax;
-            let has = leaves >= 7 && __cpuid_count(7, 0).edx & 1 << 4 != 0;
+            #[allow(unused_unsafe)] // The two are safe to call in later versions of Rust.
+            // SAFETY: each x86-64 processor has the instruction.
+            let has = unsafe { __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & 1 << 4 != 0 };
             ANSWER.store(if has { YES } else { NO }, Ordering::Relaxed);
             has
         }

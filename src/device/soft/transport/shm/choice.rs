@@ -22,6 +22,9 @@ const CLASSES: usize = (CHOICE_MAX / OFFER_MIN).ilog2() as usize;
 const FIRST: u32 = 8;
 /// One message of so many takes the way that is not preferred.
 const OTHER: u32 = 128;
+/// The same if that way takes [`MUCH`] times as long or more.
+const OTHER_SLOW: u32 = 1024;
+const MUCH: u32 = 4;
 /// One message of so many is measured.
 const MEASURED: u32 = 16;
 
@@ -58,7 +61,12 @@ impl Class {
             true => (Way::Ring, Way::Offer),
             false => (Way::Offer, Way::Ring),
         };
-        match number % OTHER {
+        let (short, long) = (self.ring.min(self.offer), self.ring.max(self.offer));
+        let others = match long / MUCH >= short {
+            true => OTHER_SLOW,
+            false => OTHER,
+        };
+        match number % others {
             0 => (other, true),
             n => (better, n % MEASURED == 0),
         }
@@ -173,6 +181,13 @@ mod tests {
         let mut far = Class::default();
         by_ring(&mut far, FIRST, 1000, 2000);
         assert_eq!(by_ring(&mut far, 1280, 1000, 2000), 10);
+    }
+
+    #[test]
+    fn a_way_that_takes_much_longer_is_taken_less() {
+        let mut class = Class::default();
+        by_ring(&mut class, FIRST, 10_000, 2000);
+        assert_eq!(by_ring(&mut class, 10_240, 10_000, 2000), 10);
     }
 
     #[test]
