@@ -6,9 +6,12 @@ use super::super::memory::EMPTY_WORD;
 use super::super::plan::Kind;
 use super::{Allowed, End};
 
-/// From so many bytes on a message through shared memory is copied by its receiver, and sent when it
-/// is there.
-const OFFERED: usize = 16 * 1024;
+/// From so many bytes on a message through shared memory may be offered to its receiver, and is sent when
+/// it is there then.
+const MAY_BE_OFFERED: usize = 16 * 1024;
+/// A longer one is offered always, if its segments are few. The simulation has shorter ones for that than
+/// the library has otherwise.
+const MAY_BE_IN_RING: usize = 64 * 1024;
 
 impl End {
     /// Takes what the library has reported since, and checks that it may.
@@ -120,7 +123,7 @@ impl End {
             status
                 if let Kind::Send { number: n, .. } = op.kind
                     && allowed.exact_ends
-                    && op.len >= OFFERED
+                    && op.len >= MAY_BE_OFFERED
                     && peer.received > n =>
             {
                 Err(format!(
@@ -177,7 +180,7 @@ impl End {
                     ));
                 }
             }
-            Kind::Send { .. } if allowed.early_send && op.len < OFFERED => {}
+            Kind::Send { .. } if allowed.early_send && op.len <= MAY_BE_IN_RING => {}
             Kind::Send { number: n, .. } => {
                 let receive = peer.receives[n];
                 let placed = peer

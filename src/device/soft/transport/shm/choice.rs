@@ -10,8 +10,9 @@ use super::bulk::OFFER_MIN;
 use super::ring::{DATA_LEN, MAX_CHUNK};
 use crate::kernel::Instant;
 
-/// The longest message for which there is a choice, in bytes. Longer ones are offered.
-const CHOICE_MAX: u32 = 4 << 20;
+/// The longest message for which there is a choice, in bytes. Longer ones are offered. The simulation, whose
+/// longest messages have 100,000 bytes, is to have such ones as well.
+const CHOICE_MAX: u32 = if cfg!(dat_sim) { 64 << 10 } else { 4 << 20 };
 /// The longest one that the ring holds as a whole, in bytes, wherever its data begin.
 const WHOLE_MAX: u32 = 32 * 1024;
 const _: () = assert!(WHOLE_MAX as usize + MAX_CHUNK <= DATA_LEN || cfg!(loom));
