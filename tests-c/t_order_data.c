@@ -174,6 +174,24 @@ static void order__a_first_long_message_waits_for_its_receive(void)
 	down();
 }
 
+/* Whichever way the library chooses for it. */
+static void order__every_long_message_waits_for_its_receive(void)
+{
+	enum { LONG = 20 * 1024, MESSAGES = 12 };
+
+	up();
+	for (unsigned i = 0; i < MESSAGES; i++) {
+		fill(ma.at, LONG, i);
+		OK(a_sends(0, LONG, i, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_NOTHING(p.a.request_evd);
+		OK(b_receives(0, LONG, i));
+		EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+		EXPECT_DTO(p.b.recv_evd, i, DAT_DTO_SUCCESS);
+		CHECK(filled(mb.at, LONG, i));
+	}
+	down();
+}
+
 /* When the last completion is there, the memory is the program's: it is freed and unmapped. */
 static void order__memory_is_free_with_the_last_completion(void)
 {
@@ -361,6 +379,7 @@ static const struct tap_test tests[] = {
 	T(order, a_completion_makes_room_for_suppressed_ones),
 	T(order, a_long_message_is_whole),
 	T(order, a_first_long_message_waits_for_its_receive),
+	T(order, every_long_message_waits_for_its_receive),
 	T(order, memory_is_free_with_the_last_completion),
 	T(order, a_window_is_open_with_its_completion),
 	T(order, an_overflow_loses_only_what_has_no_room),

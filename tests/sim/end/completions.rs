@@ -6,12 +6,13 @@ use super::super::memory::EMPTY_WORD;
 use super::super::plan::Kind;
 use super::{Allowed, End};
 
-/// From so many bytes on a message through shared memory may be offered to its receiver, and is sent when
-/// it is there then.
-const MAY_BE_OFFERED: usize = 16 * 1024;
-/// A longer one is offered always, if its segments are few. The simulation has shorter ones for that than
-/// the library has otherwise.
-const MAY_BE_IN_RING: usize = 64 * 1024;
+/// From so many bytes on a message through shared memory is sent when it is in its receive.
+const LONG: usize = 16 * 1024;
+/// A longer one is offered to its receiver, and both ends agree on its end. The simulation has shorter ones for
+/// that than the library has otherwise.
+const OFFERED: usize = 64 * 1024;
+/// A message of more segments is never offered.
+const OFFERED_PARTS: usize = 3;
 
 impl End {
     /// Takes what the library has reported since, and checks that it may.
@@ -123,7 +124,8 @@ impl End {
             status
                 if let Kind::Send { number: n, .. } = op.kind
                     && allowed.exact_ends
-                    && op.len >= MAY_BE_OFFERED
+                    && op.len > OFFERED
+                    && op.parts <= OFFERED_PARTS
                     && peer.received > n =>
             {
                 Err(format!(
@@ -180,7 +182,7 @@ impl End {
                     ));
                 }
             }
-            Kind::Send { .. } if allowed.early_send && op.len <= MAY_BE_IN_RING => {}
+            Kind::Send { .. } if allowed.early_send && op.len < LONG => {}
             Kind::Send { number: n, .. } => {
                 let receive = peer.receives[n];
                 let placed = peer

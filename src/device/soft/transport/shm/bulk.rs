@@ -223,8 +223,14 @@ impl ShmConn {
         Ok(())
     }
 
-    /// Gives up an offer that is outstanding; its request completes if the peer was faster.
+    /// Gives up a long message that is outstanding; its request completes if the peer was faster.
     fn withdraw(&mut self, me: &mut QpState, up: &mut Upcalls) {
+        if let Some(number) = self.tx.filled
+            && self.has_delivered(number) == Ok(true)
+            && let Some(request) = me.sq.pop()
+        {
+            me.complete(&request, WcStatus::Success, up);
+        }
         let Some(number) = self.tx.offer.take() else {
             return;
         };

@@ -7,15 +7,11 @@
 //! faster.
 
 use super::bulk::OFFER_MIN;
-use super::ring::{DATA_LEN, MAX_CHUNK};
 use crate::kernel::Instant;
 
 /// The longest message for which there is a choice, in bytes. Longer ones are offered. The simulation, whose
 /// longest messages have 100,000 bytes, is to have such ones as well.
 const CHOICE_MAX: u32 = if cfg!(dat_sim) { 64 << 10 } else { 4 << 20 };
-/// The longest one that the ring holds as a whole, in bytes, wherever its data begin.
-const WHOLE_MAX: u32 = 32 * 1024;
-const _: () = assert!(WHOLE_MAX as usize + MAX_CHUNK <= DATA_LEN || cfg!(loom));
 /// Classes of lengths: each reaches up to twice the length of the one before.
 const CLASSES: usize = (CHOICE_MAX / OFFER_MIN).ilog2() as usize;
 
@@ -73,19 +69,11 @@ impl Class {
         }
     }
 
-    /// Notes for how many nanoseconds the sender was busy with a message of `len` bytes.
-    fn note(&mut self, way: Way, len: u32, took: u32) {
-        let (estimate, took) = match way {
-            // The sender sees its own copies alone. The receiver's take about twice as long, and the first
-            // begins after the first chunk.
-            Way::Ring if len as usize <= MAX_CHUNK => (&mut self.ring, took.saturating_mul(3)),
-            Way::Ring if len <= WHOLE_MAX => (&mut self.ring, took.saturating_mul(2)),
-            // The sender has waited for room: what is left are the last bytes in the ring.
-            Way::Ring => {
-                let rest = u64::from(took) * u64::from(WHOLE_MAX) / u64::from(len);
-                (&mut self.ring, took.saturating_add(rest as u32))
-            }
-            Way::Offer => (&mut self.offer, took),
+    /// Notes for how many nanoseconds the sender was busy with a message, until it was in its receive.
+    fn note(&mut self, way: Way, took: u32) {
+        let estimate = match way {
+            Way::Ring => &mut self.ring,
+            Way::Offer => &mut self.offer,
         };
         // Whatever interrupts a message makes it longer: a shorter time counts at once.
         *estimate = match *estimate {
@@ -131,25 +119,14 @@ impl Choice {
         way
     }
 
-    /// The message, of `len` bytes, has to wait for room in the ring. If the ring would hold it, what that takes
-    /// is the time of messages before it.
-    pub fn waits(&mut self, len: u32) {
-        if let Some(current) = &mut self.current
-            && current.way == Way::Ring
-            && len <= WHOLE_MAX
-        {
-            current.begun = None;
-        }
-    }
-
-    /// The message, of `len` bytes, was sent.
+    /// The message, of `len` bytes, is in its receive.
     pub fn sent(&mut self, len: u32) {
         let Some(current) = self.current.take() else {
             return;
         };
         if let (Some(begun), Some(class)) = (current.begun, class(len)) {
             let took = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
-            self.classes[class].note(current.way, len, took);
+            self.classes[class].note(current.way, took);
         }
     }
 }
@@ -167,7 +144,7 @@ mod tests {
                 Way::Offer => offer,
             };
             if measured {
-                class.note(way, OFFER_MIN, took);
+                class.note(way, took);
             }
             way
         };
@@ -177,11 +154,11 @@ mod tests {
     #[test]
     fn the_faster_way_is_taken() {
         let mut near = Class::default();
-        assert_eq!(by_ring(&mut near, FIRST, 300, 2000), 4);
-        assert_eq!(by_ring(&mut near, 1280, 300, 2000), 1270);
+        assert_eq!(by_ring(&mut near, FIRST, 900, 2000), 4);
+        assert_eq!(by_ring(&mut near, 1280, 900, 2000), 1270);
         let mut far = Class::default();
-        by_ring(&mut far, FIRST, 1000, 2000);
-        assert_eq!(by_ring(&mut far, 1280, 1000, 2000), 10);
+        by_ring(&mut far, FIRST, 3000, 2000);
+        assert_eq!(by_ring(&mut far, 1280, 3000, 2000), 10);
     }
 
     #[test]
@@ -194,11 +171,11 @@ mod tests {
     #[test]
     fn processors_that_move_are_noticed() {
         let mut class = Class::default();
-        by_ring(&mut class, 1000, 300, 2000);
-        by_ring(&mut class, 1000, 1000, 2000);
-        assert_eq!(by_ring(&mut class, 1280, 1000, 2000), 10);
-        by_ring(&mut class, 1000, 300, 2000);
-        assert_eq!(by_ring(&mut class, 1280, 300, 2000), 1270);
+        by_ring(&mut class, 1000, 900, 2000);
+        by_ring(&mut class, 1000, 3000, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 3000, 2000), 10);
+        by_ring(&mut class, 1000, 900, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 900, 2000), 1270);
     }
 
     #[test]
@@ -241,17 +218,5 @@ mod tests {
         assert_eq!(ways, [Way::Offer, Way::Ring, Way::Offer, Way::Ring]);
         assert!(choice.classes[0].ring > 0 && choice.classes[0].offer > 0);
         assert_eq!(choice.way(OFFER_MIN - 1), Way::Offer);
-    }
-
-    #[test]
-    fn a_wait_for_messages_before_is_not_measured() {
-        let mut choice = Choice::default();
-        choice.way(OFFER_MIN);
-        choice.sent(OFFER_MIN);
-        assert_eq!(choice.way(OFFER_MIN), Way::Ring);
-        choice.waits(OFFER_MIN);
-        assert_eq!(choice.way(OFFER_MIN), Way::Ring);
-        choice.sent(OFFER_MIN);
-        assert_eq!(choice.classes[0].ring, 0);
     }
 }

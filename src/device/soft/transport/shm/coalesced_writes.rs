@@ -99,6 +99,7 @@ impl ShmConn {
         match self.tx.sent > 0
             || self.tx.announced
             || self.tx.offer.is_some()
+            || self.tx.filled.is_some()
             || self.tx.atomic.is_some()
         {
             true => Err(CloseReason::Fault),

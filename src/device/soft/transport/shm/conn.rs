@@ -40,6 +40,8 @@ pub(crate) enum SendWait {
     Opening,
     /// The receive of a message that was offered.
     Taken,
+    /// The receive of a long message that is in the ring.
+    Delivery,
     /// The response to an atomic operation.
     Response,
     /// The peer's consent to access its memory, which it gives when its consumer has the event of
@@ -91,6 +93,8 @@ pub(crate) struct Tx {
     pub offer: Option<u64>,
     /// Whether messages are offered.
     pub choice: Choice,
+    /// Number of the cell behind its message, which is long and is in the ring as a whole.
+    pub filled: Option<u64>,
     /// Number of the cell in which an atomic operation was requested that has no response yet.
     pub atomic: Option<u64>,
     /// What it waits for.

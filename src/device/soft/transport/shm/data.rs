@@ -63,6 +63,10 @@ impl Tx {
                 Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
                 None => Ok(true),
             },
+            Some(SendWait::Delivery) => match self.filled {
+                Some(number) => self.producer.has_consumed(ring, number),
+                None => Ok(true),
+            },
             Some(SendWait::Response) => match self.atomic {
                 Some(number) => Ok(segment.tx_response().get(number)?.is_some()),
                 None => Ok(true),
@@ -127,6 +131,16 @@ impl ShmConn {
         true
     }
 
+    /// Whether the peer has delivered the message in front of that cell.
+    pub(super) fn has_delivered(&mut self, number: u64) -> Result<bool, Violation> {
+        let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
+        let delivered = tx.producer.has_consumed(ring, number)?;
+        if delivered {
+            tx.filled = None;
+        }
+        Ok(delivered)
+    }
+
     #[inline(never)]
     fn send(
         &mut self,
@@ -137,6 +151,10 @@ impl ShmConn {
             let outcome = self.offered(number, &transfer)?;
             if outcome != Outcome::Done {
                 return Ok(outcome);
+            }
+        } else if let Some(number) = self.tx.filled {
+            if !self.has_delivered(number)? {
+                return Ok(Outcome::Wait);
             }
         } else {
             let before = self.tx.progress();
@@ -149,7 +167,12 @@ impl ShmConn {
                 self.notify_peer(WakeOn::CELLS);
             }
             if !done {
-                self.tx.choice.waits(transfer.len);
+                return Ok(Outcome::Wait);
+            }
+            // As one that is offered, a long message is sent when it is in its receive.
+            if transfer.len >= OFFER_MIN {
+                self.tx.filled = Some(self.tx.producer.next_cell());
+                self.tx.need = Some(SendWait::Delivery);
                 return Ok(Outcome::Wait);
             }
         }
@@ -295,7 +318,7 @@ impl ShmConn {
                 return false;
             }
             rx.consumer.advance(&piece);
-            if rx.consumer.publish(ring) {
+            if rx.consumer.publish(ring) || piece.len >= OFFER_MIN as usize {
                 self.notify_peer(WakeOn::ROOM);
             }
             if !ALL {
@@ -401,6 +424,7 @@ impl ShmConn {
             if placed.is_err() {
                 return Err(CloseReason::Fault);
             }
+            let is_long = part.offset as usize + piece.len >= OFFER_MIN as usize;
             if part.last {
                 rx.offset = 0;
                 rx.invalidate = None;
@@ -412,6 +436,10 @@ impl ShmConn {
                     .ok_or(CloseReason::Fault)?;
             }
             self.consume(&piece);
+            // The sender waits for that.
+            if part.last && is_long {
+                self.notify_peer(WakeOn::ROOM);
+            }
             if part.last && take == Budget::One {
                 break;
             }

@@ -18,13 +18,14 @@
 //! cache line; a long one is cut into chunks, and the receiver copies one chunk while the sender
 //! copies the next. The receiver copies straight into the posted buffers, and consumes nothing
 //! while no receive is posted: then the rings fill up and the sender waits, which is all the flow
-//! control there is. A send is complete when it is in the rings.
+//! control there is. A send of less than 16 KiB is complete when it is in the rings, a longer one when it is
+//! in its receive.
 //!
 //! A message of 16 KiB or more need not be copied into the ring: which way is faster is measured
 //! ([`choice`]). It may be offered instead ([`bulk`]): its cell says where the message is in the memory of
 //! the sender, and the receiver copies it from there as an RDMA read does, by the keys of the sender. The
 //! receiver names the place of the second half, which a sender that polls copies there meanwhile
-//! ([`offer`]). Such a send is complete when the message is in its receive.
+//! ([`offer`]).
 //!
 //! # Atomic operations and immediate data
 //!

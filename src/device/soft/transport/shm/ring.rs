@@ -256,6 +256,17 @@ impl Producer {
         Ok(self.has_cell_cached())
     }
 
+    /// Whether the consumer has consumed all cells before that number.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn has_consumed(&mut self, ring: &Ring, number: u64) -> Result<bool, Violation> {
+        if self.consumed_cells < number {
+            self.refresh(ring)?;
+        }
+        Ok(self.consumed_cells >= number)
+    }
+
     /// Whether a cell is free by the counters that were last read.
     #[inline]
     pub fn has_cell_cached(&self) -> bool {
