@@ -225,10 +225,11 @@ impl ShmConn {
 
     /// Gives up a long message that is outstanding; its request completes if the peer was faster.
     fn withdraw(&mut self, me: &mut QpState, up: &mut Upcalls) {
-        if let Some(number) = self.tx.filled
-            && self.has_delivered(number) == Ok(true)
+        if self.tx.filled.is_some()
+            && self.tx.is_delivered(&self.segment) == Ok(true)
             && let Some(request) = me.sq.pop()
         {
+            self.tx.filled = None;
             me.complete(&request, WcStatus::Success, up);
         }
         let Some(number) = self.tx.offer.take() else {

@@ -51,6 +51,14 @@ impl Tx {
         (self.sent, self.announced, self.offer)
     }
 
+    /// Whether the message that is in the ring as a whole, if there is one, is in its receive.
+    pub fn is_delivered(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
+        match self.filled {
+            Some(number) => self.producer.has_consumed(segment.tx_ring(), number),
+            None => Ok(true),
+        }
+    }
+
     /// Whether the oldest request waits no longer.
     pub fn has_room(&mut self, segment: &SharedSegment) -> Result<bool, Violation> {
         let ring = segment.tx_ring();
@@ -63,10 +71,7 @@ impl Tx {
                 Some(number) => Ok(segment.tx_offer().stage(number)?.is_last()),
                 None => Ok(true),
             },
-            Some(SendWait::Delivery) => match self.filled {
-                Some(number) => self.producer.has_consumed(ring, number),
-                None => Ok(true),
-            },
+            Some(SendWait::Delivery) => self.is_delivered(segment),
             Some(SendWait::Response) => match self.atomic {
                 Some(number) => Ok(segment.tx_response().get(number)?.is_some()),
                 None => Ok(true),
@@ -131,16 +136,6 @@ impl ShmConn {
         true
     }
 
-    /// Whether the peer has delivered the message in front of that cell.
-    pub(super) fn has_delivered(&mut self, number: u64) -> Result<bool, Violation> {
-        let (tx, ring) = (&mut self.tx, self.segment.tx_ring());
-        let delivered = tx.producer.has_consumed(ring, number)?;
-        if delivered {
-            tx.filled = None;
-        }
-        Ok(delivered)
-    }
-
     #[inline(never)]
     fn send(
         &mut self,
@@ -152,8 +147,8 @@ impl ShmConn {
             if outcome != Outcome::Done {
                 return Ok(outcome);
             }
-        } else if let Some(number) = self.tx.filled {
-            if !self.has_delivered(number)? {
+        } else if self.tx.filled.is_some() {
+            if !self.tx.is_delivered(&self.segment)? {
                 return Ok(Outcome::Wait);
             }
         } else {
@@ -177,6 +172,7 @@ impl ShmConn {
             }
         }
         self.tx.choice.sent(transfer.len);
+        self.tx.filled = None;
         self.tx.sent = 0;
         self.tx.announced = false;
         self.tx.need = None;
@@ -342,8 +338,14 @@ impl ShmConn {
     /// Consumes the next cell.
     #[inline]
     pub(super) fn consume(&mut self, piece: &Piece) {
+        self.consume_awaited(piece, false);
+    }
+
+    /// [`ShmConn::consume`]; whether the sender waits for just that.
+    #[inline]
+    fn consume_awaited(&mut self, piece: &Piece, is_awaited: bool) {
         self.rx.consumer.advance(piece);
-        if self.rx.consumer.publish(self.segment.rx_ring()) {
+        if self.rx.consumer.publish(self.segment.rx_ring()) || is_awaited {
             self.notify_peer(WakeOn::ROOM);
         }
     }
@@ -435,11 +437,7 @@ impl ShmConn {
                     .checked_add(piece.len as u32)
                     .ok_or(CloseReason::Fault)?;
             }
-            self.consume(&piece);
-            // The sender waits for that.
-            if part.last && is_long {
-                self.notify_peer(WakeOn::ROOM);
-            }
+            self.consume_awaited(&piece, part.last && is_long);
             if part.last && take == Budget::One {
                 break;
             }
