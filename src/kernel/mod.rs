@@ -9,7 +9,11 @@
 #[cfg(not(dat_sim))]
 mod system;
 #[cfg(not(dat_sim))]
+mod ticks;
+#[cfg(not(dat_sim))]
 pub use system::*;
+#[cfg(not(dat_sim))]
+pub use ticks::{SOME_MILLISECONDS, ticks};
 
 #[cfg(dat_sim)]
 pub mod simulated;

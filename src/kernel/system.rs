@@ -245,6 +245,36 @@ pub unsafe fn process_vm(
     usize::try_from(n).map_err(|_| last_error())
 }
 
+/// The memory of another process as a file to be read, `/proc/PID/mem`. The file stays that of the memory which
+/// the process has now: reads return nothing when the process has exited or executes another program.
+///
+/// # Errors
+/// Of the kernel.
+pub fn process_memory(pid: Pid) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/{}/mem", pid.as_raw_nonzero());
+    fs::open(
+        path,
+        fs::OFlags::RDONLY | fs::OFlags::CLOEXEC,
+        fs::Mode::empty(),
+    )
+}
+
+/// Reads `len` bytes at `offset` of a file to memory of ours, and returns the number of bytes.
+///
+/// # Errors
+/// Of the kernel, also if the memory cannot be changed.
+///
+/// # Safety
+/// The memory may be changed.
+#[inline]
+pub unsafe fn read_at(fd: impl AsFd, to: *mut u8, len: usize, offset: u64) -> Result<usize, Errno> {
+    let fd = fd.as_fd().as_raw_fd();
+    // The function of the C library is a point at which a thread is cancelled.
+    // SAFETY: the caller's promise; the kernel fails where no memory is mapped.
+    let n = unsafe { libc::syscall(libc::SYS_pread64, fd, to, len, offset) };
+    usize::try_from(n).map_err(|_| last_error())
+}
+
 /// Whether a TCP socket of this network namespace listens on the port, as far as the system
 /// shows. The listener does not notice the question.
 pub fn is_listened_on(port: u16) -> bool {

@@ -9,6 +9,8 @@ pub mod mm;
 pub mod net;
 pub mod time;
 
+pub use time::{SOME_MILLISECONDS, ticks};
+
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 use std::net::SocketAddr;
@@ -422,6 +424,24 @@ pub unsafe fn process_vm(
     let pid = pid.as_raw_nonzero().get() as u32;
     // SAFETY: the caller's promise.
     ask(|kernel| unsafe { kernel.process_vm(write, pid, local, remote) })
+}
+
+/// There is no such file.
+pub fn process_memory(_pid: rustix::process::Pid) -> Result<NewFd, Errno> {
+    Err(Errno::NOENT)
+}
+
+/// No file can be read so.
+///
+/// # Safety
+/// None is needed.
+pub unsafe fn read_at(
+    _fd: impl AsFd,
+    _to: *mut u8,
+    _len: usize,
+    _offset: u64,
+) -> Result<usize, Errno> {
+    Err(Errno::BADF)
 }
 
 /// `rustix::process`.

@@ -15,6 +15,14 @@ pub fn clock_gettime(_clock: ClockId) -> Timespec {
     }
 }
 
+/// [`ticks`] in a few milliseconds.
+pub const SOME_MILLISECONDS: u64 = 4_000_000;
+
+/// The simulated clock in nanoseconds.
+pub fn ticks() -> u64 {
+    ask(|kernel| kernel.now()).as_nanos() as u64
+}
+
 /// See [`Kernel::timerfd`](super::Kernel::timerfd).
 pub fn timerfd_create(_clock: TimerfdClockId, _flags: TimerfdFlags) -> Result<NewFd, Errno> {
     ask(|kernel| kernel.timerfd()).map(NewFd)

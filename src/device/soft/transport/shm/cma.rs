@@ -1,11 +1,12 @@
 //! Copies from and to the memory of another process by the kernel (cross-memory attach).
 //!
-//! By `process_vm_readv(2)` and `process_vm_writev(2)`, which obey the protection of the pages. The
-//! file `/proc/PID/mem` does not: a write to it changes pages that the process may only read.
+//! By `process_vm_readv(2)` and `process_vm_writev(2)`, which obey the protection of the pages. Short reads
+//! are from the file of the process ([`ProcessFile`]).
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use super::process_file::ProcessFile;
 use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::ranges::{Ranges, iovec};
 use crate::guarded::{self, CopyFault};
@@ -51,15 +52,34 @@ pub(crate) enum Direction {
 }
 
 /// The memory of another process.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteProcess(pub Pid);
+#[derive(Debug)]
+pub(crate) struct RemoteProcess {
+    pid: Pid,
+    /// The same as a file, if it could be opened.
+    file: Option<ProcessFile>,
+}
 
 impl RemoteProcess {
+    /// The memory of the process with that identifier.
+    pub fn new(pid: Pid) -> RemoteProcess {
+        RemoteProcess { pid, file: None }
+    }
+
+    /// Opens the file of the process, which has these bytes at `addr`, and no other process has them.
+    pub fn open_file<const N: usize>(&mut self, addr: u64, bytes: &[u8; N]) {
+        self.file = ProcessFile::open(self.pid, addr, bytes);
+    }
+
+    /// The process identifier.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Reads `N` bytes at that address of the process.
     ///
     /// # Errors
     /// The error of the kernel.
-    pub fn read<const N: usize>(self, addr: u64) -> Result<[u8; N], Errno> {
+    pub fn read<const N: usize>(&self, addr: u64) -> Result<[u8; N], Errno> {
         let mut found = [0u8; N];
         let (local, remote) = (iovec(found.as_mut_ptr(), N), iovec(addr as *mut u8, N));
         // SAFETY: the bytes may be written.
@@ -72,14 +92,14 @@ impl RemoteProcess {
     /// # Safety
     /// The local ranges are memory of ours that may be changed, if this is a read.
     unsafe fn process_vm(
-        self,
+        &self,
         direction: Direction,
         local: &[libc::iovec],
         remote: &[libc::iovec],
     ) -> Result<usize, Errno> {
         let write = direction == Direction::Write;
         // SAFETY: the caller's promise.
-        unsafe { kernel::process_vm(write, self.0, local, remote) }
+        unsafe { kernel::process_vm(write, self.pid, local, remote) }
     }
 
     /// Copies `len` bytes; with `is_end` the last bytes of a write become visible last.
@@ -89,7 +109,7 @@ impl RemoteProcess {
     /// a write and written for a read.
     #[inline]
     pub unsafe fn copy(
-        self,
+        &self,
         direction: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
@@ -100,6 +120,18 @@ impl RemoteProcess {
         if len > 0
             && let Some(only) = local.whole(len)
         {
+            if direction == Direction::Read
+                && ProcessFile::is_faster(len)
+                && let Some(file) = &self.file
+            {
+                // SAFETY: the caller's promise.
+                match unsafe { file.read(only, remote, len as usize) } {
+                    Ok(n) if n as u64 == len => return Ok(()),
+                    Ok(0) => return Err(CopyError::PeerExited),
+                    // The other call says what is wrong.
+                    _ => {}
+                }
+            }
             // SAFETY: the caller's promise.
             match unsafe { self.copy_one(direction, only, remote, len, is_end) } {
                 Ok(n) if n == len => return Ok(()),
@@ -125,7 +157,7 @@ impl RemoteProcess {
     /// As [`RemoteProcess::copy`].
     #[inline]
     unsafe fn copy_one(
-        self,
+        &self,
         direction: Direction,
         local: *mut u8,
         remote: u64,
@@ -153,7 +185,7 @@ impl RemoteProcess {
     /// As [`RemoteProcess::copy`].
     #[inline(never)]
     unsafe fn copy_rest(
-        self,
+        &self,
         direction: Direction,
         mut local: Cursor<'_>,
         mut remote: u64,
@@ -191,7 +223,7 @@ impl RemoteProcess {
     ///
     /// # Safety
     /// The local segments are registered memory, which may be read.
-    pub unsafe fn write_all(self, writes: &WriteBatch) -> Result<u64, Errno> {
+    pub unsafe fn write_all(&self, writes: &WriteBatch) -> Result<u64, Errno> {
         let (local, remote) = (writes.local.all(), writes.remote.all());
         // SAFETY: the caller's promise.
         let n = unsafe { self.process_vm(Direction::Write, local, remote) }?;
@@ -202,7 +234,7 @@ impl RemoteProcess {
     /// kernel copies all bytes before the first one that it cannot access, and its error is the
     /// same for both.
     #[cold]
-    fn blame(self, direction: Direction, mut local: Cursor<'_>, remote: u64) -> CopyError {
+    fn blame(&self, direction: Direction, mut local: Cursor<'_>, remote: u64) -> CopyError {
         let is_local = match (direction, local.take(1)) {
             (Direction::Write, Some((at, _))) => guarded::is_readable(at, 1).is_err(),
             _ => self.read::<1>(remote).is_ok(),
@@ -253,20 +285,24 @@ mod tests {
     use crate::device::Sge;
     use crate::device::soft::mem::copy::tests::cut;
 
-    fn own() -> RemoteProcess {
+    /// This process, as one whose file cannot be opened, and with its file.
+    fn own() -> [RemoteProcess; 2] {
         // Which memory is not there is asked by an access to ours.
         guarded::install_handlers();
         let number = Box::new(0x5eed_u64);
-        let process = RemoteProcess(rustix::process::getpid());
-        let at = std::ptr::from_ref(&*number).addr() as u64;
+        let [process, mut with_file] =
+            [(); 2].map(|()| RemoteProcess::new(rustix::process::getpid()));
+        let at = std::ptr::from_ref(&*number).expose_provenance() as u64;
         assert_eq!(process.read(at), Ok(number.to_ne_bytes()));
         assert_eq!(process.read::<8>(8), Err(Errno::FAULT));
-        process
+        with_file.open_file(at, &number.to_ne_bytes());
+        assert!(with_file.file.is_some());
+        [process, with_file]
     }
 
     #[test]
     fn every_length_in_segments_of_any_shape() {
-        let process = own();
+        let own = own();
         for lens in [
             &[1][..],
             &[15, 1],
@@ -274,35 +310,43 @@ mod tests {
             &[17],
             &[0, 40, 0],
             &[4096],
+            &[4097],
             &[9000],
             &[3; 200],
             &[1, 5000, 16],
         ] {
-            let len = lens.iter().sum::<usize>();
-            let mut source: Vec<u8> = (0..len).map(|i| (i * 31 + 7) as u8).collect();
-            let mut target = vec![0u8; len];
-            let remote = target.as_mut_ptr() as u64;
-            let mut back = vec![0u8; len];
-            let (from, to) = (cut(&mut source, lens), cut(&mut back, lens));
-            let (from, to) = (Cursor::new(&from), Cursor::new(&to));
-            let len = len as u64;
-            // SAFETY: three vectors of that length.
-            unsafe {
-                process
-                    .copy(Direction::Write, from, remote, len, true)
-                    .unwrap();
-                process
-                    .copy(Direction::Read, to, remote, len, true)
-                    .unwrap();
+            for process in &own {
+                copies(process, lens);
             }
-            assert_eq!((target, back), (source.clone(), source));
         }
+    }
+
+    /// Writes segments of these lengths, and reads them back.
+    fn copies(process: &RemoteProcess, lens: &[usize]) {
+        let len = lens.iter().sum::<usize>();
+        let mut source: Vec<u8> = (0..len).map(|i| (i * 31 + 7) as u8).collect();
+        let mut target = vec![0u8; len];
+        let remote = target.as_mut_ptr() as u64;
+        let mut back = vec![0u8; len];
+        let (from, to) = (cut(&mut source, lens), cut(&mut back, lens));
+        let (from, to) = (Cursor::new(&from), Cursor::new(&to));
+        let len = len as u64;
+        // SAFETY: three vectors of that length.
+        unsafe {
+            process
+                .copy(Direction::Write, from, remote, len, true)
+                .unwrap();
+            process
+                .copy(Direction::Read, to, remote, len, true)
+                .unwrap();
+        }
+        assert_eq!((target, back), (source.clone(), source));
     }
 
     /// Writes are made one after the other, up to the first that cannot be made.
     #[test]
     fn a_batch_of_writes() {
-        let process = own();
+        let [process, _] = own();
         let mut source: Vec<u8> = (0..200).map(|i| (i * 31 + 7) as u8).collect();
         let mut target = [0u8; 4096];
         let mut batch = WriteBatch::new();
@@ -343,7 +387,11 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there() {
-        let process = own();
+        own().iter().for_each(is_told);
+    }
+
+    /// Which memory is not there is told.
+    fn is_told(process: &RemoteProcess) {
         let mut bytes = [0u8; 8];
         let there = bytes.as_mut_ptr() as u64;
         let sges = cut(&mut bytes, &[8]);
@@ -366,8 +414,11 @@ mod tests {
     /// What is in front of the first page that is not there is copied, and the side is named.
     #[test]
     fn a_copy_of_one_segment_ends_at_a_page_that_is_not_there() {
+        own().iter().for_each(ends_at_a_page);
+    }
+
+    fn ends_at_a_page(process: &RemoteProcess) {
         const PAGE: usize = 4096;
-        let process = own();
         // SAFETY: a new mapping.
         let at = unsafe {
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -383,18 +434,46 @@ mod tests {
         assert_ne!(at, libc::MAP_FAILED);
         // SAFETY: the second page of it.
         assert_eq!(unsafe { libc::munmap(at.wrapping_byte_add(PAGE), PAGE) }, 0);
-        let mut source = vec![7u8; 2 * PAGE];
-        let sges = cut(&mut source, &[2 * PAGE]);
-        let (len, remote) = (2 * PAGE as u64, at.addr() as u64);
-        for direction in [Direction::Write, Direction::Read] {
-            // SAFETY: as much local memory.
-            let copied = unsafe { process.copy(direction, Cursor::new(&sges), remote, len, true) };
-            assert_eq!(copied, Err(CopyError::Remote));
+        // All of both pages, and the middle.
+        for (begin, len) in [(0, 2 * PAGE), (PAGE - 100, 200)] {
+            let mut source = vec![7u8; len];
+            let sges = cut(&mut source, &[len]);
+            let (len, remote) = (len as u64, at.addr() as u64 + begin as u64);
+            for direction in [Direction::Write, Direction::Read] {
+                // SAFETY: as much local memory.
+                let copied =
+                    unsafe { process.copy(direction, Cursor::new(&sges), remote, len, true) };
+                assert_eq!(copied, Err(CopyError::Remote));
+            }
         }
         // SAFETY: the first page is there.
         let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), PAGE) };
         assert!(first.iter().all(|byte| *byte == 7));
         // SAFETY: nothing uses it any more.
         unsafe { libc::munmap(at, PAGE) };
+    }
+
+    /// A process that has exited has no memory, whatever process has got its identifier.
+    #[test]
+    fn a_process_that_has_exited() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        let process = RemoteProcess {
+            file: Some(ProcessFile::of(Pid::from_child(&child))),
+            ..RemoteProcess::new(rustix::process::getpid())
+        };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut bytes = [1u8; 8];
+        let there = bytes.as_ptr().expose_provenance() as u64;
+        let mut to = [0u8; 8];
+        let sges = cut(&mut to, &[8]);
+        // SAFETY: eight bytes.
+        let copied = unsafe { process.copy(Direction::Read, Cursor::new(&sges), there, 8, true) };
+        assert_eq!(copied, Err(CopyError::PeerExited));
+        bytes.fill(0);
+        assert_eq!(to, bytes);
     }
 }

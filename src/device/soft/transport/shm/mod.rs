@@ -34,7 +34,8 @@
 //!
 //! # One-sided operations
 //!
-//! The kernel copies the data for the initiator ([`one_sided`], [`cma`]); the program of the target need not run.
+//! The kernel copies the data for the initiator ([`one_sided`], [`cma`], [`process_file`]); the program of the target
+//! need not run.
 //! Short writes that are posted one right after the other share a system call ([`coalesced_writes`]).
 //! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
 //! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
@@ -92,6 +93,7 @@ pub mod offer;
 mod one_sided;
 pub(crate) mod peer;
 pub(super) mod peer_map;
+mod process_file;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
 pub mod ring;

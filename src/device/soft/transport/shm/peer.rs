@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::descriptor::OwnedFd;
@@ -72,9 +72,9 @@ pub(crate) struct Peer {
     pidfd: OwnedFd,
     /// Whether the process is known to have exited.
     exited: AtomicBool,
-    /// When it was last checked that the process has not exited, in nanoseconds of
-    /// `CLOCK_MONOTONIC_COARSE`: a process identifier is reused some time.
-    checked: AtomicI64,
+    /// When it was last checked that the process has not exited, in [`kernel::ticks`]: a process
+    /// identifier is reused some time.
+    checked: AtomicU64,
     /// The memory of the process, by copies of the kernel.
     process: RemoteProcess,
     /// The keys of the process.
@@ -129,9 +129,13 @@ impl MemoryProof {
     /// The error of the kernel, and `ESRCH` if there is no challenge for this process.
     pub fn read_challenge(self) -> Result<VerifiedPeer, Errno> {
         let MemoryProof { pid, pidfd, addr } = self;
-        let bytes = RemoteProcess(pid).read::<RECORD_LEN>(addr)?;
+        let mut process = RemoteProcess::new(pid);
+        let bytes = process.read::<RECORD_LEN>(addr)?;
         let record = ChallengeRecord::parse(&bytes).ok_or(Errno::SRCH)?;
         let known = Peer::find(pid, &record);
+        if known.is_none() {
+            process.open_file(addr, &bytes);
+        }
         // After all accesses by the process identifier, so that all were to this process: the
         // identifier is not reused before the process has exited.
         if has_exited(&pidfd) {
@@ -139,7 +143,7 @@ impl MemoryProof {
         }
         let access = match known {
             Some(peer) => PeerAccess::Known(peer),
-            None => PeerAccess::New(pidfd, RemoteProcess(pid)),
+            None => PeerAccess::New(pidfd, process),
         };
         Ok(VerifiedPeer {
             pid,
@@ -177,7 +181,8 @@ impl VerifiedPeer {
             pidfd,
             process,
             exited: AtomicBool::new(false),
-            checked: AtomicI64::new(0),
+            // Long ago.
+            checked: AtomicU64::new(kernel::ticks().wrapping_sub(kernel::SOME_MILLISECONDS)),
             keys: GrowingMapping::open(keys, TABLE_LEN)?,
             bitmaps: PeerBitmaps::open(&[owner_state, ready_bits])?,
             mapped: OnceLock::new(),
@@ -288,7 +293,7 @@ impl Peer {
 
     /// The process identifier.
     pub fn pid(&self) -> Pid {
-        self.process.0
+        self.process.pid()
     }
 
     /// Whether the process has exited, with all its threads.
@@ -306,12 +311,9 @@ impl Peer {
     /// Whether the process identifier still means this process. The kernel does not reuse an
     /// identifier before it has used all others, so a check every few milliseconds is enough.
     fn is_alive(&self) -> bool {
-        let now = kernel::time::clock_gettime(kernel::time::ClockId::MonotonicCoarse);
-        let now = now
-            .tv_sec
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(now.tv_nsec);
-        if self.checked.load(Ordering::Relaxed) == now {
+        let now = kernel::ticks();
+        // The difference is large if the counter has begun anew.
+        if now.wrapping_sub(self.checked.load(Ordering::Relaxed)) < kernel::SOME_MILLISECONDS {
             return !self.exited.load(Ordering::Relaxed);
         }
         self.checked.store(now, Ordering::Relaxed);
