@@ -7,6 +7,8 @@
 //! test moves step by step (`tests/sim`). No library is built so.
 
 #[cfg(not(dat_sim))]
+mod call;
+#[cfg(not(dat_sim))]
 mod system;
 #[cfg(not(dat_sim))]
 mod ticks;

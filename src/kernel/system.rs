@@ -12,6 +12,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags};
 
+use super::call::call;
 pub use rustix::{event, fs, io, mm, net, process, time};
 pub use std::process::id as process_id;
 pub use std::time::Instant;
@@ -21,7 +22,7 @@ pub use std::time::Instant;
 #[inline(always)]
 pub fn close(fd: RawFd) {
     // SAFETY: of the caller, and not used any more. If there is no such descriptor nothing happens.
-    unsafe { libc::syscall(libc::SYS_close, fd) };
+    let _ = unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Sends a message, as `sendmsg(2)` does.
@@ -37,11 +38,10 @@ pub unsafe fn send_message(
     message: &libc::msghdr,
     flags: libc::c_int,
 ) -> Result<usize, Errno> {
-    let fd = fd.as_fd().as_raw_fd();
-    // The function of the C library is a point at which a thread is cancelled.
+    let fd = fd.as_fd().as_raw_fd() as usize;
+    let message = std::ptr::from_ref(message).expose_provenance();
     // SAFETY: the caller's promise; the kernel only reads the memory.
-    let n = unsafe { libc::syscall(libc::SYS_sendmsg, fd, std::ptr::from_ref(message), flags) };
-    usize::try_from(n).map_err(|_| last_error())
+    unsafe { call(libc::SYS_sendmsg, [fd, message, flags as usize, 0, 0, 0]) }
 }
 
 /// Reads what a socket has into several ranges of memory, and does not wait, as `recvmsg(2)` does.
@@ -54,16 +54,15 @@ pub unsafe fn send_message(
 /// The ranges are memory that may be changed; where none is mapped the kernel fails.
 #[inline]
 pub unsafe fn receive_message(fd: impl AsFd, ranges: &[libc::iovec]) -> Result<usize, Errno> {
-    let fd = fd.as_fd().as_raw_fd();
+    let fd = fd.as_fd().as_raw_fd() as usize;
     // SAFETY: all zero is an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = ranges.as_ptr().cast_mut();
     message.msg_iovlen = ranges.len() as _;
-    let at = &raw mut message;
-    // The function of the C library is a point at which a thread is cancelled.
+    let at = (&raw mut message).expose_provenance();
+    let flags = libc::MSG_DONTWAIT as usize;
     // SAFETY: the caller's promise.
-    let n = unsafe { libc::syscall(libc::SYS_recvmsg, fd, at, libc::MSG_DONTWAIT) };
-    usize::try_from(n).map_err(|_| last_error())
+    unsafe { call(libc::SYS_recvmsg, [fd, at, flags, 0, 0, 0]) }
 }
 
 /// The most files of a message.
@@ -232,17 +231,15 @@ pub unsafe fn process_vm(
     local: &[libc::iovec],
     remote: &[libc::iovec],
 ) -> Result<usize, Errno> {
-    let call = match write {
-        true => libc::process_vm_writev,
-        false => libc::process_vm_readv,
+    let number = match write {
+        true => libc::SYS_process_vm_writev,
+        false => libc::SYS_process_vm_readv,
     };
-    let pid = pid.as_raw_nonzero().get();
+    let pid = pid.as_raw_nonzero().get() as usize;
+    let (local, locals) = (local.as_ptr().expose_provenance(), local.len());
+    let (remote, remotes) = (remote.as_ptr().expose_provenance(), remote.len());
     // SAFETY: the caller's promise; the kernel checks the remote ranges.
-    let n = unsafe {
-        let (locals, remotes) = (local.len() as _, remote.len() as _);
-        call(pid, local.as_ptr(), locals, remote.as_ptr(), remotes, 0)
-    };
-    usize::try_from(n).map_err(|_| last_error())
+    unsafe { call(number, [pid, local, locals, remote, remotes, 0]) }
 }
 
 /// The memory of another process as a file to be read, `/proc/PID/mem`. The file stays that of the memory which
@@ -268,11 +265,9 @@ pub fn process_memory(pid: Pid) -> Result<OwnedFd, Errno> {
 /// The memory may be changed.
 #[inline]
 pub unsafe fn read_at(fd: impl AsFd, to: *mut u8, len: usize, offset: u64) -> Result<usize, Errno> {
-    let fd = fd.as_fd().as_raw_fd();
-    // The function of the C library is a point at which a thread is cancelled.
+    let (fd, to) = (fd.as_fd().as_raw_fd() as usize, to.expose_provenance());
     // SAFETY: the caller's promise; the kernel fails where no memory is mapped.
-    let n = unsafe { libc::syscall(libc::SYS_pread64, fd, to, len, offset) };
-    usize::try_from(n).map_err(|_| last_error())
+    unsafe { call(libc::SYS_pread64, [fd, to, len, offset as usize, 0, 0]) }
 }
 
 /// Whether a TCP socket of this network namespace listens on the port, as far as the system

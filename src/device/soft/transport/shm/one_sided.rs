@@ -6,6 +6,7 @@ use std::ptr::with_exposed_provenance_mut;
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
+use super::peer::RemotePlace;
 use super::remote_keys::{RemoteAddress, RemoteRange};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
@@ -114,8 +115,16 @@ fn needed(way: Direction) -> Access {
 impl ShmConn {
     /// The kernel has copied so many bytes from or to what a key of the peer opens. A region that the
     /// kernel copies from and to so much is moved by the peer to where this end maps it.
-    #[inline(never)]
+    #[inline]
     pub(super) fn kernel_has_copied(&self, key: u32, len: u64) {
+        if self.segment.peer().has_mappable_memory() {
+            self.count_copy(key, len);
+        }
+    }
+
+    /// [`ShmConn::kernel_has_copied`] where the peer has memory that can be mapped.
+    #[inline(never)]
+    fn count_copy(&self, key: u32, len: u64) {
         if let Some(region) = self.segment.peer().kernel_has_copied(key, len) {
             self.ours().ask_for_promotion(region);
             self.wake_peer();
@@ -132,53 +141,71 @@ impl ShmConn {
         sges: &[Sge],
     ) -> Result<Outcome, CloseReason> {
         self.tx.need = None;
-        // Regions that the kernel copied from and to last are mostly still not mapped.
         if let [local] = sges
-            && !self.writes.by_kernel
-            && self.reach_mapped(way, remote, len, local)
+            && let Some(by) = self.reach_at_once(way, remote, len, local)
         {
+            self.reached(by, remote.rkey, len);
             return Ok(Outcome::Done);
         }
         self.reach_anywhere(way, remote, len, sges)
     }
 
-    /// Executes an RDMA operation between one local segment and memory that is mapped here, in one copy
-    /// section. False if it is none, or has failed: it is to be executed by [`ShmConn::reach_anywhere`] then,
-    /// which finds out why.
+    /// An RDMA operation was executed.
     #[inline(always)]
-    fn reach_mapped(&mut self, way: Direction, remote: Remote, len: u32, local: &Sge) -> bool {
+    fn reached(&mut self, by: CopiedBy, rkey: u32, len: u32) {
+        self.writes.by_kernel = by == CopiedBy::Kernel;
+        if by == CopiedBy::Kernel {
+            self.kernel_has_copied(rkey, len.into());
+        }
+    }
+
+    /// Executes an RDMA operation of one local segment in one copy section, by one copy. `None` if that is not
+    /// possible, or has failed: the operation is to be executed by [`ShmConn::reach_anywhere`] then, which finds
+    /// out why.
+    #[inline(always)]
+    fn reach_at_once(
+        &mut self,
+        way: Direction,
+        remote: Remote,
+        len: u32,
+        local: &Sge,
+    ) -> Option<CopiedBy> {
         let n = u64::from(len);
         if n == 0 || n > SECTION_LEN || len > local.len {
-            return false;
+            return None;
         }
         let segment = &*self.segment;
         let (theirs, peer) = (segment.theirs(), segment.peer());
         let guard = &segment.ours().copy_guard;
         let section = guard.begin(&mut self.tx.sections, remote.rkey);
         if theirs.phase() != EndPhase::Open {
-            return false;
+            return None;
         }
         let range = RemoteRange {
             kind: RemoteAddress::OfKey,
             addr: remote.addr,
             len: n,
         };
-        let Some(at) = peer.mapped_at(&section, theirs.scope(), range, needed(way), way) else {
-            return false;
-        };
-        let (own, n) = (
-            with_exposed_provenance_mut::<u8>(local.addr as usize),
-            len as usize,
-        );
+        let place = peer.place_of(&section, theirs.scope(), range, needed(way), way)?;
+        let own = with_exposed_provenance_mut::<u8>(local.addr as usize);
         // SAFETY: the local segment is registered, for as long as the section of the caller lasts, and holds
-        // as much; the key of the copy section opens that range of the peer, which is mapped here.
-        let copied = unsafe {
-            match way {
-                Direction::Write => copy::tail_last(own, at, n),
-                Direction::Read => copy::plain(at, own, n),
+        // as much; the key of the copy section opens that range of the peer, which is mapped here or in the
+        // memory of the process.
+        unsafe {
+            match (place, way) {
+                (RemotePlace::Mapped(at), Direction::Write) => {
+                    copy::tail_last(own, at, len as usize).ok()?;
+                }
+                (RemotePlace::Mapped(at), Direction::Read) => {
+                    copy::plain(at, own, len as usize).ok()?;
+                }
+                (RemotePlace::InProcess(at), _) => {
+                    let is_done = peer.copy_at_once(way, own, at, n);
+                    return is_done.then_some(CopiedBy::Kernel);
+                }
             }
-        };
-        copied.is_ok()
+        }
+        Some(CopiedBy::Us)
     }
 
     /// [`ShmConn::reach`] for any memory.
@@ -203,10 +230,7 @@ impl ShmConn {
         let copied = unsafe { copy.make(&self.segment, &mut self.tx.sections, || true) };
         match copied {
             Ok(by) => {
-                self.writes.by_kernel = by == CopiedBy::Kernel;
-                if by == CopiedBy::Kernel {
-                    self.kernel_has_copied(remote.rkey, len.into());
-                }
+                self.reached(by, remote.rkey, len);
                 Ok(Outcome::Done)
             }
             Err(CopyRefusal::Phase(EndPhase::Fresh)) => {

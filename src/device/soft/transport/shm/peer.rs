@@ -87,6 +87,14 @@ pub(crate) struct Peer {
     kernel_copies: KernelCopies,
 }
 
+/// Where memory of a peer is that a key has opened.
+pub(super) enum RemotePlace {
+    /// Our address of the memory, which is mapped here.
+    Mapped(*mut u8),
+    /// The address in the memory of the process, no part of whose region is mapped here.
+    InProcess(u64),
+}
+
 /// Peers by process identifier and [`ChallengeRecord::process`], which tells a process from others
 /// that have the same identifier at another time.
 type Peers = BTreeMap<(i32, u64), Weak<Peer>>;
@@ -333,27 +341,47 @@ impl Peer {
         unsafe { self.process.write_all(writes) }.unwrap_or(0)
     }
 
-    /// Our address of a range of the peer, which the key of the copy section has to open, if all of it is in one
-    /// extent of the peer's file. It stays mapped even when the process has exited, so that is no reason to ask
-    /// for it: the end of the socket says so. `None` is no verdict: what is rare is not looked for here.
+    /// Where a range of the peer is that the key of the copy section opens, if all of it is in one extent of the
+    /// peer's file, or no part of its region is in the file. `None` is no verdict: what is rare is not looked for
+    /// here. What is mapped stays so even when the process has exited, so that is no reason to ask for it: the
+    /// end of the socket says so.
     #[inline(always)]
-    pub fn mapped_at(
+    pub fn place_of(
         &self,
         section: &CopySection<'_>,
         scope: Scope,
         range: RemoteRange,
         need: Access,
         direction: Direction,
-    ) -> Option<*mut u8> {
-        let peer_map = self.mapped.get()?;
+    ) -> Option<RemotePlace> {
         let keys = self.keys().current();
         let (at, mapped) = keys.check_in_place(section, scope, range, need).ok()?;
+        if mapped.is_empty() {
+            return Some(RemotePlace::InProcess(at));
+        }
         let room = mapped.end.checked_sub(at)?;
         if at < mapped.start || room < range.len {
             return None;
         }
-        let (ours, contiguous) = peer_map.at(at, direction)?;
-        (range.len <= contiguous).then_some(ours)
+        let (ours, contiguous) = self.mapped.get()?.at(at, direction)?;
+        (range.len <= contiguous).then_some(RemotePlace::Mapped(ours))
+    }
+
+    /// Copies `len` bytes between one local segment and the address `remote` of the peer by one system call.
+    /// False if that does not copy all of them, for whatever reason.
+    ///
+    /// # Safety
+    /// As [`Peer::copy`].
+    #[inline(always)]
+    pub unsafe fn copy_at_once(
+        &self,
+        direction: Direction,
+        local: *mut u8,
+        remote: u64,
+        len: u64,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        self.is_alive() && unsafe { self.process.copy_at_once(direction, local, remote, len) }
     }
 
     /// Copies `len` bytes between local segments and the address `remote` of the peer, of which
