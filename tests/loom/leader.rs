@@ -72,6 +72,12 @@ impl Shared {
         true
     }
 
+    /// No leader is there or being woken.
+    fn expect_awake(&self) {
+        assert!(!self.slot.is_asleep() && !self.slot.is_woken());
+        assert!(!*self.slot.waker().set.lock().unwrap());
+    }
+
     fn happens(&self, which: usize) -> bool {
         self.words[which].fetch_add(1, Ordering::SeqCst);
         self.slot.wake(which + 1)
@@ -91,7 +97,7 @@ fn the_leader_is_woken() {
         assert!(shared.lead(0, 1));
         assert!(shared.lead(0, 2));
         waking.join().unwrap();
-        assert!(!*shared.slot.waker().set.lock().unwrap());
+        shared.expect_awake();
     });
 }
 
@@ -108,7 +114,7 @@ fn two_wake_at_a_time() {
         for other in others {
             other.join().unwrap();
         }
-        assert!(!*shared.slot.waker().set.lock().unwrap());
+        shared.expect_awake();
     });
 }
 
@@ -128,6 +134,6 @@ fn one_leader_at_a_time() {
         let led = shared.lead(0, 1);
         let contender_led = contender.join().unwrap();
         assert!(led || contender_led);
-        assert!(!*shared.slot.waker().set.lock().unwrap());
+        shared.expect_awake();
     });
 }

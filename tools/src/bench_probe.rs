@@ -5,7 +5,8 @@
 //! processors.
 //!
 //! - `line A B`: a cache line, one way.
-//! - `wake A B`: from a wake-up on A until the woken thread of B is seen to run.
+//! - `wake A B`: from a wake-up on A until the woken thread of B is seen to run, once that has gone on for
+//!   a tenth of a second.
 //! - `copy A BYTES`: a `memcpy` with warm memory.
 //! - `vmread A BYTES`: the kernel's copy between processes.
 //! - `exchange A B BYTES`: a message that is copied into memory which the other thread polls, one way.

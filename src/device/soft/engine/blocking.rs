@@ -6,6 +6,8 @@
 //! thread that began to wait last, which is the leader; when the leader leaves, the engine's
 //! thread is there already, and no thread need be woken to take over. That order is a habit of
 //! the kernel and no promise: whichever thread is woken serves, and wakes the consumers concerned.
+//! An engine's thread that comes back after the leader has gone to sleep is woken first. Once it has
+//! woken the leader for what it has served, it comes back while the leader runs.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};

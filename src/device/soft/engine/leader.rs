@@ -27,6 +27,8 @@ pub struct LeaderSlot<W> {
     taken: AtomicBool,
     /// What the leader sleeps on; 0 while the leader does not sleep.
     sleeps_on: AtomicUsize,
+    /// Whether the waker is set, for a leader that has not run since.
+    woken: AtomicBool,
     /// Held while the leader is woken, so that a leader that finds itself woken finds the waker
     /// set.
     waking: Mutex<()>,
@@ -40,6 +42,7 @@ impl<W: WakeLeader> LeaderSlot<W> {
         LeaderSlot {
             taken: AtomicBool::new(false),
             sleeps_on: AtomicUsize::new(0),
+            woken: AtomicBool::new(false),
             waking: Mutex::new(()),
             waker,
         }
@@ -61,6 +64,16 @@ impl<W: WakeLeader> LeaderSlot<W> {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// Whether the leader sleeps, and nothing that it waits for has happened.
+    pub fn is_asleep(&self) -> bool {
+        self.sleeps_on.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the leader was woken and has not run since.
+    pub fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Acquire)
+    }
+
     /// Wakes the leader if it sleeps on `what`, which has happened; false if the leader does not,
     /// or was woken already.
     pub fn wake(&self, what: usize) -> bool {
@@ -73,6 +86,7 @@ impl<W: WakeLeader> LeaderSlot<W> {
         let (to, order) = (0, Ordering::Relaxed);
         let woken = self.sleeps_on.compare_exchange(what, to, order, order);
         if woken.is_ok() {
+            self.woken.store(true, Ordering::Relaxed);
             self.waker.wake();
         }
         woken.is_ok()
@@ -98,6 +112,7 @@ impl<W: WakeLeader> Leader<'_, W> {
         if slot.sleeps_on.swap(0, Ordering::Relaxed) != what {
             drop(slot.waking.lock());
             slot.waker.clear();
+            slot.woken.store(false, Ordering::Release);
         }
         result
     }
@@ -138,6 +153,10 @@ mod tests {
         let woken = leader.sleep(1, || false, || (slot.wake(2), slot.wake(1), slot.wake(1)));
         assert_eq!(woken, Some((false, true, false)));
         assert_eq!(leader.sleep(1, || true, || ()), None);
+        let state = || (slot.is_asleep(), slot.is_woken());
+        let states = leader.sleep(1, || false, || (state(), slot.wake(1), state()));
+        assert_eq!(states, Some(((true, false), true, (false, true))));
+        assert_eq!(state(), (false, false));
         assert!(!slot.wake(1));
     }
 }

@@ -11,11 +11,15 @@ use super::{Inner, LEADER_WAKE};
 use crate::device::threads::{self, Thread};
 use crate::kernel::Instant;
 use crate::lock;
+use crate::sync::relax;
 
 /// How often in a row the thread has to have slept for a lock when it served, until it pauses.
 const CONTENDED: u32 = 4;
 /// How long it pauses then.
 const CONTENDED_PAUSE: Duration = Duration::from_micros(500);
+/// Rounds in which the thread waits for a leader that it has woken: some 50 microseconds, in which it spins
+/// and then offers its processor.
+const LEADER_ROUNDS: u32 = 256;
 
 /// The thread, which runs.
 #[cfg(not(dat_sim))]
@@ -101,8 +105,8 @@ impl Inner {
                 // twice, and would have to wait for the end of the call.
                 self.pause(CONTENDED_PAUSE, Duration::ZERO);
             }
-            if batch.contains(LEADER_WAKE) {
-                // The event stays until the leader that was woken has run and cleared it.
+            // The event stays until the leader that was woken has run and cleared it.
+            if batch.contains(LEADER_WAKE) && !self.leader_runs() {
                 self.pause(POLL_CHECK, Duration::ZERO);
             }
             // Consumers that poll serve the sockets themselves.
@@ -122,6 +126,17 @@ impl Inner {
             self.acknowledgements.flush();
         }
         self.thread_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits a short time until the leader that was woken runs; true if it does. The thread is then in the
+    /// epoll instance before that leader is there again. Otherwise it would be the thread that the kernel
+    /// wakes for what arrives next, and would wake the leader for that, and so on.
+    fn leader_runs(&self) -> bool {
+        let has_run = |round| {
+            relax(round);
+            !self.leader.is_woken()
+        };
+        (0..LEADER_ROUNDS).any(has_run) && !self.leader.is_asleep()
     }
 
     /// Leaves the sockets alone for so long, or up to `slack` less, and flushes coalesced sends meanwhile.
