@@ -15,7 +15,7 @@ mod ticks;
 #[cfg(not(dat_sim))]
 pub use system::*;
 #[cfg(not(dat_sim))]
-pub use ticks::{SOME_MILLISECONDS, ticks};
+pub use ticks::{SOME_MICROSECONDS, SOME_MILLISECONDS, ticks};
 
 #[cfg(dat_sim)]
 pub mod simulated;

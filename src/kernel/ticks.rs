@@ -10,6 +10,16 @@ pub const SOME_MILLISECONDS: u64 = if cfg!(target_arch = "x86_64") {
     4_000_000
 };
 
+/// So many ticks are 3 to 10 microseconds on most processors, and fewer on some; 0 where the counter is no
+/// fine one.
+pub const SOME_MICROSECONDS: u64 = if cfg!(target_arch = "x86_64") {
+    1 << 14
+} else if cfg!(target_arch = "aarch64") {
+    1 << 8
+} else {
+    0
+};
+
 /// A number that grows with time. The counters of two processors may differ, and a counter may begin
 /// anew when the machine was suspended, so that a later number can be the smaller one.
 #[inline(always)]

@@ -9,7 +9,7 @@ pub mod mm;
 pub mod net;
 pub mod time;
 
-pub use time::{SOME_MILLISECONDS, ticks};
+pub use time::{SOME_MICROSECONDS, SOME_MILLISECONDS, ticks};
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_void};

@@ -18,6 +18,9 @@ pub fn clock_gettime(_clock: ClockId) -> Timespec {
 /// [`ticks`] in a few milliseconds.
 pub const SOME_MILLISECONDS: u64 = 4_000_000;
 
+/// [`ticks`] in a few microseconds.
+pub const SOME_MICROSECONDS: u64 = 4_000;
+
 /// The simulated clock in nanoseconds.
 pub fn ticks() -> u64 {
     ask(|kernel| kernel.now()).as_nanos() as u64

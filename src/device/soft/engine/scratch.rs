@@ -7,6 +7,7 @@ use zerocopy::{AllocError, FromZeros};
 use super::rounds::ServiceClock;
 use super::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
+use crate::kernel;
 
 /// Length of the buffer that all sockets are read into, in bytes.
 pub(crate) const RX_BUFFER_LEN: usize = 512 * 1024;
@@ -28,6 +29,11 @@ pub(crate) struct Scratch {
     rx: Box<[u8]>,
     /// Whether the source that was called last has received bytes.
     pub received: bool,
+    /// Whether the source that was called last waits for more of a stream of long messages.
+    pub streams: bool,
+    /// Since when, in [`kernel::ticks`], the polls leave the only busy socket alone, so that more of its stream
+    /// is there when it is read again.
+    pause_begun: Option<u64>,
     /// Whether connections are served in [rounds](super::rounds), because there are several. Set
     /// whenever the engine lock is taken.
     pub in_rounds: bool,
@@ -61,6 +67,8 @@ impl Scratch {
         Ok(Scratch {
             rx: FromZeros::new_box_zeroed_with_elems(RX_BUFFER_LEN)?,
             received: false,
+            streams: false,
+            pause_begun: None,
             in_rounds: false,
             backlog: Vec::new(),
             timer_expired: false,
@@ -116,9 +124,15 @@ impl Scratch {
         }
     }
 
-    /// Reads the socket that has lately been the only ready one. False if the epoll instance is
-    /// to be asked instead, in which a consumer may sleep if there is a `leader`.
+    /// Reads the socket that has lately been the only ready one, unless it is left alone for a moment. False
+    /// if the epoll instance is to be asked instead, in which a consumer may sleep if there is a `leader`.
     pub fn try_only(&mut self, leader: bool, up: &mut Upcalls) -> bool {
+        if let Some(begun) = self.pause_begun {
+            if kernel::ticks().wrapping_sub(begun) < kernel::SOME_MICROSECONDS {
+                return true;
+            }
+            self.pause_begun = None;
+        }
         if self.vain_reads >= MAX_VAIN_READS || self.streak < MIN_STREAK {
             self.vain_reads = 0;
             return false;
@@ -127,9 +141,14 @@ impl Scratch {
             return false;
         };
         self.received = false;
+        self.streams = false;
         only.ready(EventFlags::IN, self, up);
         if !self.received {
-            self.vain_reads += 1;
+            // Each read takes the lock of the connection, which the sender needs to append to the stream.
+            match self.streams {
+                true => self.pause_begun = Some(kernel::ticks()),
+                false => self.vain_reads += 1,
+            }
             return true;
         }
         self.vain_reads = 0;
@@ -144,5 +163,54 @@ impl Scratch {
             self.only_left = true;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A socket from which nothing is read, in the midst of a stream if it `streams`.
+    struct Empty {
+        streams: bool,
+        reads: AtomicU32,
+    }
+
+    impl Source for Empty {
+        fn ready(self: Arc<Self>, _events: EventFlags, scratch: &mut Scratch, _up: &mut Upcalls) {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            scratch.streams = self.streams;
+        }
+
+        fn is_pollable(&self) -> bool {
+            true
+        }
+    }
+
+    /// How many of so many polls read a socket.
+    fn reads(polls: u32, streams: bool) -> u32 {
+        let reads = AtomicU32::new(0);
+        let socket = Arc::new(Empty { streams, reads });
+        let (mut scratch, mut up) = (Scratch::new().unwrap(), Upcalls::default());
+        let source: Arc<dyn Source> = socket.clone();
+        for _ in 0..=MIN_STREAK {
+            scratch.note_ready(&source, true, &mut up);
+        }
+        for _ in 0..polls {
+            scratch.try_only(false, &mut up);
+        }
+        socket.reads.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_socket_amid_a_stream_is_left_alone_for_a_moment() {
+        // Every third poll asks the epoll instance.
+        assert_eq!(reads(3000, false), 2000);
+        const MANY: u32 = 1_000_000;
+        if kernel::SOME_MICROSECONDS > 0 {
+            assert!((2..MANY / 2).contains(&reads(MANY, true)));
+        }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod rx;
 mod rx_direct;
 mod rx_extended;
 mod rx_place;
+mod rx_stream;
 mod stash;
 pub(crate) mod tx;
 pub(super) mod tx_frame;

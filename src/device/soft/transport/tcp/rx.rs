@@ -8,6 +8,7 @@ use super::close_reason::CloseReason;
 use super::conn::TcpConn;
 use super::rx_direct::{FIRST_READ, LONG, Payload, Placing};
 use super::rx_place::{deliver, write};
+use super::rx_stream::StreamWatch;
 use super::stash::{Purpose, Stash, is_supplied};
 use crate::device::soft::engine::{RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::acknowledge::{self, Acknowledge, Note};
@@ -65,6 +66,8 @@ pub(crate) struct Rx {
     pub(super) answered: u32,
     /// Answers to expect that are not to reads of the consumer.
     pub uncounted: u32,
+    /// Whether the peer sends a stream.
+    stream: StreamWatch,
 }
 
 /// What became of an FPDU.
@@ -96,6 +99,7 @@ impl Rx {
             unread: false,
             answered: 0,
             uncounted: 0,
+            stream: StreamWatch::default(),
         }
     }
 
@@ -104,6 +108,15 @@ impl Rx {
         self.ended = true;
         self.aborted = true;
         self.stash.clear();
+    }
+
+    /// Whether the peer sends a stream, and is in the midst of a message: more than one segment is on its way.
+    fn is_amid_stream(&self) -> bool {
+        let amid = self
+            .placing
+            .as_ref()
+            .is_some_and(|placing| !placing.is_last());
+        amid && self.stream.runs()
     }
 
     /// Something was read and is not used.
@@ -214,6 +227,7 @@ impl TcpConn {
             self.rx.more |= more;
         }
         scratch.received = arrived;
+        scratch.streams = !self.crc && self.rx.is_amid_stream();
         Ok(())
     }
 
@@ -271,6 +285,7 @@ impl TcpConn {
                 },
             };
             self.rx.expects_long = payload.len() >= LONG;
+            self.rx.stream.arrived(payload.len(), me.sq.tail());
             let taken = match &header {
                 Some(header) => self
                     .classify(header, payload.len(), me, up)

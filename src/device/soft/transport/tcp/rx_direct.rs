@@ -114,6 +114,12 @@ pub(super) struct Placing {
 }
 
 impl Placing {
+    /// Whether the segment is the last one of its message.
+    pub fn is_last(&self) -> bool {
+        let header = self.layout.header.as_ref();
+        header.is_none_or(|header| header.control().last())
+    }
+
     /// Bytes of the payload that have not arrived.
     pub fn missing(&self) -> usize {
         self.layout.payload_len - self.placed
