@@ -38,6 +38,17 @@ impl Errno {
     }
 }
 
+/// Calls `f`, whatever that does to `errno`. For what a call of the data path does rarely, if all else that it does
+/// leaves `errno` as it is.
+#[cold]
+#[inline(always)]
+pub(crate) fn kept<R>(f: impl FnOnce() -> R) -> R {
+    let errno = Errno::save_again();
+    let result = f();
+    errno.restore();
+    result
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod place {
     use std::arch::asm;

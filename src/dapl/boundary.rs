@@ -68,15 +68,57 @@ fn caught<A: Abi>(errno: Errno, f: impl FnOnce() -> DAT_RETURN) -> DAT_RETURN {
 /// [`short_boundary`] for a call that looks up handles inside a section.
 #[inline]
 pub fn section<A: Abi>(f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
-    caught::<A>(Errno::save_again(), || {
-        let guard = pin::pin();
-        match f(&guard) {
-            Ok(()) => {
-                guard.end_call();
-                DAT_SUCCESS
-            }
-            Err(error) => failed::<A>(guard, error),
+    caught::<A>(Errno::save_again(), || in_section::<A>(pin::pin(), f))
+}
+
+/// [`section`] with a section that has begun, in which nothing but what cannot panic or change `errno` was done.
+#[inline]
+pub fn begun_section<A: Abi>(guard: Section, f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
+    caught::<A>(Errno::save_again(), || in_section::<A>(guard, f))
+}
+
+#[inline(always)]
+fn in_section<A: Abi>(guard: Section, f: impl FnOnce(&Guard) -> Result<()>) -> DAT_RETURN {
+    match f(&guard) {
+        Ok(()) => {
+            guard.end_call();
+            DAT_SUCCESS
         }
+        Err(error) => failed::<A>(guard, error),
+    }
+}
+
+/// Runs what leaves `errno` as it is; `None` after a panic.
+#[inline(always)]
+pub fn caught_plainly<T>(f: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(f)).ok()
+}
+
+/// The end of a call that has panicked: gives its code.
+#[cold]
+#[inline(never)]
+pub extern "C" fn panicked<A: Abi>(guard: Section) -> DAT_RETURN {
+    caught::<A>(Errno::save_again(), || {
+        failed::<A>(guard, Kind::InternalError.into())
+    })
+}
+
+/// Ends the section of a call that has succeeded without anything that [`caught`] is for.
+#[inline(always)]
+pub fn end_plainly<A: Abi>(section: Section) -> DAT_RETURN {
+    match section.end_plainly() {
+        Ok(()) => DAT_SUCCESS,
+        Err(section) => end_call::<A>(section),
+    }
+}
+
+/// The end of a call that has succeeded, with work at the end of its section.
+#[cold]
+#[inline(never)]
+extern "C" fn end_call<A: Abi>(section: Section) -> DAT_RETURN {
+    caught::<A>(Errno::save_again(), || {
+        section.end_call();
+        DAT_SUCCESS
     })
 }
 

@@ -172,6 +172,12 @@ pub trait CompletionQueue: Send + Sync {
     fn poll(&self) -> Option<Completion> {
         self.poll_in(&pin(), ByCopy)
     }
+    /// Takes the oldest completion, if that is of an [operation without details](WcOp::plain) and not of a shared
+    /// receive queue, and this needs no call.
+    #[inline(always)]
+    fn poll_plainly<T: PlainTaker>(&self, _guard: &Guard, _taker: T) -> PlainPoll {
+        PlainPoll::Otherwise
+    }
     /// Arms one [`CqHandler::notify`], called at the next notifying completion. Completions that
     /// are queued already do not count: poll once more after arming.
     fn arm(&self);
@@ -186,6 +192,22 @@ pub trait CompletionQueue: Send + Sync {
     /// # Errors
     /// [`DeviceError::Limit`] if more completions are queued, or the device cannot hold so many.
     fn resize(&self, entries: u32) -> Result<(), DeviceError>;
+}
+
+/// What [`CompletionQueue::poll_plainly`] has done.
+pub enum PlainPoll {
+    /// The taker has the completion.
+    Taken,
+    /// There is none.
+    Nothing,
+    /// Nothing. Whether there is a completion has to be found out by [`CompletionQueue::poll_in`].
+    Otherwise,
+}
+
+/// Who takes completions by [`CompletionQueue::poll_plainly`].
+pub trait PlainTaker {
+    /// Takes a completion, whose operation is `op`; see [`Taker::take`].
+    fn take_plain(self, op: WcOp, completion: &Completion);
 }
 
 /// Who takes a completion from its queue. Not a closure, which the compiler does not put in line where the
@@ -245,6 +267,18 @@ pub trait QueuePair: Send + Sync {
     /// As above.
     fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.post_recv_in(wr, &pin())
+    }
+    /// [`QueuePair::post_send_in`] of a message of one segment, without flags, if that takes the shortest way and
+    /// `errno` keeps its value. False, with which nothing has changed, does not say that it is refused.
+    #[inline(always)]
+    fn post_send_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> bool {
+        false
+    }
+    /// [`QueuePair::post_recv_in`] of a buffer of one segment, without flags, if that needs no call. False, with which
+    /// nothing has changed, does not say that it is refused.
+    #[inline(always)]
+    fn post_recv_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> bool {
+        false
     }
     /// The consumer has been notified that the connection is established: receives complete, and
     /// peers reach memory, from now on. The handler may call this within [`CmEvent::Established`];
@@ -320,6 +354,9 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Posts may be given segments where the consumer has them, who may not change them before the post
     /// returns: the device does not rely on finding what it has checked.
     const SEGMENTS_IN_PLACE: bool;
+    /// Whether [`CompletionQueue::poll_plainly`], [`QueuePair::post_send_plainly`] and
+    /// [`QueuePair::post_recv_plainly`] are worth an attempt.
+    const PLAIN_CALLS: bool = false;
     /// The parameters that [`Device::open`] takes.
     const KEYS: &'static [Key];
 

@@ -301,6 +301,20 @@ impl fmt::Display for WcStatus {
     }
 }
 
+impl WcOp {
+    /// The operation, if it is one without details, as nearly all are.
+    #[inline(always)]
+    pub fn plain(&self) -> Option<WcOp> {
+        match self {
+            WcOp::Send => Some(WcOp::Send),
+            WcOp::RdmaWrite => Some(WcOp::RdmaWrite),
+            WcOp::RdmaRead => Some(WcOp::RdmaRead),
+            WcOp::Recv => Some(WcOp::Recv),
+            _ => None,
+        }
+    }
+}
+
 /// A completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {

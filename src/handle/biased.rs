@@ -132,6 +132,9 @@ impl<T, const LEVEL: usize> Biased<T, LEVEL> {
     /// level. Code for this way alone is much shorter than code for both ways.
     #[inline(always)]
     pub fn own(&self, me: Thread) -> Option<Owned<'_, T, LEVEL>> {
+        // Before the load of the owner: of two equal numbers the compiler goes on with the older one, which is in a
+        // register anyway.
+        let id = me.id();
         let mark = me.mark(LEVEL);
         if mark.load(Ordering::Relaxed) != 0 {
             return None;
@@ -140,7 +143,7 @@ impl<T, const LEVEL: usize> Biased<T, LEVEL> {
         mark.store(self.name(), Ordering::Relaxed);
         // A thread that revokes the ownership either sees the mark, or is seen by the check.
         pin::light_barrier();
-        if self.owner.load(Ordering::Relaxed) != me.id() {
+        if self.owner.load(Ordering::Relaxed) != id {
             release_owned(mark);
             return None;
         }

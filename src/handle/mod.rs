@@ -135,7 +135,11 @@ unsafe fn typed<T: Object, E>(
     let object = object.cast::<T>();
     // SAFETY: the tag shows that `insert::<T>` stored the object. `remove` defers the drop until the
     // section, which began before the load, has ended.
-    Ok(unsafe { &*object })
+    unsafe {
+        // What [`unknown`] gives is not known to be that.
+        std::hint::assert_unchecked(!object.is_null());
+        Ok(&*object)
+    }
 }
 
 /// The pointer to an object that [`insert`] has taken from its `Arc`, by which the counters of the

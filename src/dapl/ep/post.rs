@@ -1,5 +1,4 @@
-//! Posts: `dat_ep_post_send`, `dat_ep_post_recv`, `dat_ep_post_rdma_write`,
-//! `dat_ep_post_rdma_read`.
+//! Posts of requests: `dat_ep_post_send`, `dat_ep_post_rdma_write`, `dat_ep_post_rdma_read`.
 //!
 //! The posts take no lock and allocate nothing; all state that they need is read inside one section.
 
@@ -12,12 +11,14 @@ use super::connect::state_error;
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{non_null, section};
+use crate::dapl::boundary::{
+    begun_section, caught_plainly, end_plainly, non_null, panicked, section,
+};
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
-use crate::device::{Device, QueuePair, RecvWr, SendOp, SendWr, Sge, WrFlags};
+use crate::device::{Device, QueuePair, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, ANY, Guard};
+use crate::handle::{self, ANY, Guard, Section, pin};
 
 impl<D: Device> Ep<D> {
     #[inline]
@@ -135,14 +136,14 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
 
 /// Whether a request or a receive has one segment and no flags, as nearly all have.
 #[inline(always)]
-fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> bool {
+pub(super) fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> bool {
     // One test for two conditions.
     (count ^ 1) as u32 | flags == 0 && !iov.is_null()
 }
 
 /// The segment of a triplet: where that is, if the ABI and the device allow it, or a copy.
 #[inline(always)]
-fn segment_of<'a, A: Abi, D: Device>(
+pub(super) fn segment_of<'a, A: Abi, D: Device>(
     triplet: &'a A::LmrTriplet,
     copy: &'a mut MaybeUninit<Sge>,
 ) -> Result<&'a Sge> {
@@ -192,23 +193,129 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device, const KNOWN: bool>(
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    let (count, iov, flags) = (num_segments, local_iov, completion_flags);
+    // A plain message first.
+    if D::PLAIN_CALLS {
+        let Some(guard) = pin::pin_plainly() else {
+            // SAFETY: the caller's promise.
+            return unsafe { send_whole::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags) };
+        };
+        if !is_usual(count, iov, flags) {
+            // SAFETY: the caller's promise.
+            return unsafe {
+                send_pinned::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags, guard)
+            };
+        }
+        // SAFETY: the caller's promise; there is one segment.
+        let posted = caught_plainly(|| unsafe {
+            send_plainly::<A, D, KNOWN>(&guard, ep_handle, iov, user_cookie)
+        });
+        return match posted {
+            Some(true) => end_plainly::<A>(guard),
+            // The numbers, so that the arguments need not be kept.
+            // SAFETY: the caller's promise.
+            Some(false) => unsafe {
+                send_pinned::<A, D, KNOWN>(ep_handle, 1, iov, user_cookie, 0, guard)
+            },
+            None => panicked::<A>(guard),
+        };
+    }
     section::<A>(|guard| {
         // SAFETY: the caller's promise.
-        unsafe {
-            post_request::<A, D, KNOWN>(
-                guard,
-                ep_handle,
-                (num_segments, local_iov),
-                Request {
-                    user_cookie,
-                    completion_flags,
-                    allowed: (allowed, Subtype::Arg5),
-                    op: |_| Ok(SendOp::Send),
-                },
-            )
-        }
+        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
     })
+}
+
+/// Posts a message without flags by [`QueuePair::post_send_plainly`]; false if it is not posted so.
+///
+/// # Safety
+/// `iov` points to its only segment; for the handle as [`handle::get_as`].
+#[inline(always)]
+unsafe fn send_plainly<A: Abi, D: Device, const KNOWN: bool>(
+    guard: &Guard,
+    ep_handle: DAT_EP_HANDLE,
+    iov: *const A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let ep = unsafe { handle::get_as::<Ep<D>, _, KNOWN>(ep_handle, guard, || ()) };
+    if let Ok(ep) = ep
+        && let Some(qp) = ep.open.requests(guard)
+        // SAFETY: the caller's promise.
+        && let Ok(segment) = A::sge(unsafe { &*iov })
+    {
+        delay::point("ep.post");
+        // SAFETY: every bit pattern is a valid integer.
+        return qp.post_send_plainly(segment, unsafe { user_cookie.as_64 }, guard);
+    }
+    false
+}
+
+/// [`ep_post_send`] from its beginning on.
+///
+/// # Safety
+/// As [`ep_post_send`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn send_whole<A: Abi, D: Device, const KNOWN: bool>(
+    ep_handle: DAT_EP_HANDLE,
+    count: DAT_COUNT,
+    iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    flags: DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN {
+    section::<A>(|guard| {
+        // SAFETY: the caller's promise.
+        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
+    })
+}
+
+/// [`ep_post_send`] in a section that has begun already.
+///
+/// # Safety
+/// As [`ep_post_send`].
+#[inline(never)]
+unsafe extern "C" fn send_pinned<A: Abi, D: Device, const KNOWN: bool>(
+    ep_handle: DAT_EP_HANDLE,
+    count: DAT_COUNT,
+    iov: *mut A::LmrTriplet,
+    user_cookie: DAT_DTO_COOKIE,
+    flags: DAT_COMPLETION_FLAGS,
+    guard: Section,
+) -> DAT_RETURN {
+    begun_section::<A>(guard, |guard| {
+        // SAFETY: the caller's promise.
+        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
+    })
+}
+
+/// What [`ep_post_send`] does in a section.
+///
+/// # Safety
+/// As [`ep_post_send`].
+#[inline(always)]
+unsafe fn send_in<A: Abi, D: Device, const KNOWN: bool>(
+    guard: &Guard,
+    ep_handle: DAT_EP_HANDLE,
+    (count, iov): (DAT_COUNT, *mut A::LmrTriplet),
+    user_cookie: DAT_DTO_COOKIE,
+    completion_flags: DAT_COMPLETION_FLAGS,
+) -> Result<()> {
+    let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    // SAFETY: the caller's promise.
+    unsafe {
+        post_request::<A, D, KNOWN>(
+            guard,
+            ep_handle,
+            (count, iov),
+            Request {
+                user_cookie,
+                completion_flags,
+                allowed: (allowed, Subtype::Arg5),
+                op: |_| Ok(SendOp::Send),
+            },
+        )
+    }
 }
 
 /// `dat_ep_post_send_with_invalidate` of DAT 2.0: with `invalidate_flag` the peer's
@@ -367,71 +474,4 @@ pub unsafe fn post_read_into<A: Abi, D: Device>(
         };
         request.post_flagged(ep, guard, &[local], local.len.into())
     })
-}
-
-/// `dat_ep_post_recv`: possible in every state; after the end of a connection it is flushed.
-///
-/// # Safety
-/// `local_iov` is NULL or points to `num_segments` triplets.
-#[inline(never)]
-pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
-    ep_handle: DAT_EP_HANDLE,
-    num_segments: DAT_COUNT,
-    local_iov: *mut A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-    completion_flags: DAT_COMPLETION_FLAGS,
-) -> DAT_RETURN {
-    section::<A>(|guard| {
-        // SAFETY: the caller's promise.
-        let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
-        // SAFETY: every bit pattern is a valid integer.
-        let wr_id = unsafe { user_cookie.as_64 };
-        if is_usual(num_segments, local_iov, completion_flags)
-            && let Some(qp) = ep.open.receives(guard)
-        {
-            let mut copy = MaybeUninit::uninit();
-            // SAFETY: the caller's promise.
-            let segment = segment_of::<A, D>(unsafe { &*local_iov }, &mut copy)?;
-            return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
-        }
-        let iov = (num_segments, local_iov.cast_const());
-        // SAFETY: the caller's promise.
-        unsafe { receive_segments::<A, D>(ep, guard, iov, wr_id, completion_flags) }
-    })
-}
-
-/// [`post_receive`] with any number of segments, if the endpoint takes it.
-///
-/// # Safety
-/// As [`ep_post_recv`].
-#[inline(never)]
-unsafe fn receive_segments<A: Abi, D: Device>(
-    ep: &Ep<D>,
-    guard: &Guard,
-    (count, iov): (DAT_COUNT, *const A::LmrTriplet),
-    wr_id: u64,
-    completion_flags: DAT_COMPLETION_FLAGS,
-) -> Result<()> {
-    let mut segments = Segments::new();
-    // SAFETY: the caller's promise.
-    let (sges, _) = unsafe { segments.read::<A>(count, iov) }?;
-    let (config, qp) = ep.config(guard)?;
-    if config.has_srq {
-        return Err(Error::state(Subtype::StateSrqInUse));
-    }
-    let (allowed, arg) = (DAT_COMPLETION_UNSIGNALLED_FLAG, Subtype::Arg5);
-    let flags = config.recv_flags.check(completion_flags, allowed, arg)?;
-    post_receive(&**qp, guard, sges, wr_id, flags)
-}
-
-#[inline(always)]
-fn post_receive<Q: QueuePair>(
-    qp: &Q,
-    guard: &Guard,
-    sges: &[Sge],
-    wr_id: u64,
-    flags: WrFlags,
-) -> Result<()> {
-    qp.post_recv_in(&RecvWr { wr_id, sges, flags }, guard)
-        .map_err(|e| post_error(e, false))
 }

@@ -3,7 +3,8 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Buffer, Evd, WAITER, idle};
+use super::Evd;
+use super::dequeue::evd_of;
 use crate::abi::common::*;
 use crate::cancel;
 use crate::dapl::abi::Abi;
@@ -15,9 +16,9 @@ use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::resolution::Resolution;
 use crate::dapl::types::{Event, Extension, Opaque};
-use crate::device::{Completion, CompletionQueue, Device, DeviceError, PollOutcome, Taker};
+use crate::device::{CompletionQueue, Device, DeviceError};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard, pin};
+use crate::handle::{self, pin};
 
 /// `dat_evd_create`.
 ///
@@ -185,102 +186,6 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device, const KNOWN: bool>(
     code
 }
 
-/// Polls without a system call that take the time of one in which the device makes progress.
-const PROGRESS: i32 = 4;
-
-/// `dat_evd_dequeue`.
-///
-/// # Safety
-/// `event` is NULL or points to memory for an event; for the handle as [`handle::get_as`].
-#[inline(never)]
-pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
-    evd_handle: DAT_EVD_HANDLE,
-    event: *mut A::Event,
-) -> DAT_RETURN {
-    short_boundary::<A>(|| {
-        let guard = pin::pin();
-        // SAFETY: the caller's promise.
-        let evd = unsafe { evd_of::<D, KNOWN>(evd_handle, &guard) }?;
-        non_null(event, Subtype::Arg2)?;
-        // SAFETY: not NULL; `MaybeUninit` needs only the memory.
-        let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-        match evd.take_completion::<A>(evd_handle, out, &guard) {
-            Taken::Completion => {
-                guard.end_call();
-                return Ok(());
-            }
-            Taken::Nothing => {}
-            Taken::Otherwise => {
-                let result = evd.dequeue::<A>(evd_handle, out, &guard);
-                if !result.is_err_and(Error::is_queue_empty) {
-                    guard.end_call();
-                    return result;
-                }
-            }
-        }
-        match evd.base.ia.device.poll_events(&guard) {
-            PollOutcome::Arrived => {
-                let result = evd.dequeue::<A>(evd_handle, out, &guard);
-                guard.end_call();
-                result
-            }
-            PollOutcome::Nothing => {
-                let thread = guard.thread();
-                guard.end_call();
-                idle::polled_in_vain(thread, 1);
-                Err(Kind::QueueEmpty.into())
-            }
-            PollOutcome::NeedsProgress => {
-                // The device may call back into the consumer's code, which may block.
-                let evd = handle::share(evd);
-                guard.end_call();
-                evd.dequeue_outside::<A>(evd_handle, out)
-            }
-        }
-    })
-}
-
-/// What became of an attempt to take a completion.
-enum Taken {
-    /// It is taken.
-    Completion,
-    /// There is none.
-    Nothing,
-    /// An event has to be taken in another way, if there is one.
-    Otherwise,
-}
-
-/// Makes a completion an event of an EVD.
-pub(super) struct ToEvent<'a, A: Abi> {
-    /// The EVD.
-    pub handle: DAT_EVD_HANDLE,
-    /// Where the event is written.
-    pub out: &'a mut MaybeUninit<A::Event>,
-}
-
-impl<A: Abi> Taker for ToEvent<'_, A> {
-    type Taken = Buffer;
-    #[inline(always)]
-    fn take(self, completion: &Completion) -> Buffer {
-        A::completion(completion, self.handle, self.out);
-        completion.into()
-    }
-}
-
-/// The EVD of a handle.
-///
-/// # Safety
-/// As [`handle::get_as`].
-#[inline(always)]
-unsafe fn evd_of<D: Device, const KNOWN: bool>(
-    handle: DAT_EVD_HANDLE,
-    guard: &Guard,
-) -> Result<&Evd<D>> {
-    let error = || Error::rare_handle(Subtype::HandleEvdRequest);
-    // SAFETY: the caller's promise.
-    unsafe { handle::get_as::<_, _, KNOWN>(handle, guard, error) }
-}
-
 /// `dat_evd_post_se`.
 ///
 /// # Safety
@@ -389,82 +294,8 @@ impl<D: Device> Evd<D> {
         Ok(())
     }
 
-    /// Takes the oldest event if that is a completion in the queue of the device, no thread waits for it,
-    /// and the calling thread is the one that mostly uses the EVD. This is how nearly all events are
-    /// taken; [`Evd::dequeue`] is for the others.
-    #[inline(always)]
-    fn take_completion<A: Abi>(
-        &self,
-        handle: DAT_EVD_HANDLE,
-        out: &mut MaybeUninit<A::Event>,
-        guard: &Guard,
-    ) -> Taken {
-        let Some(state) = self.state.own(guard.thread()) else {
-            return Taken::Otherwise;
-        };
-        if state.exceptions != 0 || !state.queue.is_empty() {
-            return Taken::Otherwise;
-        }
-        // SAFETY: there is no exception, and so a queue.
-        let cq = unsafe { self.polled() };
-        match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
-            Some(taken) => {
-                drop(state);
-                self.account(taken);
-                Taken::Completion
-            }
-            None => Taken::Nothing,
-        }
-    }
-
-    /// Takes the oldest event, if no thread waits for it.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_STATE` for an EVD that has a waiter or has lost an event; `DAT_QUEUE_EMPTY`.
-    #[inline(never)]
-    fn dequeue<A: Abi>(
-        &self,
-        handle: DAT_EVD_HANDLE,
-        out: &mut MaybeUninit<A::Event>,
-        guard: &Guard,
-    ) -> Result<()> {
-        let mut state = self.state.lock_as(guard.thread());
-        if state.has(WAITER) {
-            return Err(Error::state(Subtype::StateEvdWaiter));
-        }
-        if let Some(event) = state.queue.pop_front() {
-            drop(state);
-            self.write_event::<A>(&event, handle, out);
-            return Ok(());
-        }
-        let Some(cq) = &self.cq else {
-            return Err(state.nothing());
-        };
-        let Some(taken) = cq.poll_in(guard, ToEvent::<A> { handle, out }) else {
-            return Err(state.nothing());
-        };
-        drop(state);
-        self.account(taken);
-        Ok(())
-    }
-
-    /// [`Evd::dequeue`] after the device has made progress in this thread.
-    #[inline(never)]
-    fn dequeue_outside<A: Abi>(
-        &self,
-        handle: DAT_EVD_HANDLE,
-        out: &mut MaybeUninit<A::Event>,
-    ) -> Result<()> {
-        self.base.ia.device.progress();
-        let result = self.dequeue::<A>(handle, out, &pin::pin());
-        if result.is_err_and(Error::is_queue_empty) {
-            idle::polled_in_vain(pin::thread(), PROGRESS);
-        }
-        result
-    }
-
     /// Writes an event that leaves the EVD as C sees it.
-    fn write_event<A: Abi>(
+    pub(super) fn write_event<A: Abi>(
         &self,
         event: &Event,
         handle: DAT_EVD_HANDLE,

@@ -6,6 +6,7 @@
 //! completions that are there are moved to it, so that all events are in the order of arrival.
 
 mod calls;
+mod dequeue;
 mod errors;
 mod figures;
 mod idle;
@@ -15,6 +16,7 @@ mod stream_counts;
 mod wait;
 
 pub use calls::*;
+pub use dequeue::*;
 pub use stream::Stream;
 pub(super) use stream::{EvdUse, Feed, StreamChange};
 

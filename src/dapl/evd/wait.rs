@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ops::DerefMut;
 use std::time::Duration;
 
-use super::calls::ToEvent;
+use super::dequeue::ToEvent;
 use super::{Evd, NO_CQ, OVERFLOWED, State, WAITER};
 use crate::abi::common::*;
 use crate::abi::v2::{DCNT_EVD_WAIT_BLOCKED, DCNT_EVD_WAIT_NOTIFY};

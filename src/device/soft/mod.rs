@@ -187,6 +187,7 @@ impl Device for Soft {
     const INDEX: usize = 0;
     // What was checked is what is copied.
     const SEGMENTS_IN_PLACE: bool = false;
+    const PLAIN_CALLS: bool = true;
     const KEYS: &'static [Key] = self::params::KEYS;
 
     fn discover() -> Vec<(String, String)> {

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use super::event_order::SetupGuard;
-use crate::delay;
 use crate::device::connection_log::LogEntry;
 use crate::device::events::{EventQueue, QpEvent};
 use crate::device::{CmEvent, QueuePair};
 use crate::handle::{Guard, pin};
+use crate::{delay, errno};
 
 /// A completion queue that has something for its handler.
 pub(crate) trait CqUpcalls: Send + Sync {
@@ -145,6 +145,22 @@ impl Upcalls {
             calls.run();
         }
     }
+}
+
+impl Upcalls {
+    /// [`Upcalls::run`] that leaves `errno` as it is.
+    #[inline(always)]
+    pub(crate) fn run_rarely(self) {
+        if self.0.is_some() {
+            run_apart(self);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn run_apart(up: Upcalls) {
+    errno::kept(|| up.run());
 }
 
 impl Calls {

@@ -22,6 +22,35 @@ fn retire_waits_for_the_section() {
 }
 
 #[test]
+fn the_plain_way_is_for_an_outermost_section_without_work() {
+    // The record of the thread.
+    drop(pin());
+    if fences_needed() {
+        assert!(pin_plainly().is_none());
+        return;
+    }
+    // Garbage of other tests of this process may be left for a moment.
+    let guard = loop {
+        match pin_plainly() {
+            Some(guard) => break guard,
+            None => sweep(),
+        }
+    };
+    assert!(pin_plainly().is_none());
+    assert!(guard.end_plainly().is_ok());
+    let guard = pin();
+    let called = Arc::new(AtomicBool::new(false));
+    let flag = called.clone();
+    outside(move || flag.store(true, Ordering::SeqCst));
+    let Err(guard) = guard.end_plainly() else {
+        panic!("the section has a call to make");
+    };
+    assert!(!called.load(Ordering::SeqCst));
+    drop(guard);
+    assert!(called.load(Ordering::SeqCst));
+}
+
+#[test]
 fn patience_ends() {
     let patience = Patience::default();
     assert!(patience.is_over(1));

@@ -141,7 +141,8 @@ impl Inbox {
         if number < self.expected {
             *posted = number + 1;
             let at = side.map.inbox() + self.slots.offset_as::<PLAIN>(ep, number);
-            return side.recv_as::<PLAIN>(ep, at, self.size, ep as u64);
+            side.recv_as::<PLAIN>(ep, at, self.size, ep as u64)?;
+            return Ok(());
         }
         self.complete(side, ep)
     }

@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use self::ring::{CompletionRing, Numbers};
 use super::upcalls::{CqUpcalls, Upcalls};
-use crate::device::{Completion, CompletionQueue, CqHandler, DeviceError, Taker};
+use crate::device::{
+    Completion, CompletionQueue, CqHandler, DeviceError, PlainPoll, PlainTaker, Taker,
+};
+use crate::errno;
 use crate::handle::pin::Thread;
 use crate::handle::{Biased, Guard, INNER};
 
@@ -81,6 +84,44 @@ impl Cq {
             // A copy, so that the completion above need not be in memory but for its slot.
             None => self.push_shared(&black_box(completion), notifies(), up),
         }
+    }
+
+    /// [`Cq::push`] that leaves `errno` as it is; gives `up` with what is to be called.
+    #[inline(always)]
+    pub(crate) fn push_plainly(
+        self: &Arc<Self>,
+        completion: Completion,
+        notifies: impl FnOnce() -> bool,
+        thread: Thread,
+        up: Upcalls,
+    ) -> Upcalls {
+        if let Some(mut queue) = self.queue.own(thread) {
+            let Queue {
+                entries,
+                capacity,
+                armed,
+            } = &mut *queue;
+            if !*armed && entries.push(&self.numbers, completion, *capacity) {
+                return up;
+            }
+        }
+        self.push_rarely(&black_box(completion), notifies(), up)
+    }
+
+    /// [`Cq::push_plainly`] where that is not all.
+    #[cold]
+    #[inline(never)]
+    fn push_rarely(
+        self: &Arc<Self>,
+        completion: &Completion,
+        notifies: bool,
+        up: Upcalls,
+    ) -> Upcalls {
+        errno::kept(|| {
+            let mut up = up;
+            self.push_shared(completion, notifies, &mut up);
+            up
+        })
     }
 
     /// [`Cq::push`] in a thread that is not the owner of the lock.
@@ -170,6 +211,25 @@ impl CompletionQueue for Cq {
         Some(taker.take(oldest))
     }
 
+    #[inline(always)]
+    fn poll_plainly<T: PlainTaker>(&self, guard: &Guard, taker: T) -> PlainPoll {
+        let Some(oldest) = self.numbers.oldest() else {
+            return PlainPoll::Nothing;
+        };
+        let Some(mut queue) = self.queue.own(guard.thread()) else {
+            return PlainPoll::Otherwise;
+        };
+        // SAFETY: as above.
+        let completion = unsafe { queue.entries.at(oldest) };
+        let Some(op) = completion.op.plain().filter(|_| !completion.from_srq) else {
+            return PlainPoll::Otherwise;
+        };
+        // SAFETY: as above.
+        let completion = unsafe { queue.entries.take(&self.numbers, oldest) };
+        taker.take_plain(op, completion);
+        PlainPoll::Taken
+    }
+
     fn arm(&self) {
         self.queue.lock().armed = true;
     }
@@ -230,5 +290,61 @@ mod tests {
         assert_eq!(cq.remove(1), 0);
         assert_eq!(cq.remove(2), 1);
         assert!(cq.numbers.is_empty());
+    }
+
+    #[test]
+    fn only_plain_completions_are_taken_plainly() {
+        struct Op<'a>(&'a mut Option<WcOp>);
+        impl PlainTaker for Op<'_> {
+            fn take_plain(self, op: WcOp, completion: &Completion) {
+                assert_eq!(op, completion.op);
+                *self.0 = Some(op);
+            }
+        }
+        let cq = Cq::new(8, Arc::new(Ignored), Arc::default()).unwrap();
+        let completion = |op, from_srq| Completion {
+            context: 1,
+            wr_id: 2,
+            op,
+            from_srq,
+            status: WcStatus::Success,
+            byte_len: 3,
+        };
+        let mut up = Upcalls::default();
+        let mut push = |completion| cq.push(completion, || false, pin::thread(), &mut up);
+        // Only the owner of the lock takes them so.
+        for _ in 0..300 {
+            drop(cq.queue.lock());
+        }
+        let owned = cq.queue.own(pin::thread()).is_some();
+        let guard = pin::pin();
+        let poll = || {
+            let mut op = None;
+            match cq.poll_plainly(&guard, Op(&mut op)) {
+                PlainPoll::Taken => op,
+                PlainPoll::Nothing => {
+                    assert!(cq.numbers.is_empty());
+                    None
+                }
+                PlainPoll::Otherwise => {
+                    assert!(!cq.numbers.is_empty());
+                    None
+                }
+            }
+        };
+        assert_eq!(poll(), None);
+        push(completion(WcOp::Recv, false));
+        push(completion(WcOp::Recv, true));
+        push(completion(WcOp::Bind { context: 4 }, false));
+        push(completion(WcOp::RdmaRead, false));
+        if !owned {
+            return;
+        }
+        assert_eq!(poll(), Some(WcOp::Recv));
+        for _ in 0..2 {
+            assert_eq!(poll(), None);
+            assert!(cq.poll().is_some());
+        }
+        assert_eq!((poll(), poll()), (Some(WcOp::RdmaRead), None));
     }
 }

@@ -120,6 +120,16 @@ impl CompletionRing {
         unsafe { self.slot(oldest).assume_init_ref() }
     }
 
+    /// The completion of a number.
+    ///
+    /// # Safety
+    /// There is one with that number.
+    #[inline(always)]
+    pub unsafe fn at(&mut self, number: usize) -> &Completion {
+        // SAFETY: the completions between head and tail were written.
+        unsafe { self.slot(number).assume_init_ref() }
+    }
+
     /// Keeps the completions for which `f` is true, in their order.
     pub fn retain(&mut self, numbers: &Numbers, mut f: impl FnMut(&Completion) -> bool) {
         for _ in 0..numbers.len() {

@@ -35,14 +35,21 @@ impl LastRegion {
 
     #[inline(always)]
     fn has(&mut self, segment: &Sge, pd: u32, need: Access, guard: &Guard) -> bool {
+        self.still_has(segment, guard).is_some() || self.find(segment, pd, need, guard)
+    }
+
+    /// The present number of [`revocations`] if the segment is in the region, and that is valid still.
+    #[inline(always)]
+    pub fn still_has(&self, segment: &Sge, guard: &Guard) -> Option<u64> {
+        let now = revocations(guard);
         // One test for both.
-        let other = self.checked_at ^ revocations(guard) | u64::from(self.key ^ segment.lkey);
+        let other = self.checked_at ^ now | u64::from(self.key ^ segment.lkey);
         let offset = segment.addr.wrapping_sub(self.start);
-        let room = self.len.checked_sub(offset);
-        if other == 0 && room.is_some_and(|room| u64::from(segment.len) <= room) {
-            return true;
+        let room = self.len.checked_sub(offset)?;
+        if other != 0 || u64::from(segment.len) > room {
+            return None;
         }
-        self.find(segment, pd, need, guard)
+        Some(now)
     }
 
     #[inline(never)]

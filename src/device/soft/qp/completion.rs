@@ -91,6 +91,54 @@ impl QpState {
         }
     }
 
+    /// Completes a message without flags that was sent, in the running thread; gives `up` with what is to be called.
+    #[inline(always)]
+    pub fn complete_send_plainly(
+        &self,
+        wr_id: u64,
+        len: u32,
+        thread: Thread,
+        up: Upcalls,
+    ) -> Upcalls {
+        let Some(cq) = &self.id.send_cq else {
+            return up;
+        };
+        let completion = Completion {
+            context: self.id.attr.context,
+            wr_id,
+            op: WcOp::Send,
+            from_srq: false,
+            status: WcStatus::Success,
+            byte_len: len,
+        };
+        cq.push_plainly(completion, || true, thread, up)
+    }
+
+    /// The same for the receive of such a message.
+    #[inline(always)]
+    pub fn complete_recv_plainly(
+        &self,
+        receive: &Receive,
+        len: u32,
+        thread: Thread,
+        up: Upcalls,
+    ) -> Upcalls {
+        let Some(cq) = &self.id.recv_cq else {
+            return up;
+        };
+        let completion = Completion {
+            context: self.id.attr.context,
+            wr_id: receive.wr_id,
+            op: WcOp::Recv,
+            from_srq: self.id.srq.is_some(),
+            status: WcStatus::Success,
+            byte_len: len,
+        };
+        let notifies =
+            || !self.id.attr.recv_solicited_only && !receive.flags.contains(WrFlags::QUIET);
+        cq.push_plainly(completion, notifies, thread, up)
+    }
+
     /// Completes a receive, in the running thread.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]

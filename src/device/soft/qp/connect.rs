@@ -32,12 +32,12 @@ pub(crate) enum PairError {
 }
 
 impl<L: Transport> Qp<L> {
-    /// Moves to a place in another lock domain, if `check` agrees.
+    /// Moves to a place in another lock domain, which may be `paired`, if `check` agrees.
     fn move_to(
         &self,
         domain: &Arc<LockDomain<L>>,
         state: &mut DomainState<L>,
-        index: usize,
+        (index, paired): (usize, bool),
         check: impl FnOnce(&QpState) -> bool,
     ) -> bool {
         let guard = pin();
@@ -56,7 +56,8 @@ impl<L: Transport> Qp<L> {
             // It may hold what is left of an attempt, which is released without the lock.
             let link = std::mem::take(&mut old.link);
             state.states[index] = Some(own);
-            self.place.set(Some(QpPlace::new(domain.clone(), index)));
+            self.place
+                .set(Some(QpPlace::new(domain.clone(), index, paired)));
             drop(old);
             drop(link);
             return true;
@@ -67,7 +68,7 @@ impl<L: Transport> Qp<L> {
     pub(super) fn leave(&self) {
         let domain = Arc::new(LockDomain::new());
         let mut state = domain.state.lock();
-        self.move_to(&domain, &mut state, 0, |_| true);
+        self.move_to(&domain, &mut state, (0, false), |_| true);
     }
 
     /// Connects two queue pairs of the process: `active`, if it is still at the given attempt,
@@ -89,10 +90,10 @@ impl<L: Transport> Qp<L> {
         let mut state = domain.state.lock();
         let waits = |s: &QpState| s.attempt.is_connecting(attempt);
         let free = |s: &QpState| matches!(s.attempt.phase, Phase::Idle | Phase::Ended);
-        if !active.move_to(&domain, &mut state, 0, waits) {
+        if !active.move_to(&domain, &mut state, (0, true), waits) {
             return Err(PairError::PeerGone);
         }
-        if !passive.move_to(&domain, &mut state, 1, free) {
+        if !passive.move_to(&domain, &mut state, (1, true), free) {
             drop(state);
             active.leave();
             return Err(PairError::NotFree);

@@ -86,6 +86,8 @@ pub(crate) trait Transport: Default + Send + 'static {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Outcome;
+    /// The peer, if the thread that posts a message copies it to a receive of that.
+    fn direct_peer<'a>(&self, peer: Option<&'a mut QpState>) -> Option<&'a mut QpState>;
     /// A transfer failed in [`Transport::execute`]: the connection ends.
     fn execution_failed(
         &mut self,

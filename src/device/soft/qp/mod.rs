@@ -33,7 +33,7 @@ use crate::device::attempt::Phase;
 use crate::device::connection_log::{self, GIVEN_UP, Path};
 use crate::device::events::EventQueue;
 use crate::device::{
-    BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr,
+    BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr, Sge,
 };
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Shared};
@@ -59,7 +59,7 @@ impl<L: Transport> Qp<L> {
             let domain = LockDomain::new();
             let owner: Weak<dyn SrqWaiter> = me.clone();
             domain.state.lock().states[0] = Some(Box::new(QpState::new(Arc::new(id), owner)));
-            qp.place.set(Some(QpPlace::new(Arc::new(domain), 0)));
+            qp.place.set(Some(QpPlace::new(Arc::new(domain), 0, false)));
             qp
         })
     }
@@ -191,6 +191,47 @@ impl<L: Transport> QueuePair for Qp<L> {
             return result;
         }
         self.post_recv_shared(&black_box(*wr), guard)
+    }
+
+    #[inline(always)]
+    fn post_send_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
+        // Seen without the lock, so that an attempt in vain costs little.
+        let Some(place) = self.place.get(guard).filter(|place| place.paired) else {
+            return false;
+        };
+        place.lines.fetch();
+        let Some(mut state) = place.own(guard) else {
+            return false;
+        };
+        let Some(mut locked) = state.locked() else {
+            return false;
+        };
+        let Some(up) = locked.post_send_plainly(segment, wr_id) else {
+            return false;
+        };
+        drop(state);
+        delay::point("qp.posted");
+        up.run_rarely();
+        true
+    }
+
+    #[inline(always)]
+    fn post_recv_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
+        let Some(place) = self.place.get(guard) else {
+            return false;
+        };
+        let Some(mut state) = place.own(guard) else {
+            return false;
+        };
+        let Some(mut locked) = state.locked() else {
+            return false;
+        };
+        let posted = locked.post_recv_plainly(segment, wr_id);
+        drop(state);
+        if posted {
+            delay::point("qp.posted");
+        }
+        posted
     }
 
     fn start_receiving(&self) {

@@ -10,12 +10,14 @@ use super::work_queue::{NEVER, Op, Receive, Request, Transfer};
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{GIVEN_UP, IN_ORDER, Step};
 use crate::device::soft::engine::Backlog;
-use crate::device::soft::mem::key_table;
 use crate::device::soft::mem::region::Mr;
 use crate::device::soft::mem::segments::MemorySegments;
 use crate::device::soft::mem::window::{Bind, Mw};
+use crate::device::soft::mem::{copy, key_table};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, WcStatus};
+use crate::device::{
+    Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, Sge, WcStatus, WrFlags,
+};
 
 impl<L: Transport> LockedQp<'_, L> {
     #[inline(always)]
@@ -32,6 +34,31 @@ impl<L: Transport> LockedQp<'_, L> {
             return self.again().send_from_elsewhere(black_box(*wr), up);
         }
         self.send_admitted(wr, up)
+    }
+
+    /// [`LockedQp::post_send`] of a message of one segment, without flags, if it is copied to a receive of one
+    /// segment at once; gives the upcalls. `None`, with which nothing has changed, says nothing.
+    #[inline(always)]
+    pub fn post_send_plainly(&mut self, segment: Sge, wr_id: u64) -> Option<Upcalls> {
+        let me = &mut *self.me;
+        let peer = self.link.direct_peer(self.peer.as_deref_mut())?;
+        if !me.executes_at_once() || !me.admits_send_plainly(segment.len) {
+            return None;
+        }
+        let now = me.readable_at(&segment, self.guard)?;
+        let (len, thread) = (segment.len, self.guard.thread());
+        let (receive, target) = peer.rq.front_of_one()?;
+        // The receive was checked at the post, and no key has become invalid since.
+        if len > receive.len || receive.checked_at != now {
+            return None;
+        }
+        let (from, to) = (segment.addr as *const u8, target.addr as *mut u8);
+        // SAFETY: both ranges are registered, as was checked in this section, and the receive is as long as the
+        // message.
+        unsafe { copy::plain(from, to, len as usize) }.ok()?;
+        let up = peer.complete_recv_plainly(receive, len, thread, Upcalls::default());
+        peer.rq.advance();
+        Some(me.complete_send_plainly(wr_id, len, thread, up))
     }
 
     /// A request that others are queued before, or that there is no connection for.
@@ -138,6 +165,31 @@ impl<L: Transport> LockedQp<'_, L> {
             return self.again().receive_elsewhere(black_box(*wr), up);
         }
         self.receive_admitted(wr, checked_at, up)
+    }
+
+    /// [`LockedQp::post_recv`] of a receive of one segment, without flags, if nothing more than to queue it is to
+    /// be done; false if there is, with which nothing has changed.
+    #[inline(always)]
+    pub fn post_recv_plainly(&mut self, segment: Sge, wr_id: u64) -> bool {
+        let me = &mut *self.me;
+        if matches!(me.attempt.phase, Phase::Ended | Phase::Destroyed)
+            || !me.admits_recv_plainly()
+            || self.link.wants_receive(self.peer.as_deref())
+        {
+            return false;
+        }
+        let Some(checked_at) = me.writable_at(&segment, self.guard) else {
+            return false;
+        };
+        let receive = Receive {
+            wr_id,
+            checked_at,
+            flags: WrFlags::empty(),
+            len: segment.len,
+        };
+        // SAFETY: there is room.
+        unsafe { me.rq.append_one(receive, segment) };
+        true
     }
 
     /// A receive whose segments are not named by addresses of memory, or not open.

@@ -42,16 +42,19 @@ impl<L: Transport> LockDomain<L> {
 pub(crate) struct QpPlace<L> {
     pub(super) domain: Arc<LockDomain<L>>,
     pub(super) index: usize,
+    /// Whether the domain is made for a pair: only then the peer may be in it.
+    pub(super) paired: bool,
     /// What an operation needs, noted while there are many connections.
     pub lines: CacheLines,
 }
 
 impl<L: Transport> QpPlace<L> {
     /// In that domain.
-    pub(super) fn new(domain: Arc<LockDomain<L>>, index: usize) -> Arc<QpPlace<L>> {
+    pub(super) fn new(domain: Arc<LockDomain<L>>, index: usize, paired: bool) -> Arc<QpPlace<L>> {
         Arc::new(QpPlace {
             domain,
             index,
+            paired,
             lines: CacheLines::default(),
         })
     }

@@ -222,6 +222,12 @@ impl QpState {
         Ok(len as u32)
     }
 
+    /// Whether the send queue takes a message of one segment with so many bytes.
+    #[inline(always)]
+    pub fn admits_send_plainly(&self, len: u32) -> bool {
+        self.id.attr.max_send_sge > 0 && len <= self.id.attr.max_message_size
+    }
+
     /// Whether the receive queue takes a receive with so many segments.
     #[inline(always)]
     pub fn admit_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
@@ -233,6 +239,12 @@ impl QpState {
             return Err(PostError::TooManySegments);
         }
         Ok(())
+    }
+
+    /// Whether [`QpState::admit_recv`] admits a receive of one segment without having to make room.
+    #[inline(always)]
+    pub fn admits_recv_plainly(&self) -> bool {
+        self.rq.has_room() && self.id.srq.is_none() && self.id.attr.max_recv_sge > 0
     }
 
     /// Takes a receive for the next message, if there is none and one can be had.
@@ -287,6 +299,19 @@ impl QpState {
     pub fn are_in_memory(&mut self, sges: &[Sge], need: Access, guard: &Guard) -> bool {
         let region = &mut self.regions[usize::from(need == Access::LOCAL_WRITE)];
         region.has_all(sges, self.id.pd, need, guard)
+    }
+
+    /// The number of [`revocations`](key_table::revocations) at which a segment of a receive is open to be written
+    /// and named by its address in memory, if it is in the region where the last one was found.
+    #[inline(always)]
+    pub fn writable_at(&self, segment: &Sge, guard: &Guard) -> Option<u64> {
+        self.regions[1].still_has(segment, guard)
+    }
+
+    /// The same for a segment of a request, which is open to be read.
+    #[inline(always)]
+    pub fn readable_at(&self, segment: &Sge, guard: &Guard) -> Option<u64> {
+        self.regions[0].still_has(segment, guard)
     }
 
     /// Checks that the segments of a receive may be written still.

@@ -214,10 +214,45 @@ impl<T: Copy> WorkQueue<T> {
     /// [`PostError::QueueFull`] when the queue is full, or when there is no memory.
     #[inline(always)]
     pub fn make_room(&mut self) -> Result<(), PostError> {
-        match self.len() < self.room {
+        match self.has_room() {
             true => Ok(()),
             false => self.grow(),
         }
+    }
+
+    /// Whether the next entry has a slot already.
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        self.len() < self.room
+    }
+
+    /// [`WorkQueue::append`] with one segment.
+    ///
+    /// # Safety
+    /// The queue [has room](WorkQueue::has_room).
+    #[inline(always)]
+    pub unsafe fn append_one(&mut self, entry: T, segment: Sge) {
+        debug_assert!(self.has_room() && self.stride >= 1);
+        let index = self.index(self.tail);
+        // SAFETY: the caller's promise.
+        unsafe { self.fill(index, entry, 1, segment) };
+    }
+
+    /// Fills the slot of the next entry.
+    ///
+    /// # Safety
+    /// There is room, and the index is that of the next entry.
+    #[inline(always)]
+    unsafe fn fill(&mut self, index: usize, entry: T, count: u32, only: Sge) {
+        // Member by member, so that none is made elsewhere and moved.
+        // SAFETY: there is a slot that no entry has, so their number is a power of two, and the index below.
+        unsafe {
+            let slot = self.slots.get_unchecked_mut(index).as_mut_ptr();
+            (&raw mut (*slot).entry).write(entry);
+            (&raw mut (*slot).count).write(count);
+            (&raw mut (*slot).only).write(only);
+        }
+        self.tail += 1;
     }
 
     /// [`WorkQueue::push`] for a caller that knows that the segments are not too many.
@@ -226,22 +261,14 @@ impl<T: Copy> WorkQueue<T> {
     /// [`WorkQueue::make_room`] has made room, and nothing was added since.
     #[inline(always)]
     pub unsafe fn append(&mut self, entry: T, sges: &[Sge]) {
-        debug_assert!(self.len() < self.room && sges.len() <= self.stride);
+        debug_assert!(self.has_room() && sges.len() <= self.stride);
         let index = self.index(self.tail);
         let only = match sges {
             [only] => only.by_members(),
             _ => self.keep_several(index, sges),
         };
-        // Member by member, so that none is made elsewhere and moved.
-        // SAFETY: the caller has made room: there is a slot that no entry has, so their number is a power of two,
-        // and the index below.
-        unsafe {
-            let slot = self.slots.get_unchecked_mut(index).as_mut_ptr();
-            (&raw mut (*slot).entry).write(entry);
-            (&raw mut (*slot).count).write(sges.len() as u32);
-            (&raw mut (*slot).only).write(only);
-        }
-        self.tail += 1;
+        // SAFETY: the caller has made room.
+        unsafe { self.fill(index, entry, sges.len() as u32, only) };
     }
 
     /// Keeps the segments of an entry that does not have exactly one; gives what its slot has in place of
@@ -327,6 +354,20 @@ impl<T: Copy> WorkQueue<T> {
         }
         // SAFETY: there is an oldest entry.
         Some(unsafe { self.at(self.head) })
+    }
+
+    /// The oldest entry and its segment, if it has exactly one.
+    #[inline(always)]
+    pub fn front_of_one(&self) -> Option<(&T, &Sge)> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: there is an oldest entry, and so slots: their number is a power of two, and the index below.
+        let slot = unsafe {
+            let index = self.index(self.head);
+            self.slots.get_unchecked(index).assume_init_ref()
+        };
+        (slot.count == 1).then_some((&slot.entry, &slot.only))
     }
 
     /// Removes the oldest entry, of which the caller knows that it exists.
@@ -420,6 +461,26 @@ mod tests {
         assert_eq!(ring.make_room(), Err(PostError::QueueFull));
         assert_eq!(ring.pop(), Some(0));
         assert_eq!(ring.make_room(), Ok(()));
+    }
+
+    #[test]
+    fn the_front_of_one_segment() {
+        let mut ring = WorkQueue::new(9, 2);
+        assert!(ring.front_of_one().is_none() && !ring.has_room());
+        for count in [1, 0, 2] {
+            ring.push(count, &sges(7, count)).unwrap();
+        }
+        assert!(ring.has_room());
+        // SAFETY: there is room.
+        unsafe { ring.append_one(3, sges(8, 1)[0]) };
+        assert_eq!(ring.front_of_one(), Some((&1, &sges(7, 1)[0])));
+        ring.pop();
+        assert!(ring.front_of_one().is_none());
+        ring.pop();
+        assert!(ring.front_of_one().is_none());
+        ring.pop();
+        assert_eq!(ring.front_of_one(), Some((&3, &sges(8, 1)[0])));
+        assert_eq!(ring.front(), Some((&3, &sges(8, 1)[..])));
     }
 
     #[test]

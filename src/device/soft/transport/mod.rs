@@ -264,6 +264,14 @@ impl Transport for Link {
         }
     }
 
+    #[inline(always)]
+    fn direct_peer<'a>(&self, peer: Option<&'a mut QpState>) -> Option<&'a mut QpState> {
+        match self {
+            Link::Loop => peer,
+            _ => None,
+        }
+    }
+
     fn execution_failed(
         &mut self,
         me: &mut QpState,
