@@ -121,7 +121,9 @@ moves() {
 cat >"$scratch/server.conf" <<-END
 	a u2.0 threadsafe default builtin:soft libdat.1.0 "fe80::99" ""
 END
-DAT_OVERRIDE=$scratch/server.conf there "$tools/dat-perf" -i a --server >"$scratch/server" 2>&1 &
+# Not by the function, whose process would be killed at the end and not that of the server.
+DAT_OVERRIDE=$scratch/server.conf nsenter --net="/proc/$other/ns/net" \
+	"$tools/dat-perf" -i a --server >"$scratch/server" 2>&1 &
 pids+=($!)
 for _ in $(seq 100); do
 	there ss -Hltn 2>/dev/null | grep -q . && break
