@@ -1,7 +1,7 @@
 //! The pointer to the record of this thread, null before its first section. It has no destructor,
 //! so it can be used until the thread has ended.
 
-use super::Record;
+use super::record::Record;
 pub(super) use place::{get, set};
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(loom), not(miri)))]

@@ -1,6 +1,7 @@
 //! Sections of several threads.
 
 use super::*;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
