@@ -2,7 +2,7 @@
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
 //! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
-//! [`modify`], what most posts find instead of all that in [`open`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`], [`post_recv`] and [`post_extended`], the objects that an endpoint uses in
+//! [`modify`], what most posts find instead of all that in [`open`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`], [`post_recv`] and [`post_extended`], what most of them begin with in [`plain_post`], the objects that an endpoint uses in
 //! [`parts`].
 
 mod calls;
@@ -13,6 +13,7 @@ mod figures;
 mod modify;
 mod open;
 mod parts;
+mod plain_post;
 mod post;
 mod post_extended;
 mod post_recv;

@@ -8,17 +8,16 @@ use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::connect::state_error;
+use super::plain_post::{self, PlainPost};
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{
-    begun_section, caught_plainly, end_plainly, non_null, panicked, section,
-};
+use crate::dapl::boundary::{caught_plainly, non_null, section};
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
 use crate::device::{Device, QueuePair, SendOp, SendWr, Sge, WrFlags};
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, ANY, Guard, Section, pin};
+use crate::handle::{self, ANY, Guard};
 
 impl<D: Device> Ep<D> {
     #[inline]
@@ -193,128 +192,48 @@ pub unsafe extern "C" fn ep_post_send<A: Abi, D: Device, const KNOWN: bool>(
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    let (count, iov, flags) = (num_segments, local_iov, completion_flags);
-    // A plain message first.
-    if D::PLAIN_CALLS {
-        let Some(guard) = pin::pin_plainly() else {
-            // SAFETY: the caller's promise.
-            return unsafe { send_whole::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags) };
-        };
-        if !is_usual(count, iov, flags) {
-            // SAFETY: the caller's promise.
-            return unsafe {
-                send_pinned::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags, guard)
-            };
-        }
-        // SAFETY: the caller's promise; there is one segment.
-        let posted = caught_plainly(|| unsafe {
-            send_plainly::<A, D, KNOWN>(&guard, ep_handle, iov, user_cookie)
-        });
-        return match posted {
-            Some(true) => end_plainly::<A>(guard),
-            // The numbers, so that the arguments need not be kept.
-            // SAFETY: the caller's promise.
-            Some(false) => unsafe {
-                send_pinned::<A, D, KNOWN>(ep_handle, 1, iov, user_cookie, 0, guard)
-            },
-            None => panicked::<A>(guard),
-        };
-    }
-    section::<A>(|guard| {
-        // SAFETY: the caller's promise.
-        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
-}
-
-/// Posts a message without flags by [`QueuePair::post_send_plainly`]; false if it is not posted so.
-///
-/// # Safety
-/// `iov` points to its only segment; for the handle as [`handle::get_as`].
-#[inline(always)]
-unsafe fn send_plainly<A: Abi, D: Device, const KNOWN: bool>(
-    guard: &Guard,
-    ep_handle: DAT_EP_HANDLE,
-    iov: *const A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-) -> bool {
-    // SAFETY: the caller's promise.
-    let ep = unsafe { handle::get_as::<Ep<D>, _, KNOWN>(ep_handle, guard, || ()) };
-    if let Ok(ep) = ep
-        && let Some(qp) = ep.open.requests(guard)
-        // SAFETY: the caller's promise.
-        && let Ok(segment) = A::sge(unsafe { &*iov })
-    {
-        delay::point("ep.post");
-        // SAFETY: every bit pattern is a valid integer.
-        return qp.post_send_plainly(segment, unsafe { user_cookie.as_64 }, guard);
-    }
-    false
-}
-
-/// [`ep_post_send`] from its beginning on.
-///
-/// # Safety
-/// As [`ep_post_send`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn send_whole<A: Abi, D: Device, const KNOWN: bool>(
-    ep_handle: DAT_EP_HANDLE,
-    count: DAT_COUNT,
-    iov: *mut A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-    flags: DAT_COMPLETION_FLAGS,
-) -> DAT_RETURN {
-    section::<A>(|guard| {
-        // SAFETY: the caller's promise.
-        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
-}
-
-/// [`ep_post_send`] in a section that has begun already.
-///
-/// # Safety
-/// As [`ep_post_send`].
-#[inline(never)]
-unsafe extern "C" fn send_pinned<A: Abi, D: Device, const KNOWN: bool>(
-    ep_handle: DAT_EP_HANDLE,
-    count: DAT_COUNT,
-    iov: *mut A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-    flags: DAT_COMPLETION_FLAGS,
-    guard: Section,
-) -> DAT_RETURN {
-    begun_section::<A>(guard, |guard| {
-        // SAFETY: the caller's promise.
-        unsafe { send_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
-}
-
-/// What [`ep_post_send`] does in a section.
-///
-/// # Safety
-/// As [`ep_post_send`].
-#[inline(always)]
-unsafe fn send_in<A: Abi, D: Device, const KNOWN: bool>(
-    guard: &Guard,
-    ep_handle: DAT_EP_HANDLE,
-    (count, iov): (DAT_COUNT, *mut A::LmrTriplet),
-    user_cookie: DAT_DTO_COOKIE,
-    completion_flags: DAT_COMPLETION_FLAGS,
-) -> Result<()> {
-    let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+    let iov = (num_segments, local_iov);
     // SAFETY: the caller's promise.
     unsafe {
-        post_request::<A, D, KNOWN>(
-            guard,
-            ep_handle,
-            (count, iov),
-            Request {
-                user_cookie,
-                completion_flags,
-                allowed: (allowed, Subtype::Arg5),
-                op: |_| Ok(SendOp::Send),
-            },
-        )
+        plain_post::call::<Message, A, D, KNOWN>(ep_handle, iov, user_cookie, completion_flags)
+    }
+}
+
+/// The posts of [`ep_post_send`].
+struct Message;
+
+impl<A: Abi, D: Device> PlainPost<A, D> for Message {
+    #[inline(always)]
+    fn catch(attempt: impl FnOnce() -> bool) -> Option<bool> {
+        caught_plainly(attempt)
+    }
+
+    #[inline(always)]
+    fn post_plainly(ep: &Ep<D>, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
+        let Some(qp) = ep.open.requests(guard) else {
+            return false;
+        };
+        delay::point("ep.post");
+        qp.post_send_plainly(segment, wr_id, guard)
+    }
+
+    #[inline(always)]
+    unsafe fn post<const KNOWN: bool>(
+        guard: &Guard,
+        ep_handle: DAT_EP_HANDLE,
+        (count, iov): (DAT_COUNT, *mut A::LmrTriplet),
+        user_cookie: DAT_DTO_COOKIE,
+        completion_flags: DAT_COMPLETION_FLAGS,
+    ) -> Result<()> {
+        let allowed = REQUEST_FLAGS | DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+        let request = Request {
+            user_cookie,
+            completion_flags,
+            allowed: (allowed, Subtype::Arg5),
+            op: |_| Ok(SendOp::Send),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { post_request::<A, D, KNOWN>(guard, ep_handle, (count, iov), request) }
     }
 }
 

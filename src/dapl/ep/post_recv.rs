@@ -4,14 +4,14 @@ use std::mem::MaybeUninit;
 use std::slice::from_ref;
 
 use super::Ep;
+use super::plain_post::{self, PlainPost};
 use super::post::{ep_of, is_usual, segment_of};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{begun_section, end_plainly, section};
 use crate::dapl::work_request::{Segments, post_error};
 use crate::device::{Device, QueuePair, RecvWr, Sge, WrFlags};
 use crate::error::{Error, Result, Subtype};
-use crate::handle::{self, Guard, Section, pin};
+use crate::handle::Guard;
 
 /// `dat_ep_post_recv`: possible in every state; after the end of a connection it is flushed.
 ///
@@ -25,124 +25,53 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
     user_cookie: DAT_DTO_COOKIE,
     completion_flags: DAT_COMPLETION_FLAGS,
 ) -> DAT_RETURN {
-    let (count, iov, flags) = (num_segments, local_iov, completion_flags);
-    // As `evd_dequeue`: without a frame.
-    if D::PLAIN_CALLS {
-        let Some(guard) = pin::pin_plainly() else {
-            // SAFETY: the caller's promise.
-            return unsafe {
-                receive_whole::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags)
-            };
-        };
-        if !is_usual(count, iov, flags) {
-            // SAFETY: the caller's promise.
-            return unsafe {
-                receive_pinned::<A, D, KNOWN>(ep_handle, count, iov, user_cookie, flags, guard)
-            };
-        }
-        // SAFETY: the caller's promise; there is one segment.
-        if unsafe { receive_plainly::<A, D, KNOWN>(&guard, ep_handle, iov, user_cookie) } {
-            return end_plainly::<A>(guard);
-        }
-        // The numbers, so that the arguments need not be kept.
-        // SAFETY: the caller's promise.
-        return unsafe { receive_pinned::<A, D, KNOWN>(ep_handle, 1, iov, user_cookie, 0, guard) };
+    let iov = (num_segments, local_iov);
+    // SAFETY: the caller's promise.
+    unsafe {
+        plain_post::call::<Buffer, A, D, KNOWN>(ep_handle, iov, user_cookie, completion_flags)
     }
-    section::<A>(|guard| {
-        // SAFETY: the caller's promise.
-        unsafe { receive_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
 }
 
-/// Posts a receive without flags by [`QueuePair::post_recv_plainly`]; false if it is not posted so.
-///
-/// # Safety
-/// `iov` points to its only segment; for the handle as [`handle::get_as`].
-#[inline(always)]
-unsafe fn receive_plainly<A: Abi, D: Device, const KNOWN: bool>(
-    guard: &Guard,
-    ep_handle: DAT_EP_HANDLE,
-    iov: *const A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-) -> bool {
-    // SAFETY: the caller's promise.
-    let ep = unsafe { handle::get_as::<Ep<D>, _, KNOWN>(ep_handle, guard, || ()) };
-    if let Ok(ep) = ep
-        && let Some(qp) = ep.open.receives(guard)
+/// The posts of [`ep_post_recv`].
+struct Buffer;
+
+impl<A: Abi, D: Device> PlainPost<A, D> for Buffer {
+    /// Nothing in the attempt panics.
+    #[inline(always)]
+    fn catch(attempt: impl FnOnce() -> bool) -> Option<bool> {
+        Some(attempt())
+    }
+
+    #[inline(always)]
+    fn post_plainly(ep: &Ep<D>, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
+        let qp = ep.open.receives(guard);
+        qp.is_some_and(|qp| qp.post_recv_plainly(segment, wr_id, guard))
+    }
+
+    #[inline(always)]
+    unsafe fn post<const KNOWN: bool>(
+        guard: &Guard,
+        ep_handle: DAT_EP_HANDLE,
+        (count, iov): (DAT_COUNT, *mut A::LmrTriplet),
+        user_cookie: DAT_DTO_COOKIE,
+        completion_flags: DAT_COMPLETION_FLAGS,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
-        && let Ok(segment) = A::sge(unsafe { &*iov })
-    {
+        let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
         // SAFETY: every bit pattern is a valid integer.
-        return qp.post_recv_plainly(segment, unsafe { user_cookie.as_64 }, guard);
+        let wr_id = unsafe { user_cookie.as_64 };
+        if is_usual(count, iov, completion_flags)
+            && let Some(qp) = ep.open.receives(guard)
+        {
+            let mut copy = MaybeUninit::uninit();
+            // SAFETY: the caller's promise.
+            let segment = segment_of::<A, D>(unsafe { &*iov }, &mut copy)?;
+            return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
+        }
+        let iov = (count, iov.cast_const());
+        // SAFETY: the caller's promise.
+        unsafe { receive_segments::<A, D>(ep, guard, iov, wr_id, completion_flags) }
     }
-    false
-}
-
-/// [`ep_post_recv`] from its beginning on.
-///
-/// # Safety
-/// As [`ep_post_recv`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn receive_whole<A: Abi, D: Device, const KNOWN: bool>(
-    ep_handle: DAT_EP_HANDLE,
-    count: DAT_COUNT,
-    iov: *mut A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-    flags: DAT_COMPLETION_FLAGS,
-) -> DAT_RETURN {
-    section::<A>(|guard| {
-        // SAFETY: the caller's promise.
-        unsafe { receive_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
-}
-
-/// [`ep_post_recv`] in a section that has begun already.
-///
-/// # Safety
-/// As [`ep_post_recv`].
-#[inline(never)]
-unsafe extern "C" fn receive_pinned<A: Abi, D: Device, const KNOWN: bool>(
-    ep_handle: DAT_EP_HANDLE,
-    count: DAT_COUNT,
-    iov: *mut A::LmrTriplet,
-    user_cookie: DAT_DTO_COOKIE,
-    flags: DAT_COMPLETION_FLAGS,
-    guard: Section,
-) -> DAT_RETURN {
-    begun_section::<A>(guard, |guard| {
-        // SAFETY: the caller's promise.
-        unsafe { receive_in::<A, D, KNOWN>(guard, ep_handle, (count, iov), user_cookie, flags) }
-    })
-}
-
-/// What [`ep_post_recv`] does in a section.
-///
-/// # Safety
-/// As [`ep_post_recv`].
-#[inline(always)]
-unsafe fn receive_in<A: Abi, D: Device, const KNOWN: bool>(
-    guard: &Guard,
-    ep_handle: DAT_EP_HANDLE,
-    (num_segments, local_iov): (DAT_COUNT, *mut A::LmrTriplet),
-    user_cookie: DAT_DTO_COOKIE,
-    completion_flags: DAT_COMPLETION_FLAGS,
-) -> Result<()> {
-    // SAFETY: the caller's promise.
-    let ep = unsafe { ep_of::<D, KNOWN>(ep_handle, guard) }?;
-    // SAFETY: every bit pattern is a valid integer.
-    let wr_id = unsafe { user_cookie.as_64 };
-    if is_usual(num_segments, local_iov, completion_flags)
-        && let Some(qp) = ep.open.receives(guard)
-    {
-        let mut copy = MaybeUninit::uninit();
-        // SAFETY: the caller's promise.
-        let segment = segment_of::<A, D>(unsafe { &*local_iov }, &mut copy)?;
-        return post_receive(qp, guard, from_ref(segment), wr_id, WrFlags::empty());
-    }
-    let iov = (num_segments, local_iov.cast_const());
-    // SAFETY: the caller's promise.
-    unsafe { receive_segments::<A, D>(ep, guard, iov, wr_id, completion_flags) }
 }
 
 /// [`post_receive`] with any number of segments, if the endpoint takes it.
