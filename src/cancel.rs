@@ -20,6 +20,8 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
 
+use crate::kernel::raw_call;
+
 const ENABLE: c_int = 0;
 const DISABLE: c_int = 1;
 const DEFERRED: c_int = 0;
@@ -151,9 +153,21 @@ struct Call {
     result: isize,
 }
 
+impl Call {
+    /// Makes the system call in this thread.
+    ///
+    /// # Safety
+    /// As for the system call.
+    #[inline(always)]
+    unsafe fn make(&mut self) {
+        // SAFETY: the caller's promise.
+        self.result = unsafe { raw_call(self.number, self.arguments) };
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod catching {
-    use std::arch::{asm, global_asm};
+    use std::arch::global_asm;
     use std::ffi::{c_int, c_void};
 
     use super::{Call, Cancelled, DISABLE, ENABLE, pthread_setcancelstate, pthread_setcanceltype};
@@ -290,33 +304,6 @@ mod catching {
             _ => Err(Cancelled),
         }
     }
-
-    impl Call {
-        /// Makes the system call in this thread.
-        ///
-        /// # Safety
-        /// As for the system call.
-        #[inline(always)]
-        pub unsafe fn make(&mut self) {
-            let [a, b, c, d, e, f] = self.arguments;
-            // SAFETY: the caller's promise.
-            unsafe {
-                asm!(
-                    "syscall",
-                    inlateout("rax") self.number as isize => self.result,
-                    in("rdi") a,
-                    in("rsi") b,
-                    in("rdx") c,
-                    in("r10") d,
-                    in("r8") e,
-                    in("r9") f,
-                    out("rcx") _,
-                    out("r11") _,
-                    options(nostack),
-                );
-            }
-        }
-    }
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", not(miri))))]
@@ -331,25 +318,5 @@ mod catching {
         // SAFETY: the caller's promise.
         unsafe { (*call).make() };
         Ok(())
-    }
-
-    impl Call {
-        /// Makes the system call in this thread.
-        ///
-        /// # Safety
-        /// As for the system call.
-        pub unsafe fn make(&mut self) {
-            let [a, b, c, d, e, f] = self.arguments;
-            // SAFETY: the caller's promise.
-            let result = unsafe { libc::syscall(self.number, a, b, c, d, e, f) };
-            self.result = match result {
-                -1 => {
-                    -(std::io::Error::last_os_error()
-                        .raw_os_error()
-                        .unwrap_or(libc::EIO) as isize)
-                }
-                result => result as isize,
-            };
-        }
     }
 }

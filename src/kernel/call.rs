@@ -4,6 +4,7 @@
 //! program. Its code is in pages and cache lines of its own, which the kernel's work since the last call has
 //! displaced: of a copy of 8 bytes by the kernel that is 20 ns.
 
+#[cfg(not(dat_sim))]
 use rustix::io::Errno;
 
 /// Makes a system call with up to six arguments, those it does not have being 0.
@@ -13,10 +14,11 @@ use rustix::io::Errno;
 ///
 /// # Safety
 /// Those of the call with these arguments.
+#[cfg(not(dat_sim))]
 #[inline(always)]
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    let result = unsafe { raw(number, arguments) };
+    let result = unsafe { raw_call(number, arguments) };
     // The highest 4095 values are errors.
     match i32::try_from(result) {
         Ok(error @ -4095..0) => Err(Errno::from_raw_os_error(-error)),
@@ -24,13 +26,13 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize,
     }
 }
 
-/// [`call`], with the result as the kernel returns it: a negative one is an error.
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
 ///
 /// # Safety
-/// As [`call`].
+/// Those of the system call.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
 #[inline(always)]
-unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
     // SAFETY: the registers of arguments and of the result, and those that the kernel overwrites. The caller's
     // promise.
@@ -52,13 +54,13 @@ unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     result
 }
 
-/// [`call`], with the result as the kernel returns it: a negative one is an error.
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
 ///
 /// # Safety
-/// As [`call`].
+/// Those of the system call.
 #[cfg(all(target_arch = "aarch64", target_pointer_width = "64", not(miri)))]
 #[inline(always)]
-unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
     // SAFETY: the registers of arguments and of the result. The caller's promise.
     unsafe {
@@ -77,16 +79,16 @@ unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     result
 }
 
-/// [`call`], with the result as the kernel returns it: a negative one is an error.
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
 ///
 /// # Safety
-/// As [`call`].
+/// Those of the system call.
 #[cfg(not(all(
     any(target_arch = "x86_64", target_arch = "aarch64"),
     target_pointer_width = "64",
     not(miri)
 )))]
-unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: the caller's promise.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     match result {
@@ -97,7 +99,7 @@ unsafe fn raw(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(dat_sim)))]
 mod tests {
     use super::*;
 
