@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Buffer, Evd, WAITER, idle};
+use super::{Buffer, Evd, State, WAITER, idle};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{end_plainly, non_null, short_boundary};
@@ -10,7 +10,7 @@ use crate::device::{
     Completion, CompletionQueue, Device, PlainPoll, PlainTaker, PollOutcome, Taker, WcOp,
 };
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard, Section, pin};
+use crate::handle::{self, Guard, Owned, Section, pin};
 
 /// Polls without a system call that take the time of one in which the device makes progress.
 const PROGRESS: i32 = 4;
@@ -230,6 +230,18 @@ pub(super) unsafe fn evd_of<D: Device, const KNOWN: bool>(
 }
 
 impl<D: Device> Evd<D> {
+    /// The queue of the device, with the lock of the EVD, if its oldest completion is the next event, no thread
+    /// waits for it, and the calling thread is the one that mostly uses the EVD.
+    #[inline(always)]
+    fn own_completions(&self, guard: &Guard) -> Option<(Owned<'_, State<D>>, &D::Cq)> {
+        let state = self.state.own(guard.thread())?;
+        if state.exceptions != 0 || !state.queue.is_empty() {
+            return None;
+        }
+        // SAFETY: there is no exception, and so a queue.
+        Some((state, unsafe { self.polled() }))
+    }
+
     /// Takes the oldest event if that is a completion in the queue of the device, no thread waits for it,
     /// and the calling thread is the one that mostly uses the EVD. This is how nearly all events are
     /// taken; [`Evd::dequeue`] is for the others.
@@ -240,14 +252,9 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> Taken {
-        let Some(state) = self.state.own(guard.thread()) else {
+        let Some((state, cq)) = self.own_completions(guard) else {
             return Taken::Otherwise;
         };
-        if state.exceptions != 0 || !state.queue.is_empty() {
-            return Taken::Otherwise;
-        }
-        // SAFETY: there is no exception, and so a queue.
-        let cq = unsafe { self.polled() };
         match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
             Some(taken) => {
                 drop(state);
@@ -266,14 +273,9 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> PlainPoll {
-        let Some(state) = self.state.own(guard.thread()) else {
+        let Some((_state, cq)) = self.own_completions(guard) else {
             return PlainPoll::Otherwise;
         };
-        if state.exceptions != 0 || !state.queue.is_empty() {
-            return PlainPoll::Otherwise;
-        }
-        // SAFETY: there is no exception, and so a queue.
-        let cq = unsafe { self.polled() };
         cq.poll_plainly(guard, ToEvent::<A> { handle, out })
     }
 
