@@ -20,7 +20,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
 
-use crate::kernel::raw_call;
+use crate::system_call;
 
 const ENABLE: c_int = 0;
 const DISABLE: c_int = 1;
@@ -161,7 +161,7 @@ impl Call {
     #[inline(always)]
     unsafe fn make(&mut self) {
         // SAFETY: the caller's promise.
-        self.result = unsafe { raw_call(self.number, self.arguments) };
+        self.result = unsafe { system_call::make(self.number, self.arguments) };
     }
 }
 

@@ -45,6 +45,7 @@ pub mod setup;
 mod signals;
 pub mod strerror;
 mod sync;
+mod system_call;
 #[doc(hidden)]
 pub mod testing;
 pub mod trace;

@@ -4,8 +4,9 @@
 //! program. Its code is in pages and cache lines of its own, which the kernel's work since the last call has
 //! displaced: of a copy of 8 bytes by the kernel that is 20 ns.
 
-#[cfg(not(dat_sim))]
 use rustix::io::Errno;
+
+use crate::system_call;
 
 /// Makes a system call with up to six arguments, those it does not have being 0.
 ///
@@ -14,11 +15,10 @@ use rustix::io::Errno;
 ///
 /// # Safety
 /// Those of the call with these arguments.
-#[cfg(not(dat_sim))]
 #[inline(always)]
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
-    let result = unsafe { raw_call(number, arguments) };
+    let result = unsafe { system_call::make(number, arguments) };
     // The highest 4095 values are errors.
     match i32::try_from(result) {
         Ok(error @ -4095..0) => Err(Errno::from_raw_os_error(-error)),
@@ -26,80 +26,7 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize,
     }
 }
 
-/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
-///
-/// # Safety
-/// Those of the system call.
-#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
-#[inline(always)]
-pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the registers of arguments and of the result, and those that the kernel overwrites. The caller's
-    // promise.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a,
-            in("rsi") b,
-            in("rdx") c,
-            in("r10") d,
-            in("r8") e,
-            in("r9") f,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack, preserves_flags),
-        );
-    }
-    result
-}
-
-/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
-///
-/// # Safety
-/// Those of the system call.
-#[cfg(all(target_arch = "aarch64", target_pointer_width = "64", not(miri)))]
-#[inline(always)]
-pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
-    let result;
-    // SAFETY: the registers of arguments and of the result. The caller's promise.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a => result,
-            in("x1") b,
-            in("x2") c,
-            in("x3") d,
-            in("x4") e,
-            in("x5") f,
-            options(nostack, preserves_flags),
-        );
-    }
-    result
-}
-
-/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
-///
-/// # Safety
-/// Those of the system call.
-#[cfg(not(all(
-    any(target_arch = "x86_64", target_arch = "aarch64"),
-    target_pointer_width = "64",
-    not(miri)
-)))]
-pub unsafe fn raw_call(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
-    // SAFETY: the caller's promise.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    match result {
-        -1 => -std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO) as isize,
-        _ => result as isize,
-    }
-}
-
-#[cfg(all(test, not(dat_sim)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

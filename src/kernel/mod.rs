@@ -6,12 +6,12 @@
 //! `simulated::Kernel` of the thread: a clock, sockets and an epoll instance that one thread of a
 //! test moves step by step (`tests/sim`). No library is built so.
 
+#[cfg(not(dat_sim))]
 mod call;
 #[cfg(not(dat_sim))]
 mod system;
 #[cfg(not(dat_sim))]
 mod ticks;
-pub(crate) use call::raw_call;
 #[cfg(not(dat_sim))]
 pub use system::*;
 #[cfg(not(dat_sim))]

@@ -1,0 +1,75 @@
+//! A system call, made by the instruction of the processor: no point at which the thread is cancelled, and `errno`
+//! stays as it is. For processors without code here the C library makes the call, and sets `errno`.
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
+#[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers of arguments and of the result, and those that the kernel overwrites. The caller's
+    // promise.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack, preserves_flags),
+        );
+    }
+    result
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
+#[cfg(all(target_arch = "aarch64", target_pointer_width = "64", not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let result;
+    // SAFETY: the registers of arguments and of the result. The caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b,
+            in("x2") c,
+            in("x3") d,
+            in("x4") e,
+            in("x5") f,
+            options(nostack, preserves_flags),
+        );
+    }
+    result
+}
+
+/// Makes a system call, and gives what the kernel returns: `-errno` for an error.
+///
+/// # Safety
+/// Those of the system call.
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_pointer_width = "64",
+    not(miri)
+)))]
+pub(crate) unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    match result {
+        -1 => -std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO) as isize,
+        _ => result as isize,
+    }
+}
