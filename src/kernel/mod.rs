@@ -6,6 +6,8 @@
 //! `simulated::Kernel` of the thread: a clock, sockets and an epoll instance that one thread of a
 //! test moves step by step (`tests/sim`). No library is built so.
 
+pub(crate) mod page_place;
+
 #[cfg(not(dat_sim))]
 mod call;
 #[cfg(not(dat_sim))]

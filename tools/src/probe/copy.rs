@@ -3,22 +3,23 @@
 use std::env;
 use std::process::Command;
 
+use super::buffer::Buffer;
 use super::{Figures, pin, timed};
 
 /// A copy of warm memory.
 pub fn copy(a: usize, size: usize) -> Option<Figures> {
     pin(a)?;
-    let from = vec![1_u8; size];
-    let mut to = vec![2_u8; size];
+    let from = Buffer::new(1, size);
+    let mut to = Buffer::new(2, size);
     timed(|| {
-        std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut *to).copy_from_slice(std::hint::black_box(&from));
         true
     })
 }
 
 /// Holds memory for [`vmread`] of another process.
 pub fn hold(size: usize) -> Option<Figures> {
-    let memory = vec![1_u8; size];
+    let memory = Buffer::new(1, size);
     println!("{}", memory.as_ptr() as usize);
     let mut end = String::new();
     std::io::stdin().read_line(&mut end).ok()?;
@@ -44,7 +45,7 @@ pub fn vmread(a: usize, size: usize) -> Option<Figures> {
         .read_line(&mut said)
         .ok()?;
     let address: usize = said.trim().parse().ok()?;
-    let mut to = vec![2_u8; size];
+    let mut to = Buffer::new(2, size);
     let local = libc::iovec {
         iov_base: to.as_mut_ptr().cast(),
         iov_len: size,

@@ -1,5 +1,6 @@
 //! The measurements of `bench-probe`, by what they measure.
 
+mod buffer;
 pub mod copy;
 pub mod line;
 pub mod tcp;

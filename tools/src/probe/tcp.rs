@@ -5,13 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::buffer::Buffer;
 use super::{Figures, SAMPLES, figures, pin, together};
 
 /// One end of a connection.
 struct End {
     socket: TcpStream,
     /// The message, and behind it room for its checksum.
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// Whether there is a checksum, which takes a pass over the message at each end.
     crc: bool,
 }
@@ -20,7 +21,7 @@ impl End {
     fn new(socket: TcpStream, size: usize, crc: bool) -> Option<End> {
         socket.set_nodelay(true).ok()?;
         socket.set_nonblocking(true).ok()?;
-        let buffer = vec![1; size + if crc { 4 } else { 0 }];
+        let buffer = Buffer::new(1, size + if crc { 4 } else { 0 });
         Some(End {
             socket,
             buffer,

@@ -8,6 +8,7 @@ use super::rounds::ServiceClock;
 use super::{Backlog, EventFlags, Source};
 use crate::device::soft::upcalls::Upcalls;
 use crate::kernel;
+use crate::kernel::page_place;
 
 /// Length of the buffer that all sockets are read into, in bytes.
 pub(crate) const RX_BUFFER_LEN: usize = 512 * 1024;
@@ -25,8 +26,10 @@ const MIN_READS: u32 = 256;
 
 /// What the thread that serves the sockets needs.
 pub(crate) struct Scratch {
-    /// The buffer that sockets are read into.
+    /// Memory with the buffer that sockets are read into.
     rx: Box<[u8]>,
+    /// Where the buffer begins.
+    rx_start: usize,
     /// Whether the source that was called last has received bytes.
     pub received: bool,
     /// Whether the source that was called last waits for more of a stream of long messages.
@@ -64,8 +67,10 @@ impl Scratch {
     /// # Errors
     /// When there is no memory.
     pub fn new() -> Result<Scratch, AllocError> {
+        let rx: Box<[u8]> = FromZeros::new_box_zeroed_with_elems(RX_BUFFER_LEN + page_place::PAGE)?;
         Ok(Scratch {
-            rx: FromZeros::new_box_zeroed_with_elems(RX_BUFFER_LEN)?,
+            rx_start: page_place::bytes_before(rx.as_ptr()),
+            rx,
             received: false,
             streams: false,
             pause_begun: None,
@@ -84,7 +89,7 @@ impl Scratch {
 
     /// The buffer that sockets are read into.
     pub fn rx(&mut self) -> &mut [u8] {
-        &mut self.rx
+        &mut self.rx[self.rx_start..][..RX_BUFFER_LEN]
     }
 
     /// Adds a connection to the backlog. Without memory for that the connection delivers all its
@@ -202,6 +207,13 @@ mod tests {
             scratch.try_only(false, &mut up);
         }
         socket.reads.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_buffer_begins_where_the_kernel_copies_well_to() {
+        let mut scratch = Scratch::new().unwrap();
+        assert_eq!(page_place::bytes_before(scratch.rx().as_ptr()), 0);
+        assert_eq!(scratch.rx().len(), RX_BUFFER_LEN);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::device::soft::mem::copy::{self, Cursor};
 use crate::guarded::{self, CopyFault};
 use crate::kernel;
 use crate::kernel::net::SendFlags;
+use crate::kernel::page_place;
 
 /// Payload up to this is copied next to its header, which is cheaper than to name it apart.
 pub(super) const COPY_MAX: u32 = 1024;
@@ -54,7 +55,10 @@ enum Part {
 /// stays registered.
 #[derive(Default)]
 pub(crate) struct SendBatch {
+    /// Our own bytes, behind [`SendBatch::before`] others.
     bytes: Vec<u8>,
+    /// Bytes that are left out at the beginning of the memory, for its [place](page_place) in a page.
+    before: usize,
     parts: Vec<Part>,
     total: usize,
     iov: Vec<libc::iovec>,
@@ -72,10 +76,27 @@ impl SendBatch {
     }
 
     /// Empties it; the memory stays.
+    #[inline]
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.bytes.truncate(self.before);
+        if page_place::bytes_before(self.bytes.as_ptr()) != self.before {
+            self.place();
+        }
         self.parts.clear();
         self.total = 0;
+    }
+
+    /// Has the memory, which is empty, begin where the kernel copies well from. Without memory it begins
+    /// anywhere.
+    #[cold]
+    #[inline(never)]
+    fn place(&mut self) {
+        self.before = 0;
+        self.bytes.clear();
+        if self.bytes.try_reserve(2 * page_place::PAGE).is_ok() {
+            self.before = page_place::bytes_before(self.bytes.as_ptr());
+            self.bytes.resize(self.before, 0);
+        }
     }
 
     /// Adds an FPDU whose payload was checked to be registered in this read-side section.
@@ -215,9 +236,9 @@ impl SendBatch {
     #[inline]
     pub fn send(&mut self, watch: &Watch) -> Result<usize, Errno> {
         match self.parts[..] {
-            [Part::Own { .. }] => {
+            [Part::Own { start, end }] => {
                 let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                kernel::net::send(watch, &self.bytes, flags)
+                kernel::net::send(watch, &self.bytes[start..end], flags)
             }
             _ => self.send_parts(watch),
         }
@@ -315,6 +336,34 @@ mod tests {
         }
         let kept = batch.bytes.capacity();
         assert!(kept < batch.len() + 1024, "{kept} for {}", batch.len());
+    }
+
+    /// From the second time on that a thread uses its batch, whatever its memory has become.
+    #[test]
+    fn a_batch_begins_where_the_kernel_copies_well_from() {
+        let memory = vec![1u8; 60_000];
+        let mut batch = SendBatch::default();
+        for len in [10, 1000, 60_000, 60_000, 10] {
+            batch.clear();
+            let sge = Sge {
+                addr: memory.as_ptr() as u64,
+                len,
+                lkey: 0,
+            };
+            let payload = Cursor::new(std::slice::from_ref(&sge));
+            batch.frame(&[0x5a; 14], payload, len, true).unwrap();
+            let Some(&Part::Own { start, end }) = batch.parts.first() else {
+                panic!("the payload is not copied");
+            };
+            assert_eq!(end - start, batch.len());
+            batch.clear();
+            assert_eq!(page_place::bytes_before(batch.bytes.as_ptr()), batch.before);
+            let mut sent = Vec::new();
+            batch.frame(&[0x5a; 14], payload, len, true).unwrap();
+            batch.copy_range(0, batch.len(), &mut sent).unwrap();
+            assert_eq!(sent.len(), batch.len());
+            assert!(sent.starts_with(&[0x5a; 14]));
+        }
     }
 
     #[test]
