@@ -428,6 +428,13 @@ pub(crate) fn region(key: u32) -> Option<Contents> {
     Some(entry.contents())
 }
 
+/// Whether a key is that of a region, or of a window, which peers may map.
+pub(crate) fn is_mapped(key: u32) -> bool {
+    let _guard = pin::pin();
+    let entry = TABLE.entry(key);
+    entry.is_some_and(|entry| !entry.mapped_range().is_empty())
+}
+
 /// Number of slots of the directory: the lowest bits of a key are the number of its slot, and no
 /// two keys have the same. A power of two, or 0 before the first key.
 pub(crate) fn slots() -> u32 {

@@ -9,7 +9,7 @@ use super::cma::{CopyError, Direction};
 use super::conn::{SendWait, ShmConn};
 use super::copy_waits;
 use super::doorbell::WakeOn;
-use super::mapped::registry;
+use super::mapped::{promotion, registry};
 use super::offer::{Rest, SecondHalf, Stage};
 use super::one_sided::{CopiedBy, Copy, CopyRefusal};
 use super::remote_keys::RemoteAddress;
@@ -142,10 +142,26 @@ impl ShmConn {
         if !fits || self.tx.sent > 0 {
             return false;
         }
-        // An offer of mapped memory is one copy without the kernel, and one of memory that could be
-        // mapped counts towards that.
-        let mappable = self.segment.peer().has_mappable_memory() || registry::current().is_some();
-        mappable || self.tx.choice.way(transfer.len) == Way::Offer
+        let way = match self.tx.choice.way() {
+            Some(way) => way,
+            None => self.choose_way(transfer),
+        };
+        way == Way::Offer
+    }
+
+    /// Chooses the way of a long message.
+    fn choose_way(&mut self, transfer: &Transfer<'_>) -> Way {
+        let has_file = registry::current().is_some();
+        let is_mapped = |segment: &Sge| key_table::is_mapped(segment.lkey);
+        let is_mapped = has_file && transfer.sges.iter().all(is_mapped);
+        let way = self.tx.choice.choose(transfer.len, is_mapped);
+        if has_file && way == Way::Ring {
+            // The receiver counts what is offered. Through the ring it does not know the region.
+            for segment in transfer.sges {
+                promotion::count(segment.lkey, segment.len.into());
+            }
+        }
+        way
     }
 
     /// Offers a message; there is room for a cell, and the peer may access our memory.

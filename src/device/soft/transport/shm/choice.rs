@@ -110,15 +110,18 @@ fn class(len: u32) -> Option<usize> {
 }
 
 impl Choice {
-    /// The way of the message that is being sent, which is chosen once for each message.
-    pub fn way(&mut self, len: u32) -> Way {
-        if let Some(current) = self.current {
-            return current.way;
-        }
-        let Some(class) = class(len) else {
-            return Way::Offer;
+    /// The way that was chosen for the message that is being sent, if it was.
+    pub fn way(&self) -> Option<Way> {
+        self.current.map(|current| current.way)
+    }
+
+    /// Chooses the way of the message that is being sent, once for each message. One that the peer reaches
+    /// without the kernel, because it `is_mapped`, is offered.
+    pub fn choose(&mut self, len: u32, is_mapped: bool) -> Way {
+        let (way, measured) = match class(len) {
+            Some(class) if !is_mapped => self.classes[class].choose(),
+            _ => (Way::Offer, false),
         };
-        let (way, measured) = self.classes[class].choose();
         let begun = measured.then(Instant::now);
         self.current = Some(Current { way, begun });
         way
@@ -214,14 +217,18 @@ mod tests {
     #[test]
     fn a_way_is_chosen_once_for_each_message() {
         let mut choice = Choice::default();
-        let ways = [(); 4].map(|()| {
-            let way = choice.way(20_000);
-            assert_eq!(choice.way(20_000), way);
-            choice.sent(20_000);
+        let mut send = |len, is_mapped| {
+            assert_eq!(choice.way(), None);
+            let way = choice.choose(len, is_mapped);
+            assert_eq!(choice.way(), Some(way));
+            choice.sent(len);
             way
-        });
+        };
+        // What is mapped is offered, and counts for nothing.
+        assert_eq!([(); 8].map(|()| send(20_000, true)), [Way::Offer; 8]);
+        let ways = [(); 4].map(|()| send(20_000, false));
         assert_eq!(ways, [Way::Offer, Way::Offer, Way::Ring, Way::Ring]);
+        assert_eq!(send(CHOICE_MAX + 1, false), Way::Offer);
         assert!(choice.classes[0].ring > 0 && choice.classes[0].offer > 0);
-        assert_eq!(choice.way(OFFER_MIN - 1), Way::Offer);
     }
 }

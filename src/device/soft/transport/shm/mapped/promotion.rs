@@ -3,13 +3,14 @@
 //!
 //! A peer counts what the kernel copies for it
 //! ([`kernel_copies`](crate::device::soft::transport::shm::kernel_copies)), and asks for the region when
-//! that is enough. A thread of its own moves the region, which takes more than a millisecond for each
+//! that is enough. What goes through a ring the sender counts. A thread of its own moves the region, which takes more than a millisecond for each
 //! megabyte. Meanwhile peers go on with copies by the kernel; the keys say how far the move has got.
 //! A region that cannot move stays private for good.
 
 use crate::device::soft::mem::key_entry::{Contents, MappedRange};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::transport::shm::exported_keys;
+use crate::device::soft::transport::shm::kernel_copies::KernelCopies;
 #[cfg(not(dat_sim))]
 use crate::device::threads;
 use crate::lock::Mutex;
@@ -32,6 +33,22 @@ struct Promotions {
 }
 
 static PROMOTIONS: PerProcess<Mutex<Promotions>> = PerProcess::new(Mutex::default);
+
+/// What this process has copied into rings from each of its regions: as much as peers would have had the kernel
+/// copy.
+static COPIES: PerProcess<KernelCopies> = PerProcess::new(KernelCopies::default);
+
+/// `len` bytes of the region with this key were sent through a ring. A region that is used so much moves as one
+/// that a peer asks for.
+pub(in super::super) fn count(key: u32, len: u64) {
+    if let Some(region) = promotable(key)
+        && region.mapped.is_empty()
+        && COPIES.get().add(key, len, region.len)
+    {
+        // If not, the count begins anew.
+        request(key, region.pd);
+    }
+}
 
 /// A peer asks for the region with this key. It may do so by a connection whose queue pair is of the
 /// protection domain `pd`. False if the peer has to ask again.
@@ -134,10 +151,10 @@ mod tests {
         Mr::new(7, addr, len, Access::all(), addressing, memory).unwrap()
     }
 
-    /// Whether a region of these pages moves soon after a peer has asked for it.
-    fn moves(pages: &Pages) -> bool {
+    /// Whether a region of these pages moves soon after that was asked for.
+    fn moves(pages: &Pages, ask: impl FnOnce(u32)) -> bool {
         let shared = register(pages, Memory::Shared);
-        assert!(request(shared.lkey(), 7));
+        ask(shared.lkey());
         (0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
             !shared.region().mapped_range().is_empty()
@@ -162,9 +179,17 @@ mod tests {
         // was there, and not ended that yet: it stays private then, and another region is needed.
         drop(shared);
         let begun = Instant::now();
-        while !moves(&pages[1]) {
+        while !moves(&pages[1], |key| assert!(request(key, 7))) {
             assert!(begun.elapsed() < Duration::from_secs(60));
         }
+        // The same if what this process sends of it is enough.
+        let send = |key| {
+            (0..10_000).for_each(|_| count(key, 16 << 10));
+        };
+        while !moves(&pages[1], send) {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+        send(private.lkey());
         assert!(private.region().mapped_range().is_empty());
         drop(private);
         assert!(
