@@ -1,9 +1,11 @@
 //! Short RDMA writes to memory that peers do not map, many by one system call.
 //!
-//! A system call that copies costs half a microsecond, and a tenth of that for each further range. So
+//! A system call that copies costs half a microsecond to two, and a fourth of that for each further range. So
 //! writes that are posted one right after the other wait in the send queue until a consumer polls, as
 //! requests over TCP do ([`coalesce`](crate::device::soft::transport::coalesce)), and those to the same
-//! region go together.
+//! region go together. Those that adjoin each other there are one range.
+
+use std::time::Duration;
 
 use super::close_reason::CloseReason;
 use super::cma::WriteBatch;
@@ -25,6 +27,10 @@ use crate::kernel::Instant;
 const LONGEST: u32 = 4096;
 /// What a further range in a system call costs, as bytes that the kernel copies.
 const RANGE_COST: u64 = 4096;
+
+/// What the kernel's copy of a short write takes on a slow machine. The time of a write is asked for once, before the
+/// copy, and the next write may be close behind the copy's end.
+const COPY: Duration = Duration::from_micros(3);
 
 /// How many writes are made at once after others have waited in vain, at most: a write that waits
 /// wakes the thread of the engine, which costs as much as a dozen writes.
@@ -80,7 +86,7 @@ impl ShmConn {
             Verdict::Send => {
                 // Without a time the policy needs none for those that follow.
                 if let Some(now) = now {
-                    self.writes.policy.sent(now);
+                    self.writes.policy.sent(now + COPY);
                 }
                 false
             }
