@@ -40,6 +40,20 @@ impl<const N: usize> Ranges<N> {
         self.count += 1;
     }
 
+    /// Adds a range, to the last one if that ends where this one begins. There is room for it.
+    #[inline]
+    pub fn push_adjoining(&mut self, at: *mut u8, len: usize) {
+        if let Some(last) = self.count.checked_sub(1) {
+            // SAFETY: so many were written.
+            let last = unsafe { self.ranges[last].assume_init_mut() };
+            if last.iov_base.wrapping_byte_add(last.iov_len) == at.cast() {
+                last.iov_len += len;
+                return;
+            }
+        }
+        self.push(at, len);
+    }
+
     /// Adds the segments of `len` bytes from the cursor on, as far as there is room for them and one range
     /// more, and returns the number of bytes. If these are all, and more than `tail` are in the last
     /// segment, its last `tail` bytes are a range of their own, unless that is 0.
@@ -82,6 +96,27 @@ pub(crate) fn iovec(at: *mut u8, len: usize) -> libc::iovec {
 mod tests {
     use super::*;
     use crate::device::Sge;
+
+    #[test]
+    fn ranges_that_adjoin_are_one() {
+        let mut ranges = Ranges::<4>::new();
+        for (at, len) in [
+            (100, 8),
+            (108, 16),
+            (124, 0),
+            (124, 1),
+            (126, 2),
+            (100, 8),
+            (92, 8),
+        ] {
+            ranges.push_adjoining(std::ptr::without_provenance_mut(at), len);
+        }
+        let found = ranges.all().iter();
+        let found: Vec<_> = found
+            .map(|range| (range.iov_base.addr(), range.iov_len))
+            .collect();
+        assert_eq!(found, [(100, 25), (126, 2), (100, 8), (92, 8)]);
+    }
 
     /// The ranges of the segments, as their places in the memory.
     fn ranges(segments: &[(u64, u32)], len: u64, tail: u64) -> (u64, Vec<(u64, usize)>) {

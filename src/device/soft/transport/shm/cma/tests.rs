@@ -61,29 +61,44 @@ fn copies(process: &RemoteProcess, lens: &[usize]) {
     assert_eq!((target, back), (source.clone(), source));
 }
 
-/// Writes are made one after the other, up to the first that cannot be made.
+/// Writes are made one after the other, whether or not they adjoin each other.
 #[test]
 fn a_batch_of_writes() {
     let [process, _] = own();
     let mut source: Vec<u8> = (0..200).map(|i| (i * 31 + 7) as u8).collect();
+    let sges = cut(&mut source, &[200]);
+    for (apart, ranges) in [(40, 1), (48, MAX_SEGMENTS)] {
+        let mut target = [0u8; 4096];
+        let mut batch = WriteBatch::new();
+        let begin = target.as_mut_ptr() as u64;
+        for n in 0..MAX_SEGMENTS as u64 {
+            let to = begin + apart * n;
+            assert!(batch.push(Cursor::at(&sges, n), to, 40), "{n}");
+        }
+        assert!(!batch.push(Cursor::new(&sges), begin, 40));
+        assert_eq!(batch.remote.count(), ranges);
+        // SAFETY: the writes are inside the two vectors.
+        let written = unsafe { process.write_all(&batch) };
+        assert_eq!(written, Ok(40 * MAX_SEGMENTS as u64));
+        let mut writes = target.chunks(apart as usize);
+        for (n, write) in writes.by_ref().take(MAX_SEGMENTS).enumerate() {
+            assert_eq!(write[..40], source[n..n + 40], "{n}");
+            assert!(write[40..].iter().all(|byte| *byte == 0));
+        }
+        assert!(writes.flatten().all(|byte| *byte == 0));
+    }
+}
+
+/// The writes up to the first that cannot be made are made.
+#[test]
+fn a_batch_of_which_a_write_cannot_be_made() {
+    let [process, _] = own();
+    let mut source: Vec<u8> = (0..200).map(|i| (i * 31 + 7) as u8).collect();
     let mut target = [0u8; 4096];
-    let mut batch = WriteBatch::new();
     let sges = cut(&mut source, &[200]);
     let begin = target.as_mut_ptr() as u64;
     let at = |n: usize| begin + 40 * n as u64;
-    for n in 0..MAX_SEGMENTS {
-        assert!(batch.push(Cursor::at(&sges, n as u64), at(n), 40), "{n}");
-    }
-    assert!(!batch.push(Cursor::new(&sges), at(0), 40));
-    // SAFETY: the writes are inside the two vectors.
-    let written = unsafe { process.write_all(&batch) };
-    assert_eq!(written, Ok(40 * MAX_SEGMENTS as u64));
-    for (n, write) in target.chunks(40).take(MAX_SEGMENTS).enumerate() {
-        assert_eq!(write, &source[n..n + 40], "{n}");
-    }
-    assert!(target[40 * MAX_SEGMENTS..].iter().all(|byte| *byte == 0));
     // The second of these cannot be made.
-    target.fill(0);
     let mut batch = WriteBatch::new();
     for remote in [at(0), 8, at(1)] {
         assert!(batch.push(Cursor::new(&sges), remote, 40));
