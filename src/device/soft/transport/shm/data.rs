@@ -322,6 +322,7 @@ impl ShmConn {
             }
         }
         self.segment.set_next(&self.rx.consumer);
+        self.tx.producer.answered();
         true
     }
 
@@ -345,6 +346,7 @@ impl ShmConn {
     #[inline]
     fn consume_awaited(&mut self, piece: &Piece, is_awaited: bool) {
         self.rx.consumer.advance(piece);
+        self.tx.producer.answered();
         if self.rx.consumer.publish(self.segment.rx_ring()) || is_awaited {
             self.notify_peer(WakeOn::ROOM);
         }

@@ -182,6 +182,12 @@ impl Ring {
 /// the cache of the consumer's core, and to fetch it from there takes longer than to fill some
 /// lines.
 const PREFETCH_AHEAD: u64 = 8;
+/// The same once more in a burst, because the consumer's processor, which reads line after line, may have fetched
+/// the line meanwhile. While the two ends take turns that would cost more than it saves: the consumer polls the
+/// lines before this one.
+const PREFETCH_AGAIN: u64 = 3;
+/// A burst is more cells than this without an answer.
+const BURST: u32 = 3;
 /// From this length of a chunk on, in bytes, the producer prefetches the blocks of the next chunk at once. The
 /// first block of a shorter one the consumer, which polls for that chunk, would take back.
 const PREFETCH_NEXT: usize = 256;
@@ -217,9 +223,17 @@ pub struct Producer {
     consumed_cells: u64,
     /// Data bytes that the consumer had consumed when the counter was last read.
     consumed_bytes: u64,
+    /// Cells that were filled since the other end has answered, modulo 2^32.
+    unanswered: u32,
 }
 
 impl Producer {
+    /// The other end has sent something as well.
+    #[inline(always)]
+    pub fn answered(&mut self) {
+        self.unanswered = 0;
+    }
+
     /// Number of the next cell.
     pub fn next_cell(&self) -> u64 {
         self.cells
@@ -341,10 +355,14 @@ impl Producer {
         let header = header(self.cells, kind, flags, len);
         cell.header.store(header, Ordering::Release);
         self.cells += 1;
+        self.unanswered = self.unanswered.wrapping_add(1);
         if kind == Kind::Bulk {
             self.prefetch_data(ring, len);
         }
         prefetch(ring.cell(self.cells + PREFETCH_AHEAD));
+        if self.unanswered > BURST {
+            prefetch(ring.cell(self.cells + PREFETCH_AGAIN));
+        }
     }
 
     /// Prefetches the blocks of the next chunk: after one chunk another of its length is likely.
@@ -352,8 +370,11 @@ impl Producer {
     #[inline(always)]
     fn prefetch_data(&self, ring: &Ring, len: usize) {
         if len < PREFETCH_NEXT {
-            let ahead = (self.bytes / BLOCK as u64 + PREFETCH_AHEAD) as usize % BLOCKS;
-            prefetch(&ring.data[ahead]);
+            let block = |ahead| &ring.data[(self.bytes / BLOCK as u64 + ahead) as usize % BLOCKS];
+            prefetch(block(PREFETCH_AHEAD));
+            if self.unanswered > BURST {
+                prefetch(block(PREFETCH_AGAIN));
+            }
         } else if len <= PREFETCH_MOST && !fetches_nothing(len) && self.has_chunk_cached(len) {
             let first = self.bytes as usize / BLOCK % BLOCKS;
             for block in &ring.data[first..first + len.div_ceil(BLOCK)] {
