@@ -3,8 +3,9 @@
 //!
 //! A peer counts what the kernel copies for it
 //! ([`kernel_copies`](crate::device::soft::transport::shm::kernel_copies)), and asks for the region when
-//! that is enough. What goes through a ring the sender counts. A thread of its own moves the region, which takes more than a millisecond for each
-//! megabyte. Meanwhile peers go on with copies by the kernel; the keys say how far the move has got.
+//! that is enough. What goes through a ring the sender counts. A thread of its own moves the region, which
+//! takes more than a millisecond for each megabyte. Meanwhile peers go on with copies by the kernel; the
+//! keys say how far the move has got.
 //! A region that cannot move stays private for good.
 
 use crate::device::soft::mem::key_entry::{Contents, MappedRange};
