@@ -148,59 +148,27 @@ unsafe extern "sysv64" fn fold_512(
 
 /// Bytes of a block from an offset on: copies them, and adds them to what a register has, which moves by a
 /// block. The last two registers are for what is on the way.
+#[rustfmt::skip]
 macro_rules! fold_register {
     ($offset:literal, $register:literal, $bytes:literal, $product:literal) => {
         concat!(
-            "vmovdqu ",
-            $bytes,
-            ", [rsi + ",
-            $offset,
-            "]\n",
-            "vpclmulqdq ",
-            $product,
-            ", ",
-            $register,
-            ", ymm8, 0x00\n",
-            "vpclmulqdq ",
-            $register,
-            ", ",
-            $register,
-            ", ymm8, 0x11\n",
-            "vmovdqu [rdi + ",
-            $offset,
-            "], ",
-            $bytes,
-            "\n",
-            "vpxor ",
-            $product,
-            ", ",
-            $product,
-            ", ",
-            $bytes,
-            "\n",
-            "vpxor ",
-            $register,
-            ", ",
-            $register,
-            ", ",
-            $product,
+            "vmovdqu ", $bytes, ", [rsi + ", $offset, "]\n",
+            "vpclmulqdq ", $product, ", ", $register, ", ymm8, 0x00\n",
+            "vpclmulqdq ", $register, ", ", $register, ", ymm8, 0x11\n",
+            "vmovdqu [rdi + ", $offset, "], ", $bytes, "\n",
+            "vpxor ", $product, ", ", $product, ", ", $bytes, "\n",
+            "vpxor ", $register, ", ", $register, ", ", $product,
         )
     };
 }
 
 /// Bytes of the first block from an offset on: copies them, and keeps them in a register.
+#[rustfmt::skip]
 macro_rules! load_register {
     ($offset:literal, $register:literal) => {
         concat!(
-            "vmovdqu ",
-            $register,
-            ", [rsi + ",
-            $offset,
-            "]\n",
-            "vmovdqu [rdi + ",
-            $offset,
-            "], ",
-            $register,
+            "vmovdqu ", $register, ", [rsi + ", $offset, "]\n",
+            "vmovdqu [rdi + ", $offset, "], ", $register,
         )
     };
 }

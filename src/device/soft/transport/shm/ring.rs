@@ -359,9 +359,15 @@ impl Producer {
         if kind == Kind::Bulk {
             self.prefetch_data(ring, len);
         }
-        prefetch(ring.cell(self.cells + PREFETCH_AHEAD));
+        self.prefetch_ahead(|ahead| ring.cell(self.cells + ahead));
+    }
+
+    /// Prefetches what is to be written after some more lines; `line` is the one behind so many.
+    #[inline(always)]
+    fn prefetch_ahead<'a, T: 'a>(&self, line: impl Fn(u64) -> &'a T) {
+        prefetch(line(PREFETCH_AHEAD));
         if self.unanswered > BURST {
-            prefetch(ring.cell(self.cells + PREFETCH_AGAIN));
+            prefetch(line(PREFETCH_AGAIN));
         }
     }
 
@@ -370,11 +376,8 @@ impl Producer {
     #[inline(always)]
     fn prefetch_data(&self, ring: &Ring, len: usize) {
         if len < PREFETCH_NEXT {
-            let block = |ahead| &ring.data[(self.bytes / BLOCK as u64 + ahead) as usize % BLOCKS];
-            prefetch(block(PREFETCH_AHEAD));
-            if self.unanswered > BURST {
-                prefetch(block(PREFETCH_AGAIN));
-            }
+            let next = self.bytes / BLOCK as u64;
+            self.prefetch_ahead(|ahead| &ring.data[(next + ahead) as usize % BLOCKS]);
         } else if len <= PREFETCH_MOST && !fetches_nothing(len) && self.has_chunk_cached(len) {
             let first = self.bytes as usize / BLOCK % BLOCKS;
             for block in &ring.data[first..first + len.div_ceil(BLOCK)] {
