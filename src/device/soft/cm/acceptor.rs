@@ -38,13 +38,14 @@ pub(crate) struct Acceptor {
     state: Mutex<State>,
 }
 
+/// Dropped in this order: a process that gets the port next has to find its local name free.
 #[derive(Default)]
 struct State {
-    /// The TCP socket; `None` once the port is closed.
-    tcp: Option<ListeningSocket>,
     /// The local socket on which processes of this host connect that share memory; `None` if the
     /// port has none, or is closed.
     shm: Option<ListeningSocket>,
+    /// The TCP socket; `None` once the port is closed.
+    tcp: Option<ListeningSocket>,
 }
 
 impl State {

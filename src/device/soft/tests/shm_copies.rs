@@ -100,10 +100,15 @@ fn is_shared(mr: &Mr) -> bool {
 }
 
 /// A peer is stopped in a copy from memory that the program frees, and continues later. Whether the memory
-/// was shared before and after that.
-fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool) -> bool {
+/// was shared before and after that. Puts the connections into `used`.
+fn stopped_in_a_copy(
+    device: &Arc<Soft>,
+    ends_first: bool,
+    used: &mut Vec<(ShmPeer, End)>,
+) -> bool {
     let (peer, mut b) = connected(device);
     if !is_shared(b.mr.as_ref().unwrap()) {
+        used.push((peer, b));
         return false;
     }
     let section = copy_by(&peer, b.key());
@@ -125,7 +130,7 @@ fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool) -> bool {
     // The peer continues, and its copy ends.
     drop(section);
     let shared = is_shared(&again());
-    drop((other_peer, peer));
+    used.extend([(peer, b), (other_peer, other)]);
     other_is_shared && shared
 }
 
@@ -140,7 +145,8 @@ fn memory_that_a_stopped_peer_may_write_to() {
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     for ends_first in [false, true] {
         // Peers of other tests in this process claim to copy by all keys, and never end that: what is
-        // freed at such a moment stays private.
-        until(|| stopped_in_a_copy(&device, ends_first));
+        // deregistered at such a moment stays private for good, so each attempt has other memory.
+        let mut used = Vec::new();
+        until(|| stopped_in_a_copy(&device, ends_first, &mut used));
     }
 }

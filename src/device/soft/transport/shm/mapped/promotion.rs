@@ -152,14 +152,29 @@ mod tests {
         Mr::new(7, addr, len, Access::all(), addressing, memory).unwrap()
     }
 
-    /// Whether a region of these pages moves soon after that was asked for.
-    fn moves(pages: &Pages, ask: impl FnOnce(u32)) -> bool {
-        let shared = register(pages, Memory::Shared);
-        ask(shared.lkey());
-        (0..500).any(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            !shared.region().mapped_range().is_empty()
-        })
+    /// Waits until a region moves that `ask` was called for. Peers of other tests in this process may claim to
+    /// copy by its key when it is deregistered, for good: the pages stay private then, and the next attempt has
+    /// other ones.
+    fn moves(ask: impl Fn(u32)) {
+        let begun = Instant::now();
+        let mut used = Vec::new();
+        loop {
+            let pages = Box::new(Pages([1; _]));
+            let shared = register(&pages, Memory::Shared);
+            ask(shared.lkey());
+            let soon = |_| {
+                std::thread::sleep(Duration::from_millis(1));
+                !shared.region().mapped_range().is_empty()
+            };
+            let moved = (0..500).any(soon);
+            drop(shared);
+            assert!(pages.0.iter().all(|byte| *byte == 1));
+            used.push(pages);
+            if moved {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
     }
 
     /// Only a region that may move moves, for a peer that may access it.
@@ -176,27 +191,14 @@ mod tests {
             assert!(request(key, pd));
         }
         assert!(PROMOTIONS.get().lock().waiting.is_empty());
-        // Peers of other tests in this process may have claimed to write to this memory when something else
-        // was there, and not ended that yet: it stays private then, and another region is needed.
         drop(shared);
-        let begun = Instant::now();
-        while !moves(&pages[1], |key| assert!(request(key, 7))) {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-        }
+        moves(|key| assert!(request(key, 7)));
         // The same if what this process sends of it is enough.
         let send = |key| {
             (0..10_000).for_each(|_| count(key, 16 << 10));
         };
-        while !moves(&pages[1], send) {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-        }
+        moves(send);
         send(private.lkey());
         assert!(private.region().mapped_range().is_empty());
-        drop(private);
-        assert!(
-            pages
-                .iter()
-                .all(|pages| pages.0.iter().all(|byte| *byte == 1))
-        );
     }
 }
