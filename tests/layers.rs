@@ -88,7 +88,7 @@ const ORDER: &[&[&str]] = &[
     &["dapl::abi"],
     &["dapl::boundary", "dapl::unsupported"],
     &["dapl::ia", "dapl::work_request"],
-    &["dapl::figures", "dapl::object"],
+    &["dapl::figures", "dapl::ia_query", "dapl::object"],
     &["dapl::cno", "dapl::pz", "dapl::resolution"],
     &["dapl::evd", "dapl::lmr", "dapl::srq"],
     &["dapl::ep", "dapl::ia_open"],

@@ -4,7 +4,8 @@ use std::ffi::{CStr, c_void};
 
 use super::abi::Abi;
 use super::boundary::{boundary, creation, non_null};
-use super::ia::{AttributesOut, lookup_ia};
+use super::ia::lookup_ia;
+use super::ia_query::AttributesOut;
 use super::{counter_operations, ep, ia_open, provider};
 use crate::abi::v2::*;
 use crate::abi::va_list::VaList;

@@ -1,5 +1,5 @@
-//! Interface adapters: `dat_ia_query`, `dat_ia_close`, and what the objects of an IA share.
-//! `dat_ia_open` is in [`super::ia_open`].
+//! Interface adapters: `dat_ia_close`, and what the objects of an IA share. `dat_ia_open` is in
+//! [`super::ia_open`], `dat_ia_query` in [`super::ia_query`].
 //!
 //! Each open makes an instance of its own: a device, an asynchronous EVD, and the objects the
 //! consumer creates in it. The IA is below its objects and does not know which kinds there are:
@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_void};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,13 +15,13 @@ use crate::lock::Mutex;
 use super::abi::Abi;
 use super::address::CAddress;
 use super::async_events::{AsyncEvd, AsyncEvds};
-use super::boundary::{boundary, check_mask, non_null, write_opt};
+use super::boundary::boundary;
 use super::counters::{self, Counters, IaCounters};
-use super::named_attributes::{Attributes, has_extensions, provider_attributes};
+use super::named_attributes::{Attributes, provider_attributes};
 use super::parameters::Parameters;
 use super::provider::{Instance, Tables};
 use super::rules::Rules;
-use super::types::{Event, Handle, HandleType, IaAttr, tag};
+use super::types::{Event, Handle, HandleType, tag};
 use crate::abi::common::*;
 use crate::abi::v2::{DAT_IA_COUNTERS, DCNT_IA_ASYNC_ERROR};
 use crate::delay;
@@ -56,20 +55,20 @@ pub struct Ia<D: Device> {
     /// Whose rules hold for its objects.
     pub rules: Rules,
     /// The name that the instance was opened by.
-    name: CString,
+    pub(super) name: CString,
     /// The provider table, which is never freed.
     table: *const c_void,
     /// The counters, if they are on.
-    counters: Option<IaCounters>,
+    pub(super) counters: Option<IaCounters>,
     /// See [`Instance`].
-    says_thread_safe: bool,
+    pub(super) says_thread_safe: bool,
     handle: AtomicPtr<c_void>,
     context: AtomicU64,
     address: CAddress,
     /// The async EVDs of all open instances of the IA.
     async_evds: Arc<AsyncEvds>,
-    transport_attr: Attributes,
-    provider_attr: Attributes,
+    pub(super) transport_attr: Attributes,
+    pub(super) provider_attr: Attributes,
     state: Mutex<State>,
     /// Handles of the LMRs by their context, for `dat_rmr_bind` of DAT 1.2.
     lmrs: Mutex<BTreeMap<u32, Handle>>,
@@ -410,90 +409,6 @@ impl<D: Device> Ia<D> {
 /// The IA of a handle.
 pub(super) fn lookup_ia<D: Device>(handle: DAT_IA_HANDLE) -> Result<Arc<Ia<D>>> {
     handle::get_shared(handle).ok_or(Error::handle(Subtype::HandleIa))
-}
-
-/// Where a query of an IA writes its attributes: NULL where none are asked for.
-pub(super) struct AttributesOut<A: Abi> {
-    ia: *mut A::IaAttr,
-    provider: *mut A::ProviderAttr,
-}
-
-impl<A: Abi> AttributesOut<A> {
-    /// Checks the arguments 3 to 6 of a query.
-    ///
-    /// # Errors
-    /// `DAT_INVALID_PARAMETER`.
-    pub fn new(
-        (ia_mask, ia): (DAT_IA_ATTR_MASK, *mut A::IaAttr),
-        (provider_mask, provider): (DAT_PROVIDER_ATTR_MASK, *mut A::ProviderAttr),
-    ) -> Result<Self> {
-        check_mask(ia_mask, A::IA_FIELDS, Subtype::Arg3)?;
-        let ia = match ia_mask {
-            0 => null_mut(),
-            _ => non_null(ia, Subtype::Arg4).map(|()| ia)?,
-        };
-        let provider = match provider_mask {
-            0 => null_mut(),
-            _ => non_null(provider, Subtype::Arg6).map(|()| provider)?,
-        };
-        Ok(AttributesOut { ia, provider })
-    }
-
-    /// Writes what is asked for.
-    ///
-    /// # Safety
-    /// The pointers are NULL or point to memory for the attributes.
-    pub unsafe fn write<D: Device>(self, ia: &Ia<D>) {
-        if !self.ia.is_null() {
-            let device = ia.device.attr();
-            let attr = A::ia_attr(&IaAttr {
-                extensions: has_extensions(device, ia.counters.is_some()),
-                name: &ia.name,
-                device,
-                address: ia.address(),
-                transport: &ia.transport_attr.list,
-            });
-            // SAFETY: the caller's promise.
-            unsafe { self.ia.write(attr) };
-        }
-        if !self.provider.is_null() {
-            let name = format!("libdat-{}", D::NAME);
-            let attr = A::provider_attr(
-                &name,
-                ia.device.attr(),
-                &ia.provider_attr.list,
-                ia.says_thread_safe,
-            );
-            // SAFETY: the caller's promise.
-            unsafe { self.provider.write(attr) };
-        }
-    }
-}
-
-/// `dat_ia_query`. The registry calls it with a NULL `async_evd_handle`.
-///
-/// # Safety
-/// The pointers are NULL or as the man page says.
-pub unsafe extern "C" fn ia_query<A: Abi, D: Device>(
-    ia_handle: DAT_IA_HANDLE,
-    async_evd_handle: *mut DAT_EVD_HANDLE,
-    ia_attr_mask: DAT_IA_ATTR_MASK,
-    ia_attr: *mut A::IaAttr,
-    provider_attr_mask: DAT_PROVIDER_ATTR_MASK,
-    provider_attr: *mut A::ProviderAttr,
-) -> DAT_RETURN {
-    boundary::<A>(|| {
-        let ia = lookup_ia::<D>(ia_handle)?;
-        let attributes =
-            AttributesOut::<A>::new((ia_attr_mask, ia_attr), (provider_attr_mask, provider_attr))?;
-        let evd = ia.async_evd().map_or(DAT_HANDLE_NULL, |evd| evd.0);
-        // SAFETY: NULL or valid, says the caller.
-        unsafe {
-            write_opt(async_evd_handle, evd);
-            attributes.write(&ia);
-        }
-        Ok(())
-    })
 }
 
 /// `dat_ia_close`, the provider's part.

@@ -43,6 +43,7 @@ mod figures;
 pub mod generic;
 pub mod ia;
 pub mod ia_open;
+pub mod ia_query;
 pub mod lmr;
 pub mod named_attributes;
 pub mod object;

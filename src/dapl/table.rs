@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 use super::abi::{Abi, V1, V2};
 use super::provider::Tables;
 use super::{
-    cno, counted_calls, cr, csp, ep, evd, extension, generic, ia, ia_open, lmr, psp, pz, rmr, rsp,
-    srq, unsupported,
+    cno, counted_calls, cr, csp, ep, evd, extension, generic, ia, ia_open, ia_query, lmr, psp, pz,
+    rmr, rsp, srq, unsupported,
 };
 use crate::abi::{v1, v2};
 use crate::device::Device;
@@ -63,7 +63,7 @@ macro_rules! provider_table {
                 device_name: name,
                 extension: null_mut(),
                 ia_open_func: Some(ia_open::ia_open::<$abi, D>),
-                ia_query_func: Some(ia::ia_query::<$abi, D>),
+                ia_query_func: Some(ia_query::ia_query::<$abi, D>),
                 ia_close_func: Some(ia::ia_close::<$abi, D>),
                 set_consumer_context_func: Some(generic::set_consumer_context::<$abi, D>),
                 get_consumer_context_func: Some(generic::get_consumer_context::<$abi, D>),

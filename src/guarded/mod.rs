@@ -11,7 +11,7 @@
 //!   the fault.
 //! * `portable`: for other architectures, by system calls, which need no handler.
 
-#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),

@@ -101,11 +101,7 @@ fn is_shared(mr: &Mr) -> bool {
 
 /// A peer is stopped in a copy from memory that the program frees, and continues later. Whether the memory
 /// was shared before and after that. Puts the connections into `used`.
-fn stopped_in_a_copy(
-    device: &Arc<Soft>,
-    ends_first: bool,
-    used: &mut Vec<(ShmPeer, End)>,
-) -> bool {
+fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool, used: &mut Vec<(ShmPeer, End)>) -> bool {
     let (peer, mut b) = connected(device);
     if !is_shared(b.mr.as_ref().unwrap()) {
         used.push((peer, b));

@@ -1,6 +1,7 @@
 //! Tests of the ring.
 
 use super::*;
+use crate::sync::atomic::Ordering;
 
 const NONE: CellFlags = CellFlags::empty();
 

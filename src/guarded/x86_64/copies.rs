@@ -1,13 +1,9 @@
-//! The instructions for x86-64.
-//!
-//! Each function returns 0, or what the handler puts into `rax` after a fault: the address. Nothing
-//! but the program counter, the stack pointer and `rax` is relied on after a fault, since valgrind
-//! keeps no other register up to date.
+//! Copies of any length, as the processor makes them fastest.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
-use std::arch::{asm, is_x86_feature_detected, naked_asm};
+use std::arch::{is_x86_feature_detected, naked_asm};
 
-use super::table::{guarded_asm, table_entry};
+use crate::guarded::table::table_entry;
 
 /// From this length on `rep movsb` is the fastest copy, on processors that have a fast one: it
 /// fetches no lines that it overwrites wholly. Below, it takes longer to begin than that saves. The C
@@ -20,136 +16,10 @@ const PEER_REP_MIN: usize = 2048;
 /// The longest copy of [`copy_short`].
 const SHORT: usize = 128;
 
-/// See [`super::copy_words`].
+/// See [`crate::guarded::copy`].
 ///
 /// # Safety
-/// As [`super::copy_words`].
-#[inline(always)]
-pub unsafe fn words(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // SAFETY: the caller's promise; a fault has an entry in the table.
-    unsafe {
-        guarded_asm!(
-            "rax",
-            [
-                "mov {first}, qword ptr [{from}]",
-                "mov {last}, qword ptr [{from} + {len} - 8]",
-                "mov qword ptr [{to}], {first}",
-                "mov qword ptr [{to} + {len} - 8], {last}",
-            ],
-            from = in(reg) from,
-            to = in(reg) to,
-            len = in(reg) len,
-            first = out(reg) _,
-            last = out(reg) _,
-        )
-    }
-}
-
-/// See [`super::copy_aligned_word`].
-///
-/// # Safety
-/// As [`super::copy_aligned_word`].
-#[inline(always)]
-pub unsafe fn aligned_word(to: *mut u8, from: *const u8) -> usize {
-    // SAFETY: the caller's promise; a fault has an entry in the table. A store is never visible
-    // before an earlier one.
-    unsafe {
-        guarded_asm!(
-            "rax",
-            [
-                "mov {word}, qword ptr [{from}]",
-                "mov qword ptr [{to}], {word}",
-            ],
-            from = in(reg) from,
-            to = in(reg) to,
-            word = out(reg) _,
-        )
-    }
-}
-
-macro_rules! store {
-    ($name:ident, $type:ty, $class:ident, $instruction:literal) => {
-        /// See [`super::store`].
-        ///
-        /// # Safety
-        /// As [`super::store`].
-        #[inline]
-        pub unsafe fn $name(to: *mut u8, value: $type) -> usize {
-            // SAFETY: the caller's promise; a fault has an entry in the table. A store is never
-            // visible before an earlier one.
-            unsafe {
-                guarded_asm!(
-                    "rax",
-                    [$instruction],
-                    to = in(reg) to,
-                    value = in($class) value,
-                )
-            }
-        }
-    };
-}
-store!(store_8, u64, reg, "mov qword ptr [{to}], {value}");
-store!(store_4, u32, reg, "mov dword ptr [{to}], {value:e}");
-store!(store_2, u16, reg, "mov word ptr [{to}], {value:x}");
-store!(store_1, u8, reg_byte, "mov byte ptr [{to}], {value}");
-
-/// See [`super::ATOMICS`].
-pub const ATOMICS: bool = true;
-
-/// See [`super::fetch_add`]: the address of the fault or 0, and the word as it was before.
-///
-/// # Safety
-/// As [`super::fetch_add`].
-pub unsafe fn fetch_add(at: *mut u8, add: u64) -> (usize, u64) {
-    let (fault, before): (usize, u64);
-    // SAFETY: the caller's promise; a fault has an entry in the table.
-    unsafe {
-        asm!(
-            "2:",
-            "lock xadd qword ptr [{at}], {word}",
-            "3:",
-            "4:",
-            table_entry!(),
-            at = in(reg) at,
-            word = inout(reg) add => before,
-            inout("rax") 0usize => fault,
-            options(nostack),
-        );
-    }
-    (fault, before)
-}
-
-/// See [`super::compare_swap`]: the address of the fault or 0, and the word as it was before.
-///
-/// # Safety
-/// As [`super::compare_swap`].
-pub unsafe fn compare_swap(at: *mut u8, compare: u64, swap: u64) -> (usize, u64) {
-    let (fault, before): (usize, u64);
-    // SAFETY: the caller's promise; a fault has an entry in the table. The instruction has the word
-    // in `rax`, where a fault is reported.
-    unsafe {
-        asm!(
-            "2:",
-            "lock cmpxchg qword ptr [{at}], {swap}",
-            "3:",
-            "mov {before}, rax",
-            "xor eax, eax",
-            "4:",
-            table_entry!(),
-            at = in(reg) at,
-            swap = in(reg) swap,
-            before = out(reg) before,
-            inout("rax") compare => fault,
-            options(nostack),
-        );
-    }
-    (fault, before)
-}
-
-/// See [`super::copy`].
-///
-/// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[inline(always)]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: the caller's promise.
@@ -162,10 +32,10 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     }
 }
 
-/// See [`super::copy_for_peer`].
+/// See [`crate::guarded::copy_for_peer`].
 ///
 /// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[inline(always)]
 pub unsafe fn copy_for_peer(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: the caller's promise, and the processor has the instruction.
@@ -178,7 +48,7 @@ pub unsafe fn copy_for_peer(to: *mut u8, from: *const u8, len: usize) -> usize {
     }
 }
 
-/// See [`super::fetches_nothing`].
+/// See [`crate::guarded::fetches_nothing`].
 #[inline(always)]
 pub fn fetches_nothing(len: usize) -> bool {
     len >= PEER_REP_MIN && has_fast_short_rep()
@@ -208,7 +78,7 @@ fn has_fast_short_rep() -> bool {
 /// Copies more than [`SHORT`] bytes, as well as the processor can.
 ///
 /// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[inline(never)]
 unsafe fn copy_long(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: the caller's promise, and the processor has the instructions.
@@ -236,7 +106,7 @@ fn is_rep_good(to: *mut u8, from: *const u8, len: usize) -> bool {
 /// Copies at most [`SHORT`] bytes; all loads are before the first store.
 ///
 /// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy_short(to: *mut u8, from: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -322,7 +192,7 @@ unsafe extern "sysv64" fn copy_short(to: *mut u8, from: *const u8, len: usize) -
 /// it. The loop runs down if the target is inside the source.
 ///
 /// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy_sse(to: *mut u8, from: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -413,7 +283,7 @@ unsafe extern "sysv64" fn copy_sse(to: *mut u8, from: *const u8, len: usize) -> 
 /// Copies 128 bytes or more in registers of 32 bytes, as [`copy_sse`] does.
 ///
 /// # Safety
-/// As [`super::copy`]; the processor has AVX.
+/// As [`crate::guarded::copy`]; the processor has AVX.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy_avx(to: *mut u8, from: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -507,7 +377,7 @@ unsafe extern "sysv64" fn copy_avx(to: *mut u8, from: *const u8, len: usize) -> 
 /// overlap. Later stores are not visible before those of the instruction.
 ///
 /// # Safety
-/// As [`super::copy`].
+/// As [`crate::guarded::copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy_rep(to: *mut u8, from: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -541,31 +411,9 @@ unsafe extern "sysv64" fn copy_rep(to: *mut u8, from: *const u8, len: usize) -> 
     )
 }
 
-/// Reads a byte of each page of a range of at least one byte.
-///
-/// # Safety
-/// None; as the other functions.
-#[unsafe(naked)]
-pub unsafe extern "sysv64" fn read_pages(at: *const u8, len: usize) -> usize {
-    naked_asm!(
-        "xor eax, eax",
-        "add rsi, rdi",
-        "2:",
-        "movzx ecx, byte ptr [rdi]",
-        "and rdi, -4096",
-        "add rdi, 4096",
-        "cmp rdi, rsi",
-        "jb 2b",
-        "3:",
-        "4:",
-        "ret",
-        table_entry!(),
-    )
-}
-
 /// A function that copies.
 #[cfg(test)]
-pub type Way = unsafe extern "sysv64" fn(*mut u8, *const u8, usize) -> usize;
+type Way = unsafe extern "sysv64" fn(*mut u8, *const u8, usize) -> usize;
 
 /// The ways of a copy of more than [`SHORT`] bytes, and whether the ranges may overlap.
 #[cfg(test)]

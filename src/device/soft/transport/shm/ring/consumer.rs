@@ -1,0 +1,153 @@
+//! The end that empties a ring.
+
+use super::{
+    BLOCK, BLOCKS, CELLS_STEP, CellFlags, DATA_LEN, DATA_STEP, IMMEDIATE_LEN, Kind, MAX_CHUNK,
+    MAX_INLINE, REQUEST_LEN, Ring, Violation, filled, padded,
+};
+use crate::device::soft::qp::cache_lines::Place;
+use crate::sync::atomic::Ordering;
+
+/// A filled cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// What the payload is.
+    pub kind: Kind,
+    /// Further properties.
+    pub flags: CellFlags,
+    /// Bytes of the payload.
+    pub len: usize,
+}
+
+impl Piece {
+    /// Whether the cell has all of a message, provided that no message is received in part.
+    #[inline]
+    pub fn is_whole_message(&self) -> bool {
+        matches!(self.kind, Kind::Inline | Kind::Bulk) && self.flags.contains(CellFlags::LAST)
+    }
+}
+
+/// The private state of the end that empties a ring.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    /// Cells that were consumed since the beginning.
+    pub(super) cells: u64,
+    /// Data bytes that were consumed since the beginning, in whole blocks.
+    pub(super) bytes: u64,
+    /// The counts of cells and bytes at which the consumer next checks for a producer that waits.
+    pub(super) next_check: (u64, u64),
+}
+
+impl Consumer {
+    /// Number of the next cell.
+    pub fn next_cell(&self) -> u64 {
+        self.cells
+    }
+
+    /// Number of the data byte at which the next chunk begins.
+    pub fn next_data(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Prefetches the data bytes at `at`, while the header of the cell is read to which they may
+    /// belong: then the two cache lines are fetched together, not one after the other.
+    #[inline]
+    pub fn prefetch(ring: &Ring, at: u64) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        // SAFETY: only a hint, at an address of ours.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let block = &ring.data[at as usize / BLOCK % BLOCKS];
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(block).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = (ring, at);
+    }
+
+    /// Prefetches the cell of that number, and the next one.
+    #[inline]
+    pub fn prefetch_cells(ring: &Ring, number: u64) {
+        for number in [number, number.wrapping_add(1)] {
+            Place::of(ring.cell(number)).fetch();
+        }
+    }
+
+    /// Whether the cell of that number is filled: for a poll without a lock.
+    #[inline]
+    pub fn is_filled(ring: &Ring, number: u64) -> bool {
+        ring.cell(number).header.load(Ordering::Relaxed) as u32 == filled(number)
+    }
+
+    /// The next cell; `None` if it is not filled.
+    ///
+    /// # Errors
+    /// [`Violation`] if its header is not valid.
+    #[inline]
+    pub fn peek(&self, ring: &Ring) -> Result<Option<Piece>, Violation> {
+        let header = ring.cell(self.cells).header.load(Ordering::Acquire);
+        if header as u32 != filled(self.cells) {
+            return Ok(None);
+        }
+        let len = usize::from((header >> 32) as u16);
+        let kind = match (header >> 48) as u8 {
+            1 => Kind::Inline,
+            2 => Kind::Bulk,
+            3 => Kind::Invalidate,
+            4 => Kind::Offer,
+            5 => Kind::Atomic,
+            6 => Kind::Immediate,
+            _ => return Err(Violation),
+        };
+        let flags = CellFlags::from_bits((header >> 56) as u8).ok_or(Violation)?;
+        let to_the_end = DATA_LEN - (self.bytes % DATA_LEN as u64) as usize;
+        let is_valid = match kind {
+            // Only the last part of a message may be empty: a peer that sends for ever must use up
+            // receives.
+            Kind::Inline => len <= MAX_INLINE && (len > 0 || flags.contains(CellFlags::LAST)),
+            Kind::Bulk => len > 0 && len <= MAX_CHUNK && len <= to_the_end,
+            Kind::Invalidate => len == 4,
+            Kind::Atomic => len == REQUEST_LEN && flags == CellFlags::LAST,
+            Kind::Immediate => len == IMMEDIATE_LEN && flags.contains(CellFlags::LAST),
+            Kind::Offer => {
+                len > 0 && len <= MAX_INLINE && len % 16 == 0 && flags.contains(CellFlags::LAST)
+            }
+        };
+        if !is_valid {
+            return Err(Violation);
+        }
+        Ok(Some(Piece { kind, flags, len }))
+    }
+
+    /// Calls `f` with the payload of the cell that [`Consumer::peek`] has just returned.
+    #[inline]
+    pub fn payload<R>(&self, ring: &Ring, piece: &Piece, f: impl FnOnce(*const u8) -> R) -> R {
+        if piece.kind == Kind::Bulk {
+            ring.data(self.bytes, f)
+        } else {
+            ring.cell(self.cells).payload.with(|p| f(p.cast()))
+        }
+    }
+
+    /// Consumes that cell.
+    #[inline]
+    pub fn advance(&mut self, piece: &Piece) {
+        self.cells += 1;
+        if piece.kind == Kind::Bulk {
+            self.bytes += padded(piece.len);
+        }
+    }
+
+    /// Publishes the counters for the producer. True if the caller has to check for a producer that
+    /// sleeps because it waits for room: not every time, but several times between a full ring and
+    /// an empty one, and the last time when there is enough room for any message that waits.
+    #[inline]
+    pub fn publish(&mut self, ring: &Ring) -> bool {
+        ring.consumed.bytes.store(self.bytes, Ordering::Release);
+        ring.consumed.cells.store(self.cells, Ordering::Release);
+        let passed = self.cells >= self.next_check.0 || self.bytes >= self.next_check.1;
+        if passed {
+            self.next_check.0 = (self.cells / CELLS_STEP + 1) * CELLS_STEP;
+            self.next_check.1 = (self.bytes / DATA_STEP + 1) * DATA_STEP;
+        }
+        passed
+    }
+}
