@@ -5,7 +5,7 @@ use super::*;
 use crate::device::soft::mem::key_entry::Origin;
 use crate::device::soft::mem::key_table::{Opening, Reserved};
 use crate::device::soft::transport::shm::remote_keys::CopySection;
-use crate::device::soft::transport::shm::{EndPhase, mapped};
+use crate::device::soft::transport::shm::{self, EndPhase, mapped};
 
 /// Begins a copy by `key` for the peer.
 fn copy_by(peer: &ShmPeer, key: u32) -> CopySection<'_> {
@@ -145,4 +145,27 @@ fn memory_that_a_stopped_peer_may_write_to() {
         let mut used = Vec::new();
         until(|| stopped_in_a_copy(&device, ends_first, &mut used));
     }
+}
+
+/// A process that never ends its copies, connection after connection, does not fill our memory.
+#[test]
+fn stopped_peers_without_end() {
+    const MOST: usize = 128;
+    if let Err(why) = mapped::enable() {
+        eprintln!("\nskipped: stopped_peers_without_end: {why}");
+        return;
+    }
+    let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
+    let mut connections: Vec<(ShmPeer, End)> = (0..MOST + 10).map(|_| connected(&device)).collect();
+    let key = connections[0].1.key();
+    for (peer, _) in &connections {
+        std::mem::forget(copy_by(peer, key));
+    }
+    connections[0].1.mr = None;
+    assert!(connections.iter().all(|(peer, _)| is_given_up(peer)));
+    assert!(
+        (1..=MOST).contains(&shm::abandoned()),
+        "{}",
+        shm::abandoned()
+    );
 }

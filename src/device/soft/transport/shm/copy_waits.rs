@@ -75,23 +75,40 @@ impl Abandoned {
 
 static ABANDONED: PerProcess<Mutex<Vec<Abandoned>>> = PerProcess::new(Mutex::default);
 
-/// How many connections of a process are remembered that have ended in a section. An honest process
-/// has one for each of its threads that were stopped in one at the same time; one that lies shall not
-/// make us keep the memory of each connection that it makes.
+/// Remembers addresses that a peer which was given up may still reach.
+fn abandon(abandoned: Abandoned) {
+    let segment = abandoned.segment.clone();
+    let mut all = ABANDONED.lock();
+    all.push(abandoned);
+    all.retain(|abandoned| !abandoned.is_over());
+    forget_oldest(&mut all, |one| same_process(&one.segment, &segment));
+}
+
+/// For how many peers that were given up addresses are remembered.
+#[cfg(test)]
+pub(in crate::device::soft) fn abandoned() -> usize {
+    ABANDONED.lock().len()
+}
+
+/// How many connections of a process are remembered that have ended in a section, and how many whose peer was
+/// given up. An honest process has one for each of its threads that were stopped in one at the same time; one
+/// that lies shall not make us keep the memory of each connection that it makes.
 const MOST_ENDED: usize = 128;
 
-/// Forgets the oldest connections of the process that have ended in a section, beyond the limit.
-fn forget_oldest(all: &mut Vec<Accessor>, segment: &Arc<SharedSegment>) {
-    let same = |accessor: &Accessor| {
-        accessor.ended && accessor.segment.peer().pid() == segment.peer().pid()
-    };
-    let count = all.iter().filter(|accessor| same(accessor)).count();
+/// Forgets the oldest of those for which `counts` holds, beyond the limit.
+fn forget_oldest<T>(all: &mut Vec<T>, counts: impl Fn(&T) -> bool) {
+    let count = all.iter().filter(|one| counts(one)).count();
     let mut excess = count.saturating_sub(MOST_ENDED);
-    all.retain(|accessor| {
-        let forgotten = excess > 0 && same(accessor);
+    all.retain(|one| {
+        let forgotten = excess > 0 && counts(one);
         excess -= usize::from(forgotten);
         !forgotten
     });
+}
+
+/// Whether two connections have the same process at the other end.
+fn same_process(a: &SharedSegment, b: &SharedSegment) -> bool {
+    a.peer().pid() == b.peer().pid()
 }
 
 /// Changes [`ACCESSORS`], and removes those that are not needed any more.
@@ -129,7 +146,9 @@ pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
         if let Some(accessor) = all.iter_mut().find(same) {
             accessor.ended = true;
             if running(segment).is_some() {
-                forget_oldest(all, segment);
+                forget_oldest(all, |accessor| {
+                    accessor.ended && same_process(&accessor.segment, segment)
+                });
             }
         }
     });
@@ -169,7 +188,7 @@ pub(super) fn wait_for_key(key: u32, entry: &KeyEntry, timeout: Duration) {
         segment.peer_stuck.store(true, Ordering::Relaxed);
         let range = entry.mapped_range();
         if !range.is_empty() {
-            ABANDONED.lock().push(Abandoned {
+            abandon(Abandoned {
                 segment,
                 section,
                 range,

@@ -104,6 +104,8 @@ mod yama;
 
 pub(super) use self::close_reason::CloseReason;
 pub(super) use self::conn::{Budget, ShmConn, ShmTarget};
+#[cfg(test)]
+pub(in crate::device::soft) use self::copy_waits::abandoned;
 pub(crate) use self::exporter::ShmExporter;
 pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
