@@ -22,7 +22,7 @@ const FIRST: u32 = 8;
 const OTHER: u32 = 128;
 /// The same if that way takes [`MUCH`] times as long or more.
 const OTHER_SLOW: u32 = 1024;
-const MUCH: u32 = 4;
+const MUCH: u32 = 2;
 /// One message of so many is measured.
 const MEASURED: u32 = 16;
 
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn the_faster_way_is_taken() {
         let mut near = Class::default();
-        assert_eq!(by_ring(&mut near, FIRST, 900, 2000), 4);
-        assert_eq!(by_ring(&mut near, 1280, 900, 2000), 1260);
+        assert_eq!(by_ring(&mut near, FIRST, 1200, 2000), 4);
+        assert_eq!(by_ring(&mut near, 1280, 1200, 2000), 1260);
         let mut far = Class::default();
         by_ring(&mut far, FIRST, 3000, 2000);
         assert_eq!(by_ring(&mut far, 1280, 3000, 2000), 20);
@@ -172,18 +172,22 @@ mod tests {
     #[test]
     fn a_way_that_takes_much_longer_is_taken_less() {
         let mut class = Class::default();
-        by_ring(&mut class, FIRST, 10_000, 2000);
-        assert_eq!(by_ring(&mut class, 10_240, 10_000, 2000), 20);
+        by_ring(&mut class, FIRST, 4000, 2000);
+        assert_eq!(by_ring(&mut class, 10_240, 4000, 2000), 20);
     }
 
     #[test]
     fn processors_that_move_are_noticed() {
         let mut class = Class::default();
-        by_ring(&mut class, 1000, 900, 2000);
+        by_ring(&mut class, 1000, 1200, 2000);
         by_ring(&mut class, 1000, 3000, 2000);
         assert_eq!(by_ring(&mut class, 1280, 3000, 2000), 20);
-        by_ring(&mut class, 1000, 900, 2000);
-        assert_eq!(by_ring(&mut class, 1280, 900, 2000), 1260);
+        by_ring(&mut class, 1000, 1200, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 1200, 2000), 1260);
+        // Where one takes much longer than the other this takes more messages.
+        by_ring(&mut class, 3000, 9000, 2000);
+        by_ring(&mut class, 2048, 1200, 2000);
+        assert_eq!(by_ring(&mut class, 1280, 1200, 2000), 1260);
     }
 
     #[test]
