@@ -10,6 +10,8 @@ use crate::device::soft::transport::shm::take_bitmap;
 #[derive(Default)]
 struct Counted {
     arrived: AtomicU64,
+    /// Messages of which one arrives while another is delivered.
+    late: AtomicU64,
     delivered: AtomicU64,
     served: LastServed,
 }
@@ -40,6 +42,10 @@ impl PollEntry for Counted {
 
     fn deliver(&self, _: &Guard, _: &mut Upcalls) {
         self.take(1);
+        if self.late.load(Ordering::Relaxed) > 0 {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+            self.arrived.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn last_served(&self) -> &LastServed {
@@ -136,6 +142,39 @@ fn what_is_left_is_for_the_next_service() {
         assert!(set.after_service(&mut up).service);
         assert!(!set.after_service(&mut up).service);
         delivered([MESSAGES; 2]);
+        for entry in &entries {
+            let entry: Entry = entry.clone();
+            set.remove(&entry);
+        }
+    }
+}
+
+/// A message that arrives while its connection is served is delivered by the same service: its peer was told
+/// to notify us before, and may do so only once.
+#[test]
+fn a_message_that_arrives_during_the_service() {
+    for connections in [1, 2, FEW, FEW + 1] {
+        let set = PollSet::new(take_bitmap);
+        let entries: Vec<Arc<Counted>> = (0..connections).map(|_| Arc::default()).collect();
+        for entry in &entries {
+            assert!(set.add(entry.clone()).is_some());
+        }
+        let _ = set.poll_and_adapt();
+        let last = connections - 1;
+        let arrive = || {
+            entries[last].arrived.store(1, Ordering::Relaxed);
+            entries[last].late.store(2, Ordering::Relaxed);
+            if let Some(bitmap) = set.bitmap_in_use() {
+                bitmap.ready_bits.set(last as u32);
+            }
+        };
+        let delivered = || entries[last].delivered.swap(0, Ordering::Relaxed);
+        arrive();
+        assert!(!set.before_block().service);
+        assert_eq!(delivered(), 3, "{connections}");
+        arrive();
+        assert!(!set.after_service(&mut Upcalls::default()).service);
+        assert_eq!(delivered(), 3, "{connections}");
         for entry in &entries {
             let entry: Entry = entry.clone();
             set.remove(&entry);
