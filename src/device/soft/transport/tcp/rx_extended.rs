@@ -5,7 +5,7 @@
 
 use super::close_reason::{CloseReason, wire_fault};
 use super::conn::TcpConn;
-use super::rx::Taken;
+use super::rx_segment::Taken;
 use super::stash::{Purpose, is_supplied};
 use super::tx_frame::{Answer, sink};
 use crate::device::soft::iwarp::extensions::{AtomicRequest, AtomicResponse, Immediate};
