@@ -25,6 +25,10 @@ use crate::device::soft::transport::shm;
 use crate::device::soft::upcalls::RequestUpcall;
 use crate::device::{DeviceError, KERNEL_BACKLOG, ListenHandler};
 use crate::process::PerProcess;
+use crate::sync::relax;
+
+/// How often a local socket is tried whose name another process has: for some milliseconds.
+const LOCAL_NAME_ROUNDS: u32 = 1100;
 
 /// The part of a listener that requests are delivered to.
 pub(crate) struct Listening {
@@ -229,13 +233,31 @@ fn open_port(device: &Arc<Soft>, number: u16) -> Result<Arc<Acceptor>, DeviceErr
     let bound = SocketAddr::try_from(bound).map_err(|_| DeviceError::Resources)?;
     let port = bound.port();
     // Before a peer can connect over TCP, so that all processes of this host take the same path.
-    // Another process may hold the name of the port; then peers connect over TCP.
     let shm_socket = match device.params.path {
-        Path::Auto | Path::Shm => shm::listen(bound_address(device), port).ok(),
+        Path::Auto | Path::Shm => local_socket(bound_address(device), port),
         Path::Tcp => None,
     };
     kernel::net::listen(&socket, KERNEL_BACKLOG).map_err(bind_error)?;
     Acceptor::new(device, socket, shm_socket, port)
+}
+
+/// The local socket of a port. `None` if there can be none: peers connect over TCP then.
+fn local_socket(address: Option<IpAddr>, port: u16) -> Option<OwnedFd> {
+    let mut round = 0;
+    loop {
+        match shm::listen(address, port) {
+            Ok(socket) => return Some(socket),
+            // A process that had the port and exits closes the TCP socket first, and this one a moment later.
+            Err(Errno::ADDRINUSE) if round < LOCAL_NAME_ROUNDS => relax(round),
+            Err(error) => {
+                log::warn!(
+                    "port {port}: peers on this host connect over TCP, since there is no local socket: {error}"
+                );
+                return None;
+            }
+        }
+        round += 1;
+    }
 }
 
 fn bind(address: SocketAddr) -> Result<OwnedFd, DeviceError> {

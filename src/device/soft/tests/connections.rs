@@ -343,6 +343,35 @@ fn who_gets_a_port_gets_its_local_name() {
     }
 }
 
+/// A process that exits closes its TCP socket before the local one.
+#[test]
+fn a_local_name_that_is_free_a_moment_later() {
+    let device = Soft::open("127.0.0.1 path=shm").unwrap();
+    let address = [127, 0, 0, 1].into();
+    let is_found = || {
+        let taken = std::net::TcpListener::bind((address, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        drop(taken);
+        let local = shm::listen(Some(address), port).unwrap();
+        let begins = std::sync::Barrier::new(2);
+        let server = std::thread::scope(|s| {
+            let server = s.spawn(|| {
+                begins.wait();
+                Server::on(&device, port.into()).unwrap()
+            });
+            begins.wait();
+            std::thread::sleep(Duration::from_millis(1));
+            drop(local);
+            server.join().unwrap()
+        });
+        let found = shm::connect(SocketAddr::new(address, port));
+        drop(server);
+        matches!(found, Ok(Some(_)))
+    };
+    // The thread with the name may get no processor for longer than the other one waits.
+    assert!((0..5).any(|_| is_found()));
+}
+
 #[test]
 fn wide_qualifiers_arrive_exactly() {
     over_all_paths(|net| {
