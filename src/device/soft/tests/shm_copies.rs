@@ -130,6 +130,10 @@ fn stopped_in_a_copy(device: &Arc<Soft>, ends_first: bool, used: &mut Vec<(ShmPe
     other_is_shared && shared
 }
 
+/// Held by the tests of peers that were given up: those of a process, which all these are, are remembered up to
+/// a limit.
+static GIVEN_UP: Mutex<()> = Mutex::new(());
+
 /// Memory that a stopped peer may still write to is not shared again while the peer
 /// does not end its copy: it would write to what the memory holds then.
 #[test]
@@ -138,6 +142,7 @@ fn memory_that_a_stopped_peer_may_write_to() {
         eprintln!("\nskipped: memory_that_a_stopped_peer_may_write_to: {why}");
         return;
     }
+    let _alone = GIVEN_UP.lock();
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     for ends_first in [false, true] {
         // Peers of other tests in this process claim to copy by all keys, and never end that: what is
@@ -155,6 +160,7 @@ fn stopped_peers_without_end() {
         eprintln!("\nskipped: stopped_peers_without_end: {why}");
         return;
     }
+    let _alone = GIVEN_UP.lock();
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
     let mut connections: Vec<(ShmPeer, End)> = (0..MOST + 10).map(|_| connected(&device)).collect();
     let key = connections[0].1.key();
