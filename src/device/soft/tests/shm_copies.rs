@@ -49,15 +49,21 @@ fn a_copy_by_another_key() {
     }
 }
 
-/// The copies of several peers are waited for together.
-#[test]
-fn copies_without_end() {
-    let device = device();
-    let mut connections: Vec<(ShmPeer, End)> = (0..8).map(|_| connected(&device)).collect();
+/// Connections whose peers copy by the key of the first one, and do not end that.
+fn copying_without_end(device: &Arc<Soft>, count: usize) -> Vec<(ShmPeer, End)> {
+    let connections: Vec<(ShmPeer, End)> = (0..count).map(|_| connected(device)).collect();
     let key = connections[0].1.key();
     for (peer, _) in &connections {
         std::mem::forget(copy_by(peer, key));
     }
+    connections
+}
+
+/// The copies of several peers are waited for together.
+#[test]
+fn copies_without_end() {
+    let device = device();
+    let mut connections = copying_without_end(&device, 8);
     let begun = Instant::now();
     connections[0].1.mr = None;
     // One after the other they would take eight seconds.
@@ -162,11 +168,7 @@ fn stopped_peers_without_end() {
     }
     let _alone = GIVEN_UP.lock();
     let device = Soft::open("127.0.0.1 path=shm memory=eager").unwrap();
-    let mut connections: Vec<(ShmPeer, End)> = (0..MOST + 10).map(|_| connected(&device)).collect();
-    let key = connections[0].1.key();
-    for (peer, _) in &connections {
-        std::mem::forget(copy_by(peer, key));
-    }
+    let mut connections = copying_without_end(&device, MOST + 10);
     connections[0].1.mr = None;
     assert!(connections.iter().all(|(peer, _)| is_given_up(peer)));
     assert!(

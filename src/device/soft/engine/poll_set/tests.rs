@@ -55,15 +55,28 @@ impl PollEntry for Counted {
     fn set_notify_mode(&self, _: NotifyMode, _: &mut Upcalls) {}
 }
 
+/// A set of so many connections.
+fn set_of(connections: usize) -> (PollSet, Vec<Arc<Counted>>) {
+    let set = PollSet::new(take_bitmap);
+    let entries: Vec<Arc<Counted>> = (0..connections).map(|_| Arc::default()).collect();
+    for entry in &entries {
+        assert!(set.add(entry.clone()).is_some());
+    }
+    (set, entries)
+}
+
+fn remove_all(set: &PollSet, entries: &[Arc<Counted>]) {
+    for entry in entries {
+        let entry: Entry = entry.clone();
+        set.remove(&entry);
+    }
+}
+
 /// Five thousand connections have ready bits, and a poll delivers to those whose bits are set, in rounds.
 #[test]
 fn thousands_are_served_by_their_bits() {
     const MANY: usize = 5000;
-    let set = PollSet::new(take_bitmap);
-    let entries: Vec<Arc<Counted>> = (0..MANY).map(|_| Arc::default()).collect();
-    for entry in &entries {
-        assert!(set.add(entry.clone()).is_some());
-    }
+    let (set, entries) = set_of(MANY);
     let due = set.poll_and_adapt();
     assert!(due.check && !due.service);
     let bitmap = set.bitmap_in_use().unwrap();
@@ -91,10 +104,7 @@ fn thousands_are_served_by_their_bits() {
         .unwrap();
     assert!(Arc::ptr_eq(last, &entries[4096]));
 
-    for entry in &entries {
-        let entry: Entry = entry.clone();
-        set.remove(&entry);
-    }
+    remove_all(&set, &entries);
     assert_eq!(set.chunks_used.load(Ordering::Relaxed), 0);
 }
 
@@ -104,11 +114,7 @@ fn thousands_are_served_by_their_bits() {
 fn what_is_left_is_for_the_next_service() {
     const MESSAGES: u64 = ROUNDS as u64 + 10;
     for connections in [2, FEW + 1] {
-        let set = PollSet::new(take_bitmap);
-        let entries: Vec<Arc<Counted>> = (0..connections).map(|_| Arc::default()).collect();
-        for entry in &entries {
-            assert!(set.add(entry.clone()).is_some());
-        }
+        let (set, entries) = set_of(connections);
         let delivered = |expected: [u64; 2]| {
             for (entry, expected) in entries.iter().zip(expected) {
                 assert_eq!(entry.delivered.swap(0, Ordering::Relaxed), expected);
@@ -142,10 +148,7 @@ fn what_is_left_is_for_the_next_service() {
         assert!(set.after_service(&mut up).service);
         assert!(!set.after_service(&mut up).service);
         delivered([MESSAGES; 2]);
-        for entry in &entries {
-            let entry: Entry = entry.clone();
-            set.remove(&entry);
-        }
+        remove_all(&set, &entries);
     }
 }
 
@@ -154,11 +157,7 @@ fn what_is_left_is_for_the_next_service() {
 #[test]
 fn a_message_that_arrives_during_the_service() {
     for connections in [1, 2, FEW, FEW + 1] {
-        let set = PollSet::new(take_bitmap);
-        let entries: Vec<Arc<Counted>> = (0..connections).map(|_| Arc::default()).collect();
-        for entry in &entries {
-            assert!(set.add(entry.clone()).is_some());
-        }
+        let (set, entries) = set_of(connections);
         let _ = set.poll_and_adapt();
         let last = connections - 1;
         let arrive = || {
@@ -175,9 +174,6 @@ fn a_message_that_arrives_during_the_service() {
         arrive();
         assert!(!set.after_service(&mut Upcalls::default()).service);
         assert_eq!(delivered(), 3, "{connections}");
-        for entry in &entries {
-            let entry: Entry = entry.clone();
-            set.remove(&entry);
-        }
+        remove_all(&set, &entries);
     }
 }

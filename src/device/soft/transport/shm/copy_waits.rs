@@ -77,11 +77,11 @@ static ABANDONED: PerProcess<Mutex<Vec<Abandoned>>> = PerProcess::new(Mutex::def
 
 /// Remembers addresses that a peer which was given up may still reach.
 fn abandon(abandoned: Abandoned) {
-    let segment = abandoned.segment.clone();
+    let pid = abandoned.segment.peer().pid();
     let mut all = ABANDONED.lock();
     all.push(abandoned);
     all.retain(|abandoned| !abandoned.is_over());
-    forget_oldest(&mut all, |one| same_process(&one.segment, &segment));
+    forget_oldest(&mut all, |one| one.segment.peer().pid() == pid);
 }
 
 /// For how many peers that were given up addresses are remembered.
@@ -104,11 +104,6 @@ fn forget_oldest<T>(all: &mut Vec<T>, counts: impl Fn(&T) -> bool) {
         excess -= usize::from(forgotten);
         !forgotten
     });
-}
-
-/// Whether two connections have the same process at the other end.
-fn same_process(a: &SharedSegment, b: &SharedSegment) -> bool {
-    a.peer().pid() == b.peer().pid()
 }
 
 /// Changes [`ACCESSORS`], and removes those that are not needed any more.
@@ -146,9 +141,8 @@ pub(super) fn remove_peer(segment: &Arc<SharedSegment>) {
         if let Some(accessor) = all.iter_mut().find(same) {
             accessor.ended = true;
             if running(segment).is_some() {
-                forget_oldest(all, |accessor| {
-                    accessor.ended && same_process(&accessor.segment, segment)
-                });
+                let pid = segment.peer().pid();
+                forget_oldest(all, |one| one.ended && one.segment.peer().pid() == pid);
             }
         }
     });
