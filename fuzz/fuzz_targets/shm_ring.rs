@@ -80,13 +80,14 @@ fn step(
         }
         4 => {
             if let Some(piece) = consumer.peek(ring).ok()? {
-                let most = if piece.kind == Kind::Bulk {
+                let most = if piece.kind.has_data() {
                     MAX_CHUNK
                 } else {
                     MAX_INLINE
                 };
                 assert!(piece.len <= most);
                 assert!(consumer.payload(ring, &piece, |from| peer.has(from, piece.len)));
+                assert!(consumer.in_cell(ring, |from| peer.has(from, MAX_INLINE)));
                 consumer.advance(&piece);
                 consumer.publish(ring);
             }

@@ -217,6 +217,16 @@ TARGETS = (
         pair(1.0, 1.4),
         pair(25, 8),
     ),
+    # As MPI libraries send their short messages. Through shared memory they are not to be slower than over TCP.
+    Target(
+        "shm.rate.write.8",
+        "RDMA writes 8 B, 64 in flight, target polls",
+        "M/s",
+        ours(dat("M/s", "rate", "write", 8)),
+        (Source("libdat over TCP", dat("M/s", "rate", "write", 8, "bench-tcp")),),
+        both(1.0),
+        {},
+    ),
     # 1.4 us where the kernel's copy takes 1.2 us, 76 us where it takes 72 us.
     passive("write", 8, 1.4 / 1.2, 1.4),
     passive("read", 8, 1.4 / 1.2, 1.4),

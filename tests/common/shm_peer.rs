@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 /// The version of the protocol.
-pub const MAGIC: [u8; 8] = *b"libdat.7";
+pub const MAGIC: [u8; 8] = *b"libdat.8";
 
 /// Bytes of the files of an initiator: the segment, the keys, the sleep states, and the bits.
 pub fn sizes() -> [u64; 4] {

@@ -150,6 +150,11 @@ impl Watch {
         }
     }
 
+    /// Has the connections served whose messages were left, though no consumer polls.
+    pub fn serve_again(&self) {
+        self.inner.serve_again();
+    }
+
     /// Whether the connection owes its peer an acknowledgement, for which it has to be in the list of
     /// [`Watch::schedule_acknowledgement`].
     #[inline]

@@ -1,7 +1,6 @@
 //! Requests that are posted one right behind the other, and what their consumer does next.
 
 use super::*;
-use crate::device::soft::transport::Link;
 
 const BURST: u64 = 12;
 
@@ -175,14 +174,11 @@ fn a_burst_of_writes_is_made_by_few_system_calls() {
 fn is_made_by_few_system_calls(a: &End, b: &End) {
     // How fast the posts follow each other depends on the machine, so the burst is announced.
     let copies = |begins: bool| {
-        a.qp.with(|locked| match locked.link {
-            Link::Shm(conn) => {
-                if begins {
-                    conn.expect_burst();
-                }
-                conn.tx.sections / 2
+        a.on_shm(|conn| {
+            if begins {
+                conn.expect_burst();
             }
-            _ => panic!("not connected through shared memory"),
+            conn.tx.sections / 2
         })
     };
     let mut round = 0;

@@ -21,6 +21,7 @@ mod many;
 mod peers;
 mod raw;
 mod rejected;
+mod ring_writes;
 mod shared;
 mod shm_copies;
 mod shm_offers;
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 
 use crate::lock::Mutex;
 
+use crate::device::soft::transport::Link;
+use crate::device::soft::transport::shm::conn::ShmConn;
 use crate::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft, Srq};
 use crate::device::*;
 
@@ -329,6 +332,14 @@ impl End {
         let to = SocketAddr::new(self.device.address().ip(), 9);
         self.device
             .connect(&self.qp, to, qual, Some(PATIENCE), private_data)
+    }
+
+    /// Calls `f` with the connection through shared memory.
+    fn on_shm<R>(&self, f: impl FnOnce(&mut ShmConn) -> R) -> R {
+        self.qp.with(|locked| match locked.link {
+            Link::Shm(conn) => f(conn),
+            _ => panic!("not connected through shared memory"),
+        })
     }
 
     fn event(&self) -> CmEvent {

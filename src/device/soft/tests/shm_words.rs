@@ -8,8 +8,10 @@ use super::raw::LOCAL;
 use super::shm_peer::{ShmPeer, connected, device, initiate, over};
 use super::*;
 use crate::device::soft::iwarp::mpa::FRAME_MAX;
+use crate::device::soft::transport::shm::atomic_response::AtomicResponse;
 use crate::device::soft::transport::shm::offer::Offer;
 use crate::device::soft::transport::shm::ring::{CELLS, CellFlags, DATA_LEN, Kind, Producer, Ring};
+use crate::device::soft::transport::shm::write_claim::WriteClaim;
 use crate::device::soft::transport::shm::{EndPhase, segment_layout};
 
 /// A word of the segment, and its name.
@@ -39,6 +41,14 @@ pub(super) fn words() -> Vec<Word> {
         words.push(("offset of a half", at + 8));
         words.push(("address of a half", at + 16));
         words.push(("key of a half", at + 24));
+    }
+    for end in 0..2 {
+        let at = segment_layout::RESPONSES + end * size_of::<AtomicResponse>();
+        words.push(("end of an atomic operation", at));
+        words.push(("word before an atomic operation", at + 8));
+        let at = segment_layout::CLAIMS + end * size_of::<WriteClaim>();
+        words.push(("claim of writes", at));
+        words.push(("write that has failed", at + 8));
     }
     words
 }
@@ -87,6 +97,12 @@ pub(super) fn values(before: u64) -> Vec<u64> {
         header(1, 0xffff, 2, 1),
         header(1, 4, 3, 0),
         header(1, 3, 3, 0),
+        // RDMA writes: the first of some and another one, too short, without data, and beyond the ring.
+        header(1, 24, 7, 4),
+        header(1, 24, 7, 0),
+        header(1, 15, 7, 4),
+        header(1, 0, 8, 4),
+        header(1, 0xffff, 8, 4),
         // The numbers that the second and third cell have, and one of the round before.
         header(2, 8, 1, 1),
         header(3, 8, 1, 1),
@@ -109,17 +125,23 @@ enum State {
     Full,
     /// A message of ours is offered, and another one is queued.
     Offered,
+    /// RDMA writes of ours are in the ring, which the peer has taken.
+    Written,
+    /// A write of the peer is offered, with the header of its cell to follow.
+    Writing,
     /// Our consumer has ended the connection gracefully, with messages queued.
     Closing,
 }
 
-const STATES: [State; 7] = [
+const STATES: [State; 9] = [
     State::Shared,
     State::Accepted,
     State::Idle,
     State::HalfReceived,
     State::Full,
     State::Offered,
+    State::Written,
+    State::Writing,
     State::Closing,
 ];
 
@@ -176,6 +198,18 @@ fn reach(
                     .unwrap();
             }
         }
+        State::Written => {
+            peer.segment.ours().set_scope(peer.segment.theirs().scope());
+            write_burst(device, &b);
+            peer.segment.rx_claim().take(0);
+        }
+        State::Writing => {
+            let at = peer.segment.tx_ring();
+            let cell = Producer::default().in_cell(at).cast::<[u64; 2]>();
+            // SAFETY: a cell has room for that.
+            unsafe { cell.write_unaligned([b.first, b.key().into()]) };
+            peer.segment.tx_claim().offer(0);
+        }
         _ => {}
     }
     for i in 0..4 {
@@ -187,6 +221,21 @@ fn reach(
     }
     write(&peer);
     (peer, b, true)
+}
+
+/// Writes some words of our own to where they are, through the ring.
+fn write_burst(device: &Arc<Soft>, b: &End) {
+    let at = BUFFER - LONG;
+    device.progress();
+    for n in 0..4 {
+        if n == 1 {
+            b.on_shm(|conn| conn.expect_burst());
+        }
+        let to = b.remote(at + 4096 * n);
+        b.post(n as u64, SendOp::RdmaWrite(to), &[b.sge(at + 4096 * n, 8)])
+            .unwrap();
+    }
+    device.progress();
 }
 
 /// An honest connection of the same device, and the memory of a victim outside of its receives.

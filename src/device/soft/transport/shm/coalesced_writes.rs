@@ -3,7 +3,8 @@
 //! A system call that copies costs half a microsecond to two, and a fourth of that for each further range. So
 //! writes that are posted one right after the other wait in the send queue until a consumer polls, as
 //! requests over TCP do ([`coalesce`](crate::device::soft::transport::coalesce)), and those to the same
-//! region go together. Those that adjoin each other there are one range.
+//! region go together. Those that adjoin each other there are one range. If both ends poll they go through the
+//! [ring](super::ring_writes) instead.
 
 use std::time::Duration;
 
@@ -24,9 +25,9 @@ use crate::handle::Guard;
 use crate::kernel::Instant;
 
 /// The longest write that goes together with others, in bytes.
-const LONGEST: u32 = 4096;
+pub(super) const LONGEST: u32 = 4096;
 /// What a further range in a system call costs, as bytes that the kernel copies.
-const RANGE_COST: u64 = 4096;
+pub(super) const RANGE_COST: u64 = 4096;
 
 /// What the kernel's copy of a short write takes on a slow machine. The time of a write is asked for once, before the
 /// copy, and the next write may be close behind the copy's end.
@@ -48,15 +49,15 @@ pub(super) struct CoalescedWrites {
 }
 
 /// A short write.
-struct ShortWrite<'a> {
-    to: Remote,
-    sges: &'a [Sge],
-    len: u32,
+pub(super) struct ShortWrite<'a> {
+    pub to: Remote,
+    pub sges: &'a [Sge],
+    pub len: u32,
 }
 
 /// The request with this number, if it is a short write.
 #[inline]
-fn short_write(me: &QpState, number: u64) -> Option<ShortWrite<'_>> {
+pub(super) fn short_write(me: &QpState, number: u64) -> Option<ShortWrite<'_>> {
     let (request, sges) = me.sq.get(number)?;
     match request.op {
         Op::Transfer(SendOp::RdmaWrite(to)) if (1..=LONGEST).contains(&request.len) => {
@@ -107,6 +108,7 @@ impl ShmConn {
             || self.tx.offer.is_some()
             || self.tx.filled.is_some()
             || self.tx.atomic.is_some()
+            || self.tx.writes.awaited_cell().is_some()
         {
             true => Err(CloseReason::Fault),
             false => Ok(()),
@@ -120,6 +122,7 @@ impl ShmConn {
         guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<(), CloseReason> {
+        self.queued_behind_writes(me, up)?;
         if self.waits_for_others(me, up) {
             return Ok(());
         }
@@ -171,7 +174,10 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         let policy = &mut self.writes.policy;
         let wrong = policy.left_list(late) || policy.is_alone();
-        self.flush_coalesced(me, guard, up)?;
+        self.tx.writes.flushed_late = late;
+        let flushed = self.flush_coalesced(me, guard, up);
+        self.tx.writes.flushed_late = false;
+        flushed?;
         if wrong {
             self.writes.policy.was_wrong(MOST_OWED);
         }

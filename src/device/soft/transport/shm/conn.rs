@@ -14,6 +14,7 @@ use super::grant::AccessGrant;
 use super::mapped::promotion;
 use super::notify::{self, Notified, PeerNotifier};
 use super::ring::{Consumer, Kind, Producer};
+use super::ring_writes::{RingWrites, Taken};
 use super::segment::{EndPhase, EndState, NO_CELL};
 use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
@@ -44,6 +45,8 @@ pub(crate) enum SendWait {
     Delivery,
     /// The response to an atomic operation.
     Response,
+    /// The peer, which executes RDMA writes.
+    Writes,
     /// The peer's consent to access its memory, which it gives when its consumer has the event of
     /// the connection.
     Consent,
@@ -97,6 +100,8 @@ pub(crate) struct Tx {
     pub filled: Option<u64>,
     /// Number of the cell in which an atomic operation was requested that has no response yet.
     pub atomic: Option<u64>,
+    /// Short RDMA writes in the ring.
+    pub writes: RingWrites,
     /// What it waits for.
     pub need: Option<SendWait>,
     /// Number of the last access to the peer's memory.
@@ -113,6 +118,8 @@ pub(crate) struct Rx {
     pub invalidate: Option<u32>,
     /// What was done with the offer in the next cell.
     pub taking: Taking,
+    /// What is done with the RDMA writes in the next cells.
+    pub writes: Taken,
     /// Whether it waits for a receive.
     pub starved: bool,
 }
@@ -248,6 +255,9 @@ impl ShmConn {
             let left = self.has_message(me.receiving)?;
             self.settle(me, theirs, left)?;
             if left || self.notified.mode() != NotifyMode::Doorbell {
+                if left && take == Budget::All {
+                    self.serve_again();
+                }
                 return Ok(());
             }
             let mut wants = WakeOn::CELLS;
@@ -256,6 +266,20 @@ impl ShmConn {
             if !self.has_work(take, me.receiving)? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Whether a service may leave messages that could be taken to a later one, whatever its budget. It does so after
+    /// requests that take no receive, of which a peer may send any number.
+    #[inline]
+    pub(super) fn may_leave_messages(&self) -> bool {
+        self.notified.in_poll_set()
+    }
+
+    /// Has messages taken that were left, unless consumers poll, who find them.
+    fn serve_again(&self) {
+        if self.may_leave_messages() && self.notified.mode() == NotifyMode::Doorbell {
+            self.watch.serve_again();
         }
     }
 
@@ -417,6 +441,7 @@ impl Connection for ShmConn {
     }
 
     fn quiesce(&mut self, me: &mut QpState, up: &mut Upcalls) {
+        self.end_writes(me, up);
         self.end_bulk(me, up);
     }
 

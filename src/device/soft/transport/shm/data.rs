@@ -72,6 +72,10 @@ impl Tx {
                 None => Ok(true),
             },
             Some(SendWait::Delivery) => self.is_delivered(segment),
+            Some(SendWait::Writes) => match self.writes.awaited_cell() {
+                Some(number) => self.producer.has_consumed(ring, number + 1),
+                None => Ok(true),
+            },
             Some(SendWait::Response) => match self.atomic {
                 Some(number) => Ok(segment.tx_response().get(number)?.is_some()),
                 None => Ok(true),
@@ -95,7 +99,7 @@ impl ShmConn {
             SendOp::Send if self.send_short(transfer) => Ok(Outcome::Done),
             SendOp::Send => self.send(black_box(*transfer), None),
             SendOp::SendInvalidate { rkey } => self.send(black_box(*transfer), Some(rkey)),
-            SendOp::RdmaWrite(to) => self.reach(Direction::Write, to, len, sges),
+            SendOp::RdmaWrite(to) => self.write(me, to, len, sges),
             op if op.fetches() && me.ord == 0 => Ok(Outcome::Failed(WcStatus::LocalQpOperation)),
             SendOp::RdmaRead { remote, .. } => self.reach(Direction::Read, remote, len, sges),
             SendOp::RdmaWriteImm { remote, imm } => self.write_immediate(transfer, remote, imm),
@@ -265,6 +269,12 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         self.writes.policy.flushed();
         loop {
+            if !self.complete_writes(me, up)? {
+                return Ok(());
+            }
+            if self.put_writes_into_ring(me, guard, up)? {
+                continue;
+            }
             for _ in 0..self.write_several(me, guard) {
                 if let Some(request) = me.sq.pop() {
                     me.complete(&request, WcStatus::Success, up);
@@ -376,12 +386,19 @@ impl ShmConn {
                 self.consume(&piece);
                 continue;
             }
+            if piece.kind.is_write() {
+                self.execute_writes(piece, me, guard)?;
+                if take == Budget::One || self.may_leave_messages() {
+                    break;
+                }
+                continue;
+            }
             if piece.kind == Kind::Atomic {
                 if rx.invalidate.is_some() || rx.offset != 0 {
                     return Err(CloseReason::Fault);
                 }
                 self.execute_atomic(&piece, me, guard)?;
-                if take == Budget::One {
+                if take == Budget::One || self.may_leave_messages() {
                     break;
                 }
                 continue;

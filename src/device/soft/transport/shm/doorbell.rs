@@ -61,6 +61,12 @@ impl Doorbell {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the owner sleeps, or is about to.
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Called by the other end after an event. True if the owner sleeps and the caller has to wake
     /// it.
     #[inline]

@@ -36,7 +36,8 @@
 //!
 //! The kernel copies the data for the initiator ([`one_sided`], [`cma`], [`process_file`]); the program of the target
 //! need not run.
-//! Short writes that are posted one right after the other share a system call ([`coalesced_writes`]).
+//! Short writes that are posted one right after the other share a system call ([`coalesced_writes`]). To a peer
+//! that polls short writes go through the ring, and the peer executes them ([`ring_writes`], [`write_claim`]).
 //! The target publishes its keys in shared memory ([`exported_keys`], with the same entries as its
 //! own table), and the initiator checks them. [`remote_keys`] has the protocol by which a key is
 //! revoked while an initiator may be copying. If the target keeps its registered memory in a file
@@ -97,9 +98,11 @@ mod process_file;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
 pub mod ring;
+mod ring_writes;
 pub(crate) mod segment;
 pub(crate) mod socket;
 pub(super) mod verifier;
+pub mod write_claim;
 mod yama;
 
 pub(super) use self::close_reason::CloseReason;

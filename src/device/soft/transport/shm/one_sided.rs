@@ -5,12 +5,14 @@ use std::ptr::with_exposed_provenance_mut;
 
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
+use super::coalesced_writes::LONGEST;
 use super::conn::{SendWait, ShmConn};
 use super::peer::RemotePlace;
 use super::remote_keys::{RemoteAddress, RemoteRange};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::qp::link::Outcome;
+use crate::device::soft::qp::state::QpState;
 use crate::device::{Access, Remote, Sge, WcStatus};
 
 /// The most bytes of one access to the peer's memory: to deregister memory waits for the end of
@@ -129,6 +131,24 @@ impl ShmConn {
             self.ours().ask_for_promotion(region);
             self.wake_peer();
         }
+    }
+
+    /// Executes an RDMA write.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        me: &QpState,
+        to: Remote,
+        len: u32,
+        sges: &[Sge],
+    ) -> Result<Outcome, CloseReason> {
+        if self.writes.by_kernel
+            && (1..=LONGEST).contains(&len)
+            && let Some(outcome) = self.write_through_ring(me, to, len, sges)?
+        {
+            return Ok(outcome);
+        }
+        self.reach(Direction::Write, to, len, sges)
     }
 
     /// Executes an RDMA operation.

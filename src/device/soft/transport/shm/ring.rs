@@ -25,6 +25,8 @@ pub use self::whole::Assembly;
 pub const REQUEST_LEN: usize = 32;
 /// Bytes of the cell of immediate data: the number, and the bytes that were written.
 pub const IMMEDIATE_LEN: usize = 8;
+/// Bytes in front of the data in the cell of an RDMA write: address and key.
+pub const TARGET_LEN: usize = 16;
 /// Cells of a ring.
 pub const CELLS: usize = if cfg!(loom) { 2 } else { 128 };
 /// The most payload in a cell, in bytes.
@@ -68,6 +70,24 @@ pub enum Kind {
     Atomic = 5,
     /// The number that follows an RDMA write with immediate data, which is in the cell.
     Immediate = 6,
+    /// An RDMA write for the consumer to execute, which is in the cell with its data.
+    Write = 7,
+    /// The same with its data next in the data bytes. The length is that of the data.
+    LongWrite = 8,
+}
+
+impl Kind {
+    /// Whether the cell has an RDMA write.
+    #[inline(always)]
+    pub fn is_write(self) -> bool {
+        matches!(self, Kind::Write | Kind::LongWrite)
+    }
+
+    /// Whether the payload is in the data bytes.
+    #[inline(always)]
+    pub fn has_data(self) -> bool {
+        matches!(self, Kind::Bulk | Kind::LongWrite)
+    }
 }
 
 bitflags::bitflags! {
@@ -78,6 +98,8 @@ bitflags::bitflags! {
         const LAST = 0x01;
         /// The message has the solicited event flag.
         const SOLICITED = 0x02;
+        /// The RDMA write is the first of those that are [taken](super::write_claim) at once.
+        const FIRST = 0x04;
     }
 }
 

@@ -13,6 +13,7 @@ use super::offer::Offer;
 use super::peer::Peer;
 use super::remote_keys::CopyGuard;
 use super::ring::{Consumer, Ring};
+use super::write_claim::WriteClaim;
 use crate::descriptor::OwnedFd;
 use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 use crate::device::soft::mem::scope::Scope;
@@ -133,6 +134,8 @@ struct Shared {
     offers: [Offer; 2],
     /// The responses to the atomic operations of the initiator, and to those of the responder.
     responses: [AtomicResponse; 2],
+    /// The RDMA writes in the ring of the initiator, and those in that of the responder.
+    claims: [WriteClaim; 2],
 }
 
 /// Size of the segment, in bytes.
@@ -151,6 +154,8 @@ pub(crate) struct SharedSegment {
     rx_offer: NonNull<Offer>,
     tx_response: NonNull<AtomicResponse>,
     rx_response: NonNull<AtomicResponse>,
+    tx_claim: NonNull<WriteClaim>,
+    rx_claim: NonNull<WriteClaim>,
     peer: Arc<Peer>,
     /// Number of the next cell, or [`NO_CELL`] if none is expected: for a poll without
     /// the lock of the queue pair.
@@ -200,6 +205,7 @@ impl NewSegment {
         let (tx_ring, rx_ring) = (&shared.rings[end], &shared.rings[1 - end]);
         let (tx_offer, rx_offer) = (&shared.offers[end], &shared.offers[1 - end]);
         let (tx_response, rx_response) = (&shared.responses[end], &shared.responses[1 - end]);
+        let (tx_claim, rx_claim) = (&shared.claims[end], &shared.claims[1 - end]);
         Arc::new(SharedSegment {
             ours: ours.into(),
             theirs: theirs.into(),
@@ -209,6 +215,8 @@ impl NewSegment {
             rx_offer: rx_offer.into(),
             tx_response: tx_response.into(),
             rx_response: rx_response.into(),
+            tx_claim: tx_claim.into(),
+            rx_claim: rx_claim.into(),
             memory: self.0,
             peer,
             next_cell: AtomicU64::new(NO_CELL),
@@ -348,6 +356,18 @@ impl SharedSegment {
         // SAFETY: as above.
         unsafe { self.rx_response.as_ref() }
     }
+
+    /// Who executes the RDMA writes that our end has put into its ring.
+    pub(crate) fn tx_claim(&self) -> &WriteClaim {
+        // SAFETY: as above.
+        unsafe { self.tx_claim.as_ref() }
+    }
+
+    /// Who executes the RDMA writes that the peer has put into its ring.
+    pub(crate) fn rx_claim(&self) -> &WriteClaim {
+        // SAFETY: as above.
+        unsafe { self.rx_claim.as_ref() }
+    }
 }
 
 /// Where the words of an end are, for tests that write them as a peer can.
@@ -363,6 +383,10 @@ pub(crate) mod layout {
     pub const DOORBELL: usize = offset_of!(EndState, doorbell);
     /// Offset of the offers.
     pub const OFFERS: usize = offset_of!(Shared, offers);
+    /// Offset of the responses to atomic operations.
+    pub const RESPONSES: usize = offset_of!(Shared, responses);
+    /// Offset of the claims of RDMA writes.
+    pub const CLAIMS: usize = offset_of!(Shared, claims);
     /// Offset of the copy guard in the state of an end.
     pub const COPY_GUARD: usize = offset_of!(EndState, copy_guard);
 }

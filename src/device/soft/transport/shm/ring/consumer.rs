@@ -2,7 +2,7 @@
 
 use super::{
     BLOCK, BLOCKS, CELLS_STEP, CellFlags, DATA_LEN, DATA_STEP, IMMEDIATE_LEN, Kind, MAX_CHUNK,
-    MAX_INLINE, REQUEST_LEN, Ring, Violation, filled, padded,
+    MAX_INLINE, REQUEST_LEN, Ring, TARGET_LEN, Violation, filled, padded,
 };
 use crate::device::soft::qp::cache_lines::Place;
 use crate::sync::atomic::Ordering;
@@ -95,6 +95,8 @@ impl Consumer {
             4 => Kind::Offer,
             5 => Kind::Atomic,
             6 => Kind::Immediate,
+            7 => Kind::Write,
+            8 => Kind::LongWrite,
             _ => return Err(Violation),
         };
         let flags = CellFlags::from_bits((header >> 56) as u8).ok_or(Violation)?;
@@ -103,10 +105,11 @@ impl Consumer {
             // Only the last part of a message may be empty: a peer that sends for ever must use up
             // receives.
             Kind::Inline => len <= MAX_INLINE && (len > 0 || flags.contains(CellFlags::LAST)),
-            Kind::Bulk => len > 0 && len <= MAX_CHUNK && len <= to_the_end,
+            Kind::Bulk | Kind::LongWrite => len > 0 && len <= MAX_CHUNK && len <= to_the_end,
             Kind::Invalidate => len == 4,
             Kind::Atomic => len == REQUEST_LEN && flags == CellFlags::LAST,
             Kind::Immediate => len == IMMEDIATE_LEN && flags.contains(CellFlags::LAST),
+            Kind::Write => (TARGET_LEN..=MAX_INLINE).contains(&len),
             Kind::Offer => {
                 len > 0 && len <= MAX_INLINE && len % 16 == 0 && flags.contains(CellFlags::LAST)
             }
@@ -120,18 +123,24 @@ impl Consumer {
     /// Calls `f` with the payload of the cell that [`Consumer::peek`] has just returned.
     #[inline]
     pub fn payload<R>(&self, ring: &Ring, piece: &Piece, f: impl FnOnce(*const u8) -> R) -> R {
-        if piece.kind == Kind::Bulk {
+        if piece.kind.has_data() {
             ring.data(self.bytes, f)
         } else {
-            ring.cell(self.cells).payload.with(|p| f(p.cast()))
+            self.in_cell(ring, f)
         }
+    }
+
+    /// Calls `f` with what that cell itself has.
+    #[inline]
+    pub fn in_cell<R>(&self, ring: &Ring, f: impl FnOnce(*const u8) -> R) -> R {
+        ring.cell(self.cells).payload.with(|p| f(p.cast()))
     }
 
     /// Consumes that cell.
     #[inline]
     pub fn advance(&mut self, piece: &Piece) {
         self.cells += 1;
-        if piece.kind == Kind::Bulk {
+        if piece.kind.has_data() {
             self.bytes += padded(piece.len);
         }
     }

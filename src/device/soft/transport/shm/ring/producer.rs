@@ -105,6 +105,15 @@ impl Producer {
         Ok(self.consumed_cells >= number)
     }
 
+    /// How many cells the consumer has consumed.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn consumed(&mut self, ring: &Ring) -> Result<u64, Violation> {
+        self.refresh(ring)?;
+        Ok(self.consumed_cells)
+    }
+
     /// Whether a cell is free by the counters that were last read.
     #[inline]
     pub fn has_cell_cached(&self) -> bool {
@@ -151,9 +160,10 @@ impl Producer {
         len: usize,
         fill: impl FnOnce(*mut u8) -> Result<(), E>,
     ) -> Result<(), E> {
-        match kind {
-            Kind::Bulk => ring.data_mut(self.bytes, fill),
-            _ => ring.cell(self.cells).payload.with_mut(|p| fill(p.cast())),
+        if kind.has_data() {
+            ring.data_mut(self.bytes, fill)
+        } else {
+            ring.cell(self.cells).payload.with_mut(|p| fill(p.cast()))
         }?;
         self.publish(ring, kind, flags, len);
         Ok(())
@@ -163,24 +173,30 @@ impl Producer {
     /// [`Producer::push`] before [`Producer::publish`].
     #[inline(always)]
     pub fn payload(&self, ring: &Ring, kind: Kind) -> *mut u8 {
-        match kind {
-            Kind::Bulk => ring.data_mut(self.bytes, |to| to),
-            _ => ring.cell(self.cells).payload.with_mut(|p| p.cast()),
+        match kind.has_data() {
+            true => ring.data_mut(self.bytes, |to| to),
+            false => self.in_cell(ring),
         }
+    }
+
+    /// The address of what the next cell itself holds.
+    #[inline(always)]
+    pub fn in_cell(&self, ring: &Ring) -> *mut u8 {
+        ring.cell(self.cells).payload.with_mut(|p| p.cast())
     }
 
     /// Marks the next cell as filled.
     #[inline(always)]
     pub fn publish(&mut self, ring: &Ring, kind: Kind, flags: CellFlags, len: usize) {
         let cell = ring.cell(self.cells);
-        if kind == Kind::Bulk {
+        if kind.has_data() {
             self.bytes += padded(len);
         }
         let header = header(self.cells, kind, flags, len);
         cell.header.store(header, Ordering::Release);
         self.cells += 1;
         self.unanswered = self.unanswered.wrapping_add(1);
-        if kind == Kind::Bulk {
+        if kind.has_data() {
             self.prefetch_data(ring, len);
         }
         self.prefetch_ahead(|ahead| ring.cell(self.cells + ahead));
