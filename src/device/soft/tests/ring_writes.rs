@@ -50,24 +50,27 @@ fn while_polled<R>(device: &Arc<Soft>, test: impl FnOnce() -> R) -> R {
 /// several times.
 #[test]
 fn one_write_after_the_other() {
-    let net = net();
-    let (a, b) = net.pair();
-    a.is_patient();
-    let before = a.cells();
-    while_polled(&net.passive, || {
-        let mut round = 0;
-        until(|| {
-            for len in [1, 8, 39, 40, 41, 64, 500, 1023, 4096] {
-                round += 1;
-                let bytes = pattern(len, round as u8);
-                a.fill(7, &bytes);
-                a.write(round, b.remote(round as usize % 100), 7, len);
-                assert_eq!(a.sent_as(), (round, WcStatus::Success));
-                assert_eq!(b.bytes(round as usize % 100, len), bytes);
-            }
-            a.cells() - before > 500
+    for addressing in ADDRESSINGS {
+        let net = net();
+        let (a, mut b) = net.pair();
+        b.register(addressing);
+        a.is_patient();
+        let before = a.cells();
+        while_polled(&net.passive, || {
+            let mut round = 0;
+            until(|| {
+                for len in [1, 8, 39, 40, 41, 64, 500, 1023, 4096] {
+                    round += 1;
+                    let (bytes, at) = (pattern(len, round as u8), round as usize % 100);
+                    a.fill(7, &bytes);
+                    a.write(round, b.remote(at), 7, len);
+                    assert_eq!(a.sent_as(), (round, WcStatus::Success));
+                    assert_eq!(b.bytes(at, len), bytes);
+                }
+                a.cells() - before > 500
+            });
         });
-    });
+    }
 }
 
 const BURST: u64 = 12;

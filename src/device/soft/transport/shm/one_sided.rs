@@ -144,6 +144,7 @@ impl ShmConn {
     ) -> Result<Outcome, CloseReason> {
         if self.writes.by_kernel
             && (1..=LONGEST).contains(&len)
+            && self.tries_ring()
             && let Some(outcome) = self.write_through_ring(me, to, len, sges)?
         {
             return Ok(outcome);

@@ -137,7 +137,8 @@ impl ShmConn {
         up: &mut Upcalls,
     ) -> Result<bool, CloseReason> {
         let several = self.writes.by_kernel && me.sq.len() >= 2 && me.is_up();
-        if !several || !self.put_all_into_ring(me, guard)? {
+        let tries = several && self.is_awake() && self.tries_ring();
+        if !tries || !self.put_all_into_ring(me, guard)? {
             return Ok(false);
         }
         if self.tx.writes.behind_other > me.sq.head() {
@@ -150,7 +151,7 @@ impl ShmConn {
     fn put_all_into_ring(&mut self, me: &QpState, guard: &Guard) -> Result<bool, Violation> {
         let head = me.sq.head();
         let first = match self.ring_write(me, head, guard) {
-            Some(first) if self.is_awake() && self.takes_writes(first.to, first.len)? => first,
+            Some(first) if self.takes_writes(first.to, first.len)? => first,
             _ => return Ok(false),
         };
         let number = self.offer_writes(first.len)?;
@@ -192,8 +193,8 @@ impl ShmConn {
         (local.is_ok() && write.to.rkey != NO_KEY).then_some(write)
     }
 
-    /// Executes a write that no other is with through the ring, if the peer takes it at once. `None` if the write is to be
-    /// executed without the ring.
+    /// Executes a single write through the ring, if the peer takes it at once. `None` if the write is to be executed
+    /// without the ring.
     #[inline(never)]
     pub(in super::super) fn write_through_ring(
         &mut self,
@@ -241,20 +242,23 @@ impl ShmConn {
         })
     }
 
-    /// Whether a write goes through the ring, and perhaps others behind it: the peer polls, and the kernel would make
-    /// the write otherwise.
+    /// Whether it is worth a try that the next writes go through the ring: the peer seems to poll.
+    #[inline]
+    pub(in super::super) fn tries_ring(&mut self) -> bool {
+        let writes = &mut self.tx.writes;
+        if writes.owed > 0 {
+            writes.owed -= 1;
+            return false;
+        }
+        !writes.flushed_late && !self.segment.theirs().doorbell.is_armed()
+    }
+
+    /// Whether a write goes through the ring, and perhaps others behind it: the peer has consumed what was
+    /// withdrawn, and the kernel would make the write otherwise.
     #[inline]
     fn takes_writes(&mut self, to: Remote, len: u32) -> Result<bool, Violation> {
-        if self.tx.writes.owed > 0 {
-            self.tx.writes.owed -= 1;
-            return Ok(false);
-        }
-        let theirs = self.theirs();
-        let is_polled = !self.tx.writes.flushed_late
-            && !theirs.doorbell.is_armed()
-            && theirs.phase() == EndPhase::Open;
         let (withdrawn, ring) = (self.tx.writes.withdrawn, self.segment.tx_ring());
-        Ok(is_polled
+        Ok(self.theirs().phase() == EndPhase::Open
             && self.tx.producer.has_consumed(ring, withdrawn)?
             && self.is_made_by_kernel(to, len))
     }
