@@ -280,6 +280,29 @@ fn an_end_is_reported_after_what_preceded_it() {
     }
 }
 
+/// A program may end the connection and exit while the thread that has given it the event of the connection
+/// has not gone on: the end is told to the peer at once.
+#[test]
+fn a_graceful_end_that_overtakes_the_beginning() {
+    let device = device();
+    let b = End::new(&device, attr());
+    let hold = b.hold.lock();
+    let peer = initiate(&b);
+    peer.send(b"!");
+    assert_eq!(b.event(), established(b""));
+    b.post(1, SendOp::Send, &[b.sge(0, 8)]).unwrap();
+    assert_eq!(b.sent_as(), (1, WcStatus::Success));
+    b.qp.disconnect(true);
+    let phase = || peer.segment.theirs().phase();
+    assert_eq!(phase(), EndPhase::Closed);
+    drop(hold);
+    doze(&device);
+    assert_eq!(phase(), EndPhase::Closed);
+    peer.segment.ours().set_phase(EndPhase::Closed);
+    drop(peer);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
 /// The end of a connection over TCP waits for one through shared memory.
 #[test]
 fn an_end_over_tcp_is_told_after_what_came_before_it() {

@@ -179,7 +179,10 @@ impl ShmConn {
     /// The consumer has the event of the connection: the peer may access our memory, and consumers
     /// that poll check the ring.
     pub fn open(&mut self) {
-        self.ours().set_phase(EndPhase::Open);
+        // The consumer may have ended the connection already, which the peer knows then.
+        if !self.lifecycle.is_closed() {
+            self.ours().set_phase(EndPhase::Open);
+        }
         let entry = self.target.clone();
         self.notified
             .join_poll_set(&self.segment, &self.watch, entry);
@@ -328,8 +331,8 @@ impl ShmConn {
         if self.segment.peer_stuck.load(Ordering::Relaxed) {
             return Err(CloseReason::Lost);
         }
-        // Not before this end is open: its phases follow each other.
-        if self.lifecycle.closes(me, &self.watch, me.receiving) {
+        // Perhaps before this end is open: the program may exit before the thread goes on that opens it.
+        if self.lifecycle.closes(me, &self.watch, true) {
             self.ours().set_phase(EndPhase::Closed);
             self.wake_peer();
         }
