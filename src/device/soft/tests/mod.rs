@@ -22,6 +22,7 @@ mod peers;
 mod raw;
 mod rejected;
 mod ring_writes;
+mod ring_writes_of_peers;
 mod shared;
 mod shm_copies;
 mod shm_offers;

@@ -26,6 +26,7 @@ const CHECKS: u32 = 256;
 const MOMENT: u64 = SOME_MICROSECONDS / 4;
 /// How often the kernel makes the next writes after the peer did not take some, at most.
 const MOST_OWED: u32 = 1024;
+
 /// The writes in the ring that are not completed, and what is known of the peer.
 #[derive(Debug, Default)]
 pub(crate) struct RingWrites {
