@@ -143,11 +143,7 @@ fn a_burst_of_writes_up_to_one_that_is_refused() {
             write_burst(&a, &b, 9, Some(bad));
             if net.is_refusal_exact() {
                 for n in 0..BURST {
-                    let status = match n.cmp(&bad) {
-                        std::cmp::Ordering::Less => WcStatus::Success,
-                        std::cmp::Ordering::Equal => WcStatus::RemoteAccess,
-                        std::cmp::Ordering::Greater => WcStatus::Flushed,
-                    };
+                    let status = status_beside_refused(n, bad);
                     assert_eq!(a.sent_as(), (n, status), "{bad}");
                 }
             }

@@ -484,6 +484,15 @@ fn until(mut what: impl FnMut() -> bool) {
     }
 }
 
+/// How the request with this number ends if the peer refuses that with the number `bad`.
+fn status_beside_refused(n: u64, bad: u64) -> WcStatus {
+    match n.cmp(&bad) {
+        std::cmp::Ordering::Less => WcStatus::Success,
+        std::cmp::Ordering::Equal => WcStatus::RemoteAccess,
+        std::cmp::Ordering::Greater => WcStatus::Flushed,
+    }
+}
+
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8) ^ seed)

@@ -134,11 +134,7 @@ fn a_burst_up_to_a_write_that_is_refused() {
             });
             burst(&a, &b, 100, Some(bad));
             for n in 0..BURST {
-                let status = match n.cmp(&bad) {
-                    std::cmp::Ordering::Less => WcStatus::Success,
-                    std::cmp::Ordering::Equal => WcStatus::RemoteAccess,
-                    std::cmp::Ordering::Greater => WcStatus::Flushed,
-                };
+                let status = status_beside_refused(n, bad);
                 assert_eq!(a.sent_as(), (n, status), "{bad}");
             }
             assert_eq!((a.event(), b.event()), (CmEvent::Broken, CmEvent::Broken));

@@ -38,6 +38,14 @@ impl Initiator {
         self.producer.publish(ring, kind, flags, skip + len);
     }
 
+    /// Fills a cell with 8 bytes of a message.
+    fn message(&mut self, flags: CellFlags) {
+        let ring = self.peer.segment.tx_ring();
+        let fill = |_: *mut u8| Ok::<_, ()>(());
+        let pushed = self.producer.push(ring, Kind::Inline, flags, 8, fill);
+        pushed.unwrap();
+    }
+
     fn is_consumed(&mut self) -> bool {
         let ring = self.peer.segment.tx_ring();
         let end = self.producer.next_cell();
@@ -114,17 +122,11 @@ fn writes_between_messages_of_a_peer() {
     let device = device();
     let (mut peer, b) = initiator(&device);
     doze(&device);
-    let message = |peer: &mut Initiator| {
-        let ring = peer.peer.segment.tx_ring();
-        let fill = |_: *mut u8| Ok::<_, ()>(());
-        let pushed = (peer.producer).push(ring, Kind::Inline, CellFlags::LAST, 8, fill);
-        pushed.unwrap();
-    };
     for round in 0..50 {
-        message(&mut peer);
+        peer.message(CellFlags::LAST);
         peer.offer();
         peer.write(b.remote(1000), 8, CellFlags::FIRST);
-        message(&mut peer);
+        peer.message(CellFlags::LAST);
         peer.peer.send(b"!");
         for n in 0..2 {
             b.recv(2 * round + n, &[b.sge(0, 8)]).unwrap();
@@ -151,11 +153,7 @@ fn writes_out_of_place() {
         let (mut peer, b) = initiator(&device);
         b.recv(1, &[b.sge(0, 100)]).unwrap();
         if in_message {
-            let ring = peer.peer.segment.tx_ring();
-            let fill = |_: *mut u8| Ok::<_, ()>(());
-            (peer.producer)
-                .push(ring, Kind::Inline, CellFlags::empty(), 8, fill)
-                .unwrap();
+            peer.message(CellFlags::empty());
             peer.offer();
         }
         let mut flags = CellFlags::empty();
@@ -221,8 +219,11 @@ impl Responder {
     }
 }
 
-/// A peer to which our end has sent a burst of writes that it has taken; and the number of the first one.
-fn responder(device: &Arc<Soft>) -> (Responder, End, u64) {
+/// The number of the first cell of the writes that [`responder`] has taken.
+const FIRST: u64 = 0;
+
+/// A peer to which our end has sent a burst of writes that it has taken.
+fn responder(device: &Arc<Soft>) -> (Responder, End) {
     let (peer, b) = connected(device);
     until(|| peer.segment.theirs().phase() == EndPhase::Open);
     // All keys of the process are those of the peer.
@@ -240,10 +241,10 @@ fn responder(device: &Arc<Soft>) -> (Responder, End, u64) {
         device.progress();
         b.cells() == 4
     });
-    assert!(peer.segment.rx_claim().take(0));
+    assert!(peer.segment.rx_claim().take(FIRST));
     let consumer = Consumer::default();
     b.on_shm(|conn| conn.tx.writes.is_patient = false);
-    (Responder { peer, consumer }, b, 0)
+    (Responder { peer, consumer }, b)
 }
 
 fn sent(b: &End, n: u64, status: WcStatus) {
@@ -253,7 +254,7 @@ fn sent(b: &End, n: u64, status: WcStatus) {
 #[test]
 fn a_peer_that_takes_writes_one_by_one() {
     let device = device();
-    let (mut peer, b, _) = responder(&device);
+    let (mut peer, b) = responder(&device);
     device.progress();
     assert_eq!(b.send_cq.poll(), None);
     for n in 1..5 {
@@ -270,7 +271,7 @@ fn a_peer_that_takes_writes_one_by_one() {
 fn a_peer_that_takes_writes_and_nothing_else() {
     let device = device();
     for consumed in 0..4 {
-        let (mut peer, b, _) = responder(&device);
+        let (mut peer, b) = responder(&device);
         b.post(5, SendOp::Send, &[]).unwrap();
         peer.consume(consumed);
         b.qp.disconnect(false);
@@ -290,15 +291,11 @@ fn a_peer_that_takes_writes_and_nothing_else() {
 fn a_peer_that_refuses_writes() {
     let device = device();
     for bad in 0..4 {
-        let (mut peer, b, number) = responder(&device);
-        peer.peer.segment.rx_claim().fail(number + bad);
+        let (mut peer, b) = responder(&device);
+        peer.peer.segment.rx_claim().fail(FIRST + bad);
         peer.consume(4);
         for n in 0..4 {
-            let status = match n.cmp(&bad) {
-                std::cmp::Ordering::Less => WcStatus::Success,
-                std::cmp::Ordering::Equal => WcStatus::RemoteAccess,
-                std::cmp::Ordering::Greater => WcStatus::Flushed,
-            };
+            let status = status_beside_refused(n, bad);
             sent(&b, n + 1, status);
         }
         assert_eq!(b.event(), CmEvent::Broken);
@@ -309,17 +306,17 @@ fn a_peer_that_refuses_writes() {
 #[test]
 fn a_peer_that_lies_about_writes() {
     let device = device();
-    let (mut peer, b, number) = responder(&device);
+    let (mut peer, b) = responder(&device);
     peer.consume(2);
     sent(&b, 1, WcStatus::Success);
     sent(&b, 2, WcStatus::Success);
-    peer.peer.segment.rx_claim().fail(number);
+    peer.peer.segment.rx_claim().fail(FIRST);
     peer.consume(1);
     sent(&b, 3, WcStatus::Flushed);
     sent(&b, 4, WcStatus::Flushed);
     assert_eq!(b.event(), CmEvent::Broken);
-    let (mut peer, b, number) = responder(&device);
-    peer.peer.segment.rx_claim().fail(number.wrapping_sub(1));
+    let (mut peer, b) = responder(&device);
+    peer.peer.segment.rx_claim().fail(FIRST.wrapping_sub(1));
     peer.consume(4);
     for n in 1..5 {
         sent(&b, n, WcStatus::Success);

@@ -25,7 +25,7 @@ use crate::handle::Guard;
 use crate::kernel::Instant;
 
 /// The longest write that goes together with others, in bytes.
-pub(super) const LONGEST: u32 = 4096;
+const LONGEST: u32 = 4096;
 /// What a further range in a system call costs, as bytes that the kernel copies.
 pub(super) const RANGE_COST: u64 = 4096;
 
@@ -55,12 +55,18 @@ pub(super) struct ShortWrite<'a> {
     pub len: u32,
 }
 
+/// Whether a write of so many bytes is a short one.
+#[inline]
+pub(super) fn is_short(len: u32) -> bool {
+    (1..=LONGEST).contains(&len)
+}
+
 /// The request with this number, if it is a short write.
 #[inline]
 pub(super) fn short_write(me: &QpState, number: u64) -> Option<ShortWrite<'_>> {
     let (request, sges) = me.sq.get(number)?;
     match request.op {
-        Op::Transfer(SendOp::RdmaWrite(to)) if (1..=LONGEST).contains(&request.len) => {
+        Op::Transfer(SendOp::RdmaWrite(to)) if is_short(request.len) => {
             let len = request.len;
             Some(ShortWrite { to, sges, len })
         }

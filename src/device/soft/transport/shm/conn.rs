@@ -124,6 +124,19 @@ pub(crate) struct Rx {
     pub starved: bool,
 }
 
+impl Rx {
+    /// What takes no part in a message is next in the ring.
+    ///
+    /// # Errors
+    /// [`CloseReason::Fault`] in the middle of a message, or between the key that it invalidates and the message.
+    pub fn check_between_messages(&self) -> Result<(), CloseReason> {
+        match self.invalidate.is_some() || self.offset != 0 {
+            true => Err(CloseReason::Fault),
+            false => Ok(()),
+        }
+    }
+}
+
 impl ShmConn {
     /// For a connection on which both ends have agreed.
     pub fn new<T: ShmTarget + 'static>(

@@ -377,27 +377,19 @@ impl ShmConn {
                 break;
             };
             if piece.kind == Kind::Invalidate {
-                if rx.invalidate.is_some() || rx.offset != 0 {
-                    return Err(CloseReason::Fault);
-                }
+                rx.check_between_messages()?;
                 // SAFETY: the piece has four bytes, at any alignment.
                 let read = |from: *const u8| unsafe { from.cast::<u32>().read_unaligned() };
                 rx.invalidate = Some(rx.consumer.payload(ring, &piece, read));
                 self.consume(&piece);
                 continue;
             }
-            if piece.kind.is_write() {
-                self.execute_writes(piece, me, guard)?;
-                if take == Budget::One || self.may_leave_messages() {
-                    break;
+            if piece.kind.is_write() || piece.kind == Kind::Atomic {
+                rx.check_between_messages()?;
+                match piece.kind {
+                    Kind::Atomic => self.execute_atomic(&piece, me, guard)?,
+                    _ => self.execute_writes(piece, me, guard)?,
                 }
-                continue;
-            }
-            if piece.kind == Kind::Atomic {
-                if rx.invalidate.is_some() || rx.offset != 0 {
-                    return Err(CloseReason::Fault);
-                }
-                self.execute_atomic(&piece, me, guard)?;
                 if take == Budget::One || self.may_leave_messages() {
                     break;
                 }
@@ -412,9 +404,7 @@ impl ShmConn {
                 Supply::Excess => return Err(CloseReason::Fault),
             }
             if piece.kind == Kind::Immediate {
-                if rx.invalidate.is_some() || rx.offset != 0 {
-                    return Err(CloseReason::Fault);
-                }
+                rx.check_between_messages()?;
                 self.take_immediate(&piece, me, up)?;
                 if take == Budget::One {
                     break;

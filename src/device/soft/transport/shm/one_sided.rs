@@ -5,7 +5,7 @@ use std::ptr::with_exposed_provenance_mut;
 
 use super::close_reason::CloseReason;
 use super::cma::{CopyError, Direction};
-use super::coalesced_writes::LONGEST;
+use super::coalesced_writes::is_short;
 use super::conn::{SendWait, ShmConn};
 use super::peer::RemotePlace;
 use super::remote_keys::{RemoteAddress, RemoteRange};
@@ -143,7 +143,7 @@ impl ShmConn {
         sges: &[Sge],
     ) -> Result<Outcome, CloseReason> {
         if self.writes.by_kernel
-            && (1..=LONGEST).contains(&len)
+            && is_short(len)
             && self.tries_ring()
             && let Some(outcome) = self.write_through_ring(me, to, len, sges)?
         {

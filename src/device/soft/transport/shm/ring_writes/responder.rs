@@ -27,8 +27,8 @@ pub(crate) enum Taken {
 }
 
 impl ShmConn {
-    /// Executes the RDMA writes in the next cells, or consumes the cells only; no more than a ring has, however many
-    /// the peer sends. This is the first one.
+    /// Executes the RDMA writes in the next cells, which are between two messages, or consumes the cells only; no
+    /// more than a ring has, however many the peer sends. This is the first one.
     ///
     /// # Errors
     /// [`CloseReason::Fault`] if the peer has violated the protocol.
@@ -39,9 +39,6 @@ impl ShmConn {
         me: &QpState,
         guard: &Guard,
     ) -> Result<(), CloseReason> {
-        if self.rx.invalidate.is_some() || self.rx.offset != 0 {
-            return Err(CloseReason::Fault);
-        }
         let (rx, ring) = (&mut self.rx, self.segment.rx_ring());
         let claim = self.segment.rx_claim();
         let (mut next, mut count) = (Some(first), 0_usize);
@@ -94,6 +91,7 @@ impl ShmConn {
         let next = self.rx.consumer.peek(self.segment.rx_ring())?;
         match next.filter(|piece| piece.kind.is_write()) {
             Some(piece) if me.receiving && me.is_up() => {
+                self.rx.check_between_messages()?;
                 self.execute_writes(piece, me, &pin::pin())?;
                 self.segment.set_next(&self.rx.consumer);
                 Ok(())
