@@ -46,6 +46,8 @@ mod signals;
 pub mod strerror;
 mod sync;
 mod system_call;
+#[cfg(test)]
+mod test_pages;
 #[doc(hidden)]
 pub mod testing;
 pub mod trace;

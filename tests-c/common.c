@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* --- return codes ------------------------------------------------------------------------- */
@@ -199,6 +200,18 @@ void free_mem(struct mem *mem)
 	CHECK_RET(dat_lmr_free(mem->lmr), DAT_SUCCESS);
 	free(mem->at);
 	memset(mem, 0, sizeof *mem);
+}
+
+char *map_apart(size_t size)
+{
+	enum { GAP = 1 << 20 };
+	static uintptr_t next = (uintptr_t)16 << 32;
+	void *at = mmap((void *)next, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			0);
+
+	REQUIRE(at != MAP_FAILED);
+	next += (size / GAP + 2) * GAP;
+	return at;
 }
 
 static unsigned char byte(size_t i, unsigned seed)

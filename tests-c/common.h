@@ -89,6 +89,11 @@ struct mem make_mem(const struct rig *rig, size_t size, DAT_MEM_PRIV_FLAGS privi
 struct mem make_mem_in(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, size_t size,
 		       DAT_MEM_PRIV_FLAGS privileges);
 void free_mem(struct mem *mem);
+/*
+ * New pages, to be unmapped in part: at an address that the system would not choose, so that no other
+ * thread, as one of the library, gets memory where pages are unmapped.
+ */
+char *map_apart(size_t size);
 /* Bytes that tell the places and the runs apart. */
 void fill(void *at, size_t size, unsigned seed);
 bool filled(const void *at, size_t size, unsigned seed);

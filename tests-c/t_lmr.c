@@ -108,12 +108,9 @@ static void lmr_create__memory_not_there(void)
 {
 	struct rig rig;
 	struct mem mem;
-	char *hole;
+	char *hole = map_apart(2 * 4096);
 
 	rig_up(&rig);
-	/* As late as possible: what is mapped next may well go into the hole. */
-	hole = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	REQUIRE(hole != MAP_FAILED);
 	REQUIRE(munmap(hole + 4096, 4096) == 0);
 	CHECK_RET(reg(&rig, hole + 4096, 4096, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
 	CHECK_RET(reg(&rig, hole + 4095, 2, DAT_MEM_PRIV_ALL_FLAG, &mem), DAT_INVALID_PARAMETER);
@@ -299,9 +296,8 @@ static void lmr_free__after_the_memory_is_gone(void)
 {
 	struct rig rig;
 	struct mem mem;
-	void *map = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *map = map_apart(65536);
 
-	REQUIRE(map != MAP_FAILED);
 	rig_up(&rig);
 	OK(reg(&rig, map, 65536, DAT_MEM_PRIV_ALL_FLAG, &mem));
 	REQUIRE(munmap(map, 65536) == 0);

@@ -40,8 +40,7 @@ static struct mem map_mem(const struct rig *rig)
 	DAT_VLEN length;
 	struct mem mem = { .size = SIZE };
 
-	mem.at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	REQUIRE(mem.at != MAP_FAILED);
+	mem.at = map_apart(SIZE);
 	memset(&region, 0, sizeof region);
 	region.for_va = mem.at;
 	OK(dx_lmr_create(rig->ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, rig->pz,

@@ -1,9 +1,9 @@
 use super::*;
+use crate::test_pages::{MprotectFlags, TestPages};
 
 /// Mapped memory of which some pages are withdrawn.
 struct Pages {
-    at: *mut u8,
-    len: usize,
+    all: TestPages,
 }
 
 const PAGE: usize = 4096;
@@ -13,50 +13,28 @@ impl Pages {
     /// accessed.
     fn new(count: usize) -> Pages {
         install_handlers();
-        let len = (count + 2) * PAGE;
-        // SAFETY: a new mapping.
-        let at = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
-                rustix::mm::MapFlags::PRIVATE,
-            )
-        };
-        let pages = Pages {
-            at: at.unwrap().cast(),
-            len,
-        };
-        for i in 0..len {
+        let all = TestPages::new(count + 2);
+        for i in 0..all.len() {
             // SAFETY: inside the mapping.
-            unsafe { *pages.at.add(i) = (i * 31 + i / 256 + 7) as u8 };
+            unsafe { *all.at(i) = (i * 31 + i / 256 + 7) as u8 };
         }
-        pages.protect(0, 1, rustix::mm::MprotectFlags::empty());
-        pages.protect(count + 1, 1, rustix::mm::MprotectFlags::empty());
-        pages
+        all.protect(0..1, MprotectFlags::empty());
+        all.protect(count + 1..count + 2, MprotectFlags::empty());
+        Pages { all }
     }
 
-    fn protect(&self, page: usize, count: usize, flags: rustix::mm::MprotectFlags) {
-        // SAFETY: inside the mapping, which only these tests use.
-        unsafe { rustix::mm::mprotect(self.at.add(page * PAGE).cast(), count * PAGE, flags) }
-            .unwrap();
+    fn protect(&self, pages: std::ops::Range<usize>, access: MprotectFlags) {
+        self.all.protect(pages, access);
     }
 
     /// The address of the first byte that can be accessed, and so many further.
     fn start(&self, offset: usize) -> *mut u8 {
-        self.at.wrapping_add(PAGE + offset)
+        self.all.at(PAGE).wrapping_add(offset)
     }
 
     /// The address so many bytes before the end.
     fn end(&self, offset: usize) -> *mut u8 {
-        self.at.wrapping_add(self.len - PAGE - offset)
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping, which nothing uses any more.
-        unsafe { rustix::mm::munmap(self.at.cast(), self.len) }.unwrap();
+        self.all.at(self.all.len() - PAGE).wrapping_sub(offset)
     }
 }
 
@@ -174,7 +152,7 @@ fn ranges_that_overlap_and_are_not_there() {
             assert_eq!(copy(pages.end(len), pages.end(len - 1), len), target);
         }
     }
-    pages.protect(2, 1, rustix::mm::MprotectFlags::READ);
+    pages.protect(2..3, MprotectFlags::READ);
     for len in [8, 20, 200, 6000] {
         // SAFETY: nothing uses the pages.
         let copied = unsafe { copy(pages.start(PAGE - 4), pages.start(PAGE - 3), len) };
@@ -219,7 +197,7 @@ fn words_change_in_one_piece_or_not_at_all() {
         assert_eq!((compare_swap(word, 5, 9), read()), (Ok(4), 4));
         assert_eq!((compare_swap(word, 4, 1 << 63), read()), (Ok(4), 1 << 63));
         assert_eq!((compare_swap(word, 0, 1), read()), (Ok(1 << 63), 1 << 63));
-        pages.protect(1, 1, rustix::mm::MprotectFlags::READ);
+        pages.protect(1..2, MprotectFlags::READ);
         for at in [word, pages.start(0).wrapping_sub(8), pages.end(0)] {
             assert_eq!(fetch_add(at, 1), Err(CopyFault::Target));
             assert_eq!(compare_swap(at, 1 << 63, 1), Err(CopyFault::Target));
@@ -231,7 +209,7 @@ fn words_change_in_one_piece_or_not_at_all() {
 #[test]
 fn pages_that_can_be_read() {
     let pages = Pages::new(4);
-    pages.protect(3, 1, rustix::mm::MprotectFlags::empty());
+    pages.protect(3..4, MprotectFlags::empty());
     assert_eq!(is_readable(pages.start(0), 2 * PAGE), Ok(()));
     assert_eq!(is_readable(pages.start(2 * PAGE), 0), Ok(()));
     assert_eq!(is_readable(pages.start(3 * PAGE), PAGE), Ok(()));
@@ -246,7 +224,7 @@ fn pages_that_can_be_read() {
             Err(CopyFault::Source)
         );
     }
-    pages.protect(1, 2, rustix::mm::MprotectFlags::READ);
+    pages.protect(1..3, MprotectFlags::READ);
     assert_eq!(is_readable(pages.start(0), 2 * PAGE), Ok(()));
 }
 

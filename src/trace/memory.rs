@@ -80,47 +80,27 @@ fn from_file(address: u64, to: &mut [u8]) -> rustix::io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Two pages, of which the second is not mapped.
-    fn last_page() -> (*mut u8, usize) {
-        const PAGE: usize = 4096;
-        // SAFETY: a mapping of its own, whose second half is given back.
-        unsafe {
-            let at = libc::mmap(
-                std::ptr::null_mut(),
-                2 * PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            assert_ne!(at, libc::MAP_FAILED);
-            libc::munmap(at.byte_add(PAGE), PAGE);
-            (at.cast(), PAGE)
-        }
-    }
+    use crate::test_pages::TestPages;
 
     #[test]
     fn what_is_there_is_read_and_nothing_else() {
-        let (page, len) = last_page();
+        let pages = TestPages::new(2);
+        pages.unmap(1..2);
+        let len = TestPages::page();
+        let last = pages.at(len - 4);
         // SAFETY: inside of the first page.
-        unsafe {
-            page.add(len - 4)
-                .copy_from_nonoverlapping(c"abc".as_ptr().cast(), 4)
-        };
-        let end = page as u64 + len as u64;
+        unsafe { last.copy_from_nonoverlapping(c"abc".as_ptr().cast(), 4) };
+        let end = pages.addr(len);
         assert_eq!(exact(end - 4, 4).as_deref(), Some(&b"abc\0"[..]));
         assert_eq!(exact(end - 4, 5), None);
         assert_eq!(string(end - 4, 100).as_deref(), Some(&b"abc"[..]));
         assert_eq!(string(end - 4, 2).as_deref(), Some(&b"ab"[..]));
         // SAFETY: as above.
-        unsafe { page.add(len - 1).write(b'd') };
+        unsafe { pages.at(len - 1).write(b'd') };
         assert_eq!(string(end - 4, 100), None);
         for wrong in [0, 8, end, u64::MAX, u64::MAX - 4095] {
             assert_eq!(exact(wrong, 1), None, "{wrong:#x}");
         }
-        // SAFETY: the mapping of this test.
-        unsafe { libc::munmap(page.cast(), len) };
     }
 
     #[test]

@@ -141,6 +141,7 @@ impl Default for Crc {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_pages::TestPages;
 
     fn crc(slices: &[&[u8]]) -> u32 {
         let mut crc = Crc::new();
@@ -216,19 +217,12 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_an_error() {
         guarded::install_handlers();
-        let page = rustix::param::page_size();
-        let flags = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        let private = rustix::mm::MapFlags::PRIVATE;
-        // SAFETY: a new mapping, of which only the second half is unmapped.
-        let at = unsafe {
-            let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), 4 * page, flags, private);
-            let at = at.unwrap();
-            rustix::mm::munmap(at.byte_add(2 * page), 2 * page).unwrap();
-            at.cast::<u8>()
-        };
+        let page = TestPages::page();
+        let pages = TestPages::new(4);
+        pages.unmap(2..4);
         let mut to = vec![0; 3 * page];
         for (there, len) in [(0, 1), (1, 1000), (600, 1024), (2 * page, 2 * page + 1)] {
-            let from = at.wrapping_add(2 * page - there);
+            let from = pages.at(2 * page - there);
             // SAFETY: there is room for all.
             let done = unsafe { Crc::new().copy(from, to.as_mut_ptr(), len) };
             assert_eq!(done, Err(CopyFault::Source), "{there} {len}");
@@ -236,7 +230,5 @@ mod tests {
             let done = unsafe { Crc::new().place(&to[..len], from) };
             assert_eq!(done, Err(CopyFault::Target), "{there} {len}");
         }
-        // SAFETY: the rest of the mapping.
-        unsafe { rustix::mm::munmap(at.cast(), 2 * page) }.unwrap();
     }
 }

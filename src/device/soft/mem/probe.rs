@@ -167,63 +167,39 @@ fn is_resident(pages: &Range<u64>, page: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_pages::{MapFlags, MprotectFlags, ProtFlags, TestPages};
 
     const BOTH: Access = Access::LOCAL_READ.union(Access::LOCAL_WRITE);
 
-    /// A mapping of so many pages, which is removed by the drop.
-    struct Mapping(*mut libc::c_void, usize);
-
-    impl Mapping {
-        fn new(pages: usize, protection: libc::c_int, flags: libc::c_int) -> Mapping {
-            let len = pages * rustix::param::page_size();
-            // SAFETY: a new mapping.
-            let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
-            assert_ne!(at, libc::MAP_FAILED);
-            Mapping(at, len)
-        }
-
-        fn at(&self) -> u64 {
-            self.0.expose_provenance() as u64
-        }
-
-        fn pages(&self) -> Range<u64> {
-            self.at()..self.at() + self.1 as u64
+    impl TestPages {
+        fn addresses(&self) -> Range<u64> {
+            self.addr(0)..self.addr(self.len())
         }
 
         fn probe(&self, access: Access) -> bool {
-            probe(self.at() + 1, self.1 as u64 - 2, access).is_ok()
+            probe(self.addr(1), self.len() as u64 - 2, access).is_ok()
         }
 
         fn is_present(&self) -> bool {
-            is_present(&self.pages(), rustix::param::page_size() as u64)
+            is_present(&self.addresses(), TestPages::page() as u64)
         }
     }
-
-    impl Drop for Mapping {
-        fn drop(&mut self) {
-            // SAFETY: our own mapping.
-            unsafe { libc::munmap(self.0, self.1) };
-        }
-    }
-
-    const WRITABLE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
-    const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
     /// More than one part is asked about, and the last page counts.
     #[test]
     fn pages_are_present_afterwards() {
         let knows_mappings = {
-            let one = Mapping::new(1, WRITABLE, PRIVATE);
-            end_of_plain_mapping(one.at()).is_some()
+            let one = TestPages::new(1);
+            end_of_plain_mapping(one.addr(0)).is_some()
         };
         for pages in [17, PAGES, 2 * PAGES + 1] {
-            let memory = Mapping::new(pages, WRITABLE, PRIVATE);
+            let memory = TestPages::new(pages);
             assert!(!memory.is_present());
             assert!(memory.probe(BOTH));
             assert_eq!(memory.is_present(), knows_mappings);
-            let page = rustix::param::page_size();
+            let page = TestPages::page();
             for missing in [0, pages / 2, pages - 1] {
-                let at = memory.0.wrapping_byte_add(missing * page);
+                let at = memory.at(missing * page).cast();
                 // SAFETY: our own mapping, whose contents nobody needs.
                 assert_eq!(unsafe { libc::madvise(at, page, libc::MADV_DONTNEED) }, 0);
                 assert!(!memory.is_present(), "{missing} of {pages}");
@@ -236,33 +212,26 @@ mod tests {
     /// What may not be written is refused for writes, wherever it is in the range; so is a hole.
     #[test]
     fn rights_and_holes() {
-        let page = rustix::param::page_size();
         for at in [0, 31, 63] {
-            let memory = Mapping::new(64, WRITABLE, PRIVATE);
+            let memory = TestPages::new(64);
             assert!(memory.probe(BOTH));
-            let part = memory.0.wrapping_byte_add(at * page);
-            // SAFETY: our own mapping.
-            assert_eq!(unsafe { libc::mprotect(part, page, libc::PROT_READ) }, 0);
+            memory.protect(at..at + 1, MprotectFlags::READ);
             assert!(!memory.probe(BOTH) && !memory.is_present());
             assert!(memory.probe(Access::LOCAL_READ));
-            // SAFETY: as above.
-            assert_eq!(unsafe { libc::mprotect(part, page, libc::PROT_NONE) }, 0);
+            memory.protect(at..at + 1, MprotectFlags::empty());
             assert!(!memory.probe(Access::LOCAL_READ));
-            // SAFETY: as above.
-            assert_eq!(unsafe { libc::munmap(part, page) }, 0);
+            memory.unmap(at..at + 1);
             assert!(!memory.probe(BOTH) && !memory.is_present());
         }
     }
 
     #[test]
     fn other_mappings_are_made_present() {
-        let shared = Mapping::new(64, WRITABLE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let shared = TestPages::with(64, both, MapFlags::SHARED);
         assert!(shared.probe(BOTH) && !shared.is_present());
-        assert!(is_resident(
-            &shared.pages(),
-            rustix::param::page_size() as u64
-        ));
-        let read_only = Mapping::new(64, libc::PROT_READ, PRIVATE);
+        assert!(is_resident(&shared.addresses(), TestPages::page() as u64));
+        let read_only = TestPages::with(64, ProtFlags::READ, MapFlags::PRIVATE);
         assert!(read_only.probe(Access::LOCAL_READ) && !read_only.is_present());
     }
 }

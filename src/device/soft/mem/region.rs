@@ -117,6 +117,7 @@ mod tests {
     use crate::device::soft::mem::key_table::{Fault, check, invalidate, resolve};
     use crate::device::soft::mem::scope::Scope;
     use crate::handle::pin;
+    use crate::test_pages::{MapFlags, ProtFlags, TestPages};
 
     const ALL: Access = Access::all();
     const VIRTUAL: Addressing = Addressing::Virtual;
@@ -231,20 +232,10 @@ mod tests {
 
     #[test]
     fn memory_must_be_there() {
-        let page = rustix::param::page_size();
-        // SAFETY: a new mapping.
-        let map = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                3 * page,
-                rustix::mm::ProtFlags::READ,
-                rustix::mm::MapFlags::PRIVATE,
-            )
-        }
-        .unwrap();
-        // SAFETY: the last page of the mapping, which nothing uses.
-        unsafe { rustix::mm::munmap(map.byte_add(2 * page), page) }.unwrap();
-        let at = map as u64;
+        let page = TestPages::page();
+        let pages = TestPages::with(3, ProtFlags::READ, MapFlags::PRIVATE);
+        pages.unmap(2..3);
+        let at = pages.addr(0);
         let make = |off: usize, len: usize, access| {
             let (at, len) = (at + off as u64, len as u64);
             Mr::new(1, at, len, access, VIRTUAL, Memory::Private).map(|_| ())
@@ -261,8 +252,6 @@ mod tests {
         assert_eq!(make(0, usize::MAX >> 17, Access::LOCAL_READ), bad);
         let limit = Err(DeviceError::Limit);
         assert_eq!(make(0, usize::MAX, Access::LOCAL_READ), limit);
-        // SAFETY: the rest of the mapping, which nothing uses.
-        unsafe { rustix::mm::munmap(map, 2 * page) }.unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::extended::{add, over_extended_paths, write_imm};
 use super::shm_peer::{connected, device, over};
 use super::*;
 use crate::device::soft::transport::shm::ring::{CellFlags, Kind, Producer};
+use crate::test_pages::TestPages;
 
 /// The additions of both ends, and of the program itself.
 #[test]
@@ -82,14 +83,12 @@ fn memory_that_is_not_there() {
         for target in [true, false] {
             let (a, b) = net.pair();
             let owner = if target { &b } else { &a };
-            let page = page();
-            let mr = owner
-                .device
-                .reg_mr(&owner.pd, page as u64, 4096, Access::all());
+            let page = TestPages::new(1);
+            let (addr, len) = (page.addr(0), page.len() as u64);
+            let mr = owner.device.reg_mr(&owner.pd, addr, len, Access::all());
             let mr = mr.unwrap();
-            // SAFETY: nothing refers to the page but the region.
-            unsafe { rustix::mm::munmap(page.cast(), 4096) }.unwrap();
-            let (addr, key) = (page as u64, mr.rkey());
+            page.unmap(0..1);
+            let key = mr.rkey();
             let there = if target {
                 Remote { addr, rkey: key }
             } else {
@@ -114,16 +113,6 @@ fn memory_that_is_not_there() {
             assert_eq!(a.event(), CmEvent::Broken);
         }
     });
-}
-
-/// A page of its own.
-fn page() -> *mut u8 {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping.
-    unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, protection, MapFlags::PRIVATE) }
-        .unwrap()
-        .cast()
 }
 
 #[test]

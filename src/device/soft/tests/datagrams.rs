@@ -8,6 +8,7 @@ use crate::device::soft::iwarp::mpa::{FRAME_MAX, Kind, Local, Parsed, Rtr, parse
 use crate::device::soft::transport;
 use crate::device::soft::transport::datagram::wire::{self, HEADER_LEN, MAX_DATAGRAM, Route};
 use crate::device::{AddressHandle, DATAGRAM_HEADER_LEN, DatagramWr, Resolved};
+use crate::test_pages::TestPages;
 
 const HEADER: usize = DATAGRAM_HEADER_LEN as usize;
 
@@ -135,25 +136,18 @@ fn a_datagram_that_is_longer_than_its_receive() {
 #[test]
 fn memory_that_is_gone() {
     let gone = |end: &End| {
-        let page = rustix::param::page_size();
-        let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
-        let flags = rustix::mm::MapFlags::PRIVATE;
-        // SAFETY: a new mapping, which nothing else uses.
-        let map = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), page, prot, flags) };
-        let map = map.unwrap();
-        let (addr, len) = (map as u64, page as u64);
+        let page = TestPages::new(1);
+        let (addr, len) = (page.addr(0), page.len() as u64);
         let mr = end
             .device
             .reg_mr(&end.pd, addr, len, Access::all())
             .unwrap();
-        // Not unmapped: another test could get memory there. It is gone with the process.
-        // SAFETY: as above.
-        unsafe { rustix::mm::mprotect(map, page, rustix::mm::MprotectFlags::empty()) }.unwrap();
         let sge = Sge {
             addr,
             len: 1000,
             lkey: mr.lkey(),
         };
+        // The pages are unmapped here, by their drop.
         (mr, sge)
     };
     for params in PATHS {

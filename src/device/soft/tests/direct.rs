@@ -7,6 +7,7 @@ use super::*;
 use crate::device::soft::iwarp::rdmap::ReadRequest;
 use crate::device::soft::iwarp::wire::*;
 use crate::guarded;
+use crate::test_pages::TestPages;
 
 /// Bytes of a message that is long.
 const LONG: usize = 50_000;
@@ -225,35 +226,24 @@ fn memory_that_is_gone() {
     guarded::install_handlers();
     for gone in [1, 2] {
         let (mut raw, b) = connected();
-        let len = 16 * 4096;
-        // SAFETY: new memory, of which nothing else knows.
-        let at = unsafe {
-            use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE).unwrap()
-        };
-        let mr = b
-            .device
-            .reg_mr(&b.pd, at as u64, len as u64, Access::all())
-            .unwrap();
+        let pages = TestPages::new(16);
+        let (addr, len) = (pages.addr(0), pages.len());
+        let mr = b.device.reg_mr(&b.pd, addr, len as u64, Access::all());
+        let mr = mr.unwrap();
         let sge = Sge {
-            addr: at as u64,
+            addr,
             len: len as u32,
             lkey: mr.lkey(),
         };
         b.recv(1, &[sge]).unwrap();
         let (bytes, _) = message(1, LONG);
-        let take_away = || {
-            // SAFETY: of the test alone, which does not use it any more.
-            unsafe { rustix::mm::munmap(at, len) }.unwrap();
-        };
         if gone == 1 {
-            take_away();
+            pages.unmap(0..16);
         }
         raw.send(&bytes[..20_000]);
         is_read(&raw, &b);
         if gone == 2 {
-            take_away();
+            pages.unmap(0..16);
         }
         raw.send(&bytes[20_000..]);
         fails(

@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::Sge;
 use crate::device::soft::mem::copy::tests::cut;
+use crate::test_pages::TestPages;
 
 /// This process, as one whose file cannot be opened, and with its file.
 fn own() -> [RemoteProcess; 2] {
@@ -151,27 +152,13 @@ fn a_copy_of_one_segment_ends_at_a_page_that_is_not_there() {
 }
 
 fn ends_at_a_page(process: &RemoteProcess) {
-    const PAGE: usize = 4096;
-    // SAFETY: a new mapping.
-    let at = unsafe {
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        libc::mmap(
-            std::ptr::null_mut(),
-            2 * PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            kind,
-            -1,
-            0,
-        )
-    };
-    assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: the second page of it.
-    assert_eq!(unsafe { libc::munmap(at.wrapping_byte_add(PAGE), PAGE) }, 0);
+    let (pages, page) = (TestPages::new(2), TestPages::page());
+    pages.unmap(1..2);
     // All of both pages, and the middle.
-    for (begin, len) in [(0, 2 * PAGE), (PAGE - 100, 200)] {
+    for (begin, len) in [(0, 2 * page), (page - 100, 200)] {
         let mut source = vec![7u8; len];
         let sges = cut(&mut source, &[len]);
-        let (len, remote) = (len as u64, at.addr() as u64 + begin as u64);
+        let (len, remote) = (len as u64, pages.addr(begin));
         for direction in [Direction::Write, Direction::Read] {
             // SAFETY: as much local memory.
             let copied = unsafe { process.copy(direction, Cursor::new(&sges), remote, len, true) };
@@ -179,10 +166,8 @@ fn ends_at_a_page(process: &RemoteProcess) {
         }
     }
     // SAFETY: the first page is there.
-    let first = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), PAGE) };
+    let first = unsafe { std::slice::from_raw_parts(pages.at(0), page) };
     assert!(first.iter().all(|byte| *byte == 7));
-    // SAFETY: nothing uses it any more.
-    unsafe { libc::munmap(at, PAGE) };
 }
 
 /// A process that has exited has no memory, whatever process has got its identifier.
