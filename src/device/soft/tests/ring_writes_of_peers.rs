@@ -224,6 +224,16 @@ const FIRST: u64 = 0;
 
 /// A peer to which our end has sent a burst of writes that it has taken.
 fn responder(device: &Arc<Soft>) -> (Responder, End) {
+    let mut made = None;
+    until(|| {
+        made = offer_burst(device);
+        made.is_some()
+    });
+    made.unwrap()
+}
+
+/// The same. `None` if this thread was interrupted for so long that some writes of the burst went to the kernel.
+fn offer_burst(device: &Arc<Soft>) -> Option<(Responder, End)> {
     let (peer, b) = connected(device);
     until(|| peer.segment.theirs().phase() == EndPhase::Open);
     // All keys of the process are those of the peer.
@@ -237,14 +247,14 @@ fn responder(device: &Arc<Soft>) -> (Responder, End) {
     for n in 1..5 {
         b.write(n, b.remote(4096 * n as usize), 0, 8);
     }
-    until(|| {
-        device.progress();
-        b.cells() == 4
-    });
+    device.progress();
+    if b.cells() != 4 {
+        return None;
+    }
     assert!(peer.segment.rx_claim().take(FIRST));
     let consumer = Consumer::default();
     b.on_shm(|conn| conn.tx.writes.is_patient = false);
-    (Responder { peer, consumer }, b)
+    Some((Responder { peer, consumer }, b))
 }
 
 fn sent(b: &End, n: u64, status: WcStatus) {
