@@ -125,7 +125,7 @@ END
 DAT_OVERRIDE=$scratch/server.conf nsenter --net="/proc/$other/ns/net" \
 	"$tools/dat-perf" -i a --server >"$scratch/server" 2>&1 &
 pids+=($!)
-for _ in $(seq 100); do
+for _ in $(seq 600); do
 	there ss -Hltn 2>/dev/null | grep -q . && break
 	sleep 0.1
 done

@@ -251,11 +251,27 @@ descriptors() {
 	find "/proc/$server/fd" -mindepth 1 | wc -l
 }
 
-# same_descriptors N: complains unless the server has as many file descriptors open.
-same_descriptors() {
-	local now
+# settled: prints how many file descriptors the server has open, once that is the same for a while: what
+# belongs to a connection may go a moment after its test.
+settled() {
+	local before="" now
 	now=$(descriptors)
-	[ "$now" = "$1" ] || echo "the server had $1 file descriptors, now $now"
+	until [ "$now" = "$before" ]; do
+		before=$now
+		sleep 0.3
+		now=$(descriptors)
+	done
+	echo "$now"
+}
+
+# has_at_most N: whether the server has no more file descriptors open.
+has_at_most() {
+	[ "$(descriptors)" -le "$1" ]
+}
+
+# same_descriptors N: complains unless the server has as many file descriptors open, or soon.
+same_descriptors() {
+	until_true has_at_most "$1" || echo "the server had $1 file descriptors, now $(descriptors)"
 }
 
 # established N: at least so many connections are on this host, both ends counted: over TCP, or
@@ -274,7 +290,7 @@ many_clients() {
 	start_server
 	{
 		transaction_problems "${small[@]}"
-		before=$(descriptors)
+		before=$(settled)
 		for ((i = 0; i < 10; i++)); do
 			transaction_problems -t 2 -w 4 "${small[@]}"
 		done
@@ -291,7 +307,7 @@ killed_clients() {
 	start_server
 	{
 		transaction_problems "${small[@]}"
-		before=$(descriptors)
+		before=$(settled)
 		for ((i = 0; i < 3; i++)); do
 			: >"$logs/server"
 			dapltest -T T -s 127.0.0.1 -D "$asks" -i 1000000 -t 2 -w 4 \

@@ -22,7 +22,7 @@ timeout -k 5 120 "$out/dat_demo" server >"$log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; rm -f "$log"' EXIT
 qualifier=
-for _ in $(seq 100); do
+for _ in $(seq 600); do
 	qualifier=$(sed -n 's/^server: .* qualifier \([0-9]*\)$/\1/p' "$log")
 	[ -z "$qualifier" ] && kill -0 $server 2>/dev/null || break
 	sleep 0.1

@@ -52,7 +52,7 @@ run_one() {
 	tries=0
 	until in_state 0A; do
 		tries=$((tries + 1))
-		if [ $tries -gt 200 ] || ! kill -0 $server 2>/dev/null; then
+		if [ $tries -gt 1200 ] || ! kill -0 $server 2>/dev/null; then
 			echo 'the server does not listen'
 			kill $server 2>/dev/null
 			wait $server
@@ -64,7 +64,7 @@ run_one() {
 	client_status=$?
 	# The server ends with the client; if the client failed it may wait for ever.
 	tries=0
-	while kill -0 $server 2>/dev/null && [ $tries -lt 100 ]; do
+	while kill -0 $server 2>/dev/null && [ $tries -lt 600 ]; do
 		tries=$((tries + 1))
 		sleep 0.1
 	done

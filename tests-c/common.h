@@ -15,7 +15,12 @@
 /* Microseconds to wait for what must come, for what must not, a time limit that has to pass
  * although the peer hears of the attempt before, and what a call may take that waits for nobody:
  * long for a loaded machine, short for a peer or a kernel that is waited for. */
-enum { SOON = 20 * 1000 * 1000, NEVER = 50 * 1000, SHORTLY = 500 * 1000, AT_ONCE = 5000 * 1000 };
+enum {
+	SOON = 20 * 1000 * 1000,
+	NEVER = 50 * 1000,
+	SHORTLY = 500 * 1000,
+	AT_ONCE = 15 * 1000 * 1000
+};
 
 /* --- return codes ------------------------------------------------------------------------- */
 

@@ -65,4 +65,7 @@ void expect_sent(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 valu
 DAT_EP_HANDLE expect_received(const char *file, int line, DAT_EVD_HANDLE evd, DAT_UINT64 value,
 			      size_t size);
 
+/* All that da has sent to db has arrived there, or is lost. Nothing else arrives meanwhile. */
+void settle_datagrams(void);
+
 #endif

@@ -57,9 +57,10 @@ void nothing_left(const struct having *before, size_t growth)
 	unsigned long long end = now_us() + SOON;
 	struct having h = what_is();
 
-	/* A thread that was joined may take a moment to go. */
+	/* A thread that was joined may take a moment to go, and its memory with it. */
 	while ((h.descriptors != before->descriptors || h.threads != before->threads ||
-		h.shared != before->shared) &&
+		h.shared != before->shared || h.mappings > before->mappings + 4 ||
+		h.bytes > before->bytes + growth) &&
 	       now_us() < end) {
 		pause_us(1000);
 		h = what_is();

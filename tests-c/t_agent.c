@@ -57,7 +57,7 @@ static void *post_once(void *unused)
 /* dat_cno_modify_agent waits for calls of the agent that other threads are in, and for no others. */
 static void cno_modify_agent__after_the_calls_of_other_threads(void)
 {
-	enum { ROUNDS = 8 };
+	enum { ROUNDS = 20 };
 	DAT_OS_WAIT_PROXY_AGENT with = { &calls, agent };
 	unsigned long long start = now_us();
 	DAT_EVENT event;
@@ -121,7 +121,7 @@ static void replacing_agent(DAT_PVOID data, DAT_EVD_HANDLE from)
 /* An agent that calls dat_cno_modify_agent does not wait for itself. */
 static void cno_modify_agent__in_the_agent(void)
 {
-	enum { ROUNDS = 8 };
+	enum { ROUNDS = 20 };
 	DAT_OS_WAIT_PROXY_AGENT with = { &calls, replacing_agent };
 	unsigned long long start;
 

@@ -255,8 +255,8 @@ static void counters__of_connections(void)
 	/* A request that is rejected. */
 	OK(dat_psp_create_any(p.b.ia, &qual, p.b.cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
 	OK(dat_ep_reset(p.ep_a));
-	OK(dat_ep_connect(p.ep_a, p.b.attr.ia_address_ptr, qual, 5000000, 0, NULL,
-			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	OK(dat_ep_connect(p.ep_a, p.b.attr.ia_address_ptr, qual, SOON, 0, NULL, DAT_QOS_BEST_EFFORT,
+			  DAT_CONNECT_DEFAULT_FLAG));
 	cr = EXPECT(p.b.cr_evd, DAT_CONNECTION_REQUEST_EVENT)
 		     .event_data.cr_arrival_event_data.cr_handle;
 	OK(dat_cr_reject(cr, 0, NULL));

@@ -204,6 +204,9 @@ static void figures__until_closed(void)
 	CHECK(is_offered(getpid()));
 	rig_down(&other);
 	CHECK(!is_offered(getpid()));
+	/* A thread that was joined may take a moment to go. */
+	for (unsigned long long end = now_us() + SOON; has_thread() && now_us() < end;)
+		pause_us(1000);
 	CHECK(!has_thread());
 	REQUIRE((last = dup(0)) >= 0);
 	close(last);

@@ -387,7 +387,7 @@ static void ia_close__keeps_no_descriptors(void)
 		pair_down(&pair);
 	}
 	/* What a connection needed may go a moment after the call: that of the first, too. */
-	for (int i = 0; i < 100 && open_descriptors() > before; i++)
+	for (int i = 0; i < SOON / 20000 && open_descriptors() > before; i++)
 		pause_us(20000);
 	CHECK(open_descriptors() <= before);
 }

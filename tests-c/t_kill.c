@@ -30,7 +30,7 @@ enum {
 	STOPS = 3,
 	/* Microseconds that the registration of other memory takes at most while the peer is
 	 * stopped. */
-	PROMPT = 3 * 1000 * 1000,
+	PROMPT = SOON,
 	/* Keys that a provider may let rest before it uses them again. */
 	RESTING = 1100,
 	/* Bytes that the process may have more of after many rounds, and after a few: each of the two

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Microseconds that cno_wait may take for an event that has arrived, with all delays. */
-enum { WOKEN = 5 * 1000 * 1000 };
+enum { WOKEN = SOON };
 
 static DAT_CNO_HANDLE cno;
 

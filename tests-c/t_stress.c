@@ -369,7 +369,7 @@ static void post_and_take(uint32_t who)
 
 static void stress__post_and_take(void)
 {
-	unsigned long long end = now_us() + SOON;
+	unsigned long long end;
 
 	messages = rounds(MESSAGES);
 	rig_up(&a);
@@ -384,6 +384,7 @@ static void stress__post_and_take(void)
 	mem_a = make_mem(&a, 1 << 16, DAT_MEM_PRIV_ALL_FLAG);
 	mem_b = make_mem(&b, 1 << 16, DAT_MEM_PRIV_ALL_FLAG);
 	in_threads(post_and_take);
+	end = now_us() + SOON;
 	while ((request_count < (SENDERS + 2) * messages || receive_count < SENDERS * messages) &&
 	       now_us() < end) {
 		take_all();

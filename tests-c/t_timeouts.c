@@ -118,7 +118,7 @@ static void ep_dup_connect__unit(void)
 
 enum { EVENTS = 1000 };
 
-static atomic_bool over;
+static atomic_bool over, begun;
 
 /* An event every few milliseconds, for so long that a wait which began anew with each of them would
  * take more than BUSY. */
@@ -129,6 +129,7 @@ static void *trickle(void *arg)
 	(void)arg;
 	for (int i = 0; i < EVENTS - 1 && !atomic_load(&over) && now_us() < end; i++) {
 		OK(post_software_event(evd, 0));
+		atomic_store(&begun, true);
 		pause_us(5000);
 	}
 	return NULL;
@@ -142,7 +143,10 @@ static void wait_for_many(void)
 
 	evd = make_evd(a.ia, EVENTS, DAT_EVD_SOFTWARE_FLAG);
 	atomic_store(&over, false);
+	atomic_store(&begun, false);
 	REQUIRE(pthread_create(&thread, NULL, trickle, NULL) == 0);
+	while (!atomic_load(&begun))
+		pause_us(100);
 	begin = now_us();
 	CHECK_RET(dat_evd_wait(evd, TIME, EVENTS, &event, &more), DAT_TIMEOUT_EXPIRED);
 	CHECK(more > 0 && more < EVENTS);

@@ -3,7 +3,9 @@
 
 #include "moved.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -86,6 +88,54 @@ static unsigned limit(void)
 	return value > 0 ? (unsigned)value : 30;
 }
 
+/* Prints a file of a thread, after its name. */
+static void print_of(const char *thread, const char *name)
+{
+	char path[128], text[128];
+	ssize_t length = -1;
+	int fd;
+
+	snprintf(path, sizeof path, "/proc/self/task/%s/%s", thread, name);
+	if ((fd = open(path, O_RDONLY)) >= 0) {
+		length = read(fd, text, sizeof text);
+		close(fd);
+	}
+	while (length > 0 && text[length - 1] == '\n')
+		length--;
+	dprintf(1, " %s %.*s", name, length < 0 ? 0 : (int)length, text);
+}
+
+/* The test takes too long: says what each thread waits for, and dies. */
+static void late(int signal)
+{
+	struct dirent *entry;
+	DIR *threads;
+
+	/* If this cannot go on either. */
+	alarm(2);
+	if ((threads = opendir("/proc/self/task")) != NULL) {
+		while ((entry = readdir(threads)) != NULL) {
+			if (entry->d_name[0] == '.')
+				continue;
+			dprintf(1, "# thread %s:", entry->d_name);
+			print_of(entry->d_name, "comm");
+			print_of(entry->d_name, "wchan");
+			print_of(entry->d_name, "syscall");
+			dprintf(1, "\n");
+		}
+		closedir(threads);
+	}
+	raise(signal);
+}
+
+static void limit_time(void)
+{
+	struct sigaction action = { .sa_handler = late, .sa_flags = SA_RESETHAND | SA_NODEFER };
+
+	sigaction(SIGALRM, &action, NULL);
+	alarm(limit());
+}
+
 static int run_one(const struct tap_test *test)
 {
 	pid_t parent = getpid();
@@ -105,7 +155,7 @@ static int run_one(const struct tap_test *test)
 		if (getppid() != parent)
 			_exit(STATUS_FAIL);
 		tap_begin(tap_ia);
-		alarm(limit());
+		limit_time();
 		test->run();
 		exit(tap_status());
 	}

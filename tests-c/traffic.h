@@ -15,7 +15,7 @@ enum {
 	REQUESTS = 8,
 	RECEIVES = 4,
 	/* Microseconds until something has to complete. */
-	BOUND = 5 * 1000 * 1000,
+	BOUND = 15 * 1000 * 1000,
 };
 
 enum kind { SEND, WRITE, READ, KINDS };

@@ -475,6 +475,23 @@ fn block(device: &Soft, word: &AtomicU32, value: u32) {
     }
 }
 
+/// Runs a test, which has this name in the module [`tests`](self), in a process of its own: the limit that the test
+/// reaches is one of all connections of a process, so that connections of other tests would be closed.
+fn alone(name: &str, test: impl FnOnce()) {
+    const ALONE: &str = "LIBDAT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("{module}::{name}"), "--nocapture"]);
+    let output = command.env(ALONE, "1").output().unwrap();
+    let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    // A name that no test has is none of success.
+    let passed = output.status.success() && said.contains("1 passed");
+    assert!(passed, "{said}{errors}");
+}
+
 /// Waits until something is so.
 fn until(mut what: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;

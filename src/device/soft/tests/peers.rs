@@ -120,6 +120,10 @@ fn requests_that_are_none() {
 /// for the consumer.
 #[test]
 fn a_flood_of_silence() {
+    alone("peers::a_flood_of_silence", silence);
+}
+
+fn silence() {
     let device = device();
     let (server, qual) = Server::any(&device);
     let mut waiting = Raw::connect(qual);

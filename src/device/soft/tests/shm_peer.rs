@@ -219,6 +219,10 @@ fn strangers() {
 /// Of connections that send nothing the oldest are closed, and no others.
 #[test]
 fn a_flood_of_silent_connections() {
+    alone("shm_peer::a_flood_of_silent_connections", silence);
+}
+
+fn silence() {
     let device = device();
     let (server, qual) = Server::any(&device);
     let silent: Vec<OwnedFd> = (0..101).map(|_| call(qual)).collect();
