@@ -251,6 +251,18 @@ impl Engine {
         self.inner.scratch.lock()
     }
 
+    /// See [`PollSet`].
+    #[cfg(test)]
+    pub fn poll_set_is_at_rest(&self) -> bool {
+        self.inner.poll_set.is_at_rest()
+    }
+
+    /// Checks for coalesced sends, as the thread does.
+    #[cfg(test)]
+    pub fn check_coalesced(&self) {
+        self.inner.coalesced.flush_old();
+    }
+
     /// Whether a socket was left to the polls.
     #[cfg(test)]
     pub fn has_left_to_polls(&self) -> bool {

@@ -261,6 +261,28 @@ fn a_peer_that_ends_in_order() {
     assert!(raw.segment().is_none());
 }
 
+/// Its process exits behind the note, with a request of ours unread, so that the kernel resets the stream.
+#[test]
+fn a_peer_that_ends_in_order_and_exits() {
+    for read_at_once in [false, true] {
+        let (mut raw, b) = initiator();
+        b.post(1, SendOp::RdmaWrite(b.remote(0)), &[b.sge(0, 8)])
+            .unwrap();
+        // The request has arrived there.
+        raw.socket.peek(&mut [0]).unwrap();
+        let pause = read_at_once.then(|| b.device.engine.pause());
+        acknowledge(&mut raw, 1, 0, Some(Note::Ended));
+        if !read_at_once {
+            std::thread::sleep(Duration::from_millis(20));
+            b.no_event();
+        }
+        drop(raw);
+        drop(pause);
+        assert_eq!(b.event(), CmEvent::Disconnected);
+        assert_eq!(b.sent_as(), (1, WcStatus::Flushed));
+    }
+}
+
 #[test]
 fn a_peer_that_refuses() {
     let (mut raw, b) = initiator();

@@ -203,3 +203,34 @@ fn an_abrupt_end_after_a_graceful_one() {
         assert_eq!(b.event(), CmEvent::Disconnected);
     }
 }
+
+/// The passive end gives up what it has just accepted, before the active end has sent anything.
+#[test]
+fn accepted_and_given_up() {
+    for params in ["", " path=shm", " path=tcp", " path=tcp completion=sent"] {
+        let net = Net::new(&format!("127.0.0.1{params}"));
+        for _ in 0..20 {
+            let (a, b) = (
+                End::new(&net.active, attr()),
+                End::new(&net.passive, attr()),
+            );
+            let (server, qual) = Server::any(&net.passive);
+            a.connect(qual, b"hello").unwrap();
+            net.passive
+                .accept(server.next(), &b.qp, b"welcome")
+                .unwrap();
+            b.qp.disconnect(false);
+            // Whether the end overtakes the beginning is open.
+            let mut event = a.event();
+            if event == established(b"welcome") {
+                event = a.event();
+            }
+            assert_eq!(event, CmEvent::Disconnected, "{params}");
+            let mut event = b.event();
+            if event == established(b"") {
+                event = b.event();
+            }
+            assert_eq!(event, CmEvent::Disconnected, "{params}");
+        }
+    }
+}

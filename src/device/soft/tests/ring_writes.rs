@@ -167,6 +167,32 @@ fn a_region_that_goes() {
     });
 }
 
+/// What was posted before an end is made before that, though the peer might take writes from the ring.
+#[test]
+fn writes_before_an_end() {
+    for graceful in [true, false] {
+        let net = net();
+        let (a, b) = net.pair();
+        a.write(0, b.remote(0), 0, 8);
+        assert_eq!(a.sent_as(), (0, WcStatus::Success));
+        net.active.progress();
+        net.passive.progress();
+        let pause = net.passive.engine.pause();
+        burst(&a, &b, 3, None);
+        a.qp.disconnect(graceful);
+        // The program may exit now.
+        for n in 0..BURST {
+            assert!(is_written(&b, 3, n), "{n}, {graceful}");
+        }
+        drop(pause);
+        for n in 0..BURST {
+            assert_eq!(a.sent_as(), (n, WcStatus::Success));
+        }
+        assert_eq!(a.event(), CmEvent::Disconnected);
+        assert_eq!(b.event(), CmEvent::Disconnected);
+    }
+}
+
 /// A peer whose consumer has polled and does so no longer: the kernel makes the writes, and few are tried through
 /// the ring.
 #[test]

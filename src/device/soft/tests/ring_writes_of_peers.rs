@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::shm_peer::{ShmPeer, connected, device, over};
+use super::shm_peer::{ShmPeer, connected, device, initiate, over};
 use super::*;
 use crate::device::soft::transport::shm::EndPhase;
 use crate::device::soft::transport::shm::ring::{CellFlags, Consumer, Kind, Producer, TARGET_LEN};
@@ -142,6 +142,50 @@ fn writes_between_messages_of_a_peer() {
         }
         assert_eq!(b.bytes(1000, 8), [7; 8]);
         b.fill(1000, &[0; 8]);
+    }
+}
+
+/// A message behind a write is not left behind for ever when a receive is posted for it, however the connection is
+/// notified of messages, though no consumer polls and nothing else happens.
+#[test]
+fn a_message_behind_writes_and_a_late_receive() {
+    for connections in [1, 20] {
+        let device = device();
+        let ends: Vec<_> = (1..connections).map(|_| connected(&device)).collect();
+        let (mut peer, b) = initiator(&device);
+        // From many connections on there are ready bits.
+        device.progress();
+        doze(&device);
+        for round in 0..10 {
+            peer.message(CellFlags::LAST);
+            let number = peer.offer();
+            assert_eq!(peer.peer.segment.tx_claim().withdraw(number), Ok(true));
+            peer.write(b.remote(1000), 8, CellFlags::FIRST);
+            peer.message(CellFlags::LAST);
+            peer.peer.notify();
+            until(|| {
+                let is_starved = b.on_shm(|conn| conn.is_starved());
+                is_starved && device.engine.poll_set_is_at_rest()
+            });
+            // Both receives are posted before the engine serves again.
+            let pause = device.engine.pause();
+            for n in 0..2 {
+                b.recv(2 * round + n, &[b.sge(0, 8)]).unwrap();
+            }
+            drop(pause);
+            for n in 0..2 {
+                let mut received = None;
+                until(|| {
+                    received = b.recv_cq.poll();
+                    received.is_some()
+                });
+                assert_eq!(
+                    received.map(|completion| completion.wr_id),
+                    Some(2 * round + n)
+                );
+            }
+        }
+        drop(ends);
     }
 }
 
@@ -310,6 +354,53 @@ fn a_peer_that_refuses_writes() {
         }
         assert_eq!(b.event(), CmEvent::Broken);
     }
+}
+
+/// The writes of a consumer that has polled and makes no call any more do not wait for a peer that does not take them.
+#[test]
+fn a_consumer_that_computes() {
+    let device = device();
+    let b = End::new(
+        &device,
+        QpAttr {
+            max_send_wr: 100,
+            ..attr()
+        },
+    );
+    let peer = initiate(&b);
+    peer.send(b"!");
+    assert_eq!(b.event(), established(b""));
+    until(|| peer.segment.theirs().phase() == EndPhase::Open);
+    let scope = peer.segment.theirs().scope();
+    peer.segment.ours().set_scope(scope);
+    b.write(0, b.remote(0), 0, 8);
+    assert_eq!(b.sent_as(), (0, WcStatus::Success));
+    let consumer = Consumer::default();
+    let mut peer = Responder { peer, consumer };
+    until(|| {
+        device.progress();
+        // All that the thread of the engine does but the check below.
+        let pause = device.engine.pause();
+        b.on_shm(|conn| conn.expect_burst());
+        let before = b.cells();
+        for n in 1..=64 {
+            b.write(n, b.remote(4096 * n as usize), 0, 8);
+        }
+        let put = b.cells() - before;
+        for n in 1..=64 {
+            let mut sent = None;
+            until(|| {
+                device.engine.check_coalesced();
+                sent = b.send_cq.poll();
+                sent.is_some()
+            });
+            assert_eq!(sent.map(|completion| completion.wr_id), Some(n));
+        }
+        drop(pause);
+        peer.consume(put);
+        // Otherwise this thread was interrupted, or the ring was tried in vain before.
+        put == 64
+    });
 }
 
 /// A write that has completed fails, or one that is none.

@@ -6,7 +6,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::raw::{self, LOCAL, Raw};
 use super::*;
 use crate::descriptor::OwnedFd;
+use crate::device::soft::engine::ready_bitmap::BitmapPlace;
 use crate::device::soft::iwarp::mpa::{self, FRAME_MAX, Kind, Parsed};
+use crate::device::soft::transport::shm::ring::{CellFlags, Kind as CellKind, Producer};
 use crate::device::soft::transport::shm::{
     self, ActiveHandshake, EndAddresses, EndPhase, Incomplete, Purpose, SharedSegment,
 };
@@ -67,6 +69,15 @@ impl ShmPeer {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         // The other end may be closed.
         let _ = rustix::net::send(&self.socket, bytes, flags);
+    }
+
+    /// Notifies the other end of what is in the ring, as a peer in order.
+    pub(super) fn notify(&self) {
+        let place = self.segment.theirs().bitmap_place();
+        if place != BitmapPlace::NONE {
+            self.segment.peer().bitmaps().set(place);
+        }
+        self.send(b"!");
     }
 
     /// The private data of the reply, which accepts.
@@ -233,6 +244,32 @@ fn silence() {
     let mut rest = [0; 16];
     let oldest = patiently(|| rustix::net::recv(&silent[0], &mut rest, RecvFlags::DONTWAIT));
     assert!(matches!(oldest, Ok((_, 0)) | Err(Errno::CONNRESET)));
+}
+
+/// A peer that is established, sends a message and ends the connection before the thread goes on that accepts.
+#[test]
+fn ended_before_the_accept_returns() {
+    let device = device();
+    let b = End::new(&device, attr());
+    b.recv(1, &[b.sge(0, 8)]).unwrap();
+    let (server, qual) = Server::any(&device);
+    let peer = ShmPeer::connect(qual);
+    let mut bytes = [0; FRAME_MAX];
+    peer.send(LOCAL.request(2, b"").encode(&mut bytes).unwrap());
+    let request = server.next();
+    // As soon as it has the reply: what it does is there when the accepting thread goes on.
+    peer.send(b"!");
+    let (mut producer, ring) = (Producer::default(), peer.segment.tx_ring());
+    let fill = |_: *mut u8| Ok::<_, ()>(());
+    let pushed = producer.push(ring, CellKind::Inline, CellFlags::LAST, 8, fill);
+    pushed.unwrap();
+    peer.segment.ours().set_phase(EndPhase::Closed);
+    peer.send(b"!");
+    device.accept(request, &b.qp, b"").unwrap();
+    assert_eq!(b.event(), established(b""));
+    assert_eq!(b.received_as(), (1, WcStatus::Success));
+    drop(peer);
+    assert_eq!(b.event(), CmEvent::Disconnected);
 }
 
 /// A peer that breaks off before it is established.

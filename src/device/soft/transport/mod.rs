@@ -386,6 +386,7 @@ impl Transport for Link {
                 }
             }
             Link::Shm(_) => self.on_shm(me, up, |conn, me, up| {
+                conn.send_posted(me, guard, up)?;
                 conn.run(Budget::Nothing, me, guard, up)
             }),
             Link::Tcp(_) => self.on_tcp(me, up, |conn, me, up| conn.advance(me, guard, up)),
@@ -394,7 +395,7 @@ impl Transport for Link {
 
     fn quiesce(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls) {
         self.on_tcp(me, up, |conn, me, up| conn.flush_coalesced(me, guard, up));
-        self.on_shm(me, up, |conn, me, up| conn.flush_coalesced(me, guard, up));
+        self.on_shm(me, up, |conn, me, up| conn.send_posted(me, guard, up));
         if let Link::Shm(conn) = self {
             conn.quiesce(me, up);
         }

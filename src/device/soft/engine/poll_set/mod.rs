@@ -384,6 +384,20 @@ impl PollSet {
         due
     }
 
+    /// Sets the ready bit of a connection in which messages were left. True if consumers poll, who find that.
+    pub fn mark(&self, place: BitmapPlace) -> bool {
+        if let (Some(bitmap), Some((_, bit))) = (self.bitmap_in_use(), place.split()) {
+            bitmap.ready_bits.set(bit);
+        }
+        self.polled.load(Ordering::SeqCst)
+    }
+
+    /// Whether no consumer polls, and no check for what was left is due.
+    #[cfg(test)]
+    pub fn is_at_rest(&self) -> bool {
+        !self.polled.load(Ordering::SeqCst) && !self.check_due.load(Ordering::SeqCst)
+    }
+
     /// Whether the peers notify us by ready bits.
     pub fn uses_bitmap(&self) -> bool {
         self.uses_bitmap.load(Ordering::Relaxed)

@@ -169,6 +169,27 @@ impl ShmConn {
         Ok(())
     }
 
+    /// Nobody may poll from now on, or the connection may end: the writes that wait for others or for the peer are made
+    /// at once, by the kernel if the peer has not taken them.
+    pub fn send_posted(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
+        let are_in_ring = self.tx.writes.awaited_cell().is_some();
+        if !are_in_ring && !self.writes.policy.waits() {
+            return Ok(());
+        }
+        if are_in_ring {
+            self.hurry_writes(me, up)?;
+        }
+        self.tx.writes.by_kernel_only = true;
+        let sent = self.run(Budget::Nothing, me, guard, up);
+        self.tx.writes.by_kernel_only = false;
+        sent
+    }
+
     /// The engine has the connection no longer in its list of those with coalesced requests, which are
     /// made. `late`: see [`Coalescer::send_coalesced`](crate::device::soft::upcalls::Coalescer).
     pub fn left_coalesced_list(
@@ -180,10 +201,10 @@ impl ShmConn {
     ) -> Result<(), CloseReason> {
         let policy = &mut self.writes.policy;
         let wrong = policy.left_list(late) || policy.is_alone();
-        self.tx.writes.flushed_late = late;
-        let flushed = self.flush_coalesced(me, guard, up);
-        self.tx.writes.flushed_late = false;
-        flushed?;
+        match late {
+            true => self.send_posted(me, guard, up),
+            false => self.flush_coalesced(me, guard, up),
+        }?;
         if wrong {
             self.writes.policy.was_wrong(MOST_OWED);
         }

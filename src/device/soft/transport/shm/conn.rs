@@ -18,7 +18,7 @@ use super::ring_writes::{RingWrites, Taken};
 use super::segment::{EndPhase, EndState, NO_CELL};
 use crate::device::WcStatus;
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry};
-use crate::device::soft::engine::{EventFlags, Source, Watch};
+use crate::device::soft::engine::{EventFlags, Source, Timer, Watch};
 use crate::device::soft::event_order::SetupGuard;
 use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::QpState;
@@ -78,6 +78,8 @@ pub(crate) struct ShmConn {
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
     pub(super) writes: CoalescedWrites,
+    /// Has messages taken that were left, if the connection is in no poll set.
+    later: Option<Timer>,
     /// Whether the socket has ended: the peer has released the connection, or has died.
     ended: bool,
     /// Whether the socket has ended, or the peer's [`EndPhase`] says that it ends the connection.
@@ -156,6 +158,7 @@ impl ShmConn {
             tx: Tx::default(),
             rx: Rx::default(),
             writes: CoalescedWrites::default(),
+            later: None,
             ended: false,
             over: false,
         }
@@ -285,17 +288,21 @@ impl ShmConn {
         }
     }
 
-    /// Whether a service may leave messages that could be taken to a later one, whatever its budget. It does so after
-    /// requests that take no receive, of which a peer may send any number.
-    #[inline]
-    pub(super) fn may_leave_messages(&self) -> bool {
-        self.notified.in_poll_set()
-    }
-
-    /// Has messages taken that were left, unless consumers poll, who find them.
-    fn serve_again(&self) {
-        if self.may_leave_messages() && self.notified.mode() == NotifyMode::Doorbell {
-            self.watch.serve_again();
+    /// Has messages taken that a service of all has left: it ends after requests that take no receive, of which a peer
+    /// may send any number.
+    #[cold]
+    fn serve_again(&mut self) {
+        match self.notified.mode() {
+            // Consumers that poll find them.
+            NotifyMode::Polled => {}
+            NotifyMode::Bitmap(place) if self.watch.poll_set().mark(place) => {}
+            NotifyMode::Bitmap(_) => self.watch.serve_again(),
+            NotifyMode::Doorbell if self.notified.in_poll_set() => self.watch.serve_again(),
+            NotifyMode::Doorbell => {
+                let target = self.target.clone();
+                let recheck = move |up: &mut Upcalls| target.recheck(up);
+                self.later = Some(self.watch.timer(Duration::ZERO, recheck));
+            }
         }
     }
 
@@ -349,9 +356,13 @@ impl ShmConn {
             self.ours().set_phase(EndPhase::Closed);
             self.wake_peer();
         }
-        // Messages that were sent before the end are delivered first.
-        if !left
-            && (me.receiving || !self.lifecycle.is_established())
+        // Messages that were sent before the end are delivered first. What establishes this end is on the socket, which
+        // may not have been read when the peer has sent messages and ended the connection.
+        let may_end = match self.lifecycle.is_established() {
+            true => me.receiving && !left,
+            false => self.ended,
+        };
+        if may_end
             && let Some(down) = self.end(theirs)
             && self.lifecycle.peer_end_is_due(&self.watch)
         {

@@ -390,10 +390,8 @@ impl ShmConn {
                     Kind::Atomic => self.execute_atomic(&piece, me, guard)?,
                     _ => self.execute_writes(piece, me, guard)?,
                 }
-                if take == Budget::One || self.may_leave_messages() {
-                    break;
-                }
-                continue;
+                // A peer may send any number of those, so that others have their turn.
+                break;
             }
             match me.supply(up) {
                 Supply::Ready => {}

@@ -314,7 +314,7 @@ impl TcpConn {
         if self.rx.ended || self.has_peer_finished() {
             // A peer that our consumer has left need not end what it has begun to send.
             let torn = self.rx.ended && self.rx.is_torn() && !self.lifecycle.is_closed();
-            if torn || self.tx.lost.is_some() {
+            if torn || self.tx.lost.is_some() && !self.acks.peer_ended {
                 return Err(CloseReason::Lost);
             }
             if self.is_peer_killed() {

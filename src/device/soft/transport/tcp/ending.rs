@@ -108,13 +108,18 @@ impl Connection for TcpConn {
 impl TcpConn {
     /// The consumer has ended the connection at once.
     pub fn abort(mut self) {
-        if self.tx.open && !self.tx.closed {
+        // A responder sends nothing before the first message of the initiator (RFC 5044 section 7.1.2), which is on its
+        // way. Without the Terminate that peer would believe this process dead.
+        let unheard = !self.tx.open && self.acks.agreed && !self.tx.has_pending();
+        if (self.tx.open || unheard) && !self.tx.closed {
             self.count_finished();
             self.acks.put_last(self.crc, &mut self.tx);
             self.terminate(WireError::RDMAP_ABORTED, &[]);
         }
         let how = if self.lifecycle.is_closed() && self.tx.closed {
             End::Reset
+        } else if unheard {
+            End::Unheard
         } else {
             End::Aborted
         };

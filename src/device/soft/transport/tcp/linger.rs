@@ -47,6 +47,8 @@ pub(crate) enum End {
     Rejected,
     /// A message in the stream notifies the peer that the consumer has ended the connection.
     Aborted,
+    /// The same, but the peer, which has to send first, has sent nothing yet.
+    Unheard,
     /// The same when the stream was ended before: a reset notifies the peer.
     Reset,
 }
@@ -116,7 +118,11 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
         progress: None,
     };
     // At once, because the device may be closed next.
-    if state.send() && !state.is_to_be_reset(&linger) {
+    let goes_on = match end {
+        End::Unheard => state.watch.set(EventFlags::IN).is_ok(),
+        _ => state.send(),
+    };
+    if goes_on && !state.is_to_be_reset(&linger) {
         *linger.0.lock() = Some(state);
         if end == End::Rejected {
             add_rejected(&linger);
@@ -139,7 +145,7 @@ impl State {
             None => (usize::MAX, Instant::now()),
         };
         let reset = match self.end {
-            End::Graceful | End::Rejected => return false,
+            End::Graceful | End::Rejected | End::Unheard => return false,
             End::Aborted if coalesced == 0 => return false,
             End::Reset if coalesced == 0 => true,
             End::Aborted | End::Reset => coalesced >= before && since.elapsed() >= STALL,
@@ -216,7 +222,13 @@ impl Source for Linger {
         let read = kernel::net::recv(&this.watch, scratch.rx(), RecvFlags::DONTWAIT);
         let goes_on = match read {
             Ok((_, 0)) => false,
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => this.send(),
+            Err(Errno::AGAIN | Errno::INTR) if this.end == End::Unheard => true,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
+                if this.end == End::Unheard {
+                    this.end = End::Aborted;
+                }
+                this.send()
+            }
             Err(_) => false,
         };
         drop(state);

@@ -176,6 +176,13 @@ impl TcpConn {
                     break;
                 }
                 Err(Errno::INTR) => continue,
+                // The program has exited behind its graceful end, with something of ours unread.
+                Err(_) if self.acks.peer_ended => {
+                    self.rx.ended = true;
+                    self.rx.writes_at_end = self.tx.writes;
+                    more = false;
+                    break;
+                }
                 Err(error) => return Err(CloseReason::Socket(error)),
             };
             arrived = true;

@@ -40,8 +40,8 @@ pub(crate) struct RingWrites {
     penalty: u32,
     /// Number of the request behind the newest one that is no short write.
     behind_other: u64,
-    /// Whether the engine's thread flushes requests because no consumer polls.
-    pub flushed_late: bool,
+    /// Whether the next writes are not to wait for the peer.
+    pub by_kernel_only: bool,
     /// Whether the peer has all the time that it needs to take writes.
     #[cfg(test)]
     pub is_patient: bool,
@@ -116,7 +116,11 @@ impl ShmConn {
 
     /// Waits for a moment until the writes in the ring are executed, and withdraws them then, if the peer does not
     /// execute them.
-    fn hurry_writes(&mut self, me: &mut QpState, up: &mut Upcalls) -> Result<(), CloseReason> {
+    pub(in super::super) fn hurry_writes(
+        &mut self,
+        me: &mut QpState,
+        up: &mut Upcalls,
+    ) -> Result<(), CloseReason> {
         for _ in 0..self.tx.writes.checks() {
             if self.complete_writes(me, up)? {
                 return Ok(());
@@ -211,17 +215,19 @@ impl ShmConn {
         if !self.fill_with_write(&ShortWrite { to, sges, len }, true)? {
             return Ok(None);
         }
-        let batch = Batch {
+        let begun = ticks();
+        // Before the peer is looked at: whatever it does then, the write is known to be in the ring.
+        self.await_writes(Batch {
             first: number,
             next: number,
             end: number + 1,
-            begun: ticks(),
+            begun,
             rkey: to.rkey,
             cost: len.into(),
-        };
-        self.notify_peer(WakeOn::CELLS);
+        });
         for _ in 0..self.tx.writes.checks() {
             if self.tx.producer.consumed(self.segment.tx_ring())? > number {
+                self.tx.writes.batch = None;
                 self.tx.writes.penalty /= 2;
                 self.tx.need = None;
                 if self.segment.tx_claim().failed(number)?.is_some() {
@@ -230,13 +236,12 @@ impl ShmConn {
                 self.kernel_has_copied(to.rkey, len.into());
                 return Ok(Some(Outcome::Done));
             }
-            if self.tx.writes.is_late(batch.begun, MOMENT) {
+            if self.tx.writes.is_late(begun, MOMENT) {
                 break;
             }
             self.execute_writes_of_peer(me)?;
             std::hint::spin_loop();
         }
-        self.await_writes(batch);
         Ok(match self.withdraw_writes()? {
             true => None,
             false => Some(Outcome::Wait),
@@ -251,7 +256,7 @@ impl ShmConn {
             writes.owed -= 1;
             return false;
         }
-        !writes.flushed_late && !self.segment.theirs().doorbell.is_armed()
+        !writes.by_kernel_only && !self.segment.theirs().doorbell.is_armed()
     }
 
     /// Whether a write goes through the ring, and perhaps others behind it: the peer has consumed what was
