@@ -162,6 +162,39 @@ static void order__one_end_of_many_disconnects(void)
 	ends_down();
 }
 
+/* A thread in dat_ep_disconnect while the peer ends the connection, and another thread takes the event,
+ * resets the endpoint and connects it again: the new connection stays. */
+static void order__late_disconnect(void)
+{
+	order_up();
+	for (int i = 0; i < ROUNDS; i++) {
+		DAT_CLOSE_FLAGS flags = i % 2 ? DAT_CLOSE_ABRUPT_FLAG : DAT_CLOSE_GRACEFUL_FLAG;
+		pthread_t late;
+
+		join();
+		REQUIRE(pthread_create(&late, NULL, disconnect_b, &flags) == 0);
+		while (ep_state(ep_b) == DAT_EP_STATE_CONNECTED)
+			sched_yield();
+		OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_ep_reset(ep_a));
+		OK(dat_ep_reset(ep_b));
+		join();
+		REQUIRE(pthread_join(late, NULL) == 0);
+		silent(&a);
+		silent(&b);
+		CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
+		CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
+		OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_ep_reset(ep_a));
+		OK(dat_ep_reset(ep_b));
+	}
+	ends_down();
+}
+
 enum { SEVERAL = 4 };
 
 static void *disconnect_several(void *arg)
@@ -227,6 +260,7 @@ static const struct tap_test tests[] = {
 	T(order, nothing_after_free_in_any_state),
 	T(order, one_end_of_many_disconnects),
 	T(order, ends_of_an_srq),
+	T(order, late_disconnect),
 	TAP_END,
 };
 

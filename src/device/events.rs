@@ -167,7 +167,10 @@ mod tests {
         fn start_receiving(&self) {
             self.0.send("receives".into()).unwrap();
         }
-        fn disconnect(&self, _: bool) {}
+        fn disconnect_attempt(&self, _: u64, _: bool) {}
+        fn attempt(&self) -> u64 {
+            0
+        }
         fn reset(&self) -> u32 {
             0
         }

@@ -205,7 +205,14 @@ pub trait QueuePair: Send + Sync {
     /// Ends the connection or its establishment. Graceful: after the requests that are queued.
     /// Abrupt: outstanding requests are flushed. [`CmEvent::Disconnected`] follows, also when
     /// establishment is given up; no event follows if there was neither.
-    fn disconnect(&self, graceful: bool);
+    fn disconnect(&self, graceful: bool) {
+        self.disconnect_attempt(self.attempt(), graceful);
+    }
+    /// [`QueuePair::disconnect`], of the connection that this attempt has become: without effect if the queue pair was
+    /// reset since and another one was begun.
+    fn disconnect_attempt(&self, attempt: u64, graceful: bool);
+    /// Number of the last attempt to make a connection that was begun, by either end.
+    fn attempt(&self) -> u64;
     /// Back to the state after creation; only after the connection has ended. Completions of
     /// the old connection are removed from the completion queues. Gives how many buffers of the
     /// shared receive queue are lost with them.

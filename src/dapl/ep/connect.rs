@@ -41,12 +41,14 @@ pub(crate) struct Accepting<'a, D: Device> {
     pub qp: Arc<D::Qp>,
     /// The state of the endpoint before the accept.
     before: DAT_EP_STATE,
+    /// Number of the attempt.
+    attempt: u64,
 }
 
 impl<D: Device> Accepting<'_, D> {
     /// The device has accepted the request.
     pub(crate) fn done(self) {
-        self.ep.started(&self.qp);
+        self.ep.started(&self.qp, self.attempt);
     }
 
     /// The accept failed, without an event.
@@ -101,14 +103,14 @@ impl<D: Device> Ep<D> {
             local_port: None,
             target: Some(remote),
         };
-        inner.attempt = Attempt::Starting;
+        let attempt = inner.begin_attempt();
         self.set_state(&mut inner, DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
         drop(inner);
         delay::point("ep.connect");
         let device = &self.base.ia.device;
         let Err(error) = device.connect(&qp, remote, conn_qual, timeout, private_data) else {
             delay::point("ep.started");
-            self.started(&qp);
+            self.started(&qp, attempt);
             self.count_connect();
             return Ok(());
         };
@@ -122,11 +124,18 @@ impl<D: Device> Ep<D> {
         Err(device_error(error, Subtype::ResourceTep))
     }
 
-    /// The device has the connection: a disconnect that was called before now takes effect.
-    fn started(&self, qp: &D::Qp) {
-        let attempt = std::mem::replace(&mut self.inner.lock().attempt, Attempt::None);
-        if attempt == Attempt::Aborted {
-            qp.disconnect(false);
+    /// The device has the connection: a disconnect that was called before now takes effect, unless the connection has
+    /// ended meanwhile and another one was begun.
+    fn started(&self, qp: &D::Qp, attempt: u64) {
+        let mut inner = self.inner.lock();
+        if inner.begun != attempt {
+            return;
+        }
+        let was = std::mem::replace(&mut inner.attempt, Attempt::None);
+        if was == Attempt::Aborted {
+            let attempt = qp.attempt();
+            drop(inner);
+            qp.disconnect_attempt(attempt, false);
         }
     }
 
@@ -172,13 +181,14 @@ impl<D: Device> Ep<D> {
         if !states.contains(&before) {
             return Err(state_error(before));
         }
-        inner.attempt = Attempt::Starting;
+        let attempt = inner.begin_attempt();
         inner.addresses.set_requested(addrs);
         self.set_state(&mut inner, DAT_EP_STATE_COMPLETION_PENDING);
         Ok(Accepting {
             ep: self,
             qp,
             before,
+            attempt,
         })
     }
 
@@ -346,10 +356,12 @@ impl<D: Device> Ep<D> {
         // During establishment both flags mean abort.
         let graceful = graceful && state == DAT_EP_STATE_CONNECTED;
         let qp = self.qp().ok_or(Error::handle(Subtype::HandleEp))?;
+        // The connection may end, and the endpoint be reset and connected again, before this thread goes on.
+        let attempt = qp.attempt();
         drop(inner);
         delay::point("ep.disconnect");
         self.count_disconnect();
-        qp.disconnect(graceful);
+        qp.disconnect_attempt(attempt, graceful);
         Ok(())
     }
 

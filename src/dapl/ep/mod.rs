@@ -139,6 +139,8 @@ impl Watermarks {
 struct Inner<D: Device> {
     /// Whether a connection is being handed to the device.
     attempt: Attempt,
+    /// Number of attempts to make a connection that the endpoint has begun.
+    begun: u64,
     /// The objects that the endpoint uses; `None` once it is freed.
     uses: Option<Uses<D>>,
     watermarks: Watermarks,
@@ -147,6 +149,15 @@ struct Inner<D: Device> {
     addresses: Addresses,
     /// What an endpoint for datagrams has learned about peers.
     resolutions: Vec<Weak<Resolution<D>>>,
+}
+
+impl<D: Device> Inner<D> {
+    /// A connection is about to be handed to the device. Gives the number of the attempt.
+    fn begin_attempt(&mut self) -> u64 {
+        self.attempt = Attempt::Starting;
+        self.begun += 1;
+        self.begun
+    }
 }
 
 /// Where the two ends of a connection are, or of the attempt to make one.
@@ -279,6 +290,7 @@ impl<D: Device> Ep<D> {
             open: OpenQueues::none(),
             inner: Mutex::new(Inner {
                 attempt: Attempt::None,
+                begun: 0,
                 uses: None,
                 watermarks,
                 private_data: None,

@@ -377,8 +377,15 @@ impl QueuePair for Qp {
         drop(withheld);
     }
 
-    fn disconnect(&self, graceful: bool) {
+    fn attempt(&self) -> u64 {
+        self.state.lock().attempt.number()
+    }
+
+    fn disconnect_attempt(&self, attempt: u64, graceful: bool) {
         let mut state = self.state.lock();
+        if !state.attempt.is_current(attempt) {
+            return;
+        }
         match state.attempt.phase {
             Phase::Connected if graceful => {
                 state.attempt.phase = Phase::Closing;

@@ -242,9 +242,16 @@ impl<L: Transport> QueuePair for Qp<L> {
         up.run();
     }
 
-    fn disconnect(&self, graceful: bool) {
+    fn attempt(&self) -> u64 {
+        self.with(|locked| locked.me.attempt.number())
+    }
+
+    fn disconnect_attempt(&self, attempt: u64, graceful: bool) {
         let mut up = Upcalls::default();
         let (link, lingers) = self.with(|locked| {
+            if !locked.me.attempt.is_current(attempt) {
+                return Default::default();
+            }
             let link = locked.disconnect(graceful, &mut up);
             (
                 link,

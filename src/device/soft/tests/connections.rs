@@ -460,3 +460,27 @@ fn many_at_once() {
         }
     });
 }
+
+/// The end of a connection that was given up since is none of the next one.
+#[test]
+fn an_end_of_an_earlier_connection() {
+    for params in ["", " path=shm", " path=tcp"] {
+        let net = Net::new(&format!("127.0.0.1{params}"));
+        let (a, b) = net.pair();
+        let attempts = (a.qp.attempt(), b.qp.attempt());
+        b.qp.disconnect(false);
+        assert_eq!(a.event(), CmEvent::Disconnected);
+        assert_eq!(b.event(), CmEvent::Disconnected);
+        a.qp.reset();
+        b.qp.reset();
+        net.join(&a, &b);
+        for graceful in [true, false] {
+            a.qp.disconnect_attempt(attempts.0, graceful);
+            b.qp.disconnect_attempt(attempts.1, graceful);
+        }
+        b.recv(1, &[]).unwrap();
+        a.post(2, SendOp::Send, &[]).unwrap();
+        assert_eq!(b.received_as(), (1, WcStatus::Success));
+        assert_eq!(a.sent_as(), (2, WcStatus::Success));
+    }
+}

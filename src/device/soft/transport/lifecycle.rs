@@ -43,7 +43,7 @@ pub(crate) trait Connection {
     /// before those are flushed.
     fn quiesce(&mut self, _me: &mut QpState, _up: &mut Upcalls) {}
     /// Notifies the peer of the end, and releases the connection.
-    fn close(self, reason: Self::Reason);
+    fn close(self, reason: &Self::Reason);
 }
 
 /// A connection as its timers know it: they take the lock of the queue pair first.
@@ -165,6 +165,7 @@ pub(super) fn end<C: Connection>(
     } else {
         CmEvent::AcceptError
     };
+    // The peer is told first: with the event of the end the program may exit.
+    conn.close(&reason);
     me.end(event, &reason, up);
-    conn.close(reason);
 }

@@ -398,6 +398,8 @@ impl Transport for Link {
         self.on_shm(me, up, |conn, me, up| conn.send_posted(me, guard, up));
         if let Link::Shm(conn) = self {
             conn.quiesce(me, up);
+            // Before the consumer has the event of the end, behind which the program may exit.
+            conn.abort();
         }
     }
 

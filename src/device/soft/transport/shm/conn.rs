@@ -472,7 +472,7 @@ impl Connection for ShmConn {
         self.end_bulk(me, up);
     }
 
-    fn close(self, reason: CloseReason) {
+    fn close(self, reason: &CloseReason) {
         self.ours().set_phase(match reason {
             CloseReason::Closed => EndPhase::Closed,
             _ => EndPhase::Broken,

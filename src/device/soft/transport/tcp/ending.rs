@@ -74,13 +74,13 @@ impl Connection for TcpConn {
         }
     }
 
-    fn close(mut self, reason: CloseReason) {
+    fn close(mut self, reason: &CloseReason) {
         if reason.is_bad_key()
             && let Some((address, bad_keys)) = &self.bad_keys
         {
             bad_keys.report(*address);
         }
-        let (error, offending) = match &reason {
+        let (error, offending) = match reason {
             CloseReason::Late | CloseReason::NoMemory | CloseReason::Request(..) => {
                 (WireError::RDMAP_CATASTROPHIC, None)
             }
