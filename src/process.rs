@@ -344,6 +344,9 @@ mod tests {
 
     /// The exit status of a child that runs `f`.
     fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
+        // A fork waits only for a while for what another one holds.
+        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock();
         // SAFETY: the child calls `f` and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {

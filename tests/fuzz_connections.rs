@@ -19,6 +19,8 @@ mod soft;
 #[allow(dead_code, reason = "each program uses some of its functions")]
 mod victim;
 
+use std::sync::{Mutex, PoisonError};
+
 use connection_properties::mpa::mpa_handshake;
 use connection_properties::shm::shm_handshake;
 use connection_properties::stream::tcp_stream;
@@ -35,8 +37,10 @@ fn bytes(random: &mut Random, limit: usize) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// The files of a corpus, and inputs from numbers.
+/// The files of a corpus, and inputs from numbers. One test at a time: descriptors of the process are counted.
 fn all(name: &str, random: usize, run: fn(&[u8])) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = format!("{}/fuzz/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut files = 0;
     for entry in std::fs::read_dir(folder).unwrap() {

@@ -14,8 +14,8 @@ mod soft;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_core::testing::device::soft::Soft;
 use dat_core::testing::device::*;
@@ -137,8 +137,16 @@ fn an_initiator_with_small_files() {
     }
 }
 
+/// Held by the tests that share memory with another process, of which one counts what is shared.
+static SHARES: Mutex<()> = Mutex::new(());
+
+fn shares() -> MutexGuard<'static, ()> {
+    SHARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_responder_with_small_files() {
+    let _shares = shares();
     let device = Soft::open("127.0.0.1").unwrap();
     for (bytes, shares) in [
         (100 << 20, true),
@@ -215,6 +223,7 @@ fn more_keys_than_fit() {
 /// A key of an owner whose table has grown since its peer has first seen it.
 #[test]
 fn keys_that_came_later() {
+    let _shares = shares();
     let params = "127.0.0.1 path=shm";
     let device = Soft::open(params).unwrap();
     let mut server = Server::start(params, |command| {
@@ -269,6 +278,7 @@ fn a_log_that_takes_nothing() {
 /// each moment.
 #[test]
 fn keys_stay_valid_while_the_table_grows() {
+    let _shares = shares();
     for _ in 0..2 {
         let mut server = Server::start("127.0.0.1", |command| {
             command.env(KEYS, "20000");

@@ -89,10 +89,14 @@ fn nothing_happens_while_nothing_happens() {
         let server = Server::start(&params, |_| ());
         let end = server.connect(&device);
         let process = server.process.child.id();
-        std::thread::sleep(Duration::from_millis(200));
-        let before = switches(process);
-        std::thread::sleep(Duration::from_secs(1));
-        assert_eq!(switches(process) - before, 0, "{path}");
+        // What was begun before may take a while on a busy machine.
+        let is_quiet = || {
+            std::thread::sleep(Duration::from_millis(200));
+            let before = switches(process);
+            std::thread::sleep(Duration::from_secs(1));
+            switches(process) == before
+        };
+        assert!((0..10).any(|_| is_quiet()), "{path}");
         server.process.end();
         end.qp.destroy();
     }
@@ -165,10 +169,13 @@ fn idle_connections_sleep() {
     let device = Soft::open(params).unwrap();
     let server = Server::start(params, |_| ());
     let end = server.connect(&device);
-    std::thread::sleep(Duration::from_millis(100));
-    let before = sleeps(server.process.child.id());
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(sleeps(server.process.child.id()) - before <= 3);
+    let is_quiet = || {
+        std::thread::sleep(Duration::from_millis(100));
+        let before = sleeps(server.process.child.id());
+        std::thread::sleep(Duration::from_millis(300));
+        sleeps(server.process.child.id()) - before <= 3
+    };
+    assert!((0..10).any(|_| is_quiet()));
     // It wakes up for what comes then.
     let remote = server.remote;
     end.post(SendOp::RdmaWrite(remote), 5);

@@ -211,8 +211,10 @@ mod tests {
         let server = Server::start(two_megabytes).unwrap();
         let begun = Instant::now();
         let stalled: Vec<UnixStream> = (0..READERS + 2).map(|_| connect(&server)).collect();
-        // It has a place when three of them have been given up.
-        assert_eq!(read(connect(&server)), 2 << 20);
+        // It has a place when three of them have been given up. One that gets no processor for as long is given up as well.
+        while read(connect(&server)) != 2 << 20 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
         assert!(begun.elapsed() >= PATIENCE);
         let got = stalled.into_iter().map(read);
         let whole = got.filter(|len| *len == 2 << 20).count();

@@ -245,10 +245,12 @@ fn dropped_by_the_listener() {
 
 #[test]
 fn no_answer_in_time() {
-    let text = "not connected: no answer within 200 ms";
-    for params in [LOOPBACK, SHM, TCP] {
-        expect("silence", params, 0, &[(ACTIVE, path(params), text)]);
-    }
+    let text = "not connected: no answer within 2 s";
+    std::thread::scope(|s| {
+        for params in [LOOPBACK, SHM, TCP] {
+            s.spawn(move || expect("silence", params, 0, &[(ACTIVE, path(params), text)]));
+        }
+    });
 }
 
 #[test]

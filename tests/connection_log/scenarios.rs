@@ -187,9 +187,11 @@ pub fn run(name: &str, params: &str, port: u16) {
         }
         "silence" => {
             let (active, passive) = ends(params);
-            let (_listener, port, _requests) = passive.listen();
-            active.connect_to("127.0.0.1:0", port, Duration::from_millis(200));
+            let (_listener, port, requests) = passive.listen();
+            active.connect_to("127.0.0.1:0", port, Duration::from_secs(2));
+            let request = requests.recv_timeout(PATIENCE).unwrap();
             assert_eq!(active.event(), CmEvent::TimedOut);
+            drop(request);
         }
         "gone" | "freed" => {
             let (active, passive) = ends(params);

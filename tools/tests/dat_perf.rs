@@ -317,6 +317,18 @@ fn an_interrupt_ends_the_client_and_not_the_server() {
     // SAFETY: as above.
     unsafe { long.pre_exec(heard) };
     let mut client = long.stdout(Stdio::null()).spawn().unwrap();
+    // Once the client catches the signal, and a while after.
+    let catches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", client.id())).unwrap();
+        let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+        caught & 1 << (libc::SIGINT - 1) != 0
+    };
+    let begun = std::time::Instant::now();
+    while !catches() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        thread::sleep(Duration::from_millis(10));
+    }
     thread::sleep(Duration::from_millis(500));
     // SAFETY: a child of ours that has not been waited for.
     unsafe { libc::kill(client.id() as libc::pid_t, libc::SIGINT) };

@@ -67,12 +67,25 @@ fn nobody_answers() {
         let (server, qual) = Server::any(&net.passive);
         let a = End::new(&net.active, attr());
         let to = net.passive.address();
-        let limit = Some(Duration::from_millis(250));
-        let begun = Instant::now();
-        net.active.connect(&a.qp, to, qual, limit, b"").unwrap();
-        let late = server.next();
-        assert_eq!(a.event(), CmEvent::TimedOut);
-        assert!(begun.elapsed() >= Duration::from_millis(250));
+        let mut limit = Duration::from_millis(250);
+        // A busy machine may take longer until the request has arrived.
+        let late = loop {
+            let begun = Instant::now();
+            let private_data = limit.as_millis().to_string();
+            let private_data = private_data.as_bytes();
+            (net.active)
+                .connect(&a.qp, to, qual, Some(limit), private_data)
+                .unwrap();
+            assert_eq!(a.event(), CmEvent::TimedOut);
+            assert!(begun.elapsed() >= limit);
+            let arrived = server.requests.try_iter();
+            let mut of_this = arrived.filter(|request| request.private_data() == private_data);
+            if let Some(request) = of_this.next() {
+                break request;
+            }
+            a.qp.reset();
+            limit *= 4;
+        };
         // The answer is too late.
         let b = End::new(&net.passive, attr());
         until_gone(net, late, &b);
@@ -333,8 +346,14 @@ fn who_gets_a_port_gets_its_local_name() {
         let local_name = std::thread::scope(|s| {
             let next = s.spawn(move || {
                 // Without a pause, which would be longer than what the two may be apart.
-                while std::net::TcpListener::bind(target).is_err() {}
-                shm::listen(Some(target.ip()), target.port())
+                let begun = Instant::now();
+                while std::net::TcpListener::bind(target).is_err() {
+                    // Another program has got the port.
+                    if begun.elapsed() > PATIENCE {
+                        return Ok(());
+                    }
+                }
+                shm::listen(Some(target.ip()), target.port()).map(|_| ())
             });
             drop(server);
             next.join().unwrap()
@@ -352,12 +371,14 @@ fn a_local_name_that_is_free_a_moment_later() {
         let taken = std::net::TcpListener::bind((address, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         drop(taken);
-        let local = shm::listen(Some(address), port).unwrap();
+        let Ok(local) = shm::listen(Some(address), port) else {
+            return false;
+        };
         let begins = std::sync::Barrier::new(2);
         let server = std::thread::scope(|s| {
             let server = s.spawn(|| {
                 begins.wait();
-                Server::on(&device, port.into()).unwrap()
+                Server::on(&device, port.into()).ok()
             });
             begins.wait();
             std::thread::sleep(Duration::from_millis(1));
@@ -365,10 +386,10 @@ fn a_local_name_that_is_free_a_moment_later() {
             server.join().unwrap()
         });
         let found = shm::connect(SocketAddr::new(address, port));
-        drop(server);
-        matches!(found, Ok(Some(_)))
+        server.is_some() && matches!(found, Ok(Some(_)))
     };
-    // The thread with the name may get no processor for longer than the other one waits.
+    // The thread with the name may get no processor for longer than the other one waits, and another program the
+    // port.
     assert!((0..5).any(|_| is_found()));
 }
 

@@ -124,6 +124,11 @@ fn an_abrupt_end_resets_a_peer_that_reads_nothing() {
 /// end has come meanwhile.
 #[test]
 fn an_abrupt_end_waits_for_what_a_graceful_one_has_sent() {
+    // A peer that takes nothing for half a second gets a reset, and this thread may get no processor for as long.
+    assert!((0..5).any(|_| arrives_behind_an_abrupt_end()));
+}
+
+fn arrives_behind_an_abrupt_end() -> bool {
     const SENT: usize = 3 * 64 * 1024;
     let (mut raw, b) = raw::connected();
     send(&b, 3, SENT / 3);
@@ -131,12 +136,14 @@ fn an_abrupt_end_waits_for_what_a_graceful_one_has_sent() {
     std::thread::sleep(Duration::from_millis(20));
     b.qp.disconnect(false);
     assert_eq!(b.event(), CmEvent::Disconnected);
+    let ended = Instant::now();
     std::thread::sleep(Duration::from_millis(100));
     let mut got = 0;
     while let Some((_, payload)) = raw.any() {
         got += payload.len();
     }
-    assert_eq!(got, SENT);
+    assert!(got == SENT || ended.elapsed() > Duration::from_millis(400));
+    got == SENT
 }
 
 /// What was completed, and has a receive, arrives before an abrupt end.

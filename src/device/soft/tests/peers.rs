@@ -166,11 +166,19 @@ fn who_guesses_keys_is_slowed_down() {
     }
     assert!(delayed >= Duration::from_millis(600), "{delayed:?}");
     let mut guesser = Raw::connect_from(GUESSER, qual);
-    guesser.frame(&LOCAL.request(2, b"guesser"));
     let mut other = Raw::connect_from([127, 0, 0, 3], qual);
-    other.frame(&LOCAL.request(2, b"other"));
-    assert_eq!(server.next().private_data(), b"other");
-    assert_eq!(server.next().private_data(), b"guesser");
+    let mut is_overtaken = || {
+        guesser.frame(&LOCAL.request(2, b"guesser"));
+        other.frame(&LOCAL.request(2, b"other"));
+        let (first, second) = (server.next(), server.next());
+        assert!([&b"other"[..], b"guesser"].contains(&second.private_data()));
+        let is_overtaken = first.private_data() == b"other";
+        guesser = Raw::connect_from(GUESSER, qual);
+        other = Raw::connect_from([127, 0, 0, 3], qual);
+        is_overtaken
+    };
+    // This thread may get no processor for as long as the delay is.
+    assert!((0..5).any(|_| is_overtaken()));
 }
 
 #[test]
@@ -500,11 +508,11 @@ fn connecting_to_something_else() {
     }
     // Silence.
     let to = "127.0.0.1:0".parse().unwrap();
-    let limit = Some(Duration::from_millis(20));
+    let limit = Some(Duration::from_secs(1));
     a.device.connect(&a.qp, to, qual, limit, b"").unwrap();
-    assert_eq!(a.event(), CmEvent::TimedOut);
     let mut raw = Raw::new(listener.accept().unwrap().0);
     raw.receive_frame(Kind::Request, |_| ()).unwrap();
+    assert_eq!(a.event(), CmEvent::TimedOut);
     assert!(!raw.more());
     a.qp.reset();
     // Terms that cannot be met.

@@ -73,6 +73,7 @@ impl Raw {
                 n > 0
             }
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => self.more(),
             Err(error) => panic!("{error}"),
         }
     }
