@@ -197,12 +197,57 @@ static void order__no_request_after_rsp_free(void)
 	ends_down();
 }
 
+/* A client that is there a moment before the service point: no request is refused that arrives while
+ * the service point is being made. */
+static void order__a_request_in_dat_psp_create(void)
+{
+	/* Microseconds in which our soft provider waits for the listener at least. */
+	enum { PATIENT = 200 * 1000 };
+	unsigned long long end = now_us() + SOON;
+
+	order_up();
+	if (!is_exact())
+		tap_unsupported("a wait for the listener");
+	for (int i = 0; i < ROUNDS && now_us() < end;) {
+		unsigned long long made, begin = now_us();
+		DAT_CONN_QUAL unused = free_qualifier(&b);
+		DAT_EVENT_NUMBER number;
+		DAT_PSP_HANDLE late;
+		DAT_EVENT event;
+		DAT_COUNT more;
+
+		OK(try_connect(ep_a, &b, unused, SOON));
+		OK(dat_psp_create(b.ia, unused, b.cr_evd, DAT_PSP_CONSUMER_FLAG, &late));
+		made = now_us();
+		if (dat_evd_wait(b.cr_evd, SOON / 20, 1, &event, &more) == DAT_SUCCESS) {
+			OK(dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle, ep_b, 0,
+					 NULL));
+			EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+			EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+			OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+			EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+			EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+			OK(dat_ep_reset(ep_b));
+			i++;
+		} else {
+			number = await_end(&a);
+			CHECK_EQ(number, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+			/* There was no service point in time. */
+			CHECK(made > begin + PATIENT);
+		}
+		OK(dat_ep_reset(ep_a));
+		OK(dat_psp_free(late));
+	}
+	ends_down();
+}
+
 static const struct tap_test tests[] = {
 	T(order, accepted_and_given_up),
 	T(order, rejected_and_given_up),
 	T(order, accepted_twice),
 	T(order, no_request_after_psp_free),
 	T(order, no_request_after_rsp_free),
+	T(order, a_request_in_dat_psp_create),
 	TAP_END,
 };
 

@@ -130,7 +130,9 @@ static void late(int signal)
 
 static void limit_time(void)
 {
-	struct sigaction action = { .sa_handler = late, .sa_flags = SA_RESETHAND | SA_NODEFER };
+	/* With SA_RESTART, as waits end with a signal in programs that have a handler without it. */
+	struct sigaction action = { .sa_handler = late,
+				    .sa_flags = SA_RESTART | SA_RESETHAND | SA_NODEFER };
 
 	sigaction(SIGALRM, &action, NULL);
 	alarm(limit());

@@ -15,29 +15,67 @@ use crate::delay;
 use crate::device::{Device, ListenHandler};
 use crate::error::{Error, Result, Subtype};
 use crate::handle;
+use crate::lock::Mutex;
 use crate::reserve;
 
-/// The handler of a listener: passes requests to its service point.
-pub(super) struct Upcall<T>(OnceLock<Weak<T>>);
+/// The most requests that are kept for a service point which has no handle yet.
+const MOST_EARLY: usize = 64;
 
-impl<T> Upcall<T> {
+/// The handler of a listener: passes requests to its service point.
+pub(super) struct Upcall<D: Device, T> {
+    /// The service point, once it has its handle.
+    point: OnceLock<Weak<T>>,
+    /// Requests that have arrived before: a peer may have waited for the listener.
+    early: Mutex<Vec<D::ConnRequest>>,
+}
+
+impl<D: Device, T: ListenHandler<D>> Upcall<D, T> {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Upcall(OnceLock::new()))
+        Arc::new(Upcall {
+            point: OnceLock::new(),
+            early: Mutex::new(Vec::new()),
+        })
     }
 
-    /// The service point has its handle: requests may arrive.
+    /// The service point has its handle: it gets the requests that have arrived, and those that will.
     pub(super) fn open(&self, point: &Arc<T>) {
-        let _ = self.0.set(Arc::downgrade(point));
+        delay::point("service.open");
+        let mut early = self.early.lock();
+        let _ = self.point.set(Arc::downgrade(point));
+        let requests = std::mem::take(&mut *early);
+        drop(early);
+        for request in requests {
+            point.request(request);
+        }
+    }
+
+    /// Keeps a request for [`Upcall::open`]; gives back one that is not to be kept.
+    #[cold]
+    fn keep(&self, request: D::ConnRequest) -> Option<D::ConnRequest> {
+        let mut early = self.early.lock();
+        let is_kept =
+            self.point.get().is_none() && early.len() < MOST_EARLY && early.try_reserve(1).is_ok();
+        if !is_kept {
+            return Some(request);
+        }
+        early.push(request);
+        None
     }
 }
 
-impl<D: Device, T: ListenHandler<D>> ListenHandler<D> for Upcall<T> {
+impl<D: Device, T: ListenHandler<D>> ListenHandler<D> for Upcall<D, T> {
     fn request(&self, request: D::ConnRequest) {
-        // A request that arrives before the service point has its handle, or after it is freed,
-        // is dropped, which refuses it as if there were no listener. So is one for which there is no
-        // memory.
-        if reserve::fill()
-            && let Some(point) = self.0.get().and_then(Weak::upgrade)
+        // A request that arrives after the service point is freed is dropped, which refuses it as if there were
+        // no listener. So is one for which there is no memory.
+        if !reserve::fill() {
+            return;
+        }
+        let request = match self.point.get() {
+            Some(_) => Some(request),
+            None => self.keep(request),
+        };
+        if let Some(request) = request
+            && let Some(point) = self.point.get().and_then(Weak::upgrade)
         {
             point.request(request);
         }
@@ -68,7 +106,7 @@ pub(super) fn listen<D: Device, T: ListenHandler<D> + 'static>(
     ia: &Arc<Ia<D>>,
     qual: Qual,
     evd: DAT_EVD_HANDLE,
-    upcall: &Arc<Upcall<T>>,
+    upcall: &Arc<Upcall<D, T>>,
 ) -> Result<(Listening<D>, u64, Arc<Evd<D>>)> {
     if matches!(qual, Qual::This(0)) {
         return Err(Error::arg(Subtype::Arg2));

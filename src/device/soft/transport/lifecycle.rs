@@ -149,6 +149,14 @@ impl Lifecycle {
     }
 }
 
+/// The time for `what` is over, unless that has come while the timer waited for the connection.
+pub(super) fn overdue<C: Connection>(conn: &C, what: Overdue) -> Result<(), C::Reason> {
+    match what {
+        Overdue::FirstMessage if conn.lifecycle().is_established() => Ok(()),
+        Overdue::FirstMessage | Overdue::Receives => Err(C::overdue(what)),
+    }
+}
+
 /// Ends a connection that was taken from its queue pair.
 pub(super) fn end<C: Connection>(
     mut conn: C,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::lifecycle::{Connection, Overdue, Timed};
+use super::lifecycle::{self, Overdue, Timed};
 use super::shm::{Budget, CloseReason as ShmCloseReason, SharedSegment};
 use super::shm::{ShmConn, ShmTarget};
 use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
@@ -163,10 +163,7 @@ impl PollEntry for PollTarget {
 
 impl Timed for PollTarget {
     fn end_overdue(&self, what: Overdue, up: &mut Upcalls) {
-        let end = |_: &mut ShmConn, _: &mut QpState, _: &Guard, _: &mut Upcalls| {
-            Err(ShmConn::overdue(what))
-        };
-        self.service(&pin(), up, end);
+        self.service(&pin(), up, |conn, _, _, _| lifecycle::overdue(conn, what));
     }
 
     fn recheck(&self, up: &mut Upcalls) {
@@ -287,7 +284,7 @@ impl Acknowledger for TcpSource {
 
 impl Timed for TcpSource {
     fn end_overdue(&self, what: Overdue, up: &mut Upcalls) {
-        self.service(up, |_, _, _, _| Err(TcpConn::overdue(what)));
+        self.service(up, |conn, _, _, _| lifecycle::overdue(conn, what));
     }
 
     fn recheck(&self, up: &mut Upcalls) {
