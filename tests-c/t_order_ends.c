@@ -162,6 +162,16 @@ static void order__one_end_of_many_disconnects(void)
 	ends_down();
 }
 
+/* The connection ends, and both ends can be connected again. */
+static void end_and_reset(void)
+{
+	OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	OK(dat_ep_reset(ep_a));
+	OK(dat_ep_reset(ep_b));
+}
+
 /* A thread in dat_ep_disconnect while the peer ends the connection, and another thread takes the event,
  * resets the endpoint and connects it again: the new connection stays. */
 static void order__late_disconnect(void)
@@ -175,22 +185,14 @@ static void order__late_disconnect(void)
 		REQUIRE(pthread_create(&late, NULL, disconnect_b, &flags) == 0);
 		while (ep_state(ep_b) == DAT_EP_STATE_CONNECTED)
 			sched_yield();
-		OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
-		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-		OK(dat_ep_reset(ep_a));
-		OK(dat_ep_reset(ep_b));
+		end_and_reset();
 		join();
 		REQUIRE(pthread_join(late, NULL) == 0);
 		silent(&a);
 		silent(&b);
 		CHECK_EQ(ep_state(ep_a), DAT_EP_STATE_CONNECTED);
 		CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_CONNECTED);
-		OK(dat_ep_disconnect(ep_a, DAT_CLOSE_ABRUPT_FLAG));
-		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-		EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
-		OK(dat_ep_reset(ep_a));
-		OK(dat_ep_reset(ep_b));
+		end_and_reset();
 	}
 	ends_down();
 }

@@ -136,10 +136,11 @@ pub(crate) trait Transport: Default + Send + 'static {
         up: &mut Upcalls,
     );
     /// The connection is about to be ended at once: requests that wait to be sent together with later
-    /// ones are sent, and what the peer is doing with requests and receives is brought to an end.
+    /// ones are sent, and what the peer is doing with requests and receives is brought to an end. A peer that shares
+    /// memory is notified of the end.
     fn quiesce(&mut self, me: &mut QpState, guard: &Guard, up: &mut Upcalls);
-    /// The consumer has ended the connection at once: the peer is notified, and what is left of
-    /// the link is released. Called without the lock.
+    /// The consumer has ended the connection at once: the peer is notified, if [`Transport::quiesce`] has not done so, and
+    /// what is left of the link is released. Called without the lock.
     fn abort(self);
 }
 

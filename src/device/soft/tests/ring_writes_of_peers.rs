@@ -59,6 +59,18 @@ fn initiator(device: &Arc<Soft>) -> (Initiator, End) {
     (Initiator { peer, producer }, b)
 }
 
+/// The next completion, in short, though no consumer polls the device; `serve` is called until then.
+fn completed(cq: &Cq, serve: impl Fn()) -> (u64, WcStatus) {
+    let mut completion = None;
+    until(|| {
+        serve();
+        completion = cq.poll();
+        completion.is_some()
+    });
+    let completion = completion.unwrap();
+    (completion.wr_id, completion.status)
+}
+
 #[test]
 fn writes_of_a_peer() {
     let device = device();
@@ -132,13 +144,8 @@ fn writes_between_messages_of_a_peer() {
             b.recv(2 * round + n, &[b.sge(0, 8)]).unwrap();
         }
         for n in 0..2 {
-            let mut received = None;
-            until(|| {
-                received = b.recv_cq.poll();
-                received.is_some()
-            });
-            let received = received.map(|completion| (completion.wr_id, completion.status));
-            assert_eq!(received, Some((2 * round + n, WcStatus::Success)));
+            let received = completed(&b.recv_cq, || ());
+            assert_eq!(received, (2 * round + n, WcStatus::Success));
         }
         assert_eq!(b.bytes(1000, 8), [7; 8]);
         b.fill(1000, &[0; 8]);
@@ -174,15 +181,8 @@ fn a_message_behind_writes_and_a_late_receive() {
             }
             drop(pause);
             for n in 0..2 {
-                let mut received = None;
-                until(|| {
-                    received = b.recv_cq.poll();
-                    received.is_some()
-                });
-                assert_eq!(
-                    received.map(|completion| completion.wr_id),
-                    Some(2 * round + n)
-                );
+                let received = completed(&b.recv_cq, || ());
+                assert_eq!(received, (2 * round + n, WcStatus::Success));
             }
         }
         drop(ends);
@@ -388,13 +388,8 @@ fn a_consumer_that_computes() {
         }
         let put = b.cells() - before;
         for n in 1..=64 {
-            let mut sent = None;
-            until(|| {
-                device.engine.check_coalesced();
-                sent = b.send_cq.poll();
-                sent.is_some()
-            });
-            assert_eq!(sent.map(|completion| completion.wr_id), Some(n));
+            let sent = completed(&b.send_cq, || device.engine.check_coalesced());
+            assert_eq!(sent, (n, WcStatus::Success));
         }
         drop(pause);
         peer.consume(put);

@@ -406,7 +406,8 @@ impl Transport for Link {
     fn abort(self) {
         match self {
             Link::None | Link::Pending(_) | Link::Opening | Link::Loop | Link::Datagrams(_) => {}
-            Link::Shm(conn) => conn.abort(),
+            // The peer was told by `quiesce`.
+            Link::Shm(_) => {}
             Link::Tcp(conn) => conn.abort(),
         }
     }

@@ -164,26 +164,21 @@ impl TcpConn {
                 (read.map(|(_, n)| n), most)
             };
             let n = match read {
-                Ok(0) => {
-                    self.rx.ended = true;
-                    self.rx.writes_at_end = self.tx.writes;
-                    more = false;
-                    break;
-                }
-                Ok(n) => n,
+                Ok(n) if n > 0 => n,
                 Err(Errno::AGAIN) => {
                     more = false;
                     break;
                 }
                 Err(Errno::INTR) => continue,
-                // The program has exited behind its graceful end, with something of ours unread.
-                Err(_) if self.acks.peer_ended => {
+                Err(error) if !self.acks.peer_ended => return Err(CloseReason::Socket(error)),
+                // The end of the stream. A program that has exited behind its graceful end, with something of ours
+                // unread, ends the stream with an error.
+                Ok(_) | Err(_) => {
                     self.rx.ended = true;
                     self.rx.writes_at_end = self.tx.writes;
                     more = false;
                     break;
                 }
-                Err(error) => return Err(CloseReason::Socket(error)),
             };
             arrived = true;
             left = left.saturating_sub(full);

@@ -7,7 +7,7 @@ use crate::device::soft::qp::link::Outcome;
 use crate::device::soft::qp::state::QpState;
 use crate::device::soft::transport::shm::close_reason::CloseReason;
 use crate::device::soft::transport::shm::coalesced_writes::{RANGE_COST, ShortWrite, short_write};
-use crate::device::soft::transport::shm::conn::{SendWait, ShmConn};
+use crate::device::soft::transport::shm::conn::{SendWait, ShmConn, Tx};
 use crate::device::soft::transport::shm::doorbell::WakeOn;
 use crate::device::soft::transport::shm::remote_keys::{RemoteAddress, RemoteRange};
 use crate::device::soft::transport::shm::ring::{CellFlags, Kind, TARGET_LEN, Violation};
@@ -93,6 +93,15 @@ impl RingWrites {
         self.withdrawn = end;
         self.penalty = (self.penalty * 2).clamp(1, MOST_OWED);
         self.owed = self.penalty;
+    }
+}
+
+impl Tx {
+    /// The peer has executed the writes in the ring, up to one that has failed.
+    fn writes_executed(&mut self) {
+        self.writes.batch = None;
+        self.writes.penalty /= 2;
+        self.need = None;
     }
 }
 
@@ -227,9 +236,7 @@ impl ShmConn {
         });
         for _ in 0..self.tx.writes.checks() {
             if self.tx.producer.consumed(self.segment.tx_ring())? > number {
-                self.tx.writes.batch = None;
-                self.tx.writes.penalty /= 2;
-                self.tx.need = None;
+                self.tx.writes_executed();
                 if self.segment.tx_claim().failed(number)?.is_some() {
                     return Ok(Some(Outcome::Failed(WcStatus::RemoteAccess)));
                 }
@@ -385,9 +392,7 @@ impl ShmConn {
         let is_over = consumed == batch.end;
         let (rkey, cost) = (batch.rkey, batch.cost);
         if is_over || failed.is_some() {
-            tx.writes.batch = None;
-            tx.writes.penalty /= 2;
-            tx.need = None;
+            tx.writes_executed();
         }
         for _ in 0..executed {
             if let Some(request) = me.sq.pop() {
