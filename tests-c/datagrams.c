@@ -188,10 +188,10 @@ void settle_datagrams(void)
 	exchange(da.ep, marked.ep, &to, &back);
 	OK(receive_at(&marked, AT, 8, 0));
 	do {
-		send_from(&da, AT, 8, 0, &to, DAT_COMPLETION_SUPPRESS_FLAG);
+		OK(send_from(&da, AT, 8, 0, &to, DAT_COMPLETION_SUPPRESS_FLAG));
 		ret = dat_evd_wait(db.rig.recv_evd, AGAIN, 1, &event, &more);
 	} while (DAT_GET_TYPE(ret) == DAT_TIMEOUT_EXPIRED && now_us() < end);
-	CHECK_RET(ret, DAT_SUCCESS);
+	REQUIRE_RET(ret, DAT_SUCCESS);
 	CHECK(event.event_data.dto_completion_event_data.ep_handle == marked.ep);
 	give_back(&to);
 	give_back(&back);

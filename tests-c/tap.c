@@ -105,7 +105,8 @@ static void print_of(const char *thread, const char *name)
 	dprintf(1, " %s %.*s", name, length < 0 ? 0 : (int)length, text);
 }
 
-/* The test takes too long: says what each thread waits for, and dies. */
+/* The test takes too long: says what each thread waits for, and how long it has run and waited for a processor
+ * (nanoseconds), and dies. */
 static void late(int signal)
 {
 	struct dirent *entry;
@@ -121,6 +122,7 @@ static void late(int signal)
 			print_of(entry->d_name, "comm");
 			print_of(entry->d_name, "wchan");
 			print_of(entry->d_name, "syscall");
+			print_of(entry->d_name, "schedstat");
 			dprintf(1, "\n");
 		}
 		closedir(threads);

@@ -3,6 +3,7 @@
 //! They are made by `pthread_create(3)`: a thread of the standard library allocates its handle
 //! without the reserve of memory ([`crate::reserve`]), and ends the process if it cannot.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -89,11 +90,22 @@ struct Begin<F> {
     body: F,
 }
 
+thread_local! {
+    /// Whether the thread was started here.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the running thread is one that [`start`] has started.
+pub(crate) fn is_ours() -> bool {
+    IS_OURS.get()
+}
+
 extern "C" fn begin<F: FnOnce()>(begin: *mut c_void) -> *mut c_void {
     // SAFETY: from `start`, which has given up the box.
     let Begin { name, body } = *unsafe { Box::from_raw(begin.cast::<Begin<F>>()) };
     // SAFETY: a C string. A failure leaves the name of the thread that has made this one.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    IS_OURS.set(true);
     // A panic, which its hook has reported, ends the thread alone.
     let _ = catch_unwind(AssertUnwindSafe(body));
     null_mut()
@@ -155,6 +167,7 @@ mod tests {
         let thread = thread.unwrap();
         assert!(!thread.is_current());
         assert_eq!(got.recv().unwrap(), ("dat-name\n".into(), true, false));
+        assert!(!is_ours());
         thread.join();
     }
 

@@ -130,6 +130,12 @@ impl Upcalls {
         self.calls().send = Some(gatherer);
     }
 
+    /// Whether there is none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Makes the calls when the read-side section of the caller ends.
     #[inline]
     pub(super) fn run_after(self, _section: &Guard) {

@@ -466,6 +466,9 @@ impl Inner {
         let timer_expired = std::mem::take(&mut scratch.timer_expired);
         drop(scratch);
         delay::point("engine.finish");
+        if timer_expired {
+            self.timers.arm_before(&up);
+        }
         up.run();
         if timer_expired {
             let _disabled = Disabled::begin();

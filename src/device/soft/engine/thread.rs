@@ -42,8 +42,9 @@ impl Running {
 
     /// Waits for the end of the thread.
     pub fn join(self) {
-        // An upcall may have dropped the device: the thread then ends by itself.
-        if !self.0.is_current() {
+        // An upcall may have dropped the device: the thread then ends by itself. So it does where the thread of another
+        // device frees what was left of this one: that thread may hold a lock, or two of them may do so to each other.
+        if !threads::is_ours() {
             self.0.join();
         }
     }

@@ -122,7 +122,20 @@ impl Timers {
             drop(queue);
             let mut up = Upcalls::default();
             task(&mut up);
+            self.arm_before(&up);
             up.run();
+        }
+    }
+
+    /// The upcalls are made next, which may block: the timers that are left are for other threads meanwhile, or for
+    /// this one where it waits in an upcall.
+    pub fn arm_before(&self, up: &Upcalls) {
+        if up.is_empty() {
+            return;
+        }
+        let queue = self.queue.lock();
+        if let Some(((at, _), _)) = queue.tasks.first_key_value() {
+            self.set(at.saturating_duration_since(Instant::now()));
         }
     }
 

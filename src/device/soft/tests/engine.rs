@@ -5,6 +5,8 @@ use std::sync::Weak;
 
 use super::raw::{Raw, connected, initiate, rtr};
 use super::*;
+use crate::device::Wake;
+use crate::device::soft::upcalls::RequestUpcall;
 use crate::handle::pin::pin;
 
 /// What a device leaves when the last reference to it is gone: nothing.
@@ -116,6 +118,47 @@ fn one_sided_requests_of_a_consumer_that_stopped_polling() {
         }
         assert_eq!(a.bytes(0, 4), b"data");
     });
+}
+
+/// A listener whose handler waits, in the thread that serves, for what a later timer does.
+struct WaitsForATimer {
+    device: Arc<Soft>,
+    /// Changed by that timer.
+    expired: AtomicU32,
+    /// Told how the wait has ended.
+    waited: Sender<Option<Wake>>,
+}
+
+impl RequestUpcall<()> for WaitsForATimer {
+    fn deliver(&self, (): ()) {
+        let deadline = Instant::now() + PATIENCE;
+        let wake = self.device.block(&self.expired, 0, Some(deadline));
+        let _ = self.waited.send(wake);
+    }
+}
+
+/// A program may wait in a callback, for longer than the next timer takes.
+#[test]
+fn timers_expire_while_an_upcall_waits() {
+    let device = Soft::open("127.0.0.1").unwrap();
+    device.engine.start().unwrap();
+    let (waited, has_waited) = channel();
+    let waits = Arc::new(WaitsForATimer {
+        device: device.clone(),
+        expired: AtomicU32::new(0),
+        waited,
+    });
+    let (first, second) = (waits.clone(), waits.clone());
+    let after = |ms| Duration::from_millis(ms);
+    let _first = device
+        .engine
+        .timer(after(20), move |up| up.request(first, ()));
+    let _second = device.engine.timer(after(40), move |_| {
+        second.expired.store(1, Ordering::SeqCst);
+        second.device.unblock(&second.expired);
+    });
+    let wake = has_waited.recv_timeout(2 * PATIENCE).unwrap();
+    assert!(matches!(wake, Some(Wake::Woken)), "{wake:?}");
 }
 
 /// A consumer that has polled, and then blocks.

@@ -253,7 +253,10 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        PORTS.lock().remove(&self.key);
+        // One that could not be watched was never among them, and is dropped with the lock held.
+        if self.watch.get().is_some() {
+            PORTS.lock().remove(&self.key);
+        }
     }
 }
 
@@ -265,5 +268,37 @@ impl Source for PortSource {
         if let Some(port) = self.0.upgrade() {
             port.receive(scratch, up);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [`Port::of`] drops it with the lock held.
+    #[test]
+    fn a_port_that_was_not_watched_is_dropped_by_itself() {
+        let port = Port {
+            number: 0,
+            key: 0,
+            ipv6: false,
+            address: Ipv4Addr::LOCALHOST.into(),
+            watch: OnceLock::new(),
+            receivers: Mutex::new(Receivers {
+                by_number: BTreeMap::new(),
+                last: 0,
+            }),
+            channels: Channels::default(),
+        };
+        let (dropped, was_dropped) = std::sync::mpsc::channel();
+        // A thread of its own, as this one would wait for itself for ever.
+        std::thread::spawn(move || {
+            let ports = PORTS.lock();
+            drop(port);
+            drop(ports);
+            dropped.send(())
+        });
+        let soon = std::time::Duration::from_secs(20);
+        assert!(was_dropped.recv_timeout(soon).is_ok());
     }
 }
