@@ -79,9 +79,10 @@ impl Loopback {
         let at = here.map.source() + slots.offset_as::<PLAIN>(ep, n);
         here.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
         let received = there.take_as::<PLAIN>(Queue::Recv)?;
-        let (at, number) = inbox.arrival_as::<PLAIN>(there, received.cookie as usize)?;
         let mut bad = u64::from(received.length != order.size);
+        // In a plain order no message has a place of its own, and none is read.
         if !PLAIN {
+            let (at, number) = inbox.arrival(there, received.cookie as usize)?;
             bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
         }
         here.take_as::<PLAIN>(Queue::Request)?;
@@ -91,7 +92,7 @@ impl Loopback {
 
     /// An RDMA write that is seen in memory.
     #[inline(always)]
-    fn write_one<const PLAIN: bool>(&mut self, order: &Order, turn: u64) -> Result<()> {
+    fn write_one<const PLAIN: bool>(&mut self, order: &Order, turn: u64) -> Result<u64> {
         let (here, there) = (&mut self.here, &self.there);
         let last = order.size as usize - 8;
         let (source, landing) = (here.map.source(), here.map.landing());
@@ -103,37 +104,77 @@ impl Loopback {
         while arrived.load(std::sync::atomic::Ordering::Acquire) != turn {
             idle.look_around(here)?;
         }
-        here.take_as::<PLAIN>(Queue::Request).map(drop)
+        here.take_as::<PLAIN>(Queue::Request)?;
+        Ok(0)
     }
 
     fn latency(&mut self, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
+        let (slots, mut turn) = (Slots::new(order), 0);
         match (order.op, self.is_plain(order)) {
             (Op::Write | Op::Read, _) => run::one_sided(&mut self.here, order, pace),
-            (_, true) => self.latency_as::<true>(order, inbox, pace),
-            (_, false) => self.latency_as::<false>(order, inbox, pace),
+            (Op::Send, true) if self.here.endpoints() == 1 => self.sends(order, inbox, pace),
+            (Op::Send, true) => self.timed(order, pace, |ends, ep, number| {
+                ends.send_one::<true>(order, slots, inbox, (ep, number))
+            }),
+            (Op::Send, false) => self.timed(order, pace, |ends, ep, number| {
+                ends.send_one::<false>(order, slots, inbox, (ep, number))
+            }),
+            (_, true) => self.timed(order, pace, |ends, _, _| {
+                turn += 1;
+                ends.write_one::<true>(order, turn)
+            }),
+            (_, false) => self.timed(order, pace, |ends, _, _| {
+                turn += 1;
+                ends.write_one::<false>(order, turn)
+            }),
         }
     }
 
-    fn latency_as<const PLAIN: bool>(
+    /// Times sends in a plain order between two endpoints, with all that is known of them in local variables, as C
+    /// programs have it.
+    fn sends(&mut self, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
+        let (here, there) = (&self.here, &self.there);
+        let send = here.post(here.api.ep_post_send, here.map.source(), order.size);
+        let recv = there.post(there.api.ep_post_recv, there.map.inbox(), order.size);
+        let (received, sent) = (
+            there.completions(Queue::Recv),
+            here.completions(Queue::Request),
+        );
+        let (mut left, size) = (inbox.take_over(), order.size);
+        self.timed(order, pace, |ends, _, _| {
+            send.post("dat_ep_post_send")?;
+            let length = received.take(&ends.there)?;
+            sent.take(&ends.here)?;
+            if left > 0 {
+                left -= 1;
+                recv.post("dat_ep_post_recv")?;
+            }
+            Ok(u64::from(length != size))
+        })
+    }
+
+    /// Times `once`, for each endpoint in turn and the number of its operation; `once` gives how many messages were
+    /// wrong.
+    #[inline(always)]
+    fn timed(
         &mut self,
         order: &Order,
-        inbox: &mut Inbox,
         pace: Pace,
+        mut once: impl FnMut(&mut Loopback, usize, u64) -> Result<u64>,
     ) -> Result<Outcome> {
-        let (slots, endpoints) = (Slots::new(order), self.here.endpoints());
-        let (mut bad, mut turn, pauses) = (0, 0, pace.pauses());
+        let (endpoints, pauses) = (self.here.endpoints(), pace.pauses());
+        let mut bad = 0;
         let mut watch = Stopwatch::start(pace.group, order.count * endpoints as u64);
-        for number in 0..order.count {
-            for ep in 0..endpoints {
-                turn += 1;
-                if pauses {
-                    watch.pause(pace.pause);
-                }
-                match order.op {
-                    Op::Send => bad += self.send_one::<PLAIN>(order, slots, inbox, (ep, number))?,
-                    _ => self.write_one::<PLAIN>(order, turn)?,
-                }
-                watch.lap();
+        let (mut number, mut ep) = (0, 0);
+        while number < order.count {
+            if pauses {
+                watch.pause(pace.pause);
+            }
+            bad += once(self, ep, number)?;
+            watch.lap();
+            ep += 1;
+            if ep == endpoints {
+                (ep, number) = (0, number + 1);
             }
         }
         let times = watch.stop();

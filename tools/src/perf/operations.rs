@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dat_core::abi::common::*;
 use dat_core::abi::v2;
 
-use super::api::kind;
+use super::api::{Api, kind};
 use super::failure::{Result, check_interrupted, error};
 use super::ia::event_name;
 use super::idle::Idle;
@@ -169,6 +169,27 @@ impl Side {
         api.check("dat_ep_post_rdma_read", code)
     }
 
+    /// Posts of one kind on the first endpoint, in a plain order.
+    pub fn post(&self, function: Post, offset: usize, length: u32) -> PlainPost {
+        PlainPost {
+            api: self.api,
+            function,
+            ep: self.eps[0],
+            address: self.memory.as_ptr() as u64 + offset as u64,
+            length,
+            key: self.local_key,
+        }
+    }
+
+    /// Completions, in a plain order.
+    pub fn completions(&self, queue: Queue) -> PlainCompletions {
+        PlainCompletions {
+            queue,
+            dequeue: self.api.evd_dequeue,
+            evd: self.evd(queue),
+        }
+    }
+
     #[inline(always)]
     fn evd(&self, queue: Queue) -> DAT_EVD_HANDLE {
         match queue {
@@ -218,7 +239,9 @@ impl Side {
         self.take_later(queue)
     }
 
-    /// [`Side::take`] of what has not been there at once.
+    /// [`Side::take`] of what has not been there at once. Cold, although a peer elsewhere mostly takes longer: what
+    /// counts then is the time until that.
+    #[cold]
     #[inline(never)]
     fn take_later(&self, queue: Queue) -> Result<Completion> {
         if self.wait {
@@ -320,6 +343,66 @@ impl Side {
             Some(name) => error(format!("an operation ended with: {name}")),
             None => error(format!("an operation ended with status {status}")),
         }
+    }
+}
+
+/// `dat_ep_post_send` or `dat_ep_post_recv`.
+type Post = unsafe extern "C" fn(
+    DAT_EP_HANDLE,
+    DAT_COUNT,
+    *mut v2::DAT_LMR_TRIPLET,
+    DAT_DTO_COOKIE,
+    DAT_COMPLETION_FLAGS,
+) -> DAT_RETURN;
+
+/// See [`Side::post`].
+#[derive(Clone, Copy)]
+pub struct PlainPost {
+    api: &'static Api,
+    function: Post,
+    ep: DAT_EP_HANDLE,
+    address: u64,
+    length: u32,
+    key: DAT_LMR_CONTEXT,
+}
+
+impl PlainPost {
+    /// Posts once more.
+    #[inline(always)]
+    pub fn post(&self, call: &str) -> Result<()> {
+        let mut segment = Line(v2::DAT_LMR_TRIPLET {
+            virtual_address: self.address,
+            segment_length: self.length,
+            lmr_context: self.key,
+        });
+        let cookie = DAT_CONTEXT { as_64: 0 };
+        // SAFETY: an endpoint of a side that is there, and a segment that is a local.
+        let code = unsafe { (self.function)(self.ep, 1, &mut segment.0, cookie, 0) };
+        self.api.check(call, code)
+    }
+}
+
+/// See [`Side::completions`].
+#[derive(Clone, Copy)]
+pub struct PlainCompletions {
+    queue: Queue,
+    dequeue: unsafe extern "C" fn(DAT_EVD_HANDLE, *mut v2::DAT_EVENT) -> DAT_RETURN,
+    evd: DAT_EVD_HANDLE,
+}
+
+impl PlainCompletions {
+    /// Takes the next completion of `side`; gives its length.
+    #[inline(always)]
+    pub fn take(&self, side: &Side) -> Result<u32> {
+        let mut event = Line(MaybeUninit::<v2::DAT_EVENT>::uninit());
+        // SAFETY: an EVD of a side that is there, and a local to fill.
+        let code = unsafe { (self.dequeue)(self.evd, event.0.as_mut_ptr()) };
+        if code != DAT_SUCCESS {
+            return Ok(side.take_later(self.queue)?.length);
+        }
+        // SAFETY: filled by the call.
+        let event = unsafe { event.0.assume_init_ref() };
+        Ok(side.completion::<true>(self.queue, event)?.length)
     }
 }
 
