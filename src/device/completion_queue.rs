@@ -15,8 +15,11 @@ pub trait CompletionQueue: Send + Sync {
     }
     /// Takes the oldest completion, if that is of an [operation without details](WcOp::plain) and not of a shared
     /// receive queue, and this needs no call.
+    ///
+    /// # Safety
+    /// The thread holds no [biased lock](crate::handle::Biased) of the inner level as its owner.
     #[inline(always)]
-    fn poll_plainly<T: PlainTaker>(&self, _guard: &Guard, _taker: T) -> PlainPoll {
+    unsafe fn poll_plainly<T: PlainTaker>(&self, _guard: &Guard, _taker: T) -> PlainPoll {
         PlainPoll::Otherwise
     }
     /// Arms one [`CqHandler::notify`], called at the next notifying completion. Completions that

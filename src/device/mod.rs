@@ -155,6 +155,17 @@ pub trait SharedReceiveQueue: Send + Sync {
     fn available(&self) -> Option<u32>;
 }
 
+/// What an attempt to post plainly has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlainPost {
+    /// All that there is to do.
+    Posted,
+    /// Nothing, as always with such a queue pair.
+    NotHere,
+    /// Nothing, as rarely.
+    Otherwise,
+}
+
 /// A queue pair and its connection.
 pub trait QueuePair: Send + Sync {
     /// Queues a request, in a section of the caller.
@@ -186,16 +197,35 @@ pub trait QueuePair: Send + Sync {
         self.post_recv_in(wr, &pin())
     }
     /// [`QueuePair::post_send_in`] of a message of one segment, without flags, if that takes the shortest way and
-    /// `errno` keeps its value. False, with which nothing has changed, does not say that it is refused.
+    /// `errno` keeps its value.
+    ///
+    /// # Safety
+    /// The thread holds no [biased lock](crate::handle::Biased) as its owner.
     #[inline(always)]
-    fn post_send_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> bool {
-        false
+    unsafe fn post_send_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> PlainPost {
+        PlainPost::NotHere
     }
-    /// [`QueuePair::post_recv_in`] of a buffer of one segment, without flags, if that needs no call. False, with which
-    /// nothing has changed, does not say that it is refused.
+    /// The same of an RDMA write.
+    ///
+    /// # Safety
+    /// As [`QueuePair::post_send_plainly`].
     #[inline(always)]
-    fn post_recv_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> bool {
-        false
+    unsafe fn post_write_plainly(
+        &self,
+        _segment: Sge,
+        _remote: Remote,
+        _wr_id: u64,
+        _guard: &Guard,
+    ) -> PlainPost {
+        PlainPost::NotHere
+    }
+    /// [`QueuePair::post_recv_in`] of a buffer of one segment, without flags, if that needs no call.
+    ///
+    /// # Safety
+    /// As [`QueuePair::post_send_plainly`].
+    #[inline(always)]
+    unsafe fn post_recv_plainly(&self, _segment: Sge, _wr_id: u64, _guard: &Guard) -> PlainPost {
+        PlainPost::NotHere
     }
     /// The consumer has been notified that the connection is established: receives complete, and
     /// peers reach memory, from now on. The handler may call this within [`CmEvent::Established`];
@@ -278,8 +308,8 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// Posts may be given segments where the consumer has them, who may not change them before the post
     /// returns: the device does not rely on finding what it has checked.
     const SEGMENTS_IN_PLACE: bool;
-    /// Whether [`CompletionQueue::poll_plainly`], [`QueuePair::post_send_plainly`] and
-    /// [`QueuePair::post_recv_plainly`] are worth an attempt.
+    /// Whether [`CompletionQueue::poll_plainly`], [`QueuePair::post_send_plainly`],
+    /// [`QueuePair::post_write_plainly`] and [`QueuePair::post_recv_plainly`] are worth an attempt.
     const PLAIN_CALLS: bool = false;
     /// The parameters that [`Device::open`] takes.
     const KEYS: &'static [Key];

@@ -24,7 +24,8 @@ use std::ops::Deref;
 use crate::cancel::Disabled;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, barrier, shared_static};
-pub(super) use barriers::{fences_needed, heavy_barrier, light_barrier};
+pub(crate) use barriers::fences_needed;
+pub(super) use barriers::{heavy_barrier, light_barrier};
 use garbage::{Garbage, Retired};
 pub use patience::Patience;
 use reclaim::collect;
@@ -34,24 +35,27 @@ use record::{INNER, Record};
 pub use record::{Thread, thread};
 
 shared_static! {
-    /// Counts the retired objects, in the bits of [`EPOCH`]. It starts at 1 because 0 means "no section".
-    /// The other bits are [`FENCED`] and [`GARBAGE_LEFT`]: what a section reads at its beginning is in
+    /// Counts the retired objects, in steps of [`EPOCH`]. It starts with one step because 0 means "no section".
+    /// The bits below are [`FENCED`] and [`GARBAGE_LEFT`]: what a section reads at its beginning is in
     /// one word.
-    static EPOCH_WORD: AtomicU64 = AtomicU64::new(FENCED | 1);
+    static EPOCH_WORD: AtomicU64 = AtomicU64::new(FENCED | EPOCH);
     /// Retired objects that wait for sections to end.
     static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage::EMPTY);
 }
 
 /// Readers have to execute a fence, because `membarrier` is not available.
-const FENCED: u64 = 1 << 63;
+const FENCED: u64 = 1;
 /// [`GARBAGE`] was not empty after the last attempt to free it. Changed while that is locked.
-const GARBAGE_LEFT: u64 = 1 << 62;
-/// The number of the epoch.
-const EPOCH: u64 = GARBAGE_LEFT - 1;
+const GARBAGE_LEFT: u64 = 2;
+/// The step from one epoch to the next. The bits below say whether a section begins specially: one instruction
+/// tests low bits.
+const EPOCH: u64 = 4;
+/// The bits of the word that are no part of the number of the epoch.
+const SPECIAL: u64 = EPOCH - 1;
 
 /// Begins the next epoch; gives the number of the one that has ended.
 fn next_epoch() -> u64 {
-    EPOCH_WORD.fetch_add(1, Ordering::SeqCst) & EPOCH
+    EPOCH_WORD.fetch_add(EPOCH, Ordering::SeqCst) & !SPECIAL
 }
 
 /// The proof that the thread is in a section, which what was reached in it is borrowed from. It is the
@@ -98,7 +102,7 @@ pub fn pin() -> Section {
         // Acquire: a thread that sees the epoch after a removal sees the removal. Release: a thread
         // that sees this section sees the end of the one before it. Both cost nothing on x86.
         let epoch = EPOCH_WORD.load(Ordering::Acquire);
-        if epoch <= EPOCH {
+        if epoch & SPECIAL == 0 {
             record.active.store(epoch, Ordering::Release);
             light_barrier();
         } else {
@@ -113,19 +117,20 @@ pub fn pin() -> Section {
     }
 }
 
-/// [`pin`] if it takes no more than to mark the record, as nearly always; `None` leaves everything as it is. There
+/// [`pin`] if it takes no more than to mark the record, as nearly always, and the thread holds no biased lock as its
+/// owner ([`Biased::own_unmarked`](super::Biased::own_unmarked)); `None` leaves everything as it is. There
 /// is no call in line, so that a function in which calls come last need not save registers.
 #[inline(always)]
 pub fn pin_plainly() -> Option<Section> {
     // SAFETY: records live as long as the process.
     let record = unsafe { own::get().as_ref() }?;
-    if record.active.load(Ordering::Relaxed) != 0 {
+    if !record.is_idle() {
         return None;
     }
     barrier::begin();
     // As in `pin`.
     let epoch = EPOCH_WORD.load(Ordering::Acquire);
-    if epoch > EPOCH {
+    if epoch & SPECIAL != 0 {
         barrier::end();
         return None;
     }
@@ -148,7 +153,7 @@ fn begin_inner(record: &Record) {
 #[cold]
 #[inline(never)]
 fn begin_specially(record: &Record, word: u64) {
-    record.active.store(word & EPOCH, Ordering::Release);
+    record.active.store(word & !SPECIAL, Ordering::Release);
     if word & FENCED != 0 {
         fence(Ordering::SeqCst);
     } else {

@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 use std::slice::from_ref;
 
 use super::Ep;
-use super::plain_post::{self, PlainPost};
+use super::plain_post::{self, PlainCall};
 use super::post::{ep_of, is_usual, segment_of};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
 use crate::dapl::work_request::{Segments, post_error};
-use crate::device::{Device, QueuePair, RecvWr, Sge, WrFlags};
+use crate::device::{Device, PlainPost, QueuePair, RecvWr, Sge, WrFlags};
 use crate::error::{Error, Result, Subtype};
 use crate::handle::Guard;
 
@@ -28,24 +28,35 @@ pub unsafe extern "C" fn ep_post_recv<A: Abi, D: Device, const KNOWN: bool>(
     let iov = (num_segments, local_iov);
     // SAFETY: the caller's promise.
     unsafe {
-        plain_post::call::<Buffer, A, D, KNOWN>(ep_handle, iov, user_cookie, completion_flags)
+        plain_post::call::<Buffer, A, D, KNOWN>(ep_handle, iov, user_cookie, (), completion_flags)
     }
 }
 
 /// The posts of [`ep_post_recv`].
 struct Buffer;
 
-impl<A: Abi, D: Device> PlainPost<A, D> for Buffer {
+impl<A: Abi, D: Device> PlainCall<A, D> for Buffer {
+    type To = ();
+
     /// Nothing in the attempt panics.
     #[inline(always)]
-    fn catch(attempt: impl FnOnce() -> bool) -> Option<bool> {
+    fn catch(attempt: impl FnOnce() -> PlainPost) -> Option<PlainPost> {
         Some(attempt())
     }
 
     #[inline(always)]
-    fn post_plainly(ep: &Ep<D>, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
-        let qp = ep.open.receives(guard);
-        qp.is_some_and(|qp| qp.post_recv_plainly(segment, wr_id, guard))
+    unsafe fn post_plainly(
+        ep: &Ep<D>,
+        segment: Sge,
+        wr_id: u64,
+        _to: (),
+        guard: &Guard,
+    ) -> PlainPost {
+        let Some(qp) = ep.open.receives(guard) else {
+            return PlainPost::Otherwise;
+        };
+        // SAFETY: the caller's promise.
+        unsafe { qp.post_recv_plainly(segment, wr_id, guard) }
     }
 
     #[inline(always)]
@@ -54,6 +65,7 @@ impl<A: Abi, D: Device> PlainPost<A, D> for Buffer {
         ep_handle: DAT_EP_HANDLE,
         (count, iov): (DAT_COUNT, *mut A::LmrTriplet),
         user_cookie: DAT_DTO_COOKIE,
+        _to: (),
         completion_flags: DAT_COMPLETION_FLAGS,
     ) -> Result<()> {
         // SAFETY: the caller's promise.

@@ -10,7 +10,7 @@ use crate::device::{
     Completion, CompletionQueue, Device, PlainPoll, PlainTaker, PollOutcome, Taker, WcOp,
 };
 use crate::error::{Error, Kind, Result, Subtype};
-use crate::handle::{self, Guard, Owned, Section, pin};
+use crate::handle::{self, Guard, Section, pin};
 
 /// Polls without a system call that take the time of one in which the device makes progress.
 const PROGRESS: i32 = 4;
@@ -38,7 +38,8 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
         {
             // SAFETY: not NULL; `MaybeUninit` needs only the memory.
             let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
-            match evd.take_plainly::<A>(evd_handle, out, &guard) {
+            // SAFETY: `pin_plainly` has found that no lock is held.
+            match unsafe { evd.take_plainly::<A>(evd_handle, out, &guard) } {
                 PlainPoll::Taken => return end_plainly::<A>(guard),
                 PlainPoll::Nothing => {
                     let evd = std::ptr::from_ref(evd);
@@ -69,10 +70,12 @@ unsafe extern "C" fn dequeue_whole<A: Abi, D: Device, const KNOWN: bool>(
     short_boundary::<A>(|| unsafe { dequeue_in::<A, D, KNOWN>(evd_handle, event, pin::pin()) })
 }
 
-/// [`evd_dequeue`] in a section that has begun already.
+/// [`evd_dequeue`] in a section that has begun already. Cold, so that the compiler keeps the jumps to it out of the
+/// way of the rest.
 ///
 /// # Safety
 /// As [`evd_dequeue`].
+#[cold]
 #[inline(never)]
 unsafe extern "C" fn dequeue_pinned<A: Abi, D: Device, const KNOWN: bool>(
     evd_handle: DAT_EVD_HANDLE,
@@ -230,16 +233,15 @@ pub(super) unsafe fn evd_of<D: Device, const KNOWN: bool>(
 }
 
 impl<D: Device> Evd<D> {
-    /// The queue of the device, with the lock of the EVD, if its oldest completion is the next event, no thread
-    /// waits for it, and the calling thread is the one that mostly uses the EVD.
+    /// The queue of the device, if its oldest completion is the next event of the EVD, whose state is given, and no
+    /// thread waits for that.
     #[inline(always)]
-    fn own_completions(&self, guard: &Guard) -> Option<(Owned<'_, State<D>>, &D::Cq)> {
-        let state = self.state.own(guard.thread())?;
+    fn completions(&self, state: &State<D>) -> Option<&D::Cq> {
         if state.exceptions != 0 || !state.queue.is_empty() {
             return None;
         }
         // SAFETY: there is no exception, and so a queue.
-        Some((state, unsafe { self.polled() }))
+        Some(unsafe { self.polled() })
     }
 
     /// Takes the oldest event if that is a completion in the queue of the device, no thread waits for it,
@@ -252,7 +254,10 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> Taken {
-        let Some((state, cq)) = self.own_completions(guard) else {
+        let Some(state) = self.state.own(guard.thread()) else {
+            return Taken::Otherwise;
+        };
+        let Some(cq) = self.completions(&state) else {
             return Taken::Otherwise;
         };
         match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
@@ -266,17 +271,25 @@ impl<D: Device> Evd<D> {
     }
 
     /// [`Evd::take_completion`] without any call, for a completion of which an event can be made so.
+    ///
+    /// # Safety
+    /// The thread holds no biased lock as its owner.
     #[inline(always)]
-    fn take_plainly<A: Abi>(
+    unsafe fn take_plainly<A: Abi>(
         &self,
         handle: DAT_EVD_HANDLE,
         out: &mut MaybeUninit<A::Event>,
         guard: &Guard,
     ) -> PlainPoll {
-        let Some((_state, cq)) = self.own_completions(guard) else {
+        // SAFETY: the caller's promise.
+        let Some(state) = (unsafe { self.state.own_unmarked(guard.thread()) }) else {
             return PlainPoll::Otherwise;
         };
-        cq.poll_plainly(guard, ToEvent::<A> { handle, out })
+        let Some(cq) = self.completions(&state) else {
+            return PlainPoll::Otherwise;
+        };
+        // SAFETY: the caller's promise; the lock of an EVD is of the outer level.
+        unsafe { cq.poll_plainly(guard, ToEvent::<A> { handle, out }) }
     }
 
     /// Takes the oldest event, if no thread waits for it.

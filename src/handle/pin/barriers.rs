@@ -29,7 +29,7 @@ pub(in crate::handle) fn light_barrier() {
 }
 
 /// Whether [`light_barrier`] is not enough.
-pub(in crate::handle) fn fences_needed() -> bool {
+pub(crate) fn fences_needed() -> bool {
     !cfg!(loom) && is_fenced()
 }
 

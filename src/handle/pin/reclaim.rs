@@ -3,7 +3,7 @@
 
 use super::barriers::heavy_barrier;
 use super::record::{oldest_section, own_section};
-use super::{EPOCH, EPOCH_WORD, GARBAGE, GARBAGE_LEFT, Garbage, Retired, next_epoch};
+use super::{EPOCH_WORD, GARBAGE, GARBAGE_LEFT, Garbage, Retired, SPECIAL, next_epoch};
 use crate::cancel::Disabled;
 use crate::sync::atomic::Ordering;
 use crate::sync::relax;
@@ -67,7 +67,7 @@ pub(super) fn collect() {
     let _disabled = Disabled::begin();
     // Read before the barrier: objects that other threads retire after it may be accessible to
     // sections that began after the barrier.
-    let limit = EPOCH_WORD.load(Ordering::SeqCst) & EPOCH;
+    let limit = EPOCH_WORD.load(Ordering::SeqCst) & !SPECIAL;
     heavy_barrier();
     for round in 0..COLLECT_ROUNDS {
         if free_before(oldest_section().min(limit), limit) {

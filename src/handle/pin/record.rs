@@ -2,40 +2,52 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+#[cfg(not(loom))]
+use std::mem::offset_of;
 
 use super::barriers::prepare_barriers;
 #[cfg(not(loom))]
 use super::{EPOCH_WORD, GARBAGE, GARBAGE_LEFT, Garbage};
 use super::{Patience, own};
+use crate::handle::biased::OUTER;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, local_static, shared_static};
 
-/// Levels of biased locks.
-const LEVELS: usize = 2;
-
 /// The record of one thread. Records are never freed, as another thread may read one at any time.
 /// The record of a thread that has ended is reused by the next new thread.
-#[repr(align(128))] // two cache lines, because the processor prefetches them in pairs
+#[repr(C, align(128))] // two cache lines, because the processor prefetches them in pairs
 pub(super) struct Record {
     /// 0 outside of a section, otherwise the epoch that was current when it began.
     pub(super) active: AtomicU64,
-    /// The record belongs to a running thread.
-    taken: AtomicBool,
+    /// Which biased lock of the outer level the thread holds as its owner ([`Thread::mark`]). At an odd multiple of
+    /// eight bytes, as the other mark is, and no owner of a lock: see [`Biased`](crate::handle::Biased).
+    pub(super) outer: AtomicUsize,
     /// What the end of a section has to do besides ending it: mostly nothing. [`WORK`], and [`INNER`] for
     /// each section that has begun inside another one and not ended.
     pub(super) at_end: Cell<u32>,
     /// The owning thread has retired objects inside its section.
     pub(super) collect_at_end: Cell<bool>,
+    /// The record belongs to a running thread.
+    taken: AtomicBool,
+    /// The same as `outer` for the inner level.
+    pub(super) inner: AtomicUsize,
+    /// What the owning thread counts.
+    patience: Patience,
     /// Calls that [`outside`](super::outside) has deferred to the end of the section. They are not a thread-local,
     /// because that would be destroyed before the last destructors of the thread run.
     pub(super) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
-    /// What the owning thread counts.
-    patience: Patience,
-    /// By level: which biased lock the thread holds as its owner ([`Thread::mark`]).
-    marks: [AtomicUsize; LEVELS],
     /// The record that was made before this one.
     older: Option<&'static Record>,
 }
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(offset_of!(Record, outer) % 16 == 8 && offset_of!(Record, inner) % 16 == 8);
+    assert!(
+        offset_of!(Record, deferred) <= 64,
+        "what calls use is in one cache line"
+    );
+};
 
 // SAFETY: only the thread that owns the record accesses the cells; a record changes its owner
 // through `taken` (acquire/release). The calls in `deferred` are made at the end of the section that
@@ -49,6 +61,22 @@ pub(super) const WORK: u32 = 1;
 pub(super) const INNER: u32 = 2;
 
 impl Record {
+    /// Whether the thread is in no section and holds no biased lock as its owner: one test for all.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        let marks = self.outer.load(Ordering::Relaxed) | self.inner.load(Ordering::Relaxed);
+        self.active.load(Ordering::Relaxed) | marks as u64 == 0
+    }
+
+    /// The mark of a level of biased locks.
+    #[inline(always)]
+    fn mark(&self, level: usize) -> &AtomicUsize {
+        match level {
+            OUTER => &self.outer,
+            _ => &self.inner,
+        }
+    }
+
     /// The outermost section has work at its end.
     pub(super) fn add_work(&self) {
         self.at_end.set(self.at_end.get() | WORK);
@@ -126,7 +154,7 @@ impl Thread {
     /// none. Written by the thread alone.
     #[inline(always)]
     pub(in crate::handle) fn mark(self, level: usize) -> &'static AtomicUsize {
-        &self.record.marks[level]
+        self.record.mark(level)
     }
 
     /// A count that belongs to the thread.
@@ -156,7 +184,7 @@ impl SharedThread {
 
     /// [`Thread::mark`].
     pub fn mark(self, level: usize) -> &'static AtomicUsize {
-        &self.0.marks[level]
+        self.0.mark(level)
     }
 }
 
@@ -194,12 +222,13 @@ fn new_record() -> &'static Record {
         None => {
             let record: &'static Record = Box::leak(Box::new(Record {
                 active: AtomicU64::new(0),
-                taken: AtomicBool::new(true),
+                outer: AtomicUsize::new(0),
                 at_end: Cell::new(0),
                 collect_at_end: Cell::new(false),
+                taken: AtomicBool::new(true),
+                inner: AtomicUsize::new(0),
                 deferred: RefCell::new(Vec::new()),
                 patience: Patience::default(),
-                marks: Default::default(),
                 older: records.0,
             }));
             records.0 = Some(record);

@@ -87,15 +87,19 @@ impl Cq {
     }
 
     /// [`Cq::push`] that leaves `errno` as it is; gives `up` with what is to be called.
+    ///
+    /// # Safety
+    /// The thread, which is the running one, holds no lock of the inner level as its owner.
     #[inline(always)]
-    pub(crate) fn push_plainly(
+    pub(crate) unsafe fn push_plainly(
         self: &Arc<Self>,
         completion: Completion,
         notifies: impl FnOnce() -> bool,
         thread: Thread,
         up: Upcalls,
     ) -> Upcalls {
-        if let Some(mut queue) = self.queue.own(thread) {
+        // SAFETY: the caller's promise.
+        if let Some(mut queue) = unsafe { self.queue.own_unmarked(thread) } {
             let Queue {
                 entries,
                 capacity,
@@ -212,14 +216,15 @@ impl CompletionQueue for Cq {
     }
 
     #[inline(always)]
-    fn poll_plainly<T: PlainTaker>(&self, guard: &Guard, taker: T) -> PlainPoll {
+    unsafe fn poll_plainly<T: PlainTaker>(&self, guard: &Guard, taker: T) -> PlainPoll {
         let Some(oldest) = self.numbers.oldest() else {
             return PlainPoll::Nothing;
         };
-        let Some(mut queue) = self.queue.own(guard.thread()) else {
+        // SAFETY: the caller's promise.
+        let Some(mut queue) = (unsafe { self.queue.own_unmarked(guard.thread()) }) else {
             return PlainPoll::Otherwise;
         };
-        // SAFETY: as above.
+        // SAFETY: as in `poll_in`.
         let completion = unsafe { queue.entries.at(oldest) };
         let Some(op) = completion.op.plain().filter(|_| !completion.from_srq) else {
             return PlainPoll::Otherwise;
@@ -320,7 +325,8 @@ mod tests {
         let guard = pin::pin();
         let poll = || {
             let mut op = None;
-            match cq.poll_plainly(&guard, Op(&mut op)) {
+            // SAFETY: no lock is held.
+            match unsafe { cq.poll_plainly(&guard, Op(&mut op)) } {
                 PlainPoll::Taken => op,
                 PlainPoll::Nothing => {
                     assert!(cq.numbers.is_empty());

@@ -91,10 +91,14 @@ impl QpState {
         }
     }
 
-    /// Completes a message without flags that was sent, in the running thread; gives `up` with what is to be called.
+    /// Completes a request without flags that was executed, in the running thread; gives `up` with what is to be called.
+    ///
+    /// # Safety
+    /// As [`push_plainly`](crate::device::soft::cq::Cq::push_plainly).
     #[inline(always)]
-    pub fn complete_send_plainly(
+    pub unsafe fn complete_plainly(
         &self,
+        op: WcOp,
         wr_id: u64,
         len: u32,
         thread: Thread,
@@ -106,17 +110,21 @@ impl QpState {
         let completion = Completion {
             context: self.id.attr.context,
             wr_id,
-            op: WcOp::Send,
+            op,
             from_srq: false,
             status: WcStatus::Success,
             byte_len: len,
         };
-        cq.push_plainly(completion, || true, thread, up)
+        // SAFETY: the caller's promise.
+        unsafe { cq.push_plainly(completion, || true, thread, up) }
     }
 
     /// The same for the receive of such a message.
+    ///
+    /// # Safety
+    /// As [`push_plainly`](crate::device::soft::cq::Cq::push_plainly).
     #[inline(always)]
-    pub fn complete_recv_plainly(
+    pub unsafe fn complete_recv_plainly(
         &self,
         receive: &Receive,
         len: u32,
@@ -136,7 +144,8 @@ impl QpState {
         };
         let notifies =
             || !self.id.attr.recv_solicited_only && !receive.flags.contains(WrFlags::QUIET);
-        cq.push_plainly(completion, notifies, thread, up)
+        // SAFETY: the caller's promise.
+        unsafe { cq.push_plainly(completion, notifies, thread, up) }
     }
 
     /// Completes a receive, in the running thread.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::state::{QpState, local_access};
 use super::work_queue::{Op, Request, Transfer};
-use crate::device::WcStatus;
 use crate::device::connection_log::Path;
 use crate::device::soft::engine::{Backlog, Timer};
 use crate::device::soft::mem::key_table;
 use crate::device::soft::upcalls::Upcalls;
+use crate::device::{Remote, Sge, WcStatus};
 use crate::handle::Guard;
 
 /// How far the execution of a request got.
@@ -88,6 +88,12 @@ pub(crate) trait Transport: Default + Send + 'static {
     ) -> Outcome;
     /// The peer, if the thread that posts a message copies it to a receive of that.
     fn direct_peer<'a>(&self, peer: Option<&'a mut QpState>) -> Option<&'a mut QpState>;
+    /// Executes an RDMA write of one segment by a mere copy; false, with which nothing has happened, where that is not
+    /// possible. `errno` keeps its value.
+    ///
+    /// # Safety
+    /// The segment is registered memory, which may be read.
+    unsafe fn write_plainly(&mut self, to: Remote, from: &Sge) -> bool;
     /// A transfer failed in [`Transport::execute`]: the connection ends.
     fn execution_failed(
         &mut self,

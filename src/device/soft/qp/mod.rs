@@ -33,7 +33,8 @@ use crate::device::attempt::Phase;
 use crate::device::connection_log::{self, GIVEN_UP, Path};
 use crate::device::events::EventQueue;
 use crate::device::{
-    BindWr, CmEvent, Device, DeviceError, PostError, QpAttr, QueuePair, RecvWr, SendWr, Sge,
+    BindWr, CmEvent, Device, DeviceError, PlainPost, PostError, QpAttr, QueuePair, RecvWr, Remote,
+    SendWr, Sge,
 };
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Shared};
@@ -194,41 +195,73 @@ impl<L: Transport> QueuePair for Qp<L> {
     }
 
     #[inline(always)]
-    fn post_send_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
+    unsafe fn post_send_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> PlainPost {
         // Seen without the lock, so that an attempt in vain costs little.
         let Some(place) = self.place.get(guard).filter(|place| place.paired) else {
-            return false;
+            return PlainPost::NotHere;
         };
         place.lines.fetch();
-        let Some(mut state) = place.own(guard) else {
-            return false;
+        // SAFETY: the caller's promise.
+        let Some(mut state) = (unsafe { place.own_unmarked(guard) }) else {
+            return PlainPost::Otherwise;
         };
         let Some(mut locked) = state.locked() else {
-            return false;
+            return PlainPost::Otherwise;
         };
-        let Some(up) = locked.post_send_plainly(segment, wr_id) else {
-            return false;
+        // SAFETY: the caller's promise; the lock taken here is of the outer level.
+        let Some(up) = (unsafe { locked.post_send_plainly(segment, wr_id) }) else {
+            return PlainPost::Otherwise;
         };
         drop(state);
         delay::point("qp.posted");
         up.run_rarely();
-        true
+        PlainPost::Posted
     }
 
     #[inline(always)]
-    fn post_recv_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> bool {
-        let Some(place) = self.place.get(guard) else {
-            return false;
+    unsafe fn post_write_plainly(
+        &self,
+        segment: Sge,
+        remote: Remote,
+        wr_id: u64,
+        guard: &Guard,
+    ) -> PlainPost {
+        let Some(place) = self.place.get(guard).filter(|place| !place.paired) else {
+            return PlainPost::NotHere;
         };
-        let Some(mut state) = place.own(guard) else {
-            return false;
+        place.lines.fetch();
+        // SAFETY: the caller's promise.
+        let Some(mut state) = (unsafe { place.own_unmarked(guard) }) else {
+            return PlainPost::Otherwise;
         };
         let Some(mut locked) = state.locked() else {
-            return false;
+            return PlainPost::Otherwise;
+        };
+        // SAFETY: the caller's promise; the lock taken here is of the outer level.
+        let Some(up) = (unsafe { locked.post_write_plainly(segment, remote, wr_id) }) else {
+            return PlainPost::NotHere;
+        };
+        drop(state);
+        delay::point("qp.posted");
+        up.run_rarely();
+        PlainPost::Posted
+    }
+
+    #[inline(always)]
+    unsafe fn post_recv_plainly(&self, segment: Sge, wr_id: u64, guard: &Guard) -> PlainPost {
+        let Some(place) = self.place.get(guard) else {
+            return PlainPost::Otherwise;
+        };
+        // SAFETY: the caller's promise.
+        let Some(mut state) = (unsafe { place.own_unmarked(guard) }) else {
+            return PlainPost::Otherwise;
+        };
+        let Some(mut locked) = state.locked() else {
+            return PlainPost::Otherwise;
         };
         let posted = locked.post_recv_plainly(segment, wr_id);
         drop(state);
-        if posted {
+        if posted == PlainPost::Posted {
             delay::point("qp.posted");
         }
         posted

@@ -16,7 +16,8 @@ use crate::device::soft::mem::window::{Bind, Mw};
 use crate::device::soft::mem::{copy, key_table};
 use crate::device::soft::upcalls::Upcalls;
 use crate::device::{
-    Access, BindWr, CmEvent, Device, PostError, RecvWr, SendWr, Sge, WcStatus, WrFlags,
+    Access, BindWr, CmEvent, Device, PlainPost, PostError, RecvWr, Remote, SendWr, Sge, WcOp,
+    WcStatus, WrFlags,
 };
 
 impl<L: Transport> LockedQp<'_, L> {
@@ -38,8 +39,11 @@ impl<L: Transport> LockedQp<'_, L> {
 
     /// [`LockedQp::post_send`] of a message of one segment, without flags, if it is copied to a receive of one
     /// segment at once; gives the upcalls. `None`, with which nothing has changed, says nothing.
+    ///
+    /// # Safety
+    /// The thread holds no lock of the inner level as its owner.
     #[inline(always)]
-    pub fn post_send_plainly(&mut self, segment: Sge, wr_id: u64) -> Option<Upcalls> {
+    pub unsafe fn post_send_plainly(&mut self, segment: Sge, wr_id: u64) -> Option<Upcalls> {
         let me = &mut *self.me;
         let peer = self.link.direct_peer(self.peer.as_deref_mut())?;
         if !me.executes_at_once() || !me.admits_send_plainly(segment.len) {
@@ -56,9 +60,38 @@ impl<L: Transport> LockedQp<'_, L> {
         // SAFETY: both ranges are registered, as was checked in this section, and the receive is as long as the
         // message.
         unsafe { copy::plain(from, to, len as usize) }.ok()?;
-        let up = peer.complete_recv_plainly(receive, len, thread, Upcalls::default());
-        peer.rq.advance();
-        Some(me.complete_send_plainly(wr_id, len, thread, up))
+        // SAFETY: the caller's promise. Whatever is called in between holds no lock when it returns.
+        unsafe {
+            let up = peer.complete_recv_plainly(receive, len, thread, Upcalls::default());
+            peer.rq.advance();
+            Some(me.complete_plainly(WcOp::Send, wr_id, len, thread, up))
+        }
+    }
+
+    /// [`LockedQp::post_send`] of an RDMA write of one segment, without flags, if it is executed by a mere copy; gives
+    /// the upcalls. `None`, with which nothing has changed, says nothing.
+    ///
+    /// # Safety
+    /// As [`LockedQp::post_send_plainly`].
+    #[inline(always)]
+    pub unsafe fn post_write_plainly(
+        &mut self,
+        segment: Sge,
+        remote: Remote,
+        wr_id: u64,
+    ) -> Option<Upcalls> {
+        let me = &mut *self.me;
+        if !me.executes_at_once() || !me.admits_write_plainly(segment.len) {
+            return None;
+        }
+        me.readable_at(&segment, self.guard)?;
+        // SAFETY: registered, as was checked in this section.
+        if !unsafe { self.link.write_plainly(remote, &segment) } {
+            return None;
+        }
+        let (op, thread) = (WcOp::RdmaWrite, self.guard.thread());
+        // SAFETY: the caller's promise.
+        Some(unsafe { me.complete_plainly(op, wr_id, segment.len, thread, Upcalls::default()) })
     }
 
     /// A request that others are queued before, or that there is no connection for.
@@ -168,18 +201,18 @@ impl<L: Transport> LockedQp<'_, L> {
     }
 
     /// [`LockedQp::post_recv`] of a receive of one segment, without flags, if nothing more than to queue it is to
-    /// be done; false if there is, with which nothing has changed.
+    /// be done.
     #[inline(always)]
-    pub fn post_recv_plainly(&mut self, segment: Sge, wr_id: u64) -> bool {
+    pub fn post_recv_plainly(&mut self, segment: Sge, wr_id: u64) -> PlainPost {
         let me = &mut *self.me;
         if matches!(me.attempt.phase, Phase::Ended | Phase::Destroyed)
             || !me.admits_recv_plainly()
             || self.link.wants_receive(self.peer.as_deref())
         {
-            return false;
+            return PlainPost::Otherwise;
         }
         let Some(checked_at) = me.writable_at(&segment, self.guard) else {
-            return false;
+            return PlainPost::Otherwise;
         };
         let receive = Receive {
             wr_id,
@@ -189,7 +222,7 @@ impl<L: Transport> LockedQp<'_, L> {
         };
         // SAFETY: there is room.
         unsafe { me.rq.append_one(receive, segment) };
-        true
+        PlainPost::Posted
     }
 
     /// A receive whose segments are not named by addresses of memory, or not open.

@@ -89,6 +89,23 @@ impl<L: Transport> QpPlace<L> {
             guard,
         })
     }
+
+    /// [`QpPlace::own`] for a thread of which is known that it holds no such lock as its owner.
+    ///
+    /// # Safety
+    /// As [`Biased::own_unmarked`].
+    #[inline(always)]
+    pub unsafe fn own_unmarked<'a>(
+        &'a self,
+        guard: &'a Guard,
+    ) -> Option<DomainLock<'a, Owned<'a, DomainState<L>>>> {
+        Some(DomainLock {
+            // SAFETY: the caller's promise.
+            state: unsafe { self.domain.state.own_unmarked(guard.thread()) }?,
+            index: self.index,
+            guard,
+        })
+    }
 }
 
 /// The lock of a domain, held at a place that the queue pair may have left.

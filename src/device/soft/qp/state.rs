@@ -228,6 +228,12 @@ impl QpState {
         self.id.attr.max_send_sge > 0 && len <= self.id.attr.max_message_size
     }
 
+    /// The same of an RDMA write.
+    #[inline(always)]
+    pub fn admits_write_plainly(&self, len: u32) -> bool {
+        self.id.attr.max_send_sge > 0 && len <= self.id.attr.max_rdma_size
+    }
+
     /// Whether the receive queue takes a receive with so many segments.
     #[inline(always)]
     pub fn admit_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {

@@ -19,6 +19,7 @@ mod failures;
 mod immediate;
 mod many;
 mod peers;
+mod plain_writes;
 mod raw;
 mod rejected;
 mod ring_writes;

@@ -32,7 +32,7 @@ use super::qp::work_queue::Transfer;
 use super::socket;
 use super::upcalls::Upcalls;
 use crate::device::connection_log::Path;
-use crate::device::{DatagramWr, DeviceError, PostError, WcStatus};
+use crate::device::{DatagramWr, DeviceError, PostError, Remote, Sge, WcStatus};
 use crate::handle::Guard;
 
 /// A queue pair of this device.
@@ -269,6 +269,15 @@ impl Transport for Link {
         match self {
             Link::Loop => peer,
             _ => None,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_plainly(&mut self, to: Remote, from: &Sge) -> bool {
+        match self {
+            // SAFETY: the caller's promise.
+            Link::Shm(conn) => unsafe { conn.write_plainly(to, from) },
+            _ => false,
         }
     }
 

@@ -70,7 +70,7 @@ pub(crate) struct ShmConn {
     /// the end of the connection.
     pub(super) watch: Watch,
     pub(super) target: Arc<dyn ShmTarget>,
-    lifecycle: Lifecycle,
+    pub(super) lifecycle: Lifecycle,
     notified: Notified,
     notifier: PeerNotifier,
     /// The key of the region that the peer has last asked to be moved to where it maps it.

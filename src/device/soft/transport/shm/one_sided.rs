@@ -133,6 +133,38 @@ impl ShmConn {
         }
     }
 
+    /// Executes an RDMA write of one segment to memory that is mapped here, as those before it; false, with which
+    /// nothing has happened, if that takes more than a copy, or has failed.
+    ///
+    /// # Safety
+    /// The segment is registered memory, which may be read.
+    #[inline(always)]
+    pub unsafe fn write_plainly(&mut self, to: Remote, from: &Sge) -> bool {
+        let len = u64::from(from.len);
+        if self.lifecycle.is_closed() || self.writes.by_kernel || len == 0 || len > SECTION_LEN {
+            return false;
+        }
+        self.tx.need = None;
+        let segment = &*self.segment;
+        let (theirs, peer) = (segment.theirs(), segment.peer());
+        let guard = &segment.ours().copy_guard;
+        let section = guard.begin(&mut self.tx.sections, to.rkey);
+        if theirs.phase() != EndPhase::Open {
+            return false;
+        }
+        let range = RemoteRange {
+            kind: RemoteAddress::OfKey,
+            addr: to.addr,
+            len,
+        };
+        let Some(at) = peer.writable_place_of(&section, theirs.scope(), range) else {
+            return false;
+        };
+        let own = with_exposed_provenance_mut::<u8>(from.addr as usize);
+        // SAFETY: the caller's promise; the key of the copy section opens that range of the peer, which is mapped.
+        unsafe { copy::tail_last(own, at, len as usize) }.is_ok()
+    }
+
     /// Executes an RDMA write.
     #[inline]
     pub(super) fn write(

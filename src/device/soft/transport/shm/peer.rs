@@ -367,6 +367,27 @@ impl Peer {
         (range.len <= contiguous).then_some(RemotePlace::Mapped(ours))
     }
 
+    /// Our address of a range of the peer that the key of the copy section opens for writing, if we have written there
+    /// before. `None` is no verdict, as with [`Peer::place_of`]. No call is made.
+    #[inline(always)]
+    pub fn writable_place_of(
+        &self,
+        section: &CopySection<'_>,
+        scope: Scope,
+        range: RemoteRange,
+    ) -> Option<*mut u8> {
+        let keys = self.keys().current();
+        let (at, mapped) = keys
+            .check_in_place(section, scope, range, Access::REMOTE_WRITE)
+            .ok()?;
+        let room = mapped.end.checked_sub(at)?;
+        if at < mapped.start || room < range.len {
+            return None;
+        }
+        let (ours, contiguous) = self.mapped.get()?.writable_at(at)?;
+        (range.len <= contiguous).then_some(ours)
+    }
+
     /// Copies `len` bytes between one local segment and the address `remote` of the peer by one system call.
     /// False if that does not copy all of them, for whatever reason.
     ///

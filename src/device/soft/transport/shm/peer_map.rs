@@ -67,6 +67,21 @@ impl PeerMap {
         Some((at.wrapping_add(offset as usize), EXTENT - offset))
     }
 
+    /// [`PeerMap::at`] for a write to where one has been made before, without any call.
+    #[inline(always)]
+    pub fn writable_at(&self, addr: u64) -> Option<(*mut u8, u64)> {
+        let at = self
+            .extents
+            .get((addr / EXTENT) as usize)?
+            .load(Ordering::Acquire);
+        if at & WRITABLE == 0 {
+            return None;
+        }
+        let offset = addr % EXTENT;
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(at & !WRITABLE);
+        Some((at.wrapping_add(offset as usize), EXTENT - offset))
+    }
+
     /// Maps an extent, unless another thread is faster. Returns what is in `extents` then.
     #[cold]
     fn map(&self, number: u64, extent: &AtomicUsize) -> usize {
