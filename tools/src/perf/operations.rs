@@ -181,6 +181,18 @@ impl Side {
         }
     }
 
+    /// RDMA writes from `offset` to the peer's offset `to` on the first endpoint, in a plain order.
+    pub fn writes(&self, offset: usize, to: usize, length: u32) -> PlainWrite {
+        PlainWrite {
+            api: self.api,
+            ep: self.eps[0],
+            address: self.memory.as_ptr() as u64 + offset as u64,
+            remote: self.peer.base + to as u64,
+            length,
+            keys: (self.local_key, self.peer.key),
+        }
+    }
+
     /// Completions, in a plain order.
     pub fn completions(&self, queue: Queue) -> PlainCompletions {
         PlainCompletions {
@@ -379,6 +391,39 @@ impl PlainPost {
         // SAFETY: an endpoint of a side that is there, and a segment that is a local.
         let code = unsafe { (self.function)(self.ep, 1, &mut segment.0, cookie, 0) };
         self.api.check(call, code)
+    }
+}
+
+/// See [`Side::writes`].
+#[derive(Clone, Copy)]
+pub struct PlainWrite {
+    api: &'static Api,
+    ep: DAT_EP_HANDLE,
+    address: u64,
+    remote: u64,
+    length: u32,
+    keys: (DAT_LMR_CONTEXT, DAT_RMR_CONTEXT),
+}
+
+impl PlainWrite {
+    /// Posts once more.
+    #[inline(always)]
+    pub fn post(&self) -> Result<()> {
+        let mut segment = Line(v2::DAT_LMR_TRIPLET {
+            virtual_address: self.address,
+            segment_length: self.length,
+            lmr_context: self.keys.0,
+        });
+        let remote = v2::DAT_RMR_TRIPLET {
+            virtual_address: self.remote,
+            segment_length: self.length,
+            rmr_context: self.keys.1,
+        };
+        let (api, cookie) = (self.api, DAT_CONTEXT { as_64: 0 });
+        // SAFETY: an endpoint of a side that is there, and segments that are locals.
+        let code =
+            unsafe { (api.ep_post_rdma_write)(self.ep, 1, &mut segment.0, cookie, &remote, 0) };
+        api.check("dat_ep_post_rdma_write", code)
     }
 }
 
