@@ -28,10 +28,12 @@ use crate::sync::{Mutex, MutexGuard, barrier, relax};
 const FIRST_THRESHOLD: u32 = if cfg!(loom) { 1 } else { 256 };
 /// The most that revocations raise that number to.
 const MAX_THRESHOLD: u32 = 1 << 24;
-/// An ownership that lasted as long as this has made up for its revocation. Shorter than the time from one visit of
-/// a thread that looks after a connection each few milliseconds to the next: its visits would raise the threshold so
-/// far otherwise that no thread reaches it between two of them.
-const LONG: Duration = Duration::from_millis(2);
+/// An ownership that lasted as long as this has made up for a revocation that had to wait for the owner.
+const LONG: Duration = Duration::from_millis(10);
+/// The same of a revocation without that: for a barrier alone. Shorter than the time from one visit of a thread that
+/// looks after a connection each few milliseconds to the next: its visits would raise the threshold so far otherwise
+/// that no thread reaches it between two of them.
+const LONG_ENOUGH: Duration = Duration::from_millis(2);
 
 /// The level of locks that are taken while no other biased lock is held, nearly always.
 pub const OUTER: usize = 0;
@@ -66,12 +68,13 @@ struct Bias {
 }
 
 impl Bias {
-    /// The ownership was revoked.
-    fn revoked(&mut self) {
+    /// The ownership was revoked; `waited` if the owner held the lock.
+    fn revoked(&mut self, waited: bool) {
+        let long = if waited { LONG } else { LONG_ENOUGH };
         // The runs of a model must not depend on the time.
         let lasted = self.since.filter(|_| !cfg!(loom)).map(|t| t.elapsed());
         self.threshold = match lasted {
-            Some(lasted) if lasted >= LONG => FIRST_THRESHOLD,
+            Some(lasted) if lasted >= long => FIRST_THRESHOLD,
             _ => (self.threshold * 2).min(MAX_THRESHOLD),
         };
     }
@@ -210,7 +213,7 @@ impl<T, const LEVEL: usize> Biased<T, LEVEL> {
                 relax(round);
                 round = round.saturating_add(1);
             }
-            bias.revoked();
+            bias.revoked(round > 0);
         }
         if bias.last.is_none_or(|last| last.id() != me.id()) {
             bias.last = Some(me.shared());
