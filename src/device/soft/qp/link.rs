@@ -88,8 +88,10 @@ pub(crate) trait Transport: Default + Send + 'static {
     ) -> Outcome;
     /// The peer, if the thread that posts a message copies it to a receive of that.
     fn direct_peer<'a>(&self, peer: Option<&'a mut QpState>) -> Option<&'a mut QpState>;
-    /// Executes an RDMA write of one segment by a mere copy; false, with which nothing has happened, where that is not
-    /// possible. `errno` keeps its value.
+    /// Whether the last RDMA write was a mere copy to memory that is mapped here.
+    fn copies_writes(&self) -> bool;
+    /// Executes an RDMA write of one segment by a mere copy; false where that is not possible, or has failed: the write
+    /// is made in another way then, from its beginning. `errno` keeps its value.
     ///
     /// # Safety
     /// The segment is registered memory, which may be read.

@@ -34,7 +34,7 @@ use crate::device::connection_log::{self, GIVEN_UP, Path};
 use crate::device::events::EventQueue;
 use crate::device::{
     BindWr, CmEvent, Device, DeviceError, PlainPost, PostError, QpAttr, QueuePair, RecvWr, Remote,
-    SendWr, Sge,
+    SendOp, SendWr, Sge,
 };
 use crate::handle::pin::pin;
 use crate::handle::{Guard, Shared};
@@ -170,6 +170,9 @@ impl<L: Transport> QueuePair for Qp<L> {
         {
             let mut up = Upcalls::default();
             let result = locked.post_send(wr, &mut up);
+            if let SendOp::RdmaWrite(_) = wr.op {
+                place.note_write(locked.link.copies_writes());
+            }
             drop(state);
             delay::point("qp.posted");
             up.run();
@@ -226,7 +229,8 @@ impl<L: Transport> QueuePair for Qp<L> {
         wr_id: u64,
         guard: &Guard,
     ) -> PlainPost {
-        let Some(place) = self.place.get(guard).filter(|place| !place.paired) else {
+        let here = |place: &&QpPlace<L>| !place.paired && place.writes_are_copies();
+        let Some(place) = self.place.get(guard).filter(here) else {
             return PlainPost::NotHere;
         };
         place.lines.fetch();
@@ -239,6 +243,7 @@ impl<L: Transport> QueuePair for Qp<L> {
         };
         // SAFETY: the caller's promise; the lock taken here is of the outer level.
         let Some(up) = (unsafe { locked.post_write_plainly(segment, remote, wr_id) }) else {
+            place.note_write(false);
             return PlainPost::NotHere;
         };
         drop(state);

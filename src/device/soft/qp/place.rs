@@ -6,6 +6,7 @@
 
 use std::ops::DerefMut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cache_lines::{CacheLines, Place};
 use super::link::Transport;
@@ -44,6 +45,9 @@ pub(crate) struct QpPlace<L> {
     pub(super) index: usize,
     /// Whether the domain is made for a pair: only then the peer may be in it.
     pub(super) paired: bool,
+    /// Whether the last RDMA write was a mere copy. If not, the next one is hardly, and is not attempted so. Written
+    /// with the lock held, and read without.
+    writes_are_copies: AtomicBool,
     /// What an operation needs, noted while there are many connections.
     pub lines: CacheLines,
 }
@@ -55,8 +59,24 @@ impl<L: Transport> QpPlace<L> {
             domain,
             index,
             paired,
+            writes_are_copies: AtomicBool::new(false),
             lines: CacheLines::default(),
         })
+    }
+
+    /// Whether an attempt to make an RDMA write by a mere copy is worth it.
+    #[inline(always)]
+    pub fn writes_are_copies(&self) -> bool {
+        self.writes_are_copies.load(Ordering::Relaxed)
+    }
+
+    /// An RDMA write was a mere copy, or not.
+    #[inline(always)]
+    pub fn note_write(&self, is_copy: bool) {
+        // The cache line is left alone where nothing changes.
+        if self.writes_are_copies() != is_copy {
+            self.writes_are_copies.store(is_copy, Ordering::Relaxed);
+        }
     }
 
     /// Notes what an operation needs: the state of the queue pair, and what a connection says that it is

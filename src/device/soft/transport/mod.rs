@@ -273,6 +273,14 @@ impl Transport for Link {
     }
 
     #[inline(always)]
+    fn copies_writes(&self) -> bool {
+        match self {
+            Link::Shm(conn) => conn.copies_writes(),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
     unsafe fn write_plainly(&mut self, to: Remote, from: &Sge) -> bool {
         match self {
             // SAFETY: the caller's promise.

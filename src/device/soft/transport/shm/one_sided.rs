@@ -133,8 +133,14 @@ impl ShmConn {
         }
     }
 
-    /// Executes an RDMA write of one segment to memory that is mapped here, as those before it; false, with which
-    /// nothing has happened, if that takes more than a copy, or has failed.
+    /// Whether the last RDMA operation was made by this process in memory that is mapped here.
+    #[inline(always)]
+    pub fn copies_writes(&self) -> bool {
+        !self.writes.by_kernel
+    }
+
+    /// Executes an RDMA write of one segment to memory that is mapped here, as those before it; false if that takes
+    /// more than a copy, or has failed. [`ShmConn::write`] begins anew then.
     ///
     /// # Safety
     /// The segment is registered memory, which may be read.
