@@ -2,7 +2,7 @@
 //!
 //! The connection (`dat_ep_connect`, `dat_ep_disconnect`, `dat_ep_reset`, the events of the
 //! device) is in [`connect`], that of endpoints for datagrams in [`datagrams`], `dat_ep_modify` in
-//! [`modify`], what most posts find instead of all that in [`open`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`], [`post_recv`] and [`post_extended`], what most of them begin with in [`plain_post`], the objects that an endpoint uses in
+//! [`modify`], what most posts find instead of all that in [`open`], what is counted in [`counted`], what readers of the process see in [`figures`], the posts are in [`post`], [`post_recv`], [`post_rdma_write`] and [`post_extended`], what most of them begin with in [`plain_post`], the objects that an endpoint uses in
 //! [`parts`].
 
 mod calls;
@@ -16,6 +16,7 @@ mod parts;
 mod plain_post;
 mod post;
 mod post_extended;
+mod post_rdma_write;
 mod post_recv;
 
 pub use calls::*;
@@ -23,6 +24,7 @@ pub use datagrams::{free_address_handle, free_exchange, post_send_datagram};
 pub(super) use parts::Parts;
 pub use post::*;
 pub use post_extended::*;
+pub use post_rdma_write::*;
 pub use post_recv::*;
 
 use std::net::SocketAddr;
