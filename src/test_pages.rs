@@ -18,9 +18,9 @@ pub struct TestPages {
     len: usize,
 }
 
-/// The next address that is given out: far above what programs map at low addresses, and below 39 bits,
-/// which is what the smallest address spaces have.
-static NEXT: AtomicUsize = AtomicUsize::new(0x10_0000_0000);
+/// The next address that is given out: above the random address at which a process has its challenge records
+/// (`transport/shm/challenge.rs`), which has 38 bits, and below 39 bits, which is what the smallest address spaces have.
+static NEXT: AtomicUsize = AtomicUsize::new(1 << 38);
 
 /// What is left free behind each mapping.
 const GAP: usize = 1 << 20;
