@@ -29,11 +29,11 @@ const FIRST_THRESHOLD: u32 = if cfg!(loom) { 1 } else { 256 };
 /// The most that revocations raise that number to.
 const MAX_THRESHOLD: u32 = 1 << 24;
 /// An ownership that lasted as long as this has made up for a revocation that had to wait for the owner.
-const LONG: Duration = Duration::from_millis(10);
+const MADE_UP_FOR_WAIT: Duration = Duration::from_millis(10);
 /// The same of a revocation without that: for a barrier alone. Shorter than the time from one visit of a thread that
 /// looks after a connection each few milliseconds to the next: its visits would raise the threshold so far otherwise
 /// that no thread reaches it between two of them.
-const LONG_ENOUGH: Duration = Duration::from_millis(2);
+const MADE_UP_FOR_BARRIER: Duration = Duration::from_millis(2);
 
 /// The level of locks that are taken while no other biased lock is held, nearly always.
 pub const OUTER: usize = 0;
@@ -70,11 +70,15 @@ struct Bias {
 impl Bias {
     /// The ownership was revoked; `waited` if the owner held the lock.
     fn revoked(&mut self, waited: bool) {
-        let long = if waited { LONG } else { LONG_ENOUGH };
+        let made_up = if waited {
+            MADE_UP_FOR_WAIT
+        } else {
+            MADE_UP_FOR_BARRIER
+        };
         // The runs of a model must not depend on the time.
         let lasted = self.since.filter(|_| !cfg!(loom)).map(|t| t.elapsed());
         self.threshold = match lasted {
-            Some(lasted) if lasted >= long => FIRST_THRESHOLD,
+            Some(lasted) if lasted >= made_up => FIRST_THRESHOLD,
             _ => (self.threshold * 2).min(MAX_THRESHOLD),
         };
     }

@@ -9,7 +9,7 @@ use super::Ep;
 use super::post::is_usual;
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{begun_section, end_plainly, panicked, section};
+use crate::dapl::boundary::{begun_section, caught_plainly, end_plainly, panicked, section};
 use crate::device::{Device, PlainPost, Sge};
 use crate::error::Result;
 use crate::handle::{self, Guard, Section, pin};
@@ -20,7 +20,10 @@ pub(super) trait PlainCall<A: Abi, D: Device> {
     type To: Copy;
 
     /// Makes an attempt, by `attempt`; `None` after a panic.
-    fn catch(attempt: impl FnOnce() -> PlainPost) -> Option<PlainPost>;
+    #[inline(always)]
+    fn catch(attempt: impl FnOnce() -> PlainPost) -> Option<PlainPost> {
+        caught_plainly(attempt)
+    }
 
     /// Posts one segment without flags, if the endpoint and its queue pair take that without more ado.
     ///

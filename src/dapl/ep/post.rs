@@ -12,7 +12,7 @@ use super::plain_post::{self, PlainCall};
 use super::{Config, Ep};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{caught_plainly, non_null, section};
+use crate::dapl::boundary::{non_null, section};
 use crate::dapl::work_request::{REQUEST_FLAGS, Segments, post_error};
 use crate::delay;
 use crate::device::{Device, PlainPost, QueuePair, SendOp, SendWr, Sge, WrFlags};
@@ -204,11 +204,6 @@ struct Message;
 
 impl<A: Abi, D: Device> PlainCall<A, D> for Message {
     type To = ();
-
-    #[inline(always)]
-    fn catch(attempt: impl FnOnce() -> PlainPost) -> Option<PlainPost> {
-        caught_plainly(attempt)
-    }
 
     #[inline(always)]
     unsafe fn post_plainly(

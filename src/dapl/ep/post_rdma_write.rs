@@ -5,7 +5,7 @@ use super::plain_post::{self, PlainCall};
 use super::post::{Request, post_request};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{caught_plainly, non_null};
+use crate::dapl::boundary::non_null;
 use crate::dapl::work_request::REQUEST_FLAGS;
 use crate::delay;
 use crate::device::{Device, PlainPost, QueuePair, Remote, SendOp, Sge};
@@ -62,11 +62,6 @@ unsafe fn target<A: Abi>(iov: *const A::RmrTriplet, total: u64) -> Result<Remote
 
 impl<A: Abi, D: Device> PlainCall<A, D> for RdmaWrite {
     type To = *const A::RmrTriplet;
-
-    #[inline(always)]
-    fn catch(attempt: impl FnOnce() -> PlainPost) -> Option<PlainPost> {
-        caught_plainly(attempt)
-    }
 
     #[inline(always)]
     unsafe fn post_plainly(

@@ -40,7 +40,7 @@ fn it_becomes_the_threads_own_and_is_taken_away() {
     (0..OFTEN).for_each(|_| *lock.lock() += 1);
     assert!(owned(&lock));
     // And no longer than the first time after a long ownership.
-    lock.bias.lock().since = Instant::now().checked_sub(LONG);
+    lock.bias.lock().since = Instant::now().checked_sub(MADE_UP_FOR_WAIT);
     std::thread::scope(|s| s.spawn(|| *lock.lock() += 1).join().unwrap());
     (0..OFTEN).for_each(|_| *lock.lock() += 1);
     assert!(owned(&lock));

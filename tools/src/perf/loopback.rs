@@ -67,7 +67,7 @@ impl Loopback {
 
     /// A send, its receive, both completions.
     #[inline(always)]
-    fn send_one<const PLAIN: bool>(
+    fn send_one(
         &mut self,
         order: &Order,
         slots: Slots,
@@ -75,57 +75,49 @@ impl Loopback {
         (ep, n): (usize, u64),
     ) -> Result<u64> {
         let (here, there) = (&mut self.here, &mut self.there);
-        run::prepare::<PLAIN>(here, order, slots, false, ep, n);
-        let at = here.map.source() + slots.offset_as::<PLAIN>(ep, n);
-        here.send_as::<PLAIN>(ep, at, order.size, ep as u64)?;
-        let received = there.take_as::<PLAIN>(Queue::Recv)?;
+        run::prepare::<false>(here, order, slots, false, ep, n);
+        let at = here.map.source() + slots.offset(ep, n);
+        here.send(ep, at, order.size, ep as u64)?;
+        let received = there.take(Queue::Recv)?;
+        let (at, number) = inbox.arrival(there, received.cookie as usize)?;
         let mut bad = u64::from(received.length != order.size);
-        // In a plain order no message has a place of its own, and none is read.
-        if !PLAIN {
-            let (at, number) = inbox.arrival(there, received.cookie as usize)?;
-            bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
-        }
-        here.take_as::<PLAIN>(Queue::Request)?;
-        inbox.repost_as::<PLAIN>(there, ep)?;
+        bad |= run::wrong(there, order, at, pattern::seed(false, ep, number));
+        here.take(Queue::Request)?;
+        inbox.repost(there, ep)?;
         Ok(bad)
     }
 
     /// An RDMA write that is seen in memory.
     #[inline(always)]
-    fn write_one<const PLAIN: bool>(&mut self, order: &Order, turn: u64) -> Result<u64> {
+    fn write_one(&mut self, order: &Order, turn: u64) -> Result<u64> {
         let (here, there) = (&mut self.here, &self.there);
         let last = order.size as usize - 8;
         let (source, landing) = (here.map.source(), here.map.landing());
         here.word(source + last)
             .store(turn, std::sync::atomic::Ordering::Relaxed);
-        here.write_as::<PLAIN>(0, source, landing, order.size, 0)?;
+        here.write(0, source, landing, order.size, 0)?;
         let mut idle = Idle::default();
         let arrived = there.word(landing + last);
         while arrived.load(std::sync::atomic::Ordering::Acquire) != turn {
             idle.look_around(here)?;
         }
-        here.take_as::<PLAIN>(Queue::Request)?;
+        here.take(Queue::Request)?;
         Ok(0)
     }
 
     fn latency(&mut self, order: &Order, inbox: &mut Inbox, pace: Pace) -> Result<Outcome> {
         let (slots, mut turn) = (Slots::new(order), 0);
-        match (order.op, self.is_plain(order)) {
-            (Op::Write | Op::Read, _) => run::one_sided(&mut self.here, order, pace),
-            (Op::Send, true) if self.here.endpoints() == 1 => self.sends(order, inbox, pace),
-            (Op::Send, true) => self.timed(order, pace, |ends, ep, number| {
-                ends.send_one::<true>(order, slots, inbox, (ep, number))
+        match order.op {
+            Op::Write | Op::Read => run::one_sided(&mut self.here, order, pace),
+            Op::Send if self.is_plain(order) && self.here.endpoints() == 1 => {
+                self.sends(order, inbox, pace)
+            }
+            Op::Send => self.timed(order, pace, |ends, ep, number| {
+                ends.send_one(order, slots, inbox, (ep, number))
             }),
-            (Op::Send, false) => self.timed(order, pace, |ends, ep, number| {
-                ends.send_one::<false>(order, slots, inbox, (ep, number))
-            }),
-            (_, true) => self.timed(order, pace, |ends, _, _| {
+            _ => self.timed(order, pace, |ends, _, _| {
                 turn += 1;
-                ends.write_one::<true>(order, turn)
-            }),
-            (_, false) => self.timed(order, pace, |ends, _, _| {
-                turn += 1;
-                ends.write_one::<false>(order, turn)
+                ends.write_one(order, turn)
             }),
         }
     }

@@ -193,12 +193,9 @@ fn pong_as<const PLAIN: bool>(side: &mut Side, order: &Order, inbox: &mut Inbox)
 
 /// RDMA writes to and fro, polled in memory. The last word of each is its number.
 pub fn write_poll(side: &mut Side, order: &Order, server: bool, pace: Pace) -> Result<Outcome> {
-    match side.is_plain(order) {
-        true if side.endpoints() == 1 && !pace.pauses() => {
-            write_poll_plainly(side, order, server, pace)
-        }
-        true => write_poll_as::<true>(side, order, server, pace),
-        false => write_poll_as::<false>(side, order, server, pace),
+    match side.is_plain(order) && side.endpoints() == 1 && !pace.pauses() {
+        true => write_poll_plainly(side, order, server, pace),
+        false => write_poll_any(side, order, server, pace),
     }
 }
 
@@ -237,12 +234,8 @@ fn write_poll_plainly(side: &Side, order: &Order, server: bool, pace: Pace) -> R
     Ok(Outcome { times, bad: 0 })
 }
 
-fn write_poll_as<const PLAIN: bool>(
-    side: &mut Side,
-    order: &Order,
-    server: bool,
-    pace: Pace,
-) -> Result<Outcome> {
+/// [`write_poll`] in any order.
+fn write_poll_any(side: &mut Side, order: &Order, server: bool, pace: Pace) -> Result<Outcome> {
     let size = order.size as usize;
     let stamp = side.map.source() + size - 8;
     let arrived = side.map.landing() + size - 8;
@@ -253,24 +246,24 @@ fn write_poll_as<const PLAIN: bool>(
             turn += 1;
             if server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                read_arrived::<PLAIN>(side, order);
+                read_arrived(side, order);
             } else if pauses {
                 watch.pause(pace.pause);
             }
-            write_source::<PLAIN>(side, order, turn);
+            write_source(side, order, turn);
             side.word(stamp)
                 .store(turn, std::sync::atomic::Ordering::Relaxed);
             let (from, to) = (side.map.source(), side.map.landing());
-            side.write_as::<PLAIN>(ep, from, to, order.size, ep as u64)?;
+            side.write(ep, from, to, order.size, ep as u64)?;
             outstanding += 1;
             // Before the answer is waited for: that takes longer.
             while outstanding >= WRITES {
-                side.take_as::<PLAIN>(Queue::Request)?;
+                side.take(Queue::Request)?;
                 outstanding -= 1;
             }
             if !server {
                 await_word(side, arrived, turn, &mut outstanding)?;
-                read_arrived::<PLAIN>(side, order);
+                read_arrived(side, order);
             }
             watch.lap();
         }
@@ -290,8 +283,8 @@ fn write_poll_as<const PLAIN: bool>(
 
 /// Writes what is in front of the stamp, if that is ordered.
 #[inline(always)]
-fn write_source<const PLAIN: bool>(side: &mut Side, order: &Order, turn: u64) {
-    if !PLAIN && order.data == Data::Touched {
+fn write_source(side: &mut Side, order: &Order, turn: u64) {
+    if order.data == Data::Touched {
         let from = side.map.source();
         pattern::write(side.bytes(from, order.size as usize - 8), turn);
     }
@@ -299,8 +292,8 @@ fn write_source<const PLAIN: bool>(side: &mut Side, order: &Order, turn: u64) {
 
 /// Reads what has arrived in front of the stamp, if that is ordered.
 #[inline(always)]
-fn read_arrived<const PLAIN: bool>(side: &mut Side, order: &Order) {
-    if !PLAIN && order.data == Data::Touched {
+fn read_arrived(side: &mut Side, order: &Order) {
+    if order.data == Data::Touched {
         let to = side.map.landing();
         pattern::read(side.bytes(to, order.size as usize - 8));
     }

@@ -94,6 +94,12 @@ impl MappedRange {
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
+
+    /// Whether peers may map so many bytes from `at` on.
+    #[inline(always)]
+    pub fn holds(self, at: u64, len: u64) -> bool {
+        at >= self.start && self.end.checked_sub(at).is_some_and(|room| room >= len)
+    }
 }
 
 /// What an entry holds besides its key.

@@ -119,7 +119,7 @@ impl QpState {
         unsafe { cq.push_plainly(completion, || true, thread, up) }
     }
 
-    /// The same for the receive of such a message.
+    /// The same for the receive of a message without flags.
     ///
     /// # Safety
     /// As [`push_plainly`](crate::device::soft::cq::Cq::push_plainly).

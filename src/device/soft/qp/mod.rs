@@ -229,6 +229,8 @@ impl<L: Transport> QueuePair for Qp<L> {
         wr_id: u64,
         guard: &Guard,
     ) -> PlainPost {
+        // Written out as `post_send_plainly` is: what the two have in common, in a function that takes a closure, made a
+        // message over loopback 5 ns of 46 slower.
         let here = |place: &&QpPlace<L>| !place.paired && place.writes_are_copies();
         let Some(place) = self.place.get(guard).filter(here) else {
             return PlainPost::NotHere;

@@ -8,7 +8,7 @@ use super::cma::{CopyError, Direction};
 use super::coalesced_writes::is_short;
 use super::conn::{SendWait, ShmConn};
 use super::peer::RemotePlace;
-use super::remote_keys::{RemoteAddress, RemoteRange};
+use super::remote_keys::{CopySection, RemoteAddress, RemoteRange};
 use super::segment::{EndPhase, SharedSegment};
 use crate::device::soft::mem::copy::{self, Cursor};
 use crate::device::soft::qp::link::Outcome;
@@ -114,6 +114,21 @@ fn needed(way: Direction) -> Access {
     }
 }
 
+/// Begins a copy section for a range that a consumer names, unless the peer does not permit any access. `sections` is the
+/// count of our sections.
+#[inline(always)]
+fn enter<'a>(
+    segment: &'a SharedSegment,
+    sections: &mut u32,
+    Remote { addr, rkey }: Remote,
+    len: u64,
+) -> Option<(CopySection<'a>, RemoteRange)> {
+    let section = segment.ours().copy_guard.begin(sections, rkey);
+    let kind = RemoteAddress::OfKey;
+    (segment.theirs().phase() == EndPhase::Open)
+        .then_some((section, RemoteRange { kind, addr, len }))
+}
+
 impl ShmConn {
     /// The kernel has copied so many bytes from or to what a key of the peer opens. A region that the
     /// kernel copies from and to so much is moved by the peer to where this end maps it.
@@ -152,18 +167,11 @@ impl ShmConn {
         }
         self.tx.need = None;
         let segment = &*self.segment;
-        let (theirs, peer) = (segment.theirs(), segment.peer());
-        let guard = &segment.ours().copy_guard;
-        let section = guard.begin(&mut self.tx.sections, to.rkey);
-        if theirs.phase() != EndPhase::Open {
+        let Some((section, range)) = enter(segment, &mut self.tx.sections, to, len) else {
             return false;
-        }
-        let range = RemoteRange {
-            kind: RemoteAddress::OfKey,
-            addr: to.addr,
-            len,
         };
-        let Some(at) = peer.writable_place_of(&section, theirs.scope(), range) else {
+        let scope = segment.theirs().scope();
+        let Some(at) = segment.peer().writable_place_of(&section, scope, range) else {
             return false;
         };
         let own = with_exposed_provenance_mut::<u8>(from.addr as usize);
@@ -233,19 +241,10 @@ impl ShmConn {
         if n == 0 || n > SECTION_LEN || len > local.len {
             return None;
         }
-        let segment = &*self.segment;
-        let (theirs, peer) = (segment.theirs(), segment.peer());
-        let guard = &segment.ours().copy_guard;
-        let section = guard.begin(&mut self.tx.sections, remote.rkey);
-        if theirs.phase() != EndPhase::Open {
-            return None;
-        }
-        let range = RemoteRange {
-            kind: RemoteAddress::OfKey,
-            addr: remote.addr,
-            len: n,
-        };
-        let place = peer.place_of(&section, theirs.scope(), range, needed(way), way)?;
+        let (segment, peer) = (&*self.segment, self.segment.peer());
+        let (section, range) = enter(segment, &mut self.tx.sections, remote, n)?;
+        let scope = segment.theirs().scope();
+        let place = peer.place_of(&section, scope, range, needed(way), way)?;
         let own = with_exposed_provenance_mut::<u8>(local.addr as usize);
         // SAFETY: the local segment is registered, for as long as the section of the caller lasts, and holds
         // as much; the key of the copy section opens that range of the peer, which is mapped here or in the

@@ -359,8 +359,7 @@ impl Peer {
         if mapped.is_empty() {
             return Some(RemotePlace::InProcess(at));
         }
-        let room = mapped.end.checked_sub(at)?;
-        if at < mapped.start || room < range.len {
+        if !mapped.holds(at, range.len) {
             return None;
         }
         let (ours, contiguous) = self.mapped.get()?.at(at, direction)?;
@@ -380,8 +379,7 @@ impl Peer {
         let (at, mapped) = keys
             .check_in_place(section, scope, range, Access::REMOTE_WRITE)
             .ok()?;
-        let room = mapped.end.checked_sub(at)?;
-        if at < mapped.start || room < range.len {
+        if !mapped.holds(at, range.len) {
             return None;
         }
         let (ours, contiguous) = self.mapped.get()?.writable_at(at)?;
