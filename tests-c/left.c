@@ -10,13 +10,21 @@
 #include <string.h>
 #include <unistd.h>
 
-void count_heap(char **argv)
+enum {
+	/* Microseconds without a change after which there is no more to go. */
+	QUIET = 100 * 1000,
+};
+
+void keep_nothing_freed(char **argv)
 {
 	const char *name = "GLIBC_TUNABLES";
 
 	if (getenv(name))
 		return;
-	setenv(name, "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0", 1);
+	setenv(name,
+	       "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0:"
+	       "glibc.pthread.stack_cache_size=0",
+	       1);
 	execv(argv[0], argv);
 }
 
@@ -49,6 +57,28 @@ struct having what_is(void)
 	h.threads = entries("/proc/self/task");
 	heap = mallinfo2();
 	h.bytes = heap.uordblks + heap.hblkhd;
+	return h;
+}
+
+static bool same(const struct having *a, const struct having *b)
+{
+	return a->descriptors == b->descriptors && a->threads == b->threads &&
+	       a->shared == b->shared && a->mappings == b->mappings;
+}
+
+struct having what_stays(void)
+{
+	unsigned long long end = now_us() + SOON, changed = now_us();
+	struct having h = what_is();
+
+	while (now_us() - changed < QUIET && now_us() < end) {
+		struct having now = what_is();
+
+		if (!same(&now, &h))
+			changed = now_us();
+		h = now;
+		pause_us(1000);
+	}
 	return h;
 }
 
