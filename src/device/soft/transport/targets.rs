@@ -149,6 +149,13 @@ impl PollEntry for PollTarget {
         self.messages_arrived::<false>(guard, up);
     }
 
+    #[cold]
+    fn progress(&self, guard: &Guard, up: &mut Upcalls) {
+        self.service(guard, up, |conn, me, guard, up| {
+            conn.run(Budget::Nothing, me, guard, up)
+        });
+    }
+
     fn last_served(&self) -> &LastServed {
         &self.last_served
     }

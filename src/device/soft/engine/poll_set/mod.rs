@@ -69,9 +69,11 @@ pub(crate) trait PollEntry: Send + Sync {
     fn fetch(&self, guard: &Guard);
     /// What there is to do, read without a lock.
     fn peek(&self) -> PollResult;
-    /// Delivers one message, if there is one, and does the other work that is due, whatever a peek
-    /// finds: another thread may be about to make the connection wait for what has arrived.
+    /// Delivers one message, if there is one, and does the other work that is due.
     fn deliver(&self, guard: &Guard, up: &mut Upcalls);
+    /// Does the other work alone, after a peek that has found no message. A later peek finds one: another
+    /// thread may just have been about to let it be seen.
+    fn progress(&self, guard: &Guard, up: &mut Upcalls);
     /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
     /// Changes how the peer notifies us. Messages are left for [`PollEntry::deliver`].

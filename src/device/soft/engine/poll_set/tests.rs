@@ -14,6 +14,8 @@ struct Counted {
     late: AtomicU64,
     delivered: AtomicU64,
     served: LastServed,
+    /// What peers do while a message is delivered.
+    meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Counted {
@@ -46,7 +48,12 @@ impl PollEntry for Counted {
             self.late.fetch_sub(1, Ordering::Relaxed);
             self.arrived.fetch_add(1, Ordering::Relaxed);
         }
+        for peer in std::mem::take(&mut *self.meanwhile.lock()) {
+            peer();
+        }
     }
+
+    fn progress(&self, _: &Guard, _: &mut Upcalls) {}
 
     fn last_served(&self) -> &LastServed {
         &self.served
@@ -176,4 +183,38 @@ fn a_message_that_arrives_during_the_service() {
         assert_eq!(delivered(), 3, "{connections}");
         remove_all(&set, &entries);
     }
+}
+
+/// A connection whose bit is set, though it has no message, does not deliver the message that arrives while others
+/// are served, before one that had been sent to a connection whose bit was not set.
+#[test]
+fn a_bit_without_a_message() {
+    let (set, entries) = set_of(FEW + 1);
+    let _ = set.poll_and_adapt();
+    let ready_bits = set.bitmap_in_use().unwrap().ready_bits;
+    let send = move |place: usize, entry: &Counted| {
+        entry.arrived.fetch_add(1, Ordering::Relaxed);
+        ready_bits.set(place as u32);
+    };
+    let [busy, later, sooner] = [0, 2, 1].map(|place| (place, entries[place].clone()));
+    // In the order in which they are served in a round: busy, sooner, later.
+    for (place, entry) in [&busy, &sooner, &later] {
+        send(*place, entry);
+        assert_eq!(set.poll(&pin()), PollOutcome::Arrived);
+    }
+    ready_bits.set(later.0 as u32);
+    send(busy.0, &busy.1);
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    for (place, entry) in [&later, &sooner] {
+        let (order, place) = (order.clone(), *place);
+        let note = move || order.lock().push(place);
+        entry.meanwhile.lock().push(Box::new(note));
+    }
+    busy.1.meanwhile.lock().push(Box::new(move || {
+        send(sooner.0, &sooner.1);
+        send(later.0, &later.1);
+    }));
+    while set.poll(&pin()) == PollOutcome::Arrived {}
+    assert_eq!(*order.lock(), [1, 2]);
+    remove_all(&set, &entries);
 }

@@ -50,6 +50,13 @@ impl Room {
         self.listed[place / CHUNK] |= 1 << (place % CHUNK);
         self.next.push((entry.last_served().get(), place));
     }
+
+    /// Takes a connection that was listed for this round off the list.
+    #[inline]
+    fn drop_turn(&mut self, turn: usize) {
+        let (_, place) = self.turns.swap_remove(turn);
+        self.begin(place);
+    }
 }
 
 impl PollSet {
@@ -60,7 +67,7 @@ impl PollSet {
     #[inline(never)]
     pub(super) fn serve_few(&self, few: &[Entry], guard: &Guard, up: &mut Upcalls) -> bool {
         for entry in few.iter().filter(|e| e.peek() == PollResult::Blocked) {
-            entry.deliver(guard, up);
+            entry.progress(guard, up);
         }
         for _ in 0..ROUNDS {
             let mut ready = 0u64;
@@ -118,6 +125,36 @@ impl PollSet {
         }
     }
 
+    /// Leaves those of the connections that are listed from this turn on in the list that have a message.
+    ///
+    /// A bit may be set for something else, or for a message that was delivered before the peer has set it. Such a
+    /// connection would deliver what arrives while others are served, which may have been sent after a message that
+    /// no bit of this round is for.
+    #[inline]
+    fn keep_those_with_messages(
+        &self,
+        room: &mut Room,
+        from: usize,
+        guard: &Guard,
+        up: &mut Upcalls,
+    ) {
+        let mut turn = from;
+        while let Some(&(_, place)) = room.turns.get(turn) {
+            let entry = self.entry(place, guard);
+            let has_message = |entry: &Entry| entry.peek() == PollResult::Message;
+            let stays = entry.is_some_and(|entry| {
+                has_message(entry) || {
+                    entry.progress(guard, up);
+                    has_message(entry)
+                }
+            });
+            match stays {
+                true => turn += 1,
+                false => room.drop_turn(turn),
+            }
+        }
+    }
+
     /// Serves the connections whose ready bits are set, and those of the chunk `lost` that have
     /// an arrival; false if messages may be left. The bits of their connections are set then.
     #[inline(never)]
@@ -140,14 +177,16 @@ impl PollSet {
             });
             self.list(&mut room, word, bits, guard);
         }
+        let mut listed = 0;
         for _ in 0..ROUNDS {
             loop {
-                let before = room.turns.len();
                 let ready = |word, bits| self.list(&mut room, word, bits, guard);
                 bitmap.ready_bits.take_all(words, ready);
-                if room.turns.len() == before {
+                if room.turns.len() == listed {
                     break;
                 }
+                self.keep_those_with_messages(&mut room, listed, guard, up);
+                listed = room.turns.len();
             }
             room.turns.sort_unstable();
             for turn in 0..room.turns.len() {
@@ -165,6 +204,7 @@ impl PollSet {
             }
             room.turns.clear();
             std::mem::swap(&mut room.turns, &mut room.next);
+            listed = room.turns.len();
             // What arrives from now on is for the next poll.
             if room.turns.is_empty() {
                 break;

@@ -367,6 +367,10 @@ impl PollEntry for Entry {
         self.receive(1, up);
     }
 
+    fn progress(&self, _guard: &Guard, up: &mut Upcalls) {
+        self.receive(0, up);
+    }
+
     fn last_served(&self) -> &LastServed {
         &self.last_served
     }
