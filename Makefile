@@ -60,7 +60,7 @@ C_HEADERS := $(wildcard tests-c/*.h include/dat/*.h include/dat2/*.h)
 INSTALL      := install
 INSTALL_DATA := install -m 644
 
-.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
+.PHONY: FORCE all help deps libs demo check check-long check-rdma-sys lint loom order sim model mutants tsan miri aarch64 asan fuzz vm-check ctest ctest-bin ctest-order order-bin kill oom dtest dapltest bench bench-crowd bench-verbs bench-verbs-bin bench-profile install stage uninstall deb rpm dist reproducible fresh-check clean
 all: libs
 
 help:
@@ -71,6 +71,7 @@ help:
 	@echo 'make check-long the same, with every suite whole'
 	@echo 'make check-rdma-sys  the layouts of the verbs provider beside the bindings of rdma-sys (needs libclang)'
 	@echo 'make ctest      the C test suite (PROFILE=dev|release, VALGRIND=1, TESTS="t_ep ...")'
+	@echo 'make ctest-order  the same on libraries whose threads own their locks after one use'
 	@echo 'make kill       kill -9 of either end of a transfer, 1000 times (KILL_ROUNDS=n, KILL_SEED=n)'
 	@echo 'make soak       the same for ten minutes on each path (SOAK_SECONDS=n, RUNS=...)'
 	@echo 'make oom        let each allocation of memory fail in turn (RUNS="dat2:soft ...")'
@@ -222,6 +223,17 @@ $(OUT)/dat_demo: $(C_DEMO:%=$(OUT)/obj/dat/%.o) | $(OUT)/lib/libdat.so
 # Of functions that DAT 1.2 does not have.
 C_TESTS_2_0 := t_atomics t_cno_fd t_counters t_csp t_datagram_peers t_datagrams t_exchange t_extensions t_immediate t_rmr_ep t_zero_based t_zero_based_rmr
 ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(C_TESTS:%=$(OUT)/dat2/%)
+
+# On libraries of a dev build whose threads can be delayed at points (src/delay.rs), and own locks
+# after one use (src/handle/biased.rs).
+ORDER_OUT := build/order
+ORDER := RUSTFLAGS='$(RUSTFLAGS) --cfg dat_order' $(MAKE) --no-print-directory PROFILE=dev OUT=$(ORDER_OUT) CARGO_TARGET_DIR=$(CURDIR)/$(ORDER_OUT)/target
+order-bin:
+	@$(ORDER) libs $(foreach abi,dat dat2,$(TESTS:%=$(ORDER_OUT)/$(abi)/%))
+
+# The programs poll for events: so nearly every call that has a short way for an owner goes it.
+ctest-order:
+	@EXPECT=poll $(ORDER) ctest
 
 ctest:
 	scripts/deps.sh run

@@ -87,7 +87,7 @@ suite() {
 		"$name" "$passed" "$failed" "$skipped" $((SECONDS - start)))$'\n'
 }
 
-every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-dev ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages aarch64 vm'
+every='fmt c-format clippy msrv doc rust fuzz bench-driver loom order sim build build-test self-test model ctest-order ctest ctest-valgrind dtest dapltest providers demo address secure install examples packages aarch64 vm'
 wanted=${*:-$every}
 for name in $wanted; do
 	case " $every " in *" $name "*) ;; *) echo "check.sh: no suite $name; there are: $every" >&2 && exit 2 ;; esac
@@ -112,13 +112,13 @@ suite build-test scripts/build-test.sh
 suite self-test scripts/self-test.sh build/release
 suite model "${make[@]}" PROFILE=release model
 if [ -n "${LONG-}" ]; then
-	dev_runs=
+	order_runs=
 	valgrind_1=() valgrind_2=()
 	dtest_devices= dapltest_devices=
 	vm_only='*'
 	vm=(iwarp:siw yama:siw ours:rxe provider:rxe suite:rxe)
 else
-	dev_runs='dat2:soft-tcp'
+	order_runs='dat2:soft dat:soft-shm dat2:soft-tcp'
 	valgrind_1=(t_cr t_disconnect t_rdma)
 	valgrind_2=(t_ep t_evd t_registry t_conf_file t_rmr t_srq t_srq_marks)
 	dtest_devices='soft soft-tcp'
@@ -134,8 +134,8 @@ valgrind_part() {
 		"${make[@]}" PROFILE=release VALGRIND=1 RUNS=dat2:soft TESTS="${valgrind_2[*]}" ctest
 }
 
-# Overflow and debug assertions are in the dev build only.
-suite ctest-dev env RUNS="$dev_runs" "${make[@]}" PROFILE=dev ctest
+# Overflow and debug assertions are in dev builds only, of which this is one.
+suite ctest-order env RUNS="$order_runs" "${make[@]}" ctest-order
 suite ctest "${make[@]}" PROFILE=release ctest
 suite ctest-valgrind valgrind_part
 suite dtest env DEVICES="$dtest_devices" "${make[@]}" PROFILE=release dtest

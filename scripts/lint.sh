@@ -21,5 +21,5 @@ cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked --document-private-items
 checked loom --tests --package dat-loom
 checked dat_sim --package dat-sim
-checked dat_delay --package libdat2
+checked dat_order --package libdat2
 cargo check --locked --quiet --manifest-path fuzz/Cargo.toml

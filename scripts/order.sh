@@ -10,7 +10,7 @@
 # programs run at once. BOUNDED=1 runs each program at each point on one of the paths, in turn.
 set -u
 
-. "${0%/*}/need.sh" awk cat dirname grep make mkdir mktemp rm sed sort timeout xargs
+. "${0%/*}/need.sh" awk cat dirname grep make mktemp rm sed sort timeout xargs
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
 programs=("$@")
@@ -19,13 +19,9 @@ if [ $# = 0 ]; then
 	[ -n "${BOUNDED-}" ] || programs+=(t_agent t_cno t_connect t_cr t_disconnect t_evd t_evd_wait
 		t_handoff t_psp t_rmr t_rsp t_srq t_srq_marks)
 fi
-# The flag changes every crate, so these have a target directory of their own.
-mkdir -p build/delay
-RUSTFLAGS="${RUSTFLAGS:-} --cfg dat_delay" make --no-print-directory PROFILE=dev \
-	OUT=build/delay CARGO_TARGET_DIR="$root/build/delay/target" libs \
-	"${programs[@]/#/build/delay/dat/}" "${programs[@]/#/build/delay/dat2/}" >&2 || exit 1
+make --no-print-directory TESTS="${programs[*]}" order-bin >&2 || exit 1
 
-export ALONE=$root/scripts/alone.sh OUT=$root/build/delay LD_LIBRARY_PATH=$root/build/delay/lib
+export ALONE=$root/scripts/alone.sh OUT=$root/build/order LD_LIBRARY_PATH=$root/build/order/lib
 export DAT_OVERRIDE=$root/tests-c/dat.conf
 export DELAY=${DELAY:-2000} LIMIT=${LIMIT:-120}
 runs=(${RUNS:-dat2:soft dat:soft-shm dat2:soft-tcp dat2:soft-shared})

@@ -1,21 +1,21 @@
 //! Points at which a test delays a thread, to show that no order of events depends on which thread
 //! is faster.
 //!
-//! [`point`] is nothing at all, unless the crate is built with `--cfg dat_delay` (`make order`).
+//! [`point`] is nothing at all, unless the crate is built with `--cfg dat_order` (`make order-bin`).
 //! Then `DAT_DELAY=POINT[:MICROSECONDS[:TIMES]]` names the point at which threads sleep, every
 //! second time on average, and `DAT_DELAY_LOG` a file to which the first process that sleeps there
 //! appends the name. `scripts/order.sh` takes the names from the calls in the sources.
 
 /// A thread is here: between a change and its event, before a call to a handler, between two steps
 /// of a call of the program. The caller may hold locks that all other threads can wait for.
-#[cfg(not(dat_delay))]
+#[cfg(not(dat_order))]
 #[inline(always)]
 pub(crate) fn point(_name: &'static str) {}
 
-#[cfg(dat_delay)]
+#[cfg(dat_order)]
 pub(crate) use delayed::point;
 
-#[cfg(dat_delay)]
+#[cfg(dat_order)]
 mod delayed {
     use std::io::Write;
     use std::sync::OnceLock;
