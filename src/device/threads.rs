@@ -9,6 +9,7 @@ use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::signals::SignalsBlocked;
 
@@ -27,21 +28,43 @@ const FAULTS: [libc::c_int; 6] = [
 /// program may choose.
 const STACK: usize = 2 << 20;
 
+/// How long the end of a thread is waited for, which takes microseconds where nothing is in its way.
+const JOIN_LIMIT: Duration = Duration::from_secs(5);
+
 /// A thread. It goes on by itself when this is dropped.
+#[derive(Debug)]
 pub(crate) struct Thread(libc::pthread_t);
 
 impl Thread {
-    /// Whether this thread is the one that calls.
-    pub fn is_current(&self) -> bool {
-        // SAFETY: no preconditions; neither thread has been joined.
-        unsafe { libc::pthread_equal(self.0, libc::pthread_self()) != 0 }
+    /// Waits for its end, if a thread of the program calls this; for [`JOIN_LIMIT`] at most. Otherwise the thread ends
+    /// by itself.
+    ///
+    /// What is dropped last may be dropped by any thread, which may hold a lock that this one waits for. Two threads of
+    /// this library could wait for each other, or one for itself.
+    pub fn join(self) {
+        if !is_ours() {
+            let _ = self.join_within(JOIN_LIMIT);
+        }
     }
 
     /// Waits for its end.
-    pub fn join(self) {
+    ///
+    /// # Errors
+    /// The thread, if it did not end in time.
+    fn join_within(self, limit: Duration) -> Result<(), Thread> {
+        // The clock that the call compares with, which a change of the date moves.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let until = now.unwrap_or_default().saturating_add(limit);
+        let until = libc::timespec {
+            tv_sec: until.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: until.subsec_nanos().into(),
+        };
         let thread = ManuallyDrop::new(self);
         // SAFETY: neither joined nor detached before.
-        unsafe { libc::pthread_join(thread.0, null_mut()) };
+        match unsafe { libc::pthread_timedjoin_np(thread.0, null_mut(), &until) } {
+            0 => Ok(()),
+            _ => Err(ManuallyDrop::into_inner(thread)),
+        }
     }
 }
 
@@ -148,6 +171,7 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+    use std::time::Instant;
 
     #[test]
     fn a_thread_has_its_name_and_no_signals() {
@@ -165,10 +189,36 @@ mod tests {
             let _ = results.send((name, blocked(libc::SIGINT), blocked(libc::SIGSEGV)));
         });
         let thread = thread.unwrap();
-        assert!(!thread.is_current());
         assert_eq!(got.recv().unwrap(), ("dat-name\n".into(), true, false));
         assert!(!is_ours());
         thread.join();
+    }
+
+    /// Whoever waits for a thread that waits for the same thread goes on after a while.
+    #[test]
+    fn a_thread_that_does_not_end_is_not_waited_for() {
+        let (go_on, until) = channel::<()>();
+        let waiting = move || until.recv().unwrap_or(());
+        let thread = start(c"dat-waits", waiting).unwrap();
+        let thread = thread.join_within(Duration::from_millis(20)).unwrap_err();
+        go_on.send(()).unwrap();
+        assert!(thread.join_within(JOIN_LIMIT).is_ok());
+    }
+
+    /// A thread of the library does not wait for another one, whose lock it may have.
+    #[test]
+    fn threads_of_the_library_wait_for_none() {
+        let (go_on, until) = channel::<()>();
+        let (results, took) = channel();
+        let other = start(c"dat-other", move || until.recv().unwrap_or(())).unwrap();
+        let joins = move || {
+            let begun = Instant::now();
+            other.join();
+            let _ = results.send(begun.elapsed());
+        };
+        start(c"dat-joins", joins).unwrap().join();
+        assert!(took.recv().unwrap() < JOIN_LIMIT);
+        drop(go_on);
     }
 
     #[test]

@@ -68,11 +68,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The thread sees the end of the listener.
         let _ = shutdown(&*self.listener, Shutdown::Both);
-        match self.thread.take() {
-            // It has had the last reference to a source.
-            Some(thread) if thread.is_current() => {}
-            Some(thread) => thread.join(),
-            None => {}
+        // Not if it has had the last reference to a source itself.
+        if let Some(thread) = self.thread.take() {
+            thread.join();
         }
     }
 }

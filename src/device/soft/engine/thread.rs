@@ -40,13 +40,10 @@ impl Running {
         threads::start(c"dat-soft", body).map(Running)
     }
 
-    /// Waits for the end of the thread.
+    /// Waits for the end of the thread as [`Thread::join`] does: an upcall may have dropped the device, or the thread
+    /// of another device frees what was left of this one.
     pub fn join(self) {
-        // An upcall may have dropped the device: the thread then ends by itself. So it does where the thread of another
-        // device frees what was left of this one: that thread may hold a lock, or two of them may do so to each other.
-        if !threads::is_ours() {
-            self.0.join();
-        }
+        self.0.join();
     }
 }
 
