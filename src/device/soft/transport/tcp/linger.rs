@@ -117,16 +117,23 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
         _timer: timer,
         progress: None,
     };
+    // Whoever is called for the socket meanwhile waits for the state.
+    let mut place = linger.0.lock();
     // At once, because the device may be closed next.
     let goes_on = match end {
         End::Unheard => state.watch.set(EventFlags::IN).is_ok(),
         _ => state.send(),
     };
-    if goes_on && !state.is_to_be_reset(&linger) {
-        *linger.0.lock() = Some(state);
-        if end == End::Rejected {
-            add_rejected(&linger);
-        }
+    if !goes_on || state.is_to_be_reset(&linger) {
+        drop(place);
+        // Closed without the lock, as by `Linger::close`.
+        drop(state);
+        return;
+    }
+    *place = Some(state);
+    drop(place);
+    if end == End::Rejected {
+        add_rejected(&linger);
     }
 }
 
