@@ -1,11 +1,18 @@
 //! The two barriers that order a thread with the one that removes an object: the light one of the many costs
 //! nothing, as the heavy one of the other has the kernel run a barrier on their processors.
 
-use std::sync::atomic::compiler_fence;
+use std::sync::atomic::{AtomicBool, compiler_fence};
+use std::time::Duration;
 
 use super::{EPOCH_WORD, FENCED};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::barrier;
+
+/// How long after [`FENCED`] was set every thread has noticed, and has executed a fence or emptied its store buffer.
+const NOTICE: Duration = Duration::from_millis(1);
+
+/// Whether [`FENCED`] was set while sections were running, and [`NOTICE`] has not passed since.
+static IN_TRANSITION: AtomicBool = AtomicBool::new(false);
 
 /// Whether readers have to execute a fence.
 #[inline]
@@ -68,8 +75,13 @@ fn membarrier(command: libc::c_int) -> bool {
 /// caller or sees the stores of the caller before.
 pub(in crate::handle) fn heavy_barrier() {
     fence(Ordering::SeqCst);
-    if is_fenced()
-        || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    if EPOCH_WORD.load(Ordering::Acquire) & FENCED != 0 {
+        if IN_TRANSITION.load(Ordering::Acquire) {
+            crate::sync::sleep(NOTICE);
+        }
+        return;
+    }
+    if membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
         // In a forked child: the registration is not inherited by all kernels.
         || (register_membarrier() && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED))
     {
@@ -77,6 +89,8 @@ pub(in crate::handle) fn heavy_barrier() {
     }
     // A system call filter was installed since. Readers use fences from now on; the stores of those
     // that have not noticed yet leave their store buffers long before the sleep ends.
+    IN_TRANSITION.store(true, Ordering::Relaxed);
     EPOCH_WORD.fetch_or(FENCED, Ordering::SeqCst);
-    crate::sync::sleep(std::time::Duration::from_millis(1));
+    crate::sync::sleep(NOTICE);
+    IN_TRANSITION.store(false, Ordering::Release);
 }

@@ -130,17 +130,22 @@ impl CompletionRing {
         unsafe { self.slot(number).assume_init_ref() }
     }
 
-    /// Keeps the completions for which `f` is true, in their order.
+    /// Keeps the completions for which `f` is true, in their order; asks it for the newest first.
+    ///
+    /// They move towards the newest: polls read the numbers without the lock, and are not to find the ring empty, nor
+    /// is a number to have room that had none.
     pub fn retain(&mut self, numbers: &Numbers, mut f: impl FnMut(&Completion) -> bool) {
-        for _ in 0..numbers.len() {
-            if let Some(completion) = self.pop(numbers).copied()
-                && f(&completion)
-            {
-                // There is room, as there was before.
-                let tail = numbers.tail.load(Ordering::Relaxed);
-                self.append(numbers, tail, completion);
+        let mut first = numbers.tail.load(Ordering::Relaxed);
+        let newest = first.wrapping_sub(1);
+        for number in (0..numbers.len()).map(|n| newest.wrapping_sub(n)) {
+            // SAFETY: between head and tail.
+            let completion = *unsafe { self.at(number) };
+            if f(&completion) {
+                first = first.wrapping_sub(1);
+                self.slot(first).write(completion);
             }
         }
+        numbers.head.store(first, Ordering::Relaxed);
     }
 
     /// Sets the capacity, which is not below the length. The memory is reserved all at once, so
@@ -198,6 +203,35 @@ mod tests {
         }
         assert_eq!((numbers.len() as u64, popped + 1), (1, pushed));
         assert!(!numbers.is_empty() && entries.pop(&numbers).is_some() && numbers.is_empty());
+    }
+
+    /// While some are removed, a poll without the lock finds those that stay.
+    #[test]
+    fn what_stays_is_there_all_the_time() {
+        let (mut entries, numbers) = (CompletionRing::new(4).unwrap(), Numbers::default());
+        for kept in 1..=3 {
+            assert!((0..3).all(|n| entries.push(&numbers, completion(n), 4)));
+            entries.retain(&numbers, |c| {
+                assert!(!numbers.is_empty());
+                c.wr_id < kept
+            });
+            assert_eq!(numbers.len() as u64, kept);
+            while entries.pop(&numbers).is_some() {}
+        }
+    }
+
+    /// Completions that stay when others are removed take up their room.
+    #[test]
+    fn room_after_retain() {
+        for kept in 0..=3 {
+            let (mut entries, numbers) = (CompletionRing::new(4).unwrap(), Numbers::default());
+            assert!((0..3).all(|n| entries.push(&numbers, completion(n), 4)));
+            entries.retain(&numbers, |c| c.wr_id >= 3 - kept);
+            let more = (3..).take_while(|&n| entries.push(&numbers, completion(n), 4));
+            assert_eq!(more.count() as u64, 4 - kept);
+            let left = std::iter::from_fn(|| Some(entries.pop(&numbers)?.wr_id));
+            assert!(left.eq(3 - kept..7 - kept));
+        }
     }
 
     #[test]
