@@ -91,13 +91,13 @@ impl Inner {
             return;
         }
         let inner = Arc::downgrade(self);
-        let task = move |_: &mut Upcalls| {
+        let task = move |up: &mut Upcalls| {
             let Some(inner) = inner.upgrade() else {
                 return;
             };
             inner.poll_timer_set.store(false, Ordering::SeqCst);
             let mut watch = inner.poll_watch.lock();
-            let due = inner.poll_set.check_polls(&mut watch);
+            let due = inner.poll_set.check_polls(&mut watch, up);
             // Each check also serves connections whose ready bits were lost, if there are many.
             let delay = match inner.poll_set.uses_bitmap() {
                 true => POLL_CHECK,

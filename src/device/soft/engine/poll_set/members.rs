@@ -27,7 +27,9 @@ impl PollSet {
         let (word, bit) = self.find(Option::is_none)?;
         self.put(word, bit, Some(entry));
         self.set_len(len + 1);
-        Some(self.notify_mode(word * CHUNK + bit))
+        let notify_mode = self.notify_mode(word * CHUNK + bit);
+        self.set_bit(notify_mode);
+        Some(notify_mode)
     }
 
     /// Removes a connection, if the set has it.

@@ -294,7 +294,18 @@ impl PollSet {
                 false => bitmap.owner_state.sleep(),
             }
         }
-        self.for_each(|place, entry| entry.set_notify_mode(self.notify_mode(place), up));
+        self.for_each(|place, entry| {
+            let notify_mode = self.notify_mode(place);
+            entry.set_notify_mode(notify_mode, up);
+            self.set_bit(notify_mode);
+        });
+    }
+
+    /// Sets the ready bit of a connection whose peer has just begun to do so: what arrived before has none.
+    fn set_bit(&self, notify_mode: NotifyMode) {
+        if let NotifyMode::Bitmap(place) = notify_mode {
+            let _polled = self.mark(place);
+        }
     }
 
     /// Makes the set polled. True if the caller has to arrange for [`PollSet::check_polls`].
@@ -333,6 +344,8 @@ impl PollSet {
     /// Has peers notify the engine, and serves what has arrived before; false if messages may be left.
     /// The caller holds `mode` and has cleared `polled`.
     fn stop_polling(&self, up: &mut Upcalls) -> bool {
+        // Connections may have been added since the last poll.
+        self.adapt(up);
         match self.bitmap_in_use() {
             Some(bitmap) => {
                 bitmap.owner_state.sleep();
@@ -378,7 +391,6 @@ impl PollSet {
             return due;
         }
         let _mode = self.mode.lock();
-        self.adapt(up);
         if !self.polled.load(Ordering::SeqCst) {
             due.service = !self.stop_polling(up);
             due.check = !self.check_due.swap(true, Ordering::SeqCst);
@@ -407,10 +419,9 @@ impl PollSet {
 
     /// Makes the set unpolled if no consumer has polled since the last check of `watch`. Otherwise
     /// rechecks the next chunk.
-    pub(super) fn check_polls(&self, watch: &mut PollWatch) -> Due {
+    pub(super) fn check_polls(&self, watch: &mut PollWatch, up: &mut Upcalls) -> Due {
         self.check_due.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let mut up = Upcalls::default();
         let poll_count = self.poll_count.load(Ordering::SeqCst);
         let mut finished = true;
         if watch.check(poll_count) {
@@ -419,20 +430,19 @@ impl PollSet {
                 let words = self.chunks_used.load(Ordering::Relaxed).max(1);
                 let word = self.rechecked.fetch_add(1, Ordering::Relaxed) % words;
                 // What is left is for the next poll.
-                self.recheck_chunk(word, &mut up);
+                self.recheck_chunk(word, up);
             }
         } else {
             let mode = self.mode.lock();
             self.polled.store(false, Ordering::SeqCst);
-            finished = self.stop_polling(&mut up);
+            finished = self.stop_polling(up);
             drop(mode);
             if self.uses_bitmap.load(Ordering::Relaxed) {
                 for word in 0..self.chunks_used.load(Ordering::Relaxed) {
-                    finished &= self.recheck_chunk(word, &mut up);
+                    finished &= self.recheck_chunk(word, up);
                 }
             }
         }
-        up.run();
         Due {
             check: self.check_due.load(Ordering::SeqCst),
             service: !finished,

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
+use crate::device::soft::engine::ready_bitmap::ReadyBits;
 use crate::device::soft::engine::rounds::ROUNDS;
 use crate::device::soft::transport::shm::take_bitmap;
 
@@ -16,6 +17,10 @@ struct Counted {
     served: LastServed,
     /// What peers do while a message is delivered.
     meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// How often there was other work.
+    progressed: AtomicU64,
+    /// The bit that the peer sets whenever there was.
+    again: Mutex<Option<(&'static ReadyBits, u32)>>,
 }
 
 impl Counted {
@@ -53,7 +58,12 @@ impl PollEntry for Counted {
         }
     }
 
-    fn progress(&self, _: &Guard, _: &mut Upcalls) {}
+    fn progress(&self, _: &Guard, _: &mut Upcalls) {
+        self.progressed.fetch_add(1, Ordering::Relaxed);
+        if let Some((bits, place)) = *self.again.lock() {
+            bits.set(place);
+        }
+    }
 
     fn last_served(&self) -> &LastServed {
         &self.served
@@ -217,4 +227,70 @@ fn a_bit_without_a_message() {
     while set.poll(&pin()) == PollOutcome::Arrived {}
     assert_eq!(*order.lock(), [1, 2]);
     remove_all(&set, &entries);
+}
+
+/// A peer that sets its bit again and again, without a message, keeps nobody from those that have one.
+#[test]
+fn a_peer_that_only_sets_its_bit() {
+    let (set, entries) = set_of(FEW + 1);
+    let _ = set.poll_and_adapt();
+    let ready_bits = set.bitmap_in_use().unwrap().ready_bits;
+    while set.poll(&pin()) == PollOutcome::Arrived {}
+    let [hostile, other] = [3, 7];
+    *entries[hostile].again.lock() = Some((ready_bits, hostile as u32));
+    entries[hostile].progressed.store(0, Ordering::Relaxed);
+    entries[other].arrived.store(1, Ordering::Relaxed);
+    ready_bits.set(hostile as u32);
+    ready_bits.set(other as u32);
+    assert_eq!(set.poll(&pin()), PollOutcome::Arrived);
+    assert_eq!(entries[other].delivered.load(Ordering::Relaxed), 1);
+    assert!(entries[hostile].progressed.load(Ordering::Relaxed) <= 2);
+    *entries[hostile].again.lock() = None;
+    remove_all(&set, &entries);
+}
+
+/// What has arrived before the peer of a connection begins to set its bit is found by the next poll.
+#[test]
+fn what_arrives_before_there_are_bits() {
+    let (set, mut entries) = set_of(FEW + 1);
+    entries[5].arrived.store(1, Ordering::Relaxed);
+    let _ = set.poll_and_adapt();
+    assert_eq!(entries[5].delivered.load(Ordering::Relaxed), 1);
+    while set.poll(&pin()) == PollOutcome::Arrived {}
+
+    let new = Arc::new(Counted::default());
+    new.arrived.store(1, Ordering::Relaxed);
+    assert!(set.add(new.clone()).is_some());
+    assert_eq!(set.poll(&pin()), PollOutcome::Arrived);
+    assert_eq!(new.delivered.load(Ordering::Relaxed), 1);
+    entries.push(new);
+    remove_all(&set, &entries);
+}
+
+/// The number of connections may come to ask for bits behind the last poll: what arrives then is delivered by the
+/// check that finds that nobody polls, or by who blocks.
+#[test]
+fn nobody_polls_any_longer_when_there_are_many() {
+    for blocks in [false, true] {
+        let (set, mut entries) = set_of(FEW);
+        let due = set.poll_and_adapt();
+        assert!(due.check);
+        let mut watch = PollWatch::default();
+        let mut up = Upcalls::default();
+        let _ = set.check_polls(&mut watch, &mut up);
+        entries.push(Arc::default());
+        assert!(set.add(entries[FEW].clone()).is_some());
+        entries[0].arrived.store(1, Ordering::Relaxed);
+        let mut left = match blocks {
+            true => set.before_block(),
+            false => set.check_polls(&mut watch, &mut up),
+        };
+        while left.check && set.polled.load(Ordering::SeqCst) {
+            left = set.check_polls(&mut watch, &mut up);
+        }
+        assert!(!left.service && set.uses_bitmap());
+        assert_eq!(entries[0].delivered.load(Ordering::Relaxed), 1, "{blocks}");
+        up.run();
+        remove_all(&set, &entries);
+    }
 }

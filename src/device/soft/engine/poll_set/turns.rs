@@ -176,17 +176,19 @@ impl PollSet {
                 bits | u64::from(arrived) << bit
             });
             self.list(&mut room, word, bits, guard);
+            self.keep_those_with_messages(&mut room, 0, guard, up);
         }
-        let mut listed = 0;
         for _ in 0..ROUNDS {
+            // The last pass is behind the peek at each message of the round. A bit that is set again and again,
+            // without a message, is no reason for another one.
             loop {
+                let listed = room.turns.len();
                 let ready = |word, bits| self.list(&mut room, word, bits, guard);
                 bitmap.ready_bits.take_all(words, ready);
+                self.keep_those_with_messages(&mut room, listed, guard, up);
                 if room.turns.len() == listed {
                     break;
                 }
-                self.keep_those_with_messages(&mut room, listed, guard, up);
-                listed = room.turns.len();
             }
             room.turns.sort_unstable();
             for turn in 0..room.turns.len() {
@@ -204,7 +206,6 @@ impl PollSet {
             }
             room.turns.clear();
             std::mem::swap(&mut room.turns, &mut room.next);
-            listed = room.turns.len();
             // What arrives from now on is for the next poll.
             if room.turns.is_empty() {
                 break;
