@@ -17,6 +17,9 @@ pub(crate) const RX_BUFFER_LEN: usize = 512 * 1024;
 /// an arrival for that connection would wait; asking the epoll instance takes no such lock, and
 /// is the pause between reads.
 const MAX_VAIN_READS: u32 = 2;
+/// Number of reads in a row of the only busy socket after which the epoll instance is asked in any case: timers and
+/// other sockets are not to wait until a stream, or the rest of a message, has arrived.
+const MAX_READS: u32 = 64;
 /// Number of times in a row that one socket must have been the only ready one before it is read
 /// without asking the epoll instance.
 const MIN_STREAK: u32 = 4;
@@ -53,6 +56,8 @@ pub(crate) struct Scratch {
     streak: u32,
     /// Number of reads of it in a row that have found nothing.
     vain_reads: u32,
+    /// Number of reads of it since the epoll instance was asked.
+    reads_in_a_row: u32,
     /// Number of reads of it that have found something, since it was last watched.
     reads: u32,
     /// Whether it was [left to the polls](Source::leave_to_polls).
@@ -81,6 +86,7 @@ impl Scratch {
             only: None,
             streak: 0,
             vain_reads: 0,
+            reads_in_a_row: 0,
             reads: 0,
             only_left: false,
             thread_pauses: false,
@@ -138,13 +144,18 @@ impl Scratch {
             }
             self.pause_begun = None;
         }
-        if self.vain_reads >= MAX_VAIN_READS || self.streak < MIN_STREAK {
+        if self.vain_reads >= MAX_VAIN_READS
+            || self.reads_in_a_row >= MAX_READS
+            || self.streak < MIN_STREAK
+        {
             self.vain_reads = 0;
+            self.reads_in_a_row = 0;
             return false;
         }
         let Some(only) = self.only.clone() else {
             return false;
         };
+        self.reads_in_a_row += 1;
         self.received = false;
         self.streams = false;
         only.ready(EventFlags::IN, self, up);
@@ -177,15 +188,17 @@ mod tests {
 
     use super::*;
 
-    /// A socket from which nothing is read, in the midst of a stream if it `streams`.
-    struct Empty {
+    /// A socket that is read, with or without success, in the midst of a stream if it `streams`.
+    struct Socket {
+        received: bool,
         streams: bool,
         reads: AtomicU32,
     }
 
-    impl Source for Empty {
+    impl Source for Socket {
         fn ready(self: Arc<Self>, _events: EventFlags, scratch: &mut Scratch, _up: &mut Upcalls) {
             self.reads.fetch_add(1, Ordering::Relaxed);
+            scratch.received = self.received;
             scratch.streams = self.streams;
         }
 
@@ -194,19 +207,21 @@ mod tests {
         }
     }
 
-    /// How many of so many polls read a socket.
-    fn reads(polls: u32, streams: bool) -> u32 {
-        let reads = AtomicU32::new(0);
-        let socket = Arc::new(Empty { streams, reads });
+    /// How many of so many polls read a socket, and how many ask the epoll instance.
+    fn polled(polls: u32, received: bool, streams: bool) -> (u32, u32) {
+        let socket = Arc::new(Socket {
+            received,
+            streams,
+            reads: AtomicU32::new(0),
+        });
         let (mut scratch, mut up) = (Scratch::new().unwrap(), Upcalls::default());
         let source: Arc<dyn Source> = socket.clone();
         for _ in 0..=MIN_STREAK {
             scratch.note_ready(&source, true, &mut up);
         }
-        for _ in 0..polls {
-            scratch.try_only(false, &mut up);
-        }
-        socket.reads.load(Ordering::Relaxed)
+        let asks = (0..polls).filter(|_| !scratch.try_only(false, &mut up));
+        let asks = asks.count() as u32;
+        (socket.reads.load(Ordering::Relaxed), asks)
     }
 
     #[test]
@@ -219,10 +234,22 @@ mod tests {
     #[test]
     fn a_socket_amid_a_stream_is_left_alone_for_a_moment() {
         // Every third poll asks the epoll instance.
-        assert_eq!(reads(3000, false), 2000);
+        assert_eq!(polled(3000, false, false), (2000, 1000));
         const MANY: u32 = 1_000_000;
         if kernel::SOME_MICROSECONDS > 0 {
-            assert!((2..MANY / 2).contains(&reads(MANY, true)));
+            let (reads, _) = polled(MANY, false, true);
+            assert!((2..MANY / 2).contains(&reads));
         }
+    }
+
+    /// Timers and other sockets have their turn while a stream arrives, and while the rest of a message does not.
+    #[test]
+    fn the_epoll_instance_is_asked_beside_a_stream() {
+        assert_eq!(polled(6500, true, true), (6400, 100));
+        let (reads, asks) = polled(1_000_000, false, true);
+        assert!(
+            asks >= reads / (MAX_READS + 1) && asks > 0,
+            "{reads} {asks}"
+        );
     }
 }
