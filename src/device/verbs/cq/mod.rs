@@ -266,6 +266,7 @@ impl Cq {
         drop(queue);
         // A poll may be using the old one.
         pin::retire(move || drop(old));
+        notify::barrier();
         if self.armed.load(Ordering::Acquire) {
             self.request_notify();
         }
@@ -286,6 +287,7 @@ impl CompletionQueue for Cq {
     fn arm(&self) {
         self.device.start_service();
         self.armed.store(true, Ordering::Release);
+        notify::barrier();
         self.request_notify();
     }
 
