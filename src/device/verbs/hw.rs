@@ -63,7 +63,7 @@ pub(super) struct Hw {
     failed: OnceLock<WcStatus>,
     /// Binds that are outstanding, by slot.
     binds: Mutex<BTreeMap<u32, Bind>>,
-    /// Windows that were bound on this queue pair and are closed with it.
+    /// Type 2 windows that were bound on this queue pair and are closed with it.
     windows: Mutex<Vec<Weak<Mw>>>,
     pd: Arc<Pd>,
 }
@@ -294,10 +294,13 @@ impl Hw {
 
     /// Keeps a bind until it completes.
     pub fn add_bind(&self, slot: u32, bind: Bind) {
-        let mut windows = self.windows.lock();
-        windows.retain(|mw| mw.strong_count() > 0);
-        windows.push(Arc::downgrade(&bind.window));
-        drop(windows);
+        // A type 1 window is not closed with the queue pair. The lock of its state, which is taken to
+        // close one, is held by the caller and must not be waited for under those of the queues.
+        if bind.is_type2() {
+            let mut windows = self.windows.lock();
+            windows.retain(|mw| mw.strong_count() > 0);
+            windows.push(Arc::downgrade(&bind.window));
+        }
         self.binds.lock().insert(slot, bind);
     }
 

@@ -109,6 +109,11 @@ pub(super) struct Bind {
 }
 
 impl Bind {
+    /// The window is one of type 2.
+    pub fn is_type2(&self) -> bool {
+        self.new_window.is_some()
+    }
+
     /// The completion of the bind is to change nothing.
     pub fn cancel(&mut self) {
         self.new_window = None;
