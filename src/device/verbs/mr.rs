@@ -92,6 +92,8 @@ pub struct Mr {
     pub(super) raw: *mut sys::Mr,
     lkey: u32,
     rkey: u32,
+    /// Windows can be bound to the region.
+    takes_windows: bool,
     _pd: Arc<Pd>,
 }
 
@@ -235,6 +237,15 @@ fn flags(device: &Verbs, access: Access) -> c_int {
     flags
 }
 
+/// The access rights to ask for if those were refused since the memory cannot be written. The kernel
+/// takes the right to bind windows, which every region is to have, for one to write; without it, memory
+/// that is only to be read can be registered. `None` if the memory is to be written anyway.
+fn without_windows(flags: c_int) -> Option<c_int> {
+    let written = sys::ACCESS_LOCAL_WRITE | sys::ACCESS_REMOTE_WRITE | sys::ACCESS_REMOTE_ATOMIC;
+    let only_bound = flags & sys::ACCESS_MW_BIND != 0 && flags & written == 0;
+    only_bound.then_some(flags & !sys::ACCESS_MW_BIND)
+}
+
 /// The access rights for what peers may do with a region, a window or a queue pair. A device without
 /// atomic operations, which may refuse their right, is not asked for it.
 pub(super) fn remote_rights(access: Access, atomics: bool) -> c_int {
@@ -276,26 +287,41 @@ impl Mr {
         let (Ok(start), Ok(size)) = (usize::try_from(addr), usize::try_from(len)) else {
             return Err(DeviceError::BadMemory);
         };
-        let flags = flags(device, access);
         let start = with_exposed_provenance_mut(start);
-        // SAFETY: the domain is valid; the kernel checks the range.
-        let raw = unsafe {
+        let register = |flags| {
             let lib = device.adapter.lib;
-            match addressing {
-                Addressing::Virtual => (lib.ibv_reg_mr)(pd.raw, start, size, flags),
-                Addressing::ZeroBased => (lib.ibv_reg_mr_iova)(pd.raw, start, size, first, flags),
+            // SAFETY: the domain is valid; the kernel checks the range.
+            let raw = unsafe {
+                match addressing {
+                    Addressing::Virtual => (lib.ibv_reg_mr)(pd.raw, start, size, flags),
+                    Addressing::ZeroBased => {
+                        (lib.ibv_reg_mr_iova)(pd.raw, start, size, first, flags)
+                    }
+                }
+            };
+            match raw.is_null() {
+                true => Err(io::Error::last_os_error()),
+                false => Ok(raw),
             }
         };
-        if raw.is_null() {
-            let error = io::Error::last_os_error();
+        let mut flags = flags(device, access);
+        let mut made = register(flags);
+        if let Err(error) = &made
+            && error.raw_os_error() == Some(libc::EFAULT)
+            && let Some(fewer) = without_windows(flags)
+        {
+            flags = fewer;
+            made = register(flags);
+        }
+        let raw = made.map_err(|error| {
             limits::report("the registration of memory", &error);
-            return Err(match error.raw_os_error() {
+            match error.raw_os_error() {
                 Some(libc::EFAULT | libc::EINVAL | libc::EACCES | libc::EPERM) => {
                     DeviceError::BadMemory
                 }
                 _ => DeviceError::Resources,
-            });
-        }
+            }
+        })?;
         // SAFETY: it was just made.
         let (lkey, rkey) = unsafe { ((*raw).lkey, (*raw).rkey) };
         let region = Region {
@@ -312,8 +338,14 @@ impl Mr {
             raw,
             lkey,
             rkey: if remote { rkey } else { 0 },
+            takes_windows: flags & sys::ACCESS_MW_BIND != 0,
             _pd: pd.clone(),
         })
+    }
+
+    /// Whether windows can be bound to the region.
+    pub(super) fn takes_windows(&self) -> bool {
+        self.takes_windows
     }
 }
 
@@ -355,6 +387,21 @@ mod tests {
         assert_eq!(remote_rights(atomic, false), 0);
         let write = Access::REMOTE_WRITE | Access::LOCAL_READ;
         assert_eq!(remote_rights(write, true), sys::ACCESS_REMOTE_WRITE);
+    }
+
+    #[test]
+    fn memory_that_is_only_read_needs_no_windows() {
+        let read = sys::ACCESS_REMOTE_READ;
+        assert_eq!(without_windows(read | sys::ACCESS_MW_BIND), Some(read));
+        assert_eq!(without_windows(sys::ACCESS_MW_BIND), Some(0));
+        assert_eq!(without_windows(read), None);
+        for written in [
+            sys::ACCESS_LOCAL_WRITE,
+            sys::ACCESS_REMOTE_WRITE,
+            sys::ACCESS_REMOTE_ATOMIC,
+        ] {
+            assert_eq!(without_windows(written | sys::ACCESS_MW_BIND), None);
+        }
     }
 
     #[test]

@@ -201,6 +201,9 @@ fn info(device: &Verbs, wr: &BindWr<'_, Verbs>, pd: &Pd) -> Option<sys::MwBindIn
 /// See [`Device::post_bind`](crate::device::Device::post_bind).
 pub(super) fn post(qp: &Qp, wr: &BindWr<'_, Verbs>) -> Result<u32, PostError> {
     let device = &qp.device;
+    if wr.region.is_some_and(|region| !region.takes_windows()) {
+        return Err(PostError::Access);
+    }
     let posted = PostedWr::new(wr.wr_id, 0, Kind::Bind, wr.flags);
     // The device always reports the success of a bind, since the window before is destroyed then.
     let mut flags = sys::SEND_SIGNALED;
