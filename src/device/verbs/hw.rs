@@ -40,8 +40,8 @@ pub(super) struct Hw {
     pub qp_num: u32,
     /// Number in the `wr_id` of its completions.
     number: u64,
-    /// Number by which events name the queue pair.
-    token: u64,
+    /// Number by which events name the queue pair. None has it before or afterwards.
+    pub token: u64,
     /// [`QpAttr::context`].
     pub context: u64,
     /// Requests that are outstanding.
@@ -283,7 +283,8 @@ impl Hw {
     #[cold]
     pub fn fail(&self, status: WcStatus) {
         if self.failed.set(status).is_ok() || self.attr.datagrams {
-            self.device.adapter.jobs.add(Job::Failed(self.qp.clone()));
+            let job = Job::Failed(self.qp.clone(), self.token);
+            self.device.adapter.jobs.add(job);
         }
     }
 

@@ -27,8 +27,9 @@ const CLOSE_CHECK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Work for the thread.
 pub(super) enum Job {
-    /// A request of the queue pair has failed.
-    Failed(Weak<Qp>),
+    /// A request of the queue pair has failed, on its queue pair of the device with this
+    /// [`token`](super::hw::Hw::token).
+    Failed(Weak<Qp>, u64),
     /// The connection of the queue pair ends when the requests that are queued are done.
     Closing(Weak<Qp>),
     /// An attempt of the queue pair, by its number, ends at this time; the duration is that from
@@ -203,11 +204,12 @@ impl Service {
             };
             delay::point("verbs.device_event");
             let target = self.adapter.target(context);
-            self.device_event(kind, target);
+            self.device_event(kind, context.addr() as u64, target);
         }
     }
 
-    fn device_event(&self, kind: c_int, target: Option<Target>) {
+    /// Handles an event for the target of this token.
+    fn device_event(&self, kind: c_int, token: u64, target: Option<Target>) {
         match (kind, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
                 log::error!("the RDMA device {} has failed", self.adapter.name);
@@ -230,7 +232,7 @@ impl Service {
                         sys::EVENT_QP_REQ_ERR => "the device reports an invalid request",
                         _ => "the device reports an access violation",
                     };
-                    qp.end(CmEvent::Broken, &cause);
+                    qp.end_on(token, CmEvent::Broken, &cause);
                 }
             }
             (sys::EVENT_COMM_EST, Some(Target::Qp(qp))) => {
@@ -295,9 +297,9 @@ impl Service {
         let jobs = std::mem::take(&mut *self.adapter.jobs.list.lock());
         for job in jobs {
             match job {
-                Job::Failed(qp) => {
+                Job::Failed(qp, token) => {
                     if let Some(qp) = qp.upgrade() {
-                        qp.end(CmEvent::Broken, &"a request of this end failed");
+                        qp.end_on(token, CmEvent::Broken, &"a request of this end failed");
                         datagram::go_on(&qp);
                     }
                 }

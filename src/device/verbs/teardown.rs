@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use super::cq::{Cq, Hold};
 use super::hw::Hw;
 use super::id::CmId;
-use super::qp::Qp;
+use super::qp::{Qp, State};
 use super::service::Job;
 use crate::delay;
 use crate::device::attempt::Phase;
 use crate::device::connection_log::{Cause, IN_ORDER, Step};
 use crate::device::events::QpEvent;
 use crate::device::{CmEvent, WcStatus};
+use crate::lock::MutexGuard;
 
 /// How long the device may take to flush.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -48,7 +49,24 @@ impl Qp {
     /// Ends the connection, or the attempt to make one, unless that is under way. The caller
     /// holds no lock and is in no read-side section.
     pub(super) fn end(&self, event: CmEvent, cause: &dyn Cause) {
-        let mut state = self.state.lock();
+        self.end_locked(self.state.lock(), event, cause);
+    }
+
+    /// [`Qp::end`] for something that has happened on the queue pair of the device with this
+    /// [`token`](Hw::token). If another has replaced it, the connection has ended already, and the
+    /// one that may be there now has nothing to do with it.
+    pub(super) fn end_on(&self, token: u64, event: CmEvent, cause: &dyn Cause) {
+        let state = self.state.lock();
+        // That of a live attempt is replaced only after the attempt has ended, which takes this lock:
+        // what is found here stays true.
+        let own = self.rq.lock().hw.as_ref().map(|hw| hw.token);
+        if own == Some(token) {
+            self.end_locked(state, event, cause);
+        }
+    }
+
+    /// [`Qp::end`] with the lock of the state, which is released.
+    fn end_locked(&self, mut state: MutexGuard<'_, State>, event: CmEvent, cause: &dyn Cause) {
         let before = state.attempt.phase;
         if !before.is_live() {
             return;
