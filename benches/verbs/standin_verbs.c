@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * libibverbs.so.1 with one device, "standin0", that does nothing: a request is complete when it
- * is posted. No byte moves, nothing is checked, no system call is made. What a post and a poll
- * cost on it is what the layers above them cost.
+ * is posted. No byte moves, nothing is checked but whether registered memory can be written, and
+ * posts and polls make no system call. What a post and a poll cost on it is what the layers above
+ * them cost.
  *
  * A queue pair knows its peer, in the same process, by the number that it gets on the way to
  * RTR. A send takes the peer's oldest receive; without one the send is lost.
@@ -76,6 +77,25 @@ static int req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	return 0;
 }
 
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = calloc(1, sizeof *mw);
+
+	if (mw) {
+		mw->context = pd->context;
+		mw->pd = pd;
+		mw->type = type;
+		mw->rkey = next_key();
+	}
+	return mw;
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	free(mw);
+	return 0;
+}
+
 /* --- the device --------------------------------------------------------------------------- */
 
 struct ibv_device **ibv_get_device_list(int *count)
@@ -119,6 +139,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 	context->base.async_fd = ends[0];
 	context->async_write_end = ends[1];
 	context->base.num_comp_vectors = 1;
+	context->base.ops.alloc_mw = alloc_mw;
+	context->base.ops.dealloc_mw = dealloc_mw;
 	context->base.ops.poll_cq = poll_cq;
 	context->base.ops.req_notify_cq = req_notify_cq;
 	context->base.ops.post_send = standin_post_send;
@@ -145,6 +167,8 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.vendor_id = 0x1234,
 		.max_qp = MAX_QP,
 		.max_qp_wr = 1 << 14,
+		.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		.max_mw = 1 << 16,
 		.max_sge = 16,
 		.max_sge_rd = 16,
 		.max_cq = 1 << 12,
@@ -231,11 +255,33 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* Whether the byte can be written: the kernel is asked to write to it what is there. */
+static bool is_writable(void *at)
+{
+	int ends[2];
+	bool writable;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return false;
+	writable = write(ends[1], at, 1) == 1 && read(ends[0], at, 1) == 1;
+	close(ends[0]);
+	close(ends[1]);
+	return writable;
+}
+
+/* As the kernel, which takes the right to bind windows for one to write. The first byte stands for
+ * all. */
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	struct ibv_mr *mr = calloc(1, sizeof *mr);
+	int written = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |
+		      IBV_ACCESS_MW_BIND;
+	struct ibv_mr *mr;
 
-	(void)access;
+	if (access & written && length > 0 && !is_writable(addr)) {
+		errno = EFAULT;
+		return NULL;
+	}
+	mr = calloc(1, sizeof *mr);
 	if (mr) {
 		mr->context = pd->context;
 		mr->pd = pd;

@@ -4,6 +4,7 @@
 #include "common.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* Asks for a connection and takes the request. */
 static DAT_CR_HANDLE ask(struct rig *a, struct rig *b)
@@ -50,10 +51,53 @@ static void reject__by_the_library(void)
 	rig_down(&a);
 }
 
+/* Registers a page with a protection, and binds a window that peers may read to it. */
+static DAT_RETURN bind_to_page(const struct pair *pair, int protection,
+			       DAT_MEM_PRIV_FLAGS privileges)
+{
+	enum { SIZE = 4096 };
+	void *at = mmap(NULL, SIZE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	DAT_REGION_DESCRIPTION region = { .for_va = at };
+	DAT_LMR_CONTEXT local;
+	DAT_RMR_CONTEXT remote, key;
+	DAT_LMR_TRIPLET range;
+	DAT_LMR_HANDLE lmr;
+	DAT_RMR_HANDLE rmr;
+	DAT_VADDR address;
+	DAT_VLEN length;
+	DAT_RETURN result;
+
+	REQUIRE(at != MAP_FAILED);
+	OK(dx_lmr_create(pair->a.ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, pair->a.pz, privileges,
+			 &lmr, &local, &remote, &length, &address));
+	OK(dat_rmr_create(pair->a.pz, &rmr));
+	range = dx_local(local, at, SIZE);
+	result = dx_rmr_bind(rmr, lmr, &range, DAT_MEM_PRIV_REMOTE_READ_FLAG, pair->ep_a, cookie(1),
+			     DAT_COMPLETION_DEFAULT_FLAG, &key);
+	if (result == DAT_SUCCESS)
+		EXPECT(pair->a.request_evd, DAT_RMR_BIND_COMPLETION_EVENT);
+	OK(dat_rmr_free(rmr));
+	OK(dat_lmr_free(lmr));
+	munmap(at, SIZE);
+	return result;
+}
+
+static void windows__memory_that_cannot_be_written(void)
+{
+	DAT_MEM_PRIV_FLAGS read = DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_REMOTE_READ_FLAG;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	CHECK_RET(bind_to_page(&pair, PROT_READ | PROT_WRITE, read), DAT_SUCCESS);
+	CHECK_RET(bind_to_page(&pair, PROT_READ, read), DAT_PRIVILEGES_VIOLATION);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(connect, data),
 	T(reject, by_the_consumer),
 	T(reject, by_the_library),
+	T(windows, memory_that_cannot_be_written),
 	TAP_END,
 };
 
