@@ -18,6 +18,7 @@
 mod active;
 mod adapter;
 mod address;
+pub mod arming;
 mod blocking_calls;
 mod cm_event;
 mod completion_order;

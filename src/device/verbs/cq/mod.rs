@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
@@ -21,6 +21,7 @@ use crate::lock::Mutex;
 use self::hold::Queue;
 pub(super) use self::hold::{Hold, Withheld};
 use super::adapter::{Ops, Target};
+use super::arming::Arming;
 use super::hw::Hw;
 use super::wc::{completion, plain_receive, plain_request};
 use super::wr_table::{LookupHint, RECEIVE, SHARED, slot};
@@ -48,11 +49,8 @@ pub struct Cq {
     /// Polls take completions from `queue`, under its lock.
     held: AtomicBool,
     queue: Mutex<Queue>,
-    /// The consumer has armed the queue.
-    armed: AtomicBool,
-    /// The completions of which the device was asked to notify, and has not yet: a constant of
-    /// [`notify`].
-    requested: AtomicU8,
+    /// Whether the consumer has armed the queue, and what the device was asked for.
+    arming: Arming,
     /// Requests were posted whose completions must not notify.
     filtered: AtomicBool,
     /// For a queue whose completions are discarded (see [`discard`](super::discard)); held by the
@@ -116,8 +114,7 @@ impl Cq {
                 handler,
                 held: AtomicBool::new(false),
                 queue: Mutex::new(queue),
-                armed: AtomicBool::new(false),
-                requested: AtomicU8::new(notify::NONE),
+                arming: Arming::new(),
                 filtered: AtomicBool::new(false),
                 discard,
                 solicited: AtomicU32::new(0),
@@ -262,12 +259,11 @@ impl Cq {
             return Err(DeviceError::Resources);
         }
         let old = Retired(self.device.clone(), self.raw.swap(new, Ordering::AcqRel));
-        self.requested.store(notify::NONE, Ordering::Release);
+        self.arming.answered();
         drop(queue);
         // A poll may be using the old one.
         pin::retire(move || drop(old));
-        notify::barrier();
-        if self.armed.load(Ordering::Acquire) {
+        if self.arming.is_armed() {
             self.request_notify();
         }
         Ok(())
@@ -286,13 +282,12 @@ impl CompletionQueue for Cq {
 
     fn arm(&self) {
         self.device.start_service();
-        self.armed.store(true, Ordering::Release);
-        notify::barrier();
+        self.arming.arm();
         self.request_notify();
     }
 
     fn disarm(&self) {
-        self.armed.store(false, Ordering::Release);
+        self.arming.disarm();
     }
 
     fn queued(&self) -> Option<u32> {

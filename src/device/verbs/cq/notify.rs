@@ -1,30 +1,11 @@
 //! Notifications: which completions the device is asked to notify of, and when the consumer is.
-//!
-//! A consumer that arms the queue and sleeps must not be overlooked. It arms the queue and then looks:
-//! whether the device was asked already, whether a work queue completes here, and, with its next poll,
-//! whether there is a completion. Who changes one of these looks afterwards whether the queue is
-//! armed. The two may do so at the same time, and a processor may do a load before an earlier store of
-//! its own: then neither would see what the other did. So each of them has a fence between the two,
-//! [`barrier`], and one at least sees the other.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Cq;
 use crate::device::CompletionQueue;
+use crate::device::verbs::arming::{ALL, SOLICITED};
 use crate::handle::pin::pin;
-
-/// The device was asked for no notification.
-pub(super) const NONE: u8 = 0;
-/// The device was asked to notify of the next solicited completion.
-const SOLICITED: u8 = 1;
-/// The device was asked to notify of the next completion.
-const ALL: u8 = 2;
-
-/// Stands between arming the queue and looking what there is, and between changing what there is and
-/// looking whether the queue is armed: see the module. Each pairs with that of the other side.
-pub(super) fn barrier() {
-    fence(Ordering::SeqCst);
-}
 
 impl Cq {
     /// A work queue begins to complete here.
@@ -34,10 +15,9 @@ impl Cq {
         let queue = self.queue.lock();
         self.users(solicited_only).fetch_add(1, Ordering::Relaxed);
         drop(queue);
-        barrier();
         if self.discard.is_some() {
             self.arm();
-        } else if self.armed.load(Ordering::Relaxed) {
+        } else if self.arming.is_armed() {
             self.request_notify();
         }
     }
@@ -69,17 +49,15 @@ impl Cq {
     /// Notifies the consumer if the queue is armed and holds a completion that notifies.
     pub(in crate::device::verbs) fn notify(&self) {
         let found = self.queue.lock().entries.iter().any(|entry| entry.1);
-        barrier();
-        if found && self.armed.swap(false, Ordering::AcqRel) {
+        if found && self.arming.take() {
             self.handler.notify();
         }
     }
 
     /// The device notifies of a completion. Called by the service thread.
     pub(in crate::device::verbs) fn on_event(&self) {
-        self.requested.store(NONE, Ordering::Release);
-        barrier();
-        if !self.armed.load(Ordering::Acquire) {
+        self.arming.answered();
+        if !self.arming.is_armed() {
             return;
         }
         if self.filtered.load(Ordering::Relaxed) && self.discard.is_none() {
@@ -91,7 +69,7 @@ impl Cq {
             }
             drop(hold);
             self.notify();
-        } else if self.armed.swap(false, Ordering::AcqRel) {
+        } else if self.arming.take() {
             self.handler.notify();
         }
     }
@@ -110,8 +88,7 @@ impl Cq {
             0 if !self.device.siw => SOLICITED,
             _ => ALL,
         };
-        // An earlier request that the device has not answered may include this one.
-        if self.requested.fetch_max(kind, Ordering::AcqRel) >= kind {
+        if !self.arming.request(kind) {
             return;
         }
         // The queue of the device may be replaced meanwhile.
