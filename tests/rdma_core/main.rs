@@ -119,7 +119,7 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
             "LD_LIBRARY_PATH",
             std::env::join_paths([&libraries, &dir]).unwrap(),
         ));
-    assert_eq!(said.matches("\nok ").count(), 4, "{said}");
+    assert_eq!(said.matches("\nok ").count(), 5, "{said}");
 }
 
 #[test]

@@ -51,6 +51,22 @@ static void reject__by_the_library(void)
 	rig_down(&a);
 }
 
+/* The device reports nothing of the last request: the connection ends all the same, and in order. */
+static void disconnect__behind_a_suppressed_request(void)
+{
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	OK(recv_nothing(pair.ep_b, 1));
+	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_SUPPRESS_FLAG));
+	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	OK(dat_ep_disconnect(pair.ep_a, DAT_CLOSE_GRACEFUL_FLAG));
+	EXPECT(pair.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_NOTHING(pair.a.request_evd);
+	pair_down(&pair);
+}
+
 /* Registers a page with a protection, and binds a window that peers may read to it. */
 static DAT_RETURN bind_to_page(const struct pair *pair, int protection,
 			       DAT_MEM_PRIV_FLAGS privileges)
@@ -97,6 +113,7 @@ static const struct tap_test tests[] = {
 	T(connect, data),
 	T(reject, by_the_consumer),
 	T(reject, by_the_library),
+	T(disconnect, behind_a_suppressed_request),
 	T(windows, memory_that_cannot_be_written),
 	TAP_END,
 };

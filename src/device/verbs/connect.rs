@@ -40,6 +40,7 @@ fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, Dev
     state.qual = qual;
     state.disconnect_requested = false;
     state.disconnect_sent = None;
+    state.unreported_since = None;
     let old = state.id.take();
     drop(state);
     drop(old);

@@ -386,6 +386,14 @@ impl Hw {
         }
     }
 
+    /// Retires the requests that are done, of which the device has reported nothing. The rest as for
+    /// [`Hw::flush_outstanding`].
+    pub fn retire_unreported(&self) {
+        while let Some((slot, _)) = self.send.oldest().filter(|(_, posted)| !posted.signal()) {
+            self.send.retire(slot);
+        }
+    }
+
     /// Completes what is outstanding as flushed. Nothing is posted, and the device completes nothing any
     /// more.
     pub fn flush_outstanding(&self) {

@@ -65,6 +65,9 @@ pub(super) struct State {
     pub disconnect_requested: bool,
     /// iWARP: when the peer was sent the graceful disconnect.
     pub disconnect_sent: Option<Instant>,
+    /// Since when a connection that ends in order has only requests left of which the device reports no
+    /// success.
+    pub unreported_since: Option<Instant>,
     /// Withholds the completions of receives until the consumer knows of the connection.
     pub withheld: Option<Withheld>,
 }
@@ -169,6 +172,7 @@ impl Qp {
                 active: None,
                 disconnect_requested: false,
                 disconnect_sent: None,
+                unreported_since: None,
                 withheld: None,
             }),
             sq: Biased::new(Sq {

@@ -305,6 +305,12 @@ impl WrRing {
             .store(head.wrapping_add(passed + 1), Ordering::Release);
     }
 
+    /// Whether the device reports the success of none of the outstanding requests: they may be done.
+    pub fn is_unreported(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        (0..self.len()).all(|n| !self.posted(head.wrapping_add(n) & self.mask).signal())
+    }
+
     /// The oldest outstanding request and its slot, if there is one.
     pub fn oldest(&self) -> Option<(u32, PostedWr)> {
         if self.len() == 0 {
@@ -338,6 +344,20 @@ mod tests {
             ring.retire(slots[2]);
             assert_eq!(ring.oldest(), None);
         }
+    }
+
+    #[test]
+    fn what_the_device_does_not_report() {
+        let ring = WrRing::new(4).unwrap();
+        let push = |signal| ring.push(posted(1).with_signal(signal)).unwrap();
+        assert!(ring.is_unreported());
+        push(false);
+        assert!(ring.is_unreported());
+        let signaled = push(true);
+        push(false);
+        assert!(!ring.is_unreported());
+        ring.retire(signaled);
+        assert!(ring.len() == 1 && ring.is_unreported());
     }
 
     #[test]

@@ -25,6 +25,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the device may take to complete the buffers of a shared receive queue that it holds:
 /// how many those are is not known.
 const SRQ_FLUSH_TIME: Duration = Duration::from_millis(2);
+/// How long the device may take to flush requests of which it does not report the success: the others
+/// may be done.
+const UNREPORTED_FLUSH_TIME: Duration = Duration::from_millis(10);
+/// How long such requests, if none is behind them, may take until a connection that ends in order ends: with
+/// what is sent again.
+const UNREPORTED_TIME: Duration = Duration::from_millis(500);
 /// How long a peer may take to confirm the end of an iWARP connection.
 const PEER_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -75,6 +81,7 @@ impl Qp {
         state.active = None;
         let withheld = state.withheld.take();
         let requested = state.disconnect_requested;
+        let in_order = before == Phase::Closing && event == CmEvent::Disconnected;
         let connecting = before == Phase::Connecting;
         // Destroying the identifier of an attempt ends the attempt.
         let id = if connecting {
@@ -100,6 +107,9 @@ impl Qp {
                 hw.close_with(id.as_ref());
                 for hold in &holds {
                     hold.collect();
+                }
+                if in_order {
+                    hw.retire_unreported();
                 }
                 hw.retire(true);
             });
@@ -166,7 +176,7 @@ impl Qp {
             Some(_) => {}
             None => {
                 hw.send_cq.collect_and_notify();
-                if hw.send.len() > 0 {
+                if !self.is_sent(&hw) {
                     return false;
                 }
                 if self.device.iwarp {
@@ -179,6 +189,20 @@ impl Qp {
         }
         self.end(CmEvent::Disconnected, &IN_ORDER);
         true
+    }
+
+    /// Whether all requests are done. Those at the end whose success the device does not report have
+    /// their time.
+    fn is_sent(&self, hw: &Hw) -> bool {
+        let since = match hw.send.len() {
+            0 => return true,
+            _ if hw.send.is_unreported() => {
+                let mut state = self.state.lock();
+                *state.unreported_since.get_or_insert_with(Instant::now)
+            }
+            _ => return false,
+        };
+        since.elapsed() >= UNREPORTED_TIME
     }
 }
 
@@ -204,7 +228,9 @@ pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
         }
         let time = start.elapsed();
         // The consumer of a queue pair for datagrams waits for what became of its buffers only.
-        let sent = hw.attr.datagrams || hw.send.len() == 0;
+        let sent = hw.attr.datagrams
+            || hw.send.len() == 0
+            || hw.send.is_unreported() && time >= UNREPORTED_FLUSH_TIME;
         let done = sent && hw.recv.len() == 0;
         if (done && time >= least) || time >= FLUSH_TIMEOUT {
             return;
