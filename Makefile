@@ -227,13 +227,13 @@ ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(
 # On libraries of a dev build whose threads can be delayed at points (src/delay.rs), and own locks
 # after one use (src/handle/biased.rs).
 ORDER_OUT := build/order
-ORDER := RUSTFLAGS='$(RUSTFLAGS) --cfg dat_order' $(MAKE) --no-print-directory PROFILE=dev OUT=$(ORDER_OUT) CARGO_TARGET_DIR=$(CURDIR)/$(ORDER_OUT)/target
+ORDER := $(MAKE) --no-print-directory PROFILE=dev OUT=$(ORDER_OUT) RUSTFLAGS='$(RUSTFLAGS) --cfg dat_order' CARGO_TARGET_DIR=$(CURDIR)/$(ORDER_OUT)/target
 order-bin:
-	@$(ORDER) libs $(foreach abi,dat dat2,$(TESTS:%=$(ORDER_OUT)/$(abi)/%))
+	+@$(ORDER) libs $(patsubst %,$(ORDER_OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(TESTS))) $(TESTS:%=$(ORDER_OUT)/dat2/%)
 
 # The programs poll for events: so nearly every call that has a short way for an owner goes it.
 ctest-order:
-	@EXPECT=poll $(ORDER) ctest
+	+@EXPECT=poll $(ORDER) ctest
 
 ctest:
 	scripts/deps.sh run

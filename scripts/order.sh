@@ -64,6 +64,8 @@ for ((i = 0; i < ${#programs[@]}; i++)); do
 		for ((k = 0; k < ${#on[@]}; k++)); do
 			# Another path for each program and for each point.
 			[ -n "${BOUNDED-}" ] && [ $(((i + j) % ${#on[@]})) != $k ] && continue
+			# Of functions that DAT 1.2 does not have.
+			[ -e "$OUT/${on[k]%%:*}/${programs[i]}" ] || continue
 			echo "${on[k]} ${programs[i]} ${points[j]}"
 		done
 	done

@@ -6,7 +6,7 @@
 # libraries and C suite, build/release by default. At the end stands a table of the cases by group
 # and device. ONLY='dtest*' chooses tests by their names,
 # ABIS=dat2 the version of the API that the C suite runs on. DAT_DELAY=verbs.flushed delays a point of
-# the libraries that scripts/order.sh has built, with OUT=build/delay.
+# the libraries that scripts/order.sh has built, with OUT=build/order.
 set -u -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -307,8 +307,10 @@ impl WrRing {
 
     /// Whether the device reports the success of none of the outstanding requests: they may be done.
     pub fn is_unreported(&self) -> bool {
-        let head = self.head.load(Ordering::Relaxed);
-        (0..self.len()).all(|n| !self.posted(head.wrapping_add(n) & self.mask).signal())
+        // The head first: a request that is retired meanwhile may be taken for outstanding, and none is left out.
+        let head = self.head.load(Ordering::Acquire);
+        let outstanding = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        (0..outstanding).all(|n| !self.posted(head.wrapping_add(n) & self.mask).signal())
     }
 
     /// The oldest outstanding request and its slot, if there is one.

@@ -81,7 +81,9 @@ impl Qp {
         state.active = None;
         let withheld = state.withheld.take();
         let requested = state.disconnect_requested;
-        let in_order = before == Phase::Closing && event == CmEvent::Disconnected;
+        let unreported_done = before == Phase::Closing
+            && event == CmEvent::Disconnected
+            && state.have_unreported_had_their_time();
         let connecting = before == Phase::Connecting;
         // Destroying the identifier of an attempt ends the attempt.
         let id = if connecting {
@@ -108,7 +110,7 @@ impl Qp {
                 for hold in &holds {
                     hold.collect();
                 }
-                if in_order {
+                if unreported_done {
                     hw.retire_unreported();
                 }
                 hw.retire(true);
@@ -194,15 +196,24 @@ impl Qp {
     /// Whether all requests are done. Those at the end whose success the device does not report have
     /// their time.
     fn is_sent(&self, hw: &Hw) -> bool {
-        let since = match hw.send.len() {
-            0 => return true,
-            _ if hw.send.is_unreported() => {
-                let mut state = self.state.lock();
-                *state.unreported_since.get_or_insert_with(Instant::now)
-            }
-            _ => return false,
-        };
-        since.elapsed() >= UNREPORTED_TIME
+        if hw.send.len() == 0 {
+            return true;
+        }
+        let mut state = self.state.lock();
+        if !hw.send.is_unreported() {
+            state.unreported_since = None;
+            return false;
+        }
+        state.unreported_since.get_or_insert_with(Instant::now);
+        state.have_unreported_had_their_time()
+    }
+}
+
+impl State {
+    /// Whether the requests at the end whose success the device does not report are taken for done.
+    fn have_unreported_had_their_time(&self) -> bool {
+        let since = self.unreported_since;
+        since.is_some_and(|since| since.elapsed() >= UNREPORTED_TIME)
     }
 }
 

@@ -365,7 +365,8 @@ impl PollSet {
         let _serving = self.serving.lock();
         let guard = pin();
         let few = self.few.get(&guard);
-        few.is_none_or(|few| self.serve_few(few, &guard, up))
+        // None: connections were added meanwhile, so that bits are to be used.
+        few.is_some_and(|few| self.serve_few(few, &guard, up))
     }
 
     /// Sockets were served, perhaps because a peer has notified the engine. A peer does so once
