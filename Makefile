@@ -229,10 +229,12 @@ ctest-bin: $(patsubst %,$(OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(C_TESTS))) $(
 ORDER_OUT := build/order
 ORDER := $(MAKE) --no-print-directory PROFILE=dev OUT=$(ORDER_OUT) RUSTFLAGS='$(RUSTFLAGS) --cfg dat_order' CARGO_TARGET_DIR=$(CURDIR)/$(ORDER_OUT)/target
 order-bin:
+	scripts/deps.sh build
 	+@$(ORDER) libs $(patsubst %,$(ORDER_OUT)/dat/%,$(filter-out $(C_TESTS_2_0),$(TESTS))) $(TESTS:%=$(ORDER_OUT)/dat2/%)
 
 # The programs poll for events: so nearly every call that has a short way for an owner goes it.
 ctest-order:
+	scripts/deps.sh run
 	+@EXPECT=poll $(ORDER) ctest
 
 ctest:
