@@ -270,8 +270,8 @@ static DAT_RETURN next_event(DAT_EVD_HANDLE evd, DAT_EVENT *event)
 {
 	const char *how = getenv("EXPECT");
 	unsigned long long end = now_us() + SOON;
-	DAT_RETURN ret = DAT_QUEUE_EMPTY;
 	DAT_COUNT more;
+	DAT_RETURN ret;
 
 	if (!how || strcmp(how, "poll") != 0)
 		return dat_evd_wait(evd, SOON, 1, event, &more);

@@ -19,7 +19,7 @@ pub const ALL: u8 = 2;
 
 /// Stands between arming the queue and looking what there is, and between changing what there is and
 /// looking whether the queue is armed: see the module. Each pairs with that of the other side.
-pub fn barrier() {
+fn barrier() {
     fence(Ordering::SeqCst);
 }
 

@@ -386,8 +386,8 @@ impl Hw {
         }
     }
 
-    /// Retires the requests that are done, of which the device has reported nothing. The rest as for
-    /// [`Hw::flush_outstanding`].
+    /// Retires the oldest requests, up to the first whose success the device would report: they are done.
+    /// The conditions are those of [`Hw::flush_outstanding`].
     pub fn retire_unreported(&self) {
         while let Some((slot, _)) = self.send.oldest().filter(|(_, posted)| !posted.signal()) {
             self.send.retire(slot);
