@@ -44,12 +44,18 @@ pub fn creation<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
 /// [`Section::end_call`].
 #[inline]
 pub fn short_boundary<A: Abi>(f: impl FnOnce() -> Result<()>) -> DAT_RETURN {
-    caught::<A>(Errno::save_again(), || code::<A>(f()))
+    short_boundary_of_code::<A>(|| code::<A>(f()))
+}
+
+/// [`short_boundary`] for a body that gives its code: where a result is constant the code is then, too.
+#[inline]
+pub fn short_boundary_of_code<A: Abi>(f: impl FnOnce() -> DAT_RETURN) -> DAT_RETURN {
+    caught::<A>(Errno::save_again(), f)
 }
 
 /// The code of a result.
 #[inline]
-fn code<A: Abi>(result: Result<()>) -> DAT_RETURN {
+pub fn code<A: Abi>(result: Result<()>) -> DAT_RETURN {
     match result {
         Ok(()) => DAT_SUCCESS,
         Err(error) => error.code(A::VERSION),
@@ -126,7 +132,7 @@ extern "C" fn end_call<A: Abi>(section: Section) -> DAT_RETURN {
 /// what fails.
 #[cold]
 #[inline(never)]
-fn failed<A: Abi>(guard: Section, error: Error) -> DAT_RETURN {
+pub fn failed<A: Abi>(guard: Section, error: Error) -> DAT_RETURN {
     guard.end_call();
     error.code(A::VERSION)
 }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use super::{Buffer, Evd, State, WAITER, idle};
 use crate::abi::common::*;
 use crate::dapl::abi::Abi;
-use crate::dapl::boundary::{end_plainly, non_null, short_boundary};
+use crate::dapl::boundary::{code, end_plainly, failed, short_boundary_of_code};
 use crate::device::{
     Completion, CompletionQueue, Device, PlainPoll, PlainTaker, PollOutcome, Taker, WcOp,
 };
@@ -53,7 +53,9 @@ pub unsafe extern "C" fn evd_dequeue<A: Abi, D: Device, const KNOWN: bool>(
         return unsafe { dequeue_pinned::<A, D, KNOWN>(evd_handle, event, guard) };
     }
     // SAFETY: the caller's promise.
-    short_boundary::<A>(|| unsafe { dequeue_in::<A, D, KNOWN>(evd_handle, event, pin::pin()) })
+    short_boundary_of_code::<A>(|| unsafe {
+        dequeue_in::<A, D, KNOWN>(evd_handle, event, pin::pin())
+    })
 }
 
 /// [`evd_dequeue`] from its beginning on.
@@ -67,7 +69,9 @@ unsafe extern "C" fn dequeue_whole<A: Abi, D: Device, const KNOWN: bool>(
     event: *mut A::Event,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
-    short_boundary::<A>(|| unsafe { dequeue_in::<A, D, KNOWN>(evd_handle, event, pin::pin()) })
+    short_boundary_of_code::<A>(|| unsafe {
+        dequeue_in::<A, D, KNOWN>(evd_handle, event, pin::pin())
+    })
 }
 
 /// [`evd_dequeue`] in a section that has begun already. Cold, so that the compiler keeps the jumps to it out of the
@@ -83,7 +87,7 @@ unsafe extern "C" fn dequeue_pinned<A: Abi, D: Device, const KNOWN: bool>(
     guard: Section,
 ) -> DAT_RETURN {
     // SAFETY: the caller's promise.
-    short_boundary::<A>(|| unsafe { dequeue_in::<A, D, KNOWN>(evd_handle, event, guard) })
+    short_boundary_of_code::<A>(|| unsafe { dequeue_in::<A, D, KNOWN>(evd_handle, event, guard) })
 }
 
 /// [`evd_dequeue`] of an EVD that has no event at the moment, in a section that has begun already.
@@ -97,7 +101,7 @@ unsafe extern "C" fn dequeue_later<A: Abi, D: Device>(
     evd: *const Evd<D>,
     guard: Section,
 ) -> DAT_RETURN {
-    short_boundary::<A>(|| {
+    short_boundary_of_code::<A>(|| {
         // SAFETY: the caller's promises; `MaybeUninit` needs only the memory.
         unsafe {
             let out = &mut *event.cast::<MaybeUninit<A::Event>>();
@@ -106,7 +110,7 @@ unsafe extern "C" fn dequeue_later<A: Abi, D: Device>(
     })
 }
 
-/// What [`evd_dequeue`] does in a section, which it ends.
+/// What [`evd_dequeue`] does in a section, which it ends: gives its code.
 ///
 /// # Safety
 /// As [`evd_dequeue`].
@@ -115,23 +119,26 @@ unsafe fn dequeue_in<A: Abi, D: Device, const KNOWN: bool>(
     evd_handle: DAT_EVD_HANDLE,
     event: *mut A::Event,
     guard: Section,
-) -> Result<()> {
+) -> DAT_RETURN {
     // SAFETY: the caller's promise.
-    let evd = unsafe { evd_of::<D, KNOWN>(evd_handle, &guard) }?;
-    non_null(event, Subtype::Arg2)?;
+    let evd = match unsafe { evd_of::<D, KNOWN>(evd_handle, &guard) } {
+        Ok(evd) if !event.is_null() => evd,
+        Ok(_) => return failed::<A>(guard, Error::arg(Subtype::Arg2)),
+        Err(error) => return failed::<A>(guard, error),
+    };
     // SAFETY: not NULL; `MaybeUninit` needs only the memory.
     let out = unsafe { &mut *event.cast::<MaybeUninit<A::Event>>() };
     match evd.take_completion::<A>(evd_handle, out, &guard) {
         Taken::Completion => {
             guard.end_call();
-            return Ok(());
+            return DAT_SUCCESS;
         }
         Taken::Nothing => {}
         Taken::Otherwise => {
             let result = evd.dequeue::<A>(evd_handle, out, &guard);
             if !result.is_err_and(Error::is_queue_empty) {
                 guard.end_call();
-                return result;
+                return code::<A>(result);
             }
         }
     }
@@ -140,7 +147,8 @@ unsafe fn dequeue_in<A: Abi, D: Device, const KNOWN: bool>(
     unsafe { dequeue_arriving::<A, D>(evd, evd_handle, out, guard) }
 }
 
-/// What [`evd_dequeue`] does after there was no event: it looks whether one arrives now. It ends the section.
+/// What [`evd_dequeue`] does after there was no event: it looks whether one arrives now. It ends the section, and
+/// gives the code of the call.
 ///
 /// # Safety
 /// `evd` was reached in the section.
@@ -150,26 +158,26 @@ unsafe fn dequeue_arriving<A: Abi, D: Device>(
     evd_handle: DAT_EVD_HANDLE,
     out: &mut MaybeUninit<A::Event>,
     guard: Section,
-) -> Result<()> {
+) -> DAT_RETURN {
     // SAFETY: it stays as long as the section lasts. Not used after that.
     let evd = unsafe { &*evd };
     match evd.base.ia.device.poll_events(&guard) {
         PollOutcome::Arrived => {
             let result = evd.dequeue::<A>(evd_handle, out, &guard);
             guard.end_call();
-            result
+            code::<A>(result)
         }
         PollOutcome::Nothing => {
             let thread = guard.thread();
             guard.end_call();
             idle::polled_in_vain(thread, 1);
-            Err(Kind::QueueEmpty.into())
+            Error::from(Kind::QueueEmpty).code(A::VERSION)
         }
         PollOutcome::NeedsProgress => {
             // The device may call back into the consumer's code, which may block.
             let evd = handle::share(evd);
             guard.end_call();
-            evd.dequeue_outside::<A>(evd_handle, out)
+            code::<A>(evd.dequeue_outside::<A>(evd_handle, out))
         }
     }
 }
