@@ -19,6 +19,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long, c_void};
+use std::sync::Arc;
 
 use crate::system_call;
 
@@ -31,6 +32,15 @@ unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
     fn pthread_exit(value: *mut c_void) -> !;
+}
+
+/// Drops a reference. What is destroyed with the last one may call points of cancellation.
+#[inline]
+pub(crate) fn drop_reference<T>(reference: Arc<T>) {
+    if let Some(last) = Arc::into_inner(reference) {
+        let _disabled = Disabled::begin();
+        drop(last);
+    }
 }
 
 /// Cancellation is disabled in this thread until the drop.

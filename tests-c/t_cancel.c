@@ -141,6 +141,58 @@ static void cancel__other_calls(void)
 	down();
 }
 
+static atomic_int agent_calls;
+
+/* Calls a point of cancellation, as most functions do that write somewhere. */
+static void agent(DAT_PVOID data, DAT_EVD_HANDLE evd)
+{
+	(void)data;
+	(void)evd;
+	pthread_testcancel();
+	agent_calls++;
+}
+
+/* Whether the agent runs in the post, in a dequeue or in a thread of the library. */
+static void *runs_the_agent(void *arg)
+{
+	int before = agent_calls;
+	DAT_EVENT event;
+
+	pthread_cleanup_push(clean_up, arg);
+	pthread_cancel(pthread_self());
+	OK(a_sends(0, 64, 2, DAT_COMPLETION_SUPPRESS_FLAG));
+	/* Polls of another EVD make progress too. */
+	while (agent_calls == before)
+		dat_evd_dequeue(p.b.connect_evd, &event);
+	returned = true;
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void cancel__agents(void)
+{
+	DAT_OS_WAIT_PROXY_AGENT with = { NULL, agent };
+
+	up();
+	OK(dat_cno_create(p.b.ia, with, &cno));
+	OK(dat_evd_modify_cno(p.b.recv_evd, cno));
+	for (int i = 0; i < 50; i++) {
+		pthread_t thread;
+		void *result;
+
+		OK(b_receives(0, 64, 1));
+		thread = start(runs_the_agent);
+		REQUIRE(pthread_join(thread, &result) == 0);
+		CHECK(result == PTHREAD_CANCELED);
+		CHECK(cleaned && returned);
+		EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	}
+	OK(dat_evd_modify_cno(p.b.recv_evd, DAT_HANDLE_NULL));
+	OK(dat_cno_free(cno));
+	down();
+}
+
 /* --- dat_evd_wait ------------------------------------------------------------------------- */
 
 static void *waits(void *arg)
@@ -308,6 +360,52 @@ static void cancel__evd_wait_as_data_arrives(void)
 	down();
 }
 
+/* The IA is closed, and then the thread is cancelled that waits in it. What the IA had goes with the last reference,
+ * which is that thread's. */
+static void *waits_for_the_end(void *arg)
+{
+	DAT_EVD_HANDLE on_cno;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	pthread_cleanup_push(clean_up, arg);
+	steps++;
+	if (arg)
+		CHECK_RET(dat_cno_wait(cno, DAT_TIMEOUT_INFINITE, &on_cno), DAT_SUCCESS);
+	else
+		CHECK_RET(dat_evd_wait(software, DAT_TIMEOUT_INFINITE, 1, &event, &more),
+			  DAT_ABORT);
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void cancel__as_the_ia_closes(void)
+{
+	for (int i = 0; i < 40; i++) {
+		DAT_CONN_QUAL where;
+		pthread_t thread;
+		void *result;
+		struct rig rig;
+
+		rig_up(&rig);
+		/* The library has a thread for the listener. */
+		listen_any(&rig, &where);
+		software = make_evd(rig.ia, 8, DAT_EVD_SOFTWARE_FLAG);
+		OK(dat_cno_create(rig.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+		cleaned = false;
+		steps = 0;
+		REQUIRE(pthread_create(&thread, NULL, waits_for_the_end, i % 2 ? &rig : NULL) == 0);
+		await_steps(1);
+		pause_us(1000);
+		OK(dat_ia_close(rig.ia, DAT_CLOSE_ABRUPT_FLAG));
+		pause_us((unsigned long)(rand() % 40));
+		pthread_cancel(thread);
+		REQUIRE(pthread_join(thread, &result) == 0);
+		CHECK(result == NULL || (result == PTHREAD_CANCELED && cleaned));
+	}
+}
+
 static void *waits_without_cancellation(void *arg)
 {
 	DAT_EVENT event;
@@ -413,12 +511,14 @@ static void cancel__calls_at_exit(void)
 static const struct tap_test tests[] = {
 	T(cancel, posts),
 	T(cancel, other_calls),
+	T(cancel, agents),
 	T(cancel, evd_wait),
 	T(cancel, evd_wait_asleep),
 	T(cancel, evd_wait_asynchronously),
 	T(cancel, evd_wait_that_polls),
 	T(cancel, one_of_two_waiters),
 	T(cancel, evd_wait_as_data_arrives),
+	T(cancel, as_the_ia_closes),
 	T(cancel, disabled_by_the_program),
 	T(cancel, cno_wait),
 	T(cancel, calls_at_exit),

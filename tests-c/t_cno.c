@@ -91,6 +91,30 @@ static void cno_wait__trigger_is_remembered(void)
 	cno_down();
 }
 
+/* So is one that came before dat_evd_modify_cno names the same CNO. */
+static void evd_modify_cno__to_the_same(void)
+{
+	DAT_EVD_HANDLE from = DAT_HANDLE_NULL;
+	struct waiter w;
+
+	cno_up();
+	OK(post_software_event(evd, 0));
+	CHECK_RET(dat_evd_modify_cno(evd, cno), DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	start_waiter(&w);
+	CHECK_RET(dat_evd_modify_cno(evd, cno), DAT_SUCCESS);
+	OK(post_software_event(evd, 0));
+	finish_waiter(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK(w.evd == evd);
+	/* The EVD counts once. */
+	CHECK_RET(dat_evd_modify_cno(evd, DAT_HANDLE_NULL), DAT_SUCCESS);
+	CHECK_RET(dat_evd_modify_cno(evd, DAT_HANDLE_NULL), DAT_SUCCESS);
+	CHECK_RET(dat_cno_free(cno), DAT_SUCCESS);
+	cno_down();
+}
+
 static void cno_wait__woken(void)
 {
 	struct waiter w;
@@ -388,6 +412,7 @@ static const struct tap_test tests[] = {
 	T(cno_free, with_a_waiter),
 	T(cno_wait, timeout),
 	T(cno_wait, trigger_is_remembered),
+	T(evd_modify_cno, to_the_same),
 	T(cno_wait, woken),
 	T(cno_wait, several_waiters),
 	T(cno_wait, interrupted_by_a_signal),

@@ -303,6 +303,50 @@ static void evd_wait__released_by_set_unwaitable(void)
 	down();
 }
 
+/* However soon the EVD is waitable again. */
+static void evd_wait__released_by_set_unwaitable_for_a_moment(void)
+{
+	struct waiter w;
+
+	up();
+	for (int i = 0; i < 20; i++) {
+		start(&w, DAT_TIMEOUT_INFINITE, 1);
+		await_waiter(evd);
+		/* Asleep, or still polling. */
+		pause_us((unsigned long)i % 2 * 2000);
+		CHECK_RET(dat_evd_set_unwaitable(evd), DAT_SUCCESS);
+		CHECK_RET(dat_evd_clear_unwaitable(evd), DAT_SUCCESS);
+		finish(&w);
+		CHECK_RET(w.ret, DAT_INVALID_STATE);
+	}
+	/* The next one waits. */
+	start(&w, DAT_TIMEOUT_INFINITE, 1);
+	await_waiter(evd);
+	post(1);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	down();
+}
+
+/* An EVD always has room for what its waiter waits for. */
+static void evd_resize__below_the_threshold_of_a_waiter(void)
+{
+	struct waiter w;
+
+	up();
+	start(&w, DAT_TIMEOUT_INFINITE, 10);
+	await_waiter(evd);
+	CHECK_RET(dat_evd_resize(evd, 9), DAT_INVALID_STATE);
+	CHECK_RET(dat_evd_resize(evd, 10), DAT_SUCCESS);
+	for (unsigned i = 0; i < 10; i++)
+		post(i);
+	finish(&w);
+	CHECK_RET(w.ret, DAT_SUCCESS);
+	CHECK_EQ(w.more, 9);
+	CHECK_RET(dat_evd_resize(evd, 9), DAT_SUCCESS);
+	down();
+}
+
 static void evd_wait__on_a_disabled_evd(void)
 {
 	struct waiter w;
@@ -439,6 +483,8 @@ static const struct tap_test tests[] = {
 	T(evd_wait, unwaitable),
 	T(evd_wait, unwaitable_with_a_completion),
 	T(evd_wait, released_by_set_unwaitable),
+	T(evd_wait, released_by_set_unwaitable_for_a_moment),
+	T(evd_resize, below_the_threshold_of_a_waiter),
 	T(evd_wait, on_a_disabled_evd),
 	T(evd_wait, interrupted_by_a_signal),
 	T(evd_wait, goes_on_after_a_stop),

@@ -3,6 +3,9 @@
  * makes for a request. End a connects, end b listens. */
 #include "service.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- dat_rsp_create, dat_rsp_query, dat_rsp_free ------------------------------------------------ */
@@ -150,6 +153,75 @@ static void rsp_free__after_the_request(void)
 	ends_down();
 }
 
+/* Nor does its end touch an endpoint that another service point has reserved since. */
+static void rsp_free__of_an_endpoint_that_is_reserved_again(void)
+{
+	DAT_CONN_QUAL other;
+	DAT_RSP_HANDLE rsp;
+
+	points_up();
+	qualifier = free_qualifier(&b);
+	rsp = reserve(qualifier, ep_b);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dx_cr_reject(await_request(&b)));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_PEER_REJECTED);
+	OK(dat_ep_reset(ep_a));
+	other = free_qualifier(&b);
+	reserve(other, ep_b);
+	CHECK_RET(dat_rsp_free(rsp), DAT_SUCCESS);
+	CHECK_EQ(ep_state(ep_b), DAT_EP_STATE_RESERVED);
+	OK(try_connect(ep_a, &b, other, SOON));
+	OK(dat_cr_accept(await_request(&b), DAT_HANDLE_NULL, 0, NULL));
+	established();
+	talk(ep_b);
+	ends_down();
+}
+
+static pthread_barrier_t both;
+static DAT_RETURN freed;
+
+static void *frees(void *arg)
+{
+	pthread_barrier_wait(&both);
+	freed = dat_ep_free(ep_b);
+	return arg;
+}
+
+/* An endpoint is reserved or freed, never both. */
+static void rsp_create__beside_ep_free(void)
+{
+	enum { ROUNDS = 300 };
+
+	points_up();
+	if (!b.provider.is_thread_safe)
+		tap_unsupported("the provider is not thread safe");
+	qualifier = free_qualifier(&b);
+	REQUIRE(pthread_barrier_init(&both, NULL, 2) == 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		DAT_RETURN reserved;
+		DAT_RSP_HANDLE rsp;
+		pthread_t thread;
+
+		REQUIRE(pthread_create(&thread, NULL, frees, NULL) == 0);
+		pthread_barrier_wait(&both);
+		for (int spin = rand() % 2000; spin > 0; spin--)
+			atomic_signal_fence(memory_order_seq_cst);
+		reserved = dat_rsp_create(b.ia, qualifier, ep_b, b.cr_evd, &rsp);
+		REQUIRE(pthread_join(thread, NULL) == 0);
+		if (reserved == DAT_SUCCESS) {
+			CHECK_RET(freed, DAT_INVALID_STATE);
+			OK(dat_rsp_free(rsp));
+			OK(dat_ep_free(ep_b));
+		} else {
+			CHECK_CODE(reserved, DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+			CHECK_RET(freed, DAT_SUCCESS);
+		}
+		ep_b = make_ep(&b, NULL);
+	}
+	pthread_barrier_destroy(&both);
+	ends_down();
+}
+
 static void rsp_free__frees_the_qualifier(void)
 {
 	points_up();
@@ -283,6 +355,8 @@ static const struct tap_test tests[] = {
 	T(rsp, one_request_only),
 	T(rsp, rejected),
 	T(rsp_free, after_the_request),
+	T(rsp_free, of_an_endpoint_that_is_reserved_again),
+	T(rsp_create, beside_ep_free),
 	T(rsp_free, frees_the_qualifier),
 	T(provider_ep, of_an_rsp),
 	T(provider_ep, of_a_psp),

@@ -4,6 +4,8 @@
 #include "srq.h"
 
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* --- dat_srq_create, dat_srq_query, dat_srq_free ----------------------------------------------- */
@@ -398,6 +400,47 @@ static void srq__reset_of_an_endpoint(void)
 	down();
 }
 
+static atomic_bool polling;
+
+static void *polls(void *arg)
+{
+	DAT_EVENT event;
+
+	while (polling)
+		dat_evd_dequeue(p.b.recv_evd, &event);
+	return arg;
+}
+
+/* A completion that a thread takes while its endpoint is freed counts once. */
+static void srq__freed_beside_a_poller(void)
+{
+	enum { ROUNDS = 20, BUFFERS = 6 };
+	pthread_t thread;
+
+	queue_up();
+	if (!p.b.provider.is_thread_safe)
+		tap_unsupported("the provider is not thread safe");
+	p.ep_a = make_ep(&p.a, NULL);
+	polling = true;
+	REQUIRE(pthread_create(&thread, NULL, polls, NULL) == 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		p.ep_b = make_srq_ep(&p.b, NULL);
+		connect_eps(&p.a, p.ep_a, &p.b, p.ep_b);
+		for (DAT_UINT64 number = 0; number < BUFFERS; number++)
+			OK(post_srq(number));
+		for (DAT_UINT64 number = 0; number < BUFFERS; number++)
+			OK(a_sends(0, 10, number, DAT_COMPLETION_SUPPRESS_FLAG));
+		await_available(0);
+		OK(dat_ep_free(p.ep_b));
+		EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+		OK(dat_ep_reset(p.ep_a));
+		check_counts(0, 0);
+	}
+	polling = false;
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	down();
+}
+
 /* Triggered by the completions of receives at end b. */
 static DAT_CNO_HANDLE watch_receives(void)
 {
@@ -473,6 +516,7 @@ static const struct tap_test tests[] = {
 	T(srq, solicited_wait),
 	T(srq, unsignalled),
 	T(srq, reset_of_an_endpoint),
+	T(srq, freed_beside_a_poller),
 	TAP_END,
 };
 

@@ -62,6 +62,18 @@ impl State {
         evd
     }
 
+    /// A waiter was cancelled, which the detachment of the last EVD may have released before: there is one release
+    /// for each waiter.
+    fn drop_releases(&mut self) {
+        let releases = self.triggered.iter().filter(|evd| **evd == Handle::NULL);
+        let surplus = releases.count().saturating_sub(self.waiters);
+        for _ in 0..surplus {
+            let at = self.triggered.iter().position(|evd| *evd == Handle::NULL);
+            at.map(|at| self.triggered.remove(at));
+        }
+        self.set_descriptor();
+    }
+
     /// After each change of what the descriptor shows.
     fn set_descriptor(&mut self) {
         if let Some(descriptor) = &mut self.descriptor {
@@ -163,9 +175,9 @@ impl<D: Device> Cno<D> {
         self.calls.begin(state.agent, evd)
     }
 
-    /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD is detached.
+    /// Waits for a trigger. `Ok(NULL)` when the IA closes or the last EVD is detached. The caller is
+    /// [waiting](cancel::Waiting).
     fn wait(&self, timeout: Option<Duration>) -> std::result::Result<Result<Handle>, Cancelled> {
-        let _waiting = Waiting::begin()?;
         let deadline = timeout.map(|t| Instant::now() + t);
         let device = &self.base.ia.device;
         if timeout == Some(Duration::ZERO) {
@@ -206,6 +218,9 @@ impl<D: Device> Cno<D> {
             }
         };
         state.waiters -= 1;
+        if evd.is_err() {
+            state.drop_releases();
+        }
         evd
     }
 
@@ -352,6 +367,12 @@ pub unsafe extern "C-unwind" fn cno_wait<A: Abi, D: Device>(
     let code = short_boundary::<A>(|| {
         let cno: Arc<Cno<D>> = lookup(cno_handle)?;
         non_null(evd_handle, Subtype::Arg3)?;
+        let Ok(_waiting) = Waiting::begin() else {
+            cancelled = true;
+            return Ok(());
+        };
+        // Dropped before `_waiting`: if the IA was closed meanwhile, all that it had may go with this reference.
+        let cno = cno;
         let Ok(result) = cno.wait(timeout(wait)) else {
             cancelled = true;
             return Ok(());

@@ -182,7 +182,9 @@ impl<D: Device> Cr<D> {
     /// The event of the request was not queued: the peer is refused. `reserved` if the request has
     /// not taken the endpoint of its RSP.
     pub(super) fn withdraw(&self, reserved: bool) {
-        drop(self.request.lock().take());
+        // Without the lock: the end of the request may call the agent of the peer's CNO, if that is in this process.
+        let request = self.request.lock().take();
+        drop(request);
         unpublish(self);
         if !reserved || self.ep.as_ref().is_some_and(|ep| ep.is_tentative()) {
             self.release_ep();

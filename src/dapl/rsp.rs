@@ -30,6 +30,8 @@ struct State<D: Device> {
     ep: Option<Arc<Ep<D>>>,
     /// A request has arrived.
     request_arrived: bool,
+    /// The request has the reserved endpoint, which the RSP has nothing more to do with.
+    ep_taken: bool,
     /// `None` once the RSP is freed.
     listening: Option<Listening<D>>,
 }
@@ -89,9 +91,10 @@ impl<D: Device> Rsp<D> {
         };
         // Under the lock: the RSP is freed before the request has the endpoint, or when the event is
         // there.
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let taken = state.listening.is_some()
             && reserved.is_none_or(|ep| ep.take_request(ia, &addrs).is_ok());
+        state.ep_taken = taken;
         let queued = match taken {
             true => arrival.queue(),
             false => Queued::Closed,
@@ -119,6 +122,7 @@ impl<D: Device> Rsp<D> {
             state: Mutex::new(State {
                 ep,
                 request_arrived: false,
+                ep_taken: false,
                 listening: Some(listening),
             }),
         });
@@ -139,7 +143,7 @@ impl<D: Device> Rsp<D> {
         let Some(listening) = state.listening.take() else {
             return false;
         };
-        let ep = state.ep.take();
+        let ep = state.ep.take().filter(|_| !state.ep_taken);
         drop(state);
         drop(listening);
         give_back(ia, ep.as_deref());
@@ -157,7 +161,7 @@ impl<D: Device> Rsp<D> {
     }
 }
 
-/// The endpoint is no longer reserved, unless a request took it.
+/// The endpoint is no longer reserved.
 fn give_back<D: Device>(ia: &Arc<Ia<D>>, ep: Option<&Ep<D>>) {
     if let Some(ep) = ep {
         let _ = ep.change_state(ia, DAT_EP_STATE_RESERVED, DAT_EP_STATE_UNCONNECTED);

@@ -1,13 +1,13 @@
 //! Shared receive queues: `dat_srq_create`, `dat_srq_post_recv`, `dat_srq_query`,
 //! `dat_srq_resize`, `dat_srq_set_lw`, `dat_srq_free`.
 
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::lock::{Mutex, MutexGuard};
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, device_error, non_null, short_boundary};
+use super::evd::Outstanding;
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
@@ -38,7 +38,7 @@ pub struct Srq<D: Device> {
     pz: DAT_PZ_HANDLE,
     max_recv_iov: DAT_COUNT,
     /// Buffers posted whose completions the consumer has not taken from an EVD yet.
-    outstanding: AtomicI32,
+    outstanding: Outstanding,
     state: Mutex<State<D>>,
 }
 
@@ -71,10 +71,7 @@ impl<D: Device> Child for Srq<D> {
         json.number_or_null("receives", self.srq.available());
         json.number_or_null("max_receives", count(max));
         // Buffers whose completions the program has not taken, those that wait for messages among them.
-        json.number_or_null(
-            "outstanding",
-            count(self.outstanding.load(Ordering::Relaxed)),
-        );
+        json.number_or_null("outstanding", count(self.outstanding.get()));
         json.number_or_null("endpoints", users.map(|users| users as u64));
     }
 }
@@ -111,7 +108,7 @@ impl<D: Device> CqHandler for Unreported<D> {
 
     fn overflow(&self) {
         if let Some(srq) = self.0.upgrade() {
-            srq.retire(1);
+            srq.outstanding.retire(1);
         }
     }
 }
@@ -139,9 +136,9 @@ impl<D: Device> SrqUse<D> {
         &self.0.srq
     }
 
-    /// Counts buffers that have returned to the consumer, or are lost with their endpoint.
-    pub fn retire(&self, buffers: usize) {
-        self.0.retire(buffers);
+    /// The number of buffers whose completions the consumer has not taken.
+    pub fn outstanding(&self) -> &Outstanding {
+        &self.0.outstanding
     }
 
     /// Makes the completion queue for endpoints without an EVD for receives.
@@ -193,7 +190,7 @@ impl<D: Device> Srq<D> {
             draining: Mutex::new(()),
             pz: pz.handle().0,
             max_recv_iov: attr.max_recv_iov,
-            outstanding: AtomicI32::new(0),
+            outstanding: Outstanding::default(),
             state: Mutex::new(State {
                 max_recv_dtos: attr.max_recv_dtos,
                 low_watermark: DAT_SRQ_LW_DEFAULT,
@@ -231,11 +228,6 @@ impl<D: Device> Srq<D> {
         Ok(SrqUse(self))
     }
 
-    fn retire(&self, buffers: usize) {
-        let buffers = i32::try_from(buffers).unwrap_or(i32::MAX);
-        self.outstanding.fetch_sub(buffers, Ordering::Relaxed);
-    }
-
     fn prepare_unreported(self: &Arc<Self>) -> Result<()> {
         let state = self.state.lock();
         if self.unreported.get().is_some() {
@@ -262,7 +254,7 @@ impl<D: Device> Srq<D> {
         };
         let _draining = self.draining.lock();
         while let Some(completion) = cq.poll() {
-            self.retire(usize::from(completion.from_srq));
+            self.outstanding.retire(usize::from(completion.from_srq));
         }
     }
 
@@ -284,7 +276,7 @@ impl<D: Device> Srq<D> {
             .ok_or(Error::arg(Subtype::Arg2))?;
         self.drain();
         let mut state = self.state.lock();
-        if max < self.outstanding.load(Ordering::Relaxed) || max < state.low_watermark {
+        if max < self.outstanding.get() || max < state.low_watermark {
             return Err(Kind::InvalidState.into());
         }
         if let Some(cq) = self.unreported.get().filter(|cq| cq.capacity() < wanted) {
@@ -305,11 +297,13 @@ impl<D: Device> Srq<D> {
             .ok()
             .filter(|_| mark <= state.max_recv_dtos)
             .ok_or(Error::arg(Subtype::Arg2))?;
-        state.low_watermark = mark;
+        let before = std::mem::replace(&mut state.low_watermark, mark);
         drop(state);
-        self.srq
-            .arm_limit(limit)
-            .map_err(|e| device_error(e, Subtype::ResourceSrq))
+        // Without the lock: the mark may be reported at once.
+        self.srq.arm_limit(limit).map_err(|e| {
+            self.state.lock().low_watermark = before;
+            device_error(e, Subtype::ResourceSrq)
+        })
     }
 
     fn free(&self) -> Result<()> {
@@ -379,10 +373,10 @@ pub unsafe extern "C" fn srq_post_recv<A: Abi, D: Device>(
             flags: WrFlags::empty(),
         };
         // Counted first, as the buffer may complete before the post returns.
-        srq.outstanding.fetch_add(1, Ordering::Relaxed);
+        srq.outstanding.add();
         delay::point("srq.post");
         srq.post(&wr).map_err(|e| {
-            srq.outstanding.fetch_sub(1, Ordering::Relaxed);
+            srq.outstanding.retire(1);
             post_error(e, false)
         })
     })
@@ -411,7 +405,7 @@ pub unsafe extern "C" fn srq_query<A: Abi, D: Device>(
                 max_recv_iov: srq.max_recv_iov,
                 low_watermark: state.low_watermark,
                 available_dto_count: available.map_or(DAT_VALUE_UNKNOWN, |n| n as DAT_COUNT),
-                outstanding_dto_count: srq.outstanding.load(Ordering::Relaxed),
+                outstanding_dto_count: srq.outstanding.get(),
             })
         };
         // SAFETY: the caller's promise.

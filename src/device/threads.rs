@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::cancel::Disabled;
 use crate::signals::SignalsBlocked;
 
 /// Signals that the kernel sends a thread for a fault of that thread. If they were blocked, the kernel
@@ -43,6 +44,8 @@ impl Thread {
     /// this library could wait for each other, or one for itself.
     pub fn join(self) {
         if !is_ours() {
+            // To wait for a thread is a point of cancellation.
+            let _disabled = Disabled::begin();
             let _ = self.join_within(JOIN_LIMIT);
         }
     }

@@ -86,12 +86,22 @@ fn registry() -> Result<&'static Registry> {
     // SAFETY: null, or from the static reference of `setup`.
     let setup = unsafe { SETUP.load(Ordering::Acquire).as_ref() };
     let setup = setup.ok_or(Error::from(Kind::InvalidState))?;
-    if INHERITED.swap(false, Ordering::Relaxed)
+    if INHERITED.load(Ordering::Acquire) {
+        forget_parent();
+    }
+    made().map_or_else(|| make(setup), Ok)
+}
+
+/// The registry of a forked child forgets the IAs of the parent, before any thread of the child uses it.
+#[cold]
+fn forget_parent() {
+    let _making = MAKING.lock();
+    if INHERITED.load(Ordering::Relaxed)
         && let Some(registry) = made()
     {
         registry.forget_builtins();
     }
-    made().map_or_else(|| make(setup), Ok)
+    INHERITED.store(false, Ordering::Release);
 }
 
 #[cold]

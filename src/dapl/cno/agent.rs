@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use lock_api::GetThreadId;
 
 use crate::abi::common::DAT_OS_WAIT_PROXY_AGENT;
+use crate::cancel::Disabled;
 use crate::dapl::types::Handle;
 use crate::delay;
 use crate::handle::pin;
@@ -89,6 +90,8 @@ impl AgentCall {
         };
         pin::outside(move || {
             delay::point("cno.agent");
+            // The agent may call points of cancellation, and the callers of this function cannot be unwound.
+            let _disabled = Disabled::begin();
             if let Some(function) = agent.0.proxy_agent_func {
                 // SAFETY: the consumer gave the function for exactly this.
                 unsafe { function(agent.0.instance_data, evd.0) };

@@ -50,7 +50,7 @@ use crate::delay;
 use crate::device::{CmEvent, ConnectionRequest, Device, QpAttr, QpHandler, QpParts, QueuePair};
 use crate::error::{Error, Kind, Result, Subtype};
 use crate::figures::Json;
-use crate::handle::{self, Shared};
+use crate::handle::Shared;
 
 /// One end of a connection.
 #[repr(align(64))]
@@ -153,6 +153,13 @@ struct Inner<D: Device> {
     resolutions: Vec<Weak<Resolution<D>>>,
 }
 
+/// What the free of an endpoint ends the use of.
+struct Used<D: Device> {
+    qp: Option<Arc<D::Qp>>,
+    uses: Option<Uses<D>>,
+    resolutions: Vec<Weak<Resolution<D>>>,
+}
+
 impl<D: Device> Inner<D> {
     /// A connection is about to be handed to the device. Gives the number of the attempt.
     fn begin_attempt(&mut self) -> u64 {
@@ -221,7 +228,8 @@ dat_object!(Ep, Ep, HandleEp);
 impl<D: Device> Child for Ep<D> {
     fn destroy(&self) {
         if unpublish(self) {
-            self.release();
+            let used = self.take_used(&mut self.inner.lock());
+            self.release(used);
         }
     }
 
@@ -302,10 +310,14 @@ impl<D: Device> Ep<D> {
         });
         // Before the queue pair, which returns the handle in its completions.
         publish(&ep)?;
-        let qp = uses
-            .parts()
-            .map(|parts| ep.make_qp(&parts, &attr, watermarks));
-        match qp.transpose() {
+        let make_qp = || {
+            uses.begin_srq(ep.handle())?;
+            let qp = uses
+                .parts()
+                .map(|parts| ep.make_qp(&parts, &attr, watermarks));
+            qp.transpose()
+        };
+        match make_qp() {
             Ok(qp) => {
                 let has_srq = uses.srq.is_some();
                 let request_evd = uses.request_evd.as_ref().map(|u| &**u.evd());
@@ -317,6 +329,7 @@ impl<D: Device> Ep<D> {
                 Ok(ep)
             }
             Err(error) => {
+                uses.end_srq(ep.handle());
                 unpublish(&*ep);
                 Err(error)
             }
@@ -433,18 +446,6 @@ impl<D: Device> Ep<D> {
         Ok(())
     }
 
-    /// Counts a buffer of the SRQ of the endpoint with this handle as retired: its completion was
-    /// taken from an EVD. An endpoint that is freed has counted all its buffers.
-    pub(super) fn retire_srq_buffer(handle: u64) {
-        let handle = std::ptr::with_exposed_provenance_mut(handle as usize);
-        if let Some(ep) = handle::get_shared::<Ep<D>>(handle) {
-            let inner = ep.inner.lock();
-            if let Some(srq) = inner.uses.as_ref().and_then(|uses| uses.srq.as_ref()) {
-                srq.retire(1);
-            }
-        }
-    }
-
     fn param(&self) -> Result<EpParam> {
         let invalid = Error::handle(Subtype::HandleEp);
         let config = self.config.get_shared().ok_or(invalid)?;
@@ -481,36 +482,45 @@ impl<D: Device> Ep<D> {
     }
 
     fn free(&self) -> Result<()> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         if let state @ (DAT_EP_STATE_RESERVED
         | DAT_EP_STATE_PASSIVE_CONNECTION_PENDING
         | DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING) = self.state()
         {
             return Err(connect::state_error(state));
         }
-        drop(inner);
-        if !unpublish(self) {
+        if inner.uses.is_none() {
             return Err(Error::handle(Subtype::HandleEp));
         }
-        self.release();
+        // Under the lock: from here on no service point reserves the endpoint.
+        let used = self.take_used(&mut inner);
+        drop(inner);
+        unpublish(self);
+        self.release(used);
         Ok(())
     }
 
+    /// Takes what a free ends the use of.
+    fn take_used(&self, inner: &mut Inner<D>) -> Used<D> {
+        let used = Used {
+            // First: a thread that finds the other objects there finds the queue pair too.
+            qp: self.qp(),
+            uses: inner.uses.take(),
+            resolutions: std::mem::take(&mut inner.resolutions),
+        };
+        self.set_config(inner, None);
+        used
+    }
+
     /// Ends the connection without an event and ends the use of all other objects.
-    fn release(&self) {
-        let qp = self.qp();
-        // First: a thread that finds them there finds the queue pair too.
-        let mut inner = self.inner.lock();
-        let uses = inner.uses.take();
-        let resolutions = std::mem::take(&mut inner.resolutions);
-        self.set_config(&mut inner, None);
-        drop(inner);
+    fn release(&self, used: Used<D>) {
         delay::point("ep.free");
-        let lost = qp.map_or(0, |qp| qp.destroy() as usize);
+        let lost = used.qp.map_or(0, |qp| qp.destroy() as usize);
         delay::point("ep.purge");
-        if let Some(uses) = &uses {
+        if let Some(uses) = &used.uses {
             uses.purge(self.handle(), lost);
+            uses.end_srq(self.handle());
         }
-        datagrams::release(resolutions);
+        datagrams::release(used.resolutions);
     }
 }

@@ -12,7 +12,7 @@ use crate::dapl::evd::{Evd, EvdUse, Feed, Stream, StreamChange};
 use crate::dapl::ia::Ia;
 use crate::dapl::object::lookup_opt;
 use crate::dapl::pz::{Pz, PzUse};
-use crate::device::{Device, QueuePair};
+use crate::device::{Device, QpParts, QueuePair};
 use crate::error::{Error, Result, Subtype};
 
 /// Fields that the provider or the IA decides, never the consumer.
@@ -83,6 +83,15 @@ impl<D: Device> NewParts<D> {
     }
 }
 
+/// The watermarks of an endpoint.
+#[derive(Clone, Copy)]
+struct Marks {
+    before: Watermarks,
+    after: Watermarks,
+    /// Whether the consumer has set one.
+    change: bool,
+}
+
 /// The EVD that a stream feeds.
 fn evd_of<D: Device>(feed: &Feed<D>) -> Option<Arc<Evd<D>>> {
     feed.as_ref().map(|(evd, _)| evd.clone())
@@ -118,21 +127,21 @@ impl<D: Device> Ep<D> {
         if attr.service_type != config.attr.service_type {
             return Err(Error::arg(Subtype::Arg3));
         }
-        let watermarks = if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
-            let soft = Watermarks::of(&attr, ia.rules).soft;
-            Watermarks {
-                soft,
-                ..inner.watermarks
-            }
-        } else {
-            inner.watermarks
+        let mut marks = Marks {
+            before: inner.watermarks,
+            after: inner.watermarks,
+            change: change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW),
         };
+        if marks.change {
+            marks.after.soft = Watermarks::of(&attr, ia.rules).soft;
+        }
         let old = inner.uses.as_mut().ok_or(invalid)?;
         let new = NewParts::find(change, ia, &attr, old)?;
         if let (Some(srq), None) = (&old.srq, &new.recv) {
             srq.prepare_unreported()?;
         }
         let (recv_evd, request_evd) = (evd_of(&new.recv), evd_of(&new.request));
+        let old_recv_evd = old.recv_evd.as_ref().map(|u| u.evd().clone());
         let streams = StreamChange::begin(
             ia,
             vec![
@@ -146,37 +155,72 @@ impl<D: Device> Ep<D> {
             None => old.pz.as_ref(),
         };
         let srq = old.srq.as_ref();
-        if let (Some(evd), Some(_)) = (&recv_evd, srq) {
-            evd.retire_srq_buffers_with(Ep::<D>::retire_srq_buffer);
+        if let (Some(evd), Some(srq)) = (&recv_evd, srq) {
+            evd.begin_srq(self.handle(), srq.outstanding())?;
         }
         let parts = parts::parts(pz, recv_evd.as_deref(), request_evd.as_deref(), srq);
-        let qp = match (&config.qp, parts) {
-            (Some(qp), Some(parts)) => {
-                ia.device
-                    .modify_qp(qp, &parts, &self.qp_attr(&attr))
-                    .map_err(|e| device_error(e, Subtype::ResourceTep))?;
-                if change.has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) && config.has_srq {
-                    apply_watermarks::<D>(qp, watermarks)?;
-                }
-                Some(qp.clone())
-            }
-            (None, Some(parts)) => Some(self.make_qp(&parts, &attr, watermarks)?),
-            // Without a protection zone there is no queue pair. Receives that were posted are lost
-            // with it.
-            (_, None) => None,
-        };
+        let qp = self.changed_qp(&config, parts, &attr, marks);
+        let qp = qp.inspect_err(|_| self.end_srq(&recv_evd, &old_recv_evd))?;
         if let (Some(old), None) = (&config.qp, &qp) {
-            old.destroy();
+            // Receives that were posted are lost with the queue pair.
+            let lost = old.destroy() as usize;
+            if let Some(srq) = srq {
+                srq.outstanding().retire(lost);
+            }
         }
         streams.commit();
+        // An endpoint for datagrams may have completions there still.
+        if !self.is_for_datagrams() {
+            self.end_srq(&old_recv_evd, &recv_evd);
+        }
         if let Some(pz) = new.pz {
             old.pz = pz;
         }
-        inner.watermarks = watermarks;
+        inner.watermarks = marks.after;
         let (has_srq, request_evd) = (config.has_srq, request_evd.as_deref());
         let config = Config::new(attr, ia.rules, has_srq, request_evd, qp);
         self.set_config(&mut inner, Some(config));
         Ok(())
+    }
+
+    /// The queue pair after the change; `None` without the parts for one.
+    ///
+    /// # Errors
+    /// Those of the device; the queue pair is as it was then.
+    fn changed_qp(
+        &self,
+        config: &Config<D>,
+        parts: Option<QpParts<'_, D>>,
+        attr: &EpAttr,
+        marks: Marks,
+    ) -> Result<Option<Arc<D::Qp>>> {
+        let Some(parts) = parts else { return Ok(None) };
+        let Some(qp) = &config.qp else {
+            return self.make_qp(&parts, attr, marks.after).map(Some);
+        };
+        let change = marks.change && config.has_srq;
+        if change {
+            apply_watermarks::<D>(qp, marks.after)?;
+        }
+        let device = &self.base.ia.device;
+        if let Err(error) = device.modify_qp(qp, &parts, &self.qp_attr(attr)) {
+            if change {
+                // The device had these before.
+                let _ = apply_watermarks::<D>(qp, marks.before);
+            }
+            return Err(device_error(error, Subtype::ResourceTep));
+        }
+        Ok(Some(qp.clone()))
+    }
+
+    /// An EVD that the endpoint does not receive into does not count the buffers of its SRQ.
+    fn end_srq(&self, evd: &Option<Arc<Evd<D>>>, receives_into: &Option<Arc<Evd<D>>>) {
+        let receives_into = receives_into.as_ref().map(Arc::as_ptr);
+        if let Some(evd) = evd
+            && receives_into != Some(Arc::as_ptr(evd))
+        {
+            evd.end_srq(self.handle());
+        }
     }
 
     fn check_modify_state(&self, change: &EpChange, config: &Config<D>) -> Result<()> {

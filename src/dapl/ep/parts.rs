@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::Ep;
 use crate::dapl::ep_attr::EpAttr;
 use crate::dapl::evd::{Evd, EvdUse, Stream};
 use crate::dapl::ia::Ia;
@@ -44,10 +43,6 @@ impl<D: Device> Parts<D> {
             srq.prepare_unreported()?;
         }
         let recv_evd = attach(ia, self.recv_evd, recv)?;
-        if let (Some(recv_evd), Some(_)) = (&recv_evd, &srq) {
-            let retire = Ep::<D>::retire_srq_buffer;
-            recv_evd.evd().retire_srq_buffers_with(retire);
-        }
         Ok(Uses {
             pz: self.pz.map(|pz| pz.enter(ia)).transpose()?,
             recv_evd,
@@ -94,7 +89,25 @@ impl<D: Device> Uses<D> {
         let evds = evds.into_iter().flatten();
         let completed: usize = evds.map(|evd| evd.evd().purge(ep)).sum();
         if let Some(srq) = &self.srq {
-            srq.retire(completed + lost);
+            srq.outstanding().retire(completed + lost);
+        }
+    }
+
+    /// The EVD of an endpoint that receives from an SRQ begins to count its buffers.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn begin_srq(&self, ep: Handle) -> Result<()> {
+        match (&self.srq, &self.recv_evd) {
+            (Some(srq), Some(evd)) => evd.evd().begin_srq(ep, srq.outstanding()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same EVD has no completions of the endpoint any more.
+    pub fn end_srq(&self, ep: Handle) {
+        if let (Some(_), Some(evd)) = (&self.srq, &self.recv_evd) {
+            evd.evd().end_srq(ep);
         }
     }
 }

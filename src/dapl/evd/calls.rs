@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Evd;
 use super::dequeue::evd_of;
 use crate::abi::common::*;
-use crate::cancel;
+use crate::cancel::{self, Waiting};
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{
     answer_query, boundary, creation, device_error, non_null, short_boundary, timeout,
@@ -170,6 +170,12 @@ pub unsafe extern "C-unwind" fn evd_wait<A: Abi, D: Device, const KNOWN: bool>(
         // A wait may block, and a section that lasts would delay the frees of other threads.
         let evd = handle::share(evd);
         guard.end_call();
+        let Ok(_waiting) = Waiting::begin() else {
+            cancelled = true;
+            return Ok(());
+        };
+        // Dropped before `_waiting`: if the IA was closed meanwhile, all that it had may go with this reference.
+        let evd = evd;
         let Ok((result, more)) = evd.wait(timeout(wait), threshold) else {
             cancelled = true;
             return Ok(());
@@ -242,15 +248,18 @@ impl<D: Device> Evd<D> {
     }
 
     fn modify_cno(&self, cno: Option<Arc<Cno<D>>>) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::handle(Subtype::HandleEvdRequest));
+        }
+        // A trigger of the CNO that the EVD has already is remembered.
+        if state.cno.as_ref().map(Arc::as_ptr) == cno.as_ref().map(Arc::as_ptr) {
+            return Ok(());
+        }
         if let Some(cno) = &cno {
             cno.attach(&self.base.ia)?;
         }
-        let mut state = self.state.lock();
-        let old = if state.closed {
-            cno
-        } else {
-            std::mem::replace(&mut state.cno, cno)
-        };
+        let old = std::mem::replace(&mut state.cno, cno);
         self.arm(&state);
         drop(state);
         if let Some(old) = old {
@@ -269,6 +278,8 @@ impl<D: Device> Evd<D> {
         let mut state = self.state.lock();
         state.waitable = waitable;
         if !waitable {
+            // Remembered: the EVD may be waitable again before the waiter runs.
+            state.evicted = true;
             self.signal(&mut state);
         }
     }
@@ -277,7 +288,7 @@ impl<D: Device> Evd<D> {
         let qlen = Self::check_length(&self.base.ia, qlen)?.ok_or(Error::arg(Subtype::Arg2))?;
         let mut state = self.state.lock();
         self.drain(&mut state, &pin::pin());
-        if state.queue.len() > qlen as usize {
+        if state.queue.len().max(state.threshold) > qlen as usize {
             return Err(Kind::InvalidState.into());
         }
         let queued = state.queue.len();
@@ -302,10 +313,6 @@ impl<D: Device> Evd<D> {
         out: &mut MaybeUninit<A::Event>,
     ) {
         match *event {
-            Event::Completion(ref completion) => {
-                self.account(completion.into());
-                A::event(event, handle, out);
-            }
             Event::Resolution {
                 number,
                 ep,

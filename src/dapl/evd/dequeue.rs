@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::{Buffer, Evd, State, WAITER, idle};
 use crate::abi::common::*;
+use crate::cancel;
 use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{code, end_plainly, failed, short_boundary_of_code};
 use crate::device::{
@@ -177,7 +178,9 @@ unsafe fn dequeue_arriving<A: Abi, D: Device>(
             // The device may call back into the consumer's code, which may block.
             let evd = handle::share(evd);
             guard.end_call();
-            code::<A>(evd.dequeue_outside::<A>(evd_handle, out))
+            let result = evd.dequeue_outside::<A>(evd_handle, out);
+            cancel::drop_reference(evd);
+            code::<A>(result)
         }
     }
 }
@@ -270,8 +273,7 @@ impl<D: Device> Evd<D> {
         };
         match cq.poll_in(guard, ToEvent::<A> { handle, out }) {
             Some(taken) => {
-                drop(state);
-                self.account(taken);
+                state.srq_buffers.count(taken);
                 Taken::Completion
             }
             None => Taken::Nothing,
@@ -315,7 +317,7 @@ impl<D: Device> Evd<D> {
         if state.has(WAITER) {
             return Err(Error::state(Subtype::StateEvdWaiter));
         }
-        if let Some(event) = state.queue.pop_front() {
+        if let Some(event) = state.pop() {
             drop(state);
             self.write_event::<A>(&event, handle, out);
             return Ok(());
@@ -326,8 +328,7 @@ impl<D: Device> Evd<D> {
         let Some(taken) = cq.poll_in(guard, ToEvent::<A> { handle, out }) else {
             return Err(state.nothing());
         };
-        drop(state);
-        self.account(taken);
+        state.srq_buffers.count(taken);
         Ok(())
     }
 

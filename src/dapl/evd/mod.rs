@@ -11,12 +11,15 @@ mod errors;
 mod figures;
 mod idle;
 mod spin;
+mod srq_buffers;
+mod state;
 mod stream;
 mod stream_counts;
 mod wait;
 
 pub use calls::*;
 pub use dequeue::*;
+pub(super) use srq_buffers::Outstanding;
 pub use stream::Stream;
 pub(super) use stream::{EvdUse, Feed, StreamChange};
 
@@ -25,7 +28,8 @@ use std::ptr::null;
 use std::sync::{Arc, OnceLock, Weak};
 
 use self::spin::SpinPolicy;
-use self::stream_counts::StreamCounts;
+use self::srq_buffers::Buffer;
+use self::state::{NO_CQ, OVERFLOWED, State, WAITER};
 use super::boundary::device_error;
 use super::cno::Cno;
 use super::counters::Counters;
@@ -39,8 +43,8 @@ use crate::abi::v2::{
     DAT_EVD_COUNTERS, DCNT_EVD_ALL_COUNTERS, DCNT_EVD_CONN_CALLBACK, DCNT_EVD_DTO_CALLBACK,
 };
 use crate::delay;
-use crate::device::{ByCopy, Completion, CompletionQueue, CqHandler, Device};
-use crate::error::{Error, Kind, Result, Subtype};
+use crate::device::{ByCopy, CompletionQueue, CqHandler, Device};
+use crate::error::{Error, Result, Subtype};
 use crate::figures::Json;
 use crate::handle::pin::pin;
 use crate::handle::{Biased, Guard, Held};
@@ -64,41 +68,7 @@ pub struct Evd<D: Device> {
     wait_queue: WaitQueue,
     /// Whether that thread polls for events before it sleeps.
     spin_policy: SpinPolicy,
-    /// Counts a buffer of an SRQ as retired when its completion leaves the EVD; the argument is
-    /// the context of the completion. Set by endpoints with an SRQ, all of which have the same.
-    retire_srq_buffer: OnceLock<fn(u64)>,
 }
-
-struct State<D: Device> {
-    /// Events of the provider, and completions that arrived before them.
-    queue: VecDeque<Event>,
-    /// How many events `queue` may hold.
-    qlen: usize,
-    /// Events trigger the CNO.
-    enabled: bool,
-    /// Threads may call `dat_evd_wait`.
-    waitable: bool,
-    /// What keeps a thread from taking a completion of the device at once: [`WAITER`], [`OVERFLOWED`],
-    /// [`NO_CQ`]. One word, so that a poll makes one test.
-    exceptions: u32,
-    /// The waiter has been notified since it last checked the queue.
-    signalled: bool,
-    cno: Option<Arc<Cno<D>>>,
-    /// The streams that feed the EVD.
-    streams: StreamCounts,
-    /// The log has it that an asynchronous error was lost here.
-    loss_is_logged: bool,
-    /// Freed, or its IA is closed.
-    closed: bool,
-}
-
-/// A thread is in `dat_evd_wait`; it owns the EVD.
-const WAITER: u32 = 1;
-/// An asynchronous error was lost here. There is no EVD to report that to, so waits and dequeues return
-/// it.
-const OVERFLOWED: u32 = 2;
-/// The EVD is not made for completions.
-const NO_CQ: u32 = 4;
 
 /// The completion queue of an EVD, by its address.
 struct Polled<C>(*const C);
@@ -118,49 +88,6 @@ pub enum Queued {
     Full,
     /// The EVD is freed.
     Closed,
-}
-
-impl<D: Device> State<D> {
-    /// Why no event could be taken.
-    fn nothing(&self) -> Error {
-        match self.has(OVERFLOWED) {
-            true => Kind::InvalidState.into(),
-            false => Kind::QueueEmpty.into(),
-        }
-    }
-
-    /// Whether one of these exceptions applies.
-    #[inline(always)]
-    fn has(&self, exceptions: u32) -> bool {
-        self.exceptions & exceptions != 0
-    }
-
-    /// An exception begins or ceases to apply.
-    fn set(&mut self, exception: u32, applies: bool) {
-        self.exceptions &= !exception;
-        if applies {
-            self.exceptions |= exception;
-        }
-    }
-}
-
-/// What an SRQ is to know of a completion.
-#[derive(Clone, Copy)]
-struct Buffer {
-    /// [`Completion::from_srq`].
-    from_srq: bool,
-    /// [`Completion::context`].
-    context: u64,
-}
-
-impl From<&Completion> for Buffer {
-    #[inline]
-    fn from(completion: &Completion) -> Buffer {
-        Buffer {
-            from_srq: completion.from_srq,
-            context: completion.context,
-        }
-    }
 }
 
 // Without knowing what an EVD was wanted for, OpenFabrics' libraries name this subtype.
@@ -243,23 +170,11 @@ impl<D: Device> Evd<D> {
             base: Base::new(ia.clone()),
             flags,
             polled: Polled(cq.as_ref().map_or(null(), Arc::as_ptr)),
-            state: Biased::new(State {
-                queue,
-                qlen: held,
-                enabled: true,
-                waitable: true,
-                exceptions: if cq.is_none() { NO_CQ } else { 0 },
-                signalled: false,
-                cno,
-                streams: StreamCounts::default(),
-                loss_is_logged: false,
-                closed: false,
-            }),
+            state: Biased::new(State::new(queue, held, cno, cq.is_none())),
             cq,
             counters: ia.new_counters(DCNT_EVD_ALL_COUNTERS),
             wait_queue: WaitQueue::default(),
             spin_policy: SpinPolicy::default(),
-            retire_srq_buffer: OnceLock::new(),
         });
         let _ = upcall.0.set(Arc::downgrade(&evd));
         evd.arm(&evd.state.lock());
@@ -339,9 +254,17 @@ impl<D: Device> Evd<D> {
         debug_assert!(restored.is_ok(), "these rules allow all streams");
     }
 
-    /// Sets how buffers of SRQs are counted as retired when their completions leave the EVD.
-    pub fn retire_srq_buffers_with(&self, retire: fn(u64)) {
-        let _ = self.retire_srq_buffer.set(retire);
+    /// An endpoint with an SRQ, whose buffers are counted there, begins to receive into the EVD.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    pub fn begin_srq(&self, ep: Handle, outstanding: &Outstanding) -> Result<()> {
+        self.state.lock().srq_buffers.enter(ep, outstanding)
+    }
+
+    /// The EVD has no completion of such an endpoint any more, and gets none.
+    pub fn end_srq(&self, ep: Handle) {
+        self.state.lock().srq_buffers.leave(ep);
     }
 
     /// The counters, if those of the IA are on.
@@ -412,23 +335,6 @@ impl<D: Device> Evd<D> {
                 };
                 state.queue.push_back(Event::Completion(completion));
             }
-        }
-    }
-
-    /// Accounts for a completion that leaves the EVD for good: an SRQ counts its buffers. The caller holds
-    /// no lock.
-    #[inline]
-    fn account(&self, buffer: Buffer) {
-        if buffer.from_srq {
-            self.retire(buffer.context);
-        }
-    }
-
-    /// Out of line, as most completions are not of an SRQ.
-    #[inline(never)]
-    fn retire(&self, context: u64) {
-        if let Some(retire) = self.retire_srq_buffer.get() {
-            retire(context);
         }
     }
 

@@ -8,7 +8,7 @@ use super::dequeue::ToEvent;
 use super::{Evd, NO_CQ, OVERFLOWED, State, WAITER};
 use crate::abi::common::*;
 use crate::abi::v2::{DCNT_EVD_WAIT_BLOCKED, DCNT_EVD_WAIT_NOTIFY};
-use crate::cancel::{Cancelled, Waiting};
+use crate::cancel::Cancelled;
 use crate::dapl::abi::Abi;
 use crate::dapl::types::Event;
 use crate::dapl::wait_queue::Wake;
@@ -71,8 +71,7 @@ impl<D: Device> Evd<D> {
             None => 0,
             Some(second) => self.count_others(&mut state, second, guard),
         };
-        drop(state);
-        self.account(first);
+        state.srq_buffers.count(first);
         Some(more)
     }
 
@@ -95,6 +94,8 @@ impl<D: Device> Evd<D> {
     /// the man page for a threshold above 1 where endpoints control notification;
     /// `DAT_TIMEOUT_EXPIRED`; `DAT_ABORT` when the IA closes meanwhile, `DAT_INTERRUPTED_CALL`
     /// when a signal handler ran. [`Cancelled`] when the thread was; the EVD has no waiter then.
+    ///
+    /// The caller is [waiting](crate::cancel::Waiting).
     // Out of line, so that `evd_wait` needs no stack frame of this size, and fewer saved
     // registers, where `wait_ready` finds a completion.
     #[inline(never)]
@@ -103,7 +104,6 @@ impl<D: Device> Evd<D> {
         timeout: Option<Duration>,
         threshold: DAT_COUNT,
     ) -> std::result::Result<(Result<Event>, usize), Cancelled> {
-        let _waiting = Waiting::begin()?;
         // Programs that only post and wait make no other call that completes the reserve.
         reserve::fill();
         let mut state = self.state.lock();
@@ -114,8 +114,7 @@ impl<D: Device> Evd<D> {
         if let Some(event) = self.ready(&mut state, threshold, &pin()) {
             return Ok((Ok(event), state.queue.len()));
         }
-        state.set(WAITER, true);
-        state.signalled = false;
+        state.set_waiter(threshold);
         // Where consumers control notification, only a notification ends the wait, and polling
         // does not show which events notify. The lock is held until the queue is armed: a thread
         // that learns that this one waits finds that only a notification ends that.
@@ -155,7 +154,7 @@ impl<D: Device> Evd<D> {
         };
         delay::point("evd.waited");
         let mut state = self.state.lock();
-        state.set(WAITER, false);
+        state.set_waiter(0);
         self.arm(&state);
         // Completions that arrived before the arming trigger no CNO, so they are counted.
         self.drain(&mut state, &pin());
@@ -198,7 +197,7 @@ impl<D: Device> Evd<D> {
         if state.queue.len() < threshold {
             return None;
         }
-        state.queue.pop_front()
+        state.pop()
     }
 
     /// Polls for events in this thread until `end`.
@@ -210,7 +209,7 @@ impl<D: Device> Evd<D> {
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Some(event);
             }
-            if state.closed || !state.waitable || Instant::now() >= end {
+            if state.closed || state.evicted || Instant::now() >= end {
                 return None;
             }
             drop(state);
@@ -236,7 +235,7 @@ impl<D: Device> Evd<D> {
             if state.closed {
                 return Ok(Err(Kind::Abort.into()));
             }
-            if !state.waitable {
+            if state.evicted {
                 return Ok(Err(Kind::InvalidState.into()));
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
