@@ -157,6 +157,13 @@ impl SegmentCounters {
     }
 }
 
+/// How many bytes of data a TCP segment to the peer has at most, as far as the kernel knows the path. `None` if it does
+/// not say.
+pub(super) fn segment_size(fd: impl AsFd) -> Option<usize> {
+    let (info, _) = kernel::tcp_info(fd).ok()?;
+    (info.tcpi_snd_mss > 0).then_some(info.tcpi_snd_mss as usize)
+}
+
 /// See [`SegmentCounters`]. `None` if the kernel does not count these.
 pub(super) fn segment_counters(fd: impl AsFd) -> Option<SegmentCounters> {
     let (info, len) = kernel::tcp_info(fd).ok()?;

@@ -32,8 +32,8 @@ pub const MULPDU_MAX: usize = ULPDU_MAX - 1;
 /// The largest ULPDU (DDP header and payload) whose FPDU fits a TCP segment of `emss` bytes:
 /// RFC 5044 section 4.5 without markers.
 ///
-/// Peers that do not say otherwise expect FPDUs to fit TCP segments; none of the known ones
-/// insists on it.
+/// Peers that do not say otherwise expect FPDUs to fit TCP segments. Cards put together what is in two segments, and
+/// end the connection if the whole is longer than one.
 pub const fn mulpdu(emss: usize) -> usize {
     let fit = emss.saturating_sub(FPDU_PREFIX + FPDU_CRC + emss % 4);
     if fit < MULPDU_MIN {

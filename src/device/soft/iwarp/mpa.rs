@@ -19,7 +19,7 @@ use super::wire::{
     ENHANCED_DEPTH, ENHANCED_PEER_TO_PEER, ENHANCED_RTR_FPDU, ENHANCED_RTR_READ,
     ENHANCED_RTR_WRITE, EnhancedHeader, KEY_REPLY, KEY_REQUEST, MPA_ACKNOWLEDGE,
     MPA_ACKNOWLEDGE_ACCEPT, MPA_ACKNOWLEDGE_OFFER, MPA_CRC, MPA_ENHANCED, MPA_EXTENSIONS,
-    MPA_MARKERS, MPA_MAX_PRIVATE, MPA_REJECT, MpaHeader, WireError,
+    MPA_LONG_FPDUS, MPA_MARKERS, MPA_MAX_PRIVATE, MPA_REJECT, MpaHeader, WireError,
 };
 
 const HEADER: usize = size_of::<MpaHeader>();
@@ -112,6 +112,9 @@ pub struct Frame<'a> {
     pub acknowledge: bool,
     /// The same of Atomic Operations and Immediate Data; only with acknowledgements.
     pub extensions: bool,
+    /// The sender takes FPDUs that are longer than a TCP segment: it has said so, or can exchange
+    /// acknowledgements.
+    pub long_fpdus: bool,
     /// Revision 2: read depths and peer-to-peer.
     pub enhanced: Option<Enhanced>,
     /// Consumer private data.
@@ -174,6 +177,7 @@ pub fn parse(kind: Kind, buf: &[u8]) -> Result<Parsed<'_>, WireError> {
         reject,
         acknowledge,
         extensions: acknowledge && flag(MPA_EXTENSIONS),
+        long_fpdus: acknowledge || flag(MPA_LONG_FPDUS),
         enhanced,
         private_data,
     };
@@ -244,6 +248,8 @@ pub struct Agreed {
     /// Whether both ends know Atomic Operations and Immediate Data ([`super::extensions`]). Then they
     /// send acknowledgements.
     pub extensions: bool,
+    /// Whether the FPDUs that we send may be longer than a TCP segment.
+    pub long_fpdus: bool,
 }
 
 /// Why an initiator cannot use a connection.
@@ -279,6 +285,7 @@ impl Local {
             reject: false,
             acknowledge,
             extensions: self.extensions && acknowledge,
+            long_fpdus: acknowledge,
             enhanced,
             private_data,
         }
@@ -308,6 +315,7 @@ impl Local {
             rtr: None,
             acknowledge,
             extensions: self.extensions && acknowledge && reply.extensions,
+            long_fpdus: reply.long_fpdus,
         };
         if revision < 2 {
             return Ok(plain);
@@ -345,6 +353,7 @@ impl<'a> Frame<'a> {
             reject,
             acknowledge,
             extensions,
+            long_fpdus,
             enhanced,
             private_data: _,
         } = *self;
@@ -356,6 +365,7 @@ impl<'a> Frame<'a> {
             reject,
             acknowledge,
             extensions,
+            long_fpdus,
             enhanced,
             private_data: &[],
         }
@@ -383,6 +393,7 @@ impl<'a> Frame<'a> {
                 | bit(self.reject, MPA_REJECT)
                 | bit(self.acknowledge, self.kind.acknowledge())
                 | bit(self.extensions, MPA_EXTENSIONS)
+                | bit(self.long_fpdus && !self.acknowledge, MPA_LONG_FPDUS)
                 | bit(self.enhanced.is_some(), MPA_ENHANCED),
             revision: self.revision,
             private_len: U16::new(private_len as u16),
@@ -418,6 +429,7 @@ impl<'a> Frame<'a> {
             rtr: None,
             acknowledge,
             extensions,
+            long_fpdus: self.long_fpdus,
         };
         let mut enhanced = None;
         if let Some(theirs) = self.enhanced {
@@ -461,6 +473,7 @@ impl<'a> Frame<'a> {
             reject: false,
             acknowledge,
             extensions,
+            long_fpdus: acknowledge,
             enhanced,
             private_data,
         };
@@ -483,6 +496,7 @@ impl<'a> Frame<'a> {
             reject: true,
             acknowledge: false,
             extensions: false,
+            long_fpdus: false,
             enhanced: self.enhanced.map(|_| zero),
             private_data,
         }

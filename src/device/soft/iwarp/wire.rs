@@ -33,9 +33,11 @@ pub const MPA_ACKNOWLEDGE_ACCEPT: u8 = 0x02;
 pub const MPA_ACKNOWLEDGE: u8 = 0x07;
 /// A reserved bit of RFC 5044, which counts beside [`MPA_ACKNOWLEDGE_OFFER`] or
 /// [`MPA_ACKNOWLEDGE_ACCEPT`] only: the initiator, or both ends, know Atomic Operations and Immediate
-/// Data ([`super::extensions`]). To Linux siw it says that FPDUs may be longer than TCP segments,
-/// which is true of this library.
+/// Data ([`super::extensions`]). To Linux siw it is [`MPA_LONG_FPDUS`], which is true of this library.
 pub const MPA_EXTENSIONS: u8 = 0x08;
+/// The same bit as Linux siw has it: the sender of the frame takes FPDUs that are longer than TCP segments. siw
+/// repeats the bit of a request in its reply.
+pub const MPA_LONG_FPDUS: u8 = MPA_EXTENSIONS;
 
 /// Most private data, in bytes, of a frame; an [`EnhancedHeader`] counts.
 pub const MPA_MAX_PRIVATE: usize = 512;

@@ -24,6 +24,7 @@ mod raw;
 mod rejected;
 mod ring_writes;
 mod ring_writes_of_peers;
+mod segments;
 mod shared;
 mod shm_copies;
 mod shm_offers;

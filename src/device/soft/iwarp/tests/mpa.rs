@@ -90,7 +90,8 @@ fn golden_replies() {
             ord: 8,
             rtr: Some(Rtr::WRITE),
             acknowledge: false,
-            extensions: false
+            extensions: false,
+            long_fpdus: false
         }
     );
     let concluded = PEER.conclude(2, &parsed(Kind::Reply, &expected));
@@ -102,7 +103,8 @@ fn golden_replies() {
             ord: 4,
             rtr: Some(Rtr::WRITE),
             acknowledge: false,
-            extensions: false
+            extensions: false,
+            long_fpdus: false
         })
     );
 
@@ -416,7 +418,7 @@ proptest! {
     #[test]
     fn frames_round_trip_and_arrive_in_pieces(
         request: bool, crc: bool, markers: bool, reject: bool, with: bool, p2p: bool,
-        depths: [u16; 2], rtr in 0u8..8, acknowledge: bool, extensions: bool,
+        depths: [u16; 2], rtr in 0u8..8, acknowledge: bool, extensions: bool, long: bool,
         data in prop::collection::vec(any::<u8>(), 0..=PRIVATE_MAX),
         behind in prop::collection::vec(any::<u8>(), 0..4),
     ) {
@@ -428,6 +430,7 @@ proptest! {
         let (private_data, extensions) = (&data[..], acknowledge && extensions);
         let frame = Frame {
             kind, revision, markers, crc, reject, acknowledge, extensions, enhanced, private_data,
+            long_fpdus: acknowledge || long,
         };
         let mut stream = bytes(&frame);
         let total = stream.len();

@@ -79,6 +79,10 @@ impl TcpConn {
     ) -> TcpConn {
         let params = &device.params;
         let remote = socket::remote(&watch);
+        let emss = match agreed.long_fpdus {
+            true => None,
+            false => socket::segment_size(&watch),
+        };
         let bad_keys = remote.map(|remote| (remote.ip(), device.bad_keys.clone()));
         TcpConn {
             watch,
@@ -88,7 +92,7 @@ impl TcpConn {
             rtr: agreed.rtr,
             awaits_ready: !initiator && matches!(agreed.rtr, Some(Rtr::WRITE | Rtr::READ)),
             // A responder speaks after the initiator (RFC 5044 section 7.1.2).
-            tx: Tx::new(first, initiator),
+            tx: Tx::new(first, initiator, emss),
             coalesce: CoalescePolicy::default(),
             rx: Rx::new(),
             acks: Acks::new(agreed.acknowledge, first),

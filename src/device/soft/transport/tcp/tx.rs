@@ -28,14 +28,15 @@ use super::acknowledge::Acks;
 use super::batch::{FrameError, SendBatch};
 use super::call_length::{CallLength, LONG_FRAME};
 use super::close_reason::CloseReason;
-use super::tx_frame::{
-    Answer, Counting, Finishes, Position, SEGMENT, SHORT_SEGMENT, answer, transfer,
-};
+use super::tx_frame::{Answer, Counting, Finishes, Longest, Position, answer, transfer};
 
 /// What one call to the kernel is given at most, unless it is to be [longer](super::call_length).
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_FRAMES: usize = 64;
 const BATCH_PARTS: usize = 900;
+/// After so many bytes the other connections have their turn, and timers: a socket whose peer is as fast as this thread is
+/// never full.
+const TURN_BYTES: usize = 2 << 20;
 /// How often a batch that the kernel cannot read is built again in a row.
 const MOST_FAULTS: u32 = 8;
 
@@ -55,12 +56,14 @@ pub(crate) struct Tx {
     pub closed: bool,
     /// The error, other than that the stream has ended, for which the socket takes nothing any more.
     pub lost: Option<Errno>,
-    /// The socket is full.
+    /// The socket is full, or the connection has had its turn.
     pub blocked: bool,
     /// Writes to the socket so far.
     pub writes: u64,
     /// No further request is begun: the consumer of the peer has ended the connection.
     pub stopped: bool,
+    /// The longest payloads that the peer takes.
+    pub(super) longest: Longest,
     /// How much of long FPDUs the next call is given.
     pub(super) call: CallLength,
 }
@@ -108,8 +111,9 @@ pub fn free_memory_of_thread() {
 }
 
 impl Tx {
-    /// `first` is the number of the first request of the connection.
-    pub fn new(first: u64, open: bool) -> Tx {
+    /// `first` is the number of the first request of the connection, `open` says whether the peer may be sent to, and
+    /// `emss` how many bytes a TCP segment has if FPDUs are to fit one.
+    pub fn new(first: u64, open: bool, emss: Option<usize>) -> Tx {
         Tx {
             at: Position {
                 request: first,
@@ -131,6 +135,7 @@ impl Tx {
             blocked: false,
             writes: 0,
             stopped: false,
+            longest: emss.map_or(Longest::FULL, Longest::fitting),
             call: CallLength::new(),
         }
     }
@@ -196,7 +201,7 @@ impl Tx {
     ) -> Result<(), CloseReason> {
         self.blocked = false;
         self.call.begin(acks.arrived, Instant::now);
-        let mut faults = 0;
+        let (mut faults, mut turn) = (0, 0);
         loop {
             if self.closed {
                 return Ok(());
@@ -206,6 +211,10 @@ impl Tx {
                 return Ok(());
             }
             if !self.open || self.is_idle(me) && !acks.is_due() {
+                return Ok(());
+            }
+            if turn >= TURN_BYTES {
+                self.blocked = true;
                 return Ok(());
             }
             let mut round = take_round();
@@ -220,6 +229,7 @@ impl Tx {
             } else {
                 self.send(&mut round, me, (watch, crc), acks, &mut faults, up)
             };
+            turn += round.batch.len();
             put_round(round);
             if !result? {
                 return Ok(());
@@ -299,7 +309,7 @@ impl Tx {
     ) -> Result<(), CloseReason> {
         let Round { batch, frames } = round;
         let mut at = self.at;
-        let mut most = SEGMENT;
+        let mut longest = self.longest;
         let call = self.call.get();
         while batch.len() < call.max(BATCH_BYTES)
             && frames.len() < BATCH_FRAMES
@@ -320,7 +330,7 @@ impl Tx {
             let answers = at.answering.is_some() || at.begun.is_none() && at.response_first;
             let built = match (response, request) {
                 (Some(response), request) if answers || request.is_none() => {
-                    let finishes = answer(batch, &mut at, response, me, (most, crc), guard);
+                    let finishes = answer(batch, &mut at, response, me, (longest, crc), guard);
                     finishes.map(|finishes| (None, finishes, false))
                 }
                 (_, Some((request, op, sges))) => {
@@ -330,7 +340,7 @@ impl Tx {
                     }
                     let acknowledges = matches!(op, SendOp::Send);
                     let whole = (request, op, sges);
-                    transfer(batch, &mut at, whole, acks, (most, crc))
+                    transfer(batch, &mut at, whole, acks, (longest, crc))
                         .map(|finishes| (Some(number), finishes, acknowledges))
                         .map_err(|error| match error {
                             FrameError::Unreadable => failed(),
@@ -342,8 +352,8 @@ impl Tx {
             let (request, finishes, acknowledges) = match built {
                 // What there is is sent first.
                 Err(CloseReason::NoMemory) if !frames.is_empty() => return Ok(()),
-                Err(CloseReason::NoMemory) if most > SHORT_SEGMENT => {
-                    (at, most) = (before, SHORT_SEGMENT);
+                Err(CloseReason::NoMemory) if longest != longest.shortened() => {
+                    (at, longest) = (before, longest.shortened());
                     continue;
                 }
                 built => built?,

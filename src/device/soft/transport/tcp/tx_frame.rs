@@ -2,7 +2,9 @@
 //! behind it.
 
 use crate::device::soft::iwarp::extensions::{AtomicRequest, AtomicResponse, Immediate};
-use crate::device::soft::iwarp::fpdu::{Control, Tagged, Untagged};
+use crate::device::soft::iwarp::fpdu::{
+    Control, Tagged, Untagged, mulpdu, tagged_payload, untagged_payload,
+};
 use crate::device::soft::iwarp::rdmap::{ReadRequest, send_opcode};
 use crate::device::soft::iwarp::sequence::TxSequence;
 use crate::device::soft::iwarp::wire::{
@@ -19,10 +21,53 @@ use super::batch::{FrameError, SendBatch};
 use super::close_reason::{CloseReason, wire_fault};
 
 /// Payload of a full segment: near the 64 KiB that an FPDU can have, and a multiple of what
-/// copies like. TCP cuts it to the size of the path; an FPDU need not fit one packet.
+/// copies like. TCP cuts it to the size of the path.
 pub(super) const SEGMENT: u32 = 63 * 1024;
 /// Payload of a segment when there is no memory for a full one: a part of the reserve.
-pub(super) const SHORT_SEGMENT: u32 = 1024;
+const SHORT_SEGMENT: u32 = 1024;
+
+/// The longest payloads of segments, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Longest {
+    /// Of RDMA Writes and Read Responses, whose header is shorter.
+    tagged: u32,
+    /// Of Sends.
+    untagged: u32,
+}
+
+impl Longest {
+    /// For a peer that takes FPDUs longer than TCP segments.
+    pub const FULL: Longest = Longest {
+        tagged: SEGMENT,
+        untagged: SEGMENT,
+    };
+
+    /// For FPDUs that fit TCP segments of `emss` bytes.
+    pub fn fitting(emss: usize) -> Longest {
+        let ulpdu = mulpdu(emss);
+        Longest {
+            tagged: (tagged_payload(ulpdu) as u32).min(SEGMENT),
+            untagged: (untagged_payload(ulpdu) as u32).min(SEGMENT),
+        }
+    }
+
+    /// Without memory for those.
+    pub fn shortened(self) -> Longest {
+        Longest {
+            tagged: self.tagged.min(SHORT_SEGMENT),
+            untagged: self.untagged.min(SHORT_SEGMENT),
+        }
+    }
+
+    /// Of a request.
+    #[inline]
+    pub fn of(self, op: &SendOp) -> u32 {
+        match op {
+            SendOp::RdmaWrite(_) | SendOp::RdmaWriteImm { .. } => self.tagged,
+            _ => self.untagged,
+        }
+    }
+}
 
 /// How many times as long a full segment is as a last one that is short: 4032 bytes.
 const SHORT_LAST: u32 = 16;
@@ -144,7 +189,7 @@ fn segment_len(left: u32, most: u32, crc: bool) -> u32 {
     }
 }
 
-/// The next FPDU of a request, with at most `most` bytes of payload. A Send that invalidates nothing
+/// The next FPDU of a request, with at most as much payload as `longest` says. A Send that invalidates nothing
 /// has the count of `acks` in that field.
 ///
 /// # Errors
@@ -154,11 +199,11 @@ pub(super) fn transfer(
     at: &mut Position,
     (request, op, sges): Transfer<'_>,
     acks: Counting,
-    (most, crc): (u32, bool),
+    (longest, crc): (Longest, bool),
 ) -> Result<Finishes, FrameError> {
     let number = at.request;
     let (offset, msn) = at.begun.unwrap_or((0, 0));
-    let len = segment_len(request.len - offset, most, crc);
+    let len = segment_len(request.len - offset, longest.of(op), crc);
     let last = offset + len == request.len;
     let payload = Cursor::at(sges, u64::from(offset));
     at.response_first = true;
@@ -283,17 +328,19 @@ pub(crate) fn sink(number: u64) -> u32 {
     number as u32 | 1 << 31
 }
 
-/// The next FPDU of an answer, with at most `most` bytes of payload.
+/// The next FPDU of an answer, with at most as much payload as `longest` says.
 pub(super) fn answer(
     batch: &mut SendBatch,
     at: &mut Position,
     answer: &Answer,
     me: &QpState,
-    (most, crc): (u32, bool),
+    (longest, crc): (Longest, bool),
     guard: &Guard,
 ) -> Result<Finishes, CloseReason> {
     match answer {
-        Answer::Read(response) => read_response(batch, at, response, me, (most, crc), guard),
+        Answer::Read(response) => {
+            read_response(batch, at, response, me, (longest.tagged, crc), guard)
+        }
         Answer::Atomic(response) => {
             let bytes = response.encode(at.sequence.next_atomic_response());
             let built = batch.frame(&bytes, Cursor::new(&[]), 0, crc);

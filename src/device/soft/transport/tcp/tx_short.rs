@@ -12,7 +12,7 @@ use super::batch::{COPY_MAX, SendBatch};
 use super::call_length::LONG_FRAME;
 use super::close_reason::CloseReason;
 use super::tx::{Tx, put_round, take_round};
-use super::tx_frame::{Counting, Finishes, SEGMENT, Transfer, transfer};
+use super::tx_frame::{Counting, Finishes, Transfer, transfer};
 
 /// The longest payload that goes this way: such as is copied next to its header, and no more than is sent in
 /// [a first call](super::call_length) without making the next one longer.
@@ -80,7 +80,8 @@ impl Tx {
             _ => false,
         };
         let waits = request.flags.contains(WrFlags::FENCE) && at.reads > 0;
-        (is_simple && !waits && request.len <= longest(crc)).then_some((request, op, sges))
+        let longest = longest(crc).min(self.longest.of(op));
+        (is_simple && !waits && request.len <= longest).then_some((request, op, sges))
     }
 
     /// Hands the FPDU of a short request to the socket; of one that it takes in part the rest is pending.
@@ -95,7 +96,7 @@ impl Tx {
         crc: bool,
     ) -> Result<Option<u64>, CloseReason> {
         let mut after = self.at;
-        let built = transfer(batch, &mut after, whole, counting, (SEGMENT, crc));
+        let built = transfer(batch, &mut after, whole, counting, (self.longest, crc));
         let Ok(Finishes::Request(number)) = built else {
             return Ok(None);
         };
