@@ -324,8 +324,8 @@ $(BENCH)/lib/libibverbs.so.1: benches/verbs/standin_verbs.c benches/verbs/standi
 	@mkdir -p $(@D)
 	$(CC) $(STANDIN_FLAGS) -o $@ $(filter %.c,$^)
 
-$(BENCH)/lib/librdmacm.so.1: benches/verbs/standin_cm.c benches/verbs/librdmacm.map $(BENCH)/lib/libibverbs.so.1
-	$(CC) $(STANDIN_FLAGS) -o $@ $(filter-out %.map,$^)
+$(BENCH)/lib/librdmacm.so.1: benches/verbs/standin_cm.c benches/verbs/standin.h benches/verbs/librdmacm.map $(BENCH)/lib/libibverbs.so.1
+	$(CC) $(STANDIN_FLAGS) -o $@ $(filter-out %.map %.h,$^)
 
 $(BENCH)/overhead_raw: benches/verbs/overhead_raw.c benches/verbs/measure.h $(BENCH)/lib/libibverbs.so.1
 	$(CC) $(C_FLAGS) $(CFLAGS) -o $@ $< $(BENCH)/lib/libibverbs.so.1

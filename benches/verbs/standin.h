@@ -46,6 +46,33 @@ struct qp {
 	bool signal_all;
 };
 
+/*
+ * Where something can go wrong, or another thread come in between. A test has ibv_standin_at point to a
+ * function of its own, which gets the name of the point; a result other than 0 is the error of the call.
+ * There are none without STANDIN_POINTS, so that nothing but the layers above is measured.
+ */
+extern int (*_Atomic ibv_standin_at)(const char *point);
+
+static inline int at(const char *point)
+{
+#ifdef STANDIN_POINTS
+	int (*const test)(const char *) = ibv_standin_at;
+
+	return test ? test(point) : 0;
+#else
+	(void)point;
+	return 0;
+#endif
+}
+
+/* The device has failed: it does nothing more. */
+extern _Atomic bool ibv_standin_failed;
+/* Has the device fail: the contexts report it, and then they and their channels have no more events. */
+void ibv_standin_fail(void);
+void standin_stop_queue_pairs(void);
+/* How many queue pairs there are. */
+int ibv_standin_queue_pairs(void);
+
 /* Wakes whoever waits on the channel of an armed queue. */
 void standin_tell(struct cq *cq);
 

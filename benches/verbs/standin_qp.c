@@ -87,8 +87,10 @@ static void flush(struct qp *qp)
 int standin_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
 	struct qp *qp = (struct qp *)ibqp;
-	int error = receive(&qp->own, wr, bad);
+	int error = at("post_recv");
 
+	if (!error)
+		error = receive(&qp->own, wr, bad);
 	if (__builtin_expect(ibqp->state == IBV_QPS_ERR, 0))
 		flush(qp);
 	return error;
@@ -148,8 +150,11 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct qp *qp = calloc(1, sizeof *qp);
+	int error = ibv_standin_failed ? EIO : at("create_qp");
+	struct qp *qp = error ? NULL : calloc(1, sizeof *qp);
 
+	if (error)
+		errno = error;
 	if (!qp || !make_room(&qp->own, attr->cap.max_recv_wr)) {
 		free(qp);
 		return NULL;
@@ -179,13 +184,15 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *qp = (struct qp *)ibqp;
 
+	if (ibv_standin_failed)
+		return EIO;
 	if (mask & IBV_QP_DEST_QPN) {
 		if (attr->dest_qp_num >= MAX_QP || !qps[attr->dest_qp_num])
 			return EINVAL;
 		qp->peer = qps[attr->dest_qp_num];
 	}
 	if (mask & IBV_QP_STATE) {
-		if (attr->qp_state == IBV_QPS_RTS && !qp->peer)
+		if (attr->qp_state == IBV_QPS_RTS && !qp->peer && ibqp->qp_type == IBV_QPT_RC)
 			return EINVAL;
 		ibqp->state = attr->qp_state;
 		if (attr->qp_state == IBV_QPS_ERR)
@@ -220,4 +227,25 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	free(qp->own.wr_id);
 	free(qp);
 	return 0;
+}
+
+/* Nothing that is outstanding completes. */
+void standin_stop_queue_pairs(void)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < MAX_QP; i++)
+		if (qps[i])
+			qps[i]->base.state = IBV_QPS_UNKNOWN;
+	pthread_mutex_unlock(&lock);
+}
+
+int ibv_standin_queue_pairs(void)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < MAX_QP; i++)
+		count += qps[i] != NULL;
+	pthread_mutex_unlock(&lock);
+	return count;
 }

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +39,61 @@ static uint32_t next_key(void)
 	return ++key << 8;
 }
 
+int (*_Atomic ibv_standin_at)(const char *point);
+_Atomic bool ibv_standin_failed;
+
+/* Where events are written. */
+static struct source {
+	int *write_end;
+	bool is_async;
+} sources[64];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void add_source(int *write_end, bool is_async)
+{
+	int i = 0;
+
+	pthread_mutex_lock(&lock);
+	while (sources[i].write_end)
+		if (++i == sizeof sources / sizeof *sources)
+			abort();
+	sources[i] = (struct source){ write_end, is_async };
+	pthread_mutex_unlock(&lock);
+}
+
+static void close_source(int *write_end)
+{
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+		if (sources[i].write_end == write_end)
+			sources[i].write_end = NULL;
+	if (*write_end >= 0)
+		close(*write_end);
+	pthread_mutex_unlock(&lock);
+}
+
+void ibv_standin_fail(void)
+{
+	struct ibv_async_event event = { .event_type = IBV_EVENT_DEVICE_FATAL };
+
+	ibv_standin_failed = true;
+	standin_stop_queue_pairs();
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+		if (!sources[i].write_end)
+			continue;
+		if (sources[i].is_async && write(*sources[i].write_end, &event, sizeof event) < 0)
+			abort();
+		close(*sources[i].write_end);
+		*sources[i].write_end = -1;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 void standin_tell(struct cq *cq)
 {
 	cq->armed = false;
-	if (cq->base.channel) {
+	if (cq->base.channel && !ibv_standin_failed) {
 		struct channel *channel = (struct channel *)cq->base.channel;
 		struct ibv_cq *which = &cq->base;
 
@@ -138,6 +190,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 	context->base.cmd_fd = -1;
 	context->base.async_fd = ends[0];
 	context->async_write_end = ends[1];
+	add_source(&context->async_write_end, true);
 	context->base.num_comp_vectors = 1;
 	context->base.ops.alloc_mw = alloc_mw;
 	context->base.ops.dealloc_mw = dealloc_mw;
@@ -152,7 +205,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *which)
 int ibv_close_device(struct ibv_context *context)
 {
 	close(context->async_fd);
-	close(((struct context *)context)->async_write_end);
+	close_source(&((struct context *)context)->async_write_end);
 	free(context);
 	return 0;
 }
@@ -227,7 +280,7 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 
 	return 0;
 }
 
-/* Nothing ever happens to the device. */
+/* Nothing ever happens to the device, unless a test has it fail. */
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
@@ -332,13 +385,14 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 	channel->base.context = context;
 	channel->base.fd = ends[0];
 	channel->write_end = ends[1];
+	add_source(&channel->write_end, false);
 	return &channel->base;
 }
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	close(channel->fd);
-	close(((struct channel *)channel)->write_end);
+	close_source(&((struct channel *)channel)->write_end);
 	free(channel);
 	return 0;
 }

@@ -55,7 +55,7 @@ fn stand_in(dir: &Path, hidden: &[&str]) {
         )
         .unwrap();
         run(cc()
-            .args(["-fPIC", "-shared", "-o"])
+            .args(["-DSTANDIN_POINTS", "-fPIC", "-shared", "-o"])
             .arg(dir.join(file))
             .arg(format!("-Wl,-soname,{file}"))
             .arg(format!("-Wl,--version-script={}", script.display()))
@@ -76,9 +76,9 @@ fn stand_in(dir: &Path, hidden: &[&str]) {
     assert!(symbols.contains("rdma_establish"));
 }
 
-/// Connects, transfers, rejects and binds windows on rdma-core without these functions. `by_library` is the event
-/// of an attempt that no consumer has answered.
-fn check(name: &str, hidden: &[&str], by_library: u32) {
+/// Runs the tests of a program of this directory on rdma-core without these functions. `by_library` is the
+/// event of an attempt that no consumer has answered.
+fn check(name: &str, program: &str, tests: usize, hidden: &[&str], by_library: u32) {
     if !rdma_core::is_installed() {
         return;
     }
@@ -86,7 +86,8 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
     let dir = libraries.join("rdma-core").join(name);
     std::fs::create_dir_all(&dir).unwrap();
     stand_in(&dir, hidden);
-    let program = dir.join("program");
+    let source_of_program = source("tests/rdma_core").join(format!("{program}.c"));
+    let program = dir.join(program);
     run(cc()
         .args(["-DDAT2", "-rdynamic", "-o"])
         .arg(&program)
@@ -94,9 +95,9 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
             format!("-I{}", source("include").display()),
             format!("-I{}", source("tests-c").display()),
         ])
+        .arg(source_of_program)
         .args(
             [
-                "tests/rdma_core/program.c",
                 "tests-c/common.c",
                 "tests-c/connection.c",
                 "tests-c/tap.c",
@@ -105,7 +106,8 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
             ]
             .map(source),
         )
-        .arg(libraries.join(DAT_2_0.file)));
+        .arg(libraries.join(DAT_2_0.file))
+        .arg("-ldl"));
     let conf = dir.join("dat.conf");
     let version = DAT_2_0.version;
     let entry =
@@ -119,16 +121,22 @@ fn check(name: &str, hidden: &[&str], by_library: u32) {
             "LD_LIBRARY_PATH",
             std::env::join_paths([&libraries, &dir]).unwrap(),
         ));
-    assert_eq!(said.matches("\nok ").count(), 5, "{said}");
+    assert_eq!(said.matches("\nok ").count(), tests, "{said}");
 }
 
 #[test]
 fn version_31() {
-    check("31", &[], NON_PEER_REJECTED);
+    check("31", "program", 5, &[], NON_PEER_REJECTED);
 }
 
 /// The peer takes every rejection for one by the consumer.
 #[test]
 fn version_30() {
-    check("30", &[NEW_IN_31], PEER_REJECTED);
+    check("30", "program", 5, &[NEW_IN_31], PEER_REJECTED);
+}
+
+/// What happens when the device fails, and when another thread comes in between.
+#[test]
+fn faults() {
+    check("faults", "faults", 1, &[], NON_PEER_REJECTED);
 }

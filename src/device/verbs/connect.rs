@@ -31,31 +31,42 @@ use crate::device::{CmEvent, DeviceError};
 /// Why a connection is broken that the peer has ended after the device had stopped the queue pair.
 const PEER_FAILED: &str = "a request of the peer failed";
 
-/// Begins an attempt to connect and gives its number.
-fn begin(qp: &Qp, addrs: (SocketAddr, SocketAddr), qual: u64) -> Result<u64, DeviceError> {
+/// Begins an attempt to connect and gives its number: the active end from `active`, the passive one with
+/// the identifier of the request. Nothing has changed after an error.
+fn begin(
+    qp: &Qp,
+    addrs: (SocketAddr, SocketAddr),
+    qual: u64,
+    active: Option<ActiveConnect>,
+    id: Option<Arc<CmId>>,
+) -> Result<u64, DeviceError> {
+    // Until the end: a thread that frees the endpoint meanwhile takes the queue pair of the device away
+    // afterwards, or has done so and none is made.
     let mut state = qp.state.lock();
     let before = state.attempt.phase;
     let attempt = state.attempt.begin()?;
-    state.addrs = Some(addrs);
-    state.qual = qual;
-    state.disconnect_requested = false;
-    state.disconnect_sent = None;
-    state.unreported_since = None;
-    let old = state.id.take();
-    drop(state);
-    drop(old);
     if let Err(error) = qp.renew() {
-        qp.state.lock().attempt.phase = before;
+        state.attempt.phase = before;
         return Err(error);
     }
     qp.rq.lock().preposted = None;
+    state.addrs = Some(addrs);
+    state.qual = qual;
+    state.active = active;
+    state.disconnect_requested = false;
+    state.disconnect_sent = None;
+    state.unreported_since = None;
+    let old = std::mem::replace(&mut state.id, id);
+    drop(state);
+    drop(old);
     Ok(attempt)
 }
 
-/// Takes back an attempt of which neither the consumer nor the peer knows.
-fn withdraw(qp: &Qp, attempt: u64) {
+/// Takes back an attempt of which neither the consumer nor the peer knows; `false` if it has ended.
+fn withdraw(qp: &Qp, attempt: u64) -> bool {
     let mut state = qp.state.lock();
-    if state.attempt.withdraw(attempt) {
+    let withdrawn = state.attempt.withdraw(attempt);
+    if withdrawn {
         state.active = None;
         let id = state.id.take();
         let withheld = state.withheld.take();
@@ -63,6 +74,7 @@ fn withdraw(qp: &Qp, attempt: u64) {
         drop(withheld);
         drop(id);
     }
+    withdrawn
 }
 
 /// See [`Device::connect`](crate::device::Device::connect). Qualifier 0 names nothing and is
@@ -92,19 +104,17 @@ pub(super) fn connect(
     }
     let active = ActiveConnect::new(remote, qual, private_data, timeout, &device.params.tuning);
     let first = active.next().ok_or(DeviceError::BadAddress)?;
-    let attempt = begin(qp, (device.address, first), qual)?;
+    let attempt = begin(qp, (device.address, first), qual, Some(active), None)?;
     let deadline = deadline(timeout);
-    qp.state.lock().active = Some(active);
     match active::try_next_port(qp, attempt) {
         Ok(_) => {}
         // The address cannot be resolved: the event of the attempt reports that.
         Err(Some(error)) => {
             qp.end_attempt(attempt, CmEvent::Unreachable, &format_args!("{error}"));
         }
-        Err(None) => {
-            withdraw(qp, attempt);
-            return Err(DeviceError::Resources);
-        }
+        Err(None) if withdraw(qp, attempt) => return Err(DeviceError::Resources),
+        // Another thread has ended the attempt.
+        Err(None) => {}
     }
     limit(qp, attempt, deadline);
     Ok(())
@@ -300,9 +310,8 @@ pub(super) fn accept(
         return Err(DeviceError::Resources);
     };
     let addrs = (request.local, request.remote);
-    let attempt = begin(qp, addrs, request.qual)?;
     let id = Arc::new(id);
-    qp.state.lock().id = Some(id.clone());
+    let attempt = begin(qp, addrs, request.qual, None, Some(id.clone()))?;
     let target = Target::Conn(Arc::downgrade(qp), attempt);
     device.adapter.retarget(id.token, target);
     // The peer gave up before the events of the request were for this attempt.
@@ -310,10 +319,8 @@ pub(super) fn accept(
         qp.end_attempt(attempt, CmEvent::AcceptError, &PEER_GONE);
         return Ok(());
     }
-    let Some(hw) = qp.hw() else {
-        withdraw(qp, attempt);
-        return Err(DeviceError::Resources);
-    };
+    // Another thread has ended the attempt.
+    let Some(hw) = qp.hw() else { return Ok(()) };
     // Without enhanced connection set-up (RFC 6581) an iWARP peer does not advertise its depths.
     let agree = |own: u32, peer: u8| match peer {
         0 if device.iwarp => own,
