@@ -3,11 +3,13 @@
  * comes in between. */
 #include "common.h"
 
+#include <dat2/dat_ib_extensions.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 /* How long a call of the stand-in gives another thread that may have to wait for the caller. */
 enum { WINDOW = 300 * 1000 };
@@ -28,6 +30,94 @@ static void at_points(int (*function)(const char *point))
 	int (*_Atomic *at)(const char *) = stand_in("ibv_standin_at");
 
 	*at = function;
+}
+
+static unsigned long long used_us(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return used.tv_sec * 1000000ull + used.tv_nsec / 1000;
+}
+
+/* --- a failure of the device -------------------------------------------------------------- */
+
+enum { ENDPOINTS = 10 };
+
+/* So many receives were flushed. */
+static void expect_flushed(DAT_EVD_HANDLE evd, int count)
+{
+	while (count--) {
+		DAT_EVENT event = EXPECT(evd, DAT_DTO_COMPLETION_EVENT);
+
+		CHECK(event.event_data.dto_completion_event_data.status == DAT_DTO_ERR_FLUSHED);
+	}
+	EXPECT_NOTHING(evd);
+}
+
+static DAT_EP_HANDLE make_datagram_ep(const struct rig *rig)
+{
+	DAT_EP_ATTR attr = ep_attr(rig);
+
+	attr.service_type = (DAT_SERVICE_TYPE)DAT_IB_SERVICE_TYPE_UD;
+	attr.max_message_size = 1000;
+	attr.max_rdma_read_in = 0;
+	attr.max_rdma_read_out = 0;
+	return make_ep(rig, &attr);
+}
+
+/* Each connection is broken at once, although the device flushes nothing, and attempts end. The library
+ * sleeps afterwards. */
+static void device__fails(void)
+{
+	unsigned long long start, used;
+	DAT_EP_HANDLE eps[2 * ENDPOINTS], last, other;
+	DAT_CONN_QUAL qualifier;
+	DAT_CR_HANDLE request;
+	struct pair pair;
+
+	pair_up(&pair, NULL);
+	for (int i = 0; i < ENDPOINTS; i++) {
+		eps[2 * i] = make_ep(&pair.a, NULL);
+		eps[2 * i + 1] = make_ep(&pair.b, NULL);
+		OK(recv_nothing(eps[2 * i], 1));
+		OK(recv_nothing(eps[2 * i + 1], 1));
+		connect_eps(&pair.a, eps[2 * i], &pair.b, eps[2 * i + 1]);
+	}
+	listen_any(&pair.b, &qualifier);
+	last = make_ep(&pair.a, NULL);
+	OK(try_connect(last, &pair.b, qualifier, SOON));
+	request = await_request(&pair.b);
+	other = make_ep(&pair.b, NULL);
+	OK(recv_nothing(make_datagram_ep(&pair.a), 1));
+
+	start = now_us();
+	((void (*)(void))stand_in("ibv_standin_fail"))();
+	for (int i = 0; i < ENDPOINTS + 2; i++) {
+		DAT_EVENT_NUMBER number = await_end(&pair.a);
+
+		if (number != DAT_CONNECTION_EVENT_BROKEN)
+			CHECK(number == DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	}
+	for (int i = 0; i < ENDPOINTS + 1; i++)
+		EXPECT(pair.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	/* The device has half a second to flush what is outstanding, unless it is known to do nothing more. */
+	CHECK(now_us() - start < ENDPOINTS * 500000 / 2);
+	/* Those of the endpoint for datagrams too. */
+	expect_flushed(pair.a.recv_evd, ENDPOINTS + 1);
+	expect_flushed(pair.b.recv_evd, ENDPOINTS);
+	CHECK(ep_state(last) == DAT_EP_STATE_DISCONNECTED);
+
+	used = used_us();
+	pause_us(500 * 1000);
+	CHECK(used_us() - used < 100 * 1000);
+
+	CHECK_RET(dat_cr_accept(request, other, 0, NULL), DAT_INSUFFICIENT_RESOURCES);
+	CHECK(ep_state(other) == DAT_EP_STATE_UNCONNECTED);
+	OK(dat_ep_reset(last));
+	CHECK_RET(try_connect(last, &pair.b, qualifier, SOON), DAT_INSUFFICIENT_RESOURCES);
+	CHECK(ep_state(last) == DAT_EP_STATE_UNCONNECTED);
+	pair_down(&pair);
 }
 
 /* --- two threads at a time ---------------------------------------------------------------- */
@@ -92,6 +182,7 @@ static void ep_free__beside_connect(void)
 }
 
 static const struct tap_test tests[] = {
+	T(device, fails),
 	T(ep_free, beside_connect),
 	TAP_END,
 };

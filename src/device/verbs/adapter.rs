@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::lock::Mutex;
@@ -77,6 +78,8 @@ pub(super) struct Adapter {
     /// Calls that destroy objects which the kernel still uses.
     pub destroy_calls: Arc<BlockingCalls>,
     targets: Mutex<Targets>,
+    /// See [`Adapter::has_failed`].
+    failed: AtomicBool,
 }
 
 /// The functions of the device's driver on the fast path.
@@ -228,6 +231,7 @@ impl Adapter {
             comp_channel: null_mut(),
             cm_channel: probe.into_channel(),
             targets: Mutex::default(),
+            failed: AtomicBool::new(false),
         };
         // SAFETY: the context is open.
         adapter.comp_channel = unsafe { (lib.ibv_create_comp_channel)(ctx) };
@@ -246,6 +250,16 @@ impl Adapter {
             rustix::io::ioctl_fionbio(fd, true).map_err(|e| format!("{device}: {e}"))?;
         }
         Ok(adapter)
+    }
+
+    /// Whether the device has failed or was removed: it completes and reports nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// The device has failed or was removed; `false` if that was known.
+    pub fn set_failed(&self) -> bool {
+        !self.failed.swap(true, Ordering::AcqRel)
     }
 
     /// Limits of the device and of a port.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::active::{self, ActiveConnect, next_port_or_end};
 use super::adapter::Target;
 use super::cm_event::{CmEventData, CmEventKind};
-use super::datagram::exchange;
+use super::datagram::{self, exchange};
 use super::handshake::{parameters, ready, respond};
 use super::id::CmId;
 use super::listen::ConnRequest;
@@ -43,6 +43,10 @@ fn begin(
     // Until the end: a thread that frees the endpoint meanwhile takes the queue pair of the device away
     // afterwards, or has done so and none is made.
     let mut state = qp.state.lock();
+    // The service thread, which sets this, takes the lock afterwards to end attempts.
+    if qp.device.adapter.has_failed() {
+        return Err(DeviceError::Resources);
+    }
     let before = state.attempt.phase;
     let attempt = state.attempt.begin()?;
     if let Err(error) = qp.renew() {
@@ -170,6 +174,20 @@ pub(super) fn on_early_data(qp: &Qp) {
     }
 }
 
+/// The device has failed or was removed: ends what there is of a connection. Called by the service thread.
+pub(super) fn on_device_failure(qp: &Qp, cause: &dyn Cause) {
+    let event = {
+        let state = qp.state.lock();
+        match state.attempt.phase {
+            Phase::Connecting if state.active.is_some() => CmEvent::NonPeerRejected,
+            Phase::Connecting => CmEvent::AcceptError,
+            _ => CmEvent::Broken,
+        }
+    };
+    qp.end(event, cause);
+    datagram::go_on(qp);
+}
+
 /// An event of the connection manager about an attempt, or the connection that it led to.
 pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, event: CmEventData) {
     if let Some(exchanges) = &qp.exchanges {
@@ -227,7 +245,6 @@ pub(super) fn on_event(qp: &Arc<Qp>, attempt: u64, event: CmEventData) {
         sys::CM_REJECTED if phase == Phase::Connected => {
             qp.end_attempt(attempt, CmEvent::Broken, &kind);
         }
-        sys::CM_DEVICE_REMOVAL => qp.end_attempt(attempt, CmEvent::Broken, &kind),
         _ => {}
     }
 }

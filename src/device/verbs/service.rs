@@ -1,7 +1,6 @@
 //! The service thread of an IA, which handles the events of the device and of the connection
 //! manager. It sleeps while there are none.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -20,6 +19,7 @@ use super::adapter::{Adapter, Target};
 use super::cm_event::CmEventData;
 use super::qp::Qp;
 use super::{connect, datagram, listen, sys};
+use crate::device::connection_log::Cause;
 use crate::device::{CmEvent, threads};
 
 /// The interval at which connections that are closing are checked.
@@ -87,7 +87,7 @@ pub(super) fn start(adapter: &Arc<Adapter>) -> bool {
             closing: Vec::new(),
             deadlines: BTreeMap::new(),
             last: 0,
-            removal_logged: Cell::new(false),
+            silent: 0,
         };
         let result = threads::start(c"dat-verbs", move || service.run());
         if let Err(error) = &result {
@@ -106,26 +106,40 @@ struct Service {
     deadlines: BTreeMap<(Instant, u64), (Weak<Qp>, u64, Duration)>,
     /// The last of those numbers.
     last: u64,
-    /// The removal of the device was logged.
-    removal_logged: Cell<bool>,
+    /// A bit for each source that has no more events.
+    silent: u32,
 }
+
+/// The sources of events, in the order of their bits.
+const WAKE: u32 = 1;
+const COMPLETIONS: u32 = 2;
+const DEVICE: u32 = 4;
+const CONNECTIONS: u32 = 8;
+
+/// What the log has of a device that has failed by itself, and of one that was removed.
+const HAS_FAILED: &str = "has failed";
+const WAS_REMOVED: &str = "was removed";
 
 impl Service {
     fn run(&mut self) {
         while !self.adapter.jobs.stop.load(Ordering::Acquire) {
-            let ready = self.sleep();
-            if ready & 1 != 0 {
+            let (ready, ended) = self.sleep();
+            if ready & WAKE != 0 {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(&self.adapter.jobs.wake, &mut count);
             }
-            if ready & 2 != 0 {
+            if ready & COMPLETIONS != 0 {
                 self.completion_events();
             }
-            if ready & 4 != 0 {
+            if ready & DEVICE != 0 {
                 self.device_events();
             }
-            if ready & 8 != 0 {
+            if ready & CONNECTIONS != 0 {
                 self.connection_events();
+            }
+            if ended != 0 {
+                self.silent |= ended;
+                self.device_is_gone(WAS_REMOVED, &"the device was removed");
             }
             self.jobs();
             self.expire();
@@ -134,8 +148,9 @@ impl Service {
         }
     }
 
-    /// Waits for events; gives a bit for each source that has some.
-    fn sleep(&self) -> u32 {
+    /// Waits for events. Gives the sources that have some, and those that have no more: when a device is
+    /// removed, the kernel closes what reports its events.
+    fn sleep(&self) -> (u32, u32) {
         let timeout = if self.closing.is_empty() {
             let next = self.deadlines.keys().next();
             next.map(|(when, _)| when.saturating_duration_since(Instant::now()))
@@ -158,13 +173,24 @@ impl Service {
         };
         // SAFETY: as above.
         let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-        let all = [adapter.jobs.wake.as_fd(), fds[0], fds[1], fds[2]];
-        let mut polled = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let wake = adapter.jobs.wake.as_fd();
+        let all = [wake, fds[0], fds[1], fds[2]];
+        // A closed source would be ready all the time; that which wakes the thread stands in its place.
+        let is_silent = |i: usize| self.silent & 1 << i != 0;
+        let polled = std::array::from_fn(|i| if is_silent(i) { wake } else { all[i] });
+        let mut polled: [_; 4] = polled.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
-            return 0;
+            return (0, 0);
         }
-        let bit = |(i, fd): (usize, &PollFd<'_>)| u32::from(!fd.revents().is_empty()) << i;
-        polled.iter().enumerate().map(bit).sum()
+        let sources_with = |flags: PollFlags| {
+            let bit =
+                |(i, fd): (usize, &PollFd<'_>)| u32::from(fd.revents().intersects(flags)) << i;
+            polled.iter().enumerate().map(bit).sum::<u32>() & !self.silent
+        };
+        let ready = sources_with(PollFlags::IN);
+        // What has events is read first.
+        let ended = sources_with(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+        (ready, ended & !ready & !WAKE)
     }
 
     fn completion_events(&self) {
@@ -212,10 +238,7 @@ impl Service {
     fn device_event(&self, kind: c_int, token: u64, target: Option<Target>) {
         match (kind, target) {
             (sys::EVENT_DEVICE_FATAL, _) => {
-                log::error!("the RDMA device {} has failed", self.adapter.name);
-                for qp in self.adapter.queue_pairs() {
-                    qp.end(CmEvent::Broken, &"the device has failed");
-                }
+                self.device_is_gone(HAS_FAILED, &"the device has failed");
             }
             (sys::EVENT_CQ_ERR, Some(Target::Cq(cq))) => {
                 if let Some(cq) = cq.upgrade() {
@@ -267,7 +290,7 @@ impl Service {
             unsafe { (lib.rdma_ack_cm_event)(event) };
             delay::point("verbs.cm_event");
             if data.kind.event == sys::CM_DEVICE_REMOVAL {
-                self.log_removal();
+                self.device_is_gone(WAS_REMOVED, &data.kind);
             }
             match data.target.clone() {
                 Some(Target::Conn(qp, attempt)) => {
@@ -286,10 +309,15 @@ impl Service {
         }
     }
 
-    /// Logs once that the device was removed: each connection and listener gets an event of its own.
-    fn log_removal(&self) {
-        if !self.removal_logged.replace(true) {
-            log::error!("the RDMA device {} was removed", self.adapter.name);
+    /// The device has failed or was removed, which is logged once: everything ends that there is on it. Not
+    /// all of it gets an event of its own.
+    fn device_is_gone(&self, what: &str, cause: &dyn Cause) {
+        if !self.adapter.set_failed() {
+            return;
+        }
+        log::error!("the RDMA device {} {what}", self.adapter.name);
+        for qp in self.adapter.queue_pairs() {
+            connect::on_device_failure(&qp, cause);
         }
     }
 

@@ -224,7 +224,7 @@ pub(super) fn collect(hw: &Hw) {
     drain(hw, &holds);
 }
 
-/// Collects the completions of a queue pair that flushes.
+/// Collects the completions of a queue pair that flushes, unless the device has failed: it flushes nothing.
 pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
     let start = Instant::now();
     let least = if hw.srq.is_some() {
@@ -243,7 +243,9 @@ pub(super) fn drain(hw: &Hw, holds: &[Hold<'_>]) {
             || hw.send.len() == 0
             || hw.send.is_unreported() && time >= UNREPORTED_FLUSH_TIME;
         let done = sent && hw.recv.len() == 0;
-        if (done && time >= least) || time >= FLUSH_TIMEOUT {
+        // Another thread may find out meanwhile that the device has failed.
+        let failed = hw.device.adapter.has_failed();
+        if failed || (done && time >= least) || time >= FLUSH_TIMEOUT {
             return;
         }
         std::thread::sleep(pause);

@@ -11,14 +11,15 @@ use crate::device::verbs::qp::Qp;
 use crate::device::verbs::sys;
 use crate::device::verbs::teardown::{drain, queues};
 
-/// Has a queue pair for datagrams go on, if the device has stopped it; without effect on others. The
-/// caller holds no lock and is in no read-side section.
+/// Has a queue pair for datagrams go on, if the device has stopped it; without effect on others. If the
+/// device itself has failed, the consumer gets back what is outstanding. The caller holds no lock and is in
+/// no read-side section.
 pub(in crate::device::verbs) fn go_on(qp: &Qp) {
     let Some(hw) = qp.hw().filter(|hw| hw.attr.datagrams) else {
         return;
     };
     let sends_again = hw.modify(&mut zeroed_attr(sys::QPS_RTS), sys::QP_STATE);
-    if sends_again.is_err() && hw.is_stopped() {
+    if sends_again.is_err() && (hw.is_stopped() || hw.device.adapter.has_failed()) {
         restart(qp, &hw);
     }
 }
