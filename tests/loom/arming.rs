@@ -32,9 +32,20 @@ impl Shared {
     /// What a consumer does before it polls and sleeps.
     fn arm(&self) {
         self.arming.arm();
-        if self.arming.request(ALL) {
-            self.asked.store(true, Ordering::Relaxed);
-        }
+        self.request();
+    }
+
+    /// What a thread does that finds the queue armed.
+    fn request(&self) {
+        // Not a store: loom does not order one with the swap of a device that has not seen it.
+        let ask = || _ = self.asked.swap(true, Ordering::Relaxed);
+        self.arming.request(ALL, ask);
+    }
+
+    /// What the service thread does when the device has answered; `true` if it notifies.
+    fn answered(&self) -> bool {
+        self.arming.answered();
+        self.arming.is_armed() && self.arming.take()
     }
 }
 
@@ -45,17 +56,54 @@ fn an_event_while_the_queue_is_armed() {
     model(|| {
         let shared = Shared::new();
         // The request that the event answers.
-        assert!(shared.arming.request(ALL));
+        shared.arming.request(ALL, || {});
         let service = {
             let shared = shared.clone();
-            thread::spawn(move || {
-                shared.arming.answered();
-                shared.arming.is_armed() && shared.arming.take()
-            })
+            thread::spawn(move || shared.answered())
         };
         shared.arm();
         let notified = service.join().unwrap();
         assert!(notified || shared.asked.load(Ordering::Relaxed));
+    });
+}
+
+/// The consumer arms the queue while another thread, which has found it armed, asks the device: when the
+/// consumer polls, the device was asked.
+#[test]
+fn another_thread_asks_the_device() {
+    model(|| {
+        let shared = Shared::new();
+        shared.arming.arm();
+        let consumer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.arm();
+                assert!(shared.asked.load(Ordering::Relaxed));
+            })
+        };
+        shared.request();
+        consumer.join().unwrap();
+    });
+}
+
+/// The device answers as soon as it is asked, and the service thread handles that before the thread that
+/// has asked goes on: who arms the queue afterwards asks again.
+#[test]
+fn an_answer_while_the_device_is_asked() {
+    model(|| {
+        let shared = Shared::new();
+        let service = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if shared.asked.swap(false, Ordering::AcqRel) {
+                    shared.answered();
+                }
+            })
+        };
+        shared.arm();
+        service.join().unwrap();
+        shared.arm();
+        assert!(shared.asked.load(Ordering::Relaxed));
     });
 }
 

@@ -88,12 +88,11 @@ impl Cq {
             0 if !self.device.siw => SOLICITED,
             _ => ALL,
         };
-        if !self.arming.request(kind) {
-            return;
-        }
-        // The queue of the device may be replaced meanwhile.
-        let _guard = pin();
-        // SAFETY: the queue is valid for the section.
-        unsafe { (self.ops.req_notify_cq)(self.raw(), (kind == SOLICITED).into()) };
+        self.arming.request(kind, || {
+            // The queue of the device may be replaced meanwhile.
+            let _guard = pin();
+            // SAFETY: the queue is valid for the section.
+            unsafe { (self.ops.req_notify_cq)(self.raw(), (kind == SOLICITED).into()) };
+        });
     }
 }
