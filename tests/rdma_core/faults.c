@@ -181,9 +181,58 @@ static void ep_free__beside_connect(void)
 	CHECK(queue_pairs() == 0);
 }
 
+static atomic_bool posted;
+
+/* The first receive that is posted to the device waits for another one to be posted. */
+static int at_receive(const char *point)
+{
+	if (!strcmp(point, "post_recv") && !atomic_exchange(&entered, true))
+		for (unsigned waited = 0; !posted && waited < WINDOW; waited += 100)
+			pause_us(100);
+	return 0;
+}
+
+static void *post_in_a_thread(void *ep)
+{
+	while (!entered)
+		pause_us(100);
+	CHECK_RET(recv_nothing(ep, 2), DAT_SUCCESS);
+	posted = true;
+	return NULL;
+}
+
+/* A receive is posted while a change of the endpoint posts those that are there to another queue pair of
+ * the device. */
+static void ep_modify__beside_a_post(void)
+{
+	DAT_EP_PARAM param = { .ep_attr.max_recv_dtos = 8 };
+	DAT_EP_HANDLE ep_a, ep_b;
+	struct rig a, b;
+	pthread_t thread;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	ep_b = make_ep(&b, NULL);
+	OK(recv_nothing(ep_a, 1));
+	at_points(at_receive);
+	REQUIRE(pthread_create(&thread, NULL, post_in_a_thread, ep_a) == 0);
+	OK(dat_ep_modify(ep_a, DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &param));
+	pthread_join(thread, NULL);
+	CHECK(entered);
+	connect_eps(&a, ep_a, &b, ep_b);
+	for (int i = 1; i <= 2; i++) {
+		OK(send_nothing(ep_b, i, DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(a.recv_evd, i, DAT_DTO_SUCCESS);
+	}
+	rig_down(&a);
+	rig_down(&b);
+}
+
 static const struct tap_test tests[] = {
 	T(device, fails),
 	T(ep_free, beside_connect),
+	T(ep_modify, beside_a_post),
 	TAP_END,
 };
 

@@ -32,6 +32,7 @@ mod id;
 mod library;
 mod limits;
 mod listen;
+mod modify;
 mod mr;
 mod mw;
 mod params;

@@ -112,7 +112,7 @@ impl MaxSizes {
         }
     }
 
-    fn set(&self, attr: &QpAttr) {
+    pub fn set(&self, attr: &QpAttr) {
         self.message.store(attr.max_message_size, Ordering::Relaxed);
         self.rdma.store(attr.max_rdma_size, Ordering::Relaxed);
     }
@@ -271,6 +271,11 @@ impl Qp {
     fn install(&self, hw: &Arc<Hw>) {
         let mut sq = self.sq.lock();
         let mut rq = self.rq.lock();
+        Self::install_in(&mut sq, &mut rq, hw, Preposted::default());
+    }
+
+    /// Has posts go to a queue pair of the device from now on, on which these receives are outstanding.
+    pub(super) fn install_in(sq: &mut Sq, rq: &mut Rq, hw: &Arc<Hw>, preposted: Preposted) {
         sq.hw = Some(hw.clone());
         sq.open = None;
         sq.ended = false;
@@ -278,7 +283,7 @@ impl Qp {
         sq.region_cache = RegionCache::default();
         rq.hw = Some(hw.clone());
         rq.ended = false;
-        rq.preposted = Some(Preposted::default());
+        rq.preposted = Some(preposted);
     }
 
     /// Takes the queue pair of the device away from posts, which are flushed from now on. `with`
@@ -312,45 +317,10 @@ impl Qp {
         let cqs = [&parts.send_cq, &parts.recv_cq].into_iter().flatten();
         cqs.map(|cq| cq.purge(attr.context)).sum()
     }
-
-    /// See [`Device::modify_qp`](crate::device::Device::modify_qp).
-    pub(super) fn modify(
-        &self,
-        parts: &QpParts<'_, Verbs>,
-        attr: &QpAttr,
-    ) -> Result<(), DeviceError> {
-        check(&self.device, attr)?;
-        let state = self.state.lock();
-        if state.attempt.phase != Phase::Idle || attr.datagrams != self.is_for_datagrams() {
-            return Err(DeviceError::Unsupported);
-        }
-        let parts = Parts::of(parts);
-        let hw = Hw::new(&self.device, &self.weak, &parts, attr)?;
-        let mut preposted = self.rq.lock().preposted.take().unwrap_or_default();
-        if let Some(old) = self.hw() {
-            preposted.keep(old.recv.len());
-        }
-        if preposted.repost(|wr| post::recv(&hw, wr)).is_err() {
-            self.rq.lock().preposted = Some(preposted);
-            hw.close();
-            hw.retire(false);
-            return Err(DeviceError::Limit);
-        }
-        let old = self.hw();
-        self.install(&hw);
-        self.rq.lock().preposted = Some(preposted);
-        *self.parts.lock() = (parts, *attr);
-        self.max_sizes.set(attr);
-        drop(state);
-        if let Some(old) = old {
-            old.close();
-            old.retire(false);
-        }
-        Ok(())
-    }
 }
 
-fn check(device: &Verbs, attr: &QpAttr) -> Result<(), DeviceError> {
+/// Whether the device can make a queue pair with these attributes.
+pub(super) fn check(device: &Verbs, attr: &QpAttr) -> Result<(), DeviceError> {
     let limits = &device.attr;
     let wr = attr.max_send_wr.max(attr.max_recv_wr);
     let sge = attr.max_send_sge.max(attr.max_recv_sge);
