@@ -212,10 +212,22 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	return 0;
 }
 
+/* As drivers do: the completions that were not polled are no more than entries without a request. */
+static void forget(struct ibv_cq *ibcq, uint32_t qp_num)
+{
+	struct cq *cq = (struct cq *)ibcq;
+
+	for (uint32_t i = cq->head; i != cq->tail; i++)
+		if (cq->ring[i & cq->mask].qp_num == qp_num)
+			cq->ring[i & cq->mask].wr_id = 0;
+}
+
 int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
 	struct qp *qp = (struct qp *)ibqp;
 
+	forget(ibqp->send_cq, ibqp->qp_num);
+	forget(ibqp->recv_cq, ibqp->qp_num);
 	pthread_mutex_lock(&lock);
 	qps[ibqp->qp_num] = NULL;
 	for (int i = 0; i < MAX_QP; i++)

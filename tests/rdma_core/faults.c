@@ -229,10 +229,52 @@ static void ep_modify__beside_a_post(void)
 	rig_down(&b);
 }
 
+/* --- a message of the handshake that is lost ---------------------------------------------- */
+
+static int at_establish(const char *point)
+{
+	return !strcmp(point, "establish");
+}
+
+/* A message arrives before the passive end is told of the connection, and takes a buffer of a shared
+ * receive queue: when the accept is given up, the consumer gets it back. */
+static void ep_disconnect__of_an_accept_with_an_srq(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	DAT_EP_HANDLE ep_a, ep_b;
+	DAT_CONN_QUAL qualifier;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_ATTR attr;
+	struct rig a, b;
+
+	rig_up(&a);
+	rig_up(&b);
+	attr = ep_attr(&b);
+	ep_a = make_ep(&a, NULL);
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
+	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq, &attr,
+				  &ep_b));
+	OK(dat_srq_post_recv(srq, 0, NULL, cookie(1)));
+	listen_any(&b, &qualifier);
+	at_points(at_establish);
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 2, DAT_DTO_SUCCESS);
+	/* Nobody has polled at this end. */
+	OK(dat_ep_disconnect(ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 static const struct tap_test tests[] = {
 	T(device, fails),
 	T(ep_free, beside_connect),
 	T(ep_modify, beside_a_post),
+	T(ep_disconnect, of_an_accept_with_an_srq),
 	TAP_END,
 };
 

@@ -80,6 +80,8 @@ impl Qp {
         state.attempt.phase = Phase::Ending;
         state.active = None;
         let withheld = state.withheld.take();
+        // Before the consumer knows of a connection, the device may have received on it already.
+        let may_have_received = withheld.is_some();
         let requested = state.disconnect_requested;
         let unreported_done = before == Phase::Closing
             && event == CmEvent::Disconnected
@@ -102,7 +104,9 @@ impl Qp {
             }
             let cqs: Vec<&Arc<Cq>> = queues(&hw).collect();
             let holds: Vec<Hold<'_>> = cqs.iter().map(|cq| cq.hold()).collect();
-            if !connecting {
+            // What is lost with the queue pair of the device is flushed below, but for the buffers of a
+            // shared receive queue: which of them the device has taken, only its completions say.
+            if !connecting || (may_have_received && hw.srq.is_some()) {
                 drain(&hw, &holds);
             }
             self.remove(|hw| {
