@@ -44,6 +44,8 @@ struct qp {
 	struct receives own, *receives;
 	struct ibv_qp_cap cap;
 	bool signal_all;
+	/* The peer was destroyed: posts find the queue pair in the error state, programs do not. */
+	bool peer_is_gone;
 };
 
 /*

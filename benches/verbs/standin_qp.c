@@ -46,6 +46,8 @@ int standin_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_se
 
 		for (int i = 0; i < wr->num_sge; i++)
 			length += wr->sg_list[i].length;
+		if (wr->opcode == IBV_WR_RDMA_WRITE && wr->num_sge == 0 && at("write_nothing"))
+			status = IBV_WC_WR_FLUSH_ERR;
 		if (opcode == IBV_WC_SEND && status == IBV_WC_SUCCESS) {
 			struct receives *to = qp->peer->receives;
 
@@ -195,6 +197,7 @@ int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (attr->qp_state == IBV_QPS_RTS && !qp->peer && ibqp->qp_type == IBV_QPT_RC)
 			return EINVAL;
 		ibqp->state = attr->qp_state;
+		qp->peer_is_gone = false;
 		if (attr->qp_state == IBV_QPS_ERR)
 			flush(qp);
 	}
@@ -207,7 +210,8 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 	(void)mask;
 	memset(attr, 0, sizeof *attr);
 	memset(init, 0, sizeof *init);
-	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->qp_state = ((struct qp *)qp)->peer_is_gone ? IBV_QPS_RTS : qp->state;
+	attr->cur_qp_state = attr->qp_state;
 	attr->cap = init->cap = ((struct qp *)qp)->cap;
 	return 0;
 }
@@ -233,6 +237,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	for (int i = 0; i < MAX_QP; i++)
 		if (qps[i] && qps[i]->peer == qp) {
 			qps[i]->peer = NULL;
+			qps[i]->peer_is_gone = qps[i]->base.state != IBV_QPS_ERR;
 			qps[i]->base.state = IBV_QPS_ERR;
 		}
 	pthread_mutex_unlock(&lock);

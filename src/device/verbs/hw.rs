@@ -404,6 +404,9 @@ impl Hw {
     fn flush(&self, ring: &WrRing, cq: &Cq) {
         while let Some((slot, posted)) = ring.oldest() {
             ring.retire(slot);
+            if posted.is_marker() {
+                continue;
+            }
             let order = self.order.as_ref().filter(|_| posted.kind() != Kind::Recv);
             if let Some((completion, notifies)) = order.and_then(|order| order.lock().take(slot)) {
                 cq.push(completion, notifies);

@@ -17,7 +17,7 @@ use crate::device::{WcOp, WrFlags};
 pub(super) struct PostedWr {
     /// The number that the consumer has given the request.
     pub wr_id: u64,
-    /// Datagram 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
+    /// Marker 1 | datagram 1 | reported by the device 1 | flags 8 | kind 8 | bytes of all segments 32
     info: u64,
 }
 
@@ -65,6 +65,7 @@ impl PostedWr {
     const SPECIAL: u64 =
         4 << 32 | Self::DATAGRAM | (WrFlags::UNSIGNALED.bits() as u64) << Self::FLAGS;
     const DATAGRAM: u64 = 1 << 49;
+    const MARKER: u64 = 1 << 50;
 
     #[inline]
     pub fn new(wr_id: u64, len: u32, kind: Kind, flags: WrFlags) -> PostedWr {
@@ -111,6 +112,18 @@ impl PostedWr {
     #[inline]
     pub fn is_datagram(&self) -> bool {
         self.info & Self::DATAGRAM != 0
+    }
+
+    /// The same request, which is one of the library's own: see [`marker`](super::post::post_marker).
+    pub fn as_marker(self) -> PostedWr {
+        let info = self.info | Self::MARKER;
+        PostedWr { info, ..self }
+    }
+
+    /// Whether the request is one of the library's own, of which the consumer gets no completion.
+    #[inline]
+    pub fn is_marker(&self) -> bool {
+        self.info & Self::MARKER != 0
     }
 
     /// The operation, if the completion of a success goes to the consumer as it is: the request is a send, a
@@ -305,12 +318,17 @@ impl WrRing {
             .store(head.wrapping_add(passed + 1), Ordering::Release);
     }
 
-    /// Whether the device reports the success of none of the outstanding requests: they may be done.
-    pub fn is_unreported(&self) -> bool {
+    /// The outstanding requests, the oldest first.
+    pub fn outstanding(&self) -> impl Iterator<Item = PostedWr> {
         // The head first: a request that is retired meanwhile may be taken for outstanding, and none is left out.
         let head = self.head.load(Ordering::Acquire);
-        let outstanding = self.tail.load(Ordering::Acquire).wrapping_sub(head);
-        (0..outstanding).all(|n| !self.posted(head.wrapping_add(n) & self.mask).signal())
+        let count = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        (0..count).map(move |n| self.posted(head.wrapping_add(n) & self.mask))
+    }
+
+    /// Whether the device reports the success of none of the outstanding requests: they may be done.
+    pub fn is_unreported(&self) -> bool {
+        self.outstanding().all(|posted| !posted.signal())
     }
 
     /// The oldest outstanding request and its slot, if there is one.
@@ -393,6 +411,19 @@ mod tests {
         let datagram = send.as_datagram().with_signal(true);
         assert!(datagram.is_datagram() && datagram.plain_op().is_none() && datagram.signal());
         assert_eq!((datagram.kind(), datagram.len()), (Kind::Send, 8));
+    }
+
+    #[test]
+    fn a_marker_is_no_plain_request() {
+        let write = PostedWr::new(0, 0, Kind::Write, WrFlags::UNSIGNALED);
+        assert!(!write.is_marker());
+        let marker = write.as_marker().with_signal(true);
+        assert!(marker.is_marker() && marker.signal() && marker.unsignaled());
+        assert_eq!((marker.kind(), marker.plain_op()), (Kind::Write, None));
+        let ring = WrRing::new(2).unwrap();
+        ring.push(write).unwrap();
+        ring.push(marker).unwrap();
+        assert_eq!(ring.outstanding().collect::<Vec<_>>(), [write, marker]);
     }
 
     #[test]

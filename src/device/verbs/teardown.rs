@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::cq::{Cq, Hold};
 use super::hw::Hw;
 use super::id::CmId;
+use super::post::post_marker;
 use super::qp::{Qp, State};
 use super::service::Job;
 use crate::delay;
@@ -29,7 +30,7 @@ const SRQ_FLUSH_TIME: Duration = Duration::from_millis(2);
 /// may be done.
 const UNREPORTED_FLUSH_TIME: Duration = Duration::from_millis(10);
 /// How long such requests, if none is behind them, may take until a connection that ends in order ends: with
-/// what is sent again.
+/// what is sent again. [`post_marker`] says where none can be put behind them.
 const UNREPORTED_TIME: Duration = Duration::from_millis(500);
 /// How long a peer may take to confirm the end of an iWARP connection.
 const PEER_CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -198,7 +199,7 @@ impl Qp {
     }
 
     /// Whether all requests are done. Those at the end whose success the device does not report have
-    /// their time.
+    /// their time, unless a marker behind them can tell.
     fn is_sent(&self, hw: &Hw) -> bool {
         if hw.send.len() == 0 {
             return true;
@@ -208,8 +209,14 @@ impl Qp {
             state.unreported_since = None;
             return false;
         }
+        let is_first = state.unreported_since.is_none();
         state.unreported_since.get_or_insert_with(Instant::now);
-        state.have_unreported_had_their_time()
+        let done = state.have_unreported_had_their_time();
+        drop(state);
+        if is_first {
+            post_marker(self, hw);
+        }
+        done
     }
 }
 

@@ -228,6 +228,9 @@ impl Cq {
             return None;
         }
         let (mut completion, notifies) = completion(hw, &posted, wc, false);
+        if posted.is_marker() {
+            return None;
+        }
         if let Some(op) = hw.finish(slot, &posted, success) {
             completion.op = op;
         }

@@ -3,6 +3,7 @@
 //! The device checks keys, bounds and rights; an error there is reported in a completion.
 
 mod datagram;
+mod marker;
 mod request;
 
 use std::ffi::c_int;
@@ -12,6 +13,7 @@ use std::ops::DerefMut;
 use std::ptr::null_mut;
 
 pub(super) use self::datagram::post_datagram;
+pub(super) use self::marker::post_marker;
 use self::request::names;
 pub(super) use self::request::{Request, send};
 use super::cq::Cq;
