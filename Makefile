@@ -213,6 +213,9 @@ $(eval $(call c_rules,dat,dat,))
 $(eval $(call c_rules,dat2,dat2,-DDAT2))
 .SECONDARY:
 
+# The program executes itself, and its memory is at the same address again.
+$(OUT)/dat/t_exec $(OUT)/dat2/t_exec: private CFLAGS += -no-pie
+
 # The programs whose allocations fail have their own malloc.
 $(OUT)/dat/t_memory $(OUT)/dat/t_memory_calls $(OUT)/dat/t_memory_many: $(OUT)/obj/dat/failing_malloc.o
 $(OUT)/dat2/t_memory $(OUT)/dat2/t_memory_calls $(OUT)/dat2/t_memory_many: $(OUT)/obj/dat2/failing_malloc.o

@@ -37,6 +37,7 @@ mod handle;
 mod kernel;
 mod lock;
 mod log_sink;
+mod marked_call;
 mod process;
 pub mod registry;
 mod reserve;

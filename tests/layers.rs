@@ -10,6 +10,7 @@ use std::path::Path;
 /// line below its own.
 const ORDER: &[&[&str]] = &[
     &["system_call", "test_pages"],
+    &["marked_call"],
     &[
         "lock",
         "cancel",

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU32;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -13,6 +14,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags};
 
 use super::call::call;
+use crate::marked_call;
 pub use rustix::{event, fs, io, mm, net, process, time};
 pub use std::process::id as process_id;
 pub use std::time::Instant;
@@ -240,6 +242,37 @@ pub unsafe fn process_vm(
     let (remote, remotes) = (remote.as_ptr().expose_provenance(), remote.len());
     // SAFETY: the caller's promise; the kernel checks the remote ranges.
     unsafe { call(number, [pid, local, locals, remote, remotes, 0]) }
+}
+
+/// [`process_vm`], unless one of the bits of `mask` is set in `word`: `ESRCH` then.
+///
+/// # Errors
+/// Of the kernel.
+///
+/// # Safety
+/// The local ranges are memory of ours that may be changed, if this is a read.
+#[inline(always)]
+pub unsafe fn process_vm_unless(
+    (word, mask): (&AtomicU32, u32),
+    write: bool,
+    pid: Pid,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> Result<usize, Errno> {
+    let number = match write {
+        true => libc::SYS_process_vm_writev,
+        false => libc::SYS_process_vm_readv,
+    };
+    let pid = pid.as_raw_nonzero().get() as usize;
+    let (local, locals) = (local.as_ptr().expose_provenance(), local.len());
+    let (remote, remotes) = (remote.as_ptr().expose_provenance(), remote.len());
+    let arguments = [pid, local, locals, remote, remotes, 0];
+    // SAFETY: the caller's promise; the kernel checks the remote ranges.
+    match unsafe { marked_call::make_unless(word, mask, number, arguments) } {
+        Some(result @ 0..) => Ok(result as usize),
+        Some(error) => Err(Errno::from_raw_os_error(-error as i32)),
+        None => Err(Errno::SRCH),
+    }
 }
 
 /// The memory of another process as a file to be read, `/proc/PID/mem`. The file stays that of the memory which

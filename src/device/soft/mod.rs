@@ -197,7 +197,8 @@ impl Device for Soft {
     fn open(params: &str) -> Result<Arc<Self>, String> {
         let params = Params::parse(params)?;
         mem::export::set_exporter(&transport::shm::ShmExporter);
-        let engine = Engine::new(transport::shm::take_bitmap)
+        let presence = (params.path != params::Path::Tcp).then_some(transport::shm::PRESENCE);
+        let engine = Engine::new(transport::shm::take_bitmap, presence)
             .map_err(|e| format!("the system gives no event queue: {e}"))?;
         if params.shares_memory()
             && let Err(why) = transport::shm::mapped::enable()

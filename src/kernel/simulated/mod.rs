@@ -426,6 +426,24 @@ pub unsafe fn process_vm(
     ask(|kernel| unsafe { kernel.process_vm(write, pid, local, remote) })
 }
 
+/// The same, unless one of the bits of `mask` is set in `word`.
+///
+/// # Safety
+/// As for [`process_vm`].
+pub unsafe fn process_vm_unless(
+    (word, mask): (&std::sync::atomic::AtomicU32, u32),
+    write: bool,
+    pid: rustix::process::Pid,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> Result<usize, Errno> {
+    if word.load(std::sync::atomic::Ordering::Acquire) & mask != 0 {
+        return Err(Errno::SRCH);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { process_vm(write, pid, local, remote) }
+}
+
 /// There is no such file.
 pub fn process_memory(_pid: rustix::process::Pid) -> Result<NewFd, Errno> {
     Err(Errno::NOENT)

@@ -23,6 +23,7 @@ mod idle;
 pub mod leader;
 pub(crate) mod poll_set;
 mod poll_watch;
+pub mod presence;
 pub mod ready_bitmap;
 pub(crate) mod rounds;
 mod scratch;
@@ -49,6 +50,7 @@ use self::coalesced::CoalescedSends;
 use self::leader::{LeaderSlot, WakeLeader};
 use self::poll_set::PollSet;
 use self::poll_watch::PollWatch;
+use self::presence::Presence;
 use self::ready_bitmap::TakeBitmap;
 use self::rounds::{LastServed, ROUNDS};
 pub(crate) use self::scratch::{RX_BUFFER_LEN, Scratch};
@@ -137,6 +139,10 @@ pub(crate) struct Inner {
     pause_end: Condvar,
     /// The thread is to end.
     stop: AtomicBool,
+    /// What the thread shows peers.
+    presence: Option<Presence>,
+    /// The thread has begun, and has done that.
+    presence_shown: AtomicBool,
     /// The order in which connections begin and end.
     event_order: Arc<EventOrder>,
 }
@@ -169,8 +175,9 @@ pub(super) struct Engine {
 
 impl Engine {
     /// An engine whose thread is not started. `take_bitmap` makes the ready bitmap of the
-    /// connections, when there are many.
-    pub fn new(take_bitmap: TakeBitmap) -> std::io::Result<Engine> {
+    /// connections, when there are many; `presence` is for the thread, if there may be peers in other processes of this
+    /// host.
+    pub fn new(take_bitmap: TakeBitmap, presence: Option<Presence>) -> std::io::Result<Engine> {
         let scratch = Scratch::new().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
         let inner = Inner {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?.into(),
@@ -193,6 +200,8 @@ impl Engine {
             pause: Mutex::new(()),
             pause_end: Condvar::default(),
             stop: AtomicBool::new(false),
+            presence,
+            presence_shown: AtomicBool::new(false),
             event_order: Arc::default(),
         };
         let data = epoll::EventData::new_u64;

@@ -13,6 +13,9 @@ use crate::kernel::Instant;
 use crate::lock;
 use crate::sync::relax;
 
+/// How long the start of the thread is waited for, at most.
+#[cfg(not(dat_sim))]
+const START_LIMIT: Duration = Duration::from_secs(1);
 /// How often in a row the thread has to have slept for a lock when it served, until it pauses.
 const CONTENDED: u32 = 4;
 /// How long it pauses then.
@@ -32,12 +35,20 @@ impl Running {
     /// # Errors
     /// Of the kernel.
     pub fn start(inner: &Arc<Inner>) -> std::io::Result<Running> {
-        let inner = inner.clone();
+        let running = inner.clone();
         let body = move || {
             request_short_slices();
-            inner.run();
+            running.run();
         };
-        threads::start(c"dat-soft", body).map(Running)
+        let thread = threads::start(c"dat-soft", body).map(Running)?;
+        // No peer learns of this process before.
+        let begun = Instant::now();
+        let mut round = 0;
+        while !inner.presence_shown.load(Ordering::Acquire) && begun.elapsed() < START_LIMIT {
+            relax(round);
+            round = round.saturating_add(1);
+        }
+        Ok(thread)
     }
 
     /// Waits for the end of the thread as [`Thread::join`] does: an upcall may have dropped the device, or the thread
@@ -84,7 +95,10 @@ impl Inner {
         let mut batch = EpollBatch::new();
         let mut pauses = false;
         let mut contended: u32 = 0;
+        self.show_presence();
+        self.presence_shown.store(true, Ordering::Release);
         while !self.stop.load(Ordering::SeqCst) {
+            self.show_presence();
             self.thread_busy.store(false, Ordering::Relaxed);
             let filled = batch.fill(&self.epoll, None);
             self.thread_busy.store(true, Ordering::Relaxed);
@@ -114,6 +128,7 @@ impl Inner {
                     self.scratch.lock().thread_pauses = true;
                 }
                 self.acknowledgements.leave_to_polls();
+                self.show_presence();
                 self.pause(watch.pause(), watch.slack());
             }
             if std::mem::take(&mut pauses) {
@@ -124,6 +139,15 @@ impl Inner {
             self.acknowledgements.flush();
         }
         self.thread_busy.store(false, Ordering::Relaxed);
+        if let Some(presence) = self.presence {
+            (presence.end)();
+        }
+    }
+
+    fn show_presence(&self) {
+        if let Some(presence) = self.presence {
+            (presence.show)();
+        }
     }
 
     /// Waits a short time until the leader that was woken runs; true if it does. The thread is then in the

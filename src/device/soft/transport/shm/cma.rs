@@ -6,6 +6,9 @@
 #[cfg(test)]
 mod tests;
 
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -60,12 +63,40 @@ pub(crate) struct RemoteProcess {
     pid: Pid,
     /// The same as a file, if it could be opened.
     file: Option<ProcessFile>,
+    /// Where the kernel marks that the memory is to become that of another program, once that is known.
+    mark: Option<Mark>,
+}
+
+/// A word in memory that stays mapped as long as the process is used, and the bit of the mark.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark(NonNull<AtomicU32>, u32);
+
+// SAFETY: an atomic, which any thread may read.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    /// # Safety
+    /// The word stays mapped as long as the mark is used.
+    pub unsafe fn new(word: &AtomicU32, bit: u32) -> Mark {
+        Mark(NonNull::from(word), bit)
+    }
 }
 
 impl RemoteProcess {
     /// The memory of the process with that identifier.
     pub fn new(pid: Pid) -> RemoteProcess {
-        RemoteProcess { pid, file: None }
+        RemoteProcess {
+            pid,
+            file: None,
+            mark: None,
+        }
+    }
+
+    /// From now on nothing is copied once there is this mark.
+    pub fn watch(&mut self, mark: Mark) {
+        self.mark = Some(mark);
     }
 
     /// Opens the file of the process, which has these bytes at `addr`, and no other process has them.
@@ -101,8 +132,16 @@ impl RemoteProcess {
         remote: &[libc::iovec],
     ) -> Result<usize, Errno> {
         let write = direction == Direction::Write;
-        // SAFETY: the caller's promise.
-        unsafe { kernel::process_vm(write, self.pid, local, remote) }
+        match self.mark {
+            Some(Mark(word, bit)) => {
+                // SAFETY: mapped, as who has made the mark has promised.
+                let word = unsafe { word.as_ref() };
+                // SAFETY: the caller's promise.
+                unsafe { kernel::process_vm_unless((word, bit), write, self.pid, local, remote) }
+            }
+            // SAFETY: the caller's promise.
+            None => unsafe { kernel::process_vm(write, self.pid, local, remote) },
+        }
     }
 
     /// Copies `len` bytes; with `is_end` the last bytes of a write become visible last.

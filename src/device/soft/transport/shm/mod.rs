@@ -94,6 +94,7 @@ pub mod offer;
 mod one_sided;
 pub(crate) mod peer;
 pub(super) mod peer_map;
+mod presence;
 mod process_file;
 pub(super) mod ready_bitmap_file;
 pub mod remote_keys;
@@ -114,6 +115,7 @@ pub(crate) use self::grant::AccessGrant;
 pub(crate) use self::handshake::{
     ActiveHandshake, EndAddresses, Incomplete, PassiveHandshake, Purpose, ShmRefusal,
 };
+pub(crate) use self::presence::PRESENCE;
 #[cfg(test)]
 pub(crate) use self::ready_bitmap_file::corrupt_bitmaps;
 pub(crate) use self::ready_bitmap_file::take as take_bitmap;

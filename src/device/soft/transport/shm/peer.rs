@@ -128,7 +128,7 @@ impl MemoryProof {
         let pid = self.pid.as_raw_nonzero().get();
         let all = PEERS.lock();
         let mut same = all.iter().filter(|((other, _), _)| *other == pid);
-        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.has_exited()))
+        same.any(|(_, peer)| peer.upgrade().is_some_and(|peer| !peer.is_gone()))
     }
 
     /// Reads the challenge, which may take as long as the process likes.
@@ -175,7 +175,7 @@ impl VerifiedPeer {
             record,
             access,
         } = self;
-        let (pidfd, process) = match access {
+        let (pidfd, mut process) = match access {
             PeerAccess::Known(peer) => return Ok(peer),
             PeerAccess::New(pidfd, process) => (pidfd, process),
         };
@@ -185,6 +185,9 @@ impl VerifiedPeer {
         if let Some(peer) = Peer::find_in(&all, pid, &record) {
             return Ok(peer);
         }
+        let bitmaps = PeerBitmaps::open(&[owner_state, ready_bits])?;
+        // SAFETY: the peer has both, and the bitmaps are never replaced.
+        process.watch(unsafe { bitmaps.mark() });
         let peer = Arc::new(Peer {
             pidfd,
             process,
@@ -192,7 +195,7 @@ impl VerifiedPeer {
             // Long ago.
             checked: AtomicU64::new(kernel::ticks().wrapping_sub(kernel::SOME_MILLISECONDS)),
             keys: GrowingMapping::open(keys, TABLE_LEN)?,
-            bitmaps: PeerBitmaps::open(&[owner_state, ready_bits])?,
+            bitmaps,
             mapped: OnceLock::new(),
             kernel_copies: KernelCopies::default(),
         });
@@ -255,7 +258,7 @@ impl<'a> Keys<'a> {
 impl Peer {
     fn find_in(all: &Peers, pid: Pid, record: &ChallengeRecord) -> Option<Arc<Peer>> {
         let known = all.get(&id(pid, record)).and_then(Weak::upgrade);
-        known.filter(|peer| !peer.has_exited())
+        known.filter(|peer| !peer.is_gone())
     }
 
     /// The process, if there are connections with it.
@@ -316,9 +319,20 @@ impl Peer {
         exited
     }
 
-    /// Whether the process identifier still means this process. The kernel does not reuse an
-    /// identifier before it has used all others, so a check every few milliseconds is enough.
+    /// Whether the process has exited or executes another program. Threads of the old one may be about to end.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.bitmaps.is_owner_gone() || self.has_exited()
+    }
+
+    /// Whether the process identifier still means this process, and the program that has registered the memory. The
+    /// kernel does not reuse an identifier before it has used all others, so a check of that every few milliseconds is
+    /// enough.
+    #[inline]
     fn is_alive(&self) -> bool {
+        if self.bitmaps.is_owner_gone() {
+            return false;
+        }
         let now = kernel::ticks();
         // The difference is large if the counter has begun anew.
         if now.wrapping_sub(self.checked.load(Ordering::Relaxed)) < kernel::SOME_MILLISECONDS {
@@ -400,7 +414,9 @@ impl Peer {
         len: u64,
     ) -> bool {
         // SAFETY: the caller's promise.
-        self.is_alive() && unsafe { self.process.copy_at_once(direction, local, remote, len) }
+        self.is_alive()
+            && unsafe { self.process.copy_at_once(direction, local, remote, len) }
+            && !self.bitmaps.is_owner_gone()
     }
 
     /// Copies `len` bytes between local segments and the address `remote` of the peer, of which
@@ -422,12 +438,18 @@ impl Peer {
         if !self.is_alive() {
             return Err(CopyError::PeerExited);
         }
-        if range.is_empty() {
+        let copied = if range.is_empty() {
             // SAFETY: the caller's promise.
-            return unsafe { self.process.copy(direction, local, remote, len, true) };
+            unsafe { self.process.copy(direction, local, remote, len, true) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_mapped(direction, local, remote, len, range) }
+        };
+        // What was read may be of another program, and what could not be written to as well.
+        if self.bitmaps.is_owner_gone() {
+            return Err(CopyError::PeerExited);
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.copy_mapped(direction, local, remote, len, range) }
+        copied
     }
 
     /// The same for a region of which a part is in the peer's file, in the same section.

@@ -9,15 +9,21 @@ use crate::lock::Mutex;
 use crate::process::PerProcess;
 use rustix::io::Errno;
 
+use super::cma::Mark;
 use super::memfd::{SharedMemory, Writers};
+use super::presence::PresenceMutex;
 #[cfg(test)]
 use crate::device::soft::engine::ready_bitmap::CAPACITY;
 use crate::device::soft::engine::ready_bitmap::{
     BITMAPS, BitmapPlace, OwnerState, ReadyBitmap, ReadyBits,
 };
 
-/// Size of the file with the sleep states of the owners, in bytes.
-const STATES_LEN: usize = (BITMAPS * size_of::<OwnerState>()).next_multiple_of(4096);
+/// Size of the file with the sleep states of the owners, behind which there is the [mutex](super::presence) of the
+/// process, in bytes.
+const STATES_LEN: usize = (PRESENCE_AT + size_of::<PresenceMutex>()).next_multiple_of(4096);
+/// Where the mutex is.
+const PRESENCE_AT: usize = BITMAPS * size_of::<OwnerState>();
+const _: () = assert!(PRESENCE_AT.is_multiple_of(size_of::<PresenceMutex>()));
 /// Size of the file with the bits, in bytes.
 const BITS_LEN: usize = (BITMAPS * size_of::<ReadyBits>()).next_multiple_of(4096);
 
@@ -33,6 +39,12 @@ impl MappedBitmaps {
     fn owner_state(&self) -> &[OwnerState] {
         // SAFETY: atomics. Only the owner, whose mapping is writable, writes to them.
         unsafe { self.owner_state.as_slice() }
+    }
+
+    fn presence(&self) -> &PresenceMutex {
+        // SAFETY: atomics. Only the owner, whose mapping is writable, writes to them.
+        let all = unsafe { self.owner_state.as_slice::<PresenceMutex>() };
+        &all[PRESENCE_AT / size_of::<PresenceMutex>()]
     }
 
     fn ready_bits(&self) -> &[ReadyBits] {
@@ -71,6 +83,7 @@ fn own() -> Result<&'static OwnBitmaps, Errno> {
         owner_state,
         ready_bits,
     };
+    mapped.presence().init();
     Ok(own.get_or_init(|| OwnBitmaps {
         mapped,
         files: Arc::new([states_fd, bits_fd]),
@@ -84,6 +97,14 @@ fn own() -> Result<&'static OwnBitmaps, Errno> {
 /// The error of the kernel.
 pub(crate) fn files() -> Result<Arc<Files<OwnedFd>>, Errno> {
     own().map(|own| own.files.clone())
+}
+
+/// The mutex of this process.
+///
+/// # Errors
+/// The error of the kernel.
+pub(super) fn own_presence() -> Result<&'static PresenceMutex, Errno> {
+    own().map(|own| own.mapped.presence())
 }
 
 /// Takes a bitmap of this process that no engine uses.
@@ -123,6 +144,21 @@ impl PeerBitmaps {
             owner_state: SharedMemory::open(owner_state, STATES_LEN, false)?,
             ready_bits: SharedMemory::open(ready_bits, BITS_LEN, true)?,
         }))
+    }
+
+    /// The mark that the program of the peer is gone.
+    ///
+    /// # Safety
+    /// These bitmaps stay as long as the mark is used.
+    pub unsafe fn mark(&self) -> Mark {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.presence().mark() }
+    }
+
+    /// Whether the program of the peer is gone: see [`super::presence`].
+    #[inline(always)]
+    pub fn is_owner_gone(&self) -> bool {
+        self.0.presence().is_marked()
     }
 
     /// Sets a bit that the peer has advertised. Returns the number of the peer's sleep, if it
