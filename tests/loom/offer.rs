@@ -8,9 +8,11 @@ mod model;
 use std::sync::Arc;
 
 use dat_core::testing::device::Remote;
+use dat_core::testing::device::soft::transport::shm::doorbell::{Doorbell, WakeOn};
 use dat_core::testing::device::soft::transport::shm::offer::{Offer, Rest, SecondHalf, Stage};
 use dat_core::testing::device::soft::transport::shm::remote_keys::CopyGuard;
 use loom::cell::UnsafeCell;
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use model::model;
@@ -185,5 +187,49 @@ fn a_receiver_that_gives_up() {
         }
         shared.copy(1);
         other.join().unwrap();
+    });
+}
+
+/// A receiver that sleeps while the sender copies its half is woken when that is done. loom ends the model if it
+/// sleeps for ever.
+#[test]
+fn a_receiver_that_sleeps_for_a_half() {
+    model(|| {
+        let shared = Shared::new();
+        let doorbell = Arc::new(Doorbell::new());
+        let socket = Arc::new((Mutex::new(false), Condvar::new()));
+        assert!(shared.offer.open(NUMBER, HALF));
+        let other = {
+            let (shared, doorbell, socket) = (shared.clone(), doorbell.clone(), socket.clone());
+            thread::spawn(move || {
+                shared.help(1, true);
+                if doorbell.is_due(WakeOn::CELLS) {
+                    *socket.0.lock().unwrap() = true;
+                    socket.1.notify_one();
+                }
+            })
+        };
+        shared.copy(0);
+        let from = loop {
+            match shared.offer.rest(NUMBER).unwrap() {
+                Rest::Copy => {
+                    shared.copy(1);
+                    break Stage::Own;
+                }
+                Rest::Copied(from) => break from,
+                Rest::Void => unreachable!("nobody withdraws the offer"),
+                Rest::Awaited => {}
+            }
+            doorbell.arm(WakeOn::CELLS);
+            if shared.stage() == Stage::Helping {
+                let mut rung = socket.0.lock().unwrap();
+                while !*rung {
+                    rung = socket.1.wait(rung).unwrap();
+                }
+            }
+        };
+        assert!(shared.change(from, Stage::Taken));
+        other.join().unwrap();
+        shared.check();
     });
 }

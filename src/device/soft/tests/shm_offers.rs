@@ -174,13 +174,10 @@ fn offers_that_are_over() {
     }
 }
 
-/// A sender that claims the second half and never copies it: the receive waits, and is the program's
-/// again when the program ends the connection.
-#[test]
-fn a_half_without_end() {
-    let device = device();
+/// A sender that has claimed the second half of a message, and the number of the cell.
+fn helping_sender(device: &Arc<Soft>) -> (Sender, End, u64) {
     for _ in 0..10_000 {
-        let (mut sender, b) = sender(&device);
+        let (mut sender, b) = sender(device);
         let number = sender.producer.next_cell();
         let (stop, claimed) = (AtomicBool::new(false), AtomicBool::new(false));
         let offer = sender.peer.segment.clone();
@@ -203,19 +200,70 @@ fn a_half_without_end() {
             });
             stop.store(true, Ordering::SeqCst);
         });
-        if !claimed.load(Ordering::SeqCst) {
-            continue;
+        if claimed.load(Ordering::SeqCst) {
+            return (sender, b, number);
         }
-        doze(&device);
-        assert_eq!(b.qp.recv_outstanding(), 1);
-        b.no_event();
-        b.qp.disconnect(false);
-        over(&b);
-        assert_eq!(sender.stage(number), Stage::Withdrawn);
-        assert_eq!(b.received_as(), (1, WcStatus::Flushed));
-        return;
     }
     panic!("no half was claimed in time");
+}
+
+/// A sender that claims the second half and never copies it: the receive waits, and is the program's
+/// again when the program ends the connection.
+#[test]
+fn a_half_without_end() {
+    let device = device();
+    let (sender, b, number) = helping_sender(&device);
+    doze(&device);
+    assert_eq!(b.qp.recv_outstanding(), 1);
+    b.no_event();
+    b.qp.disconnect(false);
+    over(&b);
+    assert_eq!(sender.stage(number), Stage::Withdrawn);
+    assert_eq!(b.received_as(), (1, WcStatus::Flushed));
+}
+
+/// A sender that takes its time for the second half, as one that was stopped does: this process sleeps meanwhile, and
+/// has the message when the sender is done. With few connections, and with as many as have ready bits.
+#[test]
+fn a_half_that_takes_long() {
+    // Others would use the time of the process.
+    alone("shm_offers::a_half_that_takes_long", halves_that_take_long);
+}
+
+fn halves_that_take_long() {
+    for others in [0, 2, 20] {
+        for polls in [false, true] {
+            let device = device();
+            let _others: Vec<_> = (0..others).map(|_| connected(&device)).collect();
+            let (sender, b, number) = helping_sender(&device);
+            if !polls {
+                doze(&device);
+                // What was on its way is over.
+                std::thread::sleep(Duration::from_millis(50));
+                let begun = time_of_process();
+                std::thread::sleep(Duration::from_millis(300));
+                let used = time_of_process() - begun;
+                assert!(used < Duration::from_millis(30), "{used:?}, {others}");
+            }
+            assert_eq!(b.qp.recv_outstanding(), 1);
+            assert!(sender.offer().change(number, Stage::Helping, Stage::Helped));
+            if polls {
+                sender.peer.set_ready_bit();
+                assert_eq!(b.received_as(), (1, WcStatus::Success));
+            } else {
+                assert!(others == 20 || sender.peer.segment.theirs().doorbell.is_armed());
+                sender.peer.notify();
+                until(|| b.recv_cq.poll().is_some());
+            }
+            assert_eq!(sender.stage(number), Stage::Taken);
+        }
+    }
+}
+
+/// The time of processors that this process has used.
+fn time_of_process() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What a receiver makes of an offer of ours, and how our request ends.

@@ -73,11 +73,16 @@ impl ShmPeer {
 
     /// Notifies the other end of what is in the ring, as a peer in order.
     pub(super) fn notify(&self) {
+        self.set_ready_bit();
+        self.send(b"!");
+    }
+
+    /// Sets the ready bit of the other end, if that has one.
+    pub(super) fn set_ready_bit(&self) {
         let place = self.segment.theirs().bitmap_place();
         if place != BitmapPlace::NONE {
             self.segment.peer().bitmaps().set(place);
         }
-        self.send(b"!");
     }
 
     /// The private data of the reply, which accepts.

@@ -57,7 +57,7 @@ pub(crate) enum PollResult {
     Nothing,
     /// A message has arrived.
     Message,
-    /// No message has arrived, but a request waits for room in the ring to the peer.
+    /// No message has arrived, but a request waits for room in the ring to the peer, or a message for its sender.
     Blocked,
 }
 

@@ -272,7 +272,7 @@ impl ShmConn {
                 }
             }
             let left = self.has_message(me.receiving)?;
-            self.settle(me, theirs, left)?;
+            let awaits_half = self.settle(me, theirs, left)?;
             if left || self.notified.mode() != NotifyMode::Doorbell {
                 if left && take == Budget::All {
                     self.serve_again();
@@ -282,7 +282,8 @@ impl ShmConn {
             let mut wants = WakeOn::CELLS;
             wants.set(WakeOn::ROOM, self.tx.need.is_some());
             self.ours().doorbell.arm(wants);
-            if !self.has_work(take, me.receiving)? {
+            let has_half = awaits_half && self.can_take();
+            if !has_half && !self.has_work(take, me.receiving)? {
                 return Ok(());
             }
         }
@@ -341,13 +342,14 @@ impl ShmConn {
     }
 
     /// Acts on what has changed: ends, and what polls check without the lock. `theirs` is the phase
-    /// of the peer before the ring was read, in which messages are `left` or not.
+    /// of the peer before the ring was read, in which messages are `left` or not. True if the next message waits for
+    /// its sender, which copies half of it and notifies this end then.
     fn settle(
         &mut self,
         me: &mut QpState,
         theirs: EndPhase,
         left: bool,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<bool, CloseReason> {
         if self.segment.peer_stuck.load(Ordering::Relaxed) {
             return Err(CloseReason::Lost);
         }
@@ -368,14 +370,18 @@ impl ShmConn {
         {
             return Err(down);
         }
-        if self.rx.starved || !self.lifecycle.is_established() || !me.receiving {
+        let can_take = self.can_take();
+        if self.rx.starved || !can_take || !self.lifecycle.is_established() || !me.receiving {
             self.segment.next_cell.store(NO_CELL, Ordering::Relaxed);
         } else {
             self.segment.set_next(&self.rx.consumer);
         }
-        let blocked = self.tx.need.is_some();
+        // As for room, consumers that poll look whether the sender is done. Until then the message counts as none that
+        // has arrived, which would be served again and again.
+        let awaits_half = !can_take && self.rx.taking != Taking::Void;
+        let blocked = self.tx.need.is_some() || awaits_half;
         self.segment.send_blocked.store(blocked, Ordering::Relaxed);
-        Ok(())
+        Ok(awaits_half)
     }
 
     /// What the peer does from now on when it has something. Poll the rings after this.

@@ -163,7 +163,8 @@ pub(crate) struct SharedSegment {
     /// Where the data of that cell begins in the ring, if the cell has some: a count of bytes since
     /// the beginning.
     pub next_data: AtomicU64,
-    /// Whether a request waits for room in the ring: for a poll without the lock of the queue pair.
+    /// Whether a request waits for room in the ring, or a message for the half that its sender copies: for a poll
+    /// without the lock of the queue pair.
     pub send_blocked: AtomicBool,
     /// Whether the peer has been in one copy section for longer than a revocation waits.
     pub peer_stuck: AtomicBool,
