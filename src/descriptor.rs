@@ -4,6 +4,8 @@
 //! port is free again, only when the last copy is closed. So the child closes them, which changes
 //! nothing of the parent.
 //!
+//! Those of other libraries that serve this one are [noted](Foreign), and the child closes them as well.
+//!
 //! The close is no point at which a thread is cancelled, unlike `close(2)` of the C library.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
@@ -15,7 +17,7 @@ use crate::process;
 /// How many descriptors the child of a process finds; the rest of them stays open in the child.
 const KNOWN: usize = 1 << 16;
 
-/// A bit for each number of a descriptor that is open and the library's. A bit is set after the
+/// A bit for each number of a descriptor that is open and the library's, or [`Foreign`]. A bit is set after the
 /// descriptor was opened, and cleared before it is closed, so that the number of a descriptor of the
 /// program never has its bit set. The kernel copies the descriptors for a child a little earlier than
 /// the memory: a descriptor that another thread has opened meanwhile is not there in the child.
@@ -27,6 +29,21 @@ static CLOSE_ALL: fn() = close_all;
 fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((OPEN.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// From now on children close their copies of a descriptor.
+fn note(fd: RawFd) {
+    process::in_child(&CLOSE_ALL);
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+/// Before a descriptor is closed: children close no descriptor of that number.
+fn forget(fd: RawFd) {
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
 }
 
 /// In a forked child: closes the copies of the descriptors of its parent.
@@ -45,14 +62,6 @@ fn close_all() {
 #[derive(Debug)]
 pub struct OwnedFd(RawFd);
 
-impl OwnedFd {
-    fn forget_bit(&self) {
-        if let Some((word, bit)) = bit(self.0) {
-            word.fetch_and(!bit, Ordering::Relaxed);
-        }
-    }
-}
-
 impl From<std::os::fd::OwnedFd> for OwnedFd {
     fn from(fd: std::os::fd::OwnedFd) -> OwnedFd {
         // SAFETY: open, and owned by nothing else now.
@@ -70,10 +79,7 @@ impl From<crate::kernel::NewFd> for OwnedFd {
 
 impl FromRawFd for OwnedFd {
     unsafe fn from_raw_fd(fd: RawFd) -> OwnedFd {
-        process::in_child(&CLOSE_ALL);
-        if let Some((word, bit)) = bit(fd) {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        note(fd);
         OwnedFd(fd)
     }
 }
@@ -86,7 +92,7 @@ impl From<std::fs::File> for OwnedFd {
 
 impl Drop for OwnedFd {
     fn drop(&mut self) {
-        self.forget_bit();
+        forget(self.0);
         close(self.0);
     }
 }
@@ -103,5 +109,57 @@ impl AsRawFd for OwnedFd {
     #[inline]
     fn as_raw_fd(&self) -> RawFd {
         self.0
+    }
+}
+
+/// The note, until the drop, of a descriptor that another library has opened for this one, and closes.
+#[derive(Debug)]
+pub struct Foreign(RawFd);
+
+impl Foreign {
+    /// Notes a descriptor, which may be none (-1).
+    ///
+    /// # Safety
+    /// It is not closed before the note is dropped, and nothing uses it in a child of this process.
+    pub unsafe fn note(fd: RawFd) -> Foreign {
+        note(fd);
+        Foreign(fd)
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        forget(self.0);
+    }
+}
+
+#[cfg(all(test, not(loom), not(dat_sim)))]
+mod tests {
+    use super::*;
+    use crate::process::tests::{WELL, status_of_child};
+
+    fn is_open(fd: &impl AsRawFd) -> bool {
+        // SAFETY: asks whether there is such a descriptor.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
+    }
+
+    #[test]
+    fn a_child_has_no_copy_of_what_is_owned_or_noted() {
+        let program = std::io::pipe().unwrap();
+        let [ours, others] = [(); 2].map(|()| std::io::pipe().unwrap());
+        let ours = OwnedFd::from(std::os::fd::OwnedFd::from(ours.1));
+        // SAFETY: dropped below, while the pipe is open; the child only asks whether there is a copy.
+        let note = unsafe { Foreign::note(others.1.as_raw_fd()) };
+        let status = status_of_child(|| {
+            !is_open(&ours) && !is_open(&others.1) && is_open(&others.0) && is_open(&program.1)
+        });
+        assert_eq!(status, WELL);
+        assert!(is_open(&ours) && is_open(&others.1));
+        // Neither the note nor its end closes anything, and the number may be another descriptor's from now on.
+        drop(note);
+        assert_eq!(status_of_child(|| is_open(&others.1)), WELL);
+        assert!(is_open(&others.1));
+        // SAFETY: no descriptor has that number.
+        drop(unsafe { Foreign::note(-1) });
     }
 }

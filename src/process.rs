@@ -338,12 +338,12 @@ extern "C" fn install() {
 static INSTALL: extern "C" fn() = install;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::lock::Mutex;
 
-    /// The exit status of a child that runs `f`.
-    fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
+    /// The exit status of a child that runs `f`: [`WELL`] if that is true.
+    pub(crate) fn status_of_child(f: impl FnOnce() -> bool) -> i32 {
         // A fork waits only for a while for what another one holds.
         static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _one = ONE_AT_A_TIME.lock();
@@ -362,7 +362,7 @@ mod tests {
         status
     }
 
-    const WELL: i32 = 7 << 8;
+    pub(crate) const WELL: i32 = 7 << 8;
 
     #[test]
     fn a_child_makes_its_own_value() {

@@ -5,6 +5,7 @@
  */
 #include "transfer.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -335,6 +336,7 @@ static void connects_and_has_a_child(void)
 	_exit(tap_status());
 }
 
+/* The peer of a process that dies notices that while a child of the process lives. */
 static void fork__death_of_a_parent_is_noticed(void)
 {
 	struct rig rig;
@@ -342,6 +344,7 @@ static void fork__death_of_a_parent_is_noticed(void)
 	DAT_EVENT event;
 	DAT_COUNT more;
 	pid_t child;
+	struct pollfd its_child;
 
 	REQUIRE(pipe(go_on) == 0 && pipe(ready) == 0);
 	rig_up(&rig);
@@ -352,10 +355,15 @@ static void fork__death_of_a_parent_is_noticed(void)
 	EXPECT(rig.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
 	close(go_on[0]);
 	close(go_on[1]);
+	close(ready[1]);
 	child_ends_well(child);
 	OK(dat_evd_wait(rig.connect_evd, SOON, 1, &event, &more));
 	CHECK(event.event_number == DAT_CONNECTION_EVENT_BROKEN ||
 	      event.event_number == DAT_CONNECTION_EVENT_DISCONNECTED);
+	/* The other end of the pipe is that child's. */
+	its_child = (struct pollfd){ .fd = ready[0], .events = POLLIN };
+	CHECK_EQ(poll(&its_child, 1, 0), 0);
+	close(ready[0]);
 	rig_down(&rig);
 }
 

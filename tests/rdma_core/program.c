@@ -3,8 +3,12 @@
  * event, as a number, that ends an attempt to connect which no consumer has answered. */
 #include "common.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Asks for a connection and takes the request. */
 static DAT_CR_HANDLE ask(struct rig *a, struct rig *b)
@@ -109,12 +113,69 @@ static void windows__memory_that_cannot_be_written(void)
 	pair_down(&pair);
 }
 
+/* How many ends of pipes to be read this process has: of the stand-in all that events come from. */
+static int pipes(void)
+{
+	struct stat is;
+	int count = 0;
+
+	for (int fd = 3; fd < 1024; fd++)
+		count += fstat(fd, &is) == 0 && S_ISFIFO(is.st_mode) &&
+			 (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY;
+	return count;
+}
+
+/* That of the context which the connection manager has for itself. */
+enum { MANAGER = 1 };
+
+/* Whether nothing is left of IAs that were closed: the thread of one ends a little later. */
+static bool are_closed(void)
+{
+	for (int i = 0; i < 1000 && pipes() != MANAGER; i++)
+		pause_us(10 * 1000);
+	return pipes() == MANAGER;
+}
+
+/* A child has copies of no descriptor that rdma-core has opened for the IAs of its parent, which go on. */
+static void fork__a_child_keeps_no_descriptor(void)
+{
+	struct pair pair;
+	struct rig rig;
+	int status;
+	pid_t child;
+
+	/* The connection manager opens that now. */
+	rig_up(&rig);
+	rig_down(&rig);
+	CHECK(are_closed());
+	pair_up(&pair, NULL);
+	CHECK(pipes() >= MANAGER + 3);
+	child = fork();
+	REQUIRE(child >= 0);
+	if (child == 0) {
+		bool none = pipes() == MANAGER;
+
+		alarm(20);
+		rig_up(&rig);
+		rig_down(&rig);
+		_exit(none && are_closed() ? tap_status() : 7);
+	}
+	REQUIRE(waitpid(child, &status, 0) == child);
+	CHECK_EQ(status, 0);
+	OK(recv_nothing(pair.ep_b, 1));
+	OK(send_nothing(pair.ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(pair.b.recv_evd, 1, DAT_DTO_SUCCESS);
+	pair_down(&pair);
+	CHECK(are_closed());
+}
+
 static const struct tap_test tests[] = {
 	T(connect, data),
 	T(reject, by_the_consumer),
 	T(reject, by_the_library),
 	T(disconnect, behind_a_suppressed_request),
 	T(windows, memory_that_cannot_be_written),
+	T(fork, a_child_keeps_no_descriptor),
 	TAP_END,
 };
 

@@ -24,6 +24,7 @@ use super::service::Jobs;
 use super::srq::{PostedBuffers, Srq};
 use super::sys;
 use super::wr_table::WrTable;
+use crate::descriptor::Foreign;
 
 /// The object that an event is for. The libraries hand back a number, never a pointer of ours: the
 /// number of an object that was freed has no target.
@@ -80,6 +81,9 @@ pub(super) struct Adapter {
     targets: Mutex<Targets>,
     /// See [`Adapter::has_failed`].
     failed: AtomicBool,
+    /// The descriptors of the context and the channels, which a forked child closes: the kernel ends connections and
+    /// gives ports back when the last copy is closed.
+    descriptors: Vec<Foreign>,
 }
 
 /// The functions of the device's driver on the fast path.
@@ -111,6 +115,7 @@ unsafe impl Sync for Adapter {}
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        self.descriptors.clear();
         // SAFETY: all of them are ours and not used any more; objects that are made from them hold
         // a reference to the adapter.
         unsafe {
@@ -138,6 +143,8 @@ pub(super) struct DevicePort {
 pub(super) struct Probe {
     lib: &'static Library,
     channel: *mut sys::EventChannel,
+    /// That of the channel.
+    descriptor: Option<Foreign>,
 }
 
 impl Probe {
@@ -149,7 +156,13 @@ impl Probe {
             let error = io::Error::last_os_error();
             return Err(format!("no connection manager: {error}"));
         }
-        Ok(Probe { lib, channel })
+        // SAFETY: the channel is open until the probe or the adapter is dropped, and no child reaches those.
+        let descriptor = unsafe { Foreign::note((*channel).fd) };
+        Ok(Probe {
+            lib,
+            channel,
+            descriptor: Some(descriptor),
+        })
     }
 
     /// The port of the RDMA device that has this address of the host, if one has.
@@ -169,13 +182,15 @@ impl Probe {
         }
     }
 
-    fn into_channel(self) -> *mut sys::EventChannel {
-        std::mem::ManuallyDrop::new(self).channel
+    fn into_channel(self) -> (*mut sys::EventChannel, Option<Foreign>) {
+        let mut probe = std::mem::ManuallyDrop::new(self);
+        (probe.channel, probe.descriptor.take())
     }
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
+        self.descriptor = None;
         // SAFETY: opened by us, and all ids on it are destroyed.
         unsafe { (self.lib.rdma_destroy_event_channel)(self.channel) };
     }
@@ -217,6 +232,7 @@ impl Adapter {
             unsafe { (lib.ibv_close_device)(ctx) };
             return Err(format!("the driver of {device} is incomplete"));
         };
+        let (cm_channel, descriptor) = probe.into_channel();
         let mut adapter = Adapter {
             queues: WrTable::new(),
             srqs: WrTable::new(),
@@ -229,10 +245,14 @@ impl Adapter {
             ctx,
             ops,
             comp_channel: null_mut(),
-            cm_channel: probe.into_channel(),
+            cm_channel,
             targets: Mutex::default(),
             failed: AtomicBool::new(false),
+            descriptors: descriptor.into_iter().collect(),
         };
+        // SAFETY: the context is open until the adapter is dropped, which no child reaches.
+        let context = unsafe { [(*ctx).cmd_fd, (*ctx).async_fd].map(|fd| Foreign::note(fd)) };
+        adapter.descriptors.extend(context);
         // SAFETY: the context is open.
         adapter.comp_channel = unsafe { (lib.ibv_create_comp_channel)(ctx) };
         if adapter.comp_channel.is_null() {
@@ -244,6 +264,8 @@ impl Adapter {
             let comp = adapter.comp_channel.cast::<sys::Channel>();
             ((*ctx).async_fd, (*comp).fd, (*adapter.cm_channel).fd)
         };
+        // SAFETY: as that of the context.
+        adapter.descriptors.push(unsafe { Foreign::note(comp_fd) });
         for fd in [async_fd, comp_fd, cm_fd] {
             // SAFETY: the descriptor is open as long as the adapter.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
