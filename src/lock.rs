@@ -9,9 +9,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lock_api::{GuardSend, RawMutex};
+use lock_api::{GuardSend, RawMutex, RawMutexTimed};
 use rustix::thread::futex;
 
 /// The word of a mutex.
@@ -39,20 +39,30 @@ pub fn sleeps() -> u32 {
 impl FutexLock {
     #[cold]
     fn lock_contended(&self) {
+        self.lock_contended_until(None);
+    }
+
+    /// Locks unless that takes until after `end`.
+    fn lock_contended_until(&self, end: Option<Instant>) -> bool {
         let mut state = self.spin();
         if state == UNLOCKED {
             match self.exchange(LOCKED) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(now) => state = now,
             }
         }
         loop {
-            // Whoever has slept may not be the only one, and so leaves the lock contended.
+            // Whoever has slept may not be the only one, and so leaves the lock contended. A thread that was woken
+            // tries this before it gives up: no other thread is woken for that unlock.
             if state != CONTENDED && self.0.swap(CONTENDED, Ordering::Acquire) == UNLOCKED {
-                return;
+                return true;
+            }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return false;
             }
             SLEEPS.with(|sleeps| sleeps.set(sleeps.get().wrapping_add(1)));
-            sleep(&self.0, CONTENDED, None);
+            sleep(&self.0, CONTENDED, left);
             state = self.spin();
         }
     }
@@ -105,6 +115,20 @@ unsafe impl RawMutex for FutexLock {
     #[inline]
     fn is_locked(&self) -> bool {
         self.0.load(Ordering::Relaxed) != UNLOCKED
+    }
+}
+
+// SAFETY: as above, if a function returns true.
+unsafe impl RawMutexTimed for FutexLock {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    fn try_lock_for(&self, limit: Duration) -> bool {
+        self.try_lock() || self.lock_contended_until(Instant::now().checked_add(limit))
+    }
+
+    fn try_lock_until(&self, end: Instant) -> bool {
+        self.try_lock() || self.lock_contended_until(Some(end))
     }
 }
 
@@ -229,6 +253,50 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
             drop(held);
+        });
+        assert!(!lock.is_locked());
+    }
+
+    #[test]
+    fn a_thread_waits_as_long_as_it_is_to() {
+        let lock = Mutex::new(0);
+        let mut held = lock.lock();
+        let limit = Duration::from_millis(20);
+        let begun = Instant::now();
+        assert!(lock.try_lock_for(limit).is_none());
+        assert!(lock.try_lock_until(begun + 2 * limit).is_none());
+        assert!(begun.elapsed() >= 2 * limit);
+        assert!(lock.try_lock_for(Duration::ZERO).is_none());
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| *lock.try_lock_for(Duration::MAX).unwrap());
+            std::thread::sleep(limit);
+            *held = 1;
+            drop(held);
+            assert_eq!(waiter.join().unwrap(), 1);
+        });
+        assert!(lock.try_lock_for(Duration::ZERO).is_some());
+    }
+
+    /// Threads that give up beside others that wait for as long as it takes: none of these sleeps for ever.
+    #[test]
+    fn who_gives_up_takes_no_wake_from_others() {
+        const ROUNDS: u32 = 3000;
+        let lock = Mutex::new(());
+        std::thread::scope(|s| {
+            for micros in [0, 0, 1, 20] {
+                let lock = &lock;
+                s.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let held = match micros {
+                            0 => Some(lock.lock()),
+                            _ => lock.try_lock_for(Duration::from_micros(micros)),
+                        };
+                        if held.is_some() && round % 16 == 0 {
+                            std::thread::sleep(Duration::from_micros(20));
+                        }
+                    }
+                });
+            }
         });
         assert!(!lock.is_locked());
     }

@@ -24,6 +24,9 @@ pub(crate) struct EpollBatch {
     len: usize,
 }
 
+// SAFETY: the data of an event, which could be a pointer, is the token of its source.
+unsafe impl Send for EpollBatch {}
+
 impl EpollBatch {
     /// Without an event.
     pub fn new() -> EpollBatch {

@@ -10,6 +10,7 @@
 //! woken the leader for what it has served, it comes back while the leader runs.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -22,11 +23,12 @@ use super::batch::EpollBatch;
 use super::leader::WakeLeader;
 use super::poll_watch::POLL_CHECK;
 use super::timers::timespec;
-use super::{Engine, Inner};
+use super::{Engine, Inner, Scratch};
 use crate::cancel::Cancelled;
 use crate::descriptor::OwnedFd;
 use crate::device::Wake;
 use crate::guarded;
+use crate::lock::MutexGuard;
 
 /// Number of other consumers that may come to block while one leads before the leader gives up
 /// the slot: then one of the others is likelier to wait for what arrives.
@@ -80,7 +82,9 @@ impl Engine {
             return None;
         };
         // From now on no socket is taken out of the epoll instance.
-        inner.watch_all();
+        if !inner.watch_all(deadline) {
+            return Some(Wake::TimedOut);
+        }
         let has_changed = || word.load(Ordering::SeqCst) != value;
         let polls = inner.polls.load(Ordering::Relaxed);
         let contenders = inner.contenders.load(Ordering::Relaxed);
@@ -94,7 +98,11 @@ impl Engine {
             let sleep = || inner.sleep(&mut batch, short.or(left));
             match leader.sleep(name(word), has_changed, sleep) {
                 None => return Some(Wake::Woken),
-                Some(Ok(Ok(()))) => inner.serve(&batch),
+                Some(Ok(Ok(()))) => {
+                    if !inner.serve_until(&mut batch, deadline) {
+                        return Some(Wake::TimedOut);
+                    }
+                }
                 Some(Err(Cancelled)) => {
                     // No other thread gets the events of sockets that were taken.
                     inner.serve(&batch);
@@ -129,6 +137,35 @@ impl Engine {
 }
 
 impl Inner {
+    /// Takes the engine lock for a consumer that blocks until `deadline`; `None` if it is not to be had before. A
+    /// thread that holds the lock may be without a processor for any time.
+    pub(super) fn lock_until(&self, deadline: Option<Instant>) -> Option<MutexGuard<'_, Scratch>> {
+        let Some(deadline) = deadline else {
+            return Some(self.lock());
+        };
+        if let Some(scratch) = self.try_lock() {
+            return Some(scratch);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        Some(self.prepare(self.scratch.try_lock_for(left)?))
+    }
+
+    /// [`Inner::serve`] for a consumer that blocks until `deadline`. False if the engine lock is not to be had before:
+    /// the events are left to a timer then.
+    fn serve_until(self: &Arc<Self>, batch: &mut EpollBatch, deadline: Option<Instant>) -> bool {
+        self.announce();
+        match self.lock_until(deadline) {
+            Some(scratch) => {
+                self.serve_announced(batch, scratch);
+                true
+            }
+            None => {
+                self.serve_later(std::mem::replace(batch, EpollBatch::new()));
+                false
+            }
+        }
+    }
+
     /// Sleeps in the epoll instance until something is ready, or `left` has passed.
     fn sleep(
         &self,

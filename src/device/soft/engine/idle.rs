@@ -11,6 +11,7 @@ use super::coalesced::FLUSH_INTERVAL;
 use super::poll_set::Due;
 use super::poll_watch::POLL_CHECK;
 use crate::device::soft::upcalls::Upcalls;
+use crate::kernel::Instant;
 
 impl Inner {
     /// Sends were coalesced and no flush was due: has them flushed at intervals from now on, by
@@ -42,12 +43,16 @@ impl Inner {
         self.timers.add(delay, Box::new(task));
     }
 
-    /// Has all sockets watched, for a thread that is about to sleep in the epoll instance.
-    pub(super) fn watch_all(&self) {
+    /// Has all sockets watched, for a thread that is about to sleep in the epoll instance until `deadline`. False if
+    /// the engine lock was not to be had before.
+    pub(super) fn watch_all(&self, deadline: Option<Instant>) -> bool {
+        let Some(mut scratch) = self.lock_until(deadline) else {
+            return false;
+        };
         let mut up = Upcalls::default();
-        let mut scratch = self.lock();
         scratch.watch_only(&mut up);
         self.finish(scratch, up);
+        true
     }
 
     /// Arranges for what the poll set needs.
@@ -82,6 +87,20 @@ impl Inner {
             }
         };
         self.timers.add(Duration::ZERO, Box::new(task));
+    }
+
+    /// Has events that this thread has taken, and announced, served by a timer that expires at once.
+    #[cold]
+    pub(super) fn serve_later(self: &Arc<Self>, batch: EpollBatch) {
+        let inner = Arc::downgrade(self);
+        let task = move |_: &mut Upcalls| {
+            if let Some(inner) = inner.upgrade() {
+                inner.serve_announced(&batch, inner.lock());
+            }
+        };
+        self.timers.add(Duration::ZERO, Box::new(task));
+        // The event of the timer may be among these.
+        self.timers.arm();
     }
 
     /// Checks after `delay` whether consumers still poll the poll set.

@@ -393,9 +393,18 @@ impl Inner {
 
     /// Takes the engine lock and serves the events.
     fn serve(self: &Arc<Self>, batch: &EpollBatch) {
+        self.announce();
+        self.serve_announced(batch, self.lock());
+    }
+
+    /// Whoever has the engine lock knows from now on that events were taken which are not served.
+    fn announce(&self) {
         self.unserved_batches.fetch_add(1, Ordering::SeqCst);
         delay::point("engine.serve");
-        let mut scratch = self.lock();
+    }
+
+    /// Serves events that were announced.
+    fn serve_announced(self: &Arc<Self>, batch: &EpollBatch, mut scratch: MutexGuard<'_, Scratch>) {
         self.unserved_batches.fetch_sub(1, Ordering::SeqCst);
         let up = self.serve_locked(batch, &mut scratch);
         self.finish(scratch, up);

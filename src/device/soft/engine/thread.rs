@@ -133,7 +133,7 @@ impl Inner {
             }
             if std::mem::take(&mut pauses) {
                 self.scratch.lock().thread_pauses = false;
-                self.watch_all();
+                self.watch_all(None);
             }
             self.acknowledgements.take_from_polls();
             self.acknowledgements.flush();

@@ -130,9 +130,13 @@ impl Timers {
     /// The upcalls are made next, which may block: the timers that are left are for other threads meanwhile, or for
     /// this one where it waits in an upcall.
     pub fn arm_before(&self, up: &Upcalls) {
-        if up.is_empty() {
-            return;
+        if !up.is_empty() {
+            self.arm();
         }
+    }
+
+    /// Has the kernel's timer expire with the first task, also where it has expired and its event was not served.
+    pub fn arm(&self) {
         let queue = self.queue.lock();
         if let Some(((at, _), _)) = queue.tasks.first_key_value() {
             self.set(at.saturating_duration_since(Instant::now()));

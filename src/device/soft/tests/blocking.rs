@@ -133,3 +133,69 @@ fn one_sided_requests_meanwhile() {
         assert_eq!(a.bytes(0, 4), b"data");
     });
 }
+
+/// Blocks for a moment, for something that does not happen.
+fn block_for_a_moment(device: &Soft) -> (Option<Wake>, Duration) {
+    let (word, begun) = (AtomicU32::new(0), Instant::now());
+    let wake = device.block(&word, 0, Some(begun + MOMENT));
+    (wake, begun.elapsed())
+}
+
+const MOMENT: Duration = Duration::from_millis(30);
+
+/// A consumer that blocks for a limited time does not wait for longer where a thread that serves has no processor.
+#[test]
+fn beside_a_thread_that_serves_and_does_not_run() {
+    let device = Soft::open("127.0.0.1 path=tcp").unwrap();
+    let (wake, blocked) = std::thread::scope(|s| {
+        let _pause = device.engine.pause();
+        let consumer = s.spawn(|| block_for_a_moment(&device));
+        until(|| consumer.is_finished());
+        consumer.join().unwrap()
+    });
+    assert_eq!(wake, Some(Wake::TimedOut));
+    assert!(blocked >= MOMENT);
+}
+
+/// The same for one that has taken events of sockets, and of timers: they are served later.
+#[test]
+fn events_of_a_consumer_that_does_not_block_for_longer() {
+    for params in ["127.0.0.1 path=tcp", "127.0.0.1 path=shm"] {
+        let net = Net::new(params);
+        let (a, b) = net.pair();
+        for round in 0..20 {
+            b.recv(round, &[]).unwrap();
+            let expired = Arc::new(AtomicBool::new(false));
+            let expires = expired.clone();
+            let timer = b.device.engine.timer(MOMENT / 3, move |_| {
+                expires.store(true, Ordering::SeqCst);
+            });
+            std::thread::scope(|s| {
+                let consumer = s.spawn(|| block_for_a_moment(&b.device));
+                // It sleeps by now, with the engine's thread, which the kernel wakes later.
+                std::thread::sleep(MOMENT / 6);
+                let pause = b.device.engine.pause();
+                if round % 2 == 1 {
+                    // The event of the timer comes first.
+                    std::thread::sleep(MOMENT / 3);
+                }
+                a.post(1, SendOp::Send, &[]).unwrap();
+                until(|| consumer.is_finished());
+                let (wake, _) = consumer.join().unwrap();
+                assert!(matches!(wake, Some(Wake::TimedOut) | None), "{wake:?}");
+                assert_eq!(b.recv_cq.poll(), None);
+                assert!(!expired.load(Ordering::SeqCst));
+                drop(pause);
+            });
+            // By the engine's thread.
+            let mut received = None;
+            until(|| {
+                received = received.or_else(|| b.recv_cq.poll());
+                received.is_some() && expired.load(Ordering::SeqCst)
+            });
+            assert_eq!(received.unwrap().wr_id, round);
+            assert_eq!(a.sent_as(), (1, WcStatus::Success));
+            drop(timer);
+        }
+    }
+}
