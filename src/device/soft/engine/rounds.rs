@@ -4,7 +4,7 @@
 //! messages were sent: at least, a message that was sent after another one had completed does not
 //! complete before that other one. The connections use separate rings or sockets, which do not
 //! show that order. So connections are served in rounds. In a round each connection delivers one
-//! message at most, the least recently served connection first; and before each round all
+//! message at most, the one first whose last message is the longest ago; and before each round all
 //! connections are polled once more, so that whatever had completed before one of the messages
 //! of the round was sent takes part in the round. One thread at a time serves.
 
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// next service, so that the order is kept.
 pub(crate) const ROUNDS: usize = 64;
 
-/// When a connection was served last, on the clock of all that are served together.
+/// When a connection has delivered its last message, on the clock of all that are served together. A part of a
+/// message does not count: with that the message would come after one of a later step.
 #[derive(Debug, Default)]
 pub(crate) struct LastServed(AtomicU64);
 

@@ -28,6 +28,7 @@ mod segments;
 mod shared;
 mod shm_copies;
 mod shm_offers;
+mod shm_order;
 mod shm_peer;
 mod shm_words;
 mod windows;

@@ -55,44 +55,40 @@ impl PollTarget {
 
     /// Runs `f` under the lock of the queue pair if that still has this connection.
     #[inline]
-    fn with(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_>)) {
+    fn with<R: Default>(&self, guard: &Guard, f: impl FnOnce(&mut LockedQp<'_>) -> R) -> R {
         if let Some(mut locked) = self.place.lock(guard).locked()
             && locked
                 .link
                 .shm()
                 .is_some_and(|conn| Arc::ptr_eq(conn.segment.segment(), &self.segment))
         {
-            f(&mut locked);
+            return f(&mut locked);
         }
+        R::default()
     }
 
-    /// Messages have arrived. Not inlined: a poll finds nothing, nearly always.
+    /// Messages have arrived; true if one is complete. Not inlined: a poll finds nothing, nearly always.
     #[inline(never)]
-    fn messages_arrived<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) {
+    fn messages_arrived<const ALL: bool>(&self, guard: &Guard, up: &mut Upcalls) -> bool {
         self.service(guard, up, |conn, me, guard, up| {
             conn.messages_arrived::<ALL>(me, guard, up)
-        });
+        })
     }
 
     /// Works on the connection.
     #[inline]
-    fn service(
+    fn service<R: Default>(
         &self,
         guard: &Guard,
         up: &mut Upcalls,
-        work: impl FnOnce(
-            &mut ShmConn,
-            &mut QpState,
-            &Guard,
-            &mut Upcalls,
-        ) -> Result<(), ShmCloseReason>,
-    ) {
+        work: impl FnOnce(&mut ShmConn, &mut QpState, &Guard, &mut Upcalls) -> Result<R, ShmCloseReason>,
+    ) -> R {
         self.with(guard, |locked| {
             let guard = locked.guard;
-            locked
-                .link
-                .on_shm(locked.me, up, |conn, me, up| work(conn, me, guard, up));
-        });
+            let work =
+                |conn: &mut ShmConn, me: &mut QpState, up: &mut Upcalls| work(conn, me, guard, up);
+            locked.link.on_shm(locked.me, up, work)
+        })
     }
 }
 
@@ -145,8 +141,8 @@ impl PollEntry for PollTarget {
         }
     }
 
-    fn deliver(&self, guard: &Guard, up: &mut Upcalls) {
-        self.messages_arrived::<false>(guard, up);
+    fn deliver(&self, guard: &Guard, up: &mut Upcalls) -> bool {
+        self.messages_arrived::<false>(guard, up)
     }
 
     #[cold]

@@ -69,8 +69,9 @@ pub(crate) trait PollEntry: Send + Sync {
     fn fetch(&self, guard: &Guard);
     /// What there is to do, read without a lock.
     fn peek(&self) -> PollResult;
-    /// Delivers one message, if there is one, and does the other work that is due.
-    fn deliver(&self, guard: &Guard, up: &mut Upcalls);
+    /// Delivers one message, if there is one, and does the other work that is due. False if no message is complete
+    /// with that: of a long one a part may have arrived.
+    fn deliver(&self, guard: &Guard, up: &mut Upcalls) -> bool;
     /// Does the other work alone, after a peek that has found no message. A later peek finds one: another
     /// thread may just have been about to let it be seen.
     fn progress(&self, guard: &Guard, up: &mut Upcalls);

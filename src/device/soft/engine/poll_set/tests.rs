@@ -14,6 +14,8 @@ struct Counted {
     /// Messages of which one arrives while another is delivered.
     late: AtomicU64,
     delivered: AtomicU64,
+    /// Parts of the first message that are delivered before it is complete.
+    parts: AtomicU64,
     served: LastServed,
     /// What peers do while a message is delivered.
     meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
@@ -47,7 +49,12 @@ impl PollEntry for Counted {
         }
     }
 
-    fn deliver(&self, _: &Guard, _: &mut Upcalls) {
+    fn deliver(&self, _: &Guard, _: &mut Upcalls) -> bool {
+        if self.parts.load(Ordering::Relaxed) > 0 {
+            self.parts.fetch_sub(1, Ordering::Relaxed);
+            self.arrived.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
         self.take(1);
         if self.late.load(Ordering::Relaxed) > 0 {
             self.late.fetch_sub(1, Ordering::Relaxed);
@@ -56,6 +63,7 @@ impl PollEntry for Counted {
         for peer in std::mem::take(&mut *self.meanwhile.lock()) {
             peer();
         }
+        true
     }
 
     fn progress(&self, _: &Guard, _: &mut Upcalls) {
@@ -227,6 +235,42 @@ fn a_bit_without_a_message() {
     while set.poll(&pin()) == PollOutcome::Arrived {}
     assert_eq!(*order.lock(), [1, 2]);
     remove_all(&set, &entries);
+}
+
+/// Of two connections that take turns, the one is first whose last message is the longer ago, also if a part of the
+/// next one was delivered since.
+#[test]
+fn a_part_of_a_message_is_no_turn() {
+    for connections in [2, FEW + 1] {
+        let (set, entries) = set_of(connections);
+        let _ = set.poll_and_adapt();
+        while set.poll(&pin()) == PollOutcome::Arrived {}
+        let ready_bits = set.bitmap_in_use().map(|bitmap| bitmap.ready_bits);
+        let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let arrive = |place: usize| {
+            entries[place].arrived.fetch_add(1, Ordering::Relaxed);
+            if let Some(bits) = ready_bits {
+                bits.set(place as u32);
+            }
+        };
+        let serve = || assert_eq!(set.poll(&pin()), PollOutcome::Arrived);
+        for place in [0, 1] {
+            arrive(place);
+            serve();
+        }
+        entries[0].parts.store(1, Ordering::Relaxed);
+        arrive(0);
+        serve();
+        for place in [0, 1] {
+            let order = order.clone();
+            let note = move || order.lock().push(place);
+            entries[place].meanwhile.lock().push(Box::new(note));
+            arrive(place);
+        }
+        serve();
+        assert_eq!(*order.lock(), [0, 1], "{connections}");
+        remove_all(&set, &entries);
+    }
 }
 
 /// A peer that sets its bit again and again, without a message, keeps nobody from those that have one.

@@ -92,8 +92,9 @@ impl PollSet {
             }
             turns[..len].sort_unstable();
             for &(_, place) in &turns[..len] {
-                self.clock.note(few[place].last_served());
-                few[place].deliver(guard, up);
+                if few[place].deliver(guard, up) {
+                    self.clock.note(few[place].last_served());
+                }
                 // The peeks before the next round find what is left.
             }
         }
@@ -197,8 +198,9 @@ impl PollSet {
                 let Some(entry) = self.entry(place, guard) else {
                     continue;
                 };
-                self.clock.note(entry.last_served());
-                entry.deliver(guard, up);
+                if entry.deliver(guard, up) {
+                    self.clock.note(entry.last_served());
+                }
                 // The peer does not set the bit again for a message that was there.
                 if entry.peek() == PollResult::Message {
                     room.again(entry, place);

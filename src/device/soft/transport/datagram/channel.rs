@@ -363,8 +363,9 @@ impl PollEntry for Entry {
 
     fn fetch(&self, _guard: &Guard) {}
 
-    fn deliver(&self, _guard: &Guard, up: &mut Upcalls) {
+    fn deliver(&self, _guard: &Guard, up: &mut Upcalls) -> bool {
         self.receive(1, up);
+        true
     }
 
     fn progress(&self, _guard: &Guard, up: &mut Upcalls) {

@@ -436,19 +436,20 @@ impl ShmConn {
         self.execute(me, transfer).unwrap_or(Outcome::Wait)
     }
 
-    /// Messages have arrived: delivers one, or all. There is a short way for most of them.
+    /// Messages have arrived: delivers one, or all; true if one is complete. There is a short way for most of them.
     #[inline]
     pub fn messages_arrived<const ALL: bool>(
         &mut self,
         me: &mut QpState,
         guard: &Guard,
         up: &mut Upcalls,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<bool, CloseReason> {
         if self.take_whole::<ALL>(me, guard, up) {
-            return Ok(());
+            return Ok(true);
         }
-        let budget = if ALL { Budget::All } else { Budget::One };
-        self.run(budget, me, guard, up)
+        let (budget, oldest) = (if ALL { Budget::All } else { Budget::One }, me.rq.head());
+        self.run(budget, me, guard, up)?;
+        Ok(me.rq.head() != oldest)
     }
 }
 

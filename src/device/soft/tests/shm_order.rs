@@ -1,0 +1,105 @@
+//! In which order messages of several peers of this host are received, if the peers put them into their rings in a
+//! certain one.
+
+use super::shm_peer::{ShmPeer, connected, device, initiate};
+use super::*;
+use crate::device::soft::transport::shm::ring::{CellFlags, Kind, Producer};
+
+/// A peer that sends.
+struct Sender {
+    peer: ShmPeer,
+    producer: Producer,
+}
+
+impl Sender {
+    fn new(peer: ShmPeer) -> Sender {
+        let producer = Producer::default();
+        Sender { peer, producer }
+    }
+
+    /// Fills a cell with so many bytes of zero.
+    fn fill(&mut self, kind: Kind, flags: CellFlags, len: usize) {
+        let ring = self.peer.segment.tx_ring();
+        let fill = |to: *mut u8| {
+            // SAFETY: the cell holds as much.
+            unsafe { to.write_bytes(0, len) };
+            Ok::<_, ()>(())
+        };
+        self.producer.push(ring, kind, flags, len, fill).unwrap();
+        self.peer.set_ready_bit();
+    }
+
+    /// The last part of a message, or one before.
+    fn send(&mut self, flags: CellFlags) {
+        self.fill(Kind::Inline, flags, 8);
+    }
+}
+
+/// Two peers, whose messages complete in the queue of the first end, by their numbers, and others that keep silent.
+struct Pair {
+    senders: [Sender; 2],
+    ends: [End; 2],
+    _others: Vec<(ShmPeer, End)>,
+}
+
+impl Pair {
+    fn new(device: &Arc<Soft>, others: usize) -> Pair {
+        let (first, a) = connected(device);
+        let mut b = End::new(device, attr());
+        let (tx, events) = channel();
+        let parts = QpParts {
+            pd: &b.pd,
+            send_cq: Some(&b.send_cq),
+            recv_cq: Some(&a.recv_cq),
+            srq: None,
+        };
+        let qp = device.create_qp(&parts, &attr(), Connection::new(tx));
+        (b.qp, b.events) = (qp.unwrap(), events);
+        let second = initiate(&b);
+        second.send(b"!");
+        assert_eq!(b.event(), established(b""));
+        let pair = Pair {
+            senders: [first, second].map(Sender::new),
+            ends: [a, b],
+            _others: (0..others).map(|_| connected(device)).collect(),
+        };
+        for n in 0..8 {
+            for (id, end) in pair.ends.iter().enumerate() {
+                end.recv(id as u64, &[end.sge(16 * n, 16)]).unwrap();
+            }
+        }
+        // They poll from now on.
+        device.progress();
+        pair
+    }
+
+    /// A message of one of them is received.
+    fn step(&mut self, id: usize) {
+        self.senders[id].send(CellFlags::LAST);
+        assert_eq!(self.ends[0].received_as(), (id as u64, WcStatus::Success));
+    }
+
+    /// Whose messages have been received, once there are so many.
+    fn received(&self, count: usize) -> Vec<u64> {
+        (0..count).map(|_| self.ends[0].received().wr_id).collect()
+    }
+}
+
+/// With few connections, and with as many as have ready bits.
+const OTHERS: [usize; 2] = [0, 20];
+
+/// A message of which a part was received when the other one had its turn is that of an earlier step.
+#[test]
+fn a_message_in_parts() {
+    let device = device();
+    for others in OTHERS {
+        let mut pair = Pair::new(&device, others);
+        pair.step(0);
+        pair.step(1);
+        pair.senders[0].send(CellFlags::empty());
+        device.progress();
+        pair.senders[0].send(CellFlags::LAST);
+        pair.senders[1].send(CellFlags::LAST);
+        assert_eq!(pair.received(2), [0, 1], "{others}");
+    }
+}
