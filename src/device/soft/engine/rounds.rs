@@ -6,7 +6,8 @@
 //! show that order. So connections are served in rounds. In a round each connection delivers one
 //! message at most, the one first whose last message is the longest ago; and before each round all
 //! connections are polled once more, so that whatever had completed before one of the messages
-//! of the round was sent takes part in the round. One thread at a time serves.
+//! of the round was sent takes part in the round. What takes no receive has no turn, and is executed then: a message
+//! may be behind it. One thread at a time serves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

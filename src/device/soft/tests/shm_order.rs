@@ -3,7 +3,7 @@
 
 use super::shm_peer::{ShmPeer, connected, device, initiate};
 use super::*;
-use crate::device::soft::transport::shm::ring::{CellFlags, Kind, Producer};
+use crate::device::soft::transport::shm::ring::{CellFlags, Kind, Producer, TARGET_LEN};
 
 /// A peer that sends.
 struct Sender {
@@ -33,6 +33,15 @@ impl Sender {
     fn send(&mut self, flags: CellFlags) {
         self.fill(Kind::Inline, flags, 8);
     }
+
+    /// A write that is taken back.
+    fn withdrawn_write(&mut self) {
+        let claim = self.peer.segment.tx_claim();
+        let number = self.producer.next_cell();
+        claim.offer(number);
+        assert_eq!(claim.withdraw(number), Ok(true));
+        self.fill(Kind::Write, CellFlags::FIRST, TARGET_LEN + 8);
+    }
 }
 
 /// Two peers, whose messages complete in the queue of the first end, by their numbers, and others that keep silent.
@@ -58,7 +67,7 @@ impl Pair {
         let second = initiate(&b);
         second.send(b"!");
         assert_eq!(b.event(), established(b""));
-        let pair = Pair {
+        let mut pair = Pair {
             senders: [first, second].map(Sender::new),
             ends: [a, b],
             _others: (0..others).map(|_| connected(device)).collect(),
@@ -68,8 +77,9 @@ impl Pair {
                 end.recv(id as u64, &[end.sge(16 * n, 16)]).unwrap();
             }
         }
-        // They poll from now on.
-        device.progress();
+        // Consumers poll from now on. An end receives a moment after its consumer has the event of the connection.
+        pair.step(0);
+        pair.step(1);
         pair
     }
 
@@ -94,12 +104,61 @@ fn a_message_in_parts() {
     let device = device();
     for others in OTHERS {
         let mut pair = Pair::new(&device, others);
-        pair.step(0);
-        pair.step(1);
         pair.senders[0].send(CellFlags::empty());
         device.progress();
         pair.senders[0].send(CellFlags::LAST);
         pair.senders[1].send(CellFlags::LAST);
         assert_eq!(pair.received(2), [0, 1], "{others}");
+    }
+}
+
+/// A message behind a write that was taken back has the turn of its connection.
+#[test]
+fn a_message_behind_a_write() {
+    let device = device();
+    for others in OTHERS {
+        for before in [0, 1] {
+            let mut pair = Pair::new(&device, others);
+            let pause = device.engine.pause();
+            // The first one is behind a message, and behind that of the other end, too.
+            for _ in 0..before {
+                pair.senders[0].send(CellFlags::LAST);
+                pair.senders[1].send(CellFlags::LAST);
+            }
+            pair.senders[0].withdrawn_write();
+            pair.senders[0].send(CellFlags::LAST);
+            pair.senders[1].send(CellFlags::LAST);
+            drop(pause);
+            let expected = [0, 1].repeat(before + 1);
+            assert_eq!(pair.received(2 * before + 2), expected, "{others}");
+        }
+    }
+}
+
+/// Writes without a message behind them are executed, whether consumers poll or not.
+#[test]
+fn writes_alone() {
+    let device = device();
+    for others in OTHERS {
+        let mut pair = Pair::new(&device, others);
+        for polls in [true, false, true] {
+            if !polls {
+                doze(&device);
+            }
+            for _ in 0..100 {
+                let sender = &mut pair.senders[1];
+                sender.withdrawn_write();
+                if !polls {
+                    sender.peer.send(b"!");
+                }
+                until(|| {
+                    if polls {
+                        device.progress();
+                    }
+                    let (ring, end) = (sender.peer.segment.tx_ring(), sender.producer.next_cell());
+                    sender.producer.has_consumed(ring, end).unwrap()
+                });
+            }
+        }
     }
 }

@@ -132,12 +132,11 @@ impl PollEntry for PollTarget {
 
     #[inline]
     fn peek(&self) -> PollResult {
-        if self.segment.has_arrival() {
-            PollResult::Message
-        } else if self.segment.send_blocked.load(Ordering::Relaxed) {
-            PollResult::Blocked
-        } else {
-            PollResult::Nothing
+        match self.segment.has_request() {
+            Some(false) => PollResult::Message,
+            Some(true) => PollResult::Requests,
+            None if self.segment.send_blocked.load(Ordering::Relaxed) => PollResult::Blocked,
+            None => PollResult::Nothing,
         }
     }
 
@@ -148,7 +147,7 @@ impl PollEntry for PollTarget {
     #[cold]
     fn progress(&self, guard: &Guard, up: &mut Upcalls) {
         self.service(guard, up, |conn, me, guard, up| {
-            conn.run(Budget::Nothing, me, guard, up)
+            conn.run(Budget::Requests, me, guard, up)
         });
     }
 

@@ -57,6 +57,9 @@ pub(crate) enum PollResult {
     Nothing,
     /// A message has arrived.
     Message,
+    /// Requests of the peer that take no receive have arrived, and are executed by [`PollEntry::progress`]. There may
+    /// be a message behind them.
+    Requests,
     /// No message has arrived, but a request waits for room in the ring to the peer, or a message for its sender.
     Blocked,
 }
@@ -72,8 +75,8 @@ pub(crate) trait PollEntry: Send + Sync {
     /// Delivers one message, if there is one, and does the other work that is due. False if no message is complete
     /// with that: of a long one a part may have arrived.
     fn deliver(&self, guard: &Guard, up: &mut Upcalls) -> bool;
-    /// Does the other work alone, after a peek that has found no message. A later peek finds one: another
-    /// thread may just have been about to let it be seen.
+    /// Does the other work alone, after a peek that has found no message. A later peek finds one: behind requests, or
+    /// as another thread may just have been about to let it be seen.
     fn progress(&self, guard: &Guard, up: &mut Upcalls);
     /// When the connection was served last.
     fn last_served(&self) -> &LastServed;

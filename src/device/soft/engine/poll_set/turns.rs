@@ -59,6 +59,14 @@ impl Room {
     }
 }
 
+/// What a connection has behind the requests that were found. They have no turn in a round, which would then go to the
+/// message of another connection that was sent after the one behind them.
+#[cold]
+fn behind_requests(entry: &Entry, guard: &Guard, up: &mut Upcalls) -> PollResult {
+    entry.progress(guard, up);
+    entry.peek()
+}
+
 impl PollSet {
     /// Serves those of a few connections that have an arrival; false if messages may be left.
     ///
@@ -71,10 +79,19 @@ impl PollSet {
         }
         for _ in 0..ROUNDS {
             let mut ready = 0u64;
+            let mut has_requests = false;
             loop {
                 let before = ready;
                 for (bit, entry) in few.iter().enumerate() {
-                    ready |= u64::from(entry.peek() == PollResult::Message) << bit;
+                    match entry.peek() {
+                        PollResult::Message => ready |= 1 << bit,
+                        PollResult::Requests => match behind_requests(entry, guard, up) {
+                            PollResult::Message => ready |= 1 << bit,
+                            PollResult::Requests => has_requests = true,
+                            PollResult::Blocked | PollResult::Nothing => {}
+                        },
+                        PollResult::Blocked | PollResult::Nothing => {}
+                    }
                 }
                 if ready == before {
                     break;
@@ -88,7 +105,7 @@ impl PollSet {
                 }
             }
             if len == 0 {
-                return true;
+                return !has_requests;
             }
             turns[..len].sort_unstable();
             for &(_, place) in &turns[..len] {
@@ -202,8 +219,13 @@ impl PollSet {
                     self.clock.note(entry.last_served());
                 }
                 // The peer does not set the bit again for a message that was there.
-                if entry.peek() == PollResult::Message {
-                    room.again(entry, place);
+                match entry.peek() {
+                    PollResult::Message => room.again(entry, place),
+                    PollResult::Requests => match behind_requests(entry, guard, up) {
+                        PollResult::Message | PollResult::Requests => room.again(entry, place),
+                        PollResult::Blocked | PollResult::Nothing => {}
+                    },
+                    PollResult::Blocked | PollResult::Nothing => {}
                 }
             }
             room.turns.clear();

@@ -57,6 +57,8 @@ pub(crate) enum SendWait {
 pub(crate) enum Budget {
     /// None: the poll set delivers them in its turn.
     Nothing,
+    /// None either, but requests in front of them are executed.
+    Requests,
     /// One message.
     One,
     /// Everything that has a receive.
@@ -264,8 +266,10 @@ impl ShmConn {
             let theirs = self.theirs().phase();
             self.over = self.ended || !matches!(theirs, EndPhase::Fresh | EndPhase::Open);
             if self.lifecycle.is_established() {
-                if me.receiving && take != Budget::Nothing {
-                    self.drain(take, me, guard, up)?;
+                match take {
+                    Budget::One | Budget::All if me.receiving => self.drain(take, me, guard, up)?,
+                    Budget::Requests if me.receiving => self.execute_requests(me, guard)?,
+                    _ => {}
                 }
                 if !self.lifecycle.is_closed() {
                     self.pump(me, guard, up)?;

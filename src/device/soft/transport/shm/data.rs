@@ -384,12 +384,8 @@ impl ShmConn {
                 self.consume(&piece);
                 continue;
             }
-            if piece.kind.is_write() || piece.kind == Kind::Atomic {
-                rx.check_between_messages()?;
-                match piece.kind {
-                    Kind::Atomic => self.execute_atomic(&piece, me, guard)?,
-                    _ => self.execute_writes(piece, me, guard)?,
-                }
+            if piece.kind.is_request() {
+                self.execute_request(piece, me, guard)?;
                 // A peer may send any number of those, so that others have their turn.
                 break;
             }

@@ -83,6 +83,12 @@ impl Kind {
         matches!(self, Kind::Write | Kind::LongWrite)
     }
 
+    /// Whether the cell has something that the consumer executes, which takes no receive.
+    #[inline(always)]
+    pub fn is_request(self) -> bool {
+        self.is_write() || self == Kind::Atomic
+    }
+
     /// Whether the payload is in the data bytes.
     #[inline(always)]
     pub fn has_data(self) -> bool {

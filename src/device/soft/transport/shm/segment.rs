@@ -273,13 +273,29 @@ impl SharedSegment {
             .store(consumer.next_data(), Ordering::Relaxed);
     }
 
-    /// Whether a message has arrived, for a poll without the lock of the receiving end.
+    /// Whether something has arrived, for a poll without the lock of the receiving end.
     #[inline]
     pub(crate) fn has_arrival(&self) -> bool {
+        let next = self.next_to_poll();
+        next != NO_CELL && Consumer::is_filled(self.rx_ring(), next)
+    }
+
+    /// The same; true if that is a [request](super::ring::Kind::is_request), false if it is a message, or a part of one.
+    #[inline]
+    pub(crate) fn has_request(&self) -> Option<bool> {
+        let next = self.next_to_poll();
+        if next == NO_CELL {
+            return None;
+        }
+        Consumer::has_request(self.rx_ring(), next)
+    }
+
+    /// Number of the next cell, or [`NO_CELL`]. Begins to fetch the data that it may have.
+    #[inline]
+    fn next_to_poll(&self) -> u64 {
         let next = self.next_cell.load(Ordering::Relaxed);
-        let ring = self.rx_ring();
-        Consumer::prefetch(ring, self.next_data.load(Ordering::Relaxed));
-        next != NO_CELL && Consumer::is_filled(ring, next)
+        Consumer::prefetch(self.rx_ring(), self.next_data.load(Ordering::Relaxed));
+        next
     }
 
     /// Begins to fetch the cell of the next message, and the one behind it: that is looked at to see whether

@@ -74,7 +74,25 @@ impl Consumer {
     /// Whether the cell of that number is filled: for a poll without a lock.
     #[inline]
     pub fn is_filled(ring: &Ring, number: u64) -> bool {
-        ring.cell(number).header.load(Ordering::Relaxed) as u32 == filled(number)
+        Self::header(ring, number).is_some()
+    }
+
+    /// Whether the cell of that number, which is filled, has a [request](Kind::is_request); `None` if it is not
+    /// filled. For a poll without a lock.
+    #[inline]
+    pub fn has_request(ring: &Ring, number: u64) -> Option<bool> {
+        const WRITE: u8 = Kind::Write as u8;
+        const LONG_WRITE: u8 = Kind::LongWrite as u8;
+        const ATOMIC: u8 = Kind::Atomic as u8;
+        let kind = (Self::header(ring, number)? >> 48) as u8;
+        Some(matches!(kind, WRITE | LONG_WRITE | ATOMIC))
+    }
+
+    /// The header of the cell of that number, if it is filled.
+    #[inline]
+    fn header(ring: &Ring, number: u64) -> Option<u64> {
+        let header = ring.cell(number).header.load(Ordering::Relaxed);
+        (header as u32 == filled(number)).then_some(header)
     }
 
     /// The next cell; `None` if it is not filled.

@@ -1,4 +1,4 @@
-//! The end that executes the writes.
+//! The end that executes the writes, and other requests that take no receive.
 
 use super::{NO_KEY, Target};
 use crate::device::soft::mem::copy;
@@ -7,7 +7,7 @@ use crate::device::soft::qp::state::QpState;
 use crate::device::soft::transport::shm::close_reason::CloseReason;
 use crate::device::soft::transport::shm::conn::ShmConn;
 use crate::device::soft::transport::shm::doorbell::WakeOn;
-use crate::device::soft::transport::shm::ring::{CELLS, CellFlags, Piece, TARGET_LEN};
+use crate::device::soft::transport::shm::ring::{CELLS, CellFlags, Kind, Piece, TARGET_LEN};
 use crate::device::{Access, Remote};
 use crate::handle::{Guard, pin};
 
@@ -27,13 +27,44 @@ pub(crate) enum Taken {
 }
 
 impl ShmConn {
+    /// Executes the requests that are next in the ring.
+    #[cold]
+    pub(in super::super) fn execute_requests(
+        &mut self,
+        me: &mut QpState,
+        guard: &Guard,
+    ) -> Result<(), CloseReason> {
+        if self.rx.starved || !me.is_up() {
+            return Ok(());
+        }
+        let next = self.rx.consumer.peek(self.segment.rx_ring())?;
+        match next.filter(|piece| piece.kind.is_request()) {
+            Some(piece) => self.execute_request(piece, me, guard),
+            None => Ok(()),
+        }
+    }
+
+    /// Executes the atomic operation that is next in the ring, or RDMA writes up to what is none.
+    pub(in super::super) fn execute_request(
+        &mut self,
+        piece: Piece,
+        me: &mut QpState,
+        guard: &Guard,
+    ) -> Result<(), CloseReason> {
+        self.rx.check_between_messages()?;
+        match piece.kind {
+            Kind::Atomic => self.execute_atomic(&piece, me, guard),
+            _ => self.execute_writes(piece, me, guard),
+        }
+    }
+
     /// Executes the RDMA writes in the next cells, which are between two messages, or consumes the cells only; no
     /// more than a ring has, however many the peer sends. This is the first one.
     ///
     /// # Errors
     /// [`CloseReason::Fault`] if the peer has violated the protocol.
     #[inline(never)]
-    pub(in super::super) fn execute_writes(
+    fn execute_writes(
         &mut self,
         first: Piece,
         me: &QpState,
