@@ -74,6 +74,7 @@ const ORDER: &[&[&str]] = &[
     &["figures"],
     &[
         "dapl::address",
+        "dapl::outstanding",
         "dapl::rules",
         "dapl::types",
         "dapl::wait_queue",

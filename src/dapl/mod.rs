@@ -47,6 +47,7 @@ pub mod ia_query;
 pub mod lmr;
 pub mod named_attributes;
 pub mod object;
+mod outstanding;
 pub mod parameters;
 pub mod provider;
 pub mod psp;

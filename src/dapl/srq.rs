@@ -7,9 +7,9 @@ use crate::lock::{Mutex, MutexGuard};
 
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, device_error, non_null, short_boundary};
-use super::evd::Outstanding;
 use super::ia::{Child, Ia, lookup_ia};
 use super::object::{Base, dat_object, lookup, publish, unpublish};
+use super::outstanding::Outstanding;
 use super::pz::{Pz, PzUse};
 use super::types::Handle;
 use super::work_request::{Segments, post_error};

@@ -19,7 +19,6 @@ mod wait;
 
 pub use calls::*;
 pub use dequeue::*;
-pub(super) use srq_buffers::Outstanding;
 pub use stream::Stream;
 pub(super) use stream::{EvdUse, Feed, StreamChange};
 
@@ -35,6 +34,7 @@ use super::cno::Cno;
 use super::counters::Counters;
 use super::ia::{Child, Ia};
 use super::object::{Base, DatObject, dat_object, publish, unpublish};
+use super::outstanding::Outstanding;
 use super::rules::Rules;
 use super::types::{Event, Handle, HandleType};
 use super::wait_queue::WaitQueue;
