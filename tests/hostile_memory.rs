@@ -20,7 +20,8 @@ mod soft;
 mod victim;
 
 use std::io::{ErrorKind, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,8 +33,9 @@ use dat_core::testing::device::*;
 use iwarp::{
     OFFER, dial, mpa_bytes, read, receive_read_request, send, tagged, tagged_as, untagged,
 };
+use poll::completion;
 use soft::PATIENCE;
-use victim::{Host, Region};
+use victim::{Host, REGION, Region};
 
 /// Bytes that the process has allocated.
 fn allocated() -> usize {
@@ -55,6 +57,11 @@ static ONE: Mutex<()> = Mutex::new(());
 /// By how much the memory may grow for one connection: what waits for receives (256 KiB and as much
 /// again while its queue grows), the buffers in which a thread reads and sends, and an FPDU.
 const BOUND: usize = 1 << 20;
+/// The same for a peer that has ended its stream behind that: the socket is read on then, as the end may
+/// be one that does not wait for receives.
+const BOUND_ENDED: usize = 2 << 20;
+/// How much such a peer sends: the kernel has to take all of it, so that the end arrives.
+const ENDED: usize = 1 << 20;
 /// How much a peer sends, unless the library stops reading.
 const FLOOD: usize = 8 << 20;
 /// How long the library takes nothing until the peer gives up.
@@ -91,13 +98,17 @@ fn flood(host: &Host, peer: &mut TcpStream, mut piece: impl FnMut(&mut Vec<u8>))
 
 /// Runs a flood, and checks the memory and the honest connection.
 fn bounded(host: &Host, name: &str, run: impl FnOnce()) {
+    bounded_by(BOUND, host, name, run);
+}
+
+fn bounded_by(bound: usize, host: &Host, name: &str, run: impl FnOnce()) {
     let before = allocated();
     PEAK.store(before, Ordering::Relaxed);
     run();
     sample();
     let grown = PEAK.load(Ordering::Relaxed).saturating_sub(before);
     println!("{name}: {} KiB", grown / 1024);
-    assert!(grown <= BOUND, "{name}: {grown} bytes");
+    assert!(grown <= bound, "{name}: {grown} bytes");
     host.check_honest();
 }
 
@@ -131,6 +142,98 @@ fn ends(host: &Host, name: &str, piece: impl FnMut(&mut Vec<u8>)) {
     });
     let event = victim.events.recv_timeout(PATIENCE).unwrap();
     assert_eq!(event, CmEvent::Broken, "{name}");
+}
+
+/// Bytes that the peer has written and that our kernel has not acknowledged, and those that our kernel
+/// has room for.
+fn in_flight(peer: &TcpStream) -> (usize, usize) {
+    // SAFETY: plain numbers.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    let mut queued: libc::c_int = 0;
+    let fd = peer.as_raw_fd();
+    // SAFETY: valid places of that length for the results.
+    unsafe {
+        let at = (&raw mut info).cast();
+        let got = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, &mut len);
+        assert_eq!(got, 0);
+        assert_eq!(libc::ioctl(fd, libc::TIOCOUTQ, &mut queued), 0);
+    }
+    (queued as usize, info.tcpi_snd_wnd as usize)
+}
+
+/// A flood of so many messages without receives, each of some bytes, and the end of the stream behind it.
+/// Then there are receives: every message arrives, and the connection ends in order.
+fn ended(host: &Host, name: &str, count: u32, payload: usize) {
+    let (mut peer, victim) = host.connected(&OFFER);
+    // What is read at once makes the kernel offer the peer more room, with its next acknowledgement.
+    let memory = vec![0; 60_000];
+    let (at, len) = (memory.as_ptr() as u64, memory.len() as u64);
+    let region = host.register(at, len);
+    let write = tagged(OP_WRITE, region.rkey(), at, &memory);
+    let begun = Instant::now();
+    while in_flight(&peer).1 < 2 * ENDED {
+        for count in [16, 1] {
+            peer.write_all(&write.repeat(count)).unwrap();
+            while in_flight(&peer).0 > 0 {
+                host.device.progress();
+            }
+        }
+        let (_, room) = in_flight(&peer);
+        assert!(begun.elapsed() < PATIENCE, "{name}: room for {room} bytes");
+    }
+    let mut bytes = Vec::new();
+    for msn in 1..=count {
+        bytes.extend(untagged(send(msn), &vec![7; payload]));
+    }
+    bounded_by(BOUND_ENDED, host, name, || {
+        peer.write_all(&bytes).unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        let (begun, mut acknowledged) = (Instant::now(), None);
+        while acknowledged.is_none_or(|when: Instant| when.elapsed() < STALL) {
+            if acknowledged.is_none() && in_flight(&peer).0 == 0 {
+                acknowledged = Some(Instant::now());
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{name}: the end does not arrive"
+            );
+            host.device.progress();
+            sample();
+        }
+    });
+    assert!(victim.events.try_recv().is_err(), "{name}");
+    for i in 0..count {
+        victim.receive(&host.arena, i.into(), 0, payload);
+        let received = completion(&host.device, &victim.cq);
+        assert_eq!(
+            (received.wr_id, received.status),
+            (i.into(), WcStatus::Success)
+        );
+        assert_eq!(received.byte_len as usize, payload, "{name}");
+    }
+    let event = victim.events.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(event, CmEvent::Disconnected, "{name}");
+}
+
+#[test]
+fn floods_that_end() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    let most: usize = limits.split_whitespace().last().unwrap().parse().unwrap();
+    if most < 5 * ENDED {
+        println!("# SKIP a socket holds no such flood: tcp_rmem is {limits}");
+        return;
+    }
+    let host = Host::new("127.0.0.1 path=tcp");
+    ended(&host, "empty sends, then the end", (ENDED / 24) as u32, 0);
+    ended(
+        &host,
+        "sends of a byte, then the end",
+        (ENDED / 28) as u32,
+        1,
+    );
+    ended(&host, "sends, then the end", (ENDED / 280) as u32, REGION);
 }
 
 #[test]

@@ -175,6 +175,12 @@ impl TcpConn {
         self.rx.backlog
     }
 
+    /// Whether the end of the peer's stream is behind what is not read until there are receives.
+    #[cfg(test)]
+    pub fn holds_end(&self) -> bool {
+        self.rx.holds_end()
+    }
+
     /// Sends what can be sent, and notices what has changed.
     pub fn advance(
         &mut self,
@@ -315,10 +321,11 @@ impl TcpConn {
             // acknowledgement of that.
             self.end_stream();
         }
-        if self.rx.ended || self.has_peer_finished() {
+        if self.rx.ended || self.rx.holds_end() || self.has_peer_finished() {
             // A peer that our consumer has left need not end what it has begun to send.
-            let torn = self.rx.ended && self.rx.is_torn() && !self.lifecycle.is_closed();
-            if torn || self.tx.lost.is_some() && !self.acks.peer_ended {
+            let torn = self.rx.is_torn() && !self.lifecycle.is_closed();
+            let lost = self.tx.lost.is_some() && !self.acks.peer_ended;
+            if self.rx.ended && (torn || lost) {
                 return Err(CloseReason::Lost);
             }
             if self.is_peer_killed() {
@@ -351,7 +358,7 @@ impl TcpConn {
 
     /// What the socket is to be watched for.
     fn interest(&self) -> EventFlags {
-        let mut events = if self.rx.ended && self.rx.is_waiting() {
+        let mut events = if self.rx.ended && self.rx.is_waiting() || self.rx.holds_end() {
             // The kernel notifies of a reset in any case.
             EventFlags::ET
         } else if self.rx.ended {
@@ -412,7 +419,7 @@ impl TcpConn {
             self.rx.unread = true;
             return Ok(());
         }
-        if self.rx.ended {
+        if self.rx.ended || self.rx.holds_end() {
             // A reset that nothing of ours has caused.
             if events.contains(EventFlags::ERR) && self.tx.writes == self.rx.writes_at_end {
                 self.rx.abort();
@@ -426,9 +433,9 @@ impl TcpConn {
             if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
                 return Ok(());
             }
-            // Nothing arrives after what the socket still holds, and there is room for that. The
-            // end behind it may be one that does not wait for receives.
+            // The end behind what the socket still holds may be one that does not wait for receives.
             self.rx.hung_up = true;
+            self.rx.writes_at_end = self.tx.writes;
             self.rx.paused = false;
             self.use_kept(true, me, guard, up)?;
         }

@@ -50,10 +50,10 @@ pub(crate) struct Rx {
     pub ended: bool,
     /// Whether the peer's consumer has ended the connection at once.
     pub aborted: bool,
-    /// Writes to the socket before that: see [`Tx::writes`](crate::device::soft::transport::tcp::tx::Tx::writes).
+    /// Writes to the socket before the end of the peer's stream was noticed: see [`Tx::writes`](crate::device::soft::transport::tcp::tx::Tx::writes).
     pub writes_at_end: u64,
-    /// Whether the peer has ended its stream and what the socket still holds is read, however much
-    /// of it has to wait for receives.
+    /// Whether the peer has ended its stream behind what was read: more than otherwise may wait for receives,
+    /// so that what the end is gets known.
     pub hung_up: bool,
     /// There may be more to read than was read in one turn.
     pub more: bool,
@@ -95,7 +95,21 @@ impl Rx {
     pub fn abort(&mut self) {
         self.ended = true;
         self.aborted = true;
+        self.paused = false;
+        self.carry = Vec::new();
+        self.used = 0;
         self.stash.clear();
+    }
+
+    /// Whether nothing more may wait for receives.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.stash.is_full() && (!self.hung_up || self.stash.is_full_at_end())
+    }
+
+    /// Whether the end of the peer's stream is behind what is not read until there are receives.
+    pub fn holds_end(&self) -> bool {
+        self.paused && self.hung_up
     }
 
     /// Whether the peer sends a stream, and is in the midst of a message: more than one segment is on its way.
@@ -175,7 +189,9 @@ impl TcpConn {
                 // unread, ends the stream with an error.
                 Ok(_) | Err(_) => {
                     self.rx.ended = true;
-                    self.rx.writes_at_end = self.tx.writes;
+                    if !self.rx.hung_up {
+                        self.rx.writes_at_end = self.tx.writes;
+                    }
                     more = false;
                     break;
                 }

@@ -91,8 +91,7 @@ impl TcpConn {
     ) -> Result<Taken, CloseReason> {
         let waits = self.waits_in_order(segment);
         let bytes = payload.bytes();
-        let full = self.rx.stash.is_full() && !self.rx.hung_up;
-        if full && (waits || matches!(segment, Segment::Send { .. })) {
+        if self.rx.is_full() && (waits || matches!(segment, Segment::Send { .. })) {
             return Ok(Taken::Pause);
         }
         if self.acks.peer_ended && segment.is_request() {

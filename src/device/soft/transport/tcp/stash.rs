@@ -26,6 +26,12 @@ use crate::handle::Guard;
 /// What may wait for receives, in bytes; each segment counts its entry, too.
 const STASH: usize = 256 * 1024;
 const STASH_ENTRY: usize = size_of::<Stashed>();
+/// The same once the peer has ended its stream: what is behind these may be an end that does not wait for
+/// receives.
+const STASH_AT_END: usize = 1024 * 1024;
+/// And so many segments: the memory of the queue doubles whenever it is full, which no peer is to bring about
+/// for a few bytes each.
+const ENTRIES_AT_END: usize = if cfg!(test) { 3072 } else { 8192 };
 
 /// What a segment that waits is for.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +92,12 @@ impl Stash {
     /// Whether nothing more may be put in.
     pub fn is_full(&self) -> bool {
         self.bytes >= STASH
+    }
+
+    /// Whether nothing more may be put in although the peer has ended its stream.
+    #[cold]
+    pub fn is_full_at_end(&self) -> bool {
+        self.bytes >= STASH_AT_END || self.entries.len() >= ENTRIES_AT_END
     }
 
     /// The number of the oldest request that waits.
@@ -246,7 +258,7 @@ impl TcpConn {
                 return Err(why.about(&stashed.header));
             }
         }
-        if self.rx.paused && !self.rx.stash.is_full() {
+        if self.rx.paused && !self.rx.is_full() {
             self.rx.paused = false;
             self.use_kept(true, me, guard, up)?;
         }
