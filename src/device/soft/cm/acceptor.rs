@@ -14,6 +14,7 @@ use super::listener::Listening;
 use super::pending::PendingRequest;
 use super::{Transport, incomplete};
 use crate::device::DeviceError;
+use crate::device::log_limit::LogLimit;
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Timer, Watch};
 use crate::device::soft::socket;
@@ -205,16 +206,107 @@ impl Acceptor {
         let _ = listening.watch.set(EventFlags::empty());
         let acceptor = Arc::downgrade(self);
         listening.pause = Some(listening.watch.timer(delay, move |_| {
-            if let Some(acceptor) = acceptor.upgrade()
-                && let Some(listening) = acceptor.state.lock().socket(transport)
-            {
-                match incomplete::make_room(false) {
-                    Some(wait) => acceptor.pause(listening, transport, wait),
-                    None => {
-                        let _ = listening.watch.set(EventFlags::IN);
-                    }
-                }
+            if let Some(acceptor) = acceptor.upgrade() {
+                acceptor.resume(transport);
             }
         }));
+    }
+
+    /// Accepts connections again after a pause, unless there is a reason for another one.
+    fn resume(self: &Arc<Self>, transport: Transport) {
+        static LOGGED: LogLimit = LogLimit::new();
+        let mut state = self.state.lock();
+        let Some(listening) = state.socket(transport) else {
+            return;
+        };
+        if let Some(wait) = incomplete::make_room(false) {
+            self.pause(listening, transport, wait);
+            return;
+        }
+        if listening.watch.set(EventFlags::IN).is_ok() {
+            return;
+        }
+        // The shortage that the pause was for may go on, and no event follows on a socket that is not watched.
+        self.pause(listening, transport, ACCEPT_PAUSE);
+        drop(state);
+        if let Some(before) = LOGGED.admit() {
+            log::warn!(
+                "port {}: connections wait, since the system has no memory to watch for them, or the limit \
+                 fs.epoll.max_user_watches is reached ({before} such pauses since the last entry like this, of \
+                 which there is one a minute)",
+                self.port
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::kernel;
+
+    /// A socket that listens on a free port, and the address.
+    fn tcp() -> (OwnedFd, SocketAddr) {
+        let socket = socket::tcp(false).unwrap();
+        kernel::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        kernel::net::listen(&socket, 16).unwrap();
+        let address = socket::local(&socket).unwrap();
+        (socket, address)
+    }
+
+    /// A connection is accepted: what is no request ends it.
+    fn is_accepted(mut peer: impl Read + Write) {
+        peer.write_all(&[7; 100]).unwrap();
+        let answer = peer.read(&mut [0]);
+        let in_time = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(answer.map_or_else(in_time, |n| n == 0));
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_watched_at_the_end_of_a_pause_is_watched_later() {
+        let limit = Some(Duration::from_secs(20));
+        let device = Soft::open("127.0.0.1").unwrap();
+        device.engine.start().unwrap();
+        for transport in [Transport::Tcp, Transport::Shm] {
+            let (socket, address) = tcp();
+            let local = shm::listen(Some(address.ip()), address.port()).unwrap();
+            let acceptor = Acceptor::new(&device, socket, Some(local), address.port()).unwrap();
+            let mut state = acceptor.state.lock();
+            let listening = state.socket(transport).unwrap();
+            acceptor.pause(listening, transport, Duration::from_millis(1));
+            // A file cannot be watched.
+            let place = listening.watch.as_fd().as_raw_fd();
+            let listens = listening.watch.as_fd().try_clone_to_owned().unwrap();
+            let file = std::fs::File::open("/proc/self/exe").unwrap();
+            // SAFETY: the descriptor stays open, and only the watch has it.
+            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), place) }, place);
+            drop(state);
+            std::thread::sleep(ACCEPT_PAUSE / 2);
+            let state = acceptor.state.lock();
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::dup2(listens.as_raw_fd(), place) }, place);
+            drop(state);
+            match transport {
+                Transport::Tcp => {
+                    let peer = TcpStream::connect(address).unwrap();
+                    peer.set_read_timeout(limit).unwrap();
+                    is_accepted(peer);
+                }
+                Transport::Shm => {
+                    let peer = shm::connect(address).unwrap().unwrap();
+                    let peer = UnixStream::from(peer.as_fd().try_clone_to_owned().unwrap());
+                    peer.set_nonblocking(false).unwrap();
+                    peer.set_read_timeout(limit).unwrap();
+                    is_accepted(peer);
+                }
+            }
+            acceptor.close();
+        }
     }
 }
