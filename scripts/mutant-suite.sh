@@ -53,6 +53,6 @@ limit=300 run cargo test --locked --quiet --package dat-core --lib --test regist
 # end, and the simulation.
 # shellcheck disable=SC2046 # names of tests
 limit=600 run cargo test --locked --quiet --package dat-core $(printf -- '--test %s ' connection_log dead_host \
-	fuzz_connections fuzz_wire half_open handle_fork hostile hostile_memory \
+	fuzz_connections fuzz_wire half_open handle_fork hostile hostile_memory namespaces \
 	shm_limits shm_processes shm_shared shm_strangers stress)
 SIM_RUNS=3000 limit=600 run scripts/sim.sh

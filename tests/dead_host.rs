@@ -1,6 +1,8 @@
 //! A host that is gone without a word: both ends of each connection to it notice, whatever they
 //! were doing, and a host that is merely slow is left alone. Two network namespaces are the hosts.
 
+#[path = "common/namespace.rs"]
+mod namespace;
 #[path = "common/skip.rs"]
 mod skip;
 #[path = "common/soft.rs"]
@@ -20,8 +22,6 @@ use dat_core::testing::device::*;
 
 use soft::{PATIENCE, Quiet, Requests, queue_pair};
 
-/// Set in the process whose network namespace is the first host.
-const INSIDE: &str = "LIBDAT_TEST_HOSTS";
 /// The `timeout=` of both devices.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// When an end has to know that the other is gone: far less than a kernel takes by itself.
@@ -30,36 +30,6 @@ const NOTICED: Duration = Duration::from_secs(12);
 const LEN: usize = 1 << 20;
 /// Messages that a queue pair sends.
 const MESSAGES: u64 = 8;
-
-/// The command that runs another in a user and a network namespace.
-fn unshare() -> Command {
-    let mut command = Command::new("unshare");
-    command.args(match rustix::process::geteuid().is_root() {
-        true => &["--net", "--"][..],
-        false => &["--map-root-user", "--net", "--"],
-    });
-    command
-}
-
-/// Runs a test of this program in a namespace, unless there can be none.
-fn in_namespace(test: &str) {
-    let probe = ["ip", "link", "add", "a0", "type", "veth"];
-    match unshare().args(probe).output() {
-        Err(error) => return skip::skip(&format!("unshare: {error}")),
-        Ok(probe) if !probe.status.success() => {
-            let error = String::from_utf8_lossy(&probe.stderr);
-            return skip::skip(&format!("no network namespaces: {}", error.trim()));
-        }
-        Ok(_) => {}
-    }
-    let status = unshare()
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{test} failed");
-}
 
 /// A host: a network namespace with an interface to the other one.
 struct Host {
@@ -260,8 +230,8 @@ fn all_end(cut: Instant, expected: &CmEvent, ends: &[(&str, &End)]) {
 
 #[test]
 fn packets_that_vanish() {
-    if std::env::var_os(INSIDE).is_none() {
-        return in_namespace("packets_that_vanish");
+    if !namespace::is_inside("packets_that_vanish") {
+        return;
     }
     a_host_is_gone(|a, b| {
         a.send_nowhere(b);
@@ -271,8 +241,8 @@ fn packets_that_vanish() {
 
 #[test]
 fn a_link_that_is_down() {
-    if std::env::var_os(INSIDE).is_none() {
-        return in_namespace("a_link_that_is_down");
+    if !namespace::is_inside("a_link_that_is_down") {
+        return;
     }
     a_host_is_gone(|_, b| ip(&b.namespace, "link set b0 down"));
 }

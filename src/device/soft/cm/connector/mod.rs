@@ -2,6 +2,7 @@
 
 mod exchange;
 mod shm;
+mod tcp;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use crate::descriptor::OwnedFd;
 use crate::kernel;
 use crate::kernel::Instant;
-use crate::kernel::net::sockopt;
 use crate::lock::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -331,7 +331,13 @@ impl Connector {
             return Progress::Continue;
         }
         if state.answered || Instant::now() + state.retry_pause > self.retry_until {
-            return Progress::Failed(CmEvent::NonPeerRejected, self.final_failure(state));
+            let failure = self.final_failure(state);
+            let event = match failure {
+                // Or the host has no address from which it could reach the peer.
+                ConnectError::System(Errno::ADDRNOTAVAIL) => CmEvent::Unreachable,
+                _ => CmEvent::NonPeerRejected,
+            };
+            return Progress::Failed(event, failure);
         }
         state.candidates = all_candidates(self.qual, self.transports);
         state.stage = Stage::NextCandidate;
@@ -398,69 +404,7 @@ impl Connector {
                 Err(why) => self.shm_failed(state, Some(why)),
             };
         }
-        let fd = match self.connect_tcp(target, state.socket.take()) {
-            Ok(fd) => fd,
-            Err(error) => return self.tcp_failed(state, error),
-        };
-        state.local_port = socket::local(&fd).map(|local| local.port());
-        match self.device.engine.watch(fd, EventFlags::OUT, self.clone()) {
-            Ok(watch) => state.stage = Stage::Connecting(watch),
-            Err(_) => return unwatched(),
-        }
-        Progress::Wait
-    }
-
-    /// Begins a TCP connection, on `socket` if there is one.
-    fn connect_tcp(&self, target: SocketAddr, socket: Option<OwnedFd>) -> Result<OwnedFd, Errno> {
-        let fd = match socket {
-            Some(fd) => fd,
-            None => socket::tcp(target.is_ipv6())?,
-        };
-        socket::tune(&fd, &self.device.params);
-        socket::limit_set_up(&fd, Some(self.device.params.timeout));
-        // The local port stays a qualifier that can be listened on, now and in the minute after
-        // the end of the connection.
-        let _ = sockopt::set_socket_reuseaddr(&fd, true);
-        let own = self.device.params.address;
-        if self.device.params.bound && own.is_ipv4() == target.is_ipv4() {
-            socket::bind_address(&fd, own)?;
-        }
-        match kernel::net::connect(&fd, &target) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// There is no TCP connection to the current candidate.
-    fn tcp_failed(self: &Arc<Self>, state: &mut State, error: Errno) -> Progress {
-        match error {
-            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::TIMEDOUT => {
-                Progress::Failed(CmEvent::Unreachable, ConnectError::System(error))
-            }
-            Errno::INVAL | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
-                Progress::Failed(CmEvent::Unreachable, ConnectError::System(error))
-            }
-            Errno::CONNREFUSED => self.try_next(state),
-            // All local ports are taken for the moment.
-            Errno::ADDRINUSE => {
-                state.failure.get_or_insert(ConnectError::System(error));
-                self.try_next(state)
-            }
-            _ => self.try_next_port(state, ConnectError::System(error)),
-        }
-    }
-
-    /// TCP has connected, or has failed to.
-    fn tcp_connected(self: &Arc<Self>, state: &mut State, watch: Watch) -> Progress {
-        match sockopt::socket_error(&watch) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) | Err(error) => return self.tcp_failed(state, error),
-        }
-        // Without a listener TCP may connect a port to itself.
-        match (socket::local(&watch), socket::remote(&watch)) {
-            (Some(local), Some(remote)) if local != remote => self.begin_request(state, watch),
-            _ => self.try_next(state),
-        }
+        self.connect_tcp(state, target)
     }
 }
 
