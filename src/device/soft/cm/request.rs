@@ -162,7 +162,7 @@ impl SocketOrigin {
 pub(super) fn send_rejection(watch: Watch, frame: &Frame<'_>, private_data: &[u8]) {
     let mut bytes = [0; FRAME_MAX];
     if let Ok(bytes) = frame.rejection(private_data).encode(&mut bytes) {
-        linger(watch, bytes.to_vec(), End::Rejected);
+        linger(watch, bytes.to_vec(), End::Unestablished);
     }
 }
 

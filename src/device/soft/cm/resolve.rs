@@ -300,7 +300,7 @@ fn send_answer(
     if !own.shares {
         let mut bytes = [0; FRAME_MAX];
         let bytes = reply.encode(&mut bytes).ok()?.to_vec();
-        linger(origin.watch, bytes, End::Graceful);
+        linger(origin.watch, bytes, End::Unestablished);
         return existing;
     }
     // The socket has room for a first message.

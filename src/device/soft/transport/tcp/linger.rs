@@ -7,8 +7,8 @@
 //! goes before that; but a peer that reads nothing, since it has no receives, gets a reset, and so
 //! does one to which the stream was ended before.
 //!
-//! Whoever can connect can be rejected, and leave the socket open. So of the connections that were
-//! never established only the last ones are waited for.
+//! Whoever can connect can be rejected, or ask where datagrams are received, and leave the socket open.
+//! So of the connections that were never established only the last ones are waited for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -32,8 +32,8 @@ const STALL: Duration = Duration::from_millis(500);
 /// How soon that is checked again.
 const PACE: Duration = Duration::from_millis(10);
 
-/// How many rejected connections of the process may be open.
-const MAX_REJECTED: usize = if cfg!(test) { 20 } else { 64 };
+/// How many connections of the process that were never established may be open.
+const MAX_UNESTABLISHED: usize = if cfg!(test) { 20 } else { 64 };
 
 /// Buffers that are thrown away at the very end.
 const DRAIN: usize = 256;
@@ -44,7 +44,7 @@ pub(crate) enum End {
     /// The peer reads what was sent in its own time.
     Graceful,
     /// The same, for a connection that was never established.
-    Rejected,
+    Unestablished,
     /// A message in the stream notifies the peer that the consumer has ended the connection.
     Aborted,
     /// The same, but the peer, which has to send first, has sent nothing yet.
@@ -73,8 +73,8 @@ struct Progress {
 
 struct Linger(Mutex<Option<State>>);
 
-/// The sockets of rejected connections, the oldest first.
-static REJECTED: PerProcess<Mutex<VecDeque<Weak<Linger>>>> = PerProcess::new(Mutex::default);
+/// The sockets of connections that were never established, the oldest first.
+static UNESTABLISHED: PerProcess<Mutex<VecDeque<Weak<Linger>>>> = PerProcess::new(Mutex::default);
 
 impl Linger {
     fn close(&self) {
@@ -83,14 +83,14 @@ impl Linger {
     }
 }
 
-/// Adds a socket to [`REJECTED`], and closes the oldest one if they are too many.
-fn add_rejected(new: &Arc<Linger>) {
+/// Adds a socket to [`UNESTABLISHED`], and closes the oldest one if they are too many.
+fn add_unestablished(new: &Arc<Linger>) {
     let oldest = {
-        let mut all = REJECTED.lock();
+        let mut all = UNESTABLISHED.lock();
         all.retain(|linger| linger.strong_count() > 0);
         all.push_back(Arc::downgrade(new));
         all.len()
-            .checked_sub(MAX_REJECTED + 1)
+            .checked_sub(MAX_UNESTABLISHED + 1)
             .map(|_| all.pop_front())
     };
     if let Some(oldest) = oldest.flatten().and_then(|oldest| oldest.upgrade()) {
@@ -132,8 +132,8 @@ pub(crate) fn linger(watch: Watch, rest: Vec<u8>, end: End) {
     }
     *place = Some(state);
     drop(place);
-    if end == End::Rejected {
-        add_rejected(&linger);
+    if end == End::Unestablished {
+        add_unestablished(&linger);
     }
 }
 
@@ -152,7 +152,7 @@ impl State {
             None => (usize::MAX, Instant::now()),
         };
         let reset = match self.end {
-            End::Graceful | End::Rejected | End::Unheard => return false,
+            End::Graceful | End::Unestablished | End::Unheard => return false,
             End::Aborted if coalesced == 0 => return false,
             End::Reset if coalesced == 0 => true,
             End::Aborted | End::Reset => coalesced >= before && since.elapsed() >= STALL,
