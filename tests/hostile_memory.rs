@@ -37,7 +37,7 @@ use iwarp::{
 };
 use poll::completion;
 use soft::PATIENCE;
-use victim::{Host, REGION, Region};
+use victim::{Host, Region};
 
 /// Bytes that the process has allocated.
 fn allocated() -> usize {
@@ -63,7 +63,7 @@ const BOUND: usize = 1 << 20;
 /// be one that does not wait for receives.
 const BOUND_ENDED: usize = 2 << 20;
 /// How much such a peer sends: the kernel has to take all of it, so that the end arrives.
-const ENDED: usize = 1 << 20;
+const ENDED: usize = 1 << 19;
 /// How much a peer sends, unless the library stops reading.
 const FLOOD: usize = 8 << 20;
 /// How long the library takes nothing until the peer gives up.
@@ -174,7 +174,7 @@ fn ended(host: &Host, name: &str, count: u32, payload: usize) {
     let region = host.register(at, len);
     let write = tagged(OP_WRITE, region.rkey(), at, &memory);
     let begun = Instant::now();
-    while in_flight(&peer).1 < 2 * ENDED {
+    while in_flight(&peer).1 < ENDED + ENDED / 4 {
         for count in [16, 1] {
             peer.write_all(&write.repeat(count)).unwrap();
             while in_flight(&peer).0 > 0 {
@@ -236,7 +236,7 @@ fn floods_that_end() {
         (ENDED / 28) as u32,
         1,
     );
-    ended(&host, "sends, then the end", (ENDED / 280) as u32, REGION);
+    ended(&host, "short sends, then the end", (ENDED / 56) as u32, 32);
 }
 
 #[test]
