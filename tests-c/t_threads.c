@@ -2,10 +2,12 @@
 /* Several threads at once, where the provider says that it is thread safe. */
 #include "common.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -288,12 +290,41 @@ static void threads__leave_signals_to_the_program(void)
 	pair_down(&pair);
 }
 
+/* How threads are scheduled is for the program to say, of those that it does not know too. */
+static void threads__keep_the_policy_of_the_program(void)
+{
+	struct sched_param none = { 0 };
+	struct dirent *task;
+	int threads = 0;
+	DIR *tasks;
+
+	REQUIRE(sched_setscheduler(0, SCHED_BATCH, &none) == 0);
+	pair_up(&pair, NULL);
+	/* A thread that has just been made may not have run yet. */
+	pause_us(NEVER);
+	REQUIRE((tasks = opendir("/proc/self/task")) != NULL);
+	while ((task = readdir(tasks))) {
+		int policy;
+
+		if (task->d_name[0] == '.')
+			continue;
+		policy = sched_getscheduler(atoi(task->d_name));
+		/* -1: a thread that has ended. */
+		CHECK(policy == SCHED_BATCH || policy == -1);
+		threads++;
+	}
+	closedir(tasks);
+	CHECK(threads > 0);
+	pair_down(&pair);
+}
+
 static const struct tap_test tests[] = {
 	T(threads, make_and_free_objects),
 	T(threads, use_what_another_frees),
 	T(threads, free_one_object_at_the_same_time),
 	T(threads, each_with_a_connection),
 	T(threads, leave_signals_to_the_program),
+	T(threads, keep_the_policy_of_the_program),
 	TAP_END,
 };
 

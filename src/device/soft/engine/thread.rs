@@ -197,6 +197,9 @@ impl Inner {
 /// Programs poll memory for RDMA writes with all the cores they have. The thread of the engine,
 /// which puts the writes there, would wait for the time slice of such a program to end. Kernels
 /// before 6.12 ignore the request.
+///
+/// The policy is for the program to choose, and stays: threads for real time have no slice, and refuse the
+/// request.
 #[cfg(not(dat_sim))]
 fn request_short_slices() {
     /// `struct sched_attr` of sched_setattr(2), in its first version.
@@ -211,10 +214,12 @@ fn request_short_slices() {
         deadline: u64,
         period: u64,
     }
+    /// The policy stays, whatever it is. Since Linux 5.3.
+    const SCHED_FLAG_KEEP_POLICY: u64 = 0x08;
     let mut attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: 0,
+        policy: 0,
+        flags: SCHED_FLAG_KEEP_POLICY,
         nice: 0,
         priority: 0,
         // The shortest slice there is, in nanoseconds.
