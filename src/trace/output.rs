@@ -1,13 +1,16 @@
 //! Where a trace is written: standard error, or the file of `DAT_TRACE_FILE`.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::Version;
 use crate::{environment, log_sink, signals};
@@ -78,28 +81,70 @@ fn of_process(file: &Path) -> PathBuf {
     OsString::from_vec(name).into()
 }
 
+/// How long a line waits for the reader of a pipe that is full.
+const ROOM: Duration = Duration::from_secs(2);
+
 /// Appends to a file. Whether the whole line is there. The file is not kept open: a program may close
 /// all descriptors, and give the number of this one to a connection of its own.
 fn append(file: &Path, line: &[u8]) -> bool {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // Without NONBLOCK the program would wait for the reader of a named pipe, for ever if there is none.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
     let mode = Mode::from_raw_mode(0o600);
-    let written = rustix::fs::open(file, flags, mode).and_then(|file| {
-        let write = || rustix::io::write(&file, line);
+    let written = retry_on_intr(|| rustix::fs::open(file, flags, mode)).and_then(|file| {
+        let write = || write_whole(&file, line);
         signals::suppressing(&[libc::SIGPIPE, libc::SIGXFSZ], write)
     });
-    let why = match written {
-        Ok(len) if len == line.len() => return true,
-        Ok(_) => Errno::NOSPC,
-        Err(error) => error,
+    let Err(why) = written else {
+        return true;
     };
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
         let file = file.display();
+        let why = match why {
+            Errno::NXIO => "nobody reads this pipe".to_string(),
+            Errno::AGAIN => "its reader takes nothing".to_string(),
+            other => other.to_string(),
+        };
         log_sink::to_standard_error(&format!(
             "libdat: the trace cannot be written to {file} (DAT_TRACE_FILE): {why}\n"
         ));
     }
     false
+}
+
+/// Writes a line to a file that does not block.
+fn write_whole(file: &OwnedFd, mut line: &[u8]) -> Result<(), Errno> {
+    /// A line has waited for the reader of a full pipe in vain, and none was written since. The next ones
+    /// do not wait: a reader that has stopped holds a program up once.
+    static READER_STOPPED: AtomicBool = AtomicBool::new(false);
+    let mut until = None;
+    while !line.is_empty() {
+        match retry_on_intr(|| rustix::io::write(file, line)) {
+            Ok(0) => return Err(Errno::NOSPC),
+            Ok(len) => line = &line[len..],
+            Err(Errno::AGAIN) if !READER_STOPPED.load(Ordering::Relaxed) => {
+                let until = *until.get_or_insert_with(|| Instant::now() + ROOM);
+                if !has_room(file, until)? {
+                    READER_STOPPED.store(true, Ordering::Relaxed);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    READER_STOPPED.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Waits until a file takes more, or nobody takes that any longer. False if neither happens in time.
+fn has_room(file: &OwnedFd, until: Instant) -> Result<bool, Errno> {
+    let ready = retry_on_intr(|| {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = left.try_into().unwrap_or_default();
+        let mut files = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::OUT)];
+        rustix::event::poll(&mut files, Some(&left))
+    });
+    ready.map(|files| files > 0)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@
 mod program;
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -98,13 +99,34 @@ fn say(text: &str) {
 /// directory. Where each process has a file of its own, the processes make them.
 fn prepare(file: &Path) -> io::Result<PathBuf> {
     let file = std::path::absolute(file)?;
-    if !file.to_string_lossy().contains("%p") {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&file)?;
+    if file.to_string_lossy().contains("%p") {
+        return Ok(file);
+    }
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if fs::metadata(&file).is_ok_and(|kind| kind.file_type().is_fifo()) {
+        // Waits for a reader, as a shell does.
+        keep_open(options.open(&file)?)?;
+        return Ok(file);
+    }
+    options
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let made = options.open(&file)?;
+    if made.metadata()?.is_file() {
+        made.set_len(0)?;
     }
     Ok(file)
+}
+
+/// Leaves a named pipe open for the program. The libraries open it for each line anew, and its reader would have
+/// the end of the trace behind the first one.
+fn keep_open(pipe: File) -> io::Result<()> {
+    let pipe = pipe.into_raw_fd();
+    // SAFETY: a descriptor of ours, which stays as long as this process and the program in its place.
+    match unsafe { libc::fcntl(pipe, libc::F_SETFD, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }

@@ -7,6 +7,7 @@ mod libs;
 
 mod connection;
 mod lines;
+mod pipes;
 mod program;
 
 use std::collections::HashMap;
