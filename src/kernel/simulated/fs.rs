@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-pub use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, Stat};
+pub use rustix::fs::{FallocateFlags, FsWord, MemfdFlags, Mode, OFlags, SealFlags, Stat, StatFs};
 
 use super::{AsFd, Errno, FileCall, NewFd, ask, raw};
 
@@ -49,6 +49,11 @@ pub fn fcntl_get_seals(fd: impl AsFd) -> Result<SealFlags, Errno> {
 /// `fstat`.
 pub fn fstat(fd: impl AsFd) -> Result<Stat, Errno> {
     on_real(fd, FileCall::Query, |fd| rustix::fs::fstat(fd))
+}
+
+/// `fstatfs`.
+pub fn fstatfs(fd: impl AsFd) -> Result<StatFs, Errno> {
+    on_real(fd, FileCall::Query, |fd| rustix::fs::fstatfs(fd))
 }
 
 /// Opens the file of a descriptor of this process again, for reading. There are no other files.

@@ -57,7 +57,7 @@ pub enum FileCall {
     Allocate,
     /// `F_ADD_SEALS`.
     Seal,
-    /// `fstat` or `F_GET_SEALS`.
+    /// `fstat`, `fstatfs` or `F_GET_SEALS`.
     Query,
 }
 

@@ -17,7 +17,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::descriptor::OwnedFd;
 use crate::kernel;
-use crate::kernel::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use crate::kernel::fs::{FallocateFlags, FsWord, MemfdFlags, Mode, OFlags, SealFlags};
 use crate::kernel::mm::{MapFlags, ProtFlags};
 use crate::signals;
 
@@ -108,16 +108,22 @@ pub(crate) fn file(name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// The size of a file of a peer, if the file is sealed against shrinking.
+/// The file system of the files that are made here, as `statfs(2)` names it.
+const TMPFS_MAGIC: FsWord = 0x0102_1994;
+
+/// The size of a file of a peer, if the file is one of ordinary pages that is sealed against shrinking. Files of
+/// huge pages (`MFD_HUGETLB`) can be sealed as well, but an access ends the process with `SIGBUS` while none of
+/// these pages is free.
 pub(crate) fn size(fd: impl AsFd) -> Result<u64, Errno> {
     let seals = kernel::fs::fcntl_get_seals(&fd)?;
-    if !seals.contains(SealFlags::SHRINK) {
+    let kind = kernel::fs::fstatfs(&fd)?.f_type;
+    if !seals.contains(SealFlags::SHRINK) || kind != TMPFS_MAGIC {
         return Err(Errno::INVAL);
     }
     u64::try_from(kernel::fs::fstat(&fd)?.st_size).map_err(|_| Errno::INVAL)
 }
 
-/// Checks that a file of a peer is sealed against shrinking and has that size.
+/// Checks that a file of a peer is one that [`size`] takes, and has that size.
 pub(crate) fn check(fd: impl AsFd, len: u64) -> Result<(), Errno> {
     match size(fd)? == len {
         true => Ok(()),
@@ -316,6 +322,23 @@ mod tests {
         let unsealed = rustix::fs::memfd_create(c"libdat", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&unsealed, 8192).unwrap();
         assert!(SharedMemory::open(&unsealed, 8192, true).is_err());
+    }
+
+    /// The pages of such files come from a pool that may be empty: to map one succeeds, and the first access
+    /// ends the process.
+    #[test]
+    fn files_of_huge_pages_are_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let len = 1 << 30;
+        let Ok(huge) = rustix::fs::memfd_create(c"libdat", flags) else {
+            // A kernel without such pages: nobody has such a file.
+            return;
+        };
+        rustix::fs::ftruncate(&huge, len).unwrap();
+        rustix::fs::fcntl_add_seals(&huge, NO_SHRINK | SealFlags::GROW).unwrap();
+        assert_eq!(size(&huge), Err(Errno::INVAL));
+        assert!(SharedMemory::open(&huge, len as usize, false).is_err());
+        assert!(GrowingMapping::open(huge.into(), len as usize).is_err());
     }
 
     #[test]
