@@ -371,6 +371,8 @@ fn mistakes_have_a_message_and_a_status() {
         &[][..],
         &["--server", "--loopback"],
         &["--loopback", "-s", "0"],
+        &["--loopback", "-n", "18446744073709551615"],
+        &["--loopback", "-n", "1000000000001"],
     ] {
         said(wrong, 2);
     }

@@ -32,11 +32,15 @@ impl Slots {
         }
     }
 
-    /// Bytes of an area that holds them.
+    /// Bytes of an area that holds them. Those of an order from elsewhere may be more than there are numbers
+    /// for: no area is as large as the largest number.
     pub fn area(self, endpoints: usize) -> usize {
         match self.one_for_all {
             true => self.stride,
-            false => self.stride * self.per_ep * endpoints,
+            false => self
+                .stride
+                .saturating_mul(self.per_ep)
+                .saturating_mul(endpoints),
         }
     }
 
@@ -222,6 +226,21 @@ mod tests {
         assert_eq!(slots.offset(0, 0), 0);
         assert_eq!(slots.offset(0, 9), 128);
         assert_eq!(slots.offset(1, 0), 8 * 128);
+    }
+
+    #[test]
+    fn an_area_that_is_too_large_is_no_small_one() {
+        // 2^31 bytes for each of 2^33 places.
+        let huge = Order {
+            size: 1 << 31,
+            window: u32::MAX,
+            ..order(Data::Verified)
+        };
+        assert_eq!(Slots::new(&huge).area(1), usize::MAX);
+        assert_eq!(
+            Slots::new(&order(Data::Verified)).area(usize::MAX),
+            usize::MAX
+        );
     }
 
     #[test]

@@ -9,6 +9,9 @@ use super::order::{Data, Op, Test};
 /// Where a server listens unless told otherwise.
 pub const QUALIFIER: u64 = 18520;
 
+/// The most operations of a measurement: with the rest of a window less than [`super::order::COUNT_LIMIT`].
+const COUNT_MAX: u64 = 1_000_000_000_000;
+
 /// Measure what a DAT (uDAPL) interface adapter does: latency, bandwidth, message rate.
 ///
 /// One end serves, the other one measures; or one process is both. Exit status: 0 if all went
@@ -56,7 +59,8 @@ pub struct Options {
     #[arg(short, long, value_name = "SIZES")]
     pub size: Option<Sizes>,
     /// Operations of each measurement [default: what fills its time]
-    #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "NUMBER",
+          value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pub count: Option<u64>,
     /// Seconds of each measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
@@ -204,5 +208,7 @@ mod tests {
         assert!(!parse(&["--loopback", "--once"]));
         assert!(!parse(&["--loopback", "--time", "-1"]));
         assert!(!parse(&["--loopback", "-n", "0"]));
+        assert!(parse(&["--loopback", "-n", "1000000000000"]));
+        assert!(!parse(&["--loopback", "-n", "1000000000001"]));
     }
 }

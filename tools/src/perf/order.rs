@@ -11,6 +11,9 @@ pub const NOTE_LEN: usize = 40;
 const MAGIC: u32 = 0x4441_5450;
 /// Changes with the meaning of what follows.
 const VERSION: u16 = 3;
+/// The most operations of an endpoint that can be ordered: all that are counted of them, with those of
+/// other endpoints, fits a number of 64 bits.
+pub const COUNT_LIMIT: u64 = 1 << 40;
 /// Bytes of a message of [`super::fairness`], but for the last one.
 pub const PING: u32 = 8;
 

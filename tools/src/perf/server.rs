@@ -14,7 +14,7 @@ use super::ia::{EVENTS, Ia, private_data};
 use super::idle::Idle;
 use super::inbox::{Inbox, Slots};
 use super::options::Options;
-use super::order::{Hello, Note, Op, Order, Test};
+use super::order::{COUNT_LIMIT, Hello, Note, Op, Order, Test};
 use super::run::{self, Pace};
 use super::side::Side;
 use super::streams;
@@ -115,7 +115,7 @@ impl Server {
                 _ => self.reject(&request),
             }
         }
-        serve(&mut side)?;
+        serve(&mut side, &hello)?;
         // The client ends the connections.
         let _ = self
             .ia
@@ -168,18 +168,30 @@ impl Server {
     }
 }
 
+/// Whether a session can be what a client asks for. The parts of the memory behind the areas hold whole words.
 fn acceptable(hello: &Hello) -> bool {
     hello.index == 0
         && hello.endpoints > 0
         && hello.window > 0
         && (1..=AREA_MAX).contains(&hello.area)
+        && hello.area.is_multiple_of(8)
+}
+
+/// Whether an order is one for a session: what the client has asked for at its beginning is there, and no more.
+fn makes_sense(order: &Order, hello: &Hello) -> bool {
+    let words = order.op != Op::WritePoll || order.size.is_multiple_of(8);
+    words
+        && (1..=hello.area).contains(&order.size.into())
+        && (1..=hello.window.into()).contains(&order.window)
+        && order.count <= COUNT_LIMIT
 }
 
 /// Carries out the orders of a client.
-fn serve(side: &mut Side) -> Result<()> {
+fn serve(side: &mut Side, hello: &Hello) -> Result<()> {
     loop {
         match side.receive_note()? {
-            Note::Order(order) => carry_out(side, &order)?,
+            Note::Order(order) if makes_sense(&order, hello) => carry_out(side, &order)?,
+            Note::Order(_) => return error("an order that makes no sense"),
             Note::Bye => return Ok(()),
             other => return error(format!("the client is out of turn: {other:?}")),
         }
@@ -187,10 +199,6 @@ fn serve(side: &mut Side) -> Result<()> {
 }
 
 fn carry_out(side: &mut Side, order: &Order) -> Result<()> {
-    let small = order.size < 8 && order.op == Op::WritePoll;
-    if order.size == 0 || order.window == 0 || small || order.size as usize > side.map.area {
-        return error("an order that makes no sense");
-    }
     let expected = match (order.op, order.test) {
         (Op::Send, _) => order.count,
         _ => 0,
