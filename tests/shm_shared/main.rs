@@ -10,6 +10,7 @@ mod family;
 mod held;
 #[path = "../common/itself.rs"]
 mod itself;
+mod locked;
 mod places;
 #[path = "../common/poll.rs"]
 mod poll;

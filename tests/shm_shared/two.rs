@@ -1,5 +1,6 @@
 //! Two processes. The test program starts itself again as the target.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +17,7 @@ const LEN: usize = 1_000_000;
 const AT: usize = 1000;
 
 /// The target: says where it is, and then does nothing but what it is told over its standard
-/// input: to tell its bytes, to take its key away. It has registered the memory twice, so that it
+/// input: to tell its bytes, or how large its file is, to take its key away. It has registered the memory twice, so that it
 /// stays where it is then.
 #[test]
 fn target() {
@@ -36,6 +37,7 @@ fn target() {
     for line in std::io::stdin().lines() {
         match line.unwrap().as_str() {
             "sum" => println!("{}", sum(&memory.get(0, memory.len()))),
+            "blocks" => println!("{}", blocks()),
             "shut" => {
                 drop(mr.take());
                 // Where a copy that goes on would come to last.
@@ -54,13 +56,25 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-struct Target {
+/// What the memory file of this process takes, in blocks of 512 bytes.
+fn blocks() -> u64 {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let files = files.map(|file| file.unwrap().path()).filter(|path| {
+        let link = std::fs::read_link(path).unwrap_or_default();
+        link.to_string_lossy().starts_with("/memfd:libdat-memory")
+    });
+    let blocks = files.map(|path| std::fs::metadata(path).unwrap().blocks());
+    blocks.max().unwrap_or(0)
+}
+
+/// A process that has memory, and does nothing else.
+pub struct Target {
     process: Itself,
-    remote: Remote,
+    pub remote: Remote,
 }
 
 impl Target {
-    fn start() -> (Target, End) {
+    pub fn start() -> (Target, End) {
         let mut command = itself::command("two::target");
         command.env(ROLE, "");
         let mut process = Itself::start(command).unwrap();
@@ -75,9 +89,18 @@ impl Target {
         (Target { process, remote }, end)
     }
 
-    fn ask(&mut self, what: &str) -> String {
+    pub fn ask(&mut self, what: &str) -> String {
         self.process.send(what);
         self.process.line()
+    }
+
+    /// What its memory file takes, in blocks of 512 bytes.
+    pub fn blocks(&mut self) -> u64 {
+        self.ask("blocks").parse().unwrap()
+    }
+
+    pub fn end(self) {
+        self.process.end();
     }
 }
 
@@ -124,7 +147,7 @@ fn a_passive_target() {
 }
 
 /// The rights of the windows of 4 GiB in which this process has memory of others.
-fn views() -> String {
+pub fn views() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let rights = maps.lines().filter_map(|line| {
         let (range, rest) = line.split_once(' ')?;

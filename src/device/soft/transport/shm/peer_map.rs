@@ -11,6 +11,7 @@
 //! maps parts of it as long as the owner runs, and the regions that peers may write change all the
 //! time.
 
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -85,12 +86,14 @@ impl PeerMap {
     /// Maps an extent, unless another thread is faster. Returns what is in `extents` then.
     #[cold]
     fn map(&self, number: u64, extent: &AtomicUsize) -> usize {
+        // In a program that locks all that it maps (`mlockall(2)`, MCL_FUTURE) the kernel would read each page
+        // of the extent at once, and so allocate it in the file of the peer. It leaves out what cannot be read.
         // SAFETY: a new mapping at an address that the kernel chooses.
         let map = || unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
                 EXTENT as usize,
-                ProtFlags::READ,
+                ProtFlags::empty(),
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &self.fd,
                 number * EXTENT,
@@ -98,12 +101,20 @@ impl PeerMap {
         };
         let map = || {
             let at = map()?;
+            // SAFETY: our own mapping, which nothing is in yet.
+            let _ = unsafe { rustix::mm::munlock(at, EXTENT as usize) };
+            // SAFETY: as above.
+            if let Err(error) = unsafe { protect(at, MprotectFlags::READ) } {
+                // SAFETY: as above; nothing refers to it.
+                let _ = unsafe { rustix::mm::munmap(at, EXTENT as usize) };
+                return Err(error);
+            }
             for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
                 // SAFETY: our own mapping. The memory of a peer is no part of our core dump,
                 // and a child has no use for it.
                 let _ = unsafe { rustix::mm::madvise(at, EXTENT as usize, advice) };
             }
-            Ok::<_, Errno>(range(at.expose_provenance()))
+            Ok(range(at.expose_provenance()))
         };
         let new = mapped::add_peer_extent(map).map_or_else(
             |error| {
@@ -125,14 +136,22 @@ impl PeerMap {
 /// Maps an extent for writing too. False if the kernel refuses.
 #[cold]
 fn make_writable(extent: &AtomicUsize, at: usize) -> bool {
-    let protection = MprotectFlags::READ | MprotectFlags::WRITE;
     let to = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: our own mapping, which exists as long as the peer is known.
-    let done = unsafe { rustix::mm::mprotect(to, EXTENT as usize, protection) };
+    let done = unsafe { protect(to, MprotectFlags::READ | MprotectFlags::WRITE) };
     if done.is_ok() {
         extent.fetch_or(WRITABLE, Ordering::AcqRel);
     }
     done.is_ok()
+}
+
+/// Sets how an extent may be accessed.
+///
+/// # Safety
+/// A mapping of ours.
+unsafe fn protect(at: *mut c_void, protection: MprotectFlags) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mprotect(at, EXTENT as usize, protection) }
 }
 
 fn range(extent: usize) -> Range<u64> {
