@@ -4,13 +4,14 @@ use std::net::Shutdown;
 
 use super::raw::{Raw, fpdu_bytes, initiate, rtr, send_header};
 use super::*;
+use crate::device::soft::transport::tcp::conn::TcpConn;
 
 /// More messages than may wait in a unit test, and less than a socket takes of which nothing is read.
 const SENDS: u32 = 4000;
 
-fn holds_end(end: &End) -> bool {
+fn on_tcp<R>(end: &End, f: impl FnOnce(&TcpConn) -> R) -> R {
     end.qp.with(|locked| match locked.link {
-        Link::Tcp(conn) => conn.holds_end(),
+        Link::Tcp(conn) => f(conn),
         _ => panic!("not connected over TCP"),
     })
 }
@@ -27,7 +28,7 @@ fn ended(params: &str) -> (Raw, End) {
     raw.send(&sends.collect::<Vec<u8>>());
     raw.socket.shutdown(Shutdown::Write).unwrap();
     let begun = Instant::now();
-    while !holds_end(&b) {
+    while !on_tcp(&b, |conn| conn.holds_end()) {
         assert!(begun.elapsed() < PATIENCE);
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -47,6 +48,18 @@ fn receive_all(b: &End) {
 fn all_messages_are_received_before_the_end() {
     let (_raw, b) = ended("");
     receive_all(&b);
+}
+
+/// The bytes of the others, a quarter of a megabyte at most, stay where they are.
+#[test]
+fn a_receive_moves_no_other_message() {
+    const MESSAGE: usize = 24;
+    let (_raw, b) = ended("");
+    let kept = || on_tcp(&b, |conn| conn.kept());
+    let (len, used) = kept();
+    assert!(len > 2 * MESSAGE, "{len}");
+    b.recv(1, &[]).unwrap();
+    assert_eq!(kept(), (len, used + MESSAGE));
 }
 
 #[test]

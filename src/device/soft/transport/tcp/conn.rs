@@ -181,6 +181,12 @@ impl TcpConn {
         self.rx.holds_end()
     }
 
+    /// See [`Rx::kept`].
+    #[cfg(test)]
+    pub fn kept(&self) -> (usize, usize) {
+        self.rx.kept()
+    }
+
     /// Sends what can be sent, and notices what has changed.
     pub fn advance(
         &mut self,

@@ -13,7 +13,7 @@ mod acknowledge;
 pub(crate) mod batch;
 mod call_length;
 pub(super) mod close_reason;
-pub(super) mod conn;
+pub(crate) mod conn;
 mod ending;
 pub(crate) mod linger;
 pub(crate) mod liveness;

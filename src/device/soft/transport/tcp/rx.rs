@@ -32,7 +32,7 @@ pub(crate) struct Rx {
     pub(super) sequence: RxSequence,
     /// Bytes that were read: part of an FPDU, or more if paused or with a backlog.
     carry: Vec<u8>,
-    /// How many of them are used; none but with a backlog.
+    /// How many of them are used; none but if paused or with a backlog.
     used: usize,
     /// The long FPDU whose payload goes to its place.
     pub(super) placing: Option<Placing>,
@@ -124,6 +124,12 @@ impl Rx {
     /// Something was read and is not used.
     pub fn has_kept(&self) -> bool {
         !self.carry.is_empty()
+    }
+
+    /// Number of bytes that are kept, and how many of them are used.
+    #[cfg(test)]
+    pub fn kept(&self) -> (usize, usize) {
+        (self.carry.len(), self.used)
     }
 
     /// An FPDU was torn off.
@@ -338,16 +344,19 @@ impl TcpConn {
         let before = std::mem::take(&mut self.rx.used);
         let (used, whole) = self.process(&kept[before..], all, me, guard, up)?;
         let used = before + used;
-        self.rx.backlog = whole && used < kept.len();
-        if self.rx.backlog {
-            self.rx.used = used;
-            self.rx.carry = kept;
-        } else {
+        let rest = used < kept.len();
+        self.rx.backlog = whole && rest;
+        if !self.rx.backlog {
             self.rx.more |= std::mem::take(&mut self.rx.unread);
-            if used < kept.len() {
+        }
+        if rest {
+            // Of many messages each may be used in a call of its own; none of those is to move all that follow.
+            if self.rx.backlog || self.rx.paused {
+                self.rx.used = used;
+            } else {
                 kept.drain(..used);
-                self.rx.carry = kept;
             }
+            self.rx.carry = kept;
         }
         Ok(())
     }
