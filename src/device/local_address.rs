@@ -1,8 +1,8 @@
 //! The addresses of this host that the parameters of an IA name.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::netif::{Interface, interface_index, interfaces};
+use super::netif::{Interface, interface_index, interfaces, is_same_address, scope_of, with_scope};
 
 /// The address that a name stands for: that of a network interface, of whose addresses the best by
 /// [`rank`] is taken, or the address itself, or one of the addresses of a host name. An IPv6 address
@@ -53,7 +53,7 @@ fn own_address(
     ip: IpAddr,
     scope: Option<u32>,
 ) -> Result<SocketAddr, String> {
-    let fits = |a: &SocketAddr| a.ip() == ip && scope.is_none_or(|scope| scope == scope_of(a));
+    let fits = |a: &SocketAddr| a.ip() == ip && scope.is_none_or(|scope| scope == scope_of(*a));
     let mut listed = all.iter().filter(|i| fits(&i.address));
     match (listed.next(), listed.next()) {
         (Some(one), Some(other)) if one.address != other.address => Err(format!(
@@ -62,22 +62,12 @@ fn own_address(
         )),
         (Some(one), _) => Ok(one.address),
         (None, _) => {
-            let address = match (ip, scope) {
-                (IpAddr::V6(ip), Some(scope)) => SocketAddrV6::new(ip, 0, 0, scope).into(),
-                _ => SocketAddr::new(ip, 0),
-            };
+            let address = with_scope(ip, 0, scope.unwrap_or(0));
             match ip.is_loopback() || is_local(address) {
                 true => Ok(address),
                 false => Err(format!("{name} is no address of this machine")),
             }
         }
-    }
-}
-
-fn scope_of(address: &SocketAddr) -> u32 {
-    match address {
-        SocketAddr::V4(_) => 0,
-        SocketAddr::V6(a) => a.scope_id(),
     }
 }
 
@@ -97,7 +87,7 @@ fn host_address(all: &[Interface], name: &str) -> Result<SocketAddr, String> {
     let found = look_up(name).map_err(|error| format!("{}: {error}", unknown()))?;
     let own = found.iter().filter_map(|address| {
         let ip = address.ip().to_canonical();
-        let scope = Some(scope_of(address)).filter(|scope| *scope != 0);
+        let scope = Some(scope_of(*address)).filter(|scope| *scope != 0);
         own_address(all, name, ip, scope).ok()
     });
     own.min_by_key(|a| (a.ip().is_loopback(), rank(a)))
@@ -185,10 +175,13 @@ fn default_source(_is_ipv6: bool) -> Option<IpAddr> {
     None
 }
 
-/// Whether `ip` is an address of this host.
-pub(crate) fn is_own_address(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    ip.is_loopback() || interfaces().iter().any(|i| i.address.ip() == ip)
+/// Whether an address is one of this host; its port means nothing.
+pub(crate) fn is_own_address(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback() || is_listed(&interfaces(), address)
+}
+
+fn is_listed(all: &[Interface], address: SocketAddr) -> bool {
+    all.iter().any(|i| is_same_address(i.address, address))
 }
 
 /// Whether the system takes an address that no interface lists for one of this host, as it may be
@@ -223,10 +216,10 @@ mod tests {
 
     #[test]
     fn own_addresses() {
-        assert!(is_own_address("127.0.0.9".parse().unwrap()));
-        assert!(is_own_address("::ffff:127.0.0.1".parse().unwrap()));
-        assert!(!is_own_address("240.0.0.1".parse().unwrap()));
-        assert!(is_own_address(default_address().ip()));
+        assert!(is_own_address("127.0.0.9:1".parse().unwrap()));
+        assert!(is_own_address("[::ffff:127.0.0.1]:1".parse().unwrap()));
+        assert!(!is_own_address("240.0.0.1:1".parse().unwrap()));
+        assert!(is_own_address(default_address()));
     }
 
     #[test]
@@ -264,6 +257,9 @@ mod tests {
         };
         assert_eq!(find("fe80::1", Some(3)).as_deref(), Ok("[fe80::1%3]:0"));
         assert_eq!(find("fe80::2", None).as_deref(), Ok("[fe80::2%3]:0"));
+        // Another host may have it, on another network.
+        let listed = |text: &str| is_listed(&all, text.parse().unwrap());
+        assert!(listed("[fe80::2%3]:1") && listed("[fe80::2]:1") && !listed("[fe80::2%2]:1"));
         let error = find("fe80::1", None).unwrap_err();
         assert!(error.ends_with("fe80::1%one, fe80::1%two"), "{error}");
     }

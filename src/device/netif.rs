@@ -1,8 +1,8 @@
 //! The network interfaces of this host and their addresses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 #[cfg(not(dat_sim))]
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::DeviceError;
 
@@ -101,6 +101,40 @@ pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
+/// The number of the interface that a link-local address belongs to, which is its scope; 0 for an address
+/// without.
+pub(crate) fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
+    }
+}
+
+/// An address with a scope; 0 is none.
+pub(crate) fn with_scope(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+    }
+}
+
+/// Whether two addresses are the same but for their ports. Interfaces may have the same link-local address, so
+/// that the scopes have to be the same too, where both addresses have one.
+pub(crate) fn is_same_address(one: SocketAddr, other: SocketAddr) -> bool {
+    let scopes = (scope_of(one), scope_of(other));
+    one.ip().to_canonical() == other.ip().to_canonical()
+        && (scopes.0 == scopes.1 || scopes.0 == 0 || scopes.1 == 0)
+}
+
+/// An address without its port, in text: `10.0.0.1`, `fe80::1%2`.
+pub(crate) fn address_text(address: SocketAddr) -> String {
+    let ip = address.ip().to_canonical();
+    match scope_of(address) {
+        0 => ip.to_string(),
+        scope => format!("{ip}%{scope}"),
+    }
+}
+
 /// The address of a peer, as the IA with the address `local` reaches it: a link-local address
 /// without a scope has that of the IA.
 ///
@@ -134,6 +168,33 @@ mod tests {
         let at = |text: &str| at_port(text.parse().unwrap(), 4711).to_string();
         assert_eq!(at("[fe80::1%3]:0"), "[fe80::1%3]:4711");
         assert_eq!(at("10.0.0.1:1"), "10.0.0.1:4711");
+    }
+
+    #[test]
+    fn interfaces_may_have_the_same_address() {
+        let same =
+            |one: &str, other: &str| is_same_address(one.parse().unwrap(), other.parse().unwrap());
+        assert!(same("[fe80::1%3]:1", "[fe80::1%3]:2"));
+        assert!(!same("[fe80::1%3]:1", "[fe80::1%4]:1"));
+        assert!(!same("[fe80::1%3]:1", "[fe80::2%3]:1"));
+        assert!(same("[fe80::1%3]:1", "[fe80::1]:1"));
+        assert!(same("[fe80::1]:1", "[fe80::1%3]:1"));
+        assert!(same("[::ffff:10.0.0.1]:1", "10.0.0.1:2"));
+        assert!(!same("10.0.0.1:1", "10.0.0.2:1"));
+    }
+
+    #[test]
+    fn addresses_in_text_have_their_scope() {
+        for (ip, scope, text) in [
+            ("fe80::1", 3, "fe80::1%3"),
+            ("fe80::1", 0, "fe80::1"),
+            ("10.0.0.1", 3, "10.0.0.1"),
+            ("::ffff:10.0.0.1", 0, "10.0.0.1"),
+        ] {
+            let address = with_scope(ip.parse().unwrap(), 4711, scope);
+            assert_eq!(address.port(), 4711);
+            assert_eq!(address_text(address), text);
+        }
     }
 
     #[test]

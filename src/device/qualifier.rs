@@ -10,13 +10,14 @@
 //! "libdatQ" 7 | kind of header 1 | qualifier 8, big-endian
 //! ```
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use crate::kernel;
 use crate::kernel::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::io::Errno;
 
 use super::DeviceError;
+use super::netif;
 use crate::descriptor::OwnedFd;
 
 /// Length of the header, in bytes.
@@ -104,11 +105,14 @@ pub(crate) fn candidates(qual: u64) -> impl DoubleEndedIterator<Item = u16> {
 ///
 /// # Errors
 /// [`DeviceError::QualInUse`], [`DeviceError::Resources`].
-pub(crate) fn claim(qual: u64, address: Option<IpAddr>) -> Result<Option<OwnedFd>, DeviceError> {
+pub(crate) fn claim(
+    qual: u64,
+    address: Option<SocketAddr>,
+) -> Result<Option<OwnedFd>, DeviceError> {
     if !needs_header(qual) {
         return Ok(None);
     }
-    let address = address.map_or("*".into(), |a| a.to_string());
+    let address = address.map_or("*".into(), netif::address_text);
     let name = format!("libdat/{qual:016x}@{address}");
     let Ok(name) = SocketAddrUnix::new_abstract_name(name.as_bytes()) else {
         return Ok(None);
@@ -178,7 +182,7 @@ mod tests {
     #[test]
     fn one_listener_has_a_claim() {
         let qual = u64::from(std::process::id()) << 32 | 0x9a7e_0001;
-        let address = Some("127.0.0.1".parse().unwrap());
+        let address = Some("127.0.0.1:0".parse().unwrap());
         let first = claim(qual, address).unwrap();
         assert!(first.is_some());
         assert_eq!(claim(qual, address).err(), Some(DeviceError::QualInUse));

@@ -17,7 +17,10 @@ use rustix::net::{
 };
 
 /// The version of the protocol.
-pub const MAGIC: [u8; 8] = *b"libdat.8";
+pub const MAGIC: [u8; 8] = *b"libdat.9";
+
+/// Bytes of the first message of an end.
+pub const HELLO_LEN: usize = 72;
 
 /// Bytes of the files of an initiator: the segment, the keys, the sleep states, and the bits.
 pub fn sizes() -> [u64; 4] {
@@ -86,6 +89,8 @@ pub fn hello(at: u64, answer: u64, port: u32, zero: u32, addresses: [[u8; 16]; 2
     bytes.extend(port.to_ne_bytes());
     bytes.extend(zero.to_ne_bytes());
     bytes.extend(addresses.concat());
+    // The scopes, which these addresses have not.
+    bytes.extend([0; 8]);
     bytes
 }
 

@@ -19,7 +19,7 @@ use super::input::Input;
 use super::{completions, until};
 use crate::iwarp::{OFFER, mpa_bytes};
 use crate::shm_peer::{
-    self, Record, files_message, loopback, memory, name, number_in, sizes, word_at,
+    self, HELLO_LEN, Record, files_message, loopback, memory, name, number_in, sizes, word_at,
 };
 use crate::soft::PATIENCE;
 use crate::victim::{Arena, Host, Region, Victim};
@@ -147,11 +147,11 @@ fn ask(
     let message = hello(input, at, 0, host.port as u32);
     let with = files(input, &[]);
     send(&socket, &message, &with);
-    if message.len() < 64 {
+    if message.len() < HELLO_LEN {
         let _ = socket.shutdown(std::net::Shutdown::Write);
     }
     let (theirs, _) = next(host, &socket);
-    if theirs.len() != 64 {
+    if theirs.len() != HELLO_LEN {
         assert!(theirs.is_empty(), "{theirs:02x?}");
         return None;
     }
@@ -210,13 +210,13 @@ fn answer(
     let socket = listener.accept().unwrap().0;
     drop(listener);
     let (theirs, _) = next(host, &socket);
-    assert_eq!(theirs.len(), 64);
+    assert_eq!(theirs.len(), HELLO_LEN);
     let (_record, at) = record(input);
     let number = number_at(word_at(&theirs, 8));
     let message = hello(input, at, number, 0);
     let with = files(input, &[]);
     send(&socket, &message, &with);
-    if message.len() < 64 {
+    if message.len() < HELLO_LEN {
         let _ = socket.shutdown(std::net::Shutdown::Write);
     }
     let (theirs, files_of_library) = next(host, &socket);

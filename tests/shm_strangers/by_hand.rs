@@ -10,7 +10,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::shm_peer::{
-    self, Record, files_message, loopback, memory, name, number_in, sealed, sizes, word_at,
+    self, HELLO_LEN, Record, files_message, loopback, memory, name, number_in, sealed, sizes,
+    word_at,
 };
 
 /// How long a stranger waits for a message.
@@ -140,7 +141,7 @@ pub fn ask_with(port: u64, version: Version, lens: &[u64]) -> (Vec<OwnedFd>, Opt
     let (bytes, mut files) = receive(&socket);
     let mut refused = None;
     if !bytes.is_empty() {
-        assert_eq!((bytes.len(), files.len()), (64, 0));
+        assert_eq!((bytes.len(), files.len()), (HELLO_LEN, 0));
         assert_eq!(word_at(&bytes, 16), record.number);
         let found = number_in(peer(&socket), word_at(&bytes, 8));
         refused = found.err();

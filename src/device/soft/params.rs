@@ -273,7 +273,7 @@ mod tests {
         let p = Params::parse("").unwrap();
         assert!(!p.bound && p.crc && p.memory == Memory::Private);
         assert_eq!(p.address.port(), 0);
-        assert!(crate::device::local_address::is_own_address(p.address.ip()));
+        assert!(crate::device::local_address::is_own_address(p.address));
     }
 
     #[test]

@@ -317,7 +317,7 @@ pub(super) fn listen(
 ) -> Result<Listener, DeviceError> {
     qualifier::check(qual)?;
     let state = new(device, Some(qual), handler)?;
-    let claim = claim(qual, Some(device.address.ip()))?;
+    let claim = claim(qual, Some(device.address))?;
     let ids = Ids::open_first(device, candidates(qual), &state).map_err(|error| match error {
         // Other programs listen on its ports, but not for the qualifier.
         DeviceError::QualInUse if needs_header(qual) => DeviceError::Resources,

@@ -275,7 +275,7 @@ mod tests {
         device.engine.start().unwrap();
         for transport in [Transport::Tcp, Transport::Shm] {
             let (socket, address) = tcp();
-            let local = shm::listen(Some(address.ip()), address.port()).unwrap();
+            let local = shm::listen(Some(address), address.port()).unwrap();
             let acceptor = Acceptor::new(&device, socket, Some(local), address.port()).unwrap();
             let mut state = acceptor.state.lock();
             let listening = state.socket(transport).unwrap();

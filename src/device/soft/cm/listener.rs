@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::acceptor::Acceptor;
 pub use super::request::ConnRequest;
+use crate::device::netif;
 use crate::device::qualifier::{candidates, claim, needs_header};
 use crate::device::soft::device::Soft;
 use crate::device::soft::params::Path;
@@ -35,7 +36,7 @@ pub(crate) struct Listening {
     /// The qualifier.
     qual: u64,
     /// The address that the listener is bound to; `None` means all addresses.
-    address: Option<IpAddr>,
+    address: Option<SocketAddr>,
     /// Whether the listener accepts requests; `false` once it is closed.
     open: AtomicBool,
     /// The handler of the consumer.
@@ -62,14 +63,15 @@ impl Listening {
         })
     }
 
-    fn is_at(&self, address: IpAddr) -> bool {
-        self.address.is_none_or(|own| own == address)
+    fn is_at(&self, address: SocketAddr) -> bool {
+        self.address
+            .is_none_or(|own| netif::is_same_address(own, address))
     }
 }
 
 /// The address that a device binds its listeners to; `None` means all addresses.
-fn bound_address(device: &Soft) -> Option<IpAddr> {
-    device.params.bound.then(|| device.params.address.ip())
+fn bound_address(device: &Soft) -> Option<SocketAddr> {
+    device.params.bound.then_some(device.params.address)
 }
 
 /// All listeners of the process, by qualifier. Queue pairs of the process connect to them through
@@ -78,8 +80,7 @@ static LISTENERS: PerProcess<Mutex<BTreeMap<u64, Vec<Arc<Listening>>>>> =
     PerProcess::new(Mutex::default);
 
 /// The listener of this process for a qualifier at one of its addresses.
-pub(crate) fn find(address: IpAddr, qual: u64) -> Option<Arc<Listening>> {
-    let address = address.to_canonical();
+pub(crate) fn find(address: SocketAddr, qual: u64) -> Option<Arc<Listening>> {
     let all = LISTENERS.lock();
     let found = all.get(&qual)?.iter().find(|l| l.is_at(address));
     found.cloned()
@@ -148,7 +149,7 @@ pub(crate) fn listen(
     let address = bound_address(device);
     let mut all = LISTENERS.lock();
     let overlaps = |l: &Arc<Listening>| match (l.address, address) {
-        (Some(a), Some(b)) => a == b,
+        (Some(a), Some(b)) => netif::is_same_address(a, b),
         _ => true,
     };
     if all.get(&qual).is_some_and(|same| same.iter().any(overlaps)) {
@@ -219,9 +220,7 @@ pub(crate) fn listen_any(
 /// Listens on a port; 0 means any that is free.
 fn open_port(device: &Arc<Soft>, number: u16) -> Result<Arc<Acceptor>, DeviceError> {
     let socket = if device.params.bound {
-        let mut address = device.params.address;
-        address.set_port(number);
-        bind(address)?
+        bind(netif::at_port(device.params.address, number))?
     } else {
         // Without IPv6 in the kernel there is no such socket.
         match bind((Ipv6Addr::UNSPECIFIED, number).into()) {
@@ -242,7 +241,7 @@ fn open_port(device: &Arc<Soft>, number: u16) -> Result<Arc<Acceptor>, DeviceErr
 }
 
 /// The local socket of a port. `None` if there can be none: peers connect over TCP then.
-fn local_socket(address: Option<IpAddr>, port: u16) -> Option<OwnedFd> {
+fn local_socket(address: Option<SocketAddr>, port: u16) -> Option<OwnedFd> {
     let mut round = 0;
     loop {
         match shm::listen(address, port) {

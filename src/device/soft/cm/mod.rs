@@ -23,7 +23,7 @@ mod pending;
 mod request;
 mod resolve;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,18 +109,17 @@ pub(crate) fn connect(
 ) -> Result<(), DeviceError> {
     qualifier::check(qual)?;
     let remote = netif::peer_address(remote, device.params.address)?;
-    let ip = remote.ip();
     check_private_data(private_data)?;
     device.engine.start()?;
     let port = u16::try_from(qual).unwrap_or(0);
     let mut addrs = (device.params.address, netif::at_port(remote, port));
-    let loopback = device.params.path == Path::Auto && is_own_address(ip);
-    let listening = loopback.then(|| listener::find(ip, qual)).flatten();
+    let loopback = device.params.path == Path::Auto && is_own_address(remote);
+    let listening = loopback.then(|| listener::find(remote, qual)).flatten();
     if let Some(end) = transport::datagram_end(qp) {
         let transports = match listening {
             // Within the process no memory is to be shared.
             Some(_) => &[Transport::Tcp],
-            None => transports(device.params.path, ip),
+            None => transports(device.params.path, remote),
         };
         let to = (remote, qual, transports);
         return resolve::ask(qp, &end, to, timeout, private_data);
@@ -142,7 +141,7 @@ pub(crate) fn connect(
         target: remote,
         qual,
         timeout,
-        transports: transports(device.params.path, ip),
+        transports: transports(device.params.path, remote),
         purpose: Purpose::Connection,
         private_data,
         depths: (attr.max_rd_in as u16, attr.max_rd_out as u16),
@@ -160,7 +159,7 @@ pub(crate) fn connect(
 }
 
 /// The transports by which a listener that is not in this process is tried, in this order.
-fn transports(path: Path, target: IpAddr) -> &'static [Transport] {
+fn transports(path: Path, target: SocketAddr) -> &'static [Transport] {
     match path {
         Path::Tcp => &[Transport::Tcp],
         _ if !is_own_address(target) => &[Transport::Tcp],

@@ -162,7 +162,7 @@ impl Initiator for Question {
 
 /// Whether datagrams to a peer may go over UDP, as far as the peer has nothing to say.
 fn may_use_udp(qp: &Qp, remote: SocketAddr) -> bool {
-    qp.device.params.path != params::Path::Shm || !is_own_address(remote.ip())
+    qp.device.params.path != params::Path::Shm || !is_own_address(remote)
 }
 
 /// Checks the length of private data.

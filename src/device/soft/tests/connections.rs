@@ -353,7 +353,7 @@ fn who_gets_a_port_gets_its_local_name() {
                         return Ok(());
                     }
                 }
-                shm::listen(Some(target.ip()), target.port()).map(|_| ())
+                shm::listen(Some(target), target.port()).map(|_| ())
             });
             drop(server);
             next.join().unwrap()
@@ -371,7 +371,7 @@ fn a_local_name_that_is_free_a_moment_later() {
         let taken = std::net::TcpListener::bind((address, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
         drop(taken);
-        let Ok(local) = shm::listen(Some(address), port) else {
+        let Ok(local) = shm::listen(Some(SocketAddr::new(address, port)), port) else {
             return false;
         };
         let begins = std::sync::Barrier::new(2);

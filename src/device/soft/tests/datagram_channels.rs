@@ -458,7 +458,7 @@ fn a_peer_of_a_version_without_channels() {
     let mut hello = [0; 8];
     let read = || rustix::net::recv(&socket, &mut hello, rustix::net::RecvFlags::DONTWAIT);
     assert_eq!(patiently(read).unwrap().1, 8);
-    assert_ne!(&hello, b"libdat.8");
+    assert_ne!(&hello, b"libdat.9");
     drop(socket);
     let (mut socket, _) = tcp.accept().unwrap();
     let mut bytes = Vec::new();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Connector, Progress, Stage, State};
+use crate::device::netif;
 use crate::device::soft::cm::error::ShmUnavailable;
 use crate::device::soft::cm::{Transport, UNWATCHED, watch_handshake};
 use crate::device::soft::engine::{EventFlags, Timer, Watch};
@@ -99,12 +100,8 @@ impl Connector {
         if params.may_be_traced {
             shm::permit_peers();
         }
-        let source = if params.bound {
-            params.address.ip()
-        } else {
-            target.ip()
-        };
-        let source = SocketAddr::new(source, local_port);
+        let source = if params.bound { params.address } else { target };
+        let source = netif::at_port(source, local_port);
         let ends = EndAddresses { source, target };
         let active = ActiveHandshake::send(&fd, &ends, self.purpose, params.shares_memory())?;
         let watch = self.device.engine.watch(fd, EventFlags::IN, self.clone());

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::channel::Channels;
 use super::wire::{HEADER_LEN, MAX_DATAGRAM, ROUTE_LEN, Route, route_header};
 use crate::device::DeviceError;
+use crate::device::netif;
 use crate::device::random::random;
 use crate::device::soft::device::Soft;
 use crate::device::soft::engine::{EventFlags, Scratch, Source, Watch};
@@ -90,7 +91,7 @@ fn bind(device: &Soft) -> Result<(crate::descriptor::OwnedFd, bool), Errno> {
         Ok((fd, address.is_ipv6()))
     };
     if device.params.bound {
-        return at(SocketAddr::new(device.params.address.ip(), 0));
+        return at(netif::at_port(device.params.address, 0));
     }
     // Without IPv6 in the kernel there is no such socket.
     at((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_: Errno| at((Ipv4Addr::UNSPECIFIED, 0).into()))

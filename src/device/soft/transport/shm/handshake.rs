@@ -282,8 +282,12 @@ impl PassiveHandshake {
             self.purpose = Purpose::of(&theirs).ok_or(VERSION_MISMATCH)?;
             let port = |port| u16::try_from(port).map_err(|_| VERSION_MISMATCH);
             self.ends = Some(EndAddresses {
-                source: SocketAddr::new(from_wire(theirs.source), port(theirs.source_port)?),
-                target: SocketAddr::new(from_wire(theirs.target), port(theirs.port)?),
+                source: from_wire(
+                    theirs.source,
+                    port(theirs.source_port)?,
+                    theirs.source_scope,
+                ),
+                target: from_wire(theirs.target, port(theirs.port)?, theirs.target_scope),
             });
             self.stage = Stage::Verifying(read_challenge(&socket, &theirs, wake)?);
         }

@@ -1,7 +1,7 @@
 //! How two processes of a host find each other: every port on which a process listens has a local
 //! socket with a name in the abstract socket namespace.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use crate::kernel;
@@ -11,11 +11,12 @@ use rustix::io::Errno;
 use super::handshake::ShmRefusal;
 use super::peer::Credentials;
 use crate::descriptor::OwnedFd;
+use crate::device::netif;
 use crate::sync::relax;
 
 /// The socket name of a port on one address, or on all addresses if `None`.
-fn abstract_name(address: Option<IpAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
-    let address = address.map_or("*".into(), |ip| ip.to_canonical().to_string());
+fn abstract_name(address: Option<SocketAddr>, port: u16) -> Result<SocketAddrUnix, Errno> {
+    let address = address.map_or("*".into(), netif::address_text);
     SocketAddrUnix::new_abstract_name(format!("libdat/{port}@{address}").as_bytes())
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn send_now(mut send: impl FnMut() -> Result<usize, Errno>) -> Result
 }
 
 /// A local socket that accepts connections for a port, on one address or on all.
-pub(crate) fn listen(address: Option<IpAddr>, port: u16) -> Result<OwnedFd, Errno> {
+pub(crate) fn listen(address: Option<SocketAddr>, port: u16) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     kernel::net::bind(&socket, &abstract_name(address, port)?)?;
     kernel::net::listen(&socket, 1024)?;
@@ -55,7 +56,7 @@ pub(crate) fn listen(address: Option<IpAddr>, port: u16) -> Result<OwnedFd, Errn
 /// The process that listens is one of another user, or the connection fails.
 pub(crate) fn connect(target: SocketAddr) -> Result<Option<OwnedFd>, ShmRefusal> {
     let mut refused = None;
-    for address in [Some(target.ip()), None] {
+    for address in [Some(target), None] {
         let socket = socket().map_err(ShmRefusal::of("a local socket cannot be created"))?;
         let name = abstract_name(address, target.port())
             .map_err(ShmRefusal::of("invalid name of a local socket"))?;

@@ -1,6 +1,6 @@
 //! The messages of the handshake, and how they and their files are sent over a local socket.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use crate::kernel;
@@ -9,14 +9,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{EndAddresses, Incomplete, ShmRefusal};
 use crate::descriptor::OwnedFd;
+use crate::device::netif;
 use crate::device::soft::transport::shm::challenge::Challenge;
 use crate::device::soft::transport::shm::socket::send_now;
 
 /// Version of the protocol, which includes the layout of everything that two processes share.
-pub(crate) const MAGIC: [u8; 8] = *b"libdat.8";
+pub(crate) const MAGIC: [u8; 8] = *b"libdat.9";
 /// The magic of an initiator that wants the memory for datagrams. Versions of this library that have no
 /// shared memory for datagrams do not know it, and refuse.
-const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU8";
+const DATAGRAMS_MAGIC: [u8; 8] = *b"libdatU9";
 
 /// What two processes are to share memory for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +62,10 @@ pub(super) struct HelloMessage {
     pub source: [u8; 16],
     /// IPv6 or mapped IPv4 address to which the initiator connects; zeros from the responder.
     pub target: [u8; 16],
+    /// The scopes of these addresses, which are those of the network namespace that both ends are in; 0 for
+    /// an address without.
+    pub source_scope: u32,
+    pub target_scope: u32,
 }
 
 /// The message that carries the files.
@@ -79,8 +84,8 @@ const NOT_SENT: &str = "no message can be sent to the peer";
 const CLOSED: &str = "the peer has closed the connection";
 
 /// The address in a hello.
-pub(super) fn from_wire(bytes: [u8; 16]) -> IpAddr {
-    Ipv6Addr::from(bytes).to_canonical()
+pub(super) fn from_wire(bytes: [u8; 16], port: u16, scope: u32) -> SocketAddr {
+    netif::with_scope(Ipv6Addr::from(bytes).to_canonical(), port, scope)
 }
 
 /// The address for a hello.
@@ -105,6 +110,8 @@ pub(super) fn first_hello(
         source_port: ends.source.port().into(),
         source: to_wire(ends.source.ip()),
         target: to_wire(ends.target.ip()),
+        source_scope: netif::scope_of(ends.source),
+        target_scope: netif::scope_of(ends.target),
     }
 }
 
@@ -118,6 +125,8 @@ pub(super) fn second_hello(challenge: &Challenge, answer: u64) -> HelloMessage {
         source_port: 0,
         source: [0; 16],
         target: [0; 16],
+        source_scope: 0,
+        target_scope: 0,
     }
 }
 
