@@ -26,7 +26,6 @@ const SEND: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_POLL: u8 = 4;
 const LEFT: u8 = 0;
-const VERIFIED: u8 = 2;
 
 /// The first words of a client, and its first order.
 #[derive(Clone, Copy)]
@@ -35,7 +34,6 @@ struct Asked {
     area: u64,
     test: u8,
     op: u8,
-    data: u8,
     passive: bool,
     size: u32,
     window: u32,
@@ -48,7 +46,6 @@ const USUAL: Asked = Asked {
     area: 4096,
     test: LATENCY,
     op: SEND,
-    data: LEFT,
     passive: false,
     size: 8,
     window: 1,
@@ -75,7 +72,7 @@ impl Asked {
     /// The first message.
     fn order(&self) -> [u8; 40] {
         let mut bytes = MAGIC.to_be_bytes().to_vec();
-        bytes.extend([1, self.test, self.op, self.data, u8::from(self.passive), 0]);
+        bytes.extend([1, self.test, self.op, LEFT, u8::from(self.passive), 0]);
         bytes.extend(self.size.to_be_bytes());
         bytes.extend(self.window.to_be_bytes());
         bytes.extend(self.count.to_be_bytes());
@@ -202,9 +199,9 @@ fn orders_that_make_no_sense_end_the_session_alone() {
         (
             "a larger window than the session has",
             Asked {
-                data: VERIFIED,
                 test: BANDWIDTH,
-                window: u32::MAX,
+                op: WRITE,
+                window: 9,
                 ..USUAL
             },
         ),
