@@ -5,7 +5,8 @@
 //! A program that installs a handler later loses ours, and [`install`] puts another one of ours in
 //! front. That is another function with its own record of what is behind it: the handler of the
 //! program may call the one of ours that it has replaced, and a single function would call the
-//! program's again.
+//! program's again. Handlers of other copies of this library are no others: what is behind them
+//! counts ([`entries`]).
 //!
 //! The handler stays when the library is not used any longer. The program may hold its address, and
 //! the library is never unmapped (`-z nodelete`).
@@ -16,11 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, sigaction, siginfo_t, ucontext_t};
 
+use super::entries::{self, GENERATIONS};
 use crate::lock::Mutex;
 use crate::process::PerProcess;
-
-/// How often ours can be put in front of a handler of the program.
-const GENERATIONS: usize = 8;
 
 /// `BUS_MCEERR_AO`: the kernel reports a defect of memory that this thread has not accessed.
 const BUS_MCEERR_AO: c_int = 5;
@@ -50,13 +49,6 @@ struct Behind {
     /// The flags.
     flags: AtomicI32,
 }
-
-type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-
-/// Our functions, a generation each.
-static ENTRIES: [Handler; GENERATIONS] = [
-    entry::<0>, entry::<1>, entry::<2>, entry::<3>, entry::<4>, entry::<5>, entry::<6>, entry::<7>,
-];
 
 /// An entry of the table of instructions, which the linker collects: addresses, each as the
 /// distance from its own place.
@@ -118,10 +110,17 @@ impl Chain {
         (done == 0).then(|| unsafe { current.assume_init() })
     }
 
+    /// The handler that is called first, but for those of other copies of this library.
+    fn front(&self) -> Option<usize> {
+        let current = self.current()?;
+        let action = (current.sa_sigaction, current.sa_flags);
+        Some(entries::behind_others(self.signal, action).0)
+    }
+
     /// What is called behind a generation of ours. A handler of the program that is in front again
     /// has called ours, and is not called once more: that of an older generation is.
     fn behind(&self, generation: usize) -> Option<&Behind> {
-        let front = self.current().map(|action| action.sa_sigaction);
+        let front = self.front();
         let mut all = self.behind.iter().take(generation + 1).rev();
         all.find(|behind| {
             let handler = behind.get().0;
@@ -129,18 +128,23 @@ impl Chain {
         })
     }
 
-    /// Whether one of ours is called first.
+    /// Whether one of ours is called before any handler of the program.
     fn is_in_front(&self) -> bool {
-        self.current().is_none_or(|action| is_ours(&action))
+        let front = self.front();
+        front.is_none_or(|handler| entries::generation(handler).is_some())
     }
 
     /// Puts ours in front.
     fn install(&self) {
-        let Some(current) = self.current().filter(|action| !is_ours(action)) else {
+        if self.is_in_front() {
+            return;
+        }
+        let (Some(current), Some(front)) = (self.current(), self.front()) else {
             return;
         };
         let used = self.used.load(Ordering::Relaxed);
-        let (Some(entry), Some(behind)) = (ENTRIES.get(used), self.behind.get(used)) else {
+        let (Some(entry), Some(behind)) = (entries::of_generation(used), self.behind.get(used))
+        else {
             if !self.reported.swap(true, Ordering::Relaxed) {
                 log::warn!(
                     "the program installs handlers of signal {} again and again: memory that is \
@@ -152,9 +156,7 @@ impl Chain {
         };
         // A handler that was behind an older one of ours and is in front again may call that one.
         for (i, older) in self.behind.iter().enumerate().take(used) {
-            if older.handler.load(Ordering::Relaxed) == current.sa_sigaction
-                && current.sa_sigaction > libc::SIG_IGN
-            {
+            if older.handler.load(Ordering::Relaxed) == front && front > libc::SIG_IGN {
                 let oldest = i.checked_sub(1).and_then(|i| self.behind.get(i));
                 let (handler, flags) = oldest.map_or((libc::SIG_DFL, 0), Behind::get);
                 older.set(handler, flags);
@@ -163,7 +165,7 @@ impl Chain {
         behind.set(current.sa_sigaction, current.sa_flags);
         let is_function = current.sa_sigaction > libc::SIG_IGN;
         let mut ours = current;
-        ours.sa_sigaction = *entry as usize;
+        ours.sa_sigaction = entry;
         ours.sa_flags = libc::SA_SIGINFO;
         if is_function {
             ours.sa_flags |=
@@ -182,6 +184,9 @@ impl Chain {
     }
 }
 
+/// A handler that is installed with `SA_SIGINFO`.
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
 impl Behind {
     fn get(&self) -> (usize, c_int) {
         let handler = self.handler.load(Ordering::Relaxed);
@@ -194,29 +199,40 @@ impl Behind {
     }
 }
 
-/// The generation of ours that is the function of an action.
-fn generation(action: &sigaction) -> Option<usize> {
-    let is_function = |entry: &Handler| *entry as usize == action.sa_sigaction;
-    ENTRIES.iter().position(is_function)
+/// A handler and its flags, or those of the program that are behind ours and those of other copies.
+pub(super) fn of_program(signal: c_int, action: (usize, c_int)) -> (usize, c_int) {
+    let (handler, flags) = entries::behind_others(signal, action);
+    match entries::generation(handler) {
+        Some(generation) => {
+            let mut flags = 0;
+            let handler = behind_generation(signal, &mut flags, generation);
+            entries::behind_others(signal, (handler, flags))
+        }
+        None => (handler, flags),
+    }
 }
 
-/// Whether the function of an action is one of ours.
-fn is_ours(action: &sigaction) -> bool {
-    generation(action).is_some()
+/// What is behind a generation of ours: the handler, and its flags by the reference. Other copies call it, by
+/// [`entries`].
+pub(super) extern "C" fn behind_generation(
+    signal: c_int,
+    flags: &mut c_int,
+    generation: usize,
+) -> usize {
+    let chain = CHAINS.iter().find(|chain| chain.signal == signal);
+    let behind = chain.and_then(|chain| chain.behind.get(generation));
+    let handler;
+    (handler, *flags) = behind.map_or((libc::SIG_DFL, 0), Behind::get);
+    handler
 }
 
-/// What is behind ours, if that is the function of an action: handler and flags.
-pub(super) fn behind_ours(signal: c_int, action: &sigaction) -> Option<(usize, c_int)> {
-    let chain = CHAINS.iter().find(|chain| chain.signal == signal)?;
-    let behind = chain.behind.get(generation(action)?)?;
-    Some(behind.get())
-}
-
-/// What the kernel calls. Only what is allowed in a signal handler is called from here.
-extern "C" fn entry<const GENERATION: usize>(
+/// What the kernel calls, by the entry of a generation. Only what is allowed in a signal handler is called
+/// from here.
+pub(super) extern "C" fn fault(
     signal: c_int,
     info: *mut siginfo_t,
     context: *mut c_void,
+    generation: usize,
 ) {
     // SAFETY: the arguments of a handler that was installed with SA_SIGINFO.
     unsafe {
@@ -228,7 +244,7 @@ extern "C" fn entry<const GENERATION: usize>(
         }
         let mut chains = CHAINS.iter().filter(|chain| chain.signal == signal);
         if let Some(chain) = chains.next() {
-            match chain.behind(GENERATION) {
+            match chain.behind(generation) {
                 Some(behind) => behind.call(signal, info, context, is_access),
                 None => end_process(signal, info, is_access),
             }

@@ -19,6 +19,8 @@
 )]
 mod arch;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod entries;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod handler;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod table;
@@ -50,12 +52,11 @@ pub(crate) fn action_of_program(
     signal: libc::c_int,
     action: &libc::sigaction,
 ) -> (usize, libc::c_int) {
+    let action = (action.sa_sigaction, action.sa_flags);
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if let Some(behind) = handler::behind_ours(signal, action) {
-        return behind;
-    }
+    let action = handler::of_program(signal, action);
     let _ = signal;
-    (action.sa_sigaction, action.sa_flags)
+    action
 }
 
 /// The result of a function of `arch`.
