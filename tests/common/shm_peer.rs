@@ -22,11 +22,16 @@ pub const MAGIC: [u8; 8] = *b"libdat.9";
 /// Bytes of the first message of an end.
 pub const HELLO_LEN: usize = 72;
 
-/// Bytes of the files of an initiator: the segment, the keys, the sleep states, and the bits.
+/// Bytes of the files of an initiator: the segment, the keys, the sleep states with the mutex of the process behind them, and the bits.
 pub fn sizes() -> [u64; 4] {
     // Two states of an end, of three pairs of cache lines each, before the rings.
     let segment = 2 * 384 + 2 * size_of::<Ring>();
-    [segment.next_multiple_of(4096) as u64, 1 << 14, 4096, 65_536]
+    [
+        segment.next_multiple_of(4096) as u64,
+        1 << 14,
+        2 * 4096,
+        65_536,
+    ]
 }
 
 /// What each process reads in the memory of the other.
