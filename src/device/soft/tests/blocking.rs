@@ -175,6 +175,8 @@ fn events_of_a_consumer_that_does_not_block_for_longer() {
                 // It sleeps by now, with the engine's thread, which the kernel wakes later.
                 std::thread::sleep(MOMENT / 6);
                 let pause = b.device.engine.pause();
+                // On a busy machine that was later than meant.
+                let before = expired.load(Ordering::SeqCst);
                 if round % 2 == 1 {
                     // The event of the timer comes first.
                     std::thread::sleep(MOMENT / 3);
@@ -184,7 +186,7 @@ fn events_of_a_consumer_that_does_not_block_for_longer() {
                 let (wake, _) = consumer.join().unwrap();
                 assert!(matches!(wake, Some(Wake::TimedOut) | None), "{wake:?}");
                 assert_eq!(b.recv_cq.poll(), None);
-                assert!(!expired.load(Ordering::SeqCst));
+                assert_eq!(expired.load(Ordering::SeqCst), before);
                 drop(pause);
             });
             // By the engine's thread.
