@@ -2,6 +2,7 @@
 /* dat_lmr_create(3DAT), dat_lmr_free(3DAT). What keys allow and refuse is tested in t_access. */
 #include "common.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -277,6 +278,41 @@ static void lmr_create__from_an_lmr(void)
 
 /* --- dat_lmr_free -------------------------------------------------------------------------- */
 
+static void *frees(void *lmr)
+{
+	CHECK_RET(dat_lmr_free(lmr), DAT_SUCCESS);
+	return NULL;
+}
+
+/* By a thread whose stack is in that memory, as those of programs with stacks of their own are. */
+static void lmr_free__from_a_stack_in_it(void)
+{
+	enum { POOL = 16 << 20, STACK = 1 << 20 };
+	pthread_attr_t attr;
+	pthread_t thread;
+	struct rig rig;
+	struct mem mem;
+	char *pool;
+
+	rig_up(&rig);
+	pool = mmap(NULL, POOL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	REQUIRE(pool != MAP_FAILED);
+	fill(pool, POOL / 2, 1);
+	OK(reg(&rig, pool, POOL, DAT_MEM_PRIV_ALL_FLAG, &mem));
+	REQUIRE(pthread_attr_init(&attr) == 0);
+	REQUIRE(pthread_attr_setstack(&attr, pool + POOL / 2, STACK) == 0);
+	REQUIRE(pthread_create(&thread, &attr, frees, mem.lmr) == 0);
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	pthread_attr_destroy(&attr);
+	CHECK(filled(pool, POOL / 2, 1));
+	/* The memory can be used as before. */
+	memset(pool, 2, POOL);
+	OK(reg(&rig, pool, POOL, DAT_MEM_PRIV_ALL_FLAG, &mem));
+	OK(dat_lmr_free(mem.lmr));
+	munmap(pool, POOL);
+	rig_down(&rig);
+}
+
 static void lmr_free__leaves_the_memory(void)
 {
 	struct rig rig;
@@ -323,6 +359,7 @@ static const struct tap_test tests[] = {
 	T(lmr_create, same_memory_twice),
 	T(lmr_create, keys_are_not_reused_at_once),
 	T(lmr_create, from_an_lmr),
+	T(lmr_free, from_a_stack_in_it),
 	T(lmr_free, leaves_the_memory),
 	T(lmr_free, after_the_memory_is_gone),
 	TAP_END,

@@ -156,6 +156,9 @@ fn steps(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         .map(move |start| start..(start + STEP).min(range.end))
 }
 
+/// How far below its present end the stack of a thread may reach while the thread moves memory, in bytes.
+const STACK_REACH: u64 = 64 << 10;
+
 /// Whether the pages are of the stack of this thread, or of its thread-local memory, which the
 /// thread uses while it moves memory.
 fn is_used_by_this_thread(pages: &Range<u64>) -> bool {
@@ -163,9 +166,9 @@ fn is_used_by_this_thread(pages: &Range<u64>) -> bool {
     // SAFETY: may be called at any time.
     let errno = unsafe { libc::__errno_location() }.expose_provenance();
     let stack = std::ptr::from_ref(&local).expose_provenance();
-    [stack, errno]
-        .iter()
-        .any(|at| pages.contains(&(*at as u64)))
+    let (stack, errno) = (stack as u64, errno as u64);
+    let holds_stack = pages.start <= stack && stack.saturating_sub(STACK_REACH) < pages.end;
+    holds_stack || pages.contains(&errno)
 }
 
 /// Whether memory of this process is pinned for devices.
@@ -294,6 +297,12 @@ impl MemoryFile {
             }
         };
         for part in free.into_iter().flat_map(steps) {
+            // Pages are protected while they move, so that this thread would wait for itself. What stays in the file is
+            // there as memory that is registered.
+            if is_used_by_this_thread(&part) {
+                log::info!("memory that was registered stays shared: it is the stack of a thread");
+                continue;
+            }
             match self.move_out(&mappings, &part) {
                 Ok(()) => state.in_file.remove(&part),
                 Err(error) => log::warn!("memory that was registered stays shared: {error}"),
