@@ -222,7 +222,7 @@ impl<D: Device> Evd<D> {
     ///
     /// # Errors
     /// `DAT_INVALID_HANDLE` when the EVD is not made for such a stream or is being freed, and those
-    /// of [`StreamCounts::replace`].
+    /// of [`replace`](stream_counts::StreamCounts::replace).
     pub fn attach(&self, stream: Stream) -> Result<()> {
         self.replace(&[], &[stream])
     }

@@ -117,7 +117,7 @@ mod tests {
         // SAFETY: initialised.
         let lock = || unsafe { libc::pthread_mutex_trylock(mutex.as_ptr()) };
         std::thread::scope(|s| {
-            s.spawn(|| {
+            let thread = s.spawn(|| {
                 assert_eq!(lock(), 0);
                 assert!(!mutex.is_marked());
                 // SAFETY: held by this thread.
@@ -125,6 +125,8 @@ mod tests {
                 assert!(!mutex.is_marked());
                 assert_eq!(lock(), 0);
             });
+            // The end of the scope waits for the closure alone.
+            thread.join().unwrap();
         });
         assert!(mutex.is_marked());
     }
