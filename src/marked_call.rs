@@ -9,6 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::system_call;
 
+/// Asks the C library for what later calls need, so that no call of the data path has to.
+pub(crate) fn prepare() {
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+    let _ = restartable::area();
+}
+
 /// Makes a system call, unless one of the bits of `mask` is set in `word`, and gives what the kernel returns: `-errno` for an
 /// error. `None` if a bit is set, without a call.
 ///

@@ -17,6 +17,7 @@ use crate::device::soft::mem::copy::Cursor;
 use crate::device::soft::mem::ranges::{Ranges, iovec};
 use crate::guarded::{self, CopyFault};
 use crate::kernel;
+use crate::marked_call;
 
 /// So many bytes at the end of a write become visible after all others.
 const TAIL: u64 = 16;
@@ -96,6 +97,7 @@ impl RemoteProcess {
 
     /// From now on nothing is copied once there is this mark.
     pub fn watch(&mut self, mark: Mark) {
+        marked_call::prepare();
         self.mark = Some(mark);
     }
 
