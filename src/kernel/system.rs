@@ -233,6 +233,19 @@ pub unsafe fn process_vm(
     local: &[libc::iovec],
     remote: &[libc::iovec],
 ) -> Result<usize, Errno> {
+    let (number, arguments) = process_vm_call(write, pid, local, remote);
+    // SAFETY: the caller's promise; the kernel checks the remote ranges.
+    unsafe { call(number, arguments) }
+}
+
+/// The number and the arguments of the system call of [`process_vm`].
+#[inline(always)]
+fn process_vm_call(
+    write: bool,
+    pid: Pid,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> (libc::c_long, [usize; 6]) {
     let number = match write {
         true => libc::SYS_process_vm_writev,
         false => libc::SYS_process_vm_readv,
@@ -240,8 +253,7 @@ pub unsafe fn process_vm(
     let pid = pid.as_raw_nonzero().get() as usize;
     let (local, locals) = (local.as_ptr().expose_provenance(), local.len());
     let (remote, remotes) = (remote.as_ptr().expose_provenance(), remote.len());
-    // SAFETY: the caller's promise; the kernel checks the remote ranges.
-    unsafe { call(number, [pid, local, locals, remote, remotes, 0]) }
+    (number, [pid, local, locals, remote, remotes, 0])
 }
 
 /// [`process_vm`], unless one of the bits of `mask` is set in `word`: `ESRCH` then.
@@ -259,14 +271,7 @@ pub unsafe fn process_vm_unless(
     local: &[libc::iovec],
     remote: &[libc::iovec],
 ) -> Result<usize, Errno> {
-    let number = match write {
-        true => libc::SYS_process_vm_writev,
-        false => libc::SYS_process_vm_readv,
-    };
-    let pid = pid.as_raw_nonzero().get() as usize;
-    let (local, locals) = (local.as_ptr().expose_provenance(), local.len());
-    let (remote, remotes) = (remote.as_ptr().expose_provenance(), remote.len());
-    let arguments = [pid, local, locals, remote, remotes, 0];
+    let (number, arguments) = process_vm_call(write, pid, local, remote);
     // SAFETY: the caller's promise; the kernel checks the remote ranges.
     match unsafe { marked_call::make_unless(word, mask, number, arguments) } {
         Some(result @ 0..) => Ok(result as usize),
