@@ -31,12 +31,14 @@ impl TcpConn {
         fpdu: &[u8],
         payload: &[u8],
         me: &mut QpState,
+        guard: &Guard,
         up: &mut Upcalls,
     ) -> Result<Taken, CloseReason> {
         let data = Immediate::parse(payload).map_err(violation)?;
         let sequence = &mut self.rx.sequence;
         sequence.end_write(data.written).map_err(violation)?;
         if me.receiving && self.rx.stash.is_empty() && is_supplied(me, up)? {
+            self.answer_reads(me, guard, up)?;
             let delivered = deliver_immediate(data, solicited, me, up);
             self.request_arrived(true, delivered)?;
             return Ok(Taken::Whole);

@@ -135,6 +135,9 @@ impl TcpConn {
                     invalidate,
                 };
                 if me.receiving && self.rx.stash.is_empty() && is_supplied(me, up)? {
+                    if last {
+                        self.answer_reads(me, guard, up)?;
+                    }
                     let delivered = deliver(part, payload, me, guard, up);
                     self.request_arrived(last, delivered)?;
                     if last {
@@ -149,7 +152,7 @@ impl TcpConn {
                 self.read_request(msn, waits, fpdu, bytes, me, guard)?;
             }
             Segment::Immediate { solicited, .. } => {
-                return self.immediate(solicited, fpdu, bytes, me, up);
+                return self.immediate(solicited, fpdu, bytes, me, guard, up);
             }
             Segment::AtomicRequest { .. } => {
                 self.atomic_request(waits, fpdu, bytes, me, guard, up)?;

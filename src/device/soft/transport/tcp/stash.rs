@@ -188,8 +188,9 @@ impl TcpConn {
         Ok(())
     }
 
-    /// Answers the reads before a request that changes memory, so that they have the bytes of before, as
-    /// far as the socket takes them.
+    /// Answers the reads before a request that changes memory, so that they have the bytes of before, and before
+    /// a message of which the consumer learns: the memory that they read may be freed then. As far as the socket takes
+    /// them.
     pub(super) fn answer_reads(
         &mut self,
         me: &mut QpState,
@@ -237,7 +238,12 @@ impl TcpConn {
             let Some(stashed) = self.rx.stash.pop() else {
                 break;
             };
-            if matches!(stashed.purpose, Purpose::Write { .. } | Purpose::Atomic(_)) {
+            let answers_first = match &stashed.purpose {
+                Purpose::Write { .. } | Purpose::Atomic(_) | Purpose::Immediate { .. } => true,
+                Purpose::Send(part) => part.last,
+                Purpose::Read(_) => false,
+            };
+            if answers_first {
                 self.answer_reads(me, guard, up)?;
             }
             let used = match stashed.purpose {
