@@ -55,6 +55,8 @@ mod place {
     use std::ffi::c_int;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use crate::system_call::thread_pointer;
+
     /// The distance of `errno` from the thread pointer, in bytes; 0 before it is determined. The
     /// distance is the same in every thread, because the C library is loaded at the start of the
     /// program, and its thread-local data is in the static TLS block. A call of
@@ -112,18 +114,9 @@ mod place {
     #[cold]
     #[inline(never)]
     fn determine() -> Place {
-        let thread: usize;
-        // SAFETY: the first word at the thread pointer is its own address.
-        unsafe {
-            asm!(
-                "mov {thread}, qword ptr fs:[0]",
-                thread = out(reg) thread,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
         // SAFETY: no preconditions.
         let place = unsafe { libc::__errno_location() };
-        let distance = place.addr().wrapping_sub(thread);
+        let distance = place.addr().wrapping_sub(thread_pointer());
         DISTANCE.store(distance, Ordering::Relaxed);
         Place(distance)
     }

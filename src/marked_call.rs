@@ -44,6 +44,8 @@ mod restartable {
     use std::arch::asm;
     use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
+    use crate::system_call::thread_pointer;
+
     /// The distance of the area of a thread from its thread pointer, as the C library says; [`NONE`] if it has
     /// none, [`UNKNOWN`] before it was asked.
     static DISTANCE: AtomicIsize = AtomicIsize::new(UNKNOWN);
@@ -62,16 +64,7 @@ mod restartable {
         if distance == NONE {
             return None;
         }
-        let thread: usize;
-        // SAFETY: the first word at the thread pointer is its own address.
-        unsafe {
-            asm!(
-                "mov {thread}, qword ptr fs:[0]",
-                thread = out(reg) thread,
-                options(nostack, readonly, preserves_flags),
-            );
-        }
-        Some(thread.wrapping_add_signed(distance))
+        Some(thread_pointer().wrapping_add_signed(distance))
     }
 
     #[cold]

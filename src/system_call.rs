@@ -1,6 +1,22 @@
 //! A system call, made by the instruction of the processor: no point at which the thread is cancelled, and `errno`
 //! stays as it is. For processors without code here the C library makes the call, and sets `errno`.
 
+/// The thread pointer, from which the C library and the kernel measure where memory of the thread is.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+#[inline(always)]
+pub(crate) fn thread_pointer() -> usize {
+    let thread;
+    // SAFETY: the first word at the thread pointer is its own address.
+    unsafe {
+        std::arch::asm!(
+            "mov {thread}, qword ptr fs:[0]",
+            thread = out(reg) thread,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    thread
+}
+
 /// Makes a system call, and gives what the kernel returns: `-errno` for an error.
 ///
 /// # Safety

@@ -325,14 +325,11 @@ impl Peer {
         self.bitmaps.is_owner_gone() || self.has_exited()
     }
 
-    /// Whether the process identifier still means this process, and the program that has registered the memory. The
-    /// kernel does not reuse an identifier before it has used all others, so a check of that every few milliseconds is
-    /// enough.
+    /// Whether the process identifier still means this process. The kernel does not reuse an identifier before it has
+    /// used all others, so a check every few milliseconds is enough. That the process executes another program is found
+    /// by each copy ([`RemoteProcess::watch`]).
     #[inline]
     fn is_alive(&self) -> bool {
-        if self.bitmaps.is_owner_gone() {
-            return false;
-        }
         let now = kernel::ticks();
         // The difference is large if the counter has begun anew.
         if now.wrapping_sub(self.checked.load(Ordering::Relaxed)) < kernel::SOME_MILLISECONDS {

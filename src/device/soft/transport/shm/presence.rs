@@ -16,6 +16,9 @@ use crate::device::soft::engine::presence::Presence;
 use super::cma::Mark;
 use super::ready_bitmap_file;
 
+/// Whether there is a robust mutex whose first word is the futex.
+const SUPPORTED: bool = cfg!(all(target_env = "gnu", not(miri), not(dat_sim)));
+
 /// What the kernel adds to the word of a mutex whose owner has ended (`FUTEX_OWNER_DIED`).
 const OWNER_DIED: u32 = 0x4000_0000;
 
@@ -55,7 +58,7 @@ impl PresenceMutex {
 
     /// Makes the mutex, in new memory of this process. Without one nobody holds it.
     pub fn init(&self) {
-        if !cfg!(all(target_env = "gnu", not(miri), not(dat_sim))) {
+        if !SUPPORTED {
             return;
         }
         let mut attributes = std::mem::MaybeUninit::uninit();
@@ -75,7 +78,7 @@ impl PresenceMutex {
 
 /// See [`Presence::show`].
 fn show() {
-    if HOLDS.get() || !cfg!(all(target_env = "gnu", not(miri), not(dat_sim))) {
+    if HOLDS.get() || !SUPPORTED {
         return;
     }
     let Ok(mutex) = ready_bitmap_file::own_presence() else {

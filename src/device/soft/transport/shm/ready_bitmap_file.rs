@@ -1,5 +1,6 @@
 //! The memory of the ready bitmaps of this process, one for each device, and of its peers. A process
-//! has two files: the sleep states of the owners, which peers read, and the bits, which they set.
+//! has two files: the sleep states of the owners and the mutex of the process, which peers read, and the bits, which
+//! they set.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
