@@ -239,6 +239,13 @@ bool filled(const void *at, size_t size, unsigned seed)
 	return true;
 }
 
+bool no_private_data(const void *at)
+{
+	static const char none[256];
+
+	return at && !memcmp(at, none, sizeof none);
+}
+
 DAT_CONTEXT cookie(DAT_UINT64 value)
 {
 	DAT_CONTEXT c;

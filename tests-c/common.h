@@ -102,6 +102,8 @@ char *map_apart(size_t size);
 /* Bytes that tell the places and the runs apart. */
 void fill(void *at, size_t size, unsigned seed);
 bool filled(const void *at, size_t size, unsigned seed);
+/* Whether as many bytes of private data as programs read without a look at the size are there, and zero. */
+bool no_private_data(const void *at);
 
 DAT_CONTEXT cookie(DAT_UINT64 value);
 

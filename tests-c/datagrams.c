@@ -123,6 +123,8 @@ void exchange(DAT_EP_HANDLE of_a, DAT_EP_HANDLE of_b, struct outcome *at_a, stru
 	*at_b = EXPECT_OUTCOME(db.rig.connect_evd, DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED,
 			       DAT_IB_UD_PASSIVE_REMOTE_AH);
 	CHECK(at_a->ep == of_a && at_b->ep == of_b);
+	/* Each end is told whom the event is about by what the other one has said. */
+	CHECK(!strncmp(at_a->data, "answer", 6) && !strncmp(at_b->data, "question", 8));
 	CHECK(at_a->to.ah && at_b->to.ah);
 }
 

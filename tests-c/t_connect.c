@@ -338,6 +338,20 @@ static void ep_connect__private_data_stays_until_reset(void)
 	ends_down();
 }
 
+static void ep_connect__answered_without_private_data(void)
+{
+	DAT_CONNECTION_EVENT_DATA event;
+
+	ends_up();
+	OK(try_connect(ep_a, &b, qualifier, SOON));
+	OK(dat_cr_accept(await_request(&b), ep_b, 0, NULL));
+	event = EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED)
+			.event_data.connect_event_data;
+	CHECK(no_private_data(event.private_data));
+	EXPECT(b.connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED);
+	ends_down();
+}
+
 /* --- dat_ep_dup_connect --------------------------------------------------------------------- */
 
 static void ep_dup_connect__to_the_same_peer(void)
@@ -475,6 +489,7 @@ static const struct tap_test tests[] = {
 	T(ep_connect, many_at_once),
 	T(ep_connect, within_one_ia),
 	T(ep_connect, private_data_stays_until_reset),
+	T(ep_connect, answered_without_private_data),
 	T(ep_dup_connect, to_the_same_peer),
 	T(ep_dup_connect, without_a_peer),
 	T(ep_dup_connect, arguments),

@@ -63,6 +63,7 @@ static void cr_query__no_private_data(void)
 	OK(dat_cr_query(request(), DAT_CR_FIELD_ALL, &param));
 	CHECK(param.private_data_size >= 0);
 	CHECK(param.private_data_size <= a.provider.max_private_data_size);
+	CHECK(no_private_data(param.private_data));
 	ends_down();
 }
 

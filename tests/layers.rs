@@ -85,6 +85,7 @@ const ORDER: &[&[&str]] = &[
         "dapl::ep_attr",
         "dapl::named_attributes",
         "dapl::parameters",
+        "dapl::private_data",
     ],
     &["dapl::provider"],
     &["dapl::abi"],

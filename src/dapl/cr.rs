@@ -10,6 +10,7 @@ use super::boundary::{answer_query, boundary, creation, device_error, private_da
 use super::ep::{Ep, RequestAddrs};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, lookup, lookup_opt, publish, unpublish};
+use super::private_data::PrivateData;
 use crate::abi::common::*;
 use crate::abi::v2::{DCNT_IA_CM_USER_REJ_TX, DCNT_IA_SP_CR_REJECTED};
 use crate::delay;
@@ -24,7 +25,7 @@ pub struct Cr<D: Device> {
     addrs: RequestAddrs,
     /// Whether the peer asks where datagrams are received.
     datagrams: bool,
-    private_data: Box<[u8]>,
+    private_data: PrivateData,
     /// The endpoint of the request: that of an RSP, or one that the provider made.
     ep: Option<Arc<Ep<D>>>,
     /// The device's request; `None` once it is answered.
@@ -62,7 +63,7 @@ impl<D: Device> Cr<D> {
             remote_address: CAddress::new(addrs.remote),
             addrs,
             datagrams: request.is_for_datagrams(),
-            private_data: request.private_data().into(),
+            private_data: PrivateData::new(request.private_data()),
             ep,
             request: Mutex::new(Some(request)),
         });
@@ -208,7 +209,7 @@ pub unsafe extern "C" fn cr_query<A: Abi, D: Device>(
                 remote_ia_address_ptr: cr.remote_address.as_ptr(),
                 remote_port_qual: cr.addrs.remote.port().into(),
                 private_data_size: cr.private_data.len() as DAT_COUNT,
-                private_data: cr.private_data.as_ptr().cast_mut().cast(),
+                private_data: cr.private_data.address(),
                 local_ep_handle: cr.ep.as_ref().map_or(DAT_HANDLE_NULL, |ep| ep.handle().0),
             })
         };

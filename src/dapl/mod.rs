@@ -49,6 +49,7 @@ pub mod named_attributes;
 pub mod object;
 mod outstanding;
 pub mod parameters;
+mod private_data;
 pub mod provider;
 pub mod psp;
 pub mod pz;

@@ -12,6 +12,7 @@ use crate::lock::Mutex;
 
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, publish, unpublish};
+use super::private_data::PrivateData;
 use super::types::{Event, Extension, Handle, Opaque, Peer};
 use crate::abi::common::*;
 use crate::abi::v2::DAT_IB_EXT_TYPE;
@@ -37,7 +38,7 @@ struct Parts {
     /// Where datagrams can be sent; `None` if the peer was not resolved, or that was given back.
     to: Option<Arc<dyn AddressHandle>>,
     /// Private data of the peer, which the event points to; `None` once that was given back.
-    private_data: Option<Box<[u8]>>,
+    private_data: Option<PrivateData>,
 }
 
 dat_object!(Resolution, Resolution, Handle2);
@@ -57,7 +58,7 @@ impl<D: Device> Resolution<D> {
         ia: &Arc<Ia<D>>,
         kind: DAT_IB_EXT_TYPE,
         to: Option<Arc<dyn AddressHandle>>,
-        private_data: Box<[u8]>,
+        private_data: &[u8],
     ) -> Result<Arc<Self>> {
         let resolution = Arc::new(Resolution {
             base: Base::new(ia.clone()),
@@ -66,7 +67,7 @@ impl<D: Device> Resolution<D> {
             is_delivered: AtomicBool::new(false),
             parts: Mutex::new(Parts {
                 to,
-                private_data: Some(private_data),
+                private_data: Some(PrivateData::new(private_data)),
             }),
         });
         publish(&resolution)?;
@@ -120,14 +121,14 @@ impl<D: Device> Resolution<D> {
         let (mut data, mut size) = (std::ptr::null_mut(), 0);
         if let Some(resolution) = &resolution {
             resolution.is_delivered.store(true, Ordering::Relaxed);
-            if let Some(bytes) = &mut resolution.parts.lock().private_data {
-                (data, size) = (bytes.as_mut_ptr(), bytes.len() as u32);
+            if let Some(private_data) = &resolution.parts.lock().private_data {
+                (data, size) = (private_data.address(), private_data.len());
             }
         }
         let event = Event::Connection {
             number,
             ep,
-            private_data: Opaque(data.cast()),
+            private_data: Opaque(data),
             private_data_size: size,
         };
         let extension = resolution.map(|resolution| Extension {

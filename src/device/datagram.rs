@@ -31,7 +31,8 @@ pub trait AddressHandle: Any + Send + Sync {
 pub struct Resolved {
     /// Where the peer receives them.
     pub to: Arc<dyn AddressHandle>,
-    /// Private data of the accept; empty at the end that has accepted.
+    /// Private data of the accept; at the end that has accepted, that of the request, by which a program knows
+    /// whom the event is about.
     pub private_data: Box<[u8]>,
     /// Whether this end has accepted a request of the peer.
     pub accepted: bool,

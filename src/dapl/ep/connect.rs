@@ -11,6 +11,7 @@ use crate::abi::common::*;
 use crate::dapl::address::CAddress;
 use crate::dapl::boundary::device_error;
 use crate::dapl::ia::Ia;
+use crate::dapl::private_data::PrivateData;
 use crate::dapl::types::{Event, Opaque};
 use crate::delay;
 use crate::device::{CmEvent, Device, QueuePair};
@@ -249,12 +250,12 @@ impl<D: Device> Ep<D> {
             CmEvent::Established { private_data } => (
                 DAT_CONNECTION_EVENT_ESTABLISHED,
                 DAT_EP_STATE_CONNECTED,
-                private_data,
+                Some(private_data),
             ),
             CmEvent::PeerRejected { private_data } => (
                 DAT_CONNECTION_EVENT_PEER_REJECTED,
                 DAT_EP_STATE_DISCONNECTED,
-                private_data,
+                Some(private_data),
             ),
             ended => {
                 let number = match ended {
@@ -265,7 +266,7 @@ impl<D: Device> Ep<D> {
                     CmEvent::Broken => DAT_CONNECTION_EVENT_BROKEN,
                     _ => DAT_CONNECTION_EVENT_DISCONNECTED,
                 };
-                (number, DAT_EP_STATE_DISCONNECTED, Box::default())
+                (number, DAT_EP_STATE_DISCONNECTED, None)
             }
         };
         delay::point("ep.event");
@@ -287,18 +288,18 @@ impl<D: Device> Ep<D> {
         let Some(uses) = &inner.uses else { return };
         let evd = uses.connect_evd.as_ref().map(|u| u.evd().clone());
         let drained = connected && uses.srq.is_some();
-        let size = data.len() as u32;
-        let pointer = if data.is_empty() {
-            std::ptr::null_mut()
-        } else {
-            inner.private_data.insert(data).as_mut_ptr()
-        };
+        // The answer of a peer has private data, be it none; what the passive side gets has not.
+        let is_answer = before == DAT_EP_STATE_ACTIVE_CONNECTION_PENDING;
+        let data = data.filter(|data| is_answer || !data.is_empty());
+        let data = data.map(|data| &*inner.private_data.insert(PrivateData::new(&data)));
+        let size = data.map_or(0, PrivateData::len);
+        let pointer = data.map_or(std::ptr::null_mut(), PrivateData::address);
         self.set_state(&mut inner, state);
         delay::point("ep.state");
         let event = Event::Connection {
             number,
             ep: self.base.handle(),
-            private_data: Opaque(pointer.cast()),
+            private_data: Opaque(pointer),
             private_data_size: size,
         };
         // Under the lock: who finds the new state, and resets or frees the endpoint, removes the

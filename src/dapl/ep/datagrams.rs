@@ -126,7 +126,7 @@ impl<D: Device> Ep<D> {
         if !reserve::fill() {
             return;
         }
-        let Ok(resolution) = Resolution::create(&self.base.ia, kind, to, private_data) else {
+        let Ok(resolution) = Resolution::create(&self.base.ia, kind, to, &private_data) else {
             return;
         };
         let mut inner = self.inner.lock();

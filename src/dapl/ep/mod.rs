@@ -42,6 +42,7 @@ use super::ep_attr::{EpAttr, EpParam};
 use super::evd::{Evd, EvdUse};
 use super::ia::{Child, Ia};
 use super::object::{Base, dat_object, publish, unpublish};
+use super::private_data::PrivateData;
 use super::resolution::Resolution;
 use super::rules::Rules;
 use super::work_request::OpFlags;
@@ -147,7 +148,7 @@ struct Inner<D: Device> {
     uses: Option<Uses<D>>,
     watermarks: Watermarks,
     /// Private data of the peer that the last connection event points to.
-    private_data: Option<Box<[u8]>>,
+    private_data: Option<PrivateData>,
     addresses: Addresses,
     /// What an endpoint for datagrams has learned about peers.
     resolutions: Vec<Weak<Resolution<D>>>,

@@ -29,7 +29,7 @@ use crate::device::soft::transport::datagram::{DatagramEnd, address_handle, wire
 use crate::device::soft::transport::shm::{Purpose, SharedSegment, ShmRefusal};
 use crate::device::soft::transport::tcp::linger::{End, linger};
 use crate::device::soft::upcalls::Upcalls;
-use crate::device::{CmEvent, DeviceError, Resolved};
+use crate::device::{CmEvent, ConnectionRequest, DeviceError, Resolved};
 
 /// The question of a queue pair for a peer.
 struct Question {
@@ -254,7 +254,7 @@ pub(super) fn answer(
     let (to, path) = address_handle(&qp.device, request.remote, peer, channel.as_ref(), or_udp);
     let resolved = Resolved {
         to,
-        private_data: Box::default(),
+        private_data: request.private_data().into(),
         accepted: true,
     };
     let identity = || identity(qp, request.remote, request.qual, path);

@@ -61,7 +61,7 @@ pub(super) fn resolve(a: &End, b: &End) -> Arc<dyn AddressHandle> {
         (&*at_a.private_data, at_a.accepted),
         (&b"welcome"[..], false)
     );
-    assert_eq!((&*at_b.private_data, at_b.accepted), (&b""[..], true));
+    assert_eq!((&*at_b.private_data, at_b.accepted), (&b"hello"[..], true));
     assert_eq!(at_a.to.qp_number(), b.end().qp_number);
     assert_eq!(at_b.to.qp_number(), a.end().qp_number);
     assert_eq!(at_a.to.address().ip(), b.device.address().ip());

@@ -397,7 +397,7 @@ pub(in crate::device::verbs) fn answer(
     drop(id);
     let resolved = Resolved {
         to,
-        private_data: Box::default(),
+        private_data: request.private_data().into(),
         accepted: true,
     };
     let event = CmEvent::Resolved(resolved);
