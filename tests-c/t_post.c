@@ -3,6 +3,9 @@
  * queues. */
 #include "transfer.h"
 
+#include <stddef.h>
+#include <string.h>
+
 /* --- completion flags ------------------------------------------------------------------------ */
 
 static void completion__suppressed(void)
@@ -387,6 +390,48 @@ static void post_send__sizes_that_were_changed(void)
 	down();
 }
 
+/* Programs keep triplets in structures that are packed. */
+static void post__triplets_that_are_not_aligned(void)
+{
+	struct __attribute__((packed)) triplets {
+		DAT_UINT32 before;
+		DAT_LMR_TRIPLET from, into, part[2];
+		DAT_RMR_TRIPLET at;
+	} packed;
+	char *const base = (char *)&packed;
+	DAT_LMR_TRIPLET *const from = (void *)(base + offsetof(struct triplets, from));
+	DAT_LMR_TRIPLET *const into = (void *)(base + offsetof(struct triplets, into));
+	DAT_LMR_TRIPLET *const part = (void *)(base + offsetof(struct triplets, part));
+	DAT_RMR_TRIPLET *const at = (void *)(base + offsetof(struct triplets, at));
+
+	up();
+	packed.from = dx_local(ma.local, ma.at, 100);
+	packed.into = dx_local(mb.local, mb.at, 100);
+	packed.part[0] = dx_local(ma.local, ma.at, 40);
+	packed.part[1] = dx_local(ma.local, ma.at + 40, 60);
+	packed.at = dx_remote(mb.remote, mb.at + 200, 100);
+	fill(ma.at, 100, 1);
+	for (DAT_COUNT parts = 1; parts <= 2; parts++) {
+		DAT_LMR_TRIPLET *local = parts == 1 ? from : part;
+		const DAT_COMPLETION_FLAGS flags = DAT_COMPLETION_DEFAULT_FLAG;
+
+		memset(mb.at, 0, 400);
+		OK(dat_ep_post_recv(p.ep_b, 1, into, cookie(1), flags));
+		OK(dat_ep_post_send(p.ep_a, parts, local, cookie(2), flags));
+		EXPECT_DTO(p.a.request_evd, 2, DAT_DTO_SUCCESS);
+		EXPECT_DTO(p.b.recv_evd, 1, DAT_DTO_SUCCESS);
+		CHECK(filled(mb.at, 100, 1));
+		OK(dat_ep_post_rdma_write(p.ep_a, parts, local, cookie(3), at, flags));
+		EXPECT_DTO(p.a.request_evd, 3, DAT_DTO_SUCCESS);
+		CHECK(filled(mb.at + 200, 100, 1));
+		memset(ma.at, 0, 100);
+		OK(dat_ep_post_rdma_read(p.ep_a, parts, local, cookie(4), at, flags));
+		EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+		CHECK(filled(ma.at, 100, 1));
+	}
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(completion, suppressed),
 	T(completion, suppressed_for_long),
@@ -404,6 +449,7 @@ static const struct tap_test tests[] = {
 	T(post_send, beyond_the_size_of_the_endpoint),
 	T(post_rdma, beyond_the_size_of_the_endpoint),
 	T(post_send, sizes_that_were_changed),
+	T(post, triplets_that_are_not_aligned),
 	TAP_END,
 };
 

@@ -431,7 +431,7 @@ pub unsafe extern "C" fn ep_post_rdma_read_to_rmr<A: Abi, D: Device>(
         let ep: Arc<Ep<D>> = lookup(ep_handle)?;
         non_null(local_iov, Subtype::Arg2)?;
         // SAFETY: not NULL.
-        let (to, len) = A::remote(unsafe { &*local_iov });
+        let (to, len) = A::remote(&unsafe { local_iov.read_unaligned() });
         let ia = &ep.base().ia;
         for handle in ia.objects(HandleType::Rmr) {
             let Ok(rmr) = lookup::<D, Rmr<D>>(handle.0) else {

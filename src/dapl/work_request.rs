@@ -46,8 +46,8 @@ impl Segments {
         }
         let mut total = 0;
         for (i, sge) in self.0.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller's promise.
-            let segment = A::sge(unsafe { &*iov.add(i) })?;
+            // SAFETY: the caller's promise. Of a structure that is packed a triplet need not be aligned.
+            let segment = A::sge(&unsafe { iov.add(i).read_unaligned() })?;
             total += u64::from(segment.len);
             sge.write(segment);
         }

@@ -133,11 +133,12 @@ impl<F: FnOnce(u64) -> Result<SendOp>> Request<F> {
     }
 }
 
-/// Whether a request or a receive has one segment and no flags, as nearly all have.
+/// Whether a request or a receive has one segment, whose triplet is aligned, and no flags, as nearly all have.
 #[inline(always)]
 pub(super) fn is_usual<T>(count: DAT_COUNT, iov: *const T, flags: DAT_COMPLETION_FLAGS) -> bool {
-    // One test for two conditions.
-    (count ^ 1) as u32 | flags == 0 && !iov.is_null()
+    let misaligned = iov.addr() as u32 & (align_of::<T>() as u32 - 1);
+    // One test for three conditions.
+    (count ^ 1) as u32 | flags | misaligned == 0 && !iov.is_null()
 }
 
 /// The segment of a triplet: where that is, if the ABI and the device allow it, or a copy.
@@ -327,7 +328,7 @@ unsafe fn read<A: Abi>(
 ) -> Result<SendOp> {
     non_null(remote_iov, arg)?;
     // SAFETY: not NULL.
-    let (remote, length) = A::remote(unsafe { &*remote_iov });
+    let (remote, length) = A::remote(&unsafe { remote_iov.read_unaligned() });
     match u32::try_from(length) {
         Ok(len) if length <= total => Ok(SendOp::RdmaRead { remote, len }),
         _ => Err(Kind::LengthError.into()),

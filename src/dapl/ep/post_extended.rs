@@ -20,7 +20,7 @@ use crate::handle::ANY;
 unsafe fn remote<A: Abi>(iov: *const A::RmrTriplet, len: u64, arg: Subtype) -> Result<Remote> {
     non_null(iov, arg)?;
     // SAFETY: not NULL.
-    let (remote, room) = A::remote(unsafe { &*iov });
+    let (remote, room) = A::remote(&unsafe { iov.read_unaligned() });
     match room >= len {
         true => Ok(remote),
         false => Err(Kind::LengthError.into()),

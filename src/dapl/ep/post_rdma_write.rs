@@ -53,7 +53,7 @@ struct RdmaWrite;
 unsafe fn target<A: Abi>(iov: *const A::RmrTriplet, total: u64) -> Result<Remote> {
     non_null(iov, Subtype::Arg5)?;
     // SAFETY: not NULL.
-    let (remote, room) = A::remote(unsafe { &*iov });
+    let (remote, room) = A::remote(&unsafe { iov.read_unaligned() });
     if room < total {
         return Err(Kind::LengthError.into());
     }
