@@ -314,6 +314,27 @@ static void cno_wait__after_the_last_evd_is_gone(void)
 	cno_down();
 }
 
+/* All that waited then, however soon another thread asks. */
+static void cno_wait__all_are_released(void)
+{
+	enum { COUNT = 3 };
+	struct waiter w[COUNT];
+	DAT_EVD_HANDLE from;
+
+	cno_up();
+	for (int i = 0; i < COUNT; i++)
+		start_waiter(&w[i]);
+	OK(dat_evd_free(evd));
+	for (int i = 0; i < COUNT; i++)
+		CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	for (int i = 0; i < COUNT; i++) {
+		finish_waiter(&w[i]);
+		CHECK_RET(w[i].ret, DAT_SUCCESS);
+		CHECK(w[i].evd == DAT_HANDLE_NULL);
+	}
+	cno_down();
+}
+
 /* A waiter stays as long as there is an EVD that can trigger the CNO. */
 static void cno_wait__after_one_of_two_evds_is_gone(void)
 {
@@ -421,6 +442,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, not_for_disabled_evds),
 	T(cno_wait, not_while_a_thread_waits_on_the_evd),
 	T(cno_wait, after_the_last_evd_is_gone),
+	T(cno_wait, all_are_released),
 	T(cno_wait, after_one_of_two_evds_is_gone),
 	T(cno_wait, ia_closed),
 	T(cno_wait, unwaitable_evds_trigger),

@@ -38,8 +38,10 @@ pub struct Cno<D: Device> {
 
 struct State {
     /// EVDs that have triggered the CNO and that no waiter has returned yet, each once, oldest
-    /// first. NULL stands for the end of the last EVD.
+    /// first.
     triggered: VecDeque<Handle>,
+    /// How often the CNO has lost its last EVD: a waiter that came before is released.
+    ends: u64,
     /// Threads in `dat_cno_wait`.
     waiters: usize,
     /// EVDs that refer to the CNO.
@@ -60,18 +62,6 @@ impl State {
         let evd = self.triggered.pop_front();
         self.set_descriptor();
         evd
-    }
-
-    /// A waiter was cancelled, which the detachment of the last EVD may have released before: there is one release
-    /// for each waiter.
-    fn drop_releases(&mut self) {
-        let releases = self.triggered.iter().filter(|evd| **evd == Handle::NULL);
-        let surplus = releases.count().saturating_sub(self.waiters);
-        for _ in 0..surplus {
-            let at = self.triggered.iter().position(|evd| *evd == Handle::NULL);
-            at.map(|at| self.triggered.remove(at));
-        }
-        self.set_descriptor();
     }
 
     /// After each change of what the descriptor shows.
@@ -110,6 +100,7 @@ impl<D: Device> Cno<D> {
             base: Base::new(ia.clone()),
             state: Mutex::new(State {
                 triggered: VecDeque::new(),
+                ends: 0,
                 waiters: 0,
                 evds: 0,
                 agent: Agent(agent),
@@ -132,9 +123,9 @@ impl<D: Device> Cno<D> {
             return Err(Error::handle(Subtype::HandleCno));
         }
         // Each EVD may be in the queue once, so that an event finds room.
-        let (evds, waiters) = (state.evds + 1, state.waiters);
-        state.triggered.try_reserve(evds + waiters)?;
-        state.evds += 1;
+        let evds = state.evds + 1;
+        state.triggered.try_reserve(evds)?;
+        state.evds = evds;
         Ok(())
     }
 
@@ -149,9 +140,7 @@ impl<D: Device> Cno<D> {
         if state.evds > 0 || state.closed {
             return;
         }
-        for _ in 0..state.waiters {
-            state.triggered.push_back(Handle::NULL);
-        }
+        state.ends += 1;
         self.wait_queue.notify_all(&*self.base.ia.device);
         let call = self.calls.begin(state.agent, Handle::NULL);
         drop(state);
@@ -195,11 +184,12 @@ impl<D: Device> Cno<D> {
             return Ok(Err(Kind::QueueEmpty.into()));
         }
         state.waiters += 1;
+        let ends = state.ends;
         let evd = loop {
             if let Some(evd) = state.take() {
                 break Ok(Ok(evd));
             }
-            if state.closed {
+            if state.closed || state.ends != ends {
                 break Ok(Ok(Handle::NULL));
             }
             let wake = self.wait_queue.wait(&**device, &mut state, deadline);
@@ -208,7 +198,7 @@ impl<D: Device> Cno<D> {
                 self.wait_queue.notify_one(&**device);
                 break Err(Cancelled);
             }
-            if state.triggered.is_empty() && !state.closed {
+            if state.triggered.is_empty() && !state.closed && state.ends == ends {
                 match wake {
                     Wake::Woken => {}
                     Wake::TimedOut => break Ok(Err(Kind::QueueEmpty.into())),
@@ -218,9 +208,6 @@ impl<D: Device> Cno<D> {
             }
         };
         state.waiters -= 1;
-        if evd.is_err() {
-            state.drop_releases();
-        }
         evd
     }
 
