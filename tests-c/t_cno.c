@@ -115,6 +115,33 @@ static void evd_modify_cno__to_the_same(void)
 	cno_down();
 }
 
+/* A trigger that nobody was told of goes with the EVD, unless its events were dequeued. */
+static void evd_modify_cno__takes_the_trigger_along(void)
+{
+	DAT_CNO_HANDLE other;
+	DAT_EVD_HANDLE second, from = DAT_HANDLE_NULL;
+	DAT_EVENT event;
+
+	cno_up();
+	OK(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &other));
+	OK(dat_evd_create(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &second));
+	OK(post_software_event(evd, 0));
+	CHECK_RET(dat_evd_modify_cno(evd, other), DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(other, 0, &from), DAT_SUCCESS);
+	CHECK(from == evd);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	/* It was told, so nothing is left to go along. */
+	CHECK_RET(dat_evd_modify_cno(evd, cno), DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	OK(dat_evd_dequeue(evd, &event));
+	OK(post_software_event(evd, 0));
+	OK(dat_evd_dequeue(evd, &event));
+	CHECK_RET(dat_evd_modify_cno(evd, other), DAT_SUCCESS);
+	CHECK_RET(dat_cno_wait(other, 0, &from), DAT_QUEUE_EMPTY);
+	CHECK_RET(dat_cno_wait(cno, 0, &from), DAT_QUEUE_EMPTY);
+	cno_down();
+}
+
 static void cno_wait__woken(void)
 {
 	struct waiter w;
@@ -434,6 +461,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, timeout),
 	T(cno_wait, trigger_is_remembered),
 	T(evd_modify_cno, to_the_same),
+	T(evd_modify_cno, takes_the_trigger_along),
 	T(cno_wait, woken),
 	T(cno_wait, several_waiters),
 	T(cno_wait, interrupted_by_a_signal),

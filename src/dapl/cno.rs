@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::kernel::Instant;
 use crate::lock::Mutex;
 
-use self::agent::{Agent, AgentCall, Calls};
+pub(super) use self::agent::AgentCall;
+use self::agent::{Agent, Calls};
 use self::descriptor::Descriptor;
 use super::abi::Abi;
 use super::boundary::{answer_query, boundary, creation, non_null, short_boundary, timeout};
@@ -62,6 +63,14 @@ impl State {
         let evd = self.triggered.pop_front();
         self.set_descriptor();
         evd
+    }
+
+    /// The trigger of an EVD is not remembered any more. Gives whether it was.
+    fn withdraw(&mut self, evd: Handle) -> bool {
+        let at = self.triggered.iter().position(|e| *e == evd);
+        let withdrawn = at.and_then(|at| self.triggered.remove(at)).is_some();
+        self.set_descriptor();
+        withdrawn
     }
 
     /// After each change of what the descriptor shows.
@@ -133,8 +142,7 @@ impl<D: Device> Cno<D> {
     /// is called, with no EVD (`dat_cno_wait`).
     pub(super) fn detach(&self, evd: Handle) {
         let mut state = self.state.lock();
-        state.triggered.retain(|e| *e != evd);
-        state.set_descriptor();
+        state.withdraw(evd);
         state.evds -= 1;
         // `destroy` has called the agent already.
         if state.evds > 0 || state.closed {
@@ -145,6 +153,12 @@ impl<D: Device> Cno<D> {
         let call = self.calls.begin(state.agent, Handle::NULL);
         drop(state);
         call.make();
+    }
+
+    /// Withdraws the trigger of an EVD that gets another CNO, for which the caller holds its lock. Gives
+    /// whether there is one that no waiter has returned.
+    pub(super) fn withdraw(&self, evd: Handle) -> bool {
+        self.state.lock().withdraw(evd)
     }
 
     /// An event arrived on an EVD, whose lock the caller holds: one waiter is released, or the next

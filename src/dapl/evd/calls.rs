@@ -11,7 +11,7 @@ use crate::dapl::abi::Abi;
 use crate::dapl::boundary::{
     answer_query, boundary, creation, device_error, non_null, short_boundary, timeout,
 };
-use crate::dapl::cno::Cno;
+use crate::dapl::cno::{AgentCall, Cno};
 use crate::dapl::ia::lookup_ia;
 use crate::dapl::object::{lookup, lookup_opt};
 use crate::dapl::resolution::Resolution;
@@ -261,10 +261,19 @@ impl<D: Device> Evd<D> {
         }
         let old = std::mem::replace(&mut state.cno, cno);
         self.arm(&state);
+        let mut call = AgentCall::NONE;
+        // A trigger of the old CNO that no thread was told of would be lost with the events that made it.
+        if old.as_ref().is_some_and(|old| old.withdraw(self.handle())) {
+            self.drain(&mut state, &pin::pin());
+            if let Some(cno) = state.cno.as_ref().filter(|_| !state.queue.is_empty()) {
+                call = cno.trigger(self.handle());
+            }
+        }
         drop(state);
         if let Some(old) = old {
             old.detach(self.handle());
         }
+        call.make();
         Ok(())
     }
 
