@@ -417,6 +417,32 @@ static void cno_wait__unwaitable_evds_trigger(void)
 	cno_down();
 }
 
+/* Also while the thread that waited is on its way out. */
+static void cno_wait__evds_that_become_unwaitable_trigger(void)
+{
+	DAT_EVD_HANDLE from = DAT_HANDLE_NULL;
+	pthread_t thread;
+	DAT_EVENT event;
+	void *ret;
+
+	cno_up();
+	for (int i = 0; i < 10; i++) {
+		REQUIRE(pthread_create(&thread, NULL, wait_on_evd, NULL) == 0);
+		await_waiter(evd);
+		/* Asleep, or still polling. */
+		pause_us((unsigned long)i % 2 * 2000);
+		OK(dat_evd_set_unwaitable(evd));
+		OK(post_software_event(evd, 0));
+		CHECK_RET(dat_cno_wait(cno, SOON, &from), DAT_SUCCESS);
+		CHECK(from == evd);
+		REQUIRE(pthread_join(thread, &ret) == 0);
+		CHECK_RET((DAT_RETURN)(uintptr_t)ret, DAT_INVALID_STATE);
+		CHECK_RET(dat_evd_dequeue(evd, &event), DAT_SUCCESS);
+		OK(dat_evd_clear_unwaitable(evd));
+	}
+	cno_down();
+}
+
 /* The EVD is the waiter's: its events trigger no CNO, enabled or not. */
 static void *wait_for_two(void *arg)
 {
@@ -474,6 +500,7 @@ static const struct tap_test tests[] = {
 	T(cno_wait, after_one_of_two_evds_is_gone),
 	T(cno_wait, ia_closed),
 	T(cno_wait, unwaitable_evds_trigger),
+	T(cno_wait, evds_that_become_unwaitable_trigger),
 	T(evd_enable, leaves_a_waiter_alone),
 	TAP_END,
 };

@@ -141,6 +141,52 @@ static void order__event_counted_or_triggered(void)
 	ends_down();
 }
 
+static atomic_long posted, read_events;
+
+static void *post_one_by_one(void *arg)
+{
+	DAT_EVD_HANDLE evd = arg;
+
+	for (int i = 0; i < 16 * ROUNDS; i++) {
+		OK(post_software_event(evd, 0));
+		atomic_fetch_add(&posted, 1);
+		while (atomic_load(&read_events) < atomic_load(&posted))
+			sched_yield();
+		pause_us((unsigned long)i % 4 * 20);
+	}
+	return NULL;
+}
+
+/* A wait in vain leaves no event behind that does not trigger the CNO. */
+static void order__event_in_time_or_triggered(void)
+{
+	DAT_EVD_HANDLE evd, hint;
+	DAT_COUNT more;
+	DAT_EVENT event;
+	pthread_t thread;
+
+	up();
+	evd = make_fed();
+	atomic_store(&posted, 0);
+	atomic_store(&read_events, 0);
+	REQUIRE(pthread_create(&thread, NULL, post_one_by_one, evd) == 0);
+	for (DAT_TIMEOUT timeout = 0; atomic_load(&read_events) < 16 * ROUNDS;
+	     timeout = (timeout + 7) % 50) {
+		DAT_RETURN ret = dat_evd_wait(evd, timeout, 1, &event, &more);
+
+		if (ret == DAT_SUCCESS) {
+			atomic_fetch_add(&read_events, 1);
+			continue;
+		}
+		CHECK_RET(ret, DAT_TIMEOUT_EXPIRED);
+		CHECK_EQ(more, 0);
+		OK(dat_cno_wait(cno, WOKEN, &hint));
+		CHECK(hint == evd);
+	}
+	REQUIRE(pthread_join(thread, NULL) == 0);
+	ends_down();
+}
+
 /* No code of a call. */
 static const DAT_RETURN UNRETURNED = (DAT_RETURN)-1;
 
@@ -475,6 +521,7 @@ static void order__abrupt_close_of_all(void)
 static const struct tap_test tests[] = {
 	T(order, completion_counted_or_triggered),
 	T(order, event_counted_or_triggered),
+	T(order, event_in_time_or_triggered),
 	T(order, free_or_wait),
 	T(order, cancelled_or_event),
 	T(order, unwaitable_or_event),

@@ -154,13 +154,32 @@ impl<D: Device> Evd<D> {
         };
         delay::point("evd.waited");
         let mut state = self.state.lock();
+        let signalled = state.signalled;
         state.set_waiter(0);
         self.arm(&state);
         // Completions that arrived before the arming trigger no CNO, so they are counted.
         self.drain(&mut state, &pin());
+        let mut result = result;
+        if let Ok(Err(error)) = result {
+            let ended = match error.kind() {
+                Kind::TimeoutExpired => true,
+                Kind::InterruptedCall => signalled,
+                _ => false,
+            };
+            // Enough events have come since this thread looked last. Programs that have got no event
+            // go on to wait for the CNO, which those events have not triggered.
+            if ended && state.queue.len() >= threshold {
+                result = Ok(state.pop().ok_or(error));
+            }
+        }
         let count = state.queue.len();
-        if result.is_err() && count > 0 {
-            // A cancelled thread takes none of them, and no count is returned.
+        let counted = match &result {
+            Ok(Ok(_)) => true,
+            Ok(Err(error)) => error.kind() != Kind::InvalidState,
+            Err(Cancelled) => false,
+        };
+        if !counted && count > 0 {
+            // This thread takes none of them, and no count is returned.
             self.trigger(state);
         }
         Ok((result?, count))
@@ -206,10 +225,13 @@ impl<D: Device> Evd<D> {
         loop {
             device.progress();
             let mut state = self.state.lock();
+            if state.evicted {
+                return None;
+            }
             if let Some(event) = self.ready(&mut state, threshold, &pin()) {
                 return Some(event);
             }
-            if state.closed || state.evicted || Instant::now() >= end {
+            if state.closed || Instant::now() >= end {
                 return None;
             }
             drop(state);
@@ -226,6 +248,10 @@ impl<D: Device> Evd<D> {
     ) -> std::result::Result<Result<Event>, Cancelled> {
         let device = &*self.base.ia.device;
         loop {
+            // Events are for dat_evd_dequeue from then on.
+            if state.evicted {
+                return Ok(Err(Kind::InvalidState.into()));
+            }
             state.signalled = false;
             self.arm(&state);
             // Completions that arrived before the arming do not signal.
@@ -234,9 +260,6 @@ impl<D: Device> Evd<D> {
             }
             if state.closed {
                 return Ok(Err(Kind::Abort.into()));
-            }
-            if state.evicted {
-                return Ok(Err(Kind::InvalidState.into()));
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 return Ok(Err(Kind::TimeoutExpired.into()));
