@@ -8,9 +8,9 @@
 //! provider table, because other vendors' libdat and the macros of `udat_redirection.h` follow a
 //! handle to find it.
 //!
-//! Pages whose slots have all been allocated and emptied are discarded; they then read as zero,
-//! as empty slots do. A forked child gets all pages like that: none of its parent's handles is valid
-//! there, and the handles that it makes are others.
+//! Pages whose slots have all been allocated and emptied are discarded, as many at a time as there are in a page of
+//! the kernel; they then read as zero, as empty slots do. A forked child gets all pages like that: none of
+//! its parent's handles is valid there, and the handles that it makes are others.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -245,15 +245,21 @@ fn page_header(address: usize) -> &'static PageHeader {
 }
 
 /// Returns the memory of the page to the kernel if all its slots were allocated and none is in
-/// use.
+/// use. Where the pages of the kernel are larger, the memory is that of all pages in one of those.
 fn discard_page(address: usize) {
     let growth = GROWTH.lock();
-    let page = page_of(address);
-    if growth.is_full(page - SLOTS.base.load(Ordering::Relaxed))
-        && page_header(address).live.load(Ordering::Acquire) == 0
-    {
+    let base = SLOTS.base.load(Ordering::Relaxed);
+    let unit = memory::kernel_page().max(PAGE);
+    // The reservation begins with a page of the kernel.
+    let first = page_of(address) - base;
+    let first = first - first % unit;
+    let mut pages = (first..first + unit).step_by(PAGE);
+    // A page whose slots were all allocated is committed.
+    if pages.all(|page| {
+        growth.is_full(page) && page_header(base + page).live.load(Ordering::Acquire) == 0
+    }) {
         // SAFETY: all its slots will remain empty, and an empty slot reads as zero.
-        unsafe { memory::discard(page, PAGE) };
+        unsafe { memory::discard(base + first, unit) };
     }
 }
 

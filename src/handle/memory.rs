@@ -5,7 +5,8 @@ use std::ptr::null_mut;
 
 use super::arena::{PageHeader, Slot};
 
-/// Bytes of a page, the unit in which memory is returned to the kernel.
+/// Bytes of a page, of which the arena knows whether its slots are in use: no more than a page of the kernel has
+/// anywhere.
 pub const PAGE: usize = 4096;
 /// Bytes made accessible at a time; they use memory only when touched.
 pub const CHUNK: usize = 1 << 20;
@@ -35,6 +36,12 @@ pub fn reserve() -> Option<(usize, usize)> {
                 libc::madvise(base, size, libc::MADV_DONTDUMP);
                 libc::madvise(base, size, libc::MADV_WIPEONFORK);
             }
+            // As with the largest pages that a test may pretend.
+            #[cfg(test)]
+            let (base, size) = (
+                base.map_addr(|at| at.next_multiple_of(1 << 16)),
+                size - CHUNK,
+            );
             return Some((base.expose_provenance(), size));
         }
     }
@@ -57,11 +64,31 @@ pub unsafe fn commit(start: usize) -> bool {
     result == 0
 }
 
-/// Makes pages read as zero and returns their memory to the kernel.
+/// Bytes of a page of the kernel, the unit in which memory is returned to it: 4096 times a power of two, at most 64 KiB.
+pub fn kernel_page() -> usize {
+    #[cfg(test)]
+    if let pretended @ 1.. = PRETENDED_PAGE.load(std::sync::atomic::Ordering::Relaxed) {
+        return pretended;
+    }
+    rustix::param::page_size()
+}
+
+/// What a test has [`kernel_page`] say in place of the size of this kernel's pages, unless that is 0. [`discard`] is then
+/// as on a kernel with such pages.
+#[cfg(test)]
+pub static PRETENDED_PAGE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// Makes pages read as zero and returns their memory to the kernel, which does so in pages of its own: it refuses a
+/// range that begins inside one, and takes one that ends inside one for longer.
 ///
 /// # Safety
 /// The pages are committed, and their readers may see zero from now on.
 pub unsafe fn discard(start: usize, len: usize) {
+    #[cfg(test)]
+    let len = match start.is_multiple_of(kernel_page()) {
+        true => len.next_multiple_of(kernel_page()),
+        false => return,
+    };
     // SAFETY: anonymous memory of the reservation, whose content may be lost by the caller's
     // promise.
     unsafe { libc::madvise(start as *mut c_void, len, libc::MADV_DONTNEED) };

@@ -14,6 +14,11 @@ pub const CHUNK: usize = 1 << 20;
 /// Bytes of the memory.
 const SIZE: usize = CHUNK;
 
+/// Nothing is returned to a kernel here.
+pub fn kernel_page() -> usize {
+    PAGE
+}
+
 /// Allocates the memory, which is never freed.
 pub fn reserve() -> Option<(usize, usize)> {
     let layout = Layout::from_size_align(SIZE, PAGE).ok()?;

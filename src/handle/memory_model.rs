@@ -41,6 +41,11 @@ fn place(address: usize) -> &'static Place {
     &PLACES[offset / SLOT]
 }
 
+/// Nothing is returned to a kernel here.
+pub fn kernel_page() -> usize {
+    PAGE
+}
+
 pub fn reserve() -> Option<(usize, usize)> {
     Some((BASE, CHUNK))
 }

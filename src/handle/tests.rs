@@ -216,3 +216,37 @@ fn emptied_pages_go_back_and_read_as_empty() {
         assert_eq!(unsafe { *h.cast::<*mut c_void>() }, null_mut());
     }
 }
+
+/// Where the kernel has pages of 64 KiB, as some for AArch64 and POWER, a page of the arena is a part of one.
+#[cfg(not(miri))]
+#[test]
+fn large_pages_of_the_kernel_are_emptied_as_a_whole() {
+    const LARGE: usize = 1 << 16;
+    let handles: Vec<_> = (0..3 * LARGE / 16).map(|_| apple(5)).collect();
+    memory::PRETENDED_PAGE.store(LARGE, Ordering::Relaxed);
+    // All of the first small page of each large one, then the others, but for the last handle of each.
+    let (first, others): (Vec<_>, Vec<_>) =
+        (handles.iter().copied()).partition(|h| h.addr() % LARGE < 4096);
+    let (kept, others): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .partition(|h| h.addr() % LARGE == LARGE - 16);
+    for h in first {
+        assert!(free(h));
+    }
+    for &h in others.iter().chain(&kept) {
+        assert_eq!(value(h), Some(5));
+    }
+    for h in others {
+        assert!(free(h));
+    }
+    for &h in &kept {
+        assert_eq!(value(h), Some(5));
+        assert!(free(h));
+    }
+    memory::PRETENDED_PAGE.store(0, Ordering::Relaxed);
+    for h in handles {
+        assert_eq!(value(h), None);
+        // SAFETY: as above.
+        assert_eq!(unsafe { *h.cast::<*mut c_void>() }, null_mut());
+    }
+}
