@@ -8,7 +8,6 @@
 #include <string.h>
 
 static struct qp *qps[MAX_QP];
-static uint32_t last_qp = 1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- posts -------------------------------------------------------------------------------- */
@@ -172,12 +171,12 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	qp->receives = attr->srq ? &((struct srq *)attr->srq)->receives : &qp->own;
 	qp->cap = attr->cap;
 	qp->signal_all = attr->sq_sig_all;
+	/* A number is used again as soon as it is free. */
 	pthread_mutex_lock(&lock);
-	do
-		last_qp = last_qp % (MAX_QP - 1) + 1;
-	while (qps[last_qp]);
-	qp->base.qp_num = last_qp;
-	qps[last_qp] = qp;
+	qp->base.qp_num = 2;
+	while (qps[qp->base.qp_num])
+		qp->base.qp_num++;
+	qps[qp->base.qp_num] = qp;
 	pthread_mutex_unlock(&lock);
 	return &qp->base;
 }
@@ -243,6 +242,7 @@ int ibv_destroy_qp(struct ibv_qp *ibqp)
 	pthread_mutex_unlock(&lock);
 	free(qp->own.wr_id);
 	free(qp);
+	at("destroyed_qp");
 	return 0;
 }
 

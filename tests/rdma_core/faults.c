@@ -229,6 +229,73 @@ static void ep_modify__beside_a_post(void)
 	rig_down(&b);
 }
 
+static DAT_EP_HANDLE ep_with_srq(const struct rig *rig, DAT_SRQ_HANDLE srq)
+{
+	DAT_EP_ATTR attr = ep_attr(rig);
+	DAT_EP_HANDLE ep;
+
+	OK(dat_ep_create_with_srq(rig->ia, rig->pz, rig->recv_evd, rig->request_evd,
+				  rig->connect_evd, srq, &attr, &ep));
+	return ep;
+}
+
+static atomic_bool created;
+
+/* The queue pair is gone, and its number free. */
+static int at_destruction(const char *point)
+{
+	if (!strcmp(point, "destroyed_qp") && !atomic_exchange(&entered, true))
+		for (unsigned waited = 0; !created && waited < WINDOW; waited += 100)
+			pause_us(100);
+	return 0;
+}
+
+struct creation {
+	const struct rig *rig;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+};
+
+static void *create_in_a_thread(void *argument)
+{
+	struct creation *creation = argument;
+
+	while (!entered)
+		pause_us(100);
+	creation->ep = ep_with_srq(creation->rig, creation->srq);
+	created = true;
+	return NULL;
+}
+
+/* An endpoint of a shared receive queue is freed, and another one is created, whose queue pair gets
+ * the number of the one that was destroyed: it receives all the same. */
+static void ep_free__beside_another_endpoint_of_its_srq(void)
+{
+	DAT_SRQ_ATTR srq_attr = { .max_recv_dtos = 4, .max_recv_iov = 1 };
+	struct creation creation;
+	DAT_EP_HANDLE ep_a, old;
+	struct rig a, b;
+	pthread_t thread;
+
+	rig_up(&a);
+	rig_up(&b);
+	ep_a = make_ep(&a, NULL);
+	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &creation.srq));
+	creation.rig = &b;
+	old = ep_with_srq(&b, creation.srq);
+	OK(dat_srq_post_recv(creation.srq, 0, NULL, cookie(1)));
+	at_points(at_destruction);
+	REQUIRE(pthread_create(&thread, NULL, create_in_a_thread, &creation) == 0);
+	OK(dat_ep_free(old));
+	pthread_join(thread, NULL);
+	connect_eps(&a, ep_a, &b, creation.ep);
+	OK(send_nothing(ep_a, 2, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(a.request_evd, 2, DAT_DTO_SUCCESS);
+	EXPECT_DTO(b.recv_evd, 1, DAT_DTO_SUCCESS);
+	rig_down(&a);
+	rig_down(&b);
+}
+
 /* --- a message of the handshake that is lost ---------------------------------------------- */
 
 static int at_establish(const char *point)
@@ -244,16 +311,13 @@ static void ep_disconnect__of_an_accept_with_an_srq(void)
 	DAT_EP_HANDLE ep_a, ep_b;
 	DAT_CONN_QUAL qualifier;
 	DAT_SRQ_HANDLE srq;
-	DAT_EP_ATTR attr;
 	struct rig a, b;
 
 	rig_up(&a);
 	rig_up(&b);
-	attr = ep_attr(&b);
 	ep_a = make_ep(&a, NULL);
 	OK(dat_srq_create(b.ia, b.pz, &srq_attr, &srq));
-	OK(dat_ep_create_with_srq(b.ia, b.pz, b.recv_evd, b.request_evd, b.connect_evd, srq, &attr,
-				  &ep_b));
+	ep_b = ep_with_srq(&b, srq);
 	OK(dat_srq_post_recv(srq, 0, NULL, cookie(1)));
 	listen_any(&b, &qualifier);
 	at_points(at_establish);
@@ -340,6 +404,7 @@ static void ep_disconnect__behind_suppressed_requests(void)
 static const struct tap_test tests[] = {
 	T(device, fails),
 	T(ep_free, beside_connect),
+	T(ep_free, beside_another_endpoint_of_its_srq),
 	T(ep_modify, beside_a_post),
 	T(ep_disconnect, of_an_accept_with_an_srq),
 	T(ep_disconnect, behind_suppressed_requests),

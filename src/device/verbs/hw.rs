@@ -375,7 +375,7 @@ impl Hw {
     pub fn retire(&self, flush: bool) {
         self.device.adapter.queues.release(self.number);
         if let Some(srq) = &self.srq {
-            srq.detach(self.qp_num);
+            srq.detach(self);
         }
         self.detach();
         if flush {

@@ -163,13 +163,17 @@ impl Srq {
     /// A queue pair begins to take buffers of this queue.
     pub(super) fn attach(&self, hw: &Arc<Hw>) {
         let user = (hw.qp_num, hw.clone());
-        self.posted.change(|users| users.push(user));
+        self.posted.change(|users| {
+            // One that is destroyed and not detached yet: the device has given its number to another one.
+            users.retain(|user| user.0 != hw.qp_num);
+            users.push(user);
+        });
     }
 
-    /// A queue pair takes no more buffers of this queue.
-    pub(super) fn detach(&self, qp_num: u32) {
+    /// A queue pair takes no more buffers of this queue. One that has its number on the wire by now stays.
+    pub(super) fn detach(&self, hw: &Hw) {
         self.posted
-            .change(|users| users.retain(|user| user.0 != qp_num));
+            .change(|users| users.retain(|user| user.1.number() != hw.number()));
     }
 
     pub(super) fn on_limit(&self) {
