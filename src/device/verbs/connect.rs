@@ -141,8 +141,9 @@ pub(super) fn limit(qp: &Arc<Qp>, attempt: u64, deadline: Option<(Instant, Durat
 impl Qp {
     /// Ends an attempt to connect, or the connection it led to.
     pub(super) fn end_attempt(&self, attempt: u64, event: CmEvent, cause: &dyn Cause) {
-        if self.state.lock().attempt.is_current(attempt) {
-            self.end(event, cause);
+        let state = self.state.lock();
+        if state.attempt.is_current(attempt) {
+            self.end_locked(state, event, cause);
         }
     }
 
@@ -160,8 +161,9 @@ pub(super) fn expire(qp: &Qp, attempt: u64, timeout: Duration) {
     if let Some(exchanges) = &qp.exchanges {
         return exchange::expire(qp, exchanges, attempt, timeout);
     }
-    if qp.state.lock().attempt.is_connecting(attempt) {
-        qp.end(CmEvent::TimedOut, &NoAnswer(timeout));
+    let state = qp.state.lock();
+    if state.attempt.is_connecting(attempt) {
+        qp.end_locked(state, CmEvent::TimedOut, &NoAnswer(timeout));
     }
 }
 
@@ -176,15 +178,13 @@ pub(super) fn on_early_data(qp: &Qp) {
 
 /// The device has failed or was removed: ends what there is of a connection. Called by the service thread.
 pub(super) fn on_device_failure(qp: &Qp, cause: &dyn Cause) {
-    let event = {
-        let state = qp.state.lock();
-        match state.attempt.phase {
-            Phase::Connecting if state.active.is_some() => CmEvent::NonPeerRejected,
-            Phase::Connecting => CmEvent::AcceptError,
-            _ => CmEvent::Broken,
-        }
+    let state = qp.state.lock();
+    let event = match state.attempt.phase {
+        Phase::Connecting if state.active.is_some() => CmEvent::NonPeerRejected,
+        Phase::Connecting => CmEvent::AcceptError,
+        _ => CmEvent::Broken,
     };
-    qp.end(event, cause);
+    qp.end_locked(state, event, cause);
     datagram::go_on(qp);
 }
 

@@ -372,7 +372,7 @@ impl QueuePair for Qp {
                 state.disconnect_requested = true;
                 drop(state);
                 self.log_step(Step::Disconnecting);
-                self.end(CmEvent::Disconnected, &GIVEN_UP);
+                self.end_attempt(attempt, CmEvent::Disconnected, &GIVEN_UP);
             }
             _ => {}
         }

@@ -53,14 +53,8 @@ pub(super) fn queues(hw: &Hw) -> impl Iterator<Item = &Arc<Cq>> {
 }
 
 impl Qp {
-    /// Ends the connection, or the attempt to make one, unless that is under way. The caller
-    /// holds no lock and is in no read-side section.
-    pub(super) fn end(&self, event: CmEvent, cause: &dyn Cause) {
-        self.end_locked(self.state.lock(), event, cause);
-    }
-
-    /// [`Qp::end`] for something that has happened on the queue pair of the device with this
-    /// [`token`](Hw::token). If another has replaced it, the connection has ended already, and the
+    /// Ends the connection, or the attempt to make one, for something that has happened on the queue pair of the
+    /// device with this [`token`](Hw::token). If another has replaced it, the connection has ended already, and the
     /// one that may be there now has nothing to do with it.
     pub(super) fn end_on(&self, token: u64, event: CmEvent, cause: &dyn Cause) {
         let state = self.state.lock();
@@ -72,8 +66,15 @@ impl Qp {
         }
     }
 
-    /// [`Qp::end`] with the lock of the state, which is released.
-    fn end_locked(&self, mut state: MutexGuard<'_, State>, event: CmEvent, cause: &dyn Cause) {
+    /// Ends the connection, or the attempt to make one, unless that is under way. The caller has found out which it
+    /// is with the lock of the state, which it hands over: without it the consumer may end that connection, reset the
+    /// endpoint and begin another one. The caller holds no other lock and is in no read-side section.
+    pub(super) fn end_locked(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        event: CmEvent,
+        cause: &dyn Cause,
+    ) {
         let before = state.attempt.phase;
         if !before.is_live() {
             return;
@@ -173,9 +174,10 @@ impl Qp {
             return true;
         }
         let (sent, id) = (state.disconnect_sent, state.id.clone());
+        let attempt = state.attempt.number();
         drop(state);
         let (Some(hw), Some(id)) = (self.hw(), id) else {
-            self.end(CmEvent::Disconnected, &IN_ORDER);
+            self.end_attempt(attempt, CmEvent::Disconnected, &IN_ORDER);
             return true;
         };
         match sent {
@@ -188,13 +190,18 @@ impl Qp {
                 }
                 if self.device.iwarp {
                     // The peer gets what is queued in TCP first, and then confirms the end.
-                    self.state.lock().disconnect_sent = Some(Instant::now());
+                    let mut state = self.state.lock();
+                    if !state.attempt.is_current(attempt) {
+                        return true;
+                    }
+                    state.disconnect_sent = Some(Instant::now());
+                    drop(state);
                     self.send_disconnect(&id);
                     return false;
                 }
             }
         }
-        self.end(CmEvent::Disconnected, &IN_ORDER);
+        self.end_attempt(attempt, CmEvent::Disconnected, &IN_ORDER);
         true
     }
 
