@@ -70,7 +70,8 @@ impl<D: Device> Counted<D> {
         if let Counted::Ia(ia) = self
             && let Some(counters) = ia.counters()
         {
-            counters.refresh(&*ia.device, reset);
+            let reset = if reset { range.clone() } else { 0..0 };
+            counters.refresh(&*ia.device, &reset);
         }
         for counter in range {
             f(counter, names[counter], counters.read(counter, reset));

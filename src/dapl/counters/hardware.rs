@@ -1,9 +1,11 @@
 //! Counters of an IA that its port and its adapter keep: those of the group `DCNT_IA_LNK` and
 //! `DCNT_IA_DIAG`. They count from `dat_ib_start_counter` to `dat_ib_stop_counter`.
 
+use std::ops::Range;
+
 use super::Counters;
 use crate::abi::v2::*;
-use crate::device::{Device, HardwareCounter};
+use crate::device::HardwareCounter;
 use crate::lock::Mutex;
 
 /// Counters with the names that the InfiniBand specification, or the adapter, has for them.
@@ -70,40 +72,73 @@ impl Default for Hardware {
     }
 }
 
+/// Reads a counter of the hardware, which has this name.
+type Read<'a> = &'a dyn Fn(HardwareCounter, &str) -> u64;
+
 impl Hardware {
     /// The counters of a group are 0, and count from now on.
-    pub fn start<D: Device>(&self, device: &D, counters: &Counters, which: HardwareCounter) {
+    pub fn start(&self, read: Read<'_>, counters: &Counters, which: HardwareCounter) {
         for started in self.0.iter().filter(|started| started.of == which) {
             let read = |&(counter, name): &(u32, &str)| {
                 counters.set(counter, 0);
-                device.hardware_counter(which, name)
+                read(which, name)
             };
             *started.begin.lock() = Some(started.group.iter().map(read).collect());
         }
     }
 
     /// The counters of a group keep their values.
-    pub fn stop<D: Device>(&self, device: &D, counters: &Counters, which: HardwareCounter) {
-        self.refresh(device, counters, false);
+    pub fn stop(&self, read: Read<'_>, counters: &Counters, which: HardwareCounter) {
+        self.refresh(read, counters, &(0..0));
         for started in self.0.iter().filter(|started| started.of == which) {
             *started.begin.lock() = None;
         }
     }
 
-    /// Reads the counters of the groups that are started. With `reset` they count from here.
-    pub fn refresh<D: Device>(&self, device: &D, counters: &Counters, reset: bool) {
+    /// Reads the counters of the groups that are started. Those whose numbers are in `reset` count from here.
+    pub fn refresh(&self, read: Read<'_>, counters: &Counters, reset: &Range<usize>) {
         for Started { group, of, begin } in &self.0 {
             let Some(begin) = &mut *begin.lock() else {
                 continue;
             };
             for ((counter, name), begin) in group.iter().zip(begin) {
-                let now = device.hardware_counter(*of, name);
+                let now = read(*of, name);
                 // A counter of a port is cleared by the subnet manager, too.
                 counters.set(*counter, now.checked_sub(*begin).unwrap_or(now));
-                if reset {
+                if reset.contains(&(*counter as usize)) {
                     *begin = now;
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn only_what_is_reset_counts_from_there() {
+        let (errors, others) = (DCNT_IA_LNK_ERR_RCV, DCNT_IA_LNK_ERR_XMT_DISCARDS);
+        let counted = Cell::new(100);
+        let read = |_: HardwareCounter, _: &str| counted.get();
+        let counters = Counters::new(DCNT_IA_ALL_COUNTERS);
+        let hardware = Hardware::default();
+        hardware.start(&read, &counters, HardwareCounter::Port);
+        counted.set(107);
+        // As a query of one counter does, which resets it.
+        hardware.refresh(&read, &counters, &(errors as usize..errors as usize + 1));
+        assert_eq!(counters.read(errors as usize, true), 7);
+        counted.set(109);
+        hardware.refresh(&read, &counters, &(0..0));
+        assert_eq!(counters.read(errors as usize, false), 2);
+        assert_eq!(counters.read(others as usize, false), 9);
+        counted.set(110);
+        hardware.stop(&read, &counters, HardwareCounter::Port);
+        counted.set(120);
+        hardware.refresh(&read, &counters, &(0..counters.0.len()));
+        assert_eq!(counters.read(others as usize, false), 10);
+        assert_eq!(counters.read(DCNT_IA_DIAG_ERR_RQ_RAE as usize, false), 0);
     }
 }

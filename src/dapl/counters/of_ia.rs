@@ -1,5 +1,6 @@
 //! The counters of an IA.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Counters;
@@ -55,16 +56,19 @@ impl IaCounters {
 
     /// The counters of a group of the hardware are 0, and count from now on.
     pub fn start_hardware<D: Device>(&self, device: &D, which: HardwareCounter) {
-        self.hardware.start(device, &self.values, which);
+        let read = |of, name: &str| device.hardware_counter(of, name);
+        self.hardware.start(&read, &self.values, which);
     }
 
     /// The counters of a group of the hardware keep their values.
     pub fn stop_hardware<D: Device>(&self, device: &D, which: HardwareCounter) {
-        self.hardware.stop(device, &self.values, which);
+        let read = |of, name: &str| device.hardware_counter(of, name);
+        self.hardware.stop(&read, &self.values, which);
     }
 
-    /// Brings the counters of the hardware up to date. With `reset` they count from here.
-    pub fn refresh<D: Device>(&self, device: &D, reset: bool) {
-        self.hardware.refresh(device, &self.values, reset);
+    /// Brings the counters of the hardware up to date. Those whose numbers are in `reset` count from here.
+    pub fn refresh<D: Device>(&self, device: &D, reset: &Range<usize>) {
+        let read = |of, name: &str| device.hardware_counter(of, name);
+        self.hardware.refresh(&read, &self.values, reset);
     }
 }
