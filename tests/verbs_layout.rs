@@ -104,6 +104,7 @@ fn constants(p: &mut Program) {
         QP_PKEY_INDEX = "IBV_QP_PKEY_INDEX",
         QP_PORT = "IBV_QP_PORT",
         QP_QKEY = "IBV_QP_QKEY",
+        QP_MAX_QP_RD_ATOMIC = "IBV_QP_MAX_QP_RD_ATOMIC",
         QP_MIN_RNR_TIMER = "IBV_QP_MIN_RNR_TIMER",
         QP_SQ_PSN = "IBV_QP_SQ_PSN",
         GID_TYPE_ROCE_V2 = "IBV_GID_TYPE_ROCE_V2",

@@ -27,6 +27,8 @@ struct id {
 	struct id *peer;
 	uint32_t qp_num;
 	uint32_t peer_qp_num;
+	/* RDMA reads that may be outstanding. */
+	uint8_t reads;
 	bool listens, connected, gone;
 	struct id *next;
 };
@@ -281,6 +283,10 @@ int rdma_init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr, int *m
 		attr->dest_qp_num = ((struct id *)cm_id)->peer_qp_num;
 		*mask |= IBV_QP_DEST_QPN;
 		break;
+	case IBV_QPS_RTS:
+		attr->max_rd_atomic = ((struct id *)cm_id)->reads;
+		*mask |= IBV_QP_MAX_QP_RD_ATOMIC;
+		break;
 	default:
 		break;
 	}
@@ -331,6 +337,7 @@ int rdma_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct id *id = (struct id *)cm_id, *listener, *other;
 
 	id->qp_num = number(cm_id, param);
+	id->reads = param->initiator_depth;
 	listener = listener_at(rdma_get_dst_port(cm_id));
 	if (!listener) {
 		tell(id, NULL, RDMA_CM_EVENT_REJECTED, 8 /* no such service */, NULL);
@@ -361,6 +368,9 @@ int rdma_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 		return fail(ECONNRESET);
 	id->qp_num = number(cm_id, param);
 	peer->peer_qp_num = id->qp_num;
+	id->reads = param->initiator_depth;
+	if (peer->reads > param->responder_resources)
+		peer->reads = param->responder_resources;
 	if (cm_id->qp && make_ready(cm_id))
 		return fail(EINVAL);
 	if (!peer->base.qp) {

@@ -401,6 +401,45 @@ static void ep_disconnect__behind_suppressed_requests(void)
 	rig_down(&b);
 }
 
+/* --- reads that the peer does not answer --------------------------------------------------- */
+
+/* Some devices never complete a read on a queue pair that may have none outstanding. */
+static void ep_post_rdma_read__that_the_peer_answers_none_of(void)
+{
+	DAT_EP_HANDLE ep_a, ep_b;
+	struct mem from, to;
+	DAT_EP_ATTR attr;
+	struct rig a, b;
+
+	rig_up(&a);
+	rig_up(&b);
+	to = make_mem(&a, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	from = make_mem(&b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	/* At the end that connects, then at the one that accepts. */
+	for (int passive = 0; passive < 2; passive++) {
+		DAT_LMR_TRIPLET local = dx_local(to.local, to.at, 8);
+		DAT_RMR_TRIPLET remote = dx_remote(from.remote, from.at, 8);
+
+		ep_a = make_ep(&a, NULL);
+		attr = ep_attr(&b);
+		attr.max_rdma_read_in = 0;
+		ep_b = make_ep(&b, &attr);
+		if (passive)
+			connect_eps(&b, ep_b, &a, ep_a);
+		else
+			connect_eps(&a, ep_a, &b, ep_b);
+		OK(dat_ep_post_rdma_read(ep_a, 1, &local, cookie(1), &remote,
+					 DAT_COMPLETION_DEFAULT_FLAG));
+		EXPECT_DTO(a.request_evd, 1, DAT_DTO_ERR_LOCAL_EP);
+		EXPECT(a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+		await_end(&b);
+		OK(dat_ep_free(ep_a));
+		OK(dat_ep_free(ep_b));
+	}
+	rig_down(&a);
+	rig_down(&b);
+}
+
 static const struct tap_test tests[] = {
 	T(device, fails),
 	T(ep_free, beside_connect),
@@ -408,6 +447,7 @@ static const struct tap_test tests[] = {
 	T(ep_modify, beside_a_post),
 	T(ep_disconnect, of_an_accept_with_an_srq),
 	T(ep_disconnect, behind_suppressed_requests),
+	T(ep_post_rdma_read, that_the_peer_answers_none_of),
 	TAP_END,
 };
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::sync::atomic::Ordering;
 
 use super::adapter::check;
 use super::hw::{Hw, zeroed_attr};
@@ -73,12 +74,15 @@ pub(super) fn ready(qp: &Qp, id: &CmId, depths: Option<(u8, u8)>) -> io::Result<
             attr.max_dest_rd_atomic = rd_in;
         }
     })?;
-    advance(qp, &hw, id, sys::QPS_RTS, |attr, _| {
+    advance(qp, &hw, id, sys::QPS_RTS, |attr, mask| {
         if let Some(timer) = tuning.ack_timer {
             attr.timeout = timer;
         }
         if let Some((_, rd_out)) = depths {
             attr.max_rd_atomic = rd_out;
+        }
+        if *mask & sys::QP_MAX_QP_RD_ATOMIC != 0 && attr.max_rd_atomic == 0 {
+            hw.may_fetch.store(false, Ordering::Relaxed);
         }
     })
 }

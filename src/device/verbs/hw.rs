@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::lock::Mutex;
@@ -52,6 +52,9 @@ pub(super) struct Hw {
     pub recv_cq: Arc<Cq>,
     pub srq: Option<Arc<Srq>>,
     pub attr: QpAttr,
+    /// Whether RDMA reads and atomic operations may be outstanding: by its attributes, and by what the peer of the
+    /// connection answers.
+    pub may_fetch: AtomicBool,
     /// Restores the order of completions, for a device that completes requests in any order.
     pub order: Option<Mutex<CompletionOrder>>,
     /// Bytes of payload that the driver copies into a request.
@@ -135,6 +138,7 @@ impl Hw {
             recv_cq,
             srq: parts.srq.clone(),
             attr: *attr,
+            may_fetch: AtomicBool::new(attr.max_rd_out > 0),
             order: device.siw.then(Mutex::default),
             inline: 0,
             addresses: Mutex::default(),

@@ -11,6 +11,7 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ops::DerefMut;
 use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
 
 pub(super) use self::datagram::post_datagram;
 pub(super) use self::marker::post_marker;
@@ -311,7 +312,8 @@ fn post_checked(
         }
         return qp.not_open(ended, posted, 0);
     };
-    if reads && hw.attr.max_rd_out == 0 {
+    // Written before the queue pair is open.
+    if reads && !hw.may_fetch.load(Ordering::Relaxed) {
         drop(held);
         return qp.fail_request(posted);
     }

@@ -337,6 +337,7 @@ pub const QP_ACCESS_FLAGS: c_int = 1 << 3;
 pub const QP_PKEY_INDEX: c_int = 1 << 4;
 pub const QP_PORT: c_int = 1 << 5;
 pub const QP_QKEY: c_int = 1 << 6;
+pub const QP_MAX_QP_RD_ATOMIC: c_int = 1 << 13;
 pub const QP_MIN_RNR_TIMER: c_int = 1 << 15;
 pub const QP_SQ_PSN: c_int = 1 << 16;
 /// Bits that some kernels set for RoCE's benefit and that InfiniBand ports refuse.
