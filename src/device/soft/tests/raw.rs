@@ -202,16 +202,21 @@ pub fn initiator(revision: u8) -> (Raw, End) {
 
 /// A hand-made initiator that `b` has accepted.
 pub fn initiate(b: &End, revision: u8) -> Raw {
+    initiate_as(&LOCAL, b, revision)
+}
+
+/// The same of one that offers `local`.
+pub fn initiate_as(local: &Local, b: &End, revision: u8) -> Raw {
     let device = &b.device;
     let (server, qual) = Server::any(device);
     let mut raw = Raw::connect(qual);
-    raw.frame(&LOCAL.request(revision, b"hello"));
+    raw.frame(&local.request(revision, b"hello"));
     let request = server.next();
     assert_eq!(request.private_data(), b"hello");
     device.accept(request, &b.qp, b"welcome").unwrap();
     let agreed = raw.receive_frame(Kind::Reply, |reply| {
         assert_eq!(reply.private_data, b"welcome");
-        LOCAL.conclude(revision, reply)
+        local.conclude(revision, reply)
     });
     assert!(agreed.unwrap().is_ok());
     raw

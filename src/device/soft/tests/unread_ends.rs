@@ -2,8 +2,9 @@
 
 use std::net::Shutdown;
 
-use super::raw::{Raw, fpdu_bytes, initiate, rtr, send_header};
+use super::raw::{self, Raw, fpdu_bytes, initiate_as, rtr, send_header};
 use super::*;
+use crate::device::soft::iwarp::mpa::Local;
 use crate::device::soft::transport::tcp::conn::TcpConn;
 
 /// More messages than may wait in a unit test, and less than a socket takes of which nothing is read.
@@ -16,23 +17,36 @@ fn on_tcp<R>(end: &End, f: impl FnOnce(&TcpConn) -> R) -> R {
     })
 }
 
-/// A hand-made peer that has sent [`SENDS`] messages and the end of its stream, and our end, which has no
-/// receives and has noticed that end.
-fn ended(params: &str) -> (Raw, End) {
+/// A hand-made peer that offers `local` and has sent [`SENDS`] messages, and our end, which has no receives.
+fn full_of(local: &Local, params: &str) -> (Raw, End) {
     let device = Soft::open(&format!("127.0.0.1 path=tcp {params}")).unwrap();
     let b = End::new(&device, attr());
-    let mut raw = initiate(&b, 2);
+    let mut raw = initiate_as(local, &b, 2);
     raw.send(&rtr());
     assert_eq!(b.event(), established(b""));
     let sends = (1..=SENDS).flat_map(|msn| fpdu_bytes(&send_header(msn, 0, true, 0), b""));
     raw.send(&sends.collect::<Vec<u8>>());
-    raw.socket.shutdown(Shutdown::Write).unwrap();
-    let begun = Instant::now();
-    while !on_tcp(&b, |conn| conn.holds_end()) {
-        assert!(begun.elapsed() < PATIENCE);
-        std::thread::sleep(Duration::from_millis(1));
-    }
     (raw, b)
+}
+
+/// The same, after the peer has ended its stream, and our end has noticed that.
+fn ended_by(local: &Local, params: &str) -> (Raw, End) {
+    let (raw, b) = full_of(local, params);
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    until(|| on_tcp(&b, |conn| conn.holds_end()));
+    (raw, b)
+}
+
+/// The same of a peer without acknowledgements.
+fn ended(params: &str) -> (Raw, End) {
+    ended_by(&raw::LOCAL, params)
+}
+
+/// Closes the socket of a peer by a reset.
+fn reset(raw: Raw) {
+    let at_once = Some(Duration::ZERO);
+    rustix::net::sockopt::set_socket_linger(&raw.socket, at_once).unwrap();
+    drop(raw);
 }
 
 /// Every message gets a receive; then the connection ends.
@@ -78,10 +92,55 @@ fn nothing_waits_when_the_consumer_ends_the_connection_too() {
 /// As a peer of ours does whose consumer ends the connection at once after a graceful end.
 #[test]
 fn a_reset_is_an_end_that_waits_for_nothing() {
+    let local = Local {
+        acknowledge: true,
+        ..raw::LOCAL
+    };
+    let (raw, b) = ended_by(&local, "");
+    reset(raw);
+    assert_eq!(b.event(), CmEvent::Disconnected);
+}
+
+/// A peer of another kind, which has seen its messages complete, closes its socket. Some time after that the kernel of
+/// its host knows nothing of the connection, and answers a probe with a reset.
+#[test]
+fn a_reset_behind_the_end_of_another_kind_of_peer_loses_nothing() {
     let (raw, b) = ended("");
-    let at_once = Some(Duration::ZERO);
-    rustix::net::sockopt::set_socket_linger(&raw.socket, at_once).unwrap();
-    drop(raw);
+    reset(raw);
+    receive_all(&b);
+}
+
+/// The same if our end notices both at once.
+#[test]
+fn a_reset_right_behind_the_end_loses_nothing() {
+    let (raw, b) = full_of(&raw::LOCAL, "");
+    until(|| on_tcp(&b, |conn| conn.is_paused()));
+    let pause = b.device.engine.pause();
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    reset(raw);
+    drop(pause);
+    receive_all(&b);
+}
+
+/// The same with messages that have all been read.
+#[test]
+fn a_reset_loses_nothing_that_was_read() {
+    let b = End::new(&raw::device(), attr());
+    let mut raw = initiate_as(&raw::LOCAL, &b, 2);
+    raw.send(&rtr());
+    assert_eq!(b.event(), established(b""));
+    for msn in 1..=2 {
+        raw.fpdu(&send_header(msn, 0, true, 3), b"all");
+    }
+    raw.socket.shutdown(Shutdown::Write).unwrap();
+    until(|| on_tcp(&b, |conn| conn.has_ended()));
+    reset(raw);
+    // The reset is noticed at once, if at all.
+    std::thread::sleep(Duration::from_millis(20));
+    for i in 1..=2 {
+        b.recv(i, &[b.sge(0, 3)]).unwrap();
+        assert_eq!(b.received_as(), (i, WcStatus::Success));
+    }
     assert_eq!(b.event(), CmEvent::Disconnected);
 }
 

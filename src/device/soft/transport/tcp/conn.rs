@@ -181,6 +181,18 @@ impl TcpConn {
         self.rx.holds_end()
     }
 
+    /// Whether nothing is read until there are receives.
+    #[cfg(test)]
+    pub fn is_paused(&self) -> bool {
+        self.rx.paused
+    }
+
+    /// Whether the end of the peer's stream was read.
+    #[cfg(test)]
+    pub fn has_ended(&self) -> bool {
+        self.rx.ended
+    }
+
     /// See [`Rx::kept`].
     #[cfg(test)]
     pub fn kept(&self) -> (usize, usize) {
@@ -426,14 +438,17 @@ impl TcpConn {
             return Ok(());
         }
         if self.rx.ended || self.rx.holds_end() {
-            // A reset that nothing of ours has caused.
-            if events.contains(EventFlags::ERR) && self.tx.writes == self.rx.writes_at_end {
+            // A reset that nothing of ours has caused: a peer with acknowledgements has aborted. Another one has seen its
+            // messages complete, and closed its socket in order: the kernel of its host answers even a probe with a reset.
+            let unprovoked = self.tx.writes == self.rx.writes_at_end;
+            if self.acks.agreed && events.contains(EventFlags::ERR) && unprovoked {
                 self.rx.abort();
             }
             return Ok(());
         }
         if self.rx.paused {
-            if events.contains(EventFlags::ERR) {
+            // What the socket holds can be read behind a reset, and the end of the stream that may have come before that.
+            if self.acks.agreed && events.contains(EventFlags::ERR) {
                 return Err(CloseReason::Lost);
             }
             if !events.intersects(EventFlags::RDHUP | EventFlags::HUP) {
