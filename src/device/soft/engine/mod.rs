@@ -52,7 +52,7 @@ use self::poll_set::PollSet;
 use self::poll_watch::PollWatch;
 use self::presence::Presence;
 use self::ready_bitmap::TakeBitmap;
-use self::rounds::{LastServed, ROUNDS};
+use self::rounds::{LastServed, ROUNDS, ServiceClock};
 pub(crate) use self::scratch::{RX_BUFFER_LEN, Scratch};
 use self::sources::Sources;
 use self::timers::Timers;
@@ -90,9 +90,9 @@ pub(crate) trait Source: Send + Sync {
 
 /// A connection that has read messages which are not delivered.
 pub(crate) trait Backlog: Send + Sync {
-    /// Delivers one of the messages, or `all`; false if none is left. Called under the engine
-    /// lock.
-    fn deliver(&self, all: bool, up: &mut Upcalls) -> bool;
+    /// Delivers one of the messages, or `all`, and notes on the clock that the connection was served if
+    /// one was complete; false if none is left. Called under the engine lock.
+    fn deliver(&self, all: bool, clock: &ServiceClock, up: &mut Upcalls) -> bool;
     /// When the connection was served last.
     fn last_served(&self) -> &LastServed;
 }
@@ -468,8 +468,7 @@ impl Inner {
                 turns.sort_by_key(|connection| connection.last_served().get());
             }
             for connection in turns {
-                scratch.clock.note(connection.last_served());
-                if connection.deliver(!scratch.in_rounds, up) {
+                if connection.deliver(!scratch.in_rounds, &scratch.clock, up) {
                     scratch.defer(connection, up);
                 }
             }

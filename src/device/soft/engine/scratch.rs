@@ -108,7 +108,7 @@ impl Scratch {
         match self.backlog.try_reserve(1) {
             Ok(()) => self.backlog.push(connection),
             Err(_) => {
-                connection.deliver(true, up);
+                connection.deliver(true, &self.clock, up);
             }
         }
     }

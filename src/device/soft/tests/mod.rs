@@ -31,6 +31,7 @@ mod shm_offers;
 mod shm_order;
 mod shm_peer;
 mod shm_words;
+mod turns;
 mod unread_ends;
 mod windows;
 

@@ -11,7 +11,7 @@ use super::shm::{ShmConn, ShmTarget};
 use super::tcp::{CloseReason as TcpCloseReason, TcpConn, TcpTarget};
 use super::{LockedQp, QpPlace};
 use crate::device::soft::engine::poll_set::{NotifyMode, PollEntry, PollResult};
-use crate::device::soft::engine::rounds::LastServed;
+use crate::device::soft::engine::rounds::{LastServed, ServiceClock};
 use crate::device::soft::engine::{Acknowledger, Backlog, EventFlags, Scratch, Source};
 use crate::device::soft::qp::cache_lines::Place;
 use crate::device::soft::qp::state::QpState;
@@ -226,10 +226,15 @@ impl TcpTarget for TcpSource {
 
 impl Source for TcpSource {
     fn ready(self: Arc<Self>, events: EventFlags, scratch: &mut Scratch, up: &mut Upcalls) {
+        let mut served = false;
         let backlog = self.service(up, |conn, me, guard, up| {
             conn.ready(events, me, scratch, guard, up)?;
+            served = conn.take_served();
             conn.advance(me, guard, up)
         });
+        if served {
+            scratch.clock.note(&self.last_served);
+        }
         if backlog && let Some(connection) = self.enqueue() {
             scratch.defer(connection, up);
         }
@@ -252,11 +257,16 @@ impl Source for TcpSource {
 }
 
 impl Backlog for TcpSource {
-    fn deliver(&self, all: bool, up: &mut Upcalls) -> bool {
+    fn deliver(&self, all: bool, clock: &ServiceClock, up: &mut Upcalls) -> bool {
+        let mut served = false;
         let more = self.service(up, |conn, me, guard, up| {
             conn.use_kept(all, me, guard, up)?;
+            served = conn.take_served();
             conn.advance(me, guard, up)
         });
+        if served {
+            clock.note(&self.last_served);
+        }
         if !more {
             self.queued.store(false, Ordering::Relaxed);
         }

@@ -175,6 +175,11 @@ impl TcpConn {
         self.rx.backlog
     }
 
+    /// Whether a whole message was delivered since this was last asked.
+    pub fn take_served(&mut self) -> bool {
+        std::mem::take(&mut self.rx.served)
+    }
+
     /// Whether the end of the peer's stream is behind what is not read until there are receives.
     #[cfg(test)]
     pub fn holds_end(&self) -> bool {

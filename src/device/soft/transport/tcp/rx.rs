@@ -10,6 +10,8 @@ use super::rx_direct::{FIRST_READ, LONG, Payload, Placing};
 use super::rx_segment::Taken;
 use super::rx_stream::StreamWatch;
 use super::stash::Stash;
+#[cfg(doc)]
+use crate::device::soft::engine::rounds::LastServed;
 use crate::device::soft::engine::{RX_BUFFER_LEN, Scratch};
 use crate::device::soft::iwarp::fpdu::{self, Decoded};
 use crate::device::soft::iwarp::mpa::Rtr;
@@ -40,6 +42,8 @@ pub(crate) struct Rx {
     expects_long: bool,
     /// There may be whole messages among the others, which are delivered in turn.
     pub backlog: bool,
+    /// A whole message was delivered, or an answer used, since the [engine](LastServed) was last told.
+    pub served: bool,
     /// What waits for receives.
     pub(super) stash: Stash,
     /// The stash is full: nothing is read until there are receives.
@@ -76,6 +80,7 @@ impl Rx {
             placing: None,
             expects_long: false,
             backlog: false,
+            served: false,
             stash: Stash::default(),
             paused: false,
             begun: false,
@@ -311,7 +316,10 @@ impl TcpConn {
             }
             let whole = match taken {
                 Ok(Taken::Yes) => false,
-                Ok(Taken::Whole) => true,
+                Ok(Taken::Whole) => {
+                    self.rx.served = true;
+                    true
+                }
                 Ok(Taken::Pause) => {
                     self.rx.paused = true;
                     return Ok((used, false));
