@@ -18,6 +18,8 @@ mod extended_violations;
 mod failures;
 mod immediate;
 mod many;
+#[cfg(not(dat_sim))]
+mod own_pages;
 mod peers;
 mod plain_writes;
 mod raw;
@@ -483,6 +485,11 @@ fn block(device: &Soft, word: &AtomicU32, value: u32) {
 /// Runs a test, which has this name in the module [`tests`](self), in a process of its own: the limit that the test
 /// reaches is one of all connections of a process, so that connections of other tests would be closed.
 fn alone(name: &str, test: impl FnOnce()) {
+    alone_with(&[], name, test);
+}
+
+/// [`alone`], with more in the environment of that process.
+fn alone_with(environment: &[(&str, &str)], name: &str, test: impl FnOnce()) {
     const ALONE: &str = "LIBDAT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -490,6 +497,7 @@ fn alone(name: &str, test: impl FnOnce()) {
     let (_, module) = module_path!().split_once("::").unwrap();
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("{module}::{name}"), "--nocapture"]);
+    command.envs(environment.iter().copied());
     let output = command.env(ALONE, "1").output().unwrap();
     let [said, errors] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     // A name that no test has is none of success.

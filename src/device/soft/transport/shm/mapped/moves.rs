@@ -3,7 +3,9 @@
 //!
 //! Between the first step and the last one the pages are missing or write-protected, and a thread
 //! that uses them waits for this one. So this thread must not wait for any other meanwhile: it
-//! takes no lock, allocates nothing, and runs no signal handler.
+//! takes no lock, allocates nothing, and runs no signal handler. The pages may have objects of this library
+//! on them, since programs register whole pages around what they have allocated: so it works with what is on
+//! its stack alone, which does not move.
 //!
 //! Into the file: the page-table entries of the private pages move to a range aside
 //! (`UFFDIO_MOVE`), where this thread alone finds them; it copies their contents to the file, and
@@ -20,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::proc_maps::Vma;
-use super::userfault::{FaultMode, UserFaults};
+use super::userfault::{FaultMode, Requests};
 use crate::signals::SignalsBlocked;
 
 /// Bytes that move at once. It limits how long other threads wait, and how much memory is needed
@@ -158,7 +160,7 @@ impl Drop for Mapping {
 /// # Errors
 /// The pages are private as before.
 pub(super) fn move_into_file(
-    faults: &UserFaults,
+    faults: Requests<'_>,
     file: BorrowedFd<'_>,
     pages: &Range<u64>,
 ) -> Result<(), Errno> {
@@ -248,7 +250,7 @@ fn put_back(aside: Mapping, to: u64, taken: u64) {
 /// # Errors
 /// The pages are still those of the file.
 pub(super) fn move_out_of_file(
-    faults: &UserFaults,
+    faults: Requests<'_>,
     file: BorrowedFd<'_>,
     (at, offset): (Range<u64>, u64),
     vma: &Vma,

@@ -228,8 +228,9 @@ impl MemoryFile {
         }
         let private = self.private_parts(state, &maps, &pages)?;
         for part in private.into_iter().flat_map(steps) {
-            let moved = populate(&part)
-                .and_then(|()| moves::move_into_file(&self.faults, self.file.as_fd(), &part));
+            let moved = populate(&part).and_then(|()| {
+                moves::move_into_file(self.faults.requests(), self.file.as_fd(), &part)
+            });
             if let Err(error) = moved {
                 self.move_out_unregistered(state, &pages);
                 return Err(format!("it cannot be moved: {error}"));
@@ -322,7 +323,7 @@ impl MemoryFile {
             }
             let at = vma.at.start + (offset - offsets.start);
             let at = at..at + (end - offset);
-            moves::move_out_of_file(&self.faults, self.file.as_fd(), (at, offset), vma)?;
+            moves::move_out_of_file(self.faults.requests(), self.file.as_fd(), (at, offset), vma)?;
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.file, hole, part.start, size(part) as u64)

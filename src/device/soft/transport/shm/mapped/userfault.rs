@@ -6,7 +6,7 @@
 //! then repeats the access. The structures and numbers below are those of `linux/userfaultfd.h`.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -87,6 +87,11 @@ const MOVE_RETRIES: u32 = 256;
 /// The descriptor.
 pub(super) struct UserFaults(OwnedFd);
 
+/// What asks the kernel by the descriptor: a value that holds its number. The memory of [`UserFaults`] may be in
+/// pages that move, and is not there meanwhile.
+#[derive(Clone, Copy)]
+pub(super) struct Requests<'a>(BorrowedFd<'a>);
+
 impl UffdioRange {
     fn of(range: &Range<u64>) -> UffdioRange {
         UffdioRange {
@@ -115,21 +120,28 @@ impl UserFaults {
             features: FEATURES,
             ioctls: 0,
         };
-        faults.request::<API, _>(&mut api)?;
+        faults.requests().send::<API, _>(&mut api)?;
         Ok(faults)
     }
 
+    /// See [`Requests`].
+    pub fn requests(&self) -> Requests<'_> {
+        Requests(self.0.as_fd())
+    }
+}
+
+impl Requests<'_> {
     /// One request to the kernel.
-    fn request<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
+    fn send<const OPCODE: Opcode, T>(self, argument: &mut T) -> Result<(), Errno> {
         // SAFETY: the structure of that request, which the kernel checks. The callers below answer
         // for what the request does to memory.
-        unsafe { rustix::ioctl::ioctl(&self.0, Updater::<OPCODE, T>::new(argument)) }
+        unsafe { rustix::ioctl::ioctl(self.0, Updater::<OPCODE, T>::new(argument)) }
     }
 
     /// Registers a range: from now on threads wait that have a fault there. The range must not be
     /// registered with another descriptor.
-    pub fn register(&self, range: &Range<u64>, mode: FaultMode) -> Result<(), Errno> {
-        self.request::<REGISTER, _>(&mut UffdioRegister {
+    pub fn register(self, range: &Range<u64>, mode: FaultMode) -> Result<(), Errno> {
+        self.send::<REGISTER, _>(&mut UffdioRegister {
             range: UffdioRange::of(range),
             mode: mode as u64,
             ioctls: 0,
@@ -137,23 +149,23 @@ impl UserFaults {
     }
 
     /// Ends the registration of a range. It does not wake the threads that wait.
-    pub fn unregister(&self, range: &Range<u64>) {
-        let _ = self.request::<UNREGISTER, _>(&mut UffdioRange::of(range));
+    pub fn unregister(self, range: &Range<u64>) {
+        let _ = self.send::<UNREGISTER, _>(&mut UffdioRange::of(range));
     }
 
     /// Wakes the threads that wait, which repeat their accesses.
-    pub fn wake(&self, range: &Range<u64>) {
-        let _ = self.request::<WAKE, _>(&mut UffdioRange::of(range));
+    pub fn wake(self, range: &Range<u64>) {
+        let _ = self.send::<WAKE, _>(&mut UffdioRange::of(range));
     }
 
     /// Write-protects a registered range.
-    pub fn write_protect(&self, range: &Range<u64>) -> Result<(), Errno> {
+    pub fn write_protect(self, range: &Range<u64>) -> Result<(), Errno> {
         loop {
             let mut protect = UffdioWriteProtect {
                 range: UffdioRange::of(range),
                 mode: 1,
             };
-            match self.request::<WRITE_PROTECT, _>(&mut protect) {
+            match self.send::<WRITE_PROTECT, _>(&mut protect) {
                 Err(Errno::AGAIN) => {}
                 result => return result,
             }
@@ -168,7 +180,7 @@ impl UserFaults {
     ///
     /// # Safety
     /// The pages may be missing in the range from now on.
-    pub unsafe fn move_pages(&self, from: &Range<u64>, to: u64) -> (u64, Result<(), Errno>) {
+    pub unsafe fn move_pages(self, from: &Range<u64>, to: u64) -> (u64, Result<(), Errno>) {
         let len = from.end - from.start;
         let (mut done, mut round) = (0, 0);
         while done < len {
@@ -179,7 +191,7 @@ impl UserFaults {
                 mode: 0,
                 moved: 0,
             };
-            let result = self.request::<MOVE, _>(&mut request);
+            let result = self.send::<MOVE, _>(&mut request);
             if let Ok(moved @ 1..) = u64::try_from(request.moved) {
                 done += moved;
                 continue;
