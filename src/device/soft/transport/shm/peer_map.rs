@@ -13,6 +13,7 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
@@ -20,6 +21,7 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 use zerocopy::FromZeros;
 
 use super::cma::Direction;
+use super::mapped::userfault::{FaultMode, UserFaults};
 use super::mapped::{self, FILE_LEN};
 use super::memfd;
 use crate::descriptor::OwnedFd;
@@ -37,6 +39,8 @@ pub(super) struct PeerMap {
     fd: OwnedFd,
     /// Address of each extent, with [`WRITABLE`]; 0 before its first use, or [`REFUSED`].
     extents: Box<[AtomicUsize]>,
+    /// Keeps holes of the file empty, from the first extent on; `None` if the kernel does not permit that.
+    holes: OnceLock<Option<UserFaults>>,
 }
 
 impl PeerMap {
@@ -46,7 +50,8 @@ impl PeerMap {
         // Only the pages that are written use memory.
         let extents = <[AtomicUsize]>::new_box_zeroed_with_elems((FILE_LEN / EXTENT) as usize);
         let extents = extents.map_err(|_| Errno::NOMEM)?;
-        Ok(PeerMap { fd, extents })
+        let holes = OnceLock::new();
+        Ok(PeerMap { fd, extents, holes })
     }
 
     /// Our address of the byte at `addr` of the peer, for a copy in that direction, and the number
@@ -83,6 +88,20 @@ impl PeerMap {
         Some((at.wrapping_add(offset as usize), EXTENT - offset))
     }
 
+    /// From now on nothing that reads all of an extent allocates memory in the file: a program that locks what it has
+    /// mapped (`mlockall(2)`, MCL_CURRENT), for one.
+    fn keep_holes(&self, extent: &Range<u64>) {
+        let open = || {
+            let opened = UserFaults::for_holes();
+            opened.inspect_err(|error| log::info!("no userfaultfd: {error}"))
+        };
+        if let Some(holes) = self.holes.get_or_init(|| open().ok())
+            && let Err(error) = holes.requests().register(extent, FaultMode::Missing)
+        {
+            log::info!("holes in the registered memory of a peer are not kept: {error}");
+        }
+    }
+
     /// Maps an extent, unless another thread is faster. Returns what is in `extents` then.
     #[cold]
     fn map(&self, number: u64, extent: &AtomicUsize) -> usize {
@@ -114,7 +133,9 @@ impl PeerMap {
                 // and a child has no use for it.
                 let _ = unsafe { rustix::mm::madvise(at, EXTENT as usize, advice) };
             }
-            Ok(range(at.expose_provenance()))
+            let extent = range(at.expose_provenance());
+            self.keep_holes(&extent);
+            Ok(extent)
         };
         let new = mapped::add_peer_extent(map).map_or_else(
             |error| {

@@ -29,9 +29,11 @@ struct UffdioApi {
 const API: Opcode = opcode::read_write::<UffdioApi>(GROUP, 0x3f);
 /// `UFFD_API`, the version of the interface.
 const VERSION: u64 = 0xaa;
-/// The features that are needed: write protection, also of files in memory (Linux 5.19), and
+/// The features that moves need: write protection, also of files in memory (Linux 5.19), and
 /// `UFFDIO_MOVE` (Linux 6.8).
-const FEATURES: u64 = 1 << 0 | 1 << 12 | 1 << 16;
+const FEATURES_OF_MOVES: u64 = 1 << 0 | 1 << 12 | 1 << 16;
+/// The features that keep holes of files in memory empty: a fault ends with `SIGBUS` instead of a wait.
+const FEATURES_OF_HOLES: u64 = 1 << 5 | 1 << 7;
 
 /// `struct uffdio_range`.
 #[repr(C)]
@@ -85,12 +87,12 @@ pub(crate) enum FaultMode {
 const MOVE_RETRIES: u32 = 256;
 
 /// The descriptor.
-pub(super) struct UserFaults(OwnedFd);
+pub(in super::super) struct UserFaults(OwnedFd);
 
 /// What asks the kernel by the descriptor: a value that holds its number. The memory of [`UserFaults`] may be in
 /// pages that move, and is not there meanwhile.
 #[derive(Clone, Copy)]
-pub(super) struct Requests<'a>(BorrowedFd<'a>);
+pub(in super::super) struct Requests<'a>(BorrowedFd<'a>);
 
 impl UffdioRange {
     fn of(range: &Range<u64>) -> UffdioRange {
@@ -102,13 +104,28 @@ impl UffdioRange {
 }
 
 impl UserFaults {
-    /// Opens a descriptor that makes threads wait inside the kernel too, with all features that are
-    /// needed.
+    /// Opens a descriptor that makes threads wait inside the kernel too, with all features that moves
+    /// need.
     ///
     /// # Errors
     /// The error of the kernel.
     pub fn open() -> Result<UserFaults, Errno> {
-        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+        UserFaults::with(UserfaultfdFlags::empty(), FEATURES_OF_MOVES)
+    }
+
+    /// Opens a descriptor by which an access to a hole of a file in memory allocates nothing: it ends with `SIGBUS`,
+    /// or inside the kernel with an error. No thread ever waits, so that any process may have it.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn for_holes() -> Result<UserFaults, Errno> {
+        /// `UFFD_USER_MODE_ONLY`, Linux 5.11.
+        const USER_MODE_ONLY: UserfaultfdFlags = UserfaultfdFlags::from_bits_retain(1);
+        UserFaults::with(USER_MODE_ONLY, FEATURES_OF_HOLES)
+    }
+
+    fn with(flags: UserfaultfdFlags, features: u64) -> Result<UserFaults, Errno> {
+        let flags = flags | UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         // SAFETY: the descriptor does nothing by itself.
         let fd = match unsafe { rustix::mm::userfaultfd(flags) } {
             Err(Errno::PERM) => from_device(flags)?,
@@ -117,7 +134,7 @@ impl UserFaults {
         let faults = UserFaults(fd);
         let mut api = UffdioApi {
             api: VERSION,
-            features: FEATURES,
+            features,
             ioctls: 0,
         };
         faults.requests().send::<API, _>(&mut api)?;
