@@ -103,6 +103,9 @@ static void rmr_create__and_query(void)
 	OK(dat_rmr_query(other, DAT_RMR_FIELD_ALL, &param));
 	CHECK(param.ia_handle == rig.ia);
 	CHECK(param.pz_handle == rig.pz);
+#ifdef DAT2
+	CHECK_EQ(param.rmr_scope, DAT_RMR_SCOPE_PZ);
+#endif
 	CHECK_RET(dat_rmr_query(other, DAT_RMR_FIELD_ALL, NULL), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_rmr_query(other, (DAT_RMR_PARAM_MASK)0x40000, &param), DAT_INVALID_PARAMETER);
 	CHECK_RET(dat_pz_free(rig.pz), DAT_INVALID_STATE);
@@ -397,6 +400,35 @@ static void rmr_bind__needs_the_local_privilege(void)
 	down();
 }
 
+/* A bind that was to be executed when the connection ended leaves the window as it was. */
+static void rmr_bind__that_is_flushed(void)
+{
+	DAT_LMR_TRIPLET all;
+	DAT_RMR_PARAM param;
+	DAT_RMR_CONTEXT key, other = 0;
+	struct mem mem;
+
+	rmr_up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	key = bound(100, 50, READ);
+	all = dx_local(mb.local, mb.at, SIZE);
+	/* Nobody receives it, so the bind waits behind it. */
+	OK(dat_ep_post_send(p.ep_b, 1, &all, cookie(1), DAT_COMPLETION_DEFAULT_FLAG));
+	OK(bind_mem(&mem, 0, 10, BOTH, 2, DAT_COMPLETION_DEFAULT_FLAG, &other));
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_ABRUPT_FLAG));
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT_DTO(p.b.request_evd, 1, DAT_DTO_ERR_FLUSHED);
+	expect_bind(2, DAT_DTO_ERR_FLUSHED);
+	OK(dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
+	CHECK_EQ(param.rmr_context, key);
+	CHECK_EQ(param.mem_priv, READ);
+	CHECK_EQ(param.lmr_triplet.lmr_context, mb.local);
+	CHECK_EQ(param.lmr_triplet.segment_length, 50);
+	free_mem(&mem);
+	CHECK_CODE(dat_lmr_free(mb.lmr), DAT_INVALID_STATE, DAT_INVALID_STATE_LMR_IN_USE);
+	down();
+}
+
 /* Large messages that nobody receives take all room there is, the sockets' too. */
 static void rmr_bind__queue_full(void)
 {
@@ -467,6 +499,64 @@ static void rmr_bind__zero_based(void)
 	down();
 }
 
+/* Side a invalidates a key with a message. */
+static DAT_DTO_COMPLETION_STATUS invalidated(DAT_RMR_CONTEXT key)
+{
+	DAT_LMR_TRIPLET out = dx_local(ma.local, ma.at, 10);
+
+	OK(b_receives(500, 10, 1));
+	OK(DAT_EP_POST_SEND_WITH_INVALIDATE(p.ep_a, 1, &out, cookie(2), DAT_COMPLETION_DEFAULT_FLAG,
+					    DAT_TRUE, key));
+	return EXPECT(p.b.recv_evd, DAT_DTO_COMPLETION_EVENT)
+		.event_data.dto_completion_event_data.status;
+}
+
+/* The window is closed: it needs no other bind, and its region can be freed. */
+static void rmr_invalidate__closes_the_window(void)
+{
+	DAT_RMR_PARAM param;
+	struct mem mem;
+	DAT_RMR_CONTEXT key = 0;
+
+	rmr_up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	OK(bind_mem(&mem, 0, 100, BOTH, 3, DAT_COMPLETION_DEFAULT_FLAG, &key));
+	expect_bind(3, DAT_RMR_BIND_SUCCESS);
+	CHECK_CODE(dat_lmr_free(mem.lmr), DAT_INVALID_STATE, DAT_INVALID_STATE_LMR_IN_USE);
+	CHECK_EQ(invalidated(key), DAT_DTO_SUCCESS);
+	OK(dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
+	CHECK_EQ(param.rmr_context, 0);
+	CHECK_EQ(param.mem_priv, DAT_MEM_PRIV_NONE_FLAG);
+	CHECK_EQ(param.lmr_triplet.segment_length, 0);
+	free_mem(&mem);
+	down();
+}
+
+/* The key of a region is open to all peers of the zone: none of them can take it from the others. */
+static void rmr_invalidate__not_a_region(void)
+{
+	DAT_EP_HANDLE other_a, other_b;
+	struct mem mem;
+	DAT_LMR_TRIPLET in;
+	DAT_RMR_TRIPLET remote;
+
+	rmr_up();
+	mem = make_mem(&p.b, 4096, DAT_MEM_PRIV_ALL_FLAG);
+	other_a = make_ep(&p.a, NULL);
+	other_b = make_ep(&p.b, NULL);
+	connect_eps(&p.a, other_a, &p.b, other_b);
+	CHECK(invalidated(mem.remote) != DAT_DTO_SUCCESS);
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_BROKEN);
+	EXPECT(p.a.request_evd, DAT_DTO_COMPLETION_EVENT);
+	in = dx_local(ma.local, ma.at, 100);
+	remote = dx_remote(mem.remote, mem.at, 100);
+	OK(dat_ep_post_rdma_read(other_a, 1, &in, cookie(4), &remote, DAT_COMPLETION_DEFAULT_FLAG));
+	EXPECT_DTO(p.a.request_evd, 4, DAT_DTO_SUCCESS);
+	free_mem(&mem);
+	down();
+}
+
 static void rmr_invalidate__by_the_peer(void)
 {
 	DAT_RMR_CONTEXT key;
@@ -503,11 +593,14 @@ static const struct tap_test tests[] = {
 	T(rmr_bind, range_of_the_region),
 	T(rmr_bind, states),
 	T(rmr_bind, needs_the_local_privilege),
+	T(rmr_bind, that_is_flushed),
 	T(rmr_bind, queue_full),
 	T(rmr_bind, unsignalled),
 #ifdef DAT2
 	T(rmr_bind, zero_based),
 	T(rmr_invalidate, by_the_peer),
+	T(rmr_invalidate, closes_the_window),
+	T(rmr_invalidate, not_a_region),
 #endif
 	TAP_END,
 };

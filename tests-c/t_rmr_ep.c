@@ -67,6 +67,7 @@ static void rmr_for_ep__is_an_rmr(void)
 	CHECK_EQ(type, DAT_HANDLE_TYPE_RMR);
 	OK(dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
 	CHECK(param.pz_handle == p.b.pz);
+	CHECK_EQ(param.rmr_scope, DAT_RMR_SCOPE_EP);
 	OK(dat_rmr_free(rmr));
 	CHECK_RET(dat_rmr_free(rmr), DAT_INVALID_HANDLE);
 	down();

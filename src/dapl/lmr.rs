@@ -1,4 +1,4 @@
-//! Local memory regions: `dat_lmr_create`, `dat_lmr_query`, `dat_lmr_free`, `dat_lmr_sync_*`.
+//! Local memory regions: `dat_lmr_create`, `dat_lmr_query`, `dat_lmr_sync_*`.
 
 use std::sync::Arc;
 
@@ -61,11 +61,6 @@ impl<D: Device> LmrUse<D> {
             None => return Err(Error::handle(Subtype::HandleLmr)),
         }
         Ok(LmrUse(lmr))
-    }
-
-    /// The context of the region.
-    pub fn context(&self) -> u32 {
-        self.0.lmr_context
     }
 
     /// Calls `f` with the device's region, which remains registered meanwhile.
@@ -207,7 +202,20 @@ impl<D: Device> Lmr<D> {
         range.lmr_context == self.lmr_context && room.is_some_and(|room| range.len <= room)
     }
 
-    fn free(&self) -> Result<()> {
+    /// The context of the region.
+    pub fn context(&self) -> u32 {
+        self.lmr_context
+    }
+
+    /// Whether an RMR uses the region.
+    pub fn is_bound(&self) -> bool {
+        let held = self.registration.lock();
+        held.as_ref()
+            .is_some_and(|registration| registration.bound > 0)
+    }
+
+    /// Deregisters the region, which no RMR uses.
+    pub fn free(&self) -> Result<()> {
         let mut held = self.registration.lock();
         match &*held {
             Some(registration) if registration.bound > 0 => {
@@ -353,14 +361,6 @@ pub unsafe extern "C" fn lmr_query<A: Abi, D: Device>(
         // SAFETY: the caller's promise.
         unsafe { answer_query(mask.into(), A::LMR_FIELDS.into(), lmr_param, read) }
     })
-}
-
-/// `dat_lmr_free`.
-///
-/// # Safety
-/// No pointers; any handle value is safe.
-pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE) -> DAT_RETURN {
-    boundary::<A>(|| lookup::<D, Lmr<D>>(lmr_handle)?.free())
 }
 
 /// `dat_lmr_sync_rdma_read` and `dat_lmr_sync_rdma_write`.

@@ -1,4 +1,5 @@
-//! Remote memory regions: `dat_rmr_create`, `dat_rmr_bind`, `dat_rmr_query`, `dat_rmr_free`.
+//! Remote memory regions: `dat_rmr_create`, `dat_rmr_bind`, `dat_rmr_query`, `dat_rmr_free`; `dat_lmr_free`,
+//! which asks the windows.
 
 use std::sync::Arc;
 
@@ -36,8 +37,40 @@ pub struct Rmr<D: Device> {
 }
 
 struct State<D: Device> {
-    binding: Option<Binding<D>>,
+    /// What the window was bound to last, and what the binds that may be under way since will bind it to, in
+    /// their order; `None` is an unbind. Only the last one uses its region.
+    bindings: Vec<Option<Binding<D>>>,
     _pz: PzUse<D>,
+}
+
+impl<D: Device> State<D> {
+    /// Forgets what the window is not bound to any more: a bind may have been flushed, and a peer may have
+    /// invalidated the key.
+    fn settle(&mut self, window: &D::Mw) {
+        let Some(key) = window.open_key() else {
+            return;
+        };
+        let is_open = |b: &Option<Binding<D>>| b.as_ref().is_some_and(|b| b.rmr_context == key);
+        self.bindings.retain(is_open);
+        if let Some(Some(binding)) = self.bindings.last_mut()
+            && !binding.hold()
+        {
+            self.bindings.clear();
+        }
+    }
+
+    /// A bind was posted. There is room for it.
+    fn posted(&mut self, binding: Option<Binding<D>>) {
+        if let Some(Some(before)) = self.bindings.last_mut() {
+            before.lmr_use = None;
+        }
+        self.bindings.push(binding);
+    }
+
+    /// What the window is bound to when all binds are executed.
+    fn binding(&self) -> Option<&Binding<D>> {
+        self.bindings.last()?.as_ref()
+    }
 }
 
 /// The range that the window is bound to.
@@ -50,7 +83,18 @@ struct Binding<D: Device> {
     rmr_context: u32,
     /// The endpoint on which the window was bound.
     ep: Handle,
-    lmr: LmrUse<D>,
+    lmr: Arc<Lmr<D>>,
+    lmr_use: Option<LmrUse<D>>,
+}
+
+impl<D: Device> Binding<D> {
+    /// Uses the region; false if that is freed.
+    fn hold(&mut self) -> bool {
+        if self.lmr_use.is_none() {
+            self.lmr_use = LmrUse::begin(self.lmr.clone()).ok();
+        }
+        self.lmr_use.is_some()
+    }
 }
 
 // SAFETY: the handle of the protection zone is handed back, never followed; the rest is Send
@@ -99,7 +143,7 @@ impl<D: Device> Rmr<D> {
             scope,
             window,
             state: Mutex::new(Some(State {
-                binding: None,
+                bindings: Vec::new(),
                 _pz: in_pz,
             })),
         });
@@ -131,7 +175,9 @@ impl<D: Device> Rmr<D> {
         let guard = pin::pin();
         let mut state = self.state.lock();
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
-        let lmr = lmr.map(LmrUse::begin).transpose()?;
+        state.settle(&self.window);
+        state.bindings.try_reserve(1)?;
+        let lmr_use = lmr.clone().map(LmrUse::begin).transpose()?;
         let (config, qp) = ep.config(&guard)?;
         if config.refuses_binds {
             return Err(Error::handle(Subtype::HandleEvdRequest));
@@ -155,22 +201,24 @@ impl<D: Device> Rmr<D> {
             };
             D::post_bind(qp, &wr).map_err(|e| post_error(e, true))
         };
-        let rmr_context = match &lmr {
+        let rmr_context = match &lmr_use {
             Some(lmr) => lmr
                 .with(|mr| post(Some(mr)))
                 .ok_or(Error::handle(Subtype::HandleLmr))??,
             None => post(None)?,
         };
-        // After the end of a connection the bind is flushed, and the old binding remains.
-        if ep.is_connected() {
-            state.binding = lmr.map(|lmr| Binding {
+        // After the end of a connection the bind is flushed, and the old binding remains, as a
+        // device tells that knows what its windows are bound to.
+        if ep.is_connected() || self.window.open_key().is_some() {
+            state.posted(lmr.map(|lmr| Binding {
                 range: bind.range,
                 addressing: bind.addressing,
                 privileges: bind.privileges,
                 rmr_context,
                 ep: ep.handle(),
                 lmr,
-            });
+                lmr_use,
+            }));
         }
         Ok(rmr_context)
     }
@@ -182,8 +230,8 @@ impl<D: Device> Rmr<D> {
     /// `DAT_PROTECTION_VIOLATION` for an endpoint that may not use the window, `DAT_PRIVILEGES_VIOLATION` for
     /// a window that may not be written, `DAT_INVALID_PARAMETER` for a range outside of it.
     fn sink(&self, rmr_context: u32, addr: u64, len: u64, ep: &Ep<D>) -> Result<Option<Sge>> {
-        let state = self.state.lock();
-        let binding = state.as_ref().and_then(|state| state.binding.as_ref());
+        let mut state = self.state.lock();
+        let binding = self.settled(&mut state);
         let Some(binding) = binding.filter(|binding| binding.rmr_context == rmr_context) else {
             return Ok(None);
         };
@@ -216,6 +264,13 @@ impl<D: Device> Rmr<D> {
             })),
             _ => Err(Error::arg(Subtype::Arg2)),
         }
+    }
+
+    /// What the window is bound to, as far as that is known.
+    fn settled<'a>(&self, state: &'a mut Option<State<D>>) -> Option<&'a Binding<D>> {
+        let state = state.as_mut()?;
+        state.settle(&self.window);
+        state.binding()
     }
 
     fn free(&self) -> Result<()> {
@@ -391,11 +446,12 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
     boundary::<A>(|| {
         let rmr: Arc<Rmr<D>> = lookup(rmr_handle)?;
         let read = || {
-            let state = rmr.state.lock();
-            let binding = state.as_ref().and_then(|state| state.binding.as_ref());
+            let mut state = rmr.state.lock();
+            let binding = rmr.settled(&mut state);
             Ok(A::rmr_param(&RmrParam {
                 ia: rmr.base.ia.handle().0,
                 pz: rmr.pz,
+                scope: rmr.scope,
                 range: binding.map_or(LmrRange::NONE, |b| b.range),
                 addressing: binding.map_or(Addressing::Virtual, |b| b.addressing),
                 privileges: binding.map_or(DAT_MEM_PRIV_NONE_FLAG, |b| b.privileges),
@@ -413,6 +469,27 @@ pub unsafe extern "C" fn rmr_query<A: Abi, D: Device>(
 /// No pointers; any handle value is safe.
 pub unsafe extern "C" fn rmr_free<A: Abi, D: Device>(rmr_handle: DAT_RMR_HANDLE) -> DAT_RETURN {
     boundary::<A>(|| lookup::<D, Rmr<D>>(rmr_handle)?.free())
+}
+
+/// `dat_lmr_free`. A region that no window is open on is free, whatever the program knows of that: a peer may
+/// have closed a window, and a bind may have been flushed.
+///
+/// # Safety
+/// No pointers; any handle value is safe.
+pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE) -> DAT_RETURN {
+    boundary::<A>(|| {
+        let lmr: Arc<Lmr<D>> = lookup(lmr_handle)?;
+        let freed = lmr.free();
+        if freed.is_ok() || !lmr.is_bound() {
+            return freed;
+        }
+        for handle in lmr.base().ia.objects(HandleType::Rmr) {
+            if let Ok(rmr) = lookup::<D, Rmr<D>>(handle.0) {
+                rmr.settled(&mut rmr.state.lock());
+            }
+        }
+        lmr.free()
+    })
 }
 
 /// `dat_ep_post_rdma_read_to_rmr` of DAT 2.0: an RDMA read into a range of a window, which names it by the

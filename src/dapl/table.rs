@@ -97,7 +97,7 @@ macro_rules! provider_table {
                 ep_free_func: Some(ep::ep_free::<$abi, D>),
                 ep_reset_func: Some(ep::ep_reset::<$abi, D>),
                 lmr_query_func: Some(lmr::lmr_query::<$abi, D>),
-                lmr_free_func: Some(lmr::lmr_free::<$abi, D>),
+                lmr_free_func: Some(rmr::lmr_free::<$abi, D>),
                 lmr_sync_rdma_read_func: Some(lmr::lmr_sync::<$abi, D>),
                 lmr_sync_rdma_write_func: Some(lmr::lmr_sync::<$abi, D>),
                 psp_create_func: Some(psp::psp_create::<$abi, D>),

@@ -10,7 +10,7 @@ use crate::abi::v2::{
     DAT_HANDLE_TYPE_CSP, DAT_IB_EXT_TYPE, DAT_IB_HANDLE_TYPE_EXT, DAT_IB_UD_CONNECT_REQUEST,
     DAT_IB_UD_CONNECTION_REQUEST_EVENT,
 };
-use crate::device::{Access, Addressing, Completion, DeviceAttr, WcStatus};
+use crate::device::{Access, Addressing, Completion, DeviceAttr, WcStatus, WindowScope};
 use crate::error::{Error, Result, Subtype, Version};
 
 /// A handle as C sees it. It is only a number, which is checked at each use.
@@ -208,6 +208,7 @@ pub struct RmrParam {
     pub(super) ia: DAT_IA_HANDLE,
     pub(super) pz: DAT_PZ_HANDLE,
     pub(super) range: LmrRange,
+    pub(super) scope: WindowScope,
     pub(super) addressing: Addressing,
     pub(super) privileges: DAT_MEM_PRIV_FLAGS,
     pub(super) rmr_context: u32,

@@ -109,6 +109,13 @@ pub trait MemoryWindow: Send + Sync {
     /// Closes it for good, whatever still refers to it: when this returns no peer reaches
     /// memory through it.
     fn close(&self);
+
+    /// The key under which it is open, 0 if peers reach nothing through it: it was never bound, was bound
+    /// to nothing, or a peer has invalidated its key. `None` as long as a bind is under way, and of a
+    /// device that does not know.
+    fn open_key(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// A bind of a memory window.

@@ -4,6 +4,7 @@
 
 use std::cell::OnceCell;
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 
 use dat_core::testing::device::soft::iwarp::fpdu::{self, Control, Decoded, Tagged, Untagged};
 use dat_core::testing::device::soft::iwarp::rdmap::{ReadRequest, Segment};
@@ -48,10 +49,11 @@ struct Plan<'a> {
     segments: &'a [u8],
 }
 
-/// A key to be invalidated, of a region that exists for one connection.
+/// A key to be invalidated, of a window that exists for one connection.
 struct Disposable {
     _bytes: Box<[u8]>,
     _region: dat_core::testing::device::soft::Mr,
+    _window: Arc<dat_core::testing::device::soft::Mw>,
     key: u32,
 }
 
@@ -375,7 +377,7 @@ fn run(host: &Host, plan: &Plan<'_>, cuts: &[u8]) -> Outcome {
     let (answers, _) = read_to_end(&mut peer);
     let answers = fpdus(&answers, plan.crc);
     let is = |opcode: u8| move |fpdu: &&&[u8]| fpdu.len() > 3 && fpdu[3] & 0xf == opcode;
-    // The key of the disposable region, or what is left of it, is another in each run: bytes 4 to 8 of
+    // The key of the disposable window, or what is left of it, is another in each run: bytes 4 to 8 of
     // a header of a Send, which is behind the header of the Terminate.
     let without_key = |bytes: &[u8]| {
         let mut bytes = bytes.to_vec();
@@ -430,11 +432,13 @@ fn first_header() -> [u8; TAGGED_HDR] {
 
 fn disposable(host: &Host) -> Disposable {
     let bytes = vec![0u8; 64].into_boxed_slice();
-    let region = host.register(bytes.as_ptr() as u64, 64);
-    let key = region.lkey();
+    let at = bytes.as_ptr() as u64;
+    let region = host.register(at, 64);
+    let (window, key) = host.window(&region, at, 64);
     Disposable {
         _bytes: bytes,
         _region: region,
+        _window: window,
         key,
     }
 }

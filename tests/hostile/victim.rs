@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use dat_core::testing::device::soft::iwarp::mpa::{Kind, Local};
-use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Mr, Pd, Qp, Soft};
+use dat_core::testing::device::soft::{ConnRequest, Cq, Listener, Mr, Mw, Pd, Qp, Soft};
 use dat_core::testing::device::*;
 
 use crate::iwarp::{dial, mpa_bytes, ready_to_receive, receive_frame, write_all};
@@ -241,6 +241,27 @@ impl Host {
     pub fn register(&self, at: u64, len: u64) -> Mr {
         let domain = &self.arena._domains[0];
         self.device.reg_mr(domain, at, len, Access::all()).unwrap()
+    }
+
+    /// A window on registered memory, open for everything, and its key.
+    pub fn window(&self, region: &Mr, at: u64, len: u64) -> (Arc<Mw>, u32) {
+        let domain = &self.arena._domains[0];
+        let window = self.device.alloc_mw(domain, WindowScope::Domain).unwrap();
+        let wr = BindWr {
+            wr_id: 3,
+            context: 0,
+            window: &window,
+            region: Some(region),
+            addr: at,
+            len,
+            addressing: Addressing::Virtual,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+            flags: WrFlags::empty(),
+        };
+        let (qp, cq) = &self.honest.ours;
+        let key = Soft::post_bind(qp, &wr).unwrap();
+        assert_eq!(completion(&self.device, cq).status, WcStatus::Success);
+        (window, key)
     }
 
     /// A peer made by hand whose connection was accepted, and which has sent no FPDU yet.

@@ -13,7 +13,7 @@ use crate::dapl::ep_attr::{EpAttr, EpChange, EpParam};
 use crate::dapl::types::{
     Event, Extension, Handle, IaAttr, LmrParam, LmrRange, Opaque, RmrParam, dto_status,
 };
-use crate::device::{Addressing, Completion, DeviceAttr, Remote, Sge, WcOp};
+use crate::device::{Addressing, Completion, DeviceAttr, Remote, Sge, WcOp, WindowScope};
 use crate::error::{Error, Result, Subtype, Version};
 
 /// The DAT 2.0 ABI.
@@ -66,7 +66,10 @@ impl Abi for V2 {
             },
             mem_priv: param.privileges,
             rmr_context: param.rmr_context,
-            rmr_scope: v2::DAT_RMR_SCOPE_PZ,
+            rmr_scope: match param.scope {
+                WindowScope::Domain => v2::DAT_RMR_SCOPE_PZ,
+                WindowScope::QueuePair => v2::DAT_RMR_SCOPE_EP,
+            },
             va_type: va_type(param.addressing),
         }
     }

@@ -290,5 +290,12 @@ pub fn cases() -> Vec<Case> {
             cannot,
             invalidates(Region::Local),
         ),
+        case(
+            "invalidate-region",
+            "5040 7.2",
+            "a Send with Invalidate of an STag of a region, not of a window",
+            cannot,
+            invalidates(Region::All),
+        ),
     ]
 }

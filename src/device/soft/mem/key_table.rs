@@ -358,6 +358,18 @@ impl Drop for Reserved {
 #[derive(Debug)]
 pub(crate) struct WindowKey(Region);
 
+impl WindowKey {
+    /// The key.
+    pub fn key(&self) -> u32 {
+        self.0.key
+    }
+
+    /// Whether the key still has these rights: a peer that invalidates it takes them.
+    pub fn has(&self, rights: Access) -> bool {
+        self.0.entry.contents().access.contains(rights)
+    }
+}
+
 impl Drop for WindowKey {
     fn drop(&mut self) {
         let Region { key, entry, .. } = self.0;
@@ -454,11 +466,15 @@ pub(crate) fn check_all(sges: &[Sge], pd: u32, need: Access, guard: &Guard) -> R
     }
 }
 
-/// Takes remote access from a region or a window, for a peer that invalidates its key.
+/// Takes remote access from a window, for a peer that invalidates its key. That of a region is no peer's to
+/// take: a region is open to all peers of its domain, and could not be opened again.
 pub(crate) fn invalidate(key: u32, scope: Scope, _guard: &Guard) -> Result<(), Fault> {
     let entry = TABLE.entry(key).ok_or(Fault::Key)?;
     if !scope.has(entry.pd()) {
         return Err(Fault::Domain);
+    }
+    if entry.is_region() {
+        return Err(Fault::Access);
     }
     let remote = Access::REMOTE;
     let before = exporter().restrict(key, entry, remote);

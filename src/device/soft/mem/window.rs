@@ -19,8 +19,8 @@ use crate::handle::{Guard, pin};
 pub(crate) const MAX_MW: u32 = 1 << 16;
 
 enum State {
-    /// Bound to a region.
-    Open(#[expect(dead_code, reason = "held to be dropped")] WindowKey),
+    /// Bound to a region, with these rights.
+    Open(WindowKey, Access),
     /// Never bound, or bound to nothing.
     Shut,
     /// Closed by the consumer: further binds have no effect.
@@ -35,6 +35,8 @@ pub struct Mw {
     scope: WindowScope,
     /// What the window is bound to.
     state: Mutex<State>,
+    /// Number of binds that are neither executed nor given up.
+    binds: AtomicU32,
     /// Number of windows of the device, this one included.
     count: Arc<AtomicU32>,
 }
@@ -46,6 +48,7 @@ impl Mw {
             pd,
             scope,
             state: Mutex::new(State::Shut),
+            binds: AtomicU32::new(0),
             count,
         })
     }
@@ -57,6 +60,18 @@ impl MemoryWindow for Mw {
         drop(old);
         pin::synchronize();
     }
+
+    fn open_key(&self) -> Option<u32> {
+        let state = self.state.lock();
+        // A bind counts until its outcome is in the state.
+        if self.binds.load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        Some(match &*state {
+            State::Open(key, rights) if key.has(*rights) => key.key(),
+            State::Open(..) | State::Shut | State::Closed => 0,
+        })
+    }
 }
 
 impl Drop for Mw {
@@ -65,12 +80,28 @@ impl Drop for Mw {
     }
 }
 
+/// The window of a bind that is under way.
+struct Bound(Arc<Mw>);
+
+impl Bound {
+    fn new(window: Arc<Mw>) -> Bound {
+        window.binds.fetch_add(1, Ordering::Relaxed);
+        Bound(window)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.0.binds.fetch_sub(1, Ordering::Release);
+    }
+}
+
 /// A bind in a send queue. Dropping the bind gives the new key up.
 pub(crate) struct Bind {
     /// The window.
-    window: Arc<Mw>,
-    /// The new key and the region to bind to; `None` if the window is to be unbound.
-    opens: Option<(Reserved, Region)>,
+    window: Bound,
+    /// The new key, the region to bind to and the rights; `None` if the window is to be unbound.
+    opens: Option<(Reserved, Region, Access)>,
 }
 
 impl Bind {
@@ -88,6 +119,7 @@ impl Bind {
             Some(region) => {
                 let (addr, addressing) = (region.in_memory(wr.addr), region.addressing());
                 let region = region.region();
+                let access = wr.access & Access::REMOTE;
                 let reserved = Reserved::new(&Opening {
                     pd: match wr.window.scope {
                         WindowScope::Domain => wr.window.pd,
@@ -100,36 +132,36 @@ impl Bind {
                         (Addressing::Virtual, Addressing::Virtual) => Origin::Memory,
                         (Addressing::Virtual, Addressing::ZeroBased) => Origin::Region,
                     },
-                    access: wr.access & Access::REMOTE,
+                    access,
                     promotable: false,
                     region: Some(region),
                     mapped: region.mapped_range(),
                 });
-                Some((reserved.ok_or(PostError::QueueFull)?, region))
+                Some((reserved.ok_or(PostError::QueueFull)?, region, access))
             }
         };
         Ok(Bind {
-            window: wr.window.clone(),
+            window: Bound::new(wr.window.clone()),
             opens,
         })
     }
 
     /// The key that the window will have; 0 if the window is to be unbound.
     pub fn key(&self) -> u32 {
-        self.opens.as_ref().map_or(0, |(key, _)| key.key())
+        self.opens.as_ref().map_or(0, |(key, ..)| key.key())
     }
 
     /// Exchanges the keys; false if the region is not registered any more. A closed window stays
     /// closed.
     pub fn execute(self, guard: &Guard) -> bool {
-        let mut state = self.window.state.lock();
+        let mut state = self.window.0.state.lock();
         if matches!(*state, State::Closed) {
             return true;
         }
         let new = match self.opens {
             None => State::Shut,
-            Some((_, region)) if !region.is_alive(guard) => return false,
-            Some((key, _)) => State::Open(key.publish()),
+            Some((_, region, _)) if !region.is_alive(guard) => return false,
+            Some((key, _, rights)) => State::Open(key.publish(), rights),
         };
         let old = std::mem::replace(&mut *state, new);
         drop(state);

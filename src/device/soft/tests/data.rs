@@ -316,25 +316,6 @@ fn receives_can_be_quiet() {
 }
 
 #[test]
-fn a_key_can_be_invalidated() {
-    over_all_paths(|net| {
-        let (a, b) = net.pair();
-        b.recv(1, &[]).unwrap();
-        let rkey = b.key();
-        a.post(2, SendOp::SendInvalidate { rkey }, &[]).unwrap();
-        let c = b.received();
-        assert_eq!(c.op, WcOp::RecvInvalidate { rkey });
-        assert_eq!(a.sent_as(), (2, WcStatus::Success));
-        let op = SendOp::RdmaRead {
-            remote: b.remote(0),
-            len: 1,
-        };
-        a.post(3, op, &[a.sge(0, 1)]).unwrap();
-        assert_eq!(a.sent_as(), (3, WcStatus::RemoteAccess));
-    });
-}
-
-#[test]
 fn completion_queues_have_an_end() {
     let device = Soft::open("127.0.0.1").unwrap();
     let calls = Calls::new(&device);

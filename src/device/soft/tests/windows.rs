@@ -121,6 +121,32 @@ fn a_window_has_bounds_rights_and_a_domain() {
     });
 }
 
+/// A peer closes a window by its key, and only a window: the key of a region stays.
+#[test]
+fn a_key_can_be_invalidated() {
+    over_all_paths(|net| {
+        let (a, b) = net.pair();
+        let w = window(&b);
+        assert_eq!(w.open_key(), Some(0));
+        let rkey = bind(&b, &w, 0, 10, BOTH);
+        assert_eq!(bound(&b), WcStatus::Success);
+        assert_eq!(w.open_key(), Some(rkey));
+        b.recv(1, &[]).unwrap();
+        a.post(2, SendOp::SendInvalidate { rkey }, &[]).unwrap();
+        let c = b.received();
+        assert_eq!(c.op, WcOp::RecvInvalidate { rkey });
+        assert_eq!(a.sent_as(), (2, WcStatus::Success));
+        assert_eq!(w.open_key(), Some(0));
+        assert_eq!(opens(&b, rkey, 5, BOTH), Err(Fault::Access));
+        let (rkey, all) = (b.key(), Access::REMOTE_READ);
+        b.recv(3, &[]).unwrap();
+        a.post(4, SendOp::SendInvalidate { rkey }, &[]).unwrap();
+        assert_eq!((a.event(), b.event()), (CmEvent::Broken, CmEvent::Broken));
+        assert_ne!(b.received().status, WcStatus::Success);
+        assert_eq!(opens(&b, rkey, 5, all), Ok(()));
+    });
+}
+
 #[test]
 fn every_bind_gives_a_new_key() {
     over_all_paths(|net| {
