@@ -6,6 +6,9 @@
 //!
 //! Those of other libraries that serve this one are [noted](Foreign), and the child closes them as well.
 //!
+//! None has the number of a standard stream. A daemon may have closed those, and whatever writes to
+//! them all the same would write into a connection: what the program prints, and the log.
+//!
 //! The close is no point at which a thread is cancelled, unlike `close(2)` of the C library.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
@@ -58,6 +61,19 @@ fn close_all() {
     }
 }
 
+/// The descriptor in the place of one that has the number of a standard stream; the same if there is no other
+/// number.
+#[cold]
+fn beyond_streams(fd: RawFd) -> RawFd {
+    // SAFETY: makes another descriptor of the same file, if there is such a file.
+    let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    if other < 0 {
+        return fd;
+    }
+    close(fd);
+    other
+}
+
 /// A descriptor, which is closed by the drop.
 #[derive(Debug)]
 pub struct OwnedFd(RawFd);
@@ -79,6 +95,10 @@ impl From<crate::kernel::NewFd> for OwnedFd {
 
 impl FromRawFd for OwnedFd {
     unsafe fn from_raw_fd(fd: RawFd) -> OwnedFd {
+        let fd = match fd {
+            ..=libc::STDERR_FILENO if !cfg!(dat_sim) => beyond_streams(fd),
+            _ => fd,
+        };
         note(fd);
         OwnedFd(fd)
     }
@@ -112,6 +132,12 @@ impl AsRawFd for OwnedFd {
     }
 }
 
+impl std::io::Read for &OwnedFd {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        Ok(rustix::io::read(self, to)?)
+    }
+}
+
 /// The note, until the drop, of a descriptor that another library has opened for this one, and closes.
 #[derive(Debug)]
 pub struct Foreign(RawFd);
@@ -141,6 +167,24 @@ mod tests {
     fn is_open(fd: &impl AsRawFd) -> bool {
         // SAFETY: asks whether there is such a descriptor.
         unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) >= 0 }
+    }
+
+    #[test]
+    fn none_has_the_number_of_a_standard_stream() {
+        let status = status_of_child(|| {
+            (0..=libc::STDERR_FILENO).for_each(close);
+            let Ok((first, second)) = std::io::pipe() else {
+                return false;
+            };
+            let ends = [first.into(), second.into()]
+                .map(|end: std::os::fd::OwnedFd| (end.as_raw_fd(), OwnedFd::from(end)));
+            ends.iter().all(|(before, end)| {
+                // SAFETY: asks for the flags of a descriptor.
+                let flags = unsafe { libc::fcntl(end.as_raw_fd(), libc::F_GETFD) };
+                *before < 3 && end.as_raw_fd() > 2 && flags == libc::FD_CLOEXEC && !is_open(before)
+            })
+        });
+        assert_eq!(status, WELL);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The mappings of this process, from `/proc/self/maps` and `/proc/self/smaps` (`proc(5)`).
 
-use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::Read;
 use std::ops::Range;
+
+use crate::descriptor::OwnedFd;
 
 /// A mapping: a "virtual memory area" of the kernel.
 pub(crate) struct Vma {
@@ -83,9 +84,9 @@ pub(crate) struct ProcMaps {
 
 impl ProcMaps {
     /// Reads the mappings without their flags from an open file `/proc/self/maps`.
-    pub fn read(mut file: &File) -> std::io::Result<ProcMaps> {
+    pub fn read(mut file: &OwnedFd) -> std::io::Result<ProcMaps> {
         let mut text = Vec::new();
-        file.rewind()?;
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(0))?;
         file.read_to_end(&mut text)?;
         ProcMaps::parse(&text)
     }
@@ -162,7 +163,7 @@ VmFlags: rd wr mr mw me gd ac
         let holds = |vma: &&Vma| vma.at.contains(&(std::ptr::from_ref(&local) as u64));
         let own = detail.all.iter().find(holds).unwrap();
         assert!(own.read && own.write);
-        let file = File::open("/proc/self/maps").unwrap();
+        let file = std::fs::File::open("/proc/self/maps").unwrap().into();
         for _ in 0..2 {
             let maps = ProcMaps::read(&file).unwrap();
             assert!(maps.all.iter().any(|vma| holds(&vma)));

@@ -40,7 +40,7 @@ pub(crate) struct MemoryFile {
     /// Makes threads wait while memory moves.
     faults: UserFaults,
     /// `/proc/self/maps`.
-    maps: File,
+    maps: OwnedFd,
     /// Major and minor device number and inode number of the file.
     id: (u32, u32, u64),
     /// Memory moves only under this lock.
@@ -189,7 +189,7 @@ impl MemoryFile {
         Ok(MemoryFile {
             file: Arc::new(file),
             faults,
-            maps: File::open("/proc/self/maps")?,
+            maps: File::open("/proc/self/maps")?.into(),
             id: (major, minor, stat.st_ino),
             state: Mutex::default(),
         })

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The descriptors of the library beside those of the program: a daemon may have closed its standard streams, and
+ * opens others in their place when it likes. */
+#include "transfer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	STREAMS = 3,
+	/* More than the library opens for an IA that listens. */
+	DESCRIPTORS = 256,
+	/* Microseconds in which nothing happens, and most of the processor time that may be used meanwhile. */
+	QUIET = 400 * 1000,
+	LITTLE = 20 * 1000
+};
+
+/* Closes the standard streams, and gives copies of them. */
+static void close_streams(int kept[STREAMS])
+{
+	for (int fd = 0; fd < STREAMS; fd++) {
+		kept[fd] = fcntl(fd, F_DUPFD, 64);
+		REQUIRE(kept[fd] >= 0);
+	}
+	for (int fd = 0; fd < STREAMS; fd++)
+		close(fd);
+}
+
+/* Which of the streams are open again. */
+static int open_streams(void)
+{
+	int open = 0;
+
+	for (int fd = 0; fd < STREAMS; fd++)
+		open |= (fcntl(fd, F_GETFD) >= 0) << fd;
+	return open;
+}
+
+static void restore_streams(const int kept[STREAMS])
+{
+	for (int fd = 0; fd < STREAMS; fd++) {
+		dup2(kept[fd], fd);
+		close(kept[fd]);
+	}
+}
+
+/* What the program prints, and what is logged, goes into no connection: nothing of the library has the numbers of the
+ * streams, whatever it opens. */
+static void descriptors__none_is_a_standard_stream(void)
+{
+	int kept[STREAMS], opened, connected;
+	struct pair pair;
+
+	close_streams(kept);
+	pair_up(&pair, NULL);
+	connected = open_streams();
+	pair_down(&pair);
+	opened = open_streams();
+	restore_streams(kept);
+	CHECK_EQ(connected, 0);
+	CHECK_EQ(opened, 0);
+}
+
+/* Microseconds of processor time that the process has used. */
+static long long used_us(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return 1000000LL * (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+/* Stops this process for a moment: system calls that sleep end, and begin anew. */
+static void be_stopped(void)
+{
+	pid_t child = fork();
+
+	REQUIRE(child >= 0);
+	if (child == 0) {
+		kill(getppid(), SIGSTOP);
+		pause_us(NEVER);
+		kill(getppid(), SIGCONT);
+		_exit(0);
+	}
+	REQUIRE(waitpid(child, NULL, 0) == child);
+}
+
+/* The IA is of no use any more then, but the threads of the library sleep, and it can be closed. */
+static void descriptors__all_closed_by_the_program(void)
+{
+	DAT_CONN_QUAL qualifier;
+	struct rig rig;
+	long long before;
+
+	rig_up(&rig);
+	listen_any(&rig, &qualifier);
+	for (int fd = STREAMS; fd < DESCRIPTORS; fd++)
+		close(fd);
+	be_stopped();
+	before = used_us();
+	pause_us(QUIET);
+	CHECK(used_us() - before < LITTLE);
+	rig_down(&rig);
+}
+
+static const struct tap_test tests[] = {
+	T(descriptors, none_is_a_standard_stream),
+	T(descriptors, all_closed_by_the_program),
+	TAP_END,
+};
+
+int main(int argc, char **argv)
+{
+	return tap_main(argc, argv, tests);
+}
