@@ -12,6 +12,7 @@ use crate::device::threads::{self, Thread};
 use crate::kernel::Instant;
 use crate::lock;
 use crate::sync::relax;
+use rustix::io::Errno;
 
 /// How long the start of the thread is waited for, at most.
 #[cfg(not(dat_sim))]
@@ -20,6 +21,8 @@ const START_LIMIT: Duration = Duration::from_secs(1);
 const CONTENDED: u32 = 4;
 /// How long it pauses then.
 const CONTENDED_PAUSE: Duration = Duration::from_micros(500);
+/// How long the thread leaves alone an epoll instance that is none.
+const LOST_PAUSE: Duration = Duration::from_millis(20);
 /// Rounds in which the thread waits for a leader that it has woken: some 50 microseconds, in which it spins
 /// and then offers its processor.
 const LEADER_ROUNDS: u32 = 256;
@@ -102,7 +105,11 @@ impl Inner {
             self.thread_busy.store(false, Ordering::Relaxed);
             let filled = batch.fill(&self.epoll, None);
             self.thread_busy.store(true, Ordering::Relaxed);
-            if filled.is_err() {
+            if let Err(error) = filled {
+                // The program has closed all descriptors, as daemons do, those of the library too.
+                if error != Errno::INTR {
+                    self.pause(LOST_PAUSE, Duration::ZERO);
+                }
                 continue;
             }
             let sleeps = lock::sleeps();
