@@ -26,6 +26,8 @@ pub struct Reference {
     /// Whether an entry of the static registry is in use, or only a registration that the program
     /// made itself.
     pub in_static: bool,
+    /// Whether the IA is open, and not only being opened.
+    pub opened: bool,
 }
 
 /// An open IA.
@@ -168,6 +170,7 @@ mod tests {
                 thread_safe: false,
             },
             table: Table::new(ptr::without_provenance(8)).unwrap(),
+            opened: false,
             in_static: true,
         }
     }

@@ -219,7 +219,7 @@ impl Registry {
             minor,
             thread_safe,
         };
-        let (reference, handle) = loop {
+        let (mut reference, handle) = loop {
             let reference = self.acquire(&key)?;
             let table = reference.table;
             log::debug!(target: CONSUMER_API, "open an IA of {key}");
@@ -250,6 +250,7 @@ impl Registry {
                 code => Ok(code),
             };
         };
+        self.opened(&mut reference);
         let table = reference.table;
         // SAFETY: the provider has just given the handle.
         if self.version == Version::V2 && unsafe { table.extension_supported(handle) } {
@@ -302,13 +303,22 @@ impl Registry {
                 key: key.clone(),
                 table,
                 in_static: in_static.is_ok(),
+                opened: false,
             }),
             Err(error) => {
                 in_static?;
                 // The provider has removed its registration while its library is loaded.
-                self.statics.close(key, &self.dynamic)?;
+                self.statics.close(key, false, &self.dynamic)?;
                 Err(error)
             }
+        }
+    }
+
+    /// The IA for which [`acquire`](Registry::acquire) has counted a use is open.
+    fn opened(&self, reference: &mut Reference) {
+        reference.opened = true;
+        if reference.in_static {
+            self.statics.opened(&reference.key);
         }
     }
 
@@ -316,7 +326,9 @@ impl Registry {
     fn release(&self, reference: &Reference) {
         self.dynamic.release(&reference.key);
         if reference.in_static
-            && let Err(error) = self.statics.close(&reference.key, &self.dynamic)
+            && let Err(error) = self
+                .statics
+                .close(&reference.key, reference.opened, &self.dynamic)
         {
             log::warn!("close of {}: {error}", reference.key);
         }
@@ -430,11 +442,12 @@ impl Registry {
     pub fn extension_open(&self, name: &CStr) -> Result<DAPL_EXTENSIONS_FUNC> {
         reserve::check()?;
         self.extension_references.lock().try_reserve(1)?;
-        let reference = self.acquire(&extension_key(name))?;
+        let mut reference = self.acquire(&extension_key(name))?;
         let Some(function) = self.statics.extensions(&reference.key) else {
             self.release(&reference);
             return Err(Kind::NotImplemented.into());
         };
+        self.opened(&mut reference);
         self.extensions.store(true, Ordering::Relaxed);
         self.extension_references.lock().push(reference);
         Ok(function)

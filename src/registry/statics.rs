@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::lock::ReentrantMutex;
 
@@ -42,6 +43,8 @@ struct Listed {
 struct Loaded {
     /// How many IAs are open or being opened.
     count: usize,
+    /// How many of these are being opened.
+    opening: usize,
     /// The number of its entry.
     entry: usize,
     fini: Fini,
@@ -51,6 +54,13 @@ struct Loaded {
     registered: Option<Table>,
     /// The library; `None` for a built-in provider.
     library: Option<Library>,
+}
+
+impl Loaded {
+    /// Whether no IA is open, but those that are being opened may be.
+    fn is_untried(&self) -> bool {
+        self.count == self.opening
+    }
 }
 
 /// The code of the provider of an entry.
@@ -135,6 +145,9 @@ impl Static {
             return;
         };
         loaded.retain(|key, loaded| {
+            // The threads that were opening IAs are the parent's.
+            loaded.count -= loaded.opening;
+            loaded.opening = 0;
             let is_builtin = loaded.library.is_none();
             if is_builtin && let Some(table) = loaded.registered {
                 dynamic.remove_stale(key, table);
@@ -164,14 +177,14 @@ impl Static {
     }
 
     /// The provider of a key, of which the caller has counted a use, could not open the IA. Whether an entry
-    /// for every name is to try it: the entry of that provider is not used any more then. The caller ends its
-    /// use first.
+    /// for every name is to try it: the entry of that provider is not used any more then, unless another
+    /// thread that is opening the IA at the moment succeeds. The caller ends its use first.
     pub fn give_up(&self, key: &Key) -> bool {
         let guard = self.loaded.lock();
         let Ok(map) = guard.try_borrow() else {
             return false;
         };
-        let Some(loaded) = map.get(key).filter(|loaded| loaded.count == 1) else {
+        let Some(loaded) = map.get(key).filter(|loaded| loaded.is_untried()) else {
             return false;
         };
         let listed = &self.entries[loaded.entry];
@@ -179,12 +192,13 @@ impl Static {
         if listed.entry.is_for_every_name() || !entries.any(|other| other.entry.serves_any(key)) {
             return false;
         }
-        log::error!(
-            "{}: {}: {key} cannot be opened",
-            listed.entry.origin,
-            listed.entry.target
-        );
-        listed.given_up.store(true, Ordering::Relaxed);
+        if !listed.given_up.swap(true, Ordering::Relaxed) {
+            log::error!(
+                "{}: {}: {key} cannot be opened",
+                listed.entry.origin,
+                listed.entry.target
+            );
+        }
         true
     }
 
@@ -209,17 +223,37 @@ impl Static {
     }
 
     /// Counts one more use of the provider of a key; the first loads and initialises it. Of
-    /// several entries with the key, the first whose provider loads and registers is used.
+    /// several entries with the key, the first whose provider loads and registers is used. The IA is being
+    /// opened until [`opened`](Static::opened) or [`close`](Static::close).
+    ///
+    /// Waits while the provider has been given up and other threads are in an attempt to open an IA of it.
     ///
     /// # Errors
     ///
     /// `DAT_PROVIDER_NOT_FOUND` if no entry has the key or none is usable;
     /// `DAT_INSUFFICIENT_RESOURCES` when there is no memory; `DAT_INVALID_STATE` from inside a provider's init or fini function.
     pub fn open(&self, key: &Key, dynamic: &Dynamic) -> Result<()> {
-        let guard = self.loaded.lock();
+        /// How often a thread that waits looks: the attempts of others take as long as their providers like.
+        const LOOKS: Duration = Duration::from_millis(1);
+        let guard = loop {
+            let guard = self.loaded.lock();
+            let leaving = |loaded: &Loaded| {
+                let given_up = &self.entries[loaded.entry].given_up;
+                loaded.count > 0 && loaded.is_untried() && given_up.load(Ordering::Relaxed)
+            };
+            if !guard
+                .try_borrow()
+                .is_ok_and(|map| map.get(key).is_some_and(leaving))
+            {
+                break guard;
+            }
+            drop(guard);
+            crate::sync::sleep(LOOKS);
+        };
         let mut loaded = guard.try_borrow_mut().map_err(|_| reentered())?;
         if let Some(loaded) = loaded.get_mut(key) {
             loaded.count += 1;
+            loaded.opening += 1;
             log::debug!(target: STATIC_REGISTRY, "open {key}, now {}", loaded.count);
             return Ok(());
         }
@@ -232,17 +266,31 @@ impl Static {
         Ok(())
     }
 
-    /// Ends a use that [`open`](Static::open) has counted. The last one finishes the provider; its
-    /// library stays loaded ([`Library::keep_loaded`]).
+    /// An IA for which [`open`](Static::open) has counted a use is open.
+    pub fn opened(&self, key: &Key) {
+        let guard = self.loaded.lock();
+        if let Ok(mut map) = guard.try_borrow_mut()
+            && let Some(loaded) = map.get_mut(key)
+        {
+            loaded.opening = loaded.opening.saturating_sub(1);
+        }
+    }
+
+    /// Ends a use that [`open`](Static::open) has counted, of an IA that was `opened` or could not be. The last
+    /// one finishes the provider; its library stays loaded ([`Library::keep_loaded`]).
     ///
     /// # Errors
     ///
     /// `DAT_PROVIDER_NOT_FOUND` if the key is not open; `DAT_INVALID_STATE` as for `open`.
-    pub fn close(&self, key: &Key, dynamic: &Dynamic) -> Result<()> {
+    pub fn close(&self, key: &Key, opened: bool, dynamic: &Dynamic) -> Result<()> {
         let guard = self.loaded.lock();
         let mut map = guard.try_borrow_mut().map_err(|_| reentered())?;
         let loaded = map.get_mut(key).ok_or(NOT_REGISTERED)?;
-        loaded.count -= 1;
+        // A child that was forked by a provider while that opened an IA has forgotten the use.
+        loaded.count = loaded.count.saturating_sub(1);
+        if !opened {
+            loaded.opening = loaded.opening.saturating_sub(1);
+        }
         log::debug!(target: STATIC_REGISTRY, "close {key}, now {}", loaded.count);
         if loaded.count == 0
             && let Some(loaded) = map.remove(key)
@@ -399,6 +447,7 @@ fn start(
     let after = dynamic.get(key);
     let loaded = Loaded {
         count: 1,
+        opening: 1,
         entry: number,
         fini,
         extensions,
@@ -432,3 +481,6 @@ fn finish(key: &Key, loaded: Loaded, dynamic: &Dynamic) {
     }
     log::debug!(target: STATIC_REGISTRY, "finished {key}");
 }
+
+#[cfg(test)]
+mod tests;
