@@ -47,24 +47,28 @@ static void slurp(int fd, char *to, size_t size)
 	close(fd);
 }
 
-/* Runs this program once more with this configuration file. */
-static struct output again(const char *conf, const char *option, const char *name)
+/* Runs this program once more, in this directory, with this configuration file. */
+static struct output again_in(const char *directory, const char *conf, const char *option,
+			      const char *name)
 {
+	char *self = realpath(tap_self, NULL);
 	struct output o;
 	FILE *out = tmpfile(), *err = tmpfile();
 	pid_t child;
 	int status;
 
-	REQUIRE(out != NULL && err != NULL);
+	REQUIRE(self != NULL && out != NULL && err != NULL);
 	child = fork();
 	REQUIRE(child >= 0);
 	if (child == 0) {
 		dup2(fileno(out), 1);
 		dup2(fileno(err), 2);
 		setenv("DAT_OVERRIDE", conf, 1);
-		execl(tap_self, tap_self, option, name, (char *)NULL);
+		if (chdir(directory) == 0)
+			execl(self, self, option, name, (char *)NULL);
 		_exit(127);
 	}
+	free(self);
 	REQUIRE(waitpid(child, &status, 0) == child);
 	o.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 	slurp(dup(fileno(out)), o.out, sizeof o.out);
@@ -72,6 +76,11 @@ static struct output again(const char *conf, const char *option, const char *nam
 	fclose(out);
 	fclose(err);
 	return o;
+}
+
+static struct output again(const char *conf, const char *option, const char *name)
+{
+	return again_in(".", conf, option, name);
 }
 
 /* The type of the code with which the second run opened an adapter of this name. */
@@ -89,6 +98,9 @@ static DAT_RETURN open_with(const char *conf, const char *name, struct output *o
 
 static int run_again(int argc, char **argv)
 {
+	/* As a daemon does. */
+	if (argc == 3 && strcmp(argv[1], "--open-at-root") == 0 && chdir("/") == 0)
+		argv[1] = "--open";
 	if (argc == 3 && strcmp(argv[1], "--open") == 0) {
 		DAT_EVD_HANDLE evd = DAT_HANDLE_NULL;
 		DAT_IA_HANDLE ia = DAT_HANDLE_NULL;
@@ -166,6 +178,18 @@ static void conf__override_is_strict(void)
 	unlink(conf_path);
 }
 
+/* The path is that of the directory in which the program was started. */
+static void conf__override_of_a_program_that_goes_elsewhere(void)
+{
+	struct output o;
+
+	write_conf(ENTRY("here") "\n");
+	o = again_in("/tmp", strrchr(conf_path, '/') + 1, "--open-at-root", "here");
+	CHECK_EQ(o.status, 0);
+	CHECK(strcmp(o.out, "0x00000000\n") == 0);
+	unlink(conf_path);
+}
+
 static void conf__crlf_and_no_newline_at_the_end(void)
 {
 	struct output o;
@@ -234,6 +258,7 @@ static void conf__listed_with_version_and_thread_safety(void)
 static const struct tap_test tests[] = {
 	T(conf, bad_lines_are_named_and_skipped),
 	T(conf, override_is_strict),
+	T(conf, override_of_a_program_that_goes_elsewhere),
 	T(conf, crlf_and_no_newline_at_the_end),
 	T(conf, only_entries_for_this_api),
 	T(conf, library_that_does_not_load),

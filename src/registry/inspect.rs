@@ -4,7 +4,7 @@
 use super::config::{self, Entry, Target, api_version};
 use super::load::{self, LoadError};
 use super::statics::VERBS;
-use super::{Setup, builtin, replaced};
+use super::{Setup, builtin, override_file, replaced};
 use crate::{environment, error};
 
 /// An entry of the static registry, explained.
@@ -28,7 +28,7 @@ pub struct Report {
 /// # Errors
 /// `DAT_INSUFFICIENT_RESOURCES`.
 pub fn reports(setup: &Setup) -> error::Result<Vec<Report>> {
-    let file = environment::variable(config::OVERRIDE);
+    let file = override_file::path();
     let defaults = config::default_files(setup.version);
     let mut entries = config::entries(setup, file.as_deref(), defaults)?;
     let fallback = environment::variable(config::FALLBACK);

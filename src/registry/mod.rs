@@ -27,6 +27,7 @@ pub mod ia;
 pub mod inspect;
 pub mod key;
 pub mod load;
+mod override_file;
 pub mod parse;
 mod process;
 mod related;

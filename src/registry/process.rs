@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use super::{Registry, Setup, config};
+use super::{Registry, Setup, config, override_file};
 use crate::abi::common::{
     DAT_CLOSE_FLAGS, DAT_COUNT, DAT_EVD_HANDLE, DAT_IA_HANDLE, DAT_PROVIDER_INFO, DAT_RETURN,
 };
@@ -114,7 +114,7 @@ fn make(setup: &Setup) -> Result<&'static Registry> {
     }
     log_sink::install();
     log_sink::report_panics();
-    let file = environment::variable(config::OVERRIDE);
+    let file = override_file::path();
     let defaults = config::default_files(setup.version);
     let mut entries = config::entries(setup, file.as_deref(), defaults)?;
     let fallback = environment::variable(config::FALLBACK);
