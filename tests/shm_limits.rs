@@ -1,5 +1,5 @@
-//! A limit on the size of files (`RLIMIT_FSIZE`), which shared memory is made of, and the log may
-//! be: connections are made all the same, and nobody is killed. The test program starts itself again as the
+//! Limits on the size of files (`RLIMIT_FSIZE`), which shared memory is made of, and the log may
+//! be, and on their number (`RLIMIT_NOFILE`): connections are made all the same, and nobody is killed. The test program starts itself again as the
 //! server, and as the one who is limited.
 
 #[path = "common/itself.rs"]
@@ -11,6 +11,7 @@ mod processes;
 #[path = "common/soft.rs"]
 mod soft;
 
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -53,6 +54,7 @@ fn limited() {
     };
     match &*role {
         "connects" => connects(),
+        "few descriptors" => connects_with_few_descriptors(),
         "registers" => registers(),
         "logs" => logs(),
         _ => within_the_process(&role),
@@ -137,6 +139,12 @@ fn an_initiator_with_small_files() {
     }
 }
 
+/// The consumer of the responder hears of no connection that the initiator cannot have for want of descriptors.
+#[test]
+fn an_initiator_with_few_descriptors() {
+    run("few descriptors", 100 << 20);
+}
+
 /// Held by the tests that share memory with another process, of which one counts what is shared.
 static SHARES: Mutex<()> = Mutex::new(());
 
@@ -174,6 +182,46 @@ fn within_a_process_with_small_files() {
             run(&format!("127.0.0.1 path={path} memory=eager"), bytes);
         }
     }
+}
+
+/// So many descriptors may be open.
+fn limit_descriptors(most: libc::rlim_t) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the system call fills in the limits.
+    assert_eq!(
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) },
+        0
+    );
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: a system call with limits that live during the call.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
+        0
+    );
+}
+
+/// Connects with so few descriptors left that shared memory is not to be had, and with some more.
+fn connects_with_few_descriptors() {
+    let mut shared = Vec::new();
+    for left in 6..24 {
+        let server = Server::start("127.0.0.1", |_| ());
+        let device = Soft::open("127.0.0.1").unwrap();
+        let before = shared_memories();
+        let (free, _) = std::io::pipe().unwrap();
+        let free = free.as_raw_fd() as libc::rlim_t;
+        limit_descriptors(free + left);
+        // Its consumer gets one request, and one connection.
+        let end = server.connect(&device);
+        limit_descriptors(libc::RLIM_INFINITY);
+        shared.push(shared_memories() > before);
+        server.process.end();
+        end.event();
+        end.qp.destroy();
+    }
+    assert!(!shared[0] && shared[shared.len() - 1], "{shared:?}");
 }
 
 /// Registers more than fit the table of keys that peers see.

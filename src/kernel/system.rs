@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use rustix::process::{Pid, PidfdFlags};
@@ -92,7 +92,7 @@ pub fn send_with_files(
 /// closed.
 ///
 /// # Errors
-/// Of the kernel.
+/// Of the kernel; `MFILE` if it had no descriptors for some of the files.
 pub fn receive_with_files(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -112,7 +112,11 @@ pub fn receive_with_files(
             files.extend(rights);
         }
     }
-    Ok((received.bytes, files))
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    match has_files && is_cut && files.len() < MAX_FILES {
+        true => Err(Errno::MFILE),
+        false => Ok((received.bytes, files)),
+    }
 }
 
 /// The error of the last call of the C library.

@@ -54,8 +54,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use self::message::{
-    FilesMessage, HelloMessage, VERSION_MISMATCH, first_hello, from_wire, receive, receive_files,
-    second_hello, send,
+    FilesMessage, HelloMessage, NO_DESCRIPTORS, VERSION_MISMATCH, first_hello, from_wire, receive,
+    receive_files, second_hello, send,
 };
 pub(crate) use self::message::{MAGIC, Purpose};
 use super::challenge::Challenge;
@@ -66,6 +66,7 @@ use super::ready_bitmap_file;
 use super::segment::{NewSegment, SharedSegment};
 use super::verifier::PendingProof;
 use crate::descriptor::OwnedFd;
+use crate::kernel;
 
 /// Why two processes do not share memory, for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,6 +221,7 @@ impl ActiveHandshake {
             let verified = verified(pending)?;
             let (file, segment) =
                 NewSegment::create().map_err(ShmRefusal::of("shared memory cannot be created"))?;
+            require_descriptors(&socket)?;
             send_files(&socket, verified.number(), Some(&file), self.share)?;
             self.stage = Stage::FilesSent(segment, verified);
             return Ok(None);
@@ -317,6 +319,9 @@ impl PassiveHandshake {
     }
 }
 
+/// The most files of a responder: see [`open_peer`].
+const MOST_FILES: usize = 4;
+
 /// Maps the files of the peer: its keys, its ready bitmaps and, if it has sent that, the file with
 /// its registered memory.
 fn open_peer(
@@ -336,6 +341,18 @@ fn open_peer(
         None => Ok(peer),
         Some(_) => Err(VERSION_MISMATCH),
     }
+}
+
+/// Refuses shared memory if this process has not as many descriptors left as the files of the responder need. They
+/// arrive behind the request: its consumer would have a connection to accept that is not to be, and then
+/// another one over TCP.
+fn require_descriptors(socket: impl AsFd) -> Result<(), ShmRefusal> {
+    let mut descriptors = [const { None::<OwnedFd> }; MOST_FILES];
+    for descriptor in &mut descriptors {
+        let another = kernel::io::fcntl_dupfd_cloexec(&socket, 0);
+        *descriptor = Some(another.map_err(ShmRefusal::of(NO_DESCRIPTORS))?.into());
+    }
+    Ok(())
 }
 
 /// Sends our files, with `segment` first if there is one, and our answer to the peer's challenge.

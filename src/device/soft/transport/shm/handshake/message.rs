@@ -80,6 +80,7 @@ pub(super) struct FilesMessage {
 /// A message of the peer has an unknown format.
 pub(super) const VERSION_MISMATCH: ShmRefusal =
     ShmRefusal::new("the peer uses another version of the shared-memory protocol");
+pub(super) const NO_DESCRIPTORS: &str = "no descriptors are left for the files of the peer";
 const NOT_SENT: &str = "no message can be sent to the peer";
 const CLOSED: &str = "the peer has closed the connection";
 
@@ -154,6 +155,7 @@ fn receive_with<T: FromBytes + IntoBytes>(
     let mut message = T::new_zeroed();
     match kernel::receive_with_files(socket, message.as_mut_bytes(), has_files) {
         Err(Errno::INTR | Errno::AGAIN) => Err(Incomplete::AwaitingPeer),
+        Err(error @ Errno::MFILE) => Err(ShmRefusal::of(NO_DESCRIPTORS)(error).into()),
         Err(error) => Err(ShmRefusal::of(CLOSED)(error).into()),
         Ok((0, _)) => Err(ShmRefusal::new(CLOSED).into()),
         Ok((n, files)) if n == size_of::<T>() && is_known(&message) => {
