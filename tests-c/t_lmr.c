@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* dat_lmr_create(3DAT), dat_lmr_free(3DAT). What keys allow and refuse is tested in t_access. */
-#include "common.h"
+#include "transfer.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -341,6 +341,32 @@ static void lmr_free__after_the_memory_is_gone(void)
 	rig_down(&rig);
 }
 
+/* An adapter places a message by itself as it arrives: what has arrived is in its receive, whose memory may be freed. */
+static void lmr_free__of_receives_that_have_their_messages(void)
+{
+	enum { MESSAGES = 8, LENGTH = 100 };
+
+	up();
+	fill(ma.at, MESSAGES * LENGTH, 7);
+	for (size_t i = 0; i < MESSAGES; i++)
+		OK(b_receives(i * LENGTH, LENGTH, 100 + i));
+	/* A consumer that polls, and does not while the messages arrive. */
+	EXPECT_NOTHING(p.b.recv_evd);
+	for (size_t i = 0; i < MESSAGES; i++)
+		OK(a_sends(i * LENGTH, LENGTH, i, DAT_COMPLETION_DEFAULT_FLAG));
+	for (size_t i = 0; i < MESSAGES; i++)
+		EXPECT_DTO(p.a.request_evd, i, DAT_DTO_SUCCESS);
+	OK(dat_lmr_free(mb.lmr));
+	for (size_t i = 0; i < MESSAGES; i++)
+		EXPECT_DTO(p.b.recv_evd, 100 + i, DAT_DTO_SUCCESS);
+	CHECK(filled(mb.at, MESSAGES * LENGTH, 7));
+	/* The connection is as it was. */
+	OK(dat_ep_disconnect(p.ep_b, DAT_CLOSE_GRACEFUL_FLAG));
+	EXPECT(p.a.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	EXPECT(p.b.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED);
+	down();
+}
+
 static const struct tap_test tests[] = {
 	T(lmr_create, registers_memory),
 	T(lmr_create, remote_key_needs_remote_privilege),
@@ -362,6 +388,7 @@ static const struct tap_test tests[] = {
 	T(lmr_free, from_a_stack_in_it),
 	T(lmr_free, leaves_the_memory),
 	T(lmr_free, after_the_memory_is_gone),
+	T(lmr_free, of_receives_that_have_their_messages),
 	TAP_END,
 };
 

@@ -347,6 +347,10 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// at once. Called outside of sections, when [`Device::poll_events`] asks for it or in its
     /// place.
     fn progress(&self);
+    /// Memory is about to be deregistered: what has arrived at the device before is placed where it belongs,
+    /// as far as there are receives. An adapter has done so by itself; a device that places what arrives in calls
+    /// of the consumer does it here. Called outside of sections.
+    fn place_arrived(&self) {}
     /// How long a consumer that waits polls before it blocks, if that is worth while; a consumer
     /// that does not poll at all need not call [`Device::progress`] before it blocks.
     fn spin(&self) -> Duration;

@@ -232,6 +232,10 @@ impl Device for Soft {
         self.engine.progress();
     }
 
+    fn place_arrived(&self) {
+        self.engine.place_arrived();
+    }
+
     fn spin(&self) -> Duration {
         self.spin
     }

@@ -66,6 +66,8 @@ use crate::reserve;
 
 pub(crate) use crate::kernel::event::epoll::EventFlags;
 
+/// Turns in which what has arrived is placed before memory is deregistered, at most: a ring is empty before.
+const ARRIVED_TURNS: u32 = 8;
 /// The token of the event that wakes the leader.
 const LEADER_WAKE: u64 = u64::MAX;
 /// The token of the event that a timer has expired.
@@ -318,6 +320,34 @@ impl Engine {
                 let up = inner.serve_locked(&batch, &mut scratch);
                 inner.finish(scratch, up);
                 inner.acknowledgements.polled(batch.len() == 0);
+            }
+        }
+    }
+
+    /// Delivers what has arrived before, as far as there are receives, though no consumer polls: also what this
+    /// takes many turns for, unless peers send on and on.
+    pub fn place_arrived(&self) {
+        let inner = &self.inner;
+        let mut up = Upcalls::default();
+        let due = inner.poll_set.serve_arrived(&mut up);
+        up.run();
+        inner.arrange(due);
+        if inner.tcp_conns.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for _ in 0..ARRIVED_TURNS {
+            let mut scratch = inner.lock();
+            let mut up = Upcalls::default();
+            scratch.read_left_to_polls(&mut up);
+            let mut batch = EpollBatch::new();
+            // What cannot be asked for has not arrived.
+            let _ = batch.fill(&inner.epoll, Some(&ZERO_TIME));
+            let served = inner.serve_locked(&batch, &mut scratch);
+            let is_all = batch.len() == 0 && scratch.backlog.is_empty();
+            inner.finish(scratch, served);
+            up.run();
+            if is_all {
+                return;
             }
         }
     }

@@ -139,6 +139,15 @@ impl Scratch {
         }
     }
 
+    /// Reads the socket that was left to the polls, if there is one.
+    pub fn read_left_to_polls(&mut self, up: &mut Upcalls) {
+        if self.only_left
+            && let Some(only) = self.only.clone()
+        {
+            only.ready(EventFlags::IN, self, up);
+        }
+    }
+
     /// Whether the epoll instance is to be asked although there may be more to read.
     fn is_to_ask(&mut self) -> bool {
         if self.reads_in_a_row < MAX_READS {

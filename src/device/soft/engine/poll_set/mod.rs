@@ -25,6 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::lock::Mutex;
 
+use super::ARRIVED_TURNS;
 use super::poll_watch::PollWatch;
 use super::ready_bitmap::{BITS, BitmapPlace, ReadyBitmap, TakeBitmap, WORDS};
 use super::rounds::{LastServed, ServiceClock};
@@ -361,6 +362,33 @@ impl PollSet {
                 self.serve_all(up)
             }
         }
+    }
+
+    /// Serves what has arrived, for a consumer that does not poll but frees memory.
+    pub(super) fn serve_arrived(&self, up: &mut Upcalls) -> Due {
+        let mut due = Due::default();
+        let len = self.len.load(Ordering::Relaxed);
+        if len == 0 {
+            return due;
+        }
+        if self.is_to_adapt(len) {
+            let _mode = self.mode.lock();
+            self.adapt(up);
+        }
+        for _ in 0..ARRIVED_TURNS {
+            let finished = match self.bitmap_in_use() {
+                Some(bitmap) => {
+                    let _serving = self.serving.lock();
+                    self.serve_ready(bitmap, None, &pin(), up)
+                }
+                None => self.serve_all(up),
+            };
+            due.service = !finished;
+            if finished {
+                break;
+            }
+        }
+        due
     }
 
     /// Serves few connections, for another thread than one of a consumer that polls; false if messages
