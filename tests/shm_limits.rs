@@ -191,16 +191,12 @@ fn limit_descriptors(most: libc::rlim_t) {
         rlim_max: 0,
     };
     // SAFETY: the system call fills in the limits.
-    assert_eq!(
-        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) },
-        0
-    );
+    let read = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(read, 0);
     limit.rlim_cur = most.min(limit.rlim_max);
     // SAFETY: a system call with limits that live during the call.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(set, 0);
 }
 
 /// Connects with so few descriptors left that shared memory is not to be had, and with some more.

@@ -17,7 +17,9 @@ use super::pz::{Pz, PzUse};
 use super::types::{Handle, HandleType, LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
-use crate::device::{Access, Addressing, BindWr, Device, MemoryWindow, Sge, WindowScope};
+use crate::device::{
+    Access, Addressing, BindWr, Device, MemoryWindow, Sge, WindowOpening, WindowScope,
+};
 use crate::error::{Error, Kind, Result, Subtype, Version};
 use crate::handle::pin;
 
@@ -47,8 +49,11 @@ impl<D: Device> State<D> {
     /// Forgets what the window is not bound to any more: a bind may have been flushed, and a peer may have
     /// invalidated the key.
     fn settle(&mut self, window: &D::Mw) {
-        let Some(key) = window.open_key() else {
-            return;
+        let key = match window.opening() {
+            WindowOpening::Open(key) => key,
+            // What it is bound to meanwhile is that of one bind before those, at most.
+            WindowOpening::Binding(binds) => return self.keep_last(binds as usize + 1),
+            WindowOpening::Unknown => return self.keep_last(1),
         };
         let is_open = |b: &Option<Binding<D>>| b.as_ref().is_some_and(|b| b.rmr_context == key);
         self.bindings.retain(is_open);
@@ -57,6 +62,11 @@ impl<D: Device> State<D> {
         {
             self.bindings.clear();
         }
+    }
+
+    fn keep_last(&mut self, most: usize) {
+        let surplus = self.bindings.len().saturating_sub(most);
+        self.bindings.drain(..surplus);
     }
 
     /// A bind was posted. There is room for it.
@@ -209,7 +219,7 @@ impl<D: Device> Rmr<D> {
         };
         // After the end of a connection the bind is flushed, and the old binding remains, as a
         // device tells that knows what its windows are bound to.
-        if ep.is_connected() || self.window.open_key().is_some() {
+        if ep.is_connected() || self.window.opening() != WindowOpening::Unknown {
             state.posted(lmr.map(|lmr| Binding {
                 range: bind.range,
                 addressing: bind.addressing,

@@ -110,12 +110,22 @@ pub trait MemoryWindow: Send + Sync {
     /// memory through it.
     fn close(&self);
 
-    /// The key under which it is open, 0 if peers reach nothing through it: it was never bound, was bound
-    /// to nothing, or a peer has invalidated its key. `None` as long as a bind is under way, and of a
-    /// device that does not know.
-    fn open_key(&self) -> Option<u32> {
-        None
+    /// What peers reach through it.
+    fn opening(&self) -> WindowOpening {
+        WindowOpening::Unknown
     }
+}
+
+/// What peers reach through a memory window, as far as its device knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowOpening {
+    /// The device does not know.
+    Unknown,
+    /// So many binds are neither executed nor given up.
+    Binding(u32),
+    /// What it was bound to, under this key; 0 for nothing: it was never bound, was bound to nothing, or a peer has
+    /// invalidated its key.
+    Open(u32),
 }
 
 /// A bind of a memory window.

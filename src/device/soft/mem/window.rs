@@ -12,7 +12,9 @@ use crate::lock::Mutex;
 use super::key_entry::Origin;
 use super::key_table::{Opening, Region, Reserved, WindowKey};
 use super::region::Mr;
-use crate::device::{Access, Addressing, BindWr, Device, MemoryWindow, PostError, WindowScope};
+use crate::device::{
+    Access, Addressing, BindWr, Device, MemoryWindow, PostError, WindowOpening, WindowScope,
+};
 use crate::handle::{Guard, pin};
 
 /// Number of windows of one device at most.
@@ -61,16 +63,14 @@ impl MemoryWindow for Mw {
         pin::synchronize();
     }
 
-    fn open_key(&self) -> Option<u32> {
+    fn opening(&self) -> WindowOpening {
         let state = self.state.lock();
         // A bind counts until its outcome is in the state.
-        if self.binds.load(Ordering::Acquire) != 0 {
-            return None;
+        match (self.binds.load(Ordering::Acquire), &*state) {
+            (0, State::Open(key, rights)) if key.has(*rights) => WindowOpening::Open(key.key()),
+            (0, State::Open(..) | State::Shut | State::Closed) => WindowOpening::Open(0),
+            (binds, _) => WindowOpening::Binding(binds),
         }
-        Some(match &*state {
-            State::Open(key, rights) if key.has(*rights) => key.key(),
-            State::Open(..) | State::Shut | State::Closed => 0,
-        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::raw::{responder, send_header, tagged};
 use super::*;
+use crate::device::WindowOpening;
 use crate::device::soft::Mw;
 use crate::device::soft::iwarp::rdmap::Segment;
 use crate::device::soft::iwarp::wire::OP_READ_RESPONSE;
@@ -127,16 +128,16 @@ fn a_key_can_be_invalidated() {
     over_all_paths(|net| {
         let (a, b) = net.pair();
         let w = window(&b);
-        assert_eq!(w.open_key(), Some(0));
+        assert_eq!(w.opening(), WindowOpening::Open(0));
         let rkey = bind(&b, &w, 0, 10, BOTH);
         assert_eq!(bound(&b), WcStatus::Success);
-        assert_eq!(w.open_key(), Some(rkey));
+        assert_eq!(w.opening(), WindowOpening::Open(rkey));
         b.recv(1, &[]).unwrap();
         a.post(2, SendOp::SendInvalidate { rkey }, &[]).unwrap();
         let c = b.received();
         assert_eq!(c.op, WcOp::RecvInvalidate { rkey });
         assert_eq!(a.sent_as(), (2, WcStatus::Success));
-        assert_eq!(w.open_key(), Some(0));
+        assert_eq!(w.opening(), WindowOpening::Open(0));
         assert_eq!(opens(&b, rkey, 5, BOTH), Err(Fault::Access));
         let (rkey, all) = (b.key(), Access::REMOTE_READ);
         b.recv(3, &[]).unwrap();
