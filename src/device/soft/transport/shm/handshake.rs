@@ -221,7 +221,7 @@ impl ActiveHandshake {
             let verified = verified(pending)?;
             let (file, segment) =
                 NewSegment::create().map_err(ShmRefusal::of("shared memory cannot be created"))?;
-            require_descriptors(&socket)?;
+            require_descriptors(&file)?;
             send_files(&socket, verified.number(), Some(&file), self.share)?;
             self.stage = Stage::FilesSent(segment, verified);
             return Ok(None);
@@ -346,10 +346,10 @@ fn open_peer(
 /// Refuses shared memory if this process has not as many descriptors left as the files of the responder need. They
 /// arrive behind the request: its consumer would have a connection to accept that is not to be, and then
 /// another one over TCP.
-fn require_descriptors(socket: impl AsFd) -> Result<(), ShmRefusal> {
+fn require_descriptors(any: impl AsFd) -> Result<(), ShmRefusal> {
     let mut descriptors = [const { None::<OwnedFd> }; MOST_FILES];
     for descriptor in &mut descriptors {
-        let another = kernel::io::fcntl_dupfd_cloexec(&socket, 0);
+        let another = kernel::io::fcntl_dupfd_cloexec(&any, 0);
         *descriptor = Some(another.map_err(ShmRefusal::of(NO_DESCRIPTORS))?.into());
     }
     Ok(())
