@@ -216,8 +216,6 @@ impl<D: Device> Lmr<D> {
 
     /// Deregisters the region, which no RMR uses.
     pub fn free(&self) -> Result<()> {
-        // The memory may be that of receives whose messages have arrived.
-        self.base.ia.device.place_arrived();
         let mut held = self.registration.lock();
         match &*held {
             Some(registration) if registration.bound > 0 => {

@@ -1,10 +1,13 @@
 //! Remote memory regions: `dat_rmr_create`, `dat_rmr_bind`, `dat_rmr_query`, `dat_rmr_free`; `dat_lmr_free`,
 //! which asks the windows.
 
+mod binding;
+
 use std::sync::Arc;
 
 use crate::lock::Mutex;
 
+use self::binding::{Binding, Bindings};
 use super::abi::Abi;
 use super::boundary::{
     answer_query, boundary, creation, device_error, non_null, short_boundary, write_opt,
@@ -14,7 +17,7 @@ use super::ia::Child;
 use super::lmr::{Lmr, LmrUse, addressing, check_addressing};
 use super::object::{Base, DatObject, dat_object, lookup, publish, unpublish};
 use super::pz::{Pz, PzUse};
-use super::types::{Handle, HandleType, LmrRange, RmrParam, access};
+use super::types::{HandleType, LmrRange, RmrParam, access};
 use super::work_request::{REQUEST_FLAGS, post_error};
 use crate::abi::{common::*, v2};
 use crate::device::{
@@ -39,72 +42,8 @@ pub struct Rmr<D: Device> {
 }
 
 struct State<D: Device> {
-    /// What the window was bound to last, and what the binds that may be under way since will bind it to, in
-    /// their order; `None` is an unbind. Only the last one uses its region.
-    bindings: Vec<Option<Binding<D>>>,
+    bindings: Bindings<D>,
     _pz: PzUse<D>,
-}
-
-impl<D: Device> State<D> {
-    /// Forgets what the window is not bound to any more: a bind may have been flushed, and a peer may have
-    /// invalidated the key.
-    fn settle(&mut self, window: &D::Mw) {
-        let key = match window.opening() {
-            WindowOpening::Open(key) => key,
-            // What it is bound to meanwhile is that of one bind before those, at most.
-            WindowOpening::Binding(binds) => return self.keep_last(binds as usize + 1),
-            WindowOpening::Unknown => return self.keep_last(1),
-        };
-        let is_open = |b: &Option<Binding<D>>| b.as_ref().is_some_and(|b| b.rmr_context == key);
-        self.bindings.retain(is_open);
-        if let Some(Some(binding)) = self.bindings.last_mut()
-            && !binding.hold()
-        {
-            self.bindings.clear();
-        }
-    }
-
-    fn keep_last(&mut self, most: usize) {
-        let surplus = self.bindings.len().saturating_sub(most);
-        self.bindings.drain(..surplus);
-    }
-
-    /// A bind was posted. There is room for it.
-    fn posted(&mut self, binding: Option<Binding<D>>) {
-        if let Some(Some(before)) = self.bindings.last_mut() {
-            before.lmr_use = None;
-        }
-        self.bindings.push(binding);
-    }
-
-    /// What the window is bound to when all binds are executed.
-    fn binding(&self) -> Option<&Binding<D>> {
-        self.bindings.last()?.as_ref()
-    }
-}
-
-/// The range that the window is bound to.
-struct Binding<D: Device> {
-    /// The range, by the addresses of the LMR.
-    range: LmrRange,
-    /// How peers name its bytes.
-    addressing: Addressing,
-    privileges: DAT_MEM_PRIV_FLAGS,
-    rmr_context: u32,
-    /// The endpoint on which the window was bound.
-    ep: Handle,
-    lmr: Arc<Lmr<D>>,
-    lmr_use: Option<LmrUse<D>>,
-}
-
-impl<D: Device> Binding<D> {
-    /// Uses the region; false if that is freed.
-    fn hold(&mut self) -> bool {
-        if self.lmr_use.is_none() {
-            self.lmr_use = LmrUse::begin(self.lmr.clone()).ok();
-        }
-        self.lmr_use.is_some()
-    }
 }
 
 // SAFETY: the handle of the protection zone is handed back, never followed; the rest is Send
@@ -153,7 +92,7 @@ impl<D: Device> Rmr<D> {
             scope,
             window,
             state: Mutex::new(Some(State {
-                bindings: Vec::new(),
+                bindings: Bindings::default(),
                 _pz: in_pz,
             })),
         });
@@ -185,8 +124,8 @@ impl<D: Device> Rmr<D> {
         let guard = pin::pin();
         let mut state = self.state.lock();
         let state = state.as_mut().ok_or(Error::handle(Subtype::HandleRmr))?;
-        state.settle(&self.window);
-        state.bindings.try_reserve(1)?;
+        state.bindings.settle(&*self.window);
+        state.bindings.reserve()?;
         let lmr_use = lmr.clone().map(LmrUse::begin).transpose()?;
         let (config, qp) = ep.config(&guard)?;
         if config.refuses_binds {
@@ -220,7 +159,7 @@ impl<D: Device> Rmr<D> {
         // After the end of a connection the bind is flushed, and the old binding remains, as a
         // device tells that knows what its windows are bound to.
         if ep.is_connected() || self.window.opening() != WindowOpening::Unknown {
-            state.posted(lmr.map(|lmr| Binding {
+            state.bindings.posted(lmr.map(|lmr| Binding {
                 range: bind.range,
                 addressing: bind.addressing,
                 privileges: bind.privileges,
@@ -279,8 +218,8 @@ impl<D: Device> Rmr<D> {
     /// What the window is bound to, as far as that is known.
     fn settled<'a>(&self, state: &'a mut Option<State<D>>) -> Option<&'a Binding<D>> {
         let state = state.as_mut()?;
-        state.settle(&self.window);
-        state.binding()
+        state.bindings.settle(&*self.window);
+        state.bindings.last()
     }
 
     fn free(&self) -> Result<()> {
@@ -489,6 +428,8 @@ pub unsafe extern "C" fn rmr_free<A: Abi, D: Device>(rmr_handle: DAT_RMR_HANDLE)
 pub unsafe extern "C" fn lmr_free<A: Abi, D: Device>(lmr_handle: DAT_LMR_HANDLE) -> DAT_RETURN {
     boundary::<A>(|| {
         let lmr: Arc<Lmr<D>> = lookup(lmr_handle)?;
+        // The memory may be that of receives whose messages have arrived.
+        lmr.base().ia.device.place_arrived();
         let freed = lmr.free();
         if freed.is_ok() || !lmr.is_bound() {
             return freed;

@@ -324,8 +324,8 @@ impl Engine {
         }
     }
 
-    /// Delivers what has arrived before, as far as there are receives, though no consumer polls: also what this
-    /// takes many turns for, unless peers send on and on.
+    /// Delivers what has arrived before this call, as far as there are receives. What peers send on meanwhile is
+    /// delivered for [`ARRIVED_TURNS`] turns.
     pub fn place_arrived(&self) {
         let inner = &self.inner;
         let mut up = Upcalls::default();
